@@ -1,0 +1,63 @@
+//! What the lock asks of a master: to run scripts, and to tell of releases.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use crate::error::Error;
+use crate::script::{Call, Reply};
+
+/// The future of a call, boxed so that backends of all kinds stand behind one trait.
+pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A call that was not answered as asked.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// What the server may have done.
+    pub(crate) outcome: Outcome,
+    /// What to tell the user: kind `Unavailable` or `Denied`, with the server's address and the cause.
+    pub(crate) error: Error,
+}
+
+/// What a server may have done with a call that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It certainly did not run, and will not.
+    NotRun,
+    /// It may have run, in whole or in part, or may run later.
+    Unknown,
+}
+
+/// One master: a single server now.
+pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
+    /// Runs one call, within the node timeout. Never repeats a call whose outcome is unknown. Dropping the future may
+    /// leave the call running.
+    fn run(&self, call: Call) -> Answer<'_, Result<Reply, Failure>>;
+
+    /// Runs many calls in pipelines, each answered for itself, in their order.
+    fn run_all(&self, calls: Vec<Call>) -> Answer<'_, Vec<Result<Reply, Failure>>>;
+
+    /// Asks for the messages of a channel until [`unsubscribe`](Backend::unsubscribe). Returns at once; what becomes of it
+    /// comes as [`Events`]. A failed subscription is tried again for as long as it is wanted.
+    fn subscribe(&self, channel: &str);
+
+    /// Ends the interest in a channel. Returns at once.
+    fn unsubscribe(&self, channel: &str);
+
+    /// Ends connections and tasks. Calls fail from then on.
+    fn close(&self);
+}
+
+/// What a backend tells by itself. Called from its tasks; the callee must not block.
+pub(crate) trait Events: Send + Sync + 'static {
+    /// A new command connection stands in place of one that was lost.
+    fn reconnected(&self);
+    /// The server answered this very subscription: messages sent from now on arrive.
+    fn subscribed(&self, channel: &str);
+    /// A message came.
+    fn message(&self, channel: &str);
+    /// This subscription was refused or failed: nothing may be expected of it until `subscribed` comes.
+    fn not_subscribed(&self, channel: &str);
+    /// The subscriber connection is lost, with all its subscriptions; messages may have been missed.
+    fn subscriptions_lost(&self);
+}

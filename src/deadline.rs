@@ -1,0 +1,72 @@
+//! All arithmetic of leases, drift and waits. Nothing here reads a clock: `now` and `sent` are arguments.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The longest lease: beyond it Redis's expiry, or a number in its scripts, would no longer be exact.
+const LONGEST: Duration = Duration::from_millis((1 << 52) - 1);
+
+/// What stands for "for ever" where an instant can't be that far away.
+const FAR: Duration = Duration::from_secs(30 * 365 * 86_400);
+
+/// How much the clocks of client and server may differ over one lease.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Drift {
+    pub(crate) factor: f64,
+    pub(crate) slack: Duration,
+}
+
+impl Drift {
+    /// What is taken off a lease.
+    pub(crate) fn of(self, lease: Duration) -> Duration {
+        Duration::try_from_secs_f64(lease.as_secs_f64() * self.factor)
+            .unwrap_or(Duration::MAX)
+            .saturating_add(self.slack)
+    }
+}
+
+/// How long the server keeps a hold without hearing of it: whole milliseconds, more than the drift over them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Lease(Duration);
+
+impl Lease {
+    /// Checks a lease that a user asked for by the option `what`.
+    pub(crate) fn new(what: &str, asked: Duration, drift: Drift) -> Result<Lease> {
+        let lease = Duration::from_millis(asked.min(LONGEST).as_millis() as u64);
+        let over = drift.of(lease);
+        let wrong = if asked > LONGEST {
+            format!("{what} of {asked:?} is more than Redis can store; the longest is {LONGEST:?}")
+        } else if lease <= over {
+            format!("{what} of {asked:?} is too short; it must be more than the drift over it, {over:?}")
+        } else {
+            return Ok(Lease(lease));
+        };
+        Err(Error::new(ErrorKind::Config, wrong))
+    }
+
+    pub(crate) fn duration(self) -> Duration {
+        self.0
+    }
+
+    pub(crate) fn millis(self) -> u64 {
+        self.0.as_millis() as u64
+    }
+
+    /// Until when a command that was sent then and answered well makes its hold certain.
+    pub(crate) fn valid_until(self, sent: Instant, drift: Drift) -> Instant {
+        after(sent, self.0.saturating_sub(drift.of(self.0)))
+    }
+}
+
+/// The instant that long after `now`; far in the future where it can't be told.
+pub(crate) fn after(now: Instant, wait: Duration) -> Instant {
+    now.checked_add(wait.min(FAR)).unwrap_or(now)
+}
+
+/// The same for a wait where [`Duration::MAX`] means for ever.
+pub(crate) fn limit(now: Instant, wait: Duration) -> Option<Instant> {
+    (wait < FAR).then(|| after(now, wait))
+}

@@ -1,0 +1,185 @@
+//! What can go wrong, told so that the reader knows what to do.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+/// A [`Result`](std::result::Result) whose error is nestlock's own [`Error`], unless another is named.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What kept a call from doing what it was asked for.
+///
+/// Opaque: match on [`kind`](Error::kind). The message tells the lock's name, the server (never its credentials),
+/// what happened, and what to do about it. [`source`](StdError::source) is the cause where there is one; its type is no
+/// part of the contract.
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    lock: Option<Arc<str>>,
+    server: Option<Arc<str>>,
+    message: String,
+    loss: Option<Loss>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+/// The kinds of [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Somebody else held the lock until the time given by `within` was over.
+    Timeout,
+    /// The hold is over although nobody released it: [`Error::loss`] says why.
+    Lost,
+    /// The key holds something that is no lock. It is never touched, and never waited for.
+    NotALock,
+    /// It can't be told whether the request is nested in a hold of its owner or a branch beside it.
+    Ambiguous,
+    /// The server refuses this user: a wrong password, or a right that is missing.
+    Denied,
+    /// The server could not be reached, did not answer in time, or can't work now.
+    Unavailable,
+    /// An option, a name or an address that can't work. Nothing was sent.
+    Config,
+    /// The `Locks` was closed, or the runtime that it was connected on has ended.
+    Closed,
+}
+
+/// Why a hold ended without a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Loss {
+    /// Its lease ran out: it could not be renewed in time, or was fixed and is over.
+    Expired,
+    /// It is gone from the server: deleted, evicted, forced away, or the server came back empty.
+    Gone,
+    /// The time that `max_hold` allows is over.
+    MaxHold,
+    /// The machine slept through the end of the lease.
+    Suspended,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Loss::Expired => "the lease ran out",
+            Loss::Gone => "it is gone from the server: deleted, evicted or forced away",
+            Loss::MaxHold => "the time that max_hold allows is over",
+            Loss::Suspended => "the machine slept through the end of the lease",
+        })
+    }
+}
+
+impl Error {
+    /// What kind of trouble it is.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The name of the lock that it is about, where it is about one.
+    pub fn lock(&self) -> Option<&str> {
+        self.0.lock.as_deref()
+    }
+
+    /// Why the hold was lost; `Some` exactly where the kind is [`ErrorKind::Lost`].
+    pub fn loss(&self) -> Option<Loss> {
+        self.0.loss
+    }
+
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+        let message = message.into();
+        Error(Box::new(Inner { kind, lock: None, server: None, message, loss: None, source: None }))
+    }
+
+    pub(crate) fn lost(loss: Loss) -> Error {
+        let mut error = Error::new(
+            ErrorKind::Lost,
+            format!("the hold is lost, {loss}; stop the work that it guards, then take the lock anew"),
+        );
+        error.0.loss = Some(loss);
+        error
+    }
+
+    /// The same error, about this lock.
+    pub(crate) fn on(mut self, lock: &Arc<str>) -> Error {
+        self.0.lock = Some(lock.clone());
+        self
+    }
+
+    /// The same error, told by this server: an address without credentials.
+    pub(crate) fn at(mut self, server: &Arc<str>) -> Error {
+        self.0.server = Some(server.clone());
+        self
+    }
+
+    /// The same error with its cause.
+    pub(crate) fn because(mut self, source: impl StdError + Send + Sync + 'static) -> Error {
+        self.0.source = Some(Arc::new(source));
+        self
+    }
+
+    /// A second error that tells the same: for two callers that wait for one outcome.
+    pub(crate) fn again(&self) -> Error {
+        Error(self.0.clone())
+    }
+}
+
+/// A lock's name as messages show it: escaped and, where it is long, cut.
+pub(crate) fn shown(name: &str) -> String {
+    const LONGEST: usize = 80;
+    let mut shown: String = name.chars().take(LONGEST).flat_map(char::escape_debug).collect();
+    if name.chars().nth(LONGEST).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(lock) = &self.0.lock {
+            write!(f, "lock `{}`: ", shown(lock))?;
+        }
+        f.write_str(&self.0.message)?;
+        if let Some(server) = &self.0.server {
+            write!(f, " (server {server})")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Error");
+        out.field("kind", &self.0.kind).field("message", &self.to_string());
+        if let Some(source) = &self.0.source {
+            out.field("source", source);
+        }
+        out.finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_ref().map(|source| source.as_ref() as &(dyn StdError + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_word_wide() {
+        assert_eq!(size_of::<Error>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn a_name_is_escaped_and_cut_in_messages() {
+        let name: Arc<str> = format!("a\n\u{1b}[31m{}", "x".repeat(200)).into();
+        let told = Error::lost(Loss::Gone).on(&name).to_string();
+        assert!(told.starts_with("lock `a\\n\\u{1b}[31mxx"), "{told}");
+        assert!(told.contains("x…`"), "{told}");
+        assert!(told.len() < 300, "{told}");
+    }
+}
