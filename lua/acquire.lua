@@ -1,0 +1,57 @@
+-- Makes a field the holder of a free lock, or raises the count of a field that holds it already.
+-- It is told the count that must stand afterwards, so running it twice counts nothing twice.
+--
+-- KEYS[1]  the lock
+-- ARGV[1]  the hold's field, `<uuid>:<id>`
+-- ARGV[2]  the count that must stand: 1 takes the lock, more re-enters a hold
+-- ARGV[3]  the lease in ms
+--
+-- Replies  -1        granted
+--          -2        lost: a re-entry found its hold gone
+--          0 or more busy: the TTL in ms of another's hold
+--          a status  not a lock: the key's type (a hash or a string has no TTL)
+
+-- First because it tells free from held and is the answer where the lock is busy.
+local ttl = redis.call('PTTL', KEYS[1])
+if ttl == -2 then
+  if ARGV[2] ~= '1' then
+    return -2
+  end
+  redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+  local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[3])
+  if expires ~= 1 then
+    -- A user without the right to PEXPIRE must not leave a hash without a TTL: busy for ever.
+    redis.call('HDEL', KEYS[1], ARGV[1])
+    return expires
+  end
+  return -1
+end
+
+local count = redis.pcall('HGET', KEYS[1], ARGV[1])
+if type(count) == 'string' then
+  -- A count that is no number, written by another program, is lower than any.
+  if not ((tonumber(count) or 0) >= tonumber(ARGV[2])) then
+    redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+  end
+  -- No TTL reads as -1 and is lower than any lease: a hold that somebody persisted must not stay for ever.
+  if ttl < tonumber(ARGV[3]) then
+    redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  end
+  return -1
+end
+
+if count and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
+  return count
+end
+if ARGV[2] ~= '1' then
+  return -2
+end
+if not count and ttl >= 0 then
+  return ttl
+end
+local kind = redis.call('TYPE', KEYS[1])
+-- What `SET NX PX` makes is another program's lock: fleets that are half moved exclude each other.
+if kind.ok == 'string' and ttl >= 0 then
+  return ttl
+end
+return kind

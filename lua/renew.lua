@@ -1,0 +1,21 @@
+-- Lets a hold live for a lease from now, at least: a TTL that is longer stays.
+--
+-- KEYS[1]  the lock
+-- ARGV[1]  the hold's field
+-- ARGV[2]  the lease in ms
+--
+-- Replies  -1        renewed
+--          -2        lost: the field is not there
+
+local count = redis.pcall('HGET', KEYS[1], ARGV[1])
+if type(count) ~= 'string' then
+  if count and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
+    return count
+  end
+  return -2
+end
+-- No TTL reads as -1: it gets one.
+if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
+return -1

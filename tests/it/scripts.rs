@@ -1,0 +1,142 @@
+//! The Lua files on a real server: what each may do to a key, told by the executions that a rule forbids.
+//!
+//! They are run as the files stand, without the crate, so that a test can send late and repeated commands at will.
+
+mod random;
+mod rules;
+mod trouble;
+
+use std::collections::BTreeMap;
+
+use redis::aio::MultiplexedConnection;
+use redis::{FromRedisValue, RedisResult, Value};
+
+use crate::support::server::Server;
+
+const KEY: &str = "order:1";
+const CHANNEL: &str = "redisson_lock__channel:{order:1}";
+const OURS: &str = "e4a85f5e-2103-4c02-ade1-d8e0aa7691bb:12";
+const THEIRS: &str = "0f3c9a44-77e0-4e0c-8d1f-2b6d7c1f5a90:3";
+
+const DONE: Value = Value::Int(-1);
+const GONE: Value = Value::Int(-2);
+const FREE: Value = Value::Int(-3);
+
+/// Long enough that nothing ends by itself while a test runs.
+const LEASE: u64 = 300_000;
+
+/// One connection to one server, and the scripts on it.
+struct Wire {
+    redis: MultiplexedConnection,
+}
+
+impl Wire {
+    async fn to(server: &Server) -> Wire {
+        Wire { redis: server.admin().await }
+    }
+
+    async fn ask<T: FromRedisValue>(&mut self, command: &[&str]) -> T {
+        self.try_ask(command).await.unwrap_or_else(|error| panic!("{command:?}: {error}"))
+    }
+
+    async fn try_ask<T: FromRedisValue>(&mut self, command: &[&str]) -> RedisResult<T> {
+        redis::cmd(command[0]).arg(&command[1..]).query_async(&mut self.redis).await
+    }
+
+    async fn run(&mut self, script: &str, args: &[&str]) -> RedisResult<Value> {
+        file(script).key(KEY).arg(args).invoke_async(&mut self.redis).await
+    }
+
+    async fn try_acquire(&mut self, field: &str, count: u32, lease: u64) -> RedisResult<Value> {
+        self.run("acquire", &[field, &count.to_string(), &lease.to_string()]).await
+    }
+
+    async fn acquire(&mut self, field: &str, count: u32, lease: u64) -> Value {
+        self.try_acquire(field, count, lease).await.unwrap()
+    }
+
+    async fn try_release(&mut self, field: &str, count: u32) -> RedisResult<Value> {
+        self.run("release", &[field, &count.to_string(), CHANNEL]).await
+    }
+
+    async fn release(&mut self, field: &str, count: u32) -> Value {
+        self.try_release(field, count).await.unwrap()
+    }
+
+    async fn try_renew(&mut self, field: &str, lease: u64) -> RedisResult<Value> {
+        self.run("renew", &[field, &lease.to_string()]).await
+    }
+
+    async fn renew(&mut self, field: &str, lease: u64) -> Value {
+        self.try_renew(field, lease).await.unwrap()
+    }
+
+    async fn try_settle(&mut self, field: &str, count: u32, lease: u64) -> RedisResult<Value> {
+        self.run("settle", &[field, &count.to_string(), &lease.to_string(), CHANNEL]).await
+    }
+
+    async fn settle(&mut self, field: &str, count: u32, lease: u64) -> Value {
+        self.try_settle(field, count, lease).await.unwrap()
+    }
+
+    async fn force(&mut self) -> Value {
+        self.run("force", &[CHANNEL]).await.unwrap()
+    }
+
+    async fn look(&mut self) -> Value {
+        self.run("look", &[]).await.unwrap()
+    }
+
+    /// The hash as it stands.
+    async fn fields(&mut self) -> BTreeMap<String, String> {
+        self.ask(&["HGETALL", KEY]).await
+    }
+
+    /// When the key ends, by the server's clock: -1 never, -2 where there is none.
+    async fn end(&mut self) -> i64 {
+        self.ask(&["PEXPIRETIME", KEY]).await
+    }
+
+    /// All there is to know of the key.
+    async fn state(&mut self) -> (Value, i64) {
+        (self.ask(&["DUMP", KEY]).await, self.end().await)
+    }
+
+    async fn clear(&mut self) {
+        self.ask::<()>(&["FLUSHALL"]).await;
+    }
+
+    /// Writes a hold as another program would, with a TTL of [`LEASE`].
+    async fn plant(&mut self, field: &str, count: &str) {
+        self.clear().await;
+        self.ask::<()>(&["HSET", KEY, field, count]).await;
+        self.ask::<()>(&["PEXPIRE", KEY, &LEASE.to_string()]).await;
+    }
+
+    /// How many messages were published since the last look.
+    async fn published(&mut self) -> u64 {
+        let stats: String = self.ask(&["INFO", "commandstats"]).await;
+        self.ask::<()>(&["CONFIG", "RESETSTAT"]).await;
+        let publish = stats.lines().find_map(|line| line.strip_prefix("cmdstat_publish:calls="));
+        publish.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+    }
+}
+
+/// One of the files, as it stands now.
+fn file(script: &str) -> redis::Script {
+    let path = format!("{}/lua/{script}.lua", env!("CARGO_MANIFEST_DIR"));
+    redis::Script::new(&std::fs::read_to_string(path).unwrap())
+}
+
+fn held(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(field, count)| (field.to_string(), count.to_string())).collect()
+}
+
+fn status(kind: &str) -> Value {
+    Value::SimpleString(kind.to_owned())
+}
+
+/// An answer that tells the TTL of another's hold.
+fn is_busy(answer: &Value) -> bool {
+    matches!(answer, Value::Int(0..))
+}

@@ -1,0 +1,340 @@
+//! The rules, one execution each.
+
+use futures::StreamExt;
+
+use super::*;
+use crate::support::soon;
+
+/// Commands that make keys of every other type.
+const OTHERS: [(&str, &[&str]); 4] = [
+    ("list", &["RPUSH", KEY, "x"]),
+    ("set", &["SADD", KEY, "x"]),
+    ("zset", &["ZADD", KEY, "1", "x"]),
+    ("stream", &["XADD", KEY, "*", "x", "y"]),
+];
+
+#[tokio::test]
+async fn a_taken_lock_lies_on_the_wire_as_redisson_writes_it() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    assert_eq!(wire.acquire(OURS, 1, 30_000).await, DONE);
+    assert_eq!(wire.ask::<Vec<String>>(&["KEYS", "*"]).await, [KEY]);
+    assert_eq!(wire.ask::<String>(&["TYPE", KEY]).await, "hash");
+    assert_eq!(wire.fields().await, held(&[(OURS, "1")]));
+    let ttl: u64 = wire.ask(&["PTTL", KEY]).await;
+    assert!((1..=30_000).contains(&ttl), "{ttl}");
+
+    wire.acquire(OURS, 2, 30_000).await;
+    assert_eq!(wire.fields().await, held(&[(OURS, "2")]));
+    // Redisson counts on with HINCRBY.
+    assert_eq!(wire.ask::<i64>(&["HINCRBY", KEY, OURS, "1"]).await, 3);
+
+    wire.release(OURS, 0).await;
+    assert_eq!(wire.ask::<Vec<String>>(&["KEYS", "*"]).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn each_way_to_free_a_lock_publishes_a_zero_once_and_nothing_else_publishes() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    let mut waiter = redis::Client::open(server.url()).unwrap().get_async_pubsub().await.unwrap();
+    waiter.subscribe(CHANNEL).await.unwrap();
+    let mut messages = waiter.on_message();
+    wire.published().await;
+    for way in ["release", "settle", "force"] {
+        wire.acquire(OURS, 1, LEASE).await;
+        wire.acquire(OURS, 2, LEASE).await;
+        wire.acquire(THEIRS, 1, LEASE).await;
+        wire.release(OURS, 1).await;
+        wire.release(THEIRS, 0).await;
+        wire.renew(OURS, LEASE).await;
+        wire.settle(OURS, 3, LEASE).await;
+        wire.look().await;
+        assert_eq!(wire.published().await, 0);
+        for answer in [DONE, if way == "force" { FREE } else { GONE }] {
+            let told = match way {
+                "release" => wire.release(OURS, 0).await,
+                "settle" => wire.settle(OURS, 0, LEASE).await,
+                _ => wire.force().await,
+            };
+            assert_eq!(told, answer, "{way}");
+        }
+        assert_eq!(wire.published().await, 1, "{way}");
+        let message = soon("the message", messages.next()).await.unwrap();
+        assert_eq!(message.get_payload::<String>().unwrap(), "0");
+        assert_eq!(wire.look().await, FREE);
+    }
+}
+
+#[tokio::test]
+async fn an_acquire_that_runs_twice_is_granted_twice_and_counts_once() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    for count in [1, 1, 2, 2, 3] {
+        assert_eq!(wire.acquire(OURS, count, LEASE).await, DONE);
+        assert_eq!(wire.fields().await, held(&[(OURS, &count.to_string())]));
+    }
+    // A late repeat of an earlier one lowers nothing.
+    assert_eq!(wire.acquire(OURS, 1, LEASE).await, DONE);
+    assert_eq!(wire.fields().await, held(&[(OURS, "3")]));
+}
+
+#[tokio::test]
+async fn a_lock_of_another_is_busy_with_its_ttl_and_stays_as_it_was() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    wire.acquire(THEIRS, 1, LEASE).await;
+    let before = wire.state().await;
+    let Value::Int(ttl @ 1..) = wire.acquire(OURS, 1, 2 * LEASE).await else { panic!("not busy") };
+    assert!(ttl <= LEASE as i64 && ttl > LEASE as i64 / 2, "{ttl}");
+    let Value::Int(1..) = wire.look().await else { panic!("not busy") };
+    for answer in [
+        wire.acquire(OURS, 2, 2 * LEASE).await,
+        wire.release(OURS, 1).await,
+        wire.release(OURS, 0).await,
+        wire.renew(OURS, 2 * LEASE).await,
+        wire.settle(OURS, 1, 2 * LEASE).await,
+        wire.settle(OURS, 0, 2 * LEASE).await,
+    ] {
+        assert_eq!(answer, GONE);
+    }
+    assert_eq!(wire.state().await, before);
+}
+
+#[tokio::test]
+async fn what_comes_late_to_a_lock_that_is_gone_creates_nothing() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    wire.acquire(OURS, 1, LEASE).await;
+    // The release ends a hold at any count: counted down by one, the late re-entry would leave a ghost.
+    wire.acquire(OURS, 2, LEASE).await;
+    assert_eq!(wire.release(OURS, 0).await, DONE);
+    for answer in [
+        wire.acquire(OURS, 2, LEASE).await,
+        wire.release(OURS, 1).await,
+        wire.release(OURS, 0).await,
+        wire.renew(OURS, LEASE).await,
+        wire.settle(OURS, 1, LEASE).await,
+        wire.settle(OURS, 0, LEASE).await,
+    ] {
+        assert_eq!(answer, GONE);
+    }
+    assert_eq!(wire.force().await, FREE);
+    assert_eq!(wire.look().await, FREE);
+    assert_eq!(wire.ask::<Vec<String>>(&["KEYS", "*"]).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_nested_release_that_runs_twice_lowers_once() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    wire.acquire(OURS, 1, LEASE).await;
+    wire.acquire(OURS, 2, LEASE).await;
+    let end = wire.end().await;
+    // Counted down by one each time, the second frees the lock under a live guard.
+    for _ in 0..2 {
+        assert_eq!(wire.release(OURS, 1).await, DONE);
+        assert_eq!(wire.fields().await, held(&[(OURS, "1")]));
+    }
+    assert_eq!(wire.release(OURS, 4).await, DONE);
+    assert_eq!(wire.fields().await, held(&[(OURS, "1")]), "a release raises nothing");
+    assert_eq!(wire.end().await, end, "a release leaves the TTL alone");
+}
+
+#[tokio::test]
+async fn a_late_nested_release_leaves_the_ttl_of_a_later_re_entry_alone() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    wire.acquire(OURS, 1, 100_000).await;
+    wire.acquire(OURS, 2, 100_000).await;
+    // 1. The inner hold's release gets no answer. 2. It is settled. 3. A longer re-entry is granted. 4. It runs after all.
+    assert_eq!(wire.settle(OURS, 1, 100_000).await, DONE);
+    assert_eq!(wire.acquire(OURS, 2, 600_000).await, DONE);
+    let end = wire.end().await;
+    assert_eq!(wire.release(OURS, 1).await, DONE);
+    assert_eq!(wire.end().await, end);
+    // A late renewal under an extended hold.
+    assert_eq!(wire.renew(OURS, 100_000).await, DONE);
+    assert_eq!(wire.end().await, end);
+    // The next command of the hold puts the count right.
+    assert_eq!(wire.acquire(OURS, 3, 100_000).await, DONE);
+    assert_eq!((wire.fields().await, wire.end().await), (held(&[(OURS, "3")]), end));
+}
+
+#[tokio::test]
+async fn a_ttl_that_is_lower_is_raised_to_the_lease() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    wire.acquire(OURS, 1, LEASE).await;
+    let mut end = wire.end().await;
+    for step in 0..4 {
+        let lease = LEASE + 100_000 * (step + 1);
+        let answer = match step {
+            0 => wire.acquire(OURS, 1, lease).await,
+            1 => wire.acquire(OURS, 2, lease).await,
+            2 => wire.renew(OURS, lease).await,
+            _ => wire.settle(OURS, 2, lease).await,
+        };
+        assert_eq!(answer, DONE);
+        let raised = wire.end().await;
+        assert!(raised >= end + 100_000, "step {step}: {raised} after {end}");
+        end = raised;
+    }
+}
+
+#[tokio::test]
+async fn settling_makes_the_count_exact_in_both_directions() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    wire.acquire(OURS, 1, LEASE).await;
+    let end = wire.end().await;
+    for count in [3, 1, 1, 2] {
+        assert_eq!(wire.settle(OURS, count, LEASE / 2).await, DONE);
+        assert_eq!(wire.fields().await, held(&[(OURS, &count.to_string())]));
+    }
+    assert_eq!(wire.end().await, end, "nor does it shorten");
+}
+
+#[tokio::test]
+async fn a_hold_that_somebody_persisted_gets_a_ttl_again_from_its_owner() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    for script in ["acquire", "re-entry", "renew", "settle"] {
+        wire.plant(OURS, "1").await;
+        wire.ask::<()>(&["PERSIST", KEY]).await;
+        assert_eq!(wire.acquire(THEIRS, 1, LEASE).await, status("hash"));
+        assert_eq!(wire.look().await, status("hash"));
+        assert_eq!(wire.force().await, status("hash"));
+        assert_eq!(wire.end().await, -1);
+        let answer = match script {
+            "acquire" => wire.acquire(OURS, 1, LEASE).await,
+            "re-entry" => wire.acquire(OURS, 2, LEASE).await,
+            "renew" => wire.renew(OURS, LEASE).await,
+            _ => wire.settle(OURS, 1, LEASE).await,
+        };
+        assert_eq!(answer, DONE);
+        assert!(wire.end().await > 0, "{script}");
+    }
+    wire.ask::<()>(&["PERSIST", KEY]).await;
+    assert_eq!(wire.release(OURS, 0).await, DONE);
+    assert_eq!(wire.look().await, FREE);
+}
+
+#[tokio::test]
+async fn a_field_is_its_owners_whatever_stands_in_it() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    let counts =
+        ["", "abc", "nan", "inf", "-inf", "-3", "0", "1.5", "1e3", "0x10", " 7", "99999999999999999999"];
+    for count in counts {
+        wire.plant(OURS, count).await;
+        assert_eq!(wire.acquire(OURS, 2, LEASE).await, DONE, "{count:?}");
+        let raised = wire.fields().await[OURS].clone();
+        let high = ["inf", "1e3", "0x10", " 7", "99999999999999999999"].contains(&count);
+        assert_eq!(raised, if high { count } else { "2" });
+        assert_eq!(wire.release(OURS, 1).await, DONE, "{count:?}");
+        assert_eq!(wire.fields().await, held(&[(OURS, "1")]), "{count:?}");
+
+        wire.plant(OURS, count).await;
+        assert_eq!(wire.release(OURS, 1).await, DONE, "{count:?}");
+        let low = ["-inf", "-3", "0"].contains(&count);
+        assert_eq!(wire.fields().await, held(&[(OURS, if low { count } else { "1" })]));
+        assert_eq!(wire.renew(OURS, LEASE).await, DONE, "{count:?}");
+
+        wire.plant(OURS, count).await;
+        assert_eq!(wire.settle(OURS, 2, LEASE).await, DONE, "{count:?}");
+        assert_eq!(wire.fields().await, held(&[(OURS, "2")]));
+
+        wire.plant(OURS, count).await;
+        assert_eq!(wire.release(OURS, 0).await, DONE, "{count:?}");
+        assert_eq!(wire.look().await, FREE, "{count:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_field_of_another_beside_ours_outlives_our_release() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    for way in ["release", "settle"] {
+        wire.plant(OURS, "1").await;
+        wire.ask::<()>(&["HSET", KEY, THEIRS, "1"]).await;
+        assert_eq!(wire.acquire(OURS, 2, LEASE).await, DONE);
+        let end = wire.end().await;
+        let answer = match way {
+            "release" => wire.release(OURS, 0).await,
+            _ => wire.settle(OURS, 0, LEASE).await,
+        };
+        assert_eq!(answer, DONE);
+        assert_eq!((wire.fields().await, wire.end().await), (held(&[(THEIRS, "1")]), end));
+    }
+}
+
+#[tokio::test]
+async fn a_string_with_a_ttl_is_another_programs_lock_and_never_touched() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    wire.ask::<()>(&["SET", KEY, OURS, "NX", "PX", &LEASE.to_string()]).await;
+    let before = wire.state().await;
+    assert!(is_busy(&wire.acquire(OURS, 1, 2 * LEASE).await));
+    assert!(is_busy(&wire.look().await));
+    for answer in [
+        wire.acquire(OURS, 2, 2 * LEASE).await,
+        wire.release(OURS, 1).await,
+        wire.release(OURS, 0).await,
+        wire.renew(OURS, 2 * LEASE).await,
+        wire.settle(OURS, 1, 2 * LEASE).await,
+        wire.settle(OURS, 0, 2 * LEASE).await,
+    ] {
+        assert_eq!(answer, GONE);
+    }
+    assert_eq!(wire.force().await, status("string"));
+    assert_eq!(wire.state().await, before);
+    // And it sees ours as taken.
+    wire.clear().await;
+    wire.acquire(OURS, 1, LEASE).await;
+    let set: Option<String> = wire.ask(&["SET", KEY, "x", "NX", "PX", "1000"]).await;
+    assert_eq!(set, None);
+}
+
+#[tokio::test]
+async fn what_is_no_lock_is_told_by_its_type_and_never_touched() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    let plain: [(&str, &[&str]); 2] =
+        [("string", &["SET", KEY, OURS]), ("hash", &["HSET", KEY, THEIRS, "1"])];
+    let cases = OTHERS.iter().flat_map(|&(kind, make)| [(kind, make, true), (kind, make, false)]);
+    for (kind, make, ends) in cases.chain(plain.map(|(kind, make)| (kind, make, false))) {
+        wire.clear().await;
+        wire.ask::<Value>(make).await;
+        if ends {
+            wire.ask::<()>(&["PEXPIRE", KEY, &LEASE.to_string()]).await;
+        }
+        let before = wire.state().await;
+        assert_eq!(wire.acquire(OURS, 1, LEASE).await, status(kind));
+        assert_eq!(wire.force().await, status(kind));
+        assert_eq!(wire.look().await, status(kind));
+        for answer in [
+            wire.acquire(OURS, 2, LEASE).await,
+            wire.release(OURS, 1).await,
+            wire.release(OURS, 0).await,
+            wire.renew(OURS, LEASE).await,
+            wire.settle(OURS, 1, LEASE).await,
+            wire.settle(OURS, 0, LEASE).await,
+        ] {
+            assert_eq!(answer, GONE, "{kind}");
+        }
+        assert_eq!(wire.state().await, before, "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn force_frees_whoever_holds_it() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    wire.acquire(THEIRS, 1, LEASE).await;
+    wire.acquire(THEIRS, 2, LEASE).await;
+    assert_eq!(wire.force().await, DONE);
+    assert_eq!(wire.acquire(OURS, 1, LEASE).await, DONE);
+    assert_eq!(wire.release(THEIRS, 1).await, GONE);
+    assert_eq!(wire.fields().await, held(&[(OURS, "1")]));
+}

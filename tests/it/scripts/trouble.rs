@@ -1,0 +1,206 @@
+//! The scripts where the server refuses something, or a key is just ending.
+
+use super::*;
+use crate::support::soon;
+
+impl Wire {
+    /// The same server, as a user with these rules.
+    async fn login(&mut self, server: &Server, rules: &[&str]) -> Wire {
+        let setting = ["ACL", "SETUSER", "worker", "reset", "on", "nopass", "~*"];
+        self.ask::<()>(&[&setting[..], rules].concat()).await;
+        let client = redis::Client::open(server.url().replace("redis://", "redis://worker:any@")).unwrap();
+        Wire { redis: client.get_multiplexed_async_connection().await.unwrap() }
+    }
+}
+
+/// The text of a refusal: what fails inside of a script has lost its code on some versions.
+fn refusal(answer: RedisResult<Value>) -> String {
+    answer.expect_err("refused").to_string()
+}
+
+/// A right is missing: to versions before 7.0 the code says it, to later ones the text.
+fn is_denied(answer: RedisResult<Value>) -> bool {
+    let told = refusal(answer);
+    told.contains("NOPERM") || told.contains("The user executing the script can't run this command")
+}
+
+#[tokio::test]
+async fn without_the_right_to_publish_a_release_frees_all_the_same() {
+    let server = Server::start().await;
+    let mut admin = Wire::to(&server).await;
+    for rules in [&["resetchannels", "+@all"][..], &["allchannels", "+@all", "-publish"]] {
+        let mut wire = admin.login(&server, rules).await;
+        for way in ["release", "settle", "force"] {
+            assert_eq!(wire.acquire(OURS, 1, LEASE).await, DONE);
+            let answer = match way {
+                "release" => wire.release(OURS, 0).await,
+                "settle" => wire.settle(OURS, 0, LEASE).await,
+                _ => wire.force().await,
+            };
+            assert_eq!(answer, DONE, "{way}");
+            assert_eq!(admin.look().await, FREE, "{way}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_the_right_to_expire_no_lock_is_left_behind() {
+    let server = Server::start().await;
+    let mut admin = Wire::to(&server).await;
+    let mut wire = admin.login(&server, &["allchannels", "+@all", "-pexpire"]).await;
+    assert!(is_denied(wire.try_acquire(OURS, 1, LEASE).await));
+    assert_eq!(admin.look().await, FREE);
+}
+
+#[tokio::test]
+async fn a_missing_right_is_an_error_and_not_a_lost_hold() {
+    let server = Server::start().await;
+    let mut admin = Wire::to(&server).await;
+    admin.acquire(OURS, 1, LEASE).await;
+    let before = admin.state().await;
+    let mut wire = admin.login(&server, &["allchannels", "+@all", "-hget", "-hdel"]).await;
+    for answer in [
+        wire.try_acquire(OURS, 1, LEASE).await,
+        wire.try_acquire(OURS, 2, LEASE).await,
+        wire.try_release(OURS, 1).await,
+        wire.try_release(OURS, 0).await,
+        wire.try_renew(OURS, LEASE).await,
+        wire.try_settle(OURS, 2, LEASE).await,
+        wire.try_settle(OURS, 0, LEASE).await,
+    ] {
+        assert!(is_denied(answer));
+    }
+    assert_eq!(admin.state().await, before);
+}
+
+#[tokio::test]
+async fn the_rights_that_the_scripts_need_are_these() {
+    let server = Server::start().await;
+    let mut admin = Wire::to(&server).await;
+    let rights = "&redisson_lock__channel:* +eval +evalsha +script|load +hset +hget +hdel +pttl +pexpire +type +del +publish +client";
+    let mut wire = admin.login(&server, &rights.split(' ').collect::<Vec<_>>()).await;
+    assert_eq!(wire.acquire(OURS, 1, LEASE).await, DONE);
+    assert_eq!(wire.acquire(OURS, 2, LEASE).await, DONE);
+    assert!(is_busy(&wire.acquire(THEIRS, 1, LEASE).await));
+    assert_eq!(wire.release(OURS, 1).await, DONE);
+    assert_eq!(wire.renew(OURS, LEASE).await, DONE);
+    assert_eq!(wire.settle(OURS, 2, LEASE).await, DONE);
+    assert!(is_busy(&wire.look().await));
+    assert_eq!(wire.release(OURS, 0).await, DONE);
+    assert_eq!(wire.acquire(OURS, 1, LEASE).await, DONE);
+    assert_eq!(wire.force().await, DONE);
+    let log: Vec<Value> = admin.ask(&["ACL", "LOG"]).await;
+    assert_eq!(log, []);
+}
+
+#[tokio::test]
+async fn a_full_server_refuses_grants_and_still_takes_releases() {
+    let server = Server::with(&["--maxmemory-policy", "noeviction"]).await;
+    let mut wire = Wire::to(&server).await;
+    wire.acquire(OURS, 1, LEASE).await;
+    wire.acquire(OURS, 2, LEASE).await;
+    wire.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    let before = wire.state().await;
+
+    let told = refusal(wire.try_acquire(OURS, 3, 2 * LEASE).await);
+    assert!(told.contains("OOM"), "{told}");
+    let Value::BulkString(why) = wire.release(OURS, 1).await else { panic!("not put off") };
+    assert!(why.starts_with(b"OOM"), "{why:?}");
+    let Value::BulkString(why) = wire.settle(OURS, 1, LEASE / 2).await else { panic!("not put off") };
+    assert!(why.starts_with(b"OOM"), "{why:?}");
+    assert_eq!(wire.state().await, before, "what was refused changed nothing");
+
+    assert_eq!(wire.release(OURS, 2).await, DONE, "it is that low");
+    assert_eq!(wire.renew(OURS, 2 * LEASE).await, DONE);
+    assert!(wire.end().await > before.1);
+    assert!(is_busy(&wire.acquire(THEIRS, 1, LEASE).await));
+    assert_eq!(wire.release(OURS, 0).await, DONE);
+    assert_eq!(wire.look().await, FREE);
+    let told = refusal(wire.try_acquire(OURS, 1, LEASE).await);
+    assert!(told.contains("OOM"), "{told}");
+    assert_eq!(wire.look().await, FREE);
+}
+
+#[tokio::test]
+async fn a_full_server_frees_by_settle_and_by_force() {
+    let server = Server::with(&["--maxmemory-policy", "noeviction"]).await;
+    let mut wire = Wire::to(&server).await;
+    for way in ["settle", "force"] {
+        wire.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]).await;
+        wire.acquire(OURS, 1, LEASE).await;
+        wire.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]).await;
+        let answer = match way {
+            "settle" => wire.settle(OURS, 0, LEASE).await,
+            _ => wire.force().await,
+        };
+        assert_eq!(answer, DONE, "{way}");
+        assert_eq!(wire.look().await, FREE, "{way}");
+    }
+}
+
+#[tokio::test]
+async fn a_read_only_replica_refuses_and_changes_nothing() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    wire.acquire(OURS, 1, LEASE).await;
+    wire.acquire(OURS, 2, LEASE).await;
+    // Nobody is at port 1: it stays a replica with its data.
+    wire.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    let before = wire.state().await;
+    for answer in [
+        wire.try_acquire(OURS, 3, LEASE).await,
+        wire.try_release(OURS, 0).await,
+        wire.try_renew(OURS, 2 * LEASE).await,
+        wire.try_settle(OURS, 1, 2 * LEASE).await,
+        wire.try_settle(OURS, 0, LEASE).await,
+        wire.run("force", &[CHANNEL]).await,
+    ] {
+        let told = refusal(answer);
+        assert!(told.contains("READONLY") || told.contains("read only replica"), "{told}");
+    }
+    // The hold stands for all that is known here, so an inner release is put off and not failed.
+    let Value::BulkString(why) = wire.release(OURS, 1).await else { panic!("not put off") };
+    assert!(why.starts_with(b"READONLY"), "{why:?}");
+    assert!(is_busy(&wire.look().await));
+    assert_eq!(wire.state().await, before);
+}
+
+#[tokio::test]
+async fn a_key_in_its_last_millisecond_is_held_and_not_free() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    for script in ["look", "acquire"] {
+        let script = file(script);
+        soon("a TTL of 0 ms", async {
+            loop {
+                let mut pipe = redis::pipe();
+                pipe.cmd("DEL").arg(KEY).ignore().cmd("HSET").arg(KEY).arg(THEIRS).arg(1).ignore();
+                pipe.cmd("PEXPIRE").arg(KEY).arg(1).ignore().load_script(&script).ignore();
+                for _ in 0..200 {
+                    pipe.cmd("EVALSHA").arg(script.get_hash()).arg(1).arg(KEY).arg(&[OURS, "1", "1"]);
+                }
+                let answers: Vec<i64> = pipe.query_async(&mut wire.redis).await.unwrap();
+                let held = answers.iter().take_while(|&&answer| answer >= 0).count();
+                assert!(answers[..held].iter().all(|ttl| (0..=1).contains(ttl)), "{answers:?}");
+                // Then it is free, or was taken.
+                assert!(answers.get(held).is_none_or(|&answer| answer == -3 || answer == -1), "{answers:?}");
+                if answers[..held].contains(&0) {
+                    break;
+                }
+            }
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn what_comes_after_the_lease_ended_finds_nothing() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    assert_eq!(wire.acquire(OURS, 1, 20).await, DONE);
+    soon("the end of the lease", async { while wire.look().await != FREE {} }).await;
+    assert_eq!(wire.acquire(OURS, 2, LEASE).await, GONE);
+    assert_eq!(wire.renew(OURS, LEASE).await, GONE);
+    assert_eq!(wire.release(OURS, 0).await, GONE);
+    assert_eq!(wire.acquire(THEIRS, 1, LEASE).await, DONE);
+}
