@@ -1,0 +1,161 @@
+//! A process that never outlives the test.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::sync::{mpsc, watch};
+
+/// Runs the command given as its arguments and kills it when its own standard input ends. That end comes however the
+/// test's process dies, SIGKILL included, so nothing is ever left behind. What the input says until then goes to the
+/// command through a fifo. SIGHUP is what the kernel sends to a group left alone with a stopped process in it: the
+/// keeper of a frozen child must survive that one.
+const KEEPER: &str = r#"
+trap '' HUP
+rm -f "$0/stdin" "$0/ended" && mkfifo "$0/stdin" || exit 125
+"$@" <"$0/stdin" &
+pid=$!
+echo "$pid"
+exec >/dev/null 2>&1
+cat >"$0/stdin"
+kill -9 "$pid"
+wait "$pid"
+status=$?
+[ -e "$0/ended" ] || rm -rf "$0"
+exit $status
+"#;
+
+/// A child process under a keeper. Dropping it kills it and waits until it is gone.
+pub struct Child {
+    dir: PathBuf,
+    keeper: std::process::Child,
+    pid: Pid,
+    lines: tokio::sync::Mutex<mpsc::UnboundedReceiver<String>>,
+    ended: watch::Receiver<bool>,
+    status: Mutex<Option<ExitStatus>>,
+}
+
+impl Child {
+    /// Starts `program` in `dir`, which must be its own.
+    pub fn start(
+        dir: &Path,
+        program: &Path,
+        args: &[String],
+        env: &[(String, String)],
+        stderr: Stdio,
+    ) -> std::io::Result<Child> {
+        let mut keeper = Command::new("/bin/sh")
+            .arg("-c")
+            .arg(KEEPER)
+            .arg(dir)
+            .arg(program)
+            .args(args)
+            .envs(env.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            // Ctrl-C must reach the test only: the keeper would die of it before its child does.
+            .process_group(0)
+            .spawn()?;
+        let mut output = BufReader::new(keeper.stdout.take().unwrap());
+        let mut first = String::new();
+        output.read_line(&mut first)?;
+        let pid = first.trim().parse().ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| std::io::Error::other(format!("no process was started: {first:?}")))?;
+        let (told, lines) = mpsc::unbounded_channel();
+        let (end, ended) = watch::channel(false);
+        std::thread::spawn(move || {
+            // Only the child has the other end: its end is the child's.
+            for line in output.split(b'\n').map_while(Result::ok) {
+                let _ = told.send(String::from_utf8_lossy(&line).trim_end().to_owned());
+            }
+            let _ = end.send(true);
+        });
+        let lines = tokio::sync::Mutex::new(lines);
+        let dir = dir.to_owned();
+        Ok(Child { dir, keeper, pid, lines, ended, status: Mutex::new(None) })
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// SIGSTOP: it does nothing, its connections stand, and the kernel goes on receiving for it.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// SIGCONT.
+    pub fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// SIGKILL; the process is gone when this returns.
+    pub fn kill(&mut self) -> ExitStatus {
+        if let Some(status) = *self.status.lock().unwrap() {
+            return status;
+        }
+        self.signal(Signal::KILL);
+        // Else the keeper takes the test for dead, and cleans up after it.
+        let _ = std::fs::File::create(self.dir.join("ended"));
+        drop(self.keeper.stdin.take());
+        let status = self.keeper.wait().expect("the keeper is our own child");
+        *self.status.lock().unwrap() = Some(status);
+        status
+    }
+
+    /// Waits until it ends by itself. The status is the shell's: 137 stands for SIGKILL.
+    pub async fn wait(&mut self) -> ExitStatus {
+        let _ = self.ended.wait_for(|ended| *ended).await;
+        self.kill()
+    }
+
+    pub fn has_ended(&self) -> bool {
+        *self.ended.borrow()
+    }
+
+    /// The next line of its output; `None` after the last.
+    pub async fn line(&self) -> Option<String> {
+        self.lines.lock().await.recv().await
+    }
+
+    /// The lines that are there already.
+    pub fn lines_so_far(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if let Ok(mut queue) = self.lines.try_lock() {
+            while let Ok(line) = queue.try_recv() {
+                lines.push(line);
+            }
+        }
+        lines
+    }
+
+    /// Writes one line to its standard input.
+    pub fn say(&mut self, line: &str) -> std::io::Result<()> {
+        let stdin = self.keeper.stdin.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
+        writeln!(stdin, "{line}")
+    }
+
+    fn signal(&self, signal: Signal) {
+        // A child that has ended gives its number back: it may be another's by now.
+        if !self.has_ended() {
+            let _ = kill_process(self.pid, signal);
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Whether a process of that number is there and not merely waiting to be counted as dead.
+pub fn is_running(pid: i32) -> bool {
+    let there = Command::new("ps").args(["-o", "stat=", "-p", &pid.to_string()]).output().unwrap();
+    let stat = String::from_utf8_lossy(&there.stdout).trim().to_owned();
+    !stat.is_empty() && !stat.starts_with('Z')
+}

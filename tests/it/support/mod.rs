@@ -1,0 +1,80 @@
+//! What the tests of this binary stand on: real servers, a bad network, other processes, the log.
+//!
+//! A new file of tests is `tests/it/<situation>.rs` with a `mod` line in `main.rs`. Tests run beside each other: each
+//! has a server of its own, and lock names of its own where it looks at the log.
+//!
+//! ```ignore
+//! let server = Server::start().await;              // or Server::with(&["--maxmemory", "2mb"]), Server::tls()
+//! server.kill(); server.restart().await;           // also restart_empty(), freeze(), thaw()
+//! server.ask::<i64>(&["HGET", "name", "field"]).await;      // also try_ask, set, info, admin
+//! server.keys().await; server.channels().await; server.clients().await; server.commands_run().await["hincrby"];
+//!
+//! let proxy = Proxy::to(&server).await;            // clients connect to proxy.url()
+//! let hold = proxy.on(|c| c.is("release") && c.names("name")).times(1).hold();
+//! let release = hold.seen().await;                 // a Command: script, keys(), argv(), args, connection
+//! proxy.reset(Which::All).await;                   // the client gives up; also close(), half_open(), refuse()
+//! assert_eq!(hold.let_through().await, [":1\r\n"]);         // and yet it runs, now
+//!
+//! let lost = proxy.on(|c| c.is("acquire")).times(1).drop_reply();
+//! lost.done().await;                               // it has run, and its reply is gone
+//!
+//! let mut worker = Worker::start("holder", &[("url", &server.url())]);     // in workers.rs, a process of its own
+//! worker.expect("holding").await; worker.freeze(); worker.kill();
+//!
+//! log::told(|e| e.level == Level::WARN && e.tells("name")).await;
+//!
+//! eventually("the lock is free", async || server.keys().await.is_empty()).await;
+//! ```
+//!
+//! **On commands**: [`Command::is`](resp::Command::is) takes a script's file name (`acquire`, `release`, `renew`, `settle`,
+//! `force`, `look`) or a command's (`subscribe`). Faults after [`on`](proxy::Proxy::on): `watch`, `hold`, `hold_reply`,
+//! `drop_reply`, `drop_reply_and_reset`, `drop_reply_and_close`, `delay_reply`, `lose_and_reset`; before them `times(n)` and
+//! `skip(n)`. A fault ends when its [`Fault`](proxy::Fault) is dropped, so bind it to a name. Held commands keep back all
+//! that follows on their connection, as TCP does.
+//!
+//! **On time**: no fixed sleeps. Await an event (`seen`, `done`, `line`, `told`), wrap other waits in [`soon`], and poll
+//! by [`eventually`] only what tells of itself in no other way. Both fail after [`PATIENCE`], which no test means to reach.
+//!
+//! **On the scripts**: servers start with them loaded, so `EVALSHA` runs at once. After `SCRIPT FLUSH` or a restart by other
+//! means an `EVALSHA` is seen, answered by NOSCRIPT, and the `EVAL` behind it is seen too; a dropped or late reply is
+//! kept for the one that runs. A held `EVALSHA` is let through as it is.
+
+// Helpers for tests to come, and not every one has its user yet.
+#![allow(dead_code, unused_imports)]
+
+mod child;
+pub mod log;
+pub mod process;
+pub mod proxy;
+pub mod resp;
+mod scripts;
+pub mod server;
+mod tls;
+
+use std::future::Future;
+use std::time::Duration;
+
+pub use child::is_running;
+
+// Here goes `locks(server)`, which makes the `nestlock::Locks` of a test.
+
+/// How long a test waits for what must come. Far beyond all that a busy machine needs.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Awaits what must come, or fails the test with its name.
+pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("{what} did not come within {PATIENCE:?}"),
+    }
+}
+
+/// Looks again and again until it is so, or fails the test with its name.
+pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    soon(what, async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}

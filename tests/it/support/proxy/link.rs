@@ -1,0 +1,324 @@
+//! One connection through the proxy.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use super::fault::{Deed, Held, Rule};
+use super::{Shared, Which};
+use crate::support::resp::{self, Command, Kind};
+
+/// How a connection ends for the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// RST
+    Reset,
+    /// FIN
+    Close,
+}
+
+/// What others may know and do about a connection.
+pub(super) struct Link {
+    id: u64,
+    subscriber: AtomicBool,
+    mute: AtomicBool,
+    end: watch::Sender<Option<End>>,
+    ended: watch::Sender<bool>,
+    waiting: Mutex<VecDeque<Waiting>>,
+}
+
+/// A command that the server has yet to answer.
+struct Waiting {
+    command: Command,
+    replies: usize,
+    rule: Option<Arc<Rule>>,
+    answer: Option<oneshot::Sender<Vec<u8>>>,
+}
+
+impl Link {
+    pub(super) fn new(id: u64) -> Link {
+        Link {
+            id,
+            subscriber: AtomicBool::new(false),
+            mute: AtomicBool::new(false),
+            end: watch::channel(None).0,
+            ended: watch::channel(false).0,
+            waiting: Mutex::default(),
+        }
+    }
+
+    pub(super) fn is_subscriber(&self) -> bool {
+        self.subscriber.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn mute(&self) {
+        self.mute.store(true, Ordering::SeqCst);
+    }
+
+    fn is_mute(&self) -> bool {
+        self.mute.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn end(&self, how: End) {
+        self.end.send_replace(Some(how));
+    }
+
+    pub(super) async fn ended(&self) {
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
+    }
+
+    /// The command that this frame from the server answers, as often as it is answered, and whether that was its first.
+    fn answered(&self, kind: Kind) -> Option<Waiting> {
+        let mut waiting = self.waiting.lock().unwrap();
+        let first = waiting.front_mut()?;
+        let subscribes = first.command.changes_subscriptions();
+        match kind {
+            Kind::Push => return None,
+            Kind::Confirmation if !subscribes => return None,
+            // A refusal is the only answer, however many channels were named.
+            Kind::Reply => first.replies = 1,
+            Kind::Confirmation => {}
+        }
+        first.replies -= 1;
+        if first.replies == 0 {
+            return waiting.pop_front();
+        }
+        let command = first.command.clone();
+        Some(Waiting {
+            command,
+            replies: first.replies,
+            rule: first.rule.take(),
+            answer: first.answer.take(),
+        })
+    }
+}
+
+/// Carries a connection until it ends.
+pub(super) async fn serve(shared: Arc<Shared>, link: Arc<Link>, mut client: TcpStream) {
+    let end = match TcpStream::connect(shared.server).await {
+        Ok(mut server) => {
+            let _ = (client.set_nodelay(true), server.set_nodelay(true));
+            let mut order = link.end.subscribe();
+            let (from_client, to_client) = client.split();
+            let (from_server, to_server) = server.split();
+            let (out, outgoing) = mpsc::unbounded_channel();
+            tokio::select! {
+                order = order.wait_for(Option::is_some) => order.ok().and_then(|end| *end).unwrap_or(End::Close),
+                end = up(&shared, &link, from_client, to_server) => end,
+                end = down(&link, from_server, out) => end,
+                end = deliver(&link, outgoing, to_client) => end,
+            }
+        }
+        // As far as the client can tell, a server that broke off at once.
+        Err(_) => End::Reset,
+    };
+    if end == End::Reset {
+        let _ = rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO));
+    }
+    drop(client);
+    shared.links.lock().unwrap().remove(&link.id);
+    link.ended.send_replace(true);
+}
+
+/// From the client to the server.
+async fn up(shared: &Shared, link: &Link, mut client: ReadHalf<'_>, mut server: WriteHalf<'_>) -> End {
+    let mut bytes = Vec::new();
+    let mut handshake = Vec::new();
+    loop {
+        match client.read_buf(&mut bytes).await {
+            Ok(0) | Err(_) => return End::Close,
+            Ok(_) => {}
+        }
+        while let Some(len) = resp::frame_len(&bytes).filter(|_| !link.is_mute()) {
+            let frame: Vec<u8> = bytes.drain(..len).collect();
+            let command = Command::parse(&frame, link.id);
+            if command.is_handshake() {
+                handshake.push(frame.clone());
+            }
+            if let Err(end) = forward(shared, link, command, frame, &handshake, &mut server).await {
+                return end;
+            }
+        }
+        if link.is_mute() {
+            bytes.clear();
+        }
+    }
+}
+
+/// One command on its way.
+async fn forward(
+    shared: &Shared,
+    link: &Link,
+    command: Command,
+    frame: Vec<u8>,
+    handshake: &[Vec<u8>],
+    server: &mut WriteHalf<'_>,
+) -> Result<(), End> {
+    if command.changes_subscriptions() {
+        link.subscriber.store(true, Ordering::SeqCst);
+    }
+    let prelude = command.is_handshake() || command.name == "CLIENT";
+    let dead = *shared.half_open.lock().unwrap();
+    if dead.is_some_and(|which| which.covers(link.is_subscriber()) && (which == Which::All || !prelude)) {
+        link.mute();
+        return Ok(());
+    }
+    let replies = command.replies();
+    let mut waiting = Waiting { command, replies, rule: None, answer: None };
+    if let Some(rule) = taken(shared, &waiting.command) {
+        let command = &waiting.command;
+        match rule.deed {
+            Deed::Hold => {
+                let (go, gone) = oneshot::channel();
+                rule.keep(Held { frame: frame.clone(), handshake: handshake.to_vec(), go });
+                rule.saw(command);
+                rule.done(command);
+                let go = gone.await.unwrap_or_default();
+                if go.lose {
+                    return Err(End::Reset);
+                }
+                waiting.answer = go.answer;
+                go.sent.store(true, Ordering::SeqCst);
+            }
+            Deed::Lose(end) => {
+                rule.saw(command);
+                rule.done(command);
+                return Err(end);
+            }
+            _ => {
+                rule.saw(command);
+                waiting.rule = Some(rule);
+            }
+        }
+    }
+    // Before it is sent: its reply may be here before the write returns.
+    link.waiting.lock().unwrap().push_back(waiting);
+    server.write_all(&frame).await.map_err(|_| End::Reset)
+}
+
+/// The fault that this command meets.
+fn taken(shared: &Shared, command: &Command) -> Option<Arc<Rule>> {
+    let rules = shared.rules.lock().unwrap().clone();
+    let (watching, acting): (Vec<_>, Vec<_>) = rules.into_iter().partition(|rule| rule.deed == Deed::Watch);
+    for rule in watching.iter().filter(|rule| rule.takes(command)) {
+        rule.saw(command);
+        rule.done(command);
+    }
+    acting.into_iter().find(|rule| rule.takes(command))
+}
+
+/// A frame on its way to the client.
+struct Outgoing {
+    frame: Vec<u8>,
+    /// Why it comes late, and which command it answers.
+    late: Option<(Arc<Rule>, Command, Instant)>,
+    /// After it the connection ends.
+    end: Option<End>,
+}
+
+/// From the server to the queue for the client.
+async fn down(link: &Link, mut server: ReadHalf<'_>, out: mpsc::UnboundedSender<Outgoing>) -> End {
+    let mut bytes = Vec::new();
+    let mut silent = false;
+    loop {
+        let ended = match server.read_buf(&mut bytes).await {
+            Ok(0) => Some(End::Close),
+            Ok(_) => None,
+            Err(_) => Some(End::Reset),
+        };
+        while let Some(len) = resp::frame_len(&bytes) {
+            let frame: Vec<u8> = bytes.drain(..len).collect();
+            let kind = resp::kind(&frame, link.is_subscriber());
+            let mut late = None;
+            let mut end = None;
+            if let Some(Waiting { command, rule, answer, .. }) = link.answered(kind) {
+                if let Some(answer) = answer {
+                    let _ = answer.send(frame.clone());
+                }
+                match rule.map(|rule| (rule.deed, rule)) {
+                    Some((_, rule)) if frame.starts_with(b"-NOSCRIPT") => rule.give_back(),
+                    Some((Deed::DropReply(how), rule)) => {
+                        silent = true;
+                        end = how;
+                        rule.done(&command);
+                    }
+                    Some((Deed::HoldReply, rule)) => {
+                        rule.done(&command);
+                        late = Some((rule, command, Instant::now()));
+                    }
+                    Some((Deed::DelayReply(by), rule)) => late = Some((rule, command, Instant::now() + by)),
+                    _ => {}
+                }
+            }
+            // An end takes the place of its reply, in its order: what came before it still arrives.
+            if end.is_some() {
+                let _ = out.send(Outgoing { frame: Vec::new(), late: None, end });
+            } else if !silent {
+                let _ = out.send(Outgoing { frame, late, end: None });
+            }
+        }
+        if let Some(end) = ended {
+            let _ = out.send(Outgoing { frame: Vec::new(), late: None, end: Some(end) });
+            return std::future::pending().await;
+        }
+    }
+}
+
+/// From the queue to the client.
+async fn deliver(
+    link: &Link,
+    mut queue: mpsc::UnboundedReceiver<Outgoing>,
+    mut client: WriteHalf<'_>,
+) -> End {
+    while let Some(Outgoing { frame, late, end }) = queue.recv().await {
+        if let Some((rule, _, until)) = &late {
+            tokio::time::sleep_until(*until).await;
+            if rule.deed == Deed::HoldReply {
+                let _ = rule.open.subscribe().wait_for(|open| *open).await;
+            }
+        }
+        if let Some(end) = end {
+            return end;
+        }
+        if !link.is_mute() && client.write_all(&frame).await.is_err() {
+            return End::Close;
+        }
+        if let Some((rule, command, _)) = late.filter(|(rule, ..)| rule.deed != Deed::HoldReply) {
+            rule.done(&command);
+        }
+    }
+    End::Close
+}
+
+/// Runs a command whose own connection has ended, and tells the reply.
+pub(super) async fn run_alone(
+    server: SocketAddr,
+    handshake: Vec<Vec<u8>>,
+    frame: Vec<u8>,
+) -> io::Result<Vec<u8>> {
+    let mut server = TcpStream::connect(server).await?;
+    let mut bytes = Vec::new();
+    let mut reply = Vec::new();
+    for frame in handshake.iter().chain([&frame]) {
+        server.write_all(frame).await?;
+        let len = loop {
+            if let Some(len) = resp::frame_len(&bytes) {
+                break len;
+            }
+            if server.read_buf(&mut bytes).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        };
+        reply = bytes.drain(..len).collect();
+    }
+    Ok(reply)
+}

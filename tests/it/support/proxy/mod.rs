@@ -1,0 +1,231 @@
+//! A bad network between a client and a server, command by command.
+
+mod fault;
+mod link;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+use fault::Rule;
+pub use fault::{Fault, On};
+use link::{End, Link};
+
+use super::resp::Command;
+use super::server::{Server, free_port};
+use super::{log, soon};
+
+/// A proxy on 127.0.0.1 that lets everything pass until it is told otherwise. Dropping it closes all connections.
+pub struct Proxy {
+    shared: Arc<Shared>,
+    port: u16,
+    door: mpsc::UnboundedSender<Door>,
+    accepting: AbortHandle,
+}
+
+struct Shared {
+    server: SocketAddr,
+    rules: Mutex<Vec<Arc<Rule>>>,
+    links: Mutex<HashMap<u64, Arc<Link>>>,
+    count: AtomicU64,
+    half_open: Mutex<Option<Which>>,
+}
+
+/// Which connections. One that has not subscribed yet counts among the commands'.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    All,
+    Commands,
+    Subscribers,
+}
+
+impl Which {
+    fn covers(self, subscriber: bool) -> bool {
+        match self {
+            Which::All => true,
+            Which::Commands => !subscriber,
+            Which::Subscribers => subscriber,
+        }
+    }
+}
+
+enum Door {
+    Shut(oneshot::Sender<()>),
+    Open(std::net::TcpListener),
+}
+
+impl Proxy {
+    /// A proxy before this server. It finds the server again after a restart.
+    pub async fn to(server: &Server) -> Proxy {
+        log::capture();
+        let (port, listener) = loop {
+            let port = free_port();
+            if let Ok(listener) = listen(port) {
+                break (port, listener);
+            }
+        };
+        let shared = Arc::new(Shared {
+            server: SocketAddr::from(([127, 0, 0, 1], server.port())),
+            rules: Mutex::default(),
+            links: Mutex::default(),
+            count: AtomicU64::new(0),
+            half_open: Mutex::default(),
+        });
+        let (door, orders) = mpsc::unbounded_channel();
+        let accepting = tokio::spawn(accept(shared.clone(), listener, orders)).abort_handle();
+        Proxy { shared, port, door, accepting }
+    }
+
+    /// `redis://127.0.0.1:port`
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The commands that a fault is for. Of several faults that match a command the oldest has it; those that only
+    /// [`watch`](On::watch) see it all the same.
+    pub fn on(&self, matches: impl Fn(&Command) -> bool + Send + Sync + 'static) -> On<'_> {
+        On { shared: &self.shared, matches: Box::new(matches), skip: 0, times: usize::MAX }
+    }
+
+    /// Breaks connections by RST; tells how many. What they had sent and is not held has gone to the server.
+    pub async fn reset(&self, which: Which) -> usize {
+        self.end(which, End::Reset).await
+    }
+
+    /// Closes connections by FIN; tells how many.
+    pub async fn close(&self, which: Which) -> usize {
+        self.end(which, End::Close).await
+    }
+
+    async fn end(&self, which: Which, how: End) -> usize {
+        let links = self.links(which);
+        for link in &links {
+            link.end(how);
+        }
+        for link in &links {
+            soon("the end of a connection", link.ended()).await;
+        }
+        links.len()
+    }
+
+    /// Loses without a word all that goes over these connections in either direction, those that come while the fault
+    /// is on included. They are never closed, and stay dead when it is over.
+    pub fn half_open(&self, which: Which) -> HalfOpen {
+        *self.shared.half_open.lock().unwrap() = Some(which);
+        for link in self.links(which) {
+            link.mute();
+        }
+        HalfOpen { shared: self.shared.clone() }
+    }
+
+    /// Refuses new connections, as a port does where nobody listens. Those that stand go on.
+    pub async fn refuse(&self) -> Refusing {
+        let (shut, is_shut) = oneshot::channel();
+        let _ = self.door.send(Door::Shut(shut));
+        soon("the closed door", is_shut).await.unwrap();
+        Refusing { door: self.door.clone(), port: self.port }
+    }
+
+    /// How many connections stand.
+    pub fn connections(&self, which: Which) -> usize {
+        self.links(which).len()
+    }
+
+    fn links(&self, which: Which) -> Vec<Arc<Link>> {
+        let links = self.shared.links.lock().unwrap();
+        links.values().filter(|link| which.covers(link.is_subscriber())).cloned().collect()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        for link in self.links(Which::All) {
+            link.end(End::Close);
+        }
+    }
+}
+
+/// New connections are half open until it is dropped.
+#[must_use = "dropping it ends the fault"]
+pub struct HalfOpen {
+    shared: Arc<Shared>,
+}
+
+impl Drop for HalfOpen {
+    fn drop(&mut self) {
+        *self.shared.half_open.lock().unwrap() = None;
+    }
+}
+
+/// New connections are refused until it is dropped.
+#[must_use = "dropping it ends the fault"]
+pub struct Refusing {
+    door: mpsc::UnboundedSender<Door>,
+    port: u16,
+}
+
+impl Drop for Refusing {
+    fn drop(&mut self) {
+        // Here, not in the proxy's task: from the drop on the kernel takes connections in.
+        for _ in 0..100 {
+            if let Ok(listener) = listen(self.port) {
+                let _ = self.door.send(Door::Open(listener));
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        eprintln!("the proxy's port {} was taken by somebody else", self.port);
+    }
+}
+
+fn listen(port: u16) -> std::io::Result<std::net::TcpListener> {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", port))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+async fn accept(
+    shared: Arc<Shared>,
+    first: std::net::TcpListener,
+    mut orders: mpsc::UnboundedReceiver<Door>,
+) {
+    let mut listener = Some(TcpListener::from_std(first).unwrap());
+    loop {
+        let next = async {
+            match &listener {
+                Some(listener) => listener.accept().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            order = orders.recv() => match order {
+                Some(Door::Shut(shut)) => {
+                    listener = None;
+                    let _ = shut.send(());
+                }
+                Some(Door::Open(new)) => listener = Some(TcpListener::from_std(new).unwrap()),
+                None => return,
+            },
+            accepted = next => if let Ok((client, _)) = accepted {
+                let id = shared.count.fetch_add(1, Ordering::SeqCst) + 1;
+                let link = Arc::new(Link::new(id));
+                shared.links.lock().unwrap().insert(id, link.clone());
+                if *shared.half_open.lock().unwrap() == Some(Which::All) {
+                    link.mute();
+                }
+                tokio::spawn(link::serve(shared.clone(), link, client));
+            },
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Just enough of Redis's wire format to tell whole commands and whole replies apart.
+
+use super::scripts;
+
+/// A command as a matcher sees it.
+#[derive(Clone, Debug)]
+pub struct Command {
+    /// In capitals: `EVALSHA`, `SUBSCRIBE`, …
+    pub name: String,
+    /// Which of the lock's scripts an `EVALSHA` or `EVAL` runs: `acquire`, `release`, …
+    pub script: Option<&'static str>,
+    /// All that follows the name.
+    pub args: Vec<String>,
+    /// Counts the connections of the proxy, from 1.
+    pub connection: u64,
+}
+
+impl Command {
+    /// Whether it runs this script, or is this command.
+    pub fn is(&self, name: &str) -> bool {
+        self.script == Some(name) || self.name.eq_ignore_ascii_case(name)
+    }
+
+    /// Whether this is one of its arguments: a lock's key, a hold's field, a channel.
+    pub fn names(&self, argument: &str) -> bool {
+        self.args.iter().any(|arg| arg == argument)
+    }
+
+    /// The `KEYS` of a script.
+    pub fn keys(&self) -> &[String] {
+        &self.args[self.args.len().min(2)..self.keys_end()]
+    }
+
+    /// The `ARGV` of a script.
+    pub fn argv(&self) -> &[String] {
+        &self.args[self.keys_end()..]
+    }
+
+    fn keys_end(&self) -> usize {
+        let keys = self.args.get(1).and_then(|count| count.parse::<usize>().ok()).unwrap_or(0);
+        self.args.len().min(keys.saturating_add(2))
+    }
+
+    pub(super) fn parse(frame: &[u8], connection: u64) -> Command {
+        let mut words = words(frame).into_iter();
+        let name = words.next().unwrap_or_default().to_uppercase();
+        let args: Vec<String> = words.collect();
+        let script = args.first().and_then(|first| scripts::named_by(&name, first));
+        Command { name, script, args, connection }
+    }
+
+    pub(super) fn is_handshake(&self) -> bool {
+        matches!(&*self.name, "AUTH" | "HELLO" | "SELECT")
+    }
+
+    /// How many replies it has, which for subscriptions is one for each channel.
+    pub(super) fn replies(&self) -> usize {
+        if self.changes_subscriptions() { self.args.len().max(1) } else { 1 }
+    }
+
+    pub(super) fn changes_subscriptions(&self) -> bool {
+        is_confirmation(&self.name.to_lowercase())
+    }
+}
+
+/// How long the first frame is; `None` where it is not whole yet.
+pub(super) fn frame_len(bytes: &[u8]) -> Option<usize> {
+    let (mut at, mut missing) = (0, 1_usize);
+    while missing > 0 {
+        let line = line_len(&bytes[at..])?;
+        let head = &bytes[at..at + line];
+        let count = std::str::from_utf8(&head[1..]).ok().and_then(|text| text.trim_end().parse::<i64>().ok());
+        let count = count.unwrap_or(0).max(0) as usize;
+        at += line;
+        missing -= 1;
+        match head[0] {
+            // The nulls `$-1` and `*-1` are their first line only.
+            b'$' | b'=' | b'!' if head[1] != b'-' => at += count + 2,
+            b'*' | b'~' | b'>' => missing += count,
+            b'%' => missing += 2 * count,
+            // Attributes stand before the reply that they belong to.
+            b'|' => missing += 2 * count + 1,
+            _ => {}
+        }
+        if at > bytes.len() {
+            return None;
+        }
+    }
+    Some(at)
+}
+
+fn line_len(bytes: &[u8]) -> Option<usize> {
+    bytes.iter().position(|byte| *byte == b'\n').map(|end| end + 1)
+}
+
+/// The words of a frame that has no arrays but the outermost.
+fn words(frame: &[u8]) -> Vec<String> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let Some(mut at) = line_len(frame) else { return Vec::new() };
+    if !matches!(frame[0], b'*' | b'>') {
+        return text(frame).split_whitespace().map(str::to_owned).collect();
+    }
+    let mut words = Vec::new();
+    while let Some(len) = frame_len(&frame[at..]).filter(|len| *len > 0) {
+        let part = &frame[at..at + len];
+        let start = if part[0] == b'$' { line_len(part).unwrap_or(1) } else { 1 };
+        words.push(text(part[start..].strip_suffix(b"\r\n").unwrap_or_default()));
+        at += len;
+        if at >= frame.len() {
+            break;
+        }
+    }
+    words
+}
+
+/// What a frame from the server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It answers the command whose turn it is.
+    Reply,
+    /// It answers a change of subscriptions.
+    Confirmation,
+    /// Nobody asked for it.
+    Push,
+}
+
+/// `subscribed`: the connection has asked for messages, so arrays may be pushes.
+pub(super) fn kind(frame: &[u8], subscribed: bool) -> Kind {
+    if frame[0] != b'>' && !(frame[0] == b'*' && subscribed) {
+        return Kind::Reply;
+    }
+    let first = words(frame).into_iter().next().unwrap_or_default();
+    match &*first {
+        first if is_confirmation(first) => Kind::Confirmation,
+        "message" | "pmessage" | "smessage" => Kind::Push,
+        _ if frame[0] == b'>' => Kind::Push,
+        _ => Kind::Reply,
+    }
+}
+
+fn is_confirmation(word: &str) -> bool {
+    matches!(
+        word,
+        "subscribe" | "psubscribe" | "ssubscribe" | "unsubscribe" | "punsubscribe" | "sunsubscribe"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_measured_whole() {
+        for frame in [
+            "+OK\r\n",
+            ":12\r\n",
+            "$5\r\nhe\r\no\r\n",
+            "$-1\r\n",
+            "*-1\r\n",
+            "*0\r\n",
+            "*2\r\n*2\r\n:1\r\n$1\r\na\r\n*0\r\n",
+            "%1\r\n+a\r\n*1\r\n:1\r\n",
+            "|1\r\n+a\r\n:1\r\n*1\r\n:1\r\n",
+            "_\r\n",
+        ] {
+            let two = format!("{frame}:7\r\n");
+            assert_eq!(frame_len(two.as_bytes()), Some(frame.len()), "{frame:?}");
+            for cut in 0..frame.len() {
+                assert_eq!(frame_len(&frame.as_bytes()[..cut]), None, "{frame:?} cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_command_is_read() {
+        let frame =
+            b"*7\r\n$4\r\nEVAL\r\n$8\r\nreturn 1\r\n$1\r\n2\r\n$1\r\na\r\n$1\r\nb\r\n$0\r\n\r\n$1\r\nc\r\n";
+        let command = Command::parse(frame, 3);
+        assert!(command.is("eval") && command.names("b") && command.script.is_none());
+        assert_eq!(
+            (command.keys(), command.argv()),
+            (&["a".into(), "b".into()][..], &["".into(), "c".into()][..])
+        );
+    }
+
+    #[test]
+    fn messages_are_told_from_replies() {
+        let message = b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n0\r\n";
+        assert_eq!(kind(message, true), Kind::Push);
+        assert_eq!(kind(message, false), Kind::Reply);
+        assert_eq!(kind(b">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n", false), Kind::Confirmation);
+        assert_eq!(kind(b"+OK\r\n", true), Kind::Reply);
+    }
+}

@@ -1,0 +1,292 @@
+//! A real `redis-server` of the test's own.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, RedisResult};
+use tempfile::TempDir;
+
+use super::child::Child;
+use super::{PATIENCE, log, scripts, tls};
+
+/// By this name the connections of the tests themselves are told from those that are looked at.
+const ADMIN: &str = "nestlock-test-admin";
+
+/// A `redis-server` on 127.0.0.1 that ends with this value, however the test ends.
+///
+/// It starts with the lock's scripts loaded and its command counts at zero, so that faults hit the commands and not
+/// their first loading; `SCRIPT FLUSH` brings that case back.
+pub struct Server {
+    // Stands before its directory, and so ends before it.
+    child: Mutex<Option<Child>>,
+    dir: TempDir,
+    port: u16,
+    tls_port: Option<u16>,
+    args: Vec<String>,
+}
+
+impl Server {
+    /// An empty server without persistence.
+    pub async fn start() -> Server {
+        Server::with(&[]).await
+    }
+
+    /// The same with more options, such as `["--maxmemory", "1mb"]`.
+    pub async fn with(args: &[&str]) -> Server {
+        Server::launch(args, false).await
+    }
+
+    /// The same with a TLS port beside the plain one, its certificate for `localhost` signed by
+    /// [`ca_file`](Server::ca_file).
+    pub async fn tls() -> Server {
+        Server::launch(&[], true).await
+    }
+
+    async fn launch(args: &[&str], tls: bool) -> Server {
+        log::capture();
+        let dir = tempfile::Builder::new().prefix("nestlock-redis-").tempdir().unwrap();
+        if tls {
+            tls::write_certificates(dir.path());
+        }
+        let args = args.iter().map(|arg| arg.to_string()).collect();
+        let mut server = Server { dir, port: 0, tls_port: None, args, child: Mutex::new(None) };
+        let mut trouble = String::new();
+        // Another process may take a port between our look and the server's: then take the next.
+        for _ in 0..20 {
+            server.port = free_port();
+            server.tls_port = tls.then(free_port);
+            match server.run().await {
+                Ok(()) => return server,
+                Err(error) => trouble = error,
+            }
+            assert!(trouble.contains("in use"), "redis-server did not start:\n{trouble}");
+        }
+        panic!("redis-server found no free port:\n{trouble}");
+    }
+
+    /// `redis://127.0.0.1:port`
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// `rediss://localhost:port`, of a server with TLS.
+    pub fn tls_url(&self) -> String {
+        format!("rediss://localhost:{}", self.tls_port.expect("start it by Server::tls()"))
+    }
+
+    /// The certificate of the authority that signed the server's: a subprocess takes it as `SSL_CERT_FILE`.
+    pub fn ca_file(&self) -> PathBuf {
+        self.dir.path().join(tls::CA)
+    }
+
+    /// The server's own directory.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.child.lock().unwrap().as_ref().expect("the server was killed").pid()
+    }
+
+    /// SIGKILL. Connections break, new ones are refused.
+    pub fn kill(&self) {
+        *self.child.lock().unwrap() = None;
+    }
+
+    /// Kills it where it runs, and starts it on the same port with the same options and files. The data are there
+    /// again if it was started with `--appendonly yes --appendfsync always`.
+    pub async fn restart(&self) {
+        self.kill();
+        let patience = Instant::now() + PATIENCE;
+        while let Err(error) = self.run().await {
+            assert!(error.contains("in use") && Instant::now() < patience, "no restart:\n{error}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The same without any data.
+    pub async fn restart_empty(&self) {
+        self.kill();
+        let _ = std::fs::remove_dir_all(self.dir.path().join("appendonlydir"));
+        let _ = std::fs::remove_file(self.dir.path().join("dump.rdb"));
+        self.restart().await;
+    }
+
+    /// SIGSTOP: no answers, but connections stand and new ones are even accepted by the kernel.
+    pub fn freeze(&self) {
+        self.child.lock().unwrap().as_ref().expect("the server was killed").freeze();
+    }
+
+    /// SIGCONT: what came in the meantime is run now.
+    pub fn thaw(&self) {
+        self.child.lock().unwrap().as_ref().expect("the server was killed").thaw();
+    }
+
+    async fn run(&self) -> Result<(), String> {
+        let child = self.spawn().map_err(|error| error.to_string())?;
+        let pid = child.pid();
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            // The answer must be this very process's: another server may have the port.
+            if let Ok(info) = self.try_info("all").await {
+                let of = |name: &str| info.get(name).map(String::as_str);
+                if of("process_id") == Some(&pid.to_string()) && of("loading") == Some("0") {
+                    break;
+                }
+            }
+            if child.has_ended() {
+                let errors = std::fs::read_to_string(self.dir.path().join("stderr")).unwrap_or_default();
+                return Err(format!("{errors}\n{}", child.lines_so_far().join("\n")));
+            }
+            assert!(Instant::now() < patience, "no answer from redis-server: {:?}", child.lines_so_far());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        *self.child.lock().unwrap() = Some(child);
+        self.load_scripts().await;
+        let _ = self.try_ask::<()>(&["CONFIG", "RESETSTAT"]).await;
+        Ok(())
+    }
+
+    fn spawn(&self) -> std::io::Result<Child> {
+        let dir = self.dir.path();
+        let text = |path: &Path| path.to_str().unwrap().to_owned();
+        let mut args: Vec<String> =
+            "--bind 127.0.0.1 --save  --appendonly no --enable-debug-command yes --daemonize no"
+                .split(' ')
+                .map(str::to_owned)
+                .collect();
+        args.extend(["--port".into(), self.port.to_string(), "--dir".into(), text(dir)]);
+        if let Some(port) = self.tls_port {
+            args.extend(["--tls-port".into(), port.to_string(), "--tls-auth-clients".into(), "no".into()]);
+            for (option, file) in [
+                ("--tls-cert-file", tls::CERT),
+                ("--tls-key-file", tls::KEY),
+                ("--tls-ca-cert-file", tls::CA),
+            ] {
+                args.extend([option.into(), text(&dir.join(file))]);
+            }
+        }
+        args.extend(self.args.iter().cloned());
+        let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into());
+        let stderr = std::fs::File::create(dir.join("stderr"))?;
+        Child::start(dir, Path::new(&program), &args, &[], Stdio::from(stderr))
+    }
+
+    /// Loads the lock's scripts, as if they had run before.
+    pub async fn load_scripts(&self) {
+        for script in scripts::all() {
+            let _ = self.try_ask::<()>(&["SCRIPT", "LOAD", &script.body]).await;
+        }
+    }
+
+    /// A connection for the test's own looks. Ask for a new one after the server broke off.
+    pub async fn admin(&self) -> MultiplexedConnection {
+        self.try_admin().await.expect("the server answers")
+    }
+
+    async fn try_admin(&self) -> RedisResult<MultiplexedConnection> {
+        let password = self.args.iter().position(|arg| arg == "--requirepass");
+        let login = password.map(|at| format!(":{}@", self.args[at + 1])).unwrap_or_default();
+        let client = redis::Client::open(format!("redis://{login}127.0.0.1:{}", self.port))?;
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(PATIENCE));
+        let mut admin = client.get_multiplexed_async_connection_with_config(&config).await?;
+        redis::cmd("CLIENT").arg("SETNAME").arg(ADMIN).exec_async(&mut admin).await?;
+        Ok(admin)
+    }
+
+    /// One command of the test's own, such as `server.ask::<String>(&["HGET", "name", "field"]).await`.
+    pub async fn ask<T: redis::FromRedisValue>(&self, command: &[&str]) -> T {
+        self.try_ask(command).await.unwrap_or_else(|error| panic!("{command:?}: {error}"))
+    }
+
+    /// The same, with its error.
+    pub async fn try_ask<T: redis::FromRedisValue>(&self, command: &[&str]) -> RedisResult<T> {
+        let mut admin = self.try_admin().await?;
+        let mut cmd = redis::cmd(command[0]);
+        cmd.arg(&command[1..]).query_async(&mut admin).await
+    }
+
+    /// `INFO section` as a map.
+    pub async fn info(&self, section: &str) -> HashMap<String, String> {
+        self.try_info(section).await.expect("the server answers")
+    }
+
+    async fn try_info(&self, section: &str) -> RedisResult<HashMap<String, String>> {
+        let text: String = self.try_ask(&["INFO", section]).await?;
+        let pairs = text.lines().filter_map(|line| line.split_once(':'));
+        Ok(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    }
+
+    /// How often each command ran since the start or [`reset_commands_run`](Server::reset_commands_run), those inside
+    /// of scripts and the test's own (`info`, `client|setname`) counted too.
+    pub async fn commands_run(&self) -> HashMap<String, u64> {
+        let stats = self.info("commandstats").await;
+        let calls = stats.iter().filter_map(|(name, value)| {
+            let calls = value.strip_prefix("calls=")?.split(',').next()?.parse().ok()?;
+            Some((name.strip_prefix("cmdstat_")?.to_owned(), calls))
+        });
+        calls.collect()
+    }
+
+    pub async fn reset_commands_run(&self) {
+        self.ask::<()>(&["CONFIG", "RESETSTAT"]).await;
+    }
+
+    /// The channels that somebody subscribes to, sorted.
+    pub async fn channels(&self) -> Vec<String> {
+        let mut channels: Vec<String> = self.ask(&["PUBSUB", "CHANNELS"]).await;
+        channels.sort();
+        channels
+    }
+
+    /// How many connections there are but the test's own.
+    pub async fn clients(&self) -> usize {
+        self.client_ids().await.len()
+    }
+
+    /// The ids of these connections, for `CLIENT KILL ID`.
+    pub async fn client_ids(&self) -> HashSet<u64> {
+        let list: String = self.ask(&["CLIENT", "LIST"]).await;
+        let others = list.lines().filter(|line| !line.contains(&format!(" name={ADMIN} ")));
+        others.filter_map(|line| line.strip_prefix("id=")?.split(' ').next()?.parse().ok()).collect()
+    }
+
+    /// All keys, sorted.
+    pub async fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.ask(&["KEYS", "*"]).await;
+        keys.sort();
+        keys
+    }
+
+    /// `CONFIG SET`
+    pub async fn set(&self, option: &str, value: impl Display) {
+        self.ask::<()>(&["CONFIG", "SET", option, &value.to_string()]).await;
+    }
+}
+
+/// A port that nobody listens on. Below those that systems give to outgoing connections: one of these could
+/// otherwise take a port while its server is down.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = (std::process::id().wrapping_mul(97) % 11_000) as u16;
+    loop {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = 20_000 + first.wrapping_add(step) % 12_000;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}

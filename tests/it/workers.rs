@@ -1,0 +1,32 @@
+//! What tests run as processes of their own, by `support::process`. Each is ignored: by itself it is no test.
+
+use crate::support::process;
+use crate::support::server::Server;
+
+#[tokio::test]
+#[ignore = "a part of other tests"]
+async fn echo() {
+    if !process::is_worker() {
+        return;
+    }
+    process::tell(&format!("hello {}", process::param("whom")));
+    while let Some(line) = process::heard().await {
+        if line == "bye" {
+            return;
+        }
+        process::tell(&line);
+    }
+}
+
+#[tokio::test]
+#[ignore = "a part of other tests"]
+async fn server_owner() {
+    if !process::is_worker() {
+        return;
+    }
+    let server = Server::start().await;
+    server.freeze();
+    process::tell(&server.pid().to_string());
+    process::tell(server.dir().to_str().unwrap());
+    process::heard().await;
+}
