@@ -10,7 +10,7 @@ use redis::{AsyncConnectionConfig, RedisResult};
 use crate::support::process::Worker;
 use crate::support::proxy::{Proxy, Which};
 use crate::support::server::Server;
-use crate::support::{PATIENCE, eventually, is_running, log, soon};
+use crate::support::{PATIENCE, eventually, is_running, log, scripts, soon};
 
 async fn connect(url: &str) -> RedisResult<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new()
@@ -268,6 +268,45 @@ async fn a_reply_can_be_late_and_a_command_can_be_lost() {
     late.done().await;
     let _lost = proxy.on(|c| c.is("incr")).times(1).lose_and_reset();
     assert!(incr(&client, "a").await.unwrap().is_err());
+    assert_eq!(server.ask::<i64>(&["GET", "a"]).await, 1);
+}
+
+#[tokio::test]
+async fn a_script_is_known_by_its_hash_and_by_its_body() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let mut client = connect(&proxy.url()).await.unwrap();
+    for script in scripts::all() {
+        let watch = proxy.on(|c| c.is(script.name)).watch();
+        for (command, text) in [("EVALSHA", &script.sha), ("EVAL", &script.body)] {
+            let reply: RedisResult<redis::Value> = redis::cmd(command)
+                .arg(text)
+                .arg(1)
+                .arg("key")
+                .arg("argument")
+                .query_async(&mut client)
+                .await;
+            assert!(!reply.is_err_and(|error| error.code() == Some("NOSCRIPT")), "it is loaded");
+            let seen = watch.seen().await;
+            assert_eq!((seen.script, &*seen.name), (Some(script.name), command));
+            assert_eq!((seen.keys(), seen.argv()), (&["key".to_owned()][..], &["argument".to_owned()][..]));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_script_that_is_not_loaded_uses_no_fault_up() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let mut client = connect(&proxy.url()).await.unwrap();
+    let fault = proxy.on(|c| c.name.starts_with("EVAL")).times(1).drop_reply_and_reset();
+    let script = redis::Script::new("return redis.call('INCR', KEYS[1])");
+    let unknown = redis::cmd("EVALSHA").arg(script.get_hash()).arg(1).arg("a").exec_async(&mut client).await;
+    assert_eq!(unknown.unwrap_err().code(), Some("NOSCRIPT"));
+    server.ask::<()>(&["SCRIPT", "LOAD", "return redis.call('INCR', KEYS[1])"]).await;
+    let lost = redis::cmd("EVALSHA").arg(script.get_hash()).arg(1).arg("a").exec_async(&mut client).await;
+    assert!(lost.is_err());
+    fault.done().await;
     assert_eq!(server.ask::<i64>(&["GET", "a"]).await, 1);
 }
 

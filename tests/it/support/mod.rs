@@ -47,7 +47,7 @@ pub mod log;
 pub mod process;
 pub mod proxy;
 pub mod resp;
-mod scripts;
+pub mod scripts;
 pub mod server;
 mod tls;
 

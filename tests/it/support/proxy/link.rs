@@ -221,7 +221,7 @@ struct Outgoing {
     frame: Vec<u8>,
     /// Why it comes late, and which command it answers.
     late: Option<(Arc<Rule>, Command, Instant)>,
-    /// After it the connection ends.
+    /// Instead of it the connection ends.
     end: Option<End>,
 }
 
@@ -236,34 +236,8 @@ async fn down(link: &Link, mut server: ReadHalf<'_>, out: mpsc::UnboundedSender<
             Err(_) => Some(End::Reset),
         };
         while let Some(len) = resp::frame_len(&bytes) {
-            let frame: Vec<u8> = bytes.drain(..len).collect();
-            let kind = resp::kind(&frame, link.is_subscriber());
-            let mut late = None;
-            let mut end = None;
-            if let Some(Waiting { command, rule, answer, .. }) = link.answered(kind) {
-                if let Some(answer) = answer {
-                    let _ = answer.send(frame.clone());
-                }
-                match rule.map(|rule| (rule.deed, rule)) {
-                    Some((_, rule)) if frame.starts_with(b"-NOSCRIPT") => rule.give_back(),
-                    Some((Deed::DropReply(how), rule)) => {
-                        silent = true;
-                        end = how;
-                        rule.done(&command);
-                    }
-                    Some((Deed::HoldReply, rule)) => {
-                        rule.done(&command);
-                        late = Some((rule, command, Instant::now()));
-                    }
-                    Some((Deed::DelayReply(by), rule)) => late = Some((rule, command, Instant::now() + by)),
-                    _ => {}
-                }
-            }
-            // An end takes the place of its reply, in its order: what came before it still arrives.
-            if end.is_some() {
-                let _ = out.send(Outgoing { frame: Vec::new(), late: None, end });
-            } else if !silent {
-                let _ = out.send(Outgoing { frame, late, end: None });
+            if let Some(next) = meet(link, bytes.drain(..len).collect(), &mut silent) {
+                let _ = out.send(next);
             }
         }
         if let Some(end) = ended {
@@ -271,6 +245,34 @@ async fn down(link: &Link, mut server: ReadHalf<'_>, out: mpsc::UnboundedSender<
             return std::future::pending().await;
         }
     }
+}
+
+/// What becomes of a frame from the server.
+fn meet(link: &Link, frame: Vec<u8>, silent: &mut bool) -> Option<Outgoing> {
+    let kind = resp::kind(&frame, link.is_subscriber());
+    let mut next = Outgoing { frame, late: None, end: None };
+    if let Some(Waiting { command, rule, answer, .. }) = link.answered(kind) {
+        if let Some(answer) = answer {
+            let _ = answer.send(next.frame.clone());
+        }
+        match rule.map(|rule| (rule.deed, rule)) {
+            Some((_, rule)) if next.frame.starts_with(b"-NOSCRIPT") => rule.give_back(),
+            Some((Deed::DropReply(end), rule)) => {
+                rule.done(&command);
+                *silent = true;
+                // An end takes the place of its reply, in its order: what came before it still arrives.
+                next.end = end;
+                return end.map(|_| next);
+            }
+            Some((Deed::HoldReply, rule)) => {
+                rule.done(&command);
+                next.late = Some((rule, command, Instant::now()));
+            }
+            Some((Deed::DelayReply(by), rule)) => next.late = Some((rule, command, Instant::now() + by)),
+            _ => {}
+        }
+    }
+    (!*silent).then_some(next)
 }
 
 /// From the queue to the client.
