@@ -1,0 +1,312 @@
+//! Every option, its default, and what it rejects.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::deadline::{Drift, Lease};
+use crate::error::{Error, ErrorKind, Result, shown};
+use crate::server::Server;
+
+const LEASE: Duration = Duration::from_secs(30);
+const DRIFT: Drift = Drift { factor: 0.01, slack: Duration::from_millis(2) };
+const NODE_TIMEOUT: Duration = Duration::from_millis(500);
+const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
+const RETRY_DELAY: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_millis(250);
+
+/// The most bytes that a prefix may have.
+const LONGEST_PREFIX: usize = 1024;
+
+/// The options of a `Locks`. Nothing is checked before `connect`, which rejects what can't work with an error of kind
+/// [`ErrorKind::Config`] that names the option and its value; nothing is sent then.
+#[derive(Clone, Debug)]
+#[must_use = "options do nothing until `connect` is called"]
+pub struct Builder {
+    servers: Vec<Server>,
+    lease: Duration,
+    drift: (f64, Duration),
+    prefix: String,
+    node_timeout: Duration,
+    unavailable_after: Duration,
+    poll_interval: Duration,
+    retry_delay: RangeInclusive<Duration>,
+}
+
+/// Options that were checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) server: Server,
+    pub(crate) lease: Lease,
+    pub(crate) drift: Drift,
+    pub(crate) prefix: Arc<str>,
+    pub(crate) node_timeout: Duration,
+    pub(crate) unavailable_after: Duration,
+    pub(crate) poll_interval: Duration,
+    pub(crate) retry_delay: RangeInclusive<Duration>,
+}
+
+impl Builder {
+    pub(crate) fn new() -> Builder {
+        Builder {
+            servers: Vec::new(),
+            lease: LEASE,
+            drift: (DRIFT.factor, DRIFT.slack),
+            prefix: String::new(),
+            node_timeout: NODE_TIMEOUT,
+            unavailable_after: UNAVAILABLE_AFTER,
+            poll_interval: POLL_INTERVAL,
+            retry_delay: RETRY_DELAY,
+        }
+    }
+
+    /// The master that keeps the locks: a URL, or a host and a port (see [`Server`]). There is no default, and one has to
+    /// be given.
+    ///
+    /// Rejected: an address that can't be used, none at all, and a second one, since this version keeps its locks on one
+    /// master.
+    pub fn server(mut self, server: impl Into<Server>) -> Self {
+        self.servers.push(server.into());
+        self
+    }
+
+    /// For how long Redis keeps a lock without hearing from its holder. Default: 30 s.
+    ///
+    /// It is what a crashed holder blocks the others for. A live holder renews it every third of it, so a lease of a few
+    /// node timeouts or less leaves no room to repeat a renewal that was not answered, and holds get lost where a
+    /// longer one would have lived on. Counted in whole milliseconds.
+    ///
+    /// Rejected: a lease that is not longer than the drift over it (see [`drift`](Builder::drift)), and one beyond what
+    /// Redis can store.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// What stands before the name of every key and channel. Default: nothing.
+    ///
+    /// Processes share a lock only where prefix and name together are the same.
+    ///
+    /// Rejected: a prefix that begins with `}`, which would break the hash tag of the channel, and one of more than 1024
+    /// bytes.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// For how long the answer to a command is awaited, on each master. Default: 500 ms. [`Duration::MAX`]: for ever.
+    ///
+    /// Rejected: zero.
+    pub fn node_timeout(mut self, timeout: Duration) -> Self {
+        self.node_timeout = timeout;
+        self
+    }
+
+    /// For how long `lock` goes on while the server does not answer. Default: 10 s. Zero: not at all; [`Duration::MAX`]:
+    /// for ever.
+    pub fn unavailable_after(mut self, time: Duration) -> Self {
+        self.unavailable_after = time;
+        self
+    }
+
+    /// The longest that a waiter sleeps without asking the server, should no message come. Default: 5 s.
+    /// [`Duration::MAX`]: until there is a reason to ask.
+    ///
+    /// Rejected: zero.
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.poll_interval = interval;
+        self
+    }
+
+    /// How much the clocks of client and server may differ over one lease: a share of it, and a fixed time on top.
+    /// Default: 0.01 and 2 ms. A hold counts as over that much before the server ends it.
+    ///
+    /// Rejected: a factor that is not a number, negative, or 1 and more; and a drift that leaves nothing of the lease.
+    pub fn drift(mut self, factor: f64, slack: Duration) -> Self {
+        self.drift = (factor, slack);
+        self
+    }
+
+    /// The bounds of the random pause after a vote that nobody won. Default: 50 ms to 250 ms.
+    ///
+    /// Rejected: a range without a value in it.
+    pub fn retry_delay(mut self, range: RangeInclusive<Duration>) -> Self {
+        self.retry_delay = range;
+        self
+    }
+
+    pub(crate) fn check(self) -> Result<Config> {
+        let drift = checked_drift(self.drift)?;
+        let lease = Lease::new("lease", self.lease, drift)?;
+        let prefix = checked_prefix(&self.prefix)?;
+        if self.node_timeout.is_zero() {
+            return Err(rejected("node_timeout of 0 ns leaves no time for an answer; it must be more than zero"));
+        }
+        if self.poll_interval.is_zero() {
+            return Err(rejected("poll_interval of 0 ns would ask without a pause; it must be more than zero"));
+        }
+        if self.retry_delay.is_empty() {
+            let (start, end) = (self.retry_delay.start(), self.retry_delay.end());
+            return Err(rejected(format!(
+                "retry_delay of {start:?}..={end:?} holds no value; its start must not be after its end"
+            )));
+        }
+        Ok(Config {
+            server: the_one(self.servers)?,
+            lease,
+            drift,
+            prefix,
+            node_timeout: self.node_timeout,
+            unavailable_after: self.unavailable_after,
+            poll_interval: self.poll_interval,
+            retry_delay: self.retry_delay,
+        })
+    }
+}
+
+fn checked_drift((factor, slack): (f64, Duration)) -> Result<Drift> {
+    // Not `factor < 0.0 || factor >= 1.0`: a NaN would pass.
+    if (0.0..1.0).contains(&factor) {
+        return Ok(Drift { factor, slack });
+    }
+    Err(rejected(format!("drift factor of {factor} can't be used; it must be at least 0 and less than 1")))
+}
+
+fn checked_prefix(prefix: &str) -> Result<Arc<str>> {
+    if prefix.len() > LONGEST_PREFIX {
+        let (bytes, cut) = (prefix.len(), shown(prefix));
+        return Err(rejected(format!(
+            "prefix of {bytes} bytes, `{cut}`, is too long; it may have {LONGEST_PREFIX} bytes"
+        )));
+    }
+    if prefix.starts_with('}') {
+        let cut = shown(prefix);
+        return Err(rejected(format!("prefix `{cut}` can't begin with `}}`, which would break the hash tag")));
+    }
+    Ok(prefix.into())
+}
+
+/// The server, whose address is looked at here so that a mistake is told before anything is sent.
+fn the_one(servers: Vec<Server>) -> Result<Server> {
+    let mut servers = servers.into_iter();
+    let Some(first) = servers.next() else {
+        return Err(rejected("no server was given; call `server` with the URL of your Redis"));
+    };
+    if let Some(second) = servers.next() {
+        return Err(rejected(format!(
+            "server was given more than once, {} and {}: several masters are not supported by this version",
+            first.address(),
+            second.address()
+        )));
+    }
+    first.client()?;
+    Ok(first)
+}
+
+fn rejected(wrong: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Config, wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> Builder {
+        Builder::new().server("redis://user:secret@127.0.0.1:6379")
+    }
+
+    /// That these options are rejected with a message that has all of `words`, and no password.
+    fn rejects(builder: Builder, words: &[&str]) {
+        assert!(!format!("{builder:?}").contains("secret"));
+        let error = builder.check().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        let told = format!("{error} {error:?}");
+        assert!(words.iter().all(|word| told.contains(word)), "{told}");
+        assert!(!told.contains("secret"), "{told}");
+    }
+
+    #[test]
+    fn the_defaults_are_as_documented() {
+        let config = good().check().unwrap();
+        assert_eq!(config.lease.duration(), Duration::from_secs(30));
+        assert_eq!(config.drift, Drift { factor: 0.01, slack: Duration::from_millis(2) });
+        assert_eq!(&*config.prefix, "");
+        assert_eq!(config.node_timeout, Duration::from_millis(500));
+        assert_eq!(config.unavailable_after, Duration::from_secs(10));
+        assert_eq!(config.poll_interval, Duration::from_secs(5));
+        assert_eq!(config.retry_delay, Duration::from_millis(50)..=Duration::from_millis(250));
+        assert!(!format!("{config:?}").contains("secret"));
+    }
+
+    #[test]
+    fn a_server_has_to_be_given() {
+        rejects(Builder::new(), &["no server"]);
+    }
+
+    #[test]
+    fn a_second_server_is_rejected() {
+        rejects(good().server(("::1", 7)), &["server", "127.0.0.1:6379", "[::1]:7", "not supported by this version"]);
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_used_is_rejected() {
+        rejects(Builder::new().server("http://user:secret@host"), &["address"]);
+    }
+
+    #[test]
+    fn a_lease_within_its_drift_is_rejected() {
+        rejects(good().lease(Duration::ZERO), &["lease", "0ns"]);
+        rejects(good().lease(Duration::from_millis(2)), &["lease", "2ms"]);
+        rejects(good().drift(0.5, Duration::from_secs(15)), &["lease", "30s"]);
+        rejects(good().drift(0.5, Duration::MAX), &["lease", "30s"]);
+        good().lease(Duration::from_millis(3)).check().unwrap();
+    }
+
+    #[test]
+    fn a_lease_beyond_what_redis_can_store_is_rejected() {
+        rejects(good().lease(Duration::MAX), &["lease", "more than Redis can store"]);
+    }
+
+    #[test]
+    fn a_drift_factor_that_is_no_share_is_rejected() {
+        for (factor, shown) in [(f64::NAN, "NaN"), (-0.5, "-0.5"), (1.0, "of 1 "), (f64::INFINITY, "inf")] {
+            rejects(good().drift(factor, Duration::ZERO), &["drift", shown]);
+        }
+        good().drift(0.0, Duration::ZERO).check().unwrap();
+    }
+
+    #[test]
+    fn a_prefix_that_breaks_the_hash_tag_is_rejected() {
+        rejects(good().prefix("}app:"), &["prefix", "}app:"]);
+        good().prefix("{app}:").check().unwrap();
+    }
+
+    #[test]
+    fn a_prefix_that_is_too_long_is_rejected() {
+        rejects(good().prefix("x".repeat(1025)), &["prefix", "1025 bytes", "xxx"]);
+        good().prefix("x".repeat(1024)).check().unwrap();
+    }
+
+    #[test]
+    fn a_node_timeout_of_zero_is_rejected() {
+        rejects(good().node_timeout(Duration::ZERO), &["node_timeout", "0 ns"]);
+    }
+
+    #[test]
+    fn a_poll_interval_of_zero_is_rejected() {
+        rejects(good().poll_interval(Duration::ZERO), &["poll_interval", "0 ns"]);
+    }
+
+    #[test]
+    fn a_retry_delay_without_a_value_is_rejected() {
+        let range = Duration::from_millis(2)..=Duration::from_millis(1);
+        rejects(good().retry_delay(range), &["retry_delay", "2ms..=1ms"]);
+    }
+
+    #[test]
+    fn what_may_last_for_ever_may() {
+        let forever = Duration::MAX;
+        good().node_timeout(forever).unavailable_after(forever).poll_interval(forever).check().unwrap();
+        good().unavailable_after(Duration::ZERO).check().unwrap();
+    }
+}

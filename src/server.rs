@@ -1,0 +1,288 @@
+//! Where a Redis server is, and how to get in.
+
+use std::fmt;
+use std::sync::Arc;
+
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Where a Redis server is, and the credentials for it.
+///
+/// Made from a URL or from a host and a port, wherever a server is asked for:
+///
+/// - `redis://[user[:password]@]host[:port][/database]`, the port being 6379 unless given; `valkey://` means the same
+/// - `rediss://…` the same over TLS, with the feature `tls-rustls` or `tls-native-tls`
+/// - `unix:///path/to/redis.sock[?db=…&user=…&pass=…]`
+/// - `("host", 6379)`
+///
+/// A character that has a meaning in URLs is percent-encoded in user and password (`%40` for `@`). An address that can't
+/// be used is kept, and told by `connect` as an error of kind [`ErrorKind::Config`]. Neither `Debug` nor any error shows
+/// credentials.
+///
+/// With the feature `with-redis-1`, a `Client` or a `ConnectionInfo` of the redis crate, version 1, will do too.
+#[derive(Clone)]
+pub struct Server(Arc<Place>);
+
+enum Place {
+    Usable { address: Arc<str>, info: Box<ConnectionInfo> },
+    /// What is wrong. Never a part of what was given: a password can stand anywhere in an address that can't be read.
+    Unusable(String),
+}
+
+impl Server {
+    /// How to connect; an error of kind `Config` where the address can't be used.
+    pub(crate) fn client(&self) -> Result<redis::Client> {
+        match &*self.0 {
+            Place::Usable { address, info } => {
+                choose_crypto(info.addr());
+                redis::Client::open((**info).clone())
+                    .map_err(|e| Error::new(ErrorKind::Config, "this server can't be used").at(address).because(e))
+            }
+            Place::Unusable(wrong) => Err(Error::new(ErrorKind::Config, wrong.as_str())),
+        }
+    }
+
+    /// `host:port` or the socket's path: for messages, and to see that two servers are one. Without credentials.
+    pub(crate) fn address(&self) -> Arc<str> {
+        match &*self.0 {
+            Place::Usable { address, .. } => address.clone(),
+            Place::Unusable(_) => "unusable address".into(),
+        }
+    }
+
+    fn from_url(url: &str) -> Server {
+        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+        if ["rediss", "valkeys"].iter().any(|tls| scheme.eq_ignore_ascii_case(tls)) && !has_tls() {
+            return Server::unusable(NO_TLS);
+        }
+        match url.into_connection_info() {
+            Ok(info) => Server::from_info(info),
+            // Its description is fixed text; its detail would repeat a part of the URL.
+            Err(e) => Server::unusable(unreadable(&e)),
+        }
+    }
+
+    fn from_host(host: &str, port: u16) -> Server {
+        let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+        if bare.is_empty() || port == 0 {
+            return Server::unusable("a server needs a host that is not empty and a port that is not 0");
+        }
+        if bare.contains(['@', '/', '?', '#']) || bare.contains(char::is_whitespace) {
+            return Server::unusable(
+                "the host of a server is a name or an IP address alone; to give more, use a URL: redis://user:password@host:port/database",
+            );
+        }
+        match (bare, port).into_connection_info() {
+            Ok(info) => Server::from_info(info),
+            Err(e) => Server::unusable(unreadable(&e)),
+        }
+    }
+
+    fn from_info(info: ConnectionInfo) -> Server {
+        if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) && !has_tls() {
+            return Server::unusable(NO_TLS);
+        }
+        Server(Arc::new(Place::Usable { address: address_of(info.addr()).into(), info: Box::new(info) }))
+    }
+
+    fn unusable(wrong: impl Into<String>) -> Server {
+        Server(Arc::new(Place::Unusable(wrong.into())))
+    }
+}
+
+const NO_TLS: &str = "this server is to be reached over TLS, but nestlock was built without it: \
+     enable its feature `tls-rustls` or `tls-native-tls`";
+
+const fn has_tls() -> bool {
+    cfg!(any(feature = "tls-rustls", feature = "tls-native-tls"))
+}
+
+/// What is wrong with a URL, in words that hold no part of it.
+fn unreadable(error: &redis::RedisError) -> String {
+    let told = error.to_string();
+    let why = told.split(" - ").next().filter(|_| error.kind() == redis::ErrorKind::InvalidClientConfig);
+    format!(
+        "the server's address can't be used: {}; write redis://user:password@host:port/database, \
+         with what is special in URLs percent-encoded",
+        why.unwrap_or("it is not well formed")
+    )
+}
+
+/// Host names are compared without case, and IPv6 addresses are set apart from their port.
+fn address_of(addr: &ConnectionAddr) -> String {
+    match addr {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } if host.contains(':') => {
+            format!("[{}]:{port}", host.to_lowercase())
+        }
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            format!("{}:{port}", host.to_lowercase())
+        }
+        other => other.to_string(),
+    }
+}
+
+/// rustls panics at the first connection where it can't tell which cryptography to use: with none chosen, and two built
+/// in somewhere in the program. A choice that the program has made stands.
+#[cfg(feature = "tls-rustls")]
+fn choose_crypto(addr: &ConnectionAddr) {
+    let tls = matches!(addr, ConnectionAddr::TcpTls { .. });
+    if tls && rustls::crypto::CryptoProvider::get_default().is_none() {
+        // An error says that another thread was faster; its choice stands.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}
+
+#[cfg(not(feature = "tls-rustls"))]
+fn choose_crypto(_: &ConnectionAddr) {}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Server").field(&self.address()).finish()
+    }
+}
+
+impl From<&str> for Server {
+    fn from(url: &str) -> Server {
+        Server::from_url(url)
+    }
+}
+
+impl From<String> for Server {
+    fn from(url: String) -> Server {
+        Server::from_url(&url)
+    }
+}
+
+impl From<&String> for Server {
+    fn from(url: &String) -> Server {
+        Server::from_url(url)
+    }
+}
+
+impl From<(&str, u16)> for Server {
+    fn from((host, port): (&str, u16)) -> Server {
+        Server::from_host(host, port)
+    }
+}
+
+impl From<(String, u16)> for Server {
+    fn from((host, port): (String, u16)) -> Server {
+        Server::from_host(&host, port)
+    }
+}
+
+#[cfg(feature = "with-redis-1")]
+mod with_redis_1 {
+    use super::{ConnectionInfo, Server};
+
+    impl From<redis::Client> for Server {
+        fn from(client: redis::Client) -> Server {
+            Server::from(&client)
+        }
+    }
+
+    impl From<&redis::Client> for Server {
+        fn from(client: &redis::Client) -> Server {
+            Server::from(client.get_connection_info())
+        }
+    }
+
+    impl From<ConnectionInfo> for Server {
+        fn from(info: ConnectionInfo) -> Server {
+            Server::from_info(info)
+        }
+    }
+
+    impl From<&ConnectionInfo> for Server {
+        fn from(info: &ConnectionInfo) -> Server {
+            Server::from_info(info.clone())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(server: impl Into<Server>) -> String {
+        let server = server.into();
+        let error = server.client().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        format!("{error} {error:?} {server:?}")
+    }
+
+    #[test]
+    fn an_address_is_host_and_port_without_credentials() {
+        for (url, address) in [
+            ("redis://127.0.0.1", "127.0.0.1:6379"),
+            ("redis://user:secret@Example.org:7000/3", "example.org:7000"),
+            ("redis://:secret@[::1]:7000", "[::1]:7000"),
+            ("unix:///run/redis.sock?pass=secret", "/run/redis.sock"),
+        ] {
+            let server = Server::from(url);
+            assert_eq!(&*server.address(), address);
+            server.client().unwrap();
+            assert!(!format!("{server:?}").contains("secret"));
+        }
+        assert_eq!(Server::from(("LOCALHOST", 7)).address(), Server::from("redis://localhost:7").address());
+        assert_eq!(&*Server::from(("[::1]".to_owned(), 7)).address(), "[::1]:7");
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_used_is_told_without_any_part_of_it() {
+        for url in [
+            "",
+            "secret",
+            "localhost:secret",
+            "http://user:secret@host",
+            "redis://:secret",
+            "redis://user:secret@",
+            "redis://user:se cret@host:port",
+            "redis://user:secret@host:6379/secret",
+            "redis://user:secret@host/?protocol=secret",
+            "redis://user:secret@0.0.0.0",
+            "unix:secret",
+            "unix:///tmp/s?pass=secret&db=secret",
+        ] {
+            let told = wrong(url);
+            assert!(!told.contains("secret") && !told.contains("cret@"), "{url}: {told}");
+            assert!(told.contains("redis://user:password@host"), "{url}: {told}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_a_host_alone() {
+        for host in ["", "user:secret@host", "redis://secret", "secret host"] {
+            assert!(!wrong((host, 6379)).contains("secret"));
+        }
+        wrong(("host", 0));
+    }
+
+    #[cfg(not(any(feature = "tls-rustls", feature = "tls-native-tls")))]
+    #[test]
+    fn tls_without_its_feature_names_the_features() {
+        for url in ["rediss://user:secret@host", "valkeys://host", "REDISS://host"] {
+            let told = wrong(url);
+            assert!(told.contains("`tls-rustls`") && told.contains("`tls-native-tls`"), "{told}");
+            assert!(!told.contains("secret"));
+        }
+    }
+
+    #[cfg(feature = "tls-rustls")]
+    #[test]
+    fn tls_has_its_cryptography() {
+        Server::from("rediss://host").client().unwrap();
+        assert!(rustls::crypto::CryptoProvider::get_default().is_some());
+    }
+
+    #[cfg(feature = "with-redis-1")]
+    #[test]
+    fn a_client_of_the_redis_crate_is_a_server() {
+        let client = redis::Client::open("redis://:secret@host:7/2").unwrap();
+        let server = Server::from(&client);
+        assert_eq!(&*server.address(), "host:7");
+        assert_eq!(server.client().unwrap().get_connection_info().redis_settings().db(), 2);
+        assert_eq!(Server::from(client.get_connection_info()).address(), Server::from(client).address());
+    }
+}
