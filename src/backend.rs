@@ -1,5 +1,15 @@
 //! What the lock asks of a master: to run scripts, and to tell of releases.
 
+mod backoff;
+mod connection;
+mod settings;
+pub(crate) mod single;
+mod subscriber;
+#[cfg(test)]
+mod testing;
+mod topics;
+mod verdict;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;

@@ -140,10 +140,14 @@ impl Builder {
         let lease = Lease::new("lease", self.lease, drift)?;
         let prefix = checked_prefix(&self.prefix)?;
         if self.node_timeout.is_zero() {
-            return Err(rejected("node_timeout of 0 ns leaves no time for an answer; it must be more than zero"));
+            return Err(rejected(
+                "node_timeout of 0 ns leaves no time for an answer; it must be more than zero",
+            ));
         }
         if self.poll_interval.is_zero() {
-            return Err(rejected("poll_interval of 0 ns would ask without a pause; it must be more than zero"));
+            return Err(rejected(
+                "poll_interval of 0 ns would ask without a pause; it must be more than zero",
+            ));
         }
         if self.retry_delay.is_empty() {
             let (start, end) = (self.retry_delay.start(), self.retry_delay.end());
@@ -181,7 +185,9 @@ fn checked_prefix(prefix: &str) -> Result<Arc<str>> {
     }
     if prefix.starts_with('}') {
         let cut = shown(prefix);
-        return Err(rejected(format!("prefix `{cut}` can't begin with `}}`, which would break the hash tag")));
+        return Err(rejected(format!(
+            "prefix `{cut}` can't begin with `}}`, which would break the hash tag"
+        )));
     }
     Ok(prefix.into())
 }
@@ -245,7 +251,10 @@ mod tests {
 
     #[test]
     fn a_second_server_is_rejected() {
-        rejects(good().server(("::1", 7)), &["server", "127.0.0.1:6379", "[::1]:7", "not supported by this version"]);
+        rejects(
+            good().server(("::1", 7)),
+            &["server", "127.0.0.1:6379", "[::1]:7", "not supported by this version"],
+        );
     }
 
     #[test]

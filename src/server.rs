@@ -25,7 +25,10 @@ use crate::error::{Error, ErrorKind, Result};
 pub struct Server(Arc<Place>);
 
 enum Place {
-    Usable { address: Arc<str>, info: Box<ConnectionInfo> },
+    Usable {
+        address: Arc<str>,
+        info: Box<ConnectionInfo>,
+    },
     /// What is wrong. Never a part of what was given: a password can stand anywhere in an address that can't be read.
     Unusable(String),
 }
@@ -36,8 +39,9 @@ impl Server {
         match &*self.0 {
             Place::Usable { address, info } => {
                 choose_crypto(info.addr());
-                redis::Client::open((**info).clone())
-                    .map_err(|e| Error::new(ErrorKind::Config, "this server can't be used").at(address).because(e))
+                redis::Client::open((**info).clone()).map_err(|e| {
+                    Error::new(ErrorKind::Config, "this server can't be used").at(address).because(e)
+                })
             }
             Place::Unusable(wrong) => Err(Error::new(ErrorKind::Config, wrong.as_str())),
         }

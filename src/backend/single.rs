@@ -1,0 +1,214 @@
+//! One Redis server.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use redis::{ProtocolVersion, RedisError, RedisResult, ServerErrorKind, Value};
+use tokio::time::{Instant, timeout_at};
+
+use super::connection::{Keeper, Line, Link};
+use super::settings::tuned;
+use super::subscriber::Subscriber;
+use super::{Answer, Backend, Events, Failure, verdict};
+use crate::deadline::after;
+use crate::error::{Error, ErrorKind, Result};
+use crate::script::{Call, Reply};
+use crate::server::Server;
+
+/// So many commands are sent in one go: enough to save round trips, few enough that a caller's command in between does
+/// not wait for long.
+const CHUNK: usize = 500;
+
+/// An attempt to connect may take at least this long, be the node timeout ever so short.
+const SHORTEST_CONNECT: Duration = Duration::from_secs(1);
+
+/// A backend over one Redis server: a connection for commands, and one for messages.
+pub(crate) struct Single {
+    line: Arc<Line>,
+    subscriber: Subscriber,
+    node_timeout: Duration,
+}
+
+impl Single {
+    /// Connects, on the runtime that runs this future: the tasks that keep the connections live there from then on.
+    pub(crate) async fn connect(
+        server: &Server,
+        node_timeout: Duration,
+        events: Weak<dyn Events>,
+    ) -> Result<Arc<Single>> {
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(Error::new(ErrorKind::Config, "`connect` works inside a tokio runtime only"));
+        }
+        let (client, address) = (server.client()?, server.address());
+        let tune =
+            |protocol| tuned(&client, node_timeout, protocol).map_err(|e| verdict::unreachable(e, &address));
+        let limit = node_timeout.max(SHORTEST_CONNECT);
+        let (line, keeper) =
+            Keeper::connect(tune(ProtocolVersion::RESP3)?, address.clone(), events.clone(), limit).await?;
+        tokio::spawn(keeper.run());
+        let subscriber = Subscriber::start(tune(ProtocolVersion::RESP2)?, address, events, limit);
+        Ok(Arc::new(Single { line, subscriber, node_timeout }))
+    }
+
+    async fn answer(&self, call: Call) -> Result<Reply, Failure> {
+        let deadline = after(Instant::now(), self.node_timeout);
+        let mut link = self.line.link(deadline).await?;
+        let before = link.answers();
+        match timeout_at(deadline, ask(&mut link, &call)).await {
+            Ok(answer) => self.decoded(&link, &call, answer),
+            Err(_) => {
+                self.silent(&link, before);
+                Err(self.line.explain(verdict::unanswered(&call, self.node_timeout, &self.line.address)))
+            }
+        }
+    }
+
+    async fn answer_all(&self, calls: Vec<Call>) -> Vec<Result<Reply, Failure>> {
+        let mut replies = Vec::with_capacity(calls.len());
+        let mut silent = false;
+        for chunk in calls.chunks(CHUNK) {
+            if silent {
+                // The rest is not sent into the silence, one node timeout after the other: who asks can do better.
+                let why = "not sent: the server does not answer the commands before it";
+                replies.extend(chunk.iter().map(|_| Err(verdict::not_sent(why, &self.line.address))));
+            } else {
+                silent = !self.answer_chunk(chunk, &mut replies).await;
+            }
+        }
+        replies
+    }
+
+    /// Whether the server answered.
+    async fn answer_chunk(&self, calls: &[Call], replies: &mut Vec<Result<Reply, Failure>>) -> bool {
+        let deadline = after(Instant::now(), self.node_timeout);
+        let mut link = match self.line.link(deadline).await {
+            Ok(link) => link,
+            Err(Failure { outcome, error }) => {
+                replies.extend(calls.iter().map(|_| Err(Failure { outcome, error: error.again() })));
+                return false;
+            }
+        };
+        let before = link.answers();
+        let mut answers: Vec<Option<RedisResult<Value>>> = calls.iter().map(|_| None).collect();
+        let in_time = timeout_at(deadline, ask_all(&mut link, calls, &mut answers)).await.is_ok();
+        if !in_time {
+            self.silent(&link, before);
+        }
+        for (call, answer) in calls.iter().zip(answers) {
+            replies.push(match answer {
+                Some(answer) => self.decoded(&link, call, answer),
+                None => {
+                    Err(self.line.explain(verdict::unanswered(call, self.node_timeout, &self.line.address)))
+                }
+            });
+        }
+        in_time
+    }
+
+    fn decoded(&self, link: &Link, call: &Call, answer: RedisResult<Value>) -> Result<Reply, Failure> {
+        let decoded = answer.and_then(Value::extract_error).and_then(|value| call.decode(value));
+        decoded.map_err(|error| {
+            self.look_at(link, &error);
+            self.line.explain(verdict::failed(error, call, &self.line.address))
+        })
+    }
+
+    /// Whether the connection is of use after this error.
+    fn look_at(&self, link: &Link, error: &RedisError) {
+        if verdict::is_demoted(error) {
+            self.line.lost(link, "the server has become a replica");
+        } else if error.is_io_error() {
+            self.line.lost(link, "broken");
+        }
+    }
+
+    /// A command was not answered in time. Where nothing else was answered meanwhile the connection may be dead without
+    /// either side knowing it, which a new one would show; where something was, the server is only slow.
+    fn silent(&self, link: &Link, before: u64) {
+        if link.answers() == before {
+            self.line.lost(link, "no answer within the node timeout");
+        }
+    }
+}
+
+/// Runs a call by the hash of its script, or by its text where the server does not know it. Only once: with the text
+/// there is no second "unknown", and so no window for another SCRIPT FLUSH.
+async fn ask(link: &mut Link, call: &Call) -> RedisResult<Value> {
+    let answer = link.send(&call.evalsha()).await?;
+    if is_unknown_script(&answer) { link.send(&call.eval()).await } else { Ok(answer) }
+}
+
+/// The same for many. `answers` has what was answered, however far it got.
+async fn ask_all(link: &mut Link, calls: &[Call], answers: &mut [Option<RedisResult<Value>>]) {
+    let all: Vec<usize> = (0..calls.len()).collect();
+    send_all(link, &all, answers, |at| calls[at].evalsha()).await;
+    let unknown: Vec<usize> = all
+        .into_iter()
+        .filter(|&at| matches!(&answers[at], Some(Ok(answer)) if is_unknown_script(answer)))
+        .collect();
+    if unknown.is_empty() {
+        return;
+    }
+    // Sent by its text now, so "unknown script" is no longer what became of it.
+    unknown.iter().for_each(|&at| answers[at] = None);
+    send_all(link, &unknown, answers, |at| calls[at].eval()).await;
+}
+
+async fn send_all(
+    link: &mut Link,
+    places: &[usize],
+    answers: &mut [Option<RedisResult<Value>>],
+    command: impl Fn(usize) -> redis::Cmd,
+) {
+    let mut pipeline = redis::Pipeline::with_capacity(places.len());
+    for &at in places {
+        pipeline.add_command(command(at));
+    }
+    match link.send_all(&pipeline).await {
+        Ok(values) => places.iter().zip(values).for_each(|(&at, value)| answers[at] = Some(Ok(value))),
+        Err(error) => places.iter().for_each(|&at| answers[at] = Some(Err(error.clone()))),
+    }
+}
+
+fn is_unknown_script(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
+}
+
+impl Backend for Single {
+    fn run(&self, call: Call) -> Answer<'_, Result<Reply, Failure>> {
+        Box::pin(self.answer(call))
+    }
+
+    fn run_all(&self, calls: Vec<Call>) -> Answer<'_, Vec<Result<Reply, Failure>>> {
+        Box::pin(self.answer_all(calls))
+    }
+
+    fn subscribe(&self, channel: &str) {
+        self.subscriber.subscribe(channel);
+    }
+
+    fn unsubscribe(&self, channel: &str) {
+        self.subscriber.unsubscribe(channel);
+    }
+
+    fn close(&self) {
+        self.line.close();
+        self.subscriber.close();
+    }
+}
+
+impl Drop for Single {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Debug for Single {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Single").field(&self.line.address).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

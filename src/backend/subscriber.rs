@@ -1,0 +1,286 @@
+//! The connection for messages, and the task that keeps it.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_core::Stream;
+use redis::aio::{PubSub, PubSubSink, PubSubStream};
+use redis::{Msg, RedisResult, Value};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::Events;
+use super::backoff::Backoff;
+use super::connection::too_long;
+use super::topics::{Ask, Tell, Topics};
+use super::verdict;
+use crate::telemetry;
+
+/// A connection that is not needed for so long is closed.
+const IDLE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
+
+/// After so long without a word from the server it is asked for one. A dead connection looks just like a quiet one, and
+/// there is no command on it whose answer would be missed.
+const QUIET: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
+
+/// How others reach the task.
+pub(super) struct Subscriber {
+    wishes: mpsc::UnboundedSender<Wish>,
+    task: AbortHandle,
+}
+
+enum Wish {
+    Want(Arc<str>),
+    Leave(Arc<str>),
+}
+
+impl Subscriber {
+    /// Starts the task on the current runtime. It connects when there is something to subscribe to.
+    pub(super) fn start(
+        client: redis::Client,
+        address: Arc<str>,
+        events: Weak<dyn Events>,
+        limit: Duration,
+    ) -> Subscriber {
+        let (sender, wishes) = mpsc::unbounded_channel();
+        let task = Task { client, address, events, limit, wishes, topics: Topics::default() };
+        Subscriber { wishes: sender, task: tokio::spawn(task.run()).abort_handle() }
+    }
+
+    pub(super) fn subscribe(&self, channel: &str) {
+        // An error says that the task has ended, and with it all subscriptions: calls tell of it.
+        let _ = self.wishes.send(Wish::Want(channel.into()));
+    }
+
+    pub(super) fn unsubscribe(&self, channel: &str) {
+        let _ = self.wishes.send(Wish::Leave(channel.into()));
+    }
+
+    pub(super) fn close(&self) {
+        self.task.abort();
+    }
+}
+
+/// The one that owns connection and subscriptions. The others only send it what they wish.
+struct Task {
+    client: redis::Client,
+    address: Arc<str>,
+    events: Weak<dyn Events>,
+    limit: Duration,
+    wishes: mpsc::UnboundedReceiver<Wish>,
+    topics: Topics,
+}
+
+/// Why a connection is done with.
+enum End {
+    Closed,
+    Idle,
+    Lost(String),
+}
+
+/// What became of a request.
+enum Answer {
+    Granted,
+    Refused(String),
+    Dead(String),
+}
+
+/// A request that is done, and what it asked for; `None` asked for a sign of life.
+type Done = (Option<(Ask, Arc<str>)>, Answer);
+
+impl Task {
+    async fn run(mut self) {
+        let mut backoff = Backoff::default();
+        // An outage is one event, not one for each attempt.
+        let mut reported = false;
+        loop {
+            while self.topics.wanted() == 0 {
+                let Some(wish) = self.wishes.recv().await else { return };
+                self.heed(wish);
+            }
+            let connection = match self.connect(backoff.pause()).await {
+                Ok(connection) => connection,
+                Err(End::Lost(why)) => {
+                    if !std::mem::replace(&mut reported, true) {
+                        telemetry::subscriber_lost(&self.address, &why);
+                    }
+                    self.topics.unreachable();
+                    self.tell();
+                    continue;
+                }
+                Err(_) => return,
+            };
+            let since = Instant::now();
+            let end = self.serve(connection).await;
+            backoff.lost(since);
+            self.topics.disconnected();
+            reported = matches!(end, End::Lost(_));
+            match end {
+                End::Closed => return,
+                End::Idle => {}
+                End::Lost(why) => {
+                    telemetry::subscriber_lost(&self.address, &why);
+                    self.with_events(|events| events.subscriptions_lost());
+                }
+            }
+        }
+    }
+
+    /// One attempt, after a pause. Wishes are heeded meanwhile.
+    async fn connect(&mut self, pause: Duration) -> Result<PubSub, End> {
+        let (client, limit) = (self.client.clone(), self.limit);
+        let mut attempt = std::pin::pin!(async move {
+            sleep(pause).await;
+            timeout(limit, client.get_async_pubsub()).await
+        });
+        loop {
+            tokio::select! {
+                done = &mut attempt => return match done {
+                    Ok(Ok(connection)) => Ok(connection),
+                    Ok(Err(error)) => Err(End::Lost(verdict::unreachable(error, &self.address).to_string())),
+                    Err(_) => Err(End::Lost(too_long(limit))),
+                },
+                wish = self.wishes.recv() => self.heed(wish.ok_or(End::Closed)?),
+            }
+            self.tell();
+        }
+    }
+
+    /// Keeps the subscriptions of a connection as they are wanted, until it is lost or nobody wants anything.
+    async fn serve(&mut self, connection: PubSub) -> End {
+        let (sink, mut stream) = connection.split();
+        let mut requests = JoinSet::new();
+        let mut heard = Instant::now();
+        let mut needed = heard;
+        self.topics.connected();
+        loop {
+            for (ask, channel) in self.topics.asks.drain(..) {
+                requests.spawn(request(sink.clone(), ask, channel, self.limit));
+            }
+            self.tell();
+            let wake = [self.topics.due(), Some(heard + QUIET), Some(needed + IDLE)];
+            let wake = wake.into_iter().flatten().min().unwrap_or(heard);
+            tokio::select! {
+                message = next(&mut stream) => {
+                    let Some(message) = message else { return End::Lost("closed by the server".into()) };
+                    heard = Instant::now();
+                    self.deliver(&message);
+                }
+                Some(done) = requests.join_next() => {
+                    // A request that panicked or was cancelled has no answer any more.
+                    let Ok(done) = done else { return End::Lost("a request got lost".into()) };
+                    heard = Instant::now();
+                    if let Some(why) = self.settle(done, heard) {
+                        return End::Lost(why);
+                    }
+                }
+                wish = self.wishes.recv() => match wish {
+                    Some(wish) => self.heed(wish),
+                    None => return End::Closed,
+                },
+                () = sleep_until(wake) => {}
+            }
+            let now = Instant::now();
+            self.topics.pass(now);
+            if self.topics.wanted() > 0 {
+                needed = now;
+            } else if now >= needed + IDLE {
+                return End::Idle;
+            }
+            if now >= heard + QUIET && requests.is_empty() {
+                heard = now;
+                requests.spawn(sign_of_life(sink.clone(), self.limit));
+            }
+        }
+    }
+
+    fn heed(&mut self, wish: Wish) {
+        match wish {
+            Wish::Want(channel) => self.topics.want(&channel),
+            Wish::Leave(channel) => self.topics.leave(&channel, Instant::now()),
+        }
+    }
+
+    /// What an answer means; says why, if it means the end of the connection.
+    fn settle(&mut self, (asked, answer): Done, now: Instant) -> Option<String> {
+        let granted = match answer {
+            Answer::Dead(why) => return Some(why),
+            Answer::Granted => true,
+            Answer::Refused(why) => {
+                if let Some((Ask::Subscribe, channel)) = &asked {
+                    telemetry::subscription_refused(&self.address, channel, &why);
+                }
+                false
+            }
+        };
+        if let Some((ask, channel)) = asked {
+            self.topics.answered(ask, &channel, granted, now);
+        }
+        None
+    }
+
+    fn deliver(&self, message: &Msg) {
+        let channel = message.get_channel_name();
+        if self.topics.wants(channel) {
+            self.with_events(|events| events.message(channel));
+        }
+    }
+
+    fn tell(&mut self) {
+        let tells = std::mem::take(&mut self.topics.tells);
+        if tells.is_empty() {
+            return;
+        }
+        self.with_events(|events| {
+            for (tell, channel) in &tells {
+                match tell {
+                    Tell::Subscribed => events.subscribed(channel),
+                    Tell::NotSubscribed => events.not_subscribed(channel),
+                }
+            }
+        });
+    }
+
+    fn with_events(&self, tell: impl FnOnce(&dyn Events)) {
+        if let Some(events) = self.events.upgrade() {
+            tell(&*events);
+        }
+    }
+}
+
+/// One channel per request, so that a refusal is that channel's own. They go out at once and are answered in their order,
+/// so many of them take one round trip.
+async fn request(mut sink: PubSubSink, ask: Ask, channel: Arc<str>, limit: Duration) -> Done {
+    let answer = match ask {
+        Ask::Subscribe => timeout(limit, sink.subscribe(&*channel)).await,
+        Ask::Unsubscribe => timeout(limit, sink.unsubscribe(&*channel)).await,
+    };
+    (Some((ask, channel)), judged(answer, limit))
+}
+
+async fn sign_of_life(mut sink: PubSubSink, limit: Duration) -> Done {
+    let answer = timeout(limit, sink.ping::<Value>()).await;
+    (None, judged(answer.map(|answer| answer.map(drop)), limit))
+}
+
+fn judged(answer: Result<RedisResult<()>, Elapsed>, limit: Duration) -> Answer {
+    match answer {
+        Ok(Ok(())) => Answer::Granted,
+        Ok(Err(error)) => match verdict::answer(&error) {
+            Some(text) => Answer::Refused(text),
+            None => Answer::Dead(error.to_string()),
+        },
+        Err(_) => Answer::Dead(format!("no answer within {limit:?}")),
+    }
+}
+
+fn next(stream: &mut PubSubStream) -> impl Future<Output = Option<Msg>> {
+    poll_fn(move |context| Pin::new(&mut *stream).poll_next(context))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! A real server for tests, which ends with its owner, and a witness of what a backend tells.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+use super::Events;
+
+/// What no test waits longer for. Far more than a busy machine needs: it ends a test that hangs, and decides nothing.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(in crate::backend) struct TestServer {
+    child: Option<Child>,
+    port: u16,
+    options: Vec<String>,
+    dir: PathBuf,
+}
+
+impl TestServer {
+    pub(in crate::backend) async fn start(options: &[&str]) -> TestServer {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("nestlock-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+        let options = options.iter().map(|&option| option.to_owned()).collect();
+        let mut server = TestServer { child: None, port, options, dir };
+        server.restart().await;
+        server
+    }
+
+    pub(in crate::backend) async fn restart(&mut self) {
+        self.kill();
+        let child = Command::new("redis-server")
+            .args([
+                "--port",
+                &self.port.to_string(),
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--loglevel",
+                "warning",
+            ])
+            .arg("--dir")
+            .arg(&self.dir)
+            .args(&self.options)
+            .stdout(Stdio::null())
+            .spawn();
+        self.child = Some(child.unwrap());
+        // Any answer will do: without its password the server says so.
+        let client = redis::Client::open(self.url("")).unwrap();
+        let up = async {
+            while client.get_multiplexed_async_connection().await.is_err_and(|e| e.is_io_error()) {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, up).await.unwrap();
+    }
+
+    pub(in crate::backend) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Sends a signal: `STOP` freezes the server, `CONT` lets it go on.
+    pub(in crate::backend) fn signal(&self, signal: &str) {
+        let pid = self.child.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap().success());
+    }
+
+    pub(in crate::backend) fn url(&self, credentials: &str) -> String {
+        format!("redis://{credentials}127.0.0.1:{}", self.port)
+    }
+
+    pub(in crate::backend) async fn admin(&self) -> redis::aio::MultiplexedConnection {
+        let client = redis::Client::open(self.url("")).unwrap();
+        client.get_multiplexed_async_connection().await.unwrap()
+    }
+
+    /// Runs a command, given as one text, as the administrator.
+    pub(in crate::backend) async fn command(&self, command: &str) -> redis::Value {
+        let mut words = command.split(' ');
+        let mut cmd = redis::cmd(words.next().unwrap());
+        cmd.arg(words.collect::<Vec<_>>());
+        cmd.query_async(&mut self.admin().await).await.unwrap()
+    }
+
+    /// The commands that were run since the last `CONFIG RESETSTAT`, of that name.
+    pub(in crate::backend) async fn count(&self, command: &str) -> u64 {
+        let redis::Value::BulkString(text) = self.command("INFO commandstats").await else { panic!() };
+        let text = String::from_utf8(text).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+        line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+    }
+}
+
+impl TestServer {
+    /// The clients that are connected, the one that asks among them.
+    pub(in crate::backend) async fn clients(&self) -> usize {
+        let redis::Value::BulkString(text) = self.command("CLIENT LIST").await else { panic!() };
+        String::from_utf8(text).unwrap().lines().count()
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Until it is so. For what no event tells.
+pub(in crate::backend) async fn until(mut so: impl AsyncFnMut() -> bool) {
+    let looking = async {
+        while !so().await {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, looking).await.unwrap();
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::backend) enum Told {
+    Reconnected,
+    Subscribed(String),
+    Message(String),
+    NotSubscribed(String),
+    SubscriptionsLost,
+}
+
+struct Witness(mpsc::UnboundedSender<Told>);
+
+/// What a backend told, in its order. Keeps the listener alive.
+pub(in crate::backend) struct Watcher {
+    events: Arc<dyn Events>,
+    told: mpsc::UnboundedReceiver<Told>,
+}
+
+impl Watcher {
+    pub(in crate::backend) fn new() -> Watcher {
+        let (sender, told) = mpsc::unbounded_channel();
+        Watcher { events: Arc::new(Witness(sender)), told }
+    }
+
+    pub(in crate::backend) fn events(&self) -> std::sync::Weak<dyn Events> {
+        Arc::downgrade(&self.events)
+    }
+
+    pub(in crate::backend) async fn next(&mut self) -> Told {
+        timeout(PATIENCE, self.told.recv()).await.unwrap().unwrap()
+    }
+
+    pub(in crate::backend) fn nothing(&mut self) {
+        assert_eq!(self.told.try_recv().ok(), None);
+    }
+}
+
+impl Events for Witness {
+    fn reconnected(&self) {
+        let _ = self.0.send(Told::Reconnected);
+    }
+    fn subscribed(&self, channel: &str) {
+        let _ = self.0.send(Told::Subscribed(channel.into()));
+    }
+    fn message(&self, channel: &str) {
+        let _ = self.0.send(Told::Message(channel.into()));
+    }
+    fn not_subscribed(&self, channel: &str) {
+        let _ = self.0.send(Told::NotSubscribed(channel.into()));
+    }
+    fn subscriptions_lost(&self) {
+        let _ = self.0.send(Told::SubscriptionsLost);
+    }
+}
