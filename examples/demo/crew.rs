@@ -1,0 +1,72 @@
+//! The worker processes, seen from the conductor.
+
+use std::process::Stdio;
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::mpsc;
+
+use crate::Result;
+use crate::report::Report;
+use crate::worker::Job;
+
+/// What happened to a worker; they are numbered in the order in which they were started.
+pub(crate) enum Event {
+    Said(usize, Report),
+    Ended(usize),
+}
+
+/// Processes that end with the conductor.
+pub(crate) struct Crew {
+    members: Vec<(Child, ChildStdin)>,
+    sender: mpsc::UnboundedSender<Result<Event>>,
+    events: mpsc::UnboundedReceiver<Result<Event>>,
+}
+
+impl Crew {
+    pub(crate) fn new() -> Crew {
+        let (sender, events) = mpsc::unbounded_channel();
+        Crew { members: Vec::new(), sender, events }
+    }
+
+    /// Starts this very program once more, as a worker.
+    pub(crate) fn start(&mut self, job: &Job) -> Result<()> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(job.to_args())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err("a worker without pipes".into());
+        };
+        let number = self.members.len();
+        let sender = self.sender.clone();
+        tokio::spawn(async move {
+            let mut lines = BufReader::new(stdout).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                if sender.send(Report::read(&line).map(|report| Event::Said(number, report))).is_err() {
+                    return;
+                }
+            }
+            // Nobody may be listening any more, which is fine.
+            sender.send(Ok(Event::Ended(number))).unwrap_or_default();
+        });
+        self.members.push((child, stdin));
+        Ok(())
+    }
+
+    pub(crate) async fn next(&mut self) -> Result<Event> {
+        self.events.recv().await.ok_or("no worker is left")?
+    }
+
+    /// SIGKILL: the process cannot release, tidy up or say anything.
+    pub(crate) async fn kill(&mut self, number: usize) -> Result<()> {
+        Ok(self.members[number].0.kill().await?)
+    }
+
+    /// Whether a worker that has ended says that all went well.
+    pub(crate) async fn succeeded(&mut self, number: usize) -> Result<bool> {
+        Ok(self.members[number].0.wait().await?.success())
+    }
+}

@@ -1,0 +1,34 @@
+//! Where a worker stops in the middle of an order, to be killed there.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::io::AsyncReadExt;
+
+use crate::Result;
+use crate::order::Order;
+use crate::report::Report;
+
+/// Stops in one order after so many of its steps; never, by default.
+#[derive(Default)]
+pub(crate) struct Halt {
+    order: String,
+    after: usize,
+    done: AtomicUsize,
+}
+
+impl Halt {
+    pub(crate) fn within(order: &str, after: usize) -> Halt {
+        Halt { order: order.to_owned(), after, done: AtomicUsize::new(0) }
+    }
+
+    /// Counts a step, and waits at the chosen one for a byte that never comes, or for the end of
+    /// the process that would send it: a demo that was ended leaves no holder behind.
+    pub(crate) async fn after_step(&self, order: &Order) -> Result<()> {
+        if order.id != self.order || self.done.fetch_add(1, Ordering::Relaxed) + 1 != self.after {
+            return Ok(());
+        }
+        Report::Inside { order: order.id.to_owned() }.send()?;
+        let _ = tokio::io::stdin().read(&mut [0]).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,128 @@
+//! One worker process: works through the list in a few lanes at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use nestlock::{Error, ErrorKind};
+use tokio::task::JoinSet;
+
+use crate::catalogue::Catalogue;
+use crate::exclusion::Exclusion;
+use crate::halt::Halt;
+use crate::journal::Journal;
+use crate::order::{Order, Orders, Outcome};
+use crate::report::Report;
+use crate::stock::Stock;
+use crate::{Failure, Result};
+
+const LANES: usize = 3;
+
+/// What a worker is told on its command line.
+pub(crate) struct Job {
+    pub(crate) name: String,
+    pub(crate) url: String,
+    pub(crate) prefix: String,
+    pub(crate) locked: bool,
+    /// The order, and the step in it, at which to stop and wait.
+    pub(crate) halt: Option<(String, usize)>,
+}
+
+impl Job {
+    pub(crate) fn to_args(&self) -> Vec<String> {
+        let mode = if self.locked { "locked" } else { "free" };
+        let mut args = ["worker", &self.name, &self.url, &self.prefix, mode].map(str::to_owned).to_vec();
+        if let Some((order, step)) = &self.halt {
+            args.extend([order.clone(), step.to_string()]);
+        }
+        args
+    }
+
+    pub(crate) fn from_args(args: &[String]) -> Result<Job> {
+        let [name, url, prefix, mode, halt @ ..] = args else {
+            return Err("worker NAME URL PREFIX locked|free [ORDER STEP]".into());
+        };
+        let halt = match halt {
+            [order, step] => Some((order.clone(), step.parse()?)),
+            _ => None,
+        };
+        let locked = mode == "locked";
+        Ok(Job { name: name.clone(), url: url.clone(), prefix: prefix.clone(), locked, halt })
+    }
+}
+
+pub(crate) async fn work(job: Job) -> Result<()> {
+    let exclusion = match job.locked {
+        true => Exclusion::locked(&job.url, &job.prefix).await?,
+        false => Exclusion::none(&job.prefix),
+    };
+    let journal = Journal::open(&job.url, &job.prefix).await?;
+    let stock = Stock {
+        catalogue: Arc::new(Catalogue::load()?),
+        exclusion: exclusion.clone(),
+        journal: journal.clone(),
+        halt: job.halt.map_or_else(Halt::default, |(order, step)| Halt::within(&order, step)),
+    };
+    let mut list: Vec<Arc<Order>> = Order::list()?.into_iter().map(Arc::new).collect();
+    if job.name != "A" {
+        // The two begin at the two ends, and meet in the middle.
+        list.reverse();
+    }
+    let orders = Arc::new(Orders { worker: job.name, exclusion: exclusion.clone(), journal, stock });
+    // First what can be had at once. What is left is with the other process; who waits for that
+    // gets it when it is done, or when the other has died and its lease is over.
+    let mut wait = false;
+    while !list.is_empty() {
+        list = pass(&orders, list, wait).await?;
+        wait = true;
+    }
+    exclusion.close().await?;
+    Report::Bye { reentries: exclusion.reentries() }.send()
+}
+
+/// Goes through the list once; gives back what is left.
+async fn pass(orders: &Arc<Orders>, list: Vec<Arc<Order>>, wait: bool) -> Result<Vec<Arc<Order>>> {
+    let list = Arc::new(list);
+    let next = Arc::new(AtomicUsize::new(0));
+    let mut lanes = JoinSet::new();
+    for _ in 0..LANES {
+        // A spawned task is an owner of its own: lanes exclude each other like processes do.
+        lanes.spawn(lane(orders.clone(), list.clone(), next.clone(), wait));
+    }
+    let mut left = Vec::new();
+    while let Some(lane) = lanes.join_next().await {
+        left.extend(lane??);
+    }
+    Ok(left)
+}
+
+async fn lane(
+    orders: Arc<Orders>,
+    list: Arc<Vec<Arc<Order>>>,
+    next: Arc<AtomicUsize>,
+    wait: bool,
+) -> Result<Vec<Arc<Order>>> {
+    let mut left = Vec::new();
+    while let Some(order) = list.get(next.fetch_add(1, Ordering::Relaxed)) {
+        let placed = if wait { orders.place(order).await } else { orders.try_place(order).await };
+        let id = order.id.to_owned();
+        match placed {
+            Ok(Outcome::Placed) => Report::Done { order: id }.send()?,
+            Ok(Outcome::Finished(steps)) => {
+                Report::Finished { order: id, before: steps.before, now: steps.now }.send()?;
+            }
+            Ok(Outcome::Old) => {}
+            Ok(Outcome::Busy) => left.push(order.clone()),
+            // The work was dropped somewhere in the middle: the journal knows where, as after a kill.
+            Err(error) if lock_lost(&error) => {
+                Report::Lost { order: id }.send()?;
+                left.push(order.clone());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(left)
+}
+
+fn lock_lost(error: &Failure) -> bool {
+    error.downcast_ref::<Error>().is_some_and(|error| error.kind() == ErrorKind::Lost)
+}

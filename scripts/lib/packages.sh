@@ -1,0 +1,58 @@
+# Sourced: installs what a script needs with the package manager of the machine.
+# Works with bash 3.2, which is what macOS has.
+
+# Tells what went wrong and what to do, and ends the script.
+fail() {
+  printf '%s: %s\n' "${0##*/}" "$*" >&2
+  exit 1
+}
+
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  elif command -v sudo >/dev/null 2>&1; then
+    sudo "$@"
+  else
+    fail "needs root for: $*; run that as root, then start this script again"
+  fi
+}
+
+package_manager() {
+  local manager
+  # On Linux a Homebrew may stand beside the system's own manager, which goes first.
+  for manager in apt-get dnf apk pacman brew; do
+    if command -v "$manager" >/dev/null 2>&1; then
+      echo "$manager"
+      return
+    fi
+  done
+  echo none
+}
+
+# A fresh machine or container has no package lists, and stale ones name files that mirrors no
+# longer have: lists are fetched anew, once a script.
+packages_listed=no
+list_packages() {
+  [ "$packages_listed" = no ] || return 0
+  case "$1" in
+    apt-get) as_root apt-get update -q ;;
+    pacman) as_root pacman -Sy --noconfirm ;;
+  esac
+  packages_listed=yes
+}
+
+# install_packages MANAGER PACKAGE...: no question is asked, as nobody may be there to answer.
+install_packages() {
+  local manager=$1
+  shift
+  echo "installing with $manager: $*"
+  list_packages "$manager" || return 1
+  case "$manager" in
+    apt-get) as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" ;;
+    dnf) as_root dnf install -y "$@" ;;
+    apk) as_root apk add --no-cache "$@" ;;
+    pacman) as_root pacman -S --needed --noconfirm "$@" ;;
+    brew) brew install "$@" ;;
+    *) return 1 ;;
+  esac
+}
