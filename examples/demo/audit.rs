@@ -37,10 +37,11 @@ impl Audit {
         Ok(audit)
     }
 
-    /// Units sold more than once, and units taken without ever leaving the books.
+    /// How many units are there by the books although they were sold, so that they will be sold
+    /// twice, and how many are gone from the books although nobody bought them.
     pub(crate) fn wrong(&self, expected: &[i64]) -> (i64, i64) {
         let differences = || self.stock.iter().zip(expected).map(|(found, expected)| found - expected);
-        (-differences().filter(|d| *d < 0).sum::<i64>(), differences().filter(|d| *d > 0).sum())
+        (differences().filter(|d| *d > 0).sum(), -differences().filter(|d| *d < 0).sum::<i64>())
     }
 }
 

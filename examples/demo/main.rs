@@ -146,7 +146,9 @@ fn judge(
         (locked.locks_left == 0, format!("{} locks left in Redis", locked.locks_left)),
         (
             free_twice + free_lost > 0,
-            format!("without locks, {free_twice} units sold twice and {free_lost} lost: the locks matter"),
+            format!(
+                "without locks, {free_twice} units sold twice and {free_lost} lost: this is what the locks prevent"
+            ),
         ),
     ];
     for (good, text) in &verdicts {

@@ -204,7 +204,7 @@ impl<'a> Run<'a> {
     fn tell_rescue(&mut self, order: &str, before: usize, now: usize, screen: &mut Screen) -> Result<()> {
         let Some(kill) = &self.kill else { return Ok(()) };
         let Some(at) = kill.at.filter(|_| kill.order == order) else { return Ok(()) };
-        self.rescued = before == kill.after && before + now == kill.steps;
+        self.rescued = before > 0 && before + now == kill.steps;
         let text = format!(
             "  B has finished order {order}, {:.1} s after the kill: {before} steps were done, it did the other {now}.",
             at.elapsed().as_secs_f64()

@@ -10,10 +10,8 @@ fail() {
 as_root() {
   if [ "$(id -u)" -eq 0 ]; then
     "$@"
-  elif command -v sudo >/dev/null 2>&1; then
-    sudo "$@"
   else
-    fail "needs root for: $*; run that as root, then start this script again"
+    sudo "$@"
   fi
 }
 
@@ -45,8 +43,13 @@ list_packages() {
 install_packages() {
   local manager=$1
   shift
+  # Homebrew asks for root itself where it needs it.
+  if [ "$manager" != brew ] && [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null 2>&1; then
+    fail "needs these packages, and can install them neither as root nor with sudo: $*; install them with $manager and start again"
+  fi
   echo "installing with $manager: $*"
-  list_packages "$manager" || return 1
+  # One dead mirror in the list is no reason not to try the others.
+  list_packages "$manager" || echo "$manager could not refresh its package lists; trying with those it has" >&2
   case "$manager" in
     apt-get) as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" ;;
     dnf) as_root dnf install -y "$@" ;;
