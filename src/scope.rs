@@ -1,0 +1,113 @@
+//! The scope of an owner: for as long as its work is polled or dropped, that owner is the current one.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+
+use crate::owner::{Owner, as_owner};
+
+/// Runs `work` as a new owner, a child of the owner that is current at the first poll.
+///
+/// Branches of one task that run side by side each take a scope, so that they exclude each other, and re-enter what was
+/// held before they began.
+///
+/// # Cancel safety
+///
+/// Dropping the future drops `work`, inside the scope.
+///
+/// ```
+/// # async fn example(stock: nestlock::Mutex) -> nestlock::Result<()> {
+/// let one = nestlock::scope(async { stock.lock().await?.release().await });
+/// let two = nestlock::scope(async { stock.lock().await?.release().await });
+/// let (one, two) = tokio::join!(one, two); // one after the other, in either order
+/// one.and(two)
+/// # }
+/// ```
+pub fn scope<F: Future>(work: F) -> Scope<F> {
+    Scope { work: Some(work), stay: Stay::Child }
+}
+
+pin_project! {
+    /// The future of [`scope`] and [`Owner::scope`]: work that runs as an owner.
+    #[must_use = "futures do nothing unless polled"]
+    #[project = ScopeNow]
+    pub struct Scope<F: Future> {
+        #[pin]
+        work: Option<F>,
+        stay: Stay,
+    }
+
+    impl<F: Future> PinnedDrop for Scope<F> {
+        fn drop(this: Pin<&mut Self>) {
+            this.project().end();
+        }
+    }
+}
+
+/// Whose scope it is, and whether it has begun.
+enum Stay {
+    Child,
+    Of(Owner),
+    Inside(Owner),
+    Over,
+}
+
+impl Owner {
+    /// Runs `work` as this owner: what it asks for is this owner's, on whichever task it is polled.
+    ///
+    /// One owner scoped in two tasks at once is one owner to all locks: hand out a [`child`](Owner::child) to each.
+    ///
+    /// When the last scope of an owner ends or is dropped, guards that outlive it belong to its nearest living ancestor.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work`, inside the scope.
+    pub fn scope<F: Future>(&self, work: F) -> Scope<F> {
+        Scope { work: Some(work), stay: Stay::Of(self.clone()) }
+    }
+}
+
+impl<F: Future> ScopeNow<'_, F> {
+    /// Drops the work as its owner, then ends the stay, once.
+    fn end(mut self) {
+        let stay = std::mem::replace(self.stay, Stay::Over);
+        let (Stay::Inside(owner) | Stay::Of(owner)) = &stay else { return self.work.set(None) };
+        as_owner(owner, || self.work.set(None));
+        if let Stay::Inside(owner) = stay {
+            owner.leave();
+        }
+    }
+}
+
+impl<F: Future> Future for Scope<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let mut this = self.project();
+        let begins = match &this.stay {
+            Stay::Child => Some(Owner::current().child()),
+            Stay::Of(owner) => Some(owner.clone()),
+            _ => None,
+        };
+        if let Some(owner) = begins {
+            owner.enter();
+            *this.stay = Stay::Inside(owner);
+        }
+        let Stay::Inside(owner) = &this.stay else { return Poll::Pending };
+        let Some(work) = this.work.as_mut().as_pin_mut() else { return Poll::Pending };
+        let polled = as_owner(owner, || work.poll(cx));
+        if polled.is_ready() {
+            this.end();
+        }
+        polled
+    }
+}
+
+impl<F: Future> fmt::Debug for Scope<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope").finish_non_exhaustive()
+    }
+}
