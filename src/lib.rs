@@ -1,13 +1,40 @@
 //! A reentrant distributed mutex on Redis.
 
+mod acquire;
 mod backend;
+mod clock;
 mod config;
 mod deadline;
 mod error;
+mod fate;
+mod guard;
+mod hold;
+mod locks;
+mod mutex;
+mod names;
+mod owner;
+mod queue;
+mod quorum;
+mod registry;
+mod request;
+mod room;
+mod run;
+mod scope;
 mod script;
 mod server;
+mod session;
+mod sync;
 mod telemetry;
+mod upkeep;
+mod watchdog;
 
 pub use config::Builder;
 pub use error::{Error, ErrorKind, Loss, Result};
+pub use guard::Guard;
+pub use locks::Locks;
+pub use mutex::Mutex;
+pub use owner::Owner;
+pub use request::{Lock, TryLock};
+pub use run::{Run, TryRun};
+pub use scope::{Scope, scope};
 pub use server::Server;

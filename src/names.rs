@@ -1,5 +1,7 @@
 //! The names on the wire: a lock's key and its release channel, as Redisson forms them.
 
+use std::sync::Arc;
+
 use crate::error::{Error, ErrorKind, Result, shown};
 
 /// The longest name of a lock, in bytes: it travels with every command.
@@ -43,6 +45,22 @@ pub(crate) fn channel(prefix: &str, name: &str) -> String {
         [prefix, CHANNEL, prefix, name].concat()
     } else {
         [prefix, CHANNEL, "{", prefix, name, "}"].concat()
+    }
+}
+
+/// What a lock is called: by its users, and on the wire.
+#[derive(Debug)]
+pub(crate) struct Names {
+    pub(crate) name: Arc<str>,
+    pub(crate) key: Arc<str>,
+    pub(crate) channel: Arc<str>,
+}
+
+impl Names {
+    pub(crate) fn new(prefix: &str, name: &str) -> Names {
+        let (shown, channel) = (Arc::from(name), channel(prefix, name).into());
+        let key = if prefix.is_empty() { Arc::clone(&shown) } else { key(prefix, name).into() };
+        Names { name: shown, key, channel }
     }
 }
 

@@ -1,4 +1,12 @@
-//! What the crate tells by `tracing`: the only file that names it.
+//! What the crate tells by `tracing`: the only file that names it. Silent unless somebody subscribes; no credentials.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::time::Duration;
+
+use tracing::Instrument;
+
+use crate::error::{Error, Loss, shown};
 
 /// The command connection was lost; the keeper connects anew.
 pub(crate) fn connection_lost(server: &str, why: &str) {
@@ -18,4 +26,66 @@ pub(crate) fn subscriber_lost(server: &str, why: &str) {
 /// A subscription was refused: waiters for that lock poll.
 pub(crate) fn subscription_refused(server: &str, channel: &str, why: &str) {
     tracing::warn!(server, channel, why, "subscription refused, waiters for this lock poll");
+}
+
+/// A span around everything that a request does.
+pub(crate) fn acquiring<F: Future>(name: &str, work: F) -> impl Future<Output = F::Output> + use<F> {
+    work.instrument(tracing::debug_span!("lock", name = %shown(name)))
+}
+
+/// A lock was acquired, and somebody else had it before.
+pub(crate) fn acquired_after_waiting(name: &str, field: &str, waited: Duration) {
+    tracing::debug!(name = %shown(name), field, ?waited, "lock acquired after waiting");
+}
+
+/// The server did not answer, or refused; the request goes on.
+pub(crate) fn attempt_failed(name: &str, error: &Error) {
+    tracing::debug!(name = %shown(name), %error, "no answer to an attempt, trying again");
+}
+
+/// A hold ended without a release.
+pub(crate) fn lost(name: &str, field: &str, loss: Loss) {
+    tracing::warn!(name = %shown(name), field, %loss, "lock lost");
+}
+
+/// A guard went before one that was taken after it.
+pub(crate) fn out_of_order(name: &str, field: &str) {
+    let name = shown(name);
+    tracing::warn!(
+        %name,
+        field,
+        "lock `{name}`: guards released out of nesting order; branches of one task that take bare guards look like one \
+         owner, use `run` or `scope` for each branch"
+    );
+}
+
+/// A request waits for an owner that it runs in itself.
+pub(crate) fn self_wait(name: &str, asks: &dyn Debug, holds: &dyn Debug) {
+    let name = shown(name);
+    tracing::warn!(
+        %name,
+        ?asks,
+        ?holds,
+        "lock `{name}`: a request waits for an owner in whose scope it runs, which is likely to wait for it in turn"
+    );
+}
+
+/// What a command of unknown outcome left on the server was put right.
+pub(crate) fn settled(name: &str, field: &str) {
+    tracing::debug!(name = %shown(name), field, "hold settled with the server");
+}
+
+/// A hold was renewed at last.
+pub(crate) fn renewed_late(name: &str, field: &str, failures: u32) {
+    tracing::warn!(name = %shown(name), field, failures, "lease renewed late");
+}
+
+/// A command in the background failed; it is tried again.
+pub(crate) fn background_failed(name: &str, error: &Error) {
+    tracing::debug!(name = %shown(name), %error, "no answer to a command in the background, trying again");
+}
+
+/// The work of a `run` ended well, and its hold was no longer there, or could not be confirmed as released.
+pub(crate) fn release_unconfirmed(name: &str, error: &Error) {
+    tracing::warn!(name = %shown(name), %error, "work done, and its lock could not be released as held");
 }

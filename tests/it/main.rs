@@ -5,5 +5,7 @@
 
 mod support;
 
+mod contract;
+mod scripts;
 mod support_works;
 mod workers;

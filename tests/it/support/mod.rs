@@ -56,7 +56,18 @@ use std::time::Duration;
 
 pub use child::is_running;
 
-// Here goes `locks(server)`, which makes the `nestlock::Locks` of a test.
+/// The options that a test starts from: those of its server, or of a proxy before it.
+///
+/// The one place where a test's `Locks` comes from. The node timeout is longer than the default, so that a busy machine
+/// does not look like a dead server; a test that waits for a timeout sets a shorter one.
+pub fn builder(url: &str) -> nestlock::Builder {
+    nestlock::Locks::builder().server(url).node_timeout(Duration::from_secs(3))
+}
+
+/// A `Locks` over this server, or this proxy.
+pub async fn locks(url: &str) -> nestlock::Locks {
+    builder(url).connect().await.expect("the test's server takes connections")
+}
 
 /// How long a test waits for what must come. Far beyond all that a busy machine needs.
 pub const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,0 +1,289 @@
+//! From a request to a guard: the one way in, for `lock`, `try_lock` and `run` alike.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use scopeguard::ScopeGuard;
+use tokio::runtime;
+use tokio::time::{Instant, sleep_until};
+
+use crate::backend::{Failure, Outcome};
+use crate::clock::Moment;
+use crate::deadline::{Lease, after, limit};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fate::Fate;
+use crate::guard::{Granted, Guard};
+use crate::names::{self, Names};
+use crate::owner::Owner;
+use crate::queue::Request;
+use crate::room::{Ask, Entry, Job, Room, Turn};
+use crate::script::Reply;
+use crate::session::Handle;
+use crate::telemetry;
+use crate::upkeep::Verdict;
+
+/// What is asked for: a lock, and the options of the call.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    pub(crate) handle: Handle,
+    pub(crate) names: Arc<Names>,
+    pub(crate) within: Option<Duration>,
+    pub(crate) fixed_lease: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) owner: Option<Owner>,
+    /// Not for a `run`: the owner of a bare request is not its alone.
+    pub(crate) bare: bool,
+    /// Not to be granted in time is an error, not `None`.
+    pub(crate) must: bool,
+}
+
+impl Wish {
+    fn refusal(&self) -> Result<Option<Guard>> {
+        let within = self.within.unwrap_or_default();
+        let told = || {
+            format!(
+                "somebody else held it for all of the {within:?} that `within` allows; try again later, or wait longer"
+            )
+        };
+        if self.must { Err(Error::new(ErrorKind::Timeout, told())) } else { Ok(None) }
+    }
+}
+
+/// Asks until the lock is granted. `None`: somebody else had it until the time was over.
+pub(crate) async fn acquire(wish: Wish) -> Result<Option<Guard>> {
+    let name = wish.names.name.clone();
+    let asking = async move {
+        let mut attempts = Attempts::begin(wish)?;
+        attempts.until_granted().await
+    };
+    telemetry::acquiring(&name, asking).await.map_err(|error| error.on(&name))
+}
+
+/// A request in its line, from its first poll until it is ready or dropped.
+struct Attempts {
+    wish: Wish,
+    id: u64,
+    lease: Lease,
+    began: Instant,
+    /// When the caller's patience ends.
+    limit: Option<Instant>,
+    /// It makes one attempt, and does not wait for others.
+    once: bool,
+    tries: u32,
+    /// The last attempt had no answer.
+    failed: Option<Error>,
+}
+
+/// What became of one attempt.
+enum Attempt {
+    Granted(Guard),
+    Again,
+}
+
+impl Attempts {
+    fn begin(wish: Wish) -> Result<Attempts> {
+        let session = &wish.handle;
+        names::check(&wish.names.name, &session.config.prefix)?;
+        let drift = session.config.drift;
+        let lease = match wish.fixed_lease {
+            Some(asked) => Lease::new("fixed_lease", asked, drift)?,
+            None => session.config.lease,
+        };
+        session.check_open()?;
+        if runtime::Handle::try_current().is_err() {
+            let told = "a lock can be awaited inside a tokio runtime only; use `block_on` of a runtime";
+            return Err(Error::new(ErrorKind::Config, told));
+        }
+        let (began, ambient) = (Instant::now(), Owner::current());
+        let owner = wish.owner.clone().unwrap_or_else(|| ambient.clone());
+        let bare = wish.bare;
+        let id = session.visit(&wish.names, |room, number, at| {
+            let id = number();
+            room.enter(Request::new(id, owner, ambient, bare, at.now)).map(|()| id)
+        });
+        let id = id.map_err(|_| Error::new(ErrorKind::Ambiguous, AMBIGUOUS))?;
+        let once = wish.within == Some(Duration::ZERO);
+        let limit = wish.within.and_then(|within| limit(began, within));
+        Ok(Attempts { wish, id, lease, began, limit, once, tries: 0, failed: None })
+    }
+
+    async fn until_granted(&mut self) -> Result<Option<Guard>> {
+        loop {
+            let Some(job) = self.turn().await? else {
+                return self.failed.take().map_or_else(|| self.wish.refusal(), Err);
+            };
+            match self.attempt(job).await? {
+                Attempt::Granted(guard) => return Ok(Some(guard)),
+                Attempt::Again if self.once && self.failed.is_none() => return self.wish.refusal(),
+                Attempt::Again => {}
+            }
+        }
+    }
+
+    /// Waits for this request's turn. `None`: its time is over.
+    async fn turn(&self) -> Result<Option<Job>> {
+        let began = Instant::now();
+        let mut nap = std::pin::pin!(sleep_until(began));
+        poll_fn(|cx| {
+            loop {
+                let until = match self.look(cx.waker(), began)? {
+                    Look::Go(job) => return Poll::Ready(Ok(job)),
+                    Look::Wait(until) => until,
+                };
+                let Some(until) = until else { return Poll::Pending };
+                nap.as_mut().reset(until);
+                if Future::poll(nap.as_mut(), cx).is_pending() {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await
+    }
+
+    /// Whether it is this request's turn, and if not, when to look again at the latest.
+    fn look(&self, waker: &Waker, began: Instant) -> Result<Look> {
+        let session = &self.wish.handle;
+        session.check_open()?;
+        let ask = Ask { once: self.once, lease: self.lease, terms: session.terms, uuid: &session.uuid };
+        let (turn, at) = self.visit(|room, number, at| {
+            if let Some(request) = room.queue.get_mut(self.id) {
+                request.polled(waker, at.now);
+            }
+            (room.turn(self.id, number(), ask, at.now), at)
+        });
+        let now = Instant::now();
+        let over = self.once || self.limit.is_some_and(|limit| limit <= now);
+        match turn {
+            Turn::Ask(job) => Ok(Look::Go(Some(job))),
+            Turn::Lost(loss) => Err(Error::lost(loss)),
+            Turn::Wait { refused: true, .. } if over => Ok(Look::Go(None)),
+            Turn::Wait { refused: true, until } => {
+                let until = until.map(|until| at.local(until));
+                Ok(Look::Wait(until.into_iter().chain(self.limit).min()))
+            }
+            Turn::Wait { refused: false, until } => {
+                let stuck = after(began, session.terms.patience);
+                if let Some(error) =
+                    session.away_too_long(self.began).or_else(|| (over && stuck <= now).then(unanswered))
+                {
+                    return Err(error);
+                }
+                let until = until.map(|until| at.local(until)).filter(|until| *until > now);
+                let again = after(now, session.config.node_timeout);
+                Ok(Look::Wait(until.into_iter().chain([again]).min()))
+            }
+        }
+    }
+
+    /// Sends one acquire. Its undoing is armed before it is sent: a dropped future may leave it running.
+    async fn attempt(&mut self, job: Job) -> Result<Attempt> {
+        let session = self.wish.handle.clone();
+        let names = self.wish.names.clone();
+        let undo = scopeguard::guard(job, |job| {
+            session.visit(&names, |room, _, at| room.unknown(&job, at.now));
+        });
+        let answer = session.quorum.ask(&names, &undo).await;
+        let job = ScopeGuard::into_inner(undo);
+        session.heard(&answer);
+        match answer {
+            Ok(reply) => self.answered(&job, reply),
+            Err(failure) => self.failed(&job, failure),
+        }
+    }
+
+    fn answered(&mut self, job: &Job, reply: Reply) -> Result<Attempt> {
+        self.failed = None;
+        match reply {
+            Reply::Busy(left) => {
+                self.busy(job, left);
+                Ok(Attempt::Again)
+            }
+            Reply::NotALock(found) => {
+                self.visit(|room, _, at| room.unsent(job, at.now));
+                let told = format!(
+                    "its key holds something that is no lock: {found}; it is left untouched; use another name, or remove the key"
+                );
+                Err(Error::new(ErrorKind::NotALock, told))
+            }
+            Reply::Gone => match self.visit(|room, _, at| room.answered(job, &reply, at)) {
+                Verdict::Lost(loss) => Err(Error::lost(loss)),
+                _ => Ok(Attempt::Again),
+            },
+            _ => Ok(self.granted(job).map_or(Attempt::Again, Attempt::Granted)),
+        }
+    }
+
+    fn granted(&mut self, job: &Job) -> Option<Guard> {
+        let fate = Arc::new(Fate::default());
+        let (fixed, max_hold) = (self.wish.fixed_lease.is_some(), self.wish.max_hold);
+        let granted = self.visit(|room, number, at| {
+            let entry = Entry { level: number(), lease: self.lease, fixed, max_hold, fate: fate.clone() };
+            let level = entry.level;
+            room.granted(self.id, job, &entry, at).map(|depth| (level, depth))
+        });
+        let (level, depth) = granted?;
+        if self.tries > 0 {
+            telemetry::acquired_after_waiting(&self.wish.names.name, &job.field, self.began.elapsed());
+        }
+        let granted = Granted { hold: job.hold, level, depth, field: job.field.clone(), fate };
+        Some(Guard::new(self.wish.handle.clone(), self.wish.names.clone(), granted))
+    }
+
+    /// Somebody else holds it. Where releases are heard, their message wakes the request; else it asks now and then.
+    fn busy(&mut self, job: &Job, left: Duration) {
+        let session = &self.wish.handle;
+        let lease_end = left + Duration::from_millis(1);
+        let heard = lease_end.min(session.config.poll_interval);
+        let unheard = lease_end.min(session.pause(self.tries)).min(session.config.poll_interval);
+        self.visit(|room, _, at| {
+            let nap = if room.is_heard() { heard } else { unheard };
+            room.refused(self.id, job, after(at.now, nap), at.now);
+        });
+        self.tries = self.tries.saturating_add(1);
+    }
+
+    fn failed(&mut self, job: &Job, failure: Failure) -> Result<Attempt> {
+        let Failure { outcome, error } = failure;
+        let session = self.wish.handle.clone();
+        let pause = session.pause(self.tries);
+        self.visit(|room, _, at| {
+            if outcome == Outcome::Unknown {
+                room.unknown(job, at.now);
+            }
+            room.refused(self.id, job, after(at.now, pause), at.now);
+        });
+        let over = self.once || self.limit.is_some_and(|limit| limit <= Instant::now());
+        if error.kind() != ErrorKind::Unavailable || over || session.away_too_long(self.began).is_some() {
+            return Err(error);
+        }
+        telemetry::attempt_failed(&self.wish.names.name, &error);
+        self.tries = self.tries.saturating_add(1);
+        self.failed = Some(error);
+        Ok(Attempt::Again)
+    }
+
+    fn visit<R>(&self, visit: impl FnOnce(&mut Room, &mut dyn FnMut() -> u64, Moment) -> R) -> R {
+        self.wish.handle.visit(&self.wish.names, visit)
+    }
+}
+
+enum Look {
+    Go(Option<Job>),
+    Wait(Option<Instant>),
+}
+
+impl Drop for Attempts {
+    fn drop(&mut self) {
+        self.visit(|room, _, at| room.leave_line(self.id, at.now));
+    }
+}
+
+fn unanswered() -> Error {
+    let told = "an earlier command of this process for the same lock is still without an answer from the server; try again";
+    Error::new(ErrorKind::Unavailable, told)
+}
+
+const AMBIGUOUS: &str = "it can't be told whether this request is nested in a hold of its owner or stands beside it in \
+    another branch of the same task; take the lock by `run`, or put each branch into a `scope`";

@@ -1,0 +1,120 @@
+//! The clock that also runs while the machine sleeps.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// `now`, and how long the machine has slept up to now.
+///
+/// All deadlines of holds are kept on this line of time: tokio's, moved on by what the machine slept through. So a sleep
+/// takes its length off every deadline, and nothing has to be corrected when it ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    pub(crate) now: Instant,
+    pub(crate) slept: Duration,
+}
+
+/// How far the clock that counts sleep is ahead of the one that does not.
+type Gap = fn() -> Duration;
+
+/// Reads the time.
+pub(crate) struct Clock {
+    gap: Gap,
+    /// The gap at the start, and the largest seen since, in nanoseconds.
+    first: Duration,
+    most: AtomicU64,
+}
+
+/// A smaller growth of the gap is no sleep, but the time between two readings.
+const NOISE: Duration = Duration::from_millis(1);
+
+impl Clock {
+    pub(crate) fn new() -> Clock {
+        Clock::with(gap)
+    }
+
+    pub(crate) fn with(gap: Gap) -> Clock {
+        Clock { gap, first: gap(), most: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn moment(&self) -> Moment {
+        let slept = self.slept();
+        Moment { now: Instant::now() + slept, slept }
+    }
+
+    /// How long the machine has slept since this clock was made. Never less than what was told before: it is compared
+    /// with what was noted when a lease was confirmed.
+    fn slept(&self) -> Duration {
+        let known = Duration::from_nanos(self.most.load(Relaxed));
+        let seen = (self.gap)().saturating_sub(self.first);
+        if seen < known + NOISE {
+            return known;
+        }
+        let seen = u64::try_from(seen.as_nanos()).unwrap_or(u64::MAX);
+        Duration::from_nanos(self.most.fetch_max(seen, Relaxed).max(seen))
+    }
+}
+
+impl Moment {
+    /// An instant of tokio's clock, for one on this line of time.
+    pub(crate) fn local(self, at: Instant) -> Instant {
+        at.checked_sub(self.slept).unwrap_or(at)
+    }
+}
+
+/// `CLOCK_BOOTTIME` counts sleep, `CLOCK_MONOTONIC`, which tokio's clock is, does not.
+#[cfg(target_os = "linux")]
+fn gap() -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+    let read = |id| {
+        let time = clock_gettime(id);
+        Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+    };
+    // In this order: a pause between the two readings makes the gap look smaller, never larger.
+    let boot = read(ClockId::Boottime);
+    boot.saturating_sub(read(ClockId::Monotonic))
+}
+
+/// Elsewhere there is no such pair of clocks to compare.
+#[cfg(not(target_os = "linux"))]
+fn gap() -> Duration {
+    Duration::ZERO
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clock").field("slept", &self.slept()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    thread_local! {
+        static GAP: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    }
+
+    #[test]
+    fn what_the_machine_slept_is_taken_off_a_deadline() {
+        GAP.set(Duration::from_secs(5));
+        let clock = Clock::with(|| GAP.get());
+        let before = clock.moment();
+        let deadline = before.now + Duration::from_secs(30);
+        GAP.set(Duration::from_secs(25));
+        let after = clock.moment();
+        assert_eq!(after.slept, Duration::from_secs(20));
+        assert!(after.local(deadline) <= before.now + Duration::from_secs(10));
+        assert!(after.now < deadline);
+    }
+
+    #[test]
+    fn the_time_between_two_readings_is_no_sleep() {
+        let clock = Clock::with(|| GAP.get());
+        GAP.set(GAP.get() + Duration::from_micros(900));
+        assert_eq!(clock.moment().slept, Duration::ZERO);
+    }
+}

@@ -1,0 +1,298 @@
+//! The guard: one hold of a lock, until it goes.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use crate::backend::{Failure, Outcome};
+use crate::clock::Moment;
+use crate::deadline::{Lease, after};
+use crate::error::{Error, ErrorKind, Loss, Result};
+use crate::fate::Fate;
+use crate::hold::{Hold, Step};
+use crate::names::Names;
+use crate::owner::Owner;
+use crate::room::{Job, Room};
+use crate::session::Handle;
+use crate::upkeep::{Leave, Verdict};
+
+/// A hold of a lock. Dropping it releases the lock in the background; [`release`](Guard::release) does so and reports.
+///
+/// A guard may be moved to another task and released there. It may be dropped anywhere: inside a runtime, outside one,
+/// while a panic unwinds, at the end of `main`. That never blocks and never panics; where no runtime is left to carry the
+/// release out, the lease frees the lock.
+#[must_use = "dropping the guard releases the lock"]
+pub struct Guard {
+    handle: Handle,
+    names: Arc<Names>,
+    field: Arc<str>,
+    fate: Arc<Fate>,
+    hold: u64,
+    level: u64,
+    depth: u32,
+    left: bool,
+}
+
+/// What a grant hands to its guard.
+pub(crate) struct Granted {
+    pub(crate) hold: u64,
+    pub(crate) level: u64,
+    pub(crate) depth: u32,
+    pub(crate) field: Arc<str>,
+    pub(crate) fate: Arc<Fate>,
+}
+
+impl Guard {
+    pub(crate) fn new(handle: Handle, names: Arc<Names>, granted: Granted) -> Guard {
+        let Granted { hold, level, depth, field, fate } = granted;
+        Guard { handle, names, field, fate, hold, level, depth, left: false }
+    }
+
+    /// Releases this hold, and tells whether it was still held. The outermost release frees the lock.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](ErrorKind::Lost): the hold was over before; nobody else's lock was touched.
+    /// [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): the server did not confirm within the node
+    /// timeout, or refused; the release goes on in the background until the lease is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// The hold counts as released from the first poll on. If the future is dropped after it, the release goes on in the
+    /// background; before it, the guard is dropped with the future, which comes to the same.
+    pub async fn release(mut self) -> Result<()> {
+        let left = self.handle.visit(&self.names, |room, number, at| {
+            self.left = true;
+            room.leave(self.hold, self.level, Some(number()), at)
+        });
+        let lost = |loss| Err(Error::lost(loss).on(&self.names.name));
+        match left {
+            Leave::Released => Ok(()),
+            Leave::Lost(loss) => lost(loss),
+            Leave::Wait => self.await_release().await?.or_else(lost),
+            Leave::Send(job) => match self.command(&job, |_, _| {}).await? {
+                Verdict::Done => Ok(()),
+                Verdict::Lost(loss) => lost(loss),
+                Verdict::Void => self.await_release().await?.or_else(lost),
+            },
+        }
+    }
+
+    /// Waits for a release that another command of the hold carries out.
+    async fn await_release(&self) -> Result<Result<(), Loss>> {
+        let limit = after(Instant::now(), self.handle.terms.patience);
+        loop {
+            let told = self.fate.told();
+            if let Some(outcome) = self.fate.released() {
+                return Ok(outcome);
+            }
+            if timeout_at(limit, told).await.is_err() {
+                let told = "the release could not be confirmed in time; it goes on in the background until the lease is over";
+                return Err(Error::new(ErrorKind::Unavailable, told).on(&self.names.name));
+            }
+        }
+    }
+
+    /// Sends a command of this hold, and tells the room what came of it, also when the future is dropped on the way.
+    async fn command(&self, job: &Job, then: impl FnOnce(&mut Room, Verdict)) -> Result<Verdict> {
+        let unknown = scopeguard::guard((), |()| self.unknown(job));
+        let answer = self.handle.quorum.ask(&self.names, job).await;
+        scopeguard::ScopeGuard::into_inner(unknown);
+        self.handle.heard(&answer);
+        match answer {
+            Ok(reply) => Ok(self.handle.visit(&self.names, |room, _, at| {
+                let verdict = room.answered(job, &reply, at);
+                then(room, verdict);
+                verdict
+            })),
+            Err(Failure { outcome, error }) => {
+                match outcome {
+                    Outcome::NotRun => self.handle.visit(&self.names, |room, _, at| room.unsent(job, at.now)),
+                    Outcome::Unknown => self.unknown(job),
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn unknown(&self, job: &Job) {
+        self.handle.visit(&self.names, |room, _, at| room.unknown(job, at.now));
+    }
+
+    /// Resolves when the hold is lost, and tells why. Pending for as long as the hold is good.
+    ///
+    /// It has a timer of its own for the hold's end, so it resolves in time also where nothing else runs any more.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost by dropping the future; any number of callers may wait at once.
+    pub async fn lost(&self) -> Loss {
+        loss(self.handle.clone(), self.names.clone(), self.hold, self.fate.clone()).await
+    }
+
+    /// The same, for a future that must not borrow the guard.
+    pub(crate) fn watch(&self) -> impl Future<Output = Loss> + Send + use<> {
+        loss(self.handle.clone(), self.names.clone(), self.hold, self.fate.clone())
+    }
+
+    /// Whether the hold is lost, by what is known here and now.
+    pub fn is_lost(&self) -> bool {
+        self.loss().is_some()
+    }
+
+    /// Why the hold was lost; `None` while it is good.
+    pub fn loss(&self) -> Option<Loss> {
+        if self.fate.loss().is_none() {
+            // Its end may have come a moment ago, or while the machine slept.
+            self.handle.visit_known(&self.names.name, |room, _, at| room.end_late(self.hold, at));
+        }
+        self.fate.loss()
+    }
+
+    /// Until when the hold is good, if nothing renews it: counted from before the granting or renewing command was sent,
+    /// less drift. Later holds of the same lock by the same owner, renewals and [`extend`](Guard::extend) move it on.
+    pub fn valid_until(&self) -> Instant {
+        let seen = self.handle.registry(|registry, at| {
+            let hold = registry.room(&self.names.name)?.holds.iter().find(|hold| hold.id == self.hold)?;
+            Some(at.local(hold.end()))
+        });
+        seen.unwrap_or_else(Instant::now)
+    }
+
+    /// Makes the hold good for at least that long from now. Never shortens it. A hold that is renewed stays renewed.
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](ErrorKind::Config): a lease that is too short or too long; nothing was sent.
+    /// [`Lost`](ErrorKind::Lost): the hold is over. [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied):
+    /// the server did not answer within the node timeout, or refused; the hold stands as it did.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the lease may have been extended or not.
+    pub async fn extend(&self, lease: Duration) -> Result<()> {
+        let lease = Lease::new("extend", lease, self.handle.terms.drift)
+            .map_err(|error| error.on(&self.names.name))?;
+        let job = self.claim(lease).await?;
+        let extend = |room: &mut Room, verdict| {
+            if verdict == Verdict::Done {
+                room.extended(&job, self.level, lease);
+            }
+        };
+        match self.command(&job, extend).await? {
+            Verdict::Done => Ok(()),
+            Verdict::Lost(loss) => Err(Error::lost(loss).on(&self.names.name)),
+            Verdict::Void => Err(self.stuck()),
+        }
+    }
+
+    /// Waits until no other command of the hold is under way, and begins this renewal.
+    async fn claim(&self, lease: Lease) -> Result<Job> {
+        let limit = after(Instant::now(), self.handle.terms.patience);
+        let free = poll_fn(|cx| {
+            if let Some(loss) = self.loss() {
+                return Poll::Ready(Err(Error::lost(loss).on(&self.names.name)));
+            }
+            let job = self.handle.visit(&self.names, |room, number, at| {
+                let hold = room.hold(self.hold)?;
+                if hold.command.is_some() || hold.step().is_some() {
+                    room.idlers.push(cx.waker().clone());
+                    return None;
+                }
+                let (no, step) = (number(), Step::Renew { lease });
+                hold.begin(step, no, at.now);
+                Some(Job { hold: hold.id, no, field: hold.field.clone(), step, sent: at.now })
+            });
+            job.map_or(Poll::Pending, |job| Poll::Ready(Ok(job)))
+        });
+        timeout_at(limit, free).await.unwrap_or_else(|_| Err(self.stuck()))
+    }
+
+    fn stuck(&self) -> Error {
+        let told = "the hold could not be extended in time, an earlier command of it is still without an answer; try again";
+        Error::new(ErrorKind::Unavailable, told).on(&self.names.name)
+    }
+
+    /// The level of this hold at its grant: 1 is the outermost. It never changes.
+    pub fn depth(&self) -> usize {
+        self.depth as usize
+    }
+
+    /// The name of the lock.
+    pub fn name(&self) -> &str {
+        &self.names.name
+    }
+
+    /// The field that stands for this hold in Redis: `<uuid>:<id>`. Nested holds share it.
+    pub fn field(&self) -> &str {
+        &self.field
+    }
+
+    /// Whom the hold belongs to now: the owner that asked for it or, where that one's last scope has ended, its nearest
+    /// living ancestor.
+    pub fn owner(&self) -> Owner {
+        let owner = self.handle.registry(|registry, _| {
+            let hold = registry.room(&self.names.name)?.holds.iter().find(|hold| hold.id == self.hold)?;
+            hold.levels.iter().find(|level| level.id == self.level).map(|level| level.owner.clone())
+        });
+        // A guard's level stands for as long as the guard.
+        owner.unwrap_or_else(Owner::new)
+    }
+
+    /// Runs `work` as a child of this hold's owner, wherever the guard was moved to: calls in it that take the same lock
+    /// re-enter. The work is not dropped when the hold is lost: [`Mutex::run`](crate::Mutex::run) does that.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work`. The guard stays.
+    pub async fn scope<'a, F: Future>(&'a self, work: F) -> F::Output {
+        self.owner().child().scope(work).await
+    }
+}
+
+/// Waits for the loss of a level, at the latest at its hold's end.
+async fn loss(handle: Handle, names: Arc<Names>, id: u64, fate: Arc<Fate>) -> Loss {
+    loop {
+        let mut told = pin!(fate.told());
+        // Enlisted before the fate is read: else 1. it is read, 2. it is told, 3. this waits for what was told before.
+        told.as_mut().enable();
+        if let Some(loss) = fate.loss() {
+            return loss;
+        }
+        let end = |hold: &Hold, at: Moment| at.local(hold.end());
+        let end = handle.visit_known(&names.name, |room, _, at| {
+            room.end_late(id, at);
+            room.hold(id).map(|hold| end(hold, at))
+        });
+        match end.flatten() {
+            _ if fate.loss().is_some() => {}
+            Some(end) => {
+                let _ = timeout_at(end, told).await;
+            }
+            // The guard is gone, and with it what could be lost.
+            None => told.await,
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.left {
+            self.handle
+                .visit_known(&self.names.name, |room, _, at| room.leave(self.hold, self.level, None, at));
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Guard");
+        out.field("name", &self.name()).field("field", &self.field).field("depth", &self.depth);
+        out.field("loss", &self.fate.loss()).finish_non_exhaustive()
+    }
+}

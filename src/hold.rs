@@ -1,0 +1,302 @@
+//! One tree's hold of one lock: its levels, its end, its fate, and the one command of it that may be under way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::deadline::{Drift, Lease, after};
+use crate::error::Loss;
+use crate::fate::Fate;
+use crate::owner::Owner;
+
+/// How leases become deadlines: what a hold is told of the options.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) lease: Lease,
+    pub(crate) drift: Drift,
+    /// Older than this a command without an answer is given up: its future is not polled.
+    pub(crate) patience: Duration,
+    /// Pause between two tries of a command in the background.
+    pub(crate) retry: Duration,
+    /// From here on renewals are counted off in steps, so that holds which are due at nearly the same time are renewed
+    /// in one pipeline.
+    pub(crate) epoch: Instant,
+}
+
+impl Terms {
+    /// A third of the lease after that, or up to a thirtieth earlier.
+    fn renew_at(&self, sent: Instant) -> Instant {
+        let step = (self.lease.duration() / 30).as_nanos().max(1);
+        let third = after(sent, self.lease.duration() / 3);
+        let ahead = third.saturating_duration_since(self.epoch).as_nanos() % step;
+        third.checked_sub(Duration::from_nanos(ahead as u64)).unwrap_or(third)
+    }
+}
+
+/// One acquisition inside a hold: what one guard stands for.
+#[derive(Debug)]
+pub(crate) struct Level {
+    pub(crate) id: u64,
+    pub(crate) owner: Owner,
+    /// Taken by a bare request that was proven to be one of several branches of its owner.
+    pub(crate) branch: bool,
+    /// Renewed by the watchdog: it has no end of its own.
+    pub(crate) watched: bool,
+    /// The end of a fixed lease, or what `extend` promised.
+    pub(crate) until: Option<Instant>,
+    pub(crate) max_hold: Option<Instant>,
+    pub(crate) fate: Arc<Fate>,
+}
+
+/// What is sent for a hold that exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Acquire { count: u32, lease: Lease },
+    Release { count: u32 },
+    Renew { lease: Lease },
+    Settle { count: u32, lease: Lease },
+}
+
+impl Step {
+    /// The lease that it may give the key.
+    fn lease(self) -> Option<Lease> {
+        match self {
+            Step::Acquire { lease, .. } | Step::Renew { lease } | Step::Settle { lease, .. } => Some(lease),
+            Step::Release { .. } => None,
+        }
+    }
+}
+
+/// The command under way. At most one for each hold: two could pass each other on the wire.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Command {
+    pub(crate) no: u64,
+    pub(crate) sent: Instant,
+    pub(crate) step: Step,
+}
+
+/// Registered before its acquire is sent, removed once the server has confirmed its end or one lease after it could last
+/// be heard of: so there is no moment in which a field may stand on the server and nobody here knows.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) id: u64,
+    pub(crate) field: Arc<str>,
+    pub(crate) terms: Terms,
+    /// In the order of their grants: each owner is within the one before it.
+    pub(crate) levels: Vec<Level>,
+    pub(crate) loss: Option<Loss>,
+    pub(crate) command: Option<Command>,
+    /// The count on the server, as far as it is known.
+    pub(crate) stands: u32,
+    /// A command's outcome is unknown: only a settle, or the end, may be sent next.
+    pub(crate) unsettled: bool,
+    /// Until then the server keeps the hold for certain, counted from before the send, less drift.
+    pub(crate) sure_until: Instant,
+    /// From then on the server has dropped the hold, whatever became of the commands that were heard of.
+    pub(crate) stands_until: Instant,
+    pub(crate) renew_at: Instant,
+    pub(crate) retry_at: Instant,
+    /// A release to 0 that may have run: when repeated, "not held" is what it would answer after success.
+    pub(crate) release_tried: bool,
+    pub(crate) failures: u32,
+    /// How long the machine had slept when the lease was last confirmed.
+    pub(crate) slept: Duration,
+    /// Its end came before the key's: this client ends the key, whether or not the guards are gone.
+    pub(crate) end_now: bool,
+    /// The server confirmed that the field is not there, and no command is left that could bring it back.
+    pub(crate) gone: bool,
+    /// Levels that left while a command was under way: told what became of their release by the one that carries it out.
+    pub(crate) leaving: Vec<Arc<Fate>>,
+    granted: bool,
+}
+
+impl Hold {
+    /// A hold whose acquire is about to be sent.
+    pub(crate) fn asked(id: u64, field: Arc<str>, terms: Terms, lease: Lease, no: u64, now: Instant) -> Hold {
+        Hold {
+            id,
+            field,
+            terms,
+            levels: Vec::new(),
+            loss: None,
+            command: Some(Command { no, sent: now, step: Step::Acquire { count: 1, lease } }),
+            stands: 0,
+            unsettled: false,
+            sure_until: now,
+            stands_until: after(now, lease.duration()),
+            renew_at: now,
+            retry_at: now,
+            release_tried: false,
+            failures: 0,
+            slept: Duration::ZERO,
+            end_now: false,
+            gone: false,
+            leaving: Vec::new(),
+            granted: false,
+        }
+    }
+
+    /// Held, as far as this process knows.
+    pub(crate) fn lives(&self) -> bool {
+        self.granted && self.loss.is_none() && !self.levels.is_empty()
+    }
+
+    /// Nobody holds it any more, and the server has not confirmed that.
+    pub(crate) fn ends(&self) -> bool {
+        (self.levels.is_empty() || self.end_now) && !self.is_asked() && !self.gone
+    }
+
+    /// Nothing is left to do or to tell of it.
+    pub(crate) fn is_over(&self) -> bool {
+        self.levels.is_empty() && self.gone
+    }
+
+    pub(crate) fn is_asked(&self) -> bool {
+        !self.granted && self.command.is_some_and(|command| matches!(command.step, Step::Acquire { .. }))
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        u32::try_from(self.levels.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether some level is the owner's or an ancestor's. The first level's owner is an ancestor of all others'.
+    pub(crate) fn is_entered_by(&self, owner: &Owner) -> bool {
+        self.levels.first().is_some_and(|first| owner.is_within(&first.owner))
+    }
+
+    /// The rule: everyone holding it is the owner or one of its ancestors.
+    pub(crate) fn admits(&self, owner: &Owner) -> bool {
+        self.levels.last().is_some_and(|last| owner.is_within(&last.owner))
+    }
+
+    /// The live levels of the owner and its ancestors.
+    pub(crate) fn levels_of<'a>(&'a self, owner: &'a Owner) -> impl Iterator<Item = &'a Level> {
+        self.levels.iter().filter(|level| level.fate.loss().is_none() && owner.is_within(&level.owner))
+    }
+
+    pub(crate) fn is_watched(&self) -> bool {
+        self.levels.iter().any(|level| level.watched && level.fate.loss().is_none())
+    }
+
+    /// The hold's end: the latest of its live levels', and never later than the server is sure to keep it. A watched
+    /// level has no end of its own, and one whose `max_hold` is over leaves the key to its lease.
+    pub(crate) fn end(&self) -> Instant {
+        let open = |level: &Level| level.watched || level.fate.loss().is_some();
+        if self.levels.iter().any(open) {
+            return self.sure_until;
+        }
+        let latest = self.levels.iter().filter_map(|level| level.until).max();
+        latest.map_or(self.sure_until, |latest| latest.min(self.sure_until))
+    }
+
+    /// The server confirmed a lease. Only ever forward: no script shortens a TTL.
+    pub(crate) fn confirmed(&mut self, lease: Lease, sent: Instant, slept: Duration) {
+        let until = lease.valid_until(sent, self.terms.drift);
+        if until > self.sure_until {
+            self.sure_until = until;
+            self.slept = slept;
+        }
+        self.renew_at = self.terms.renew_at(sent);
+        self.failures = 0;
+    }
+
+    /// A level was granted.
+    pub(crate) fn enter(&mut self, level: Level) {
+        self.granted = true;
+        self.levels.push(level);
+        self.stands = self.count();
+    }
+
+    /// Takes a level out, from the moment its guard goes. The server hears of it by the next [`step`](Hold::step).
+    pub(crate) fn leave(&mut self, id: u64) -> Option<Left> {
+        let at = self.levels.iter().rposition(|level| level.id == id)?;
+        let in_order = at + 1 == self.levels.len();
+        Some(Left { level: self.levels.remove(at), in_order })
+    }
+
+    /// Ends the hold for good. What comes back is to be told to the guards.
+    pub(crate) fn lose(&mut self, loss: Loss) -> Vec<Arc<Fate>> {
+        if self.loss.is_some() {
+            return Vec::new();
+        }
+        self.loss = Some(loss);
+        let sealed = self.levels.iter().filter(|level| level.fate.seal(loss));
+        sealed.map(|level| level.fate.clone()).collect()
+    }
+
+    /// What must be sent to bring the server to what is so here, now or at `retry_at`.
+    pub(crate) fn step(&self) -> Option<Step> {
+        if self.command.is_some() || self.gone {
+            None
+        } else if self.levels.is_empty() {
+            Some(Step::Release { count: 0 })
+        } else if self.loss.is_some() {
+            // Else the key, if it stands, is ended when the last guard goes.
+            self.end_now.then_some(Step::Release { count: 0 })
+        } else if self.unsettled {
+            Some(Step::Settle { count: self.count(), lease: self.keep() })
+        } else if self.stands > self.count() {
+            Some(Step::Release { count: self.count() })
+        } else {
+            None
+        }
+    }
+
+    /// The lease that a settle asks for: a fixed one must not be made longer.
+    fn keep(&self) -> Lease {
+        if self.is_watched() { self.terms.lease } else { Lease::SHORTEST }
+    }
+
+    /// Whether the watchdog has to renew it.
+    pub(crate) fn is_renewable(&self) -> bool {
+        self.lives() && self.command.is_none() && !self.unsettled && self.is_watched()
+    }
+
+    pub(crate) fn begin(&mut self, step: Step, no: u64, now: Instant) {
+        self.command = Some(Command { no, sent: now, step });
+    }
+
+    pub(crate) fn under_way(&self, no: u64) -> bool {
+        self.command.is_some_and(|command| command.no == no)
+    }
+
+    /// The command is over, with or without an answer. False where it had been given up before: its answer is void.
+    pub(crate) fn finish(&mut self, no: u64, now: Instant) -> bool {
+        let ours = self.under_way(no);
+        if ours {
+            if let Some(lease) = self.command.and_then(|command| command.step.lease()) {
+                self.stands_until = self.stands_until.max(after(now, lease.duration()));
+            }
+            self.command = None;
+        }
+        ours
+    }
+
+    /// The command may have run, or may run yet.
+    pub(crate) fn unknown(&mut self, no: u64, now: Instant) {
+        let step = self.command.map(|command| command.step);
+        if self.finish(no, now) {
+            self.release_tried |= step == Some(Step::Release { count: 0 });
+            self.unsettled = true;
+            self.failed(now);
+        }
+    }
+
+    pub(crate) fn failed(&mut self, now: Instant) {
+        self.failures = self.failures.saturating_add(1);
+        self.retry_at = after(now, self.terms.retry);
+        self.renew_at = self.renew_at.max(self.retry_at);
+    }
+
+    /// Since when the command has been without an answer, where that is too long.
+    pub(crate) fn overdue(&self) -> Option<Instant> {
+        self.command.map(|command| after(command.sent, self.terms.patience))
+    }
+}
+
+/// What [`Hold::leave`] took out.
+pub(crate) struct Left {
+    pub(crate) level: Level,
+    pub(crate) in_order: bool,
+}

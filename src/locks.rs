@@ -1,0 +1,147 @@
+//! The entry: one `Locks` for a process and its Redis.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use rand::TryRng;
+use rand::rngs::SysRng;
+use tokio::time::{Instant, timeout_at};
+
+use crate::backend::Events;
+use crate::backend::single::Single;
+use crate::clock::Clock;
+use crate::config::Builder;
+use crate::deadline::after;
+use crate::error::{Error, ErrorKind, Result};
+use crate::mutex::Mutex;
+use crate::quorum::Quorum;
+use crate::server::Server;
+use crate::session::{Doorbell, Handle, Session, Stage};
+use crate::watchdog::watch;
+
+/// All locks of one Redis: one per process and Redis deployment, cheap to clone.
+///
+/// It owns one connection for commands and, once somebody has to wait, one for messages; it renews what is held and
+/// releases what was dropped. When the last `Locks`, [`Mutex`] and [`Guard`](crate::Guard) of it are gone, its background
+/// task and connections end, after what was queued is done.
+///
+/// It lives on the tokio runtime that [`connect`](Locks::connect) was awaited on, and may be used from others while that
+/// one lives. That runtime needs its time and I/O drivers (`enable_all`).
+///
+/// ```no_run
+/// # async fn example() -> nestlock::Result<()> {
+/// let locks = nestlock::Locks::connect("redis://127.0.0.1:6379").await?;
+/// let stock = locks.mutex("stock:42");
+/// stock.run(async { /* one at a time, in all processes */ }).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Locks {
+    handle: Handle,
+}
+
+impl Locks {
+    /// Connects to one server, with the defaults of [`Builder`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Builder::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is left behind.
+    pub async fn connect(server: impl Into<Server>) -> Result<Locks> {
+        Locks::builder().server(server).connect().await
+    }
+
+    /// Every option, with its default.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// The lock of that name. A bad name (empty, longer than 1 KiB, beginning with `}`) is an error of the first use, before
+    /// anything is sent.
+    pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
+        Mutex::new(self.handle.clone(), name.as_ref())
+    }
+
+    /// Ends this `Locks`: no new holds, queued releases are done, the background ends. May be called more than once.
+    ///
+    /// With guards still alive renewal ends, so that they are lost when their leases end; [`release`](crate::Guard::release)
+    /// works, a drop is done as well as possible. All else is [`Closed`](ErrorKind::Closed) from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`](ErrorKind::Unavailable): after two node timeouts some releases were not confirmed; they go on in the
+    /// background, and else the leases free those locks.
+    ///
+    /// # Cancel safety
+    ///
+    /// It is closed from the first poll on.
+    pub async fn close(&self) -> Result<()> {
+        let session = &self.handle;
+        session.advance(Stage::Closing);
+        let limit = after(Instant::now(), session.terms.patience);
+        loop {
+            let progress = session.progress.notified();
+            tokio::pin!(progress);
+            // Enlisted before the look: what comes between is not missed.
+            progress.as_mut().enable();
+            let (errands, empty) =
+                session.registry(|registry, _| (registry.has_errands(), registry.is_empty()));
+            if session.stage() >= Stage::Closed || !(errands || empty) {
+                return Ok(());
+            }
+            if timeout_at(limit, progress).await.is_err() {
+                let told = "some releases could not be confirmed in time; they go on in the background until their leases are over";
+                return Err(Error::new(ErrorKind::Unavailable, told));
+            }
+        }
+    }
+}
+
+impl Builder {
+    /// Connects, on the tokio runtime that awaits this: its tasks live there.
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](ErrorKind::Config), naming option and value, before anything is sent: no server, or several; a URL that can't
+    /// be read; `rediss://` without a TLS feature; a lease that is not more than the drift over it, or more than Redis can
+    /// store; any other option out of its range. [`Denied`](ErrorKind::Denied): a wrong password, or a right that is missing.
+    /// [`Unavailable`](ErrorKind::Unavailable): the server can't be reached.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is left behind.
+    pub async fn connect(self) -> Result<Locks> {
+        let config = self.check()?;
+        let doorbell = Arc::new(Doorbell::default());
+        let events: Weak<dyn Events> = Arc::downgrade(&(doorbell.clone() as Arc<dyn Events>));
+        let master = Single::connect(&config.server, config.node_timeout, events).await?;
+        let session = Session::new(config, Quorum::new(master), uuid()?, Clock::new(), doorbell.clone());
+        doorbell.lead_to(&session);
+        tokio::spawn(watch(session.clone()));
+        Ok(Locks { handle: Handle::new(session) })
+    }
+}
+
+/// A random UUID, version 4. From the operating system's randomness: a generator in this process would be copied by `fork`,
+/// and two processes would be one owner.
+fn uuid() -> Result<String> {
+    let mut bytes = [0; 16];
+    SysRng.try_fill_bytes(&mut bytes).map_err(|error| {
+        Error::new(ErrorKind::Unavailable, "the operating system has no randomness for an owner's id")
+            .because(error)
+    })?;
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locks").field("session", &**self.handle).finish()
+    }
+}

@@ -1,0 +1,196 @@
+//! The handle of one lock.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::Wish;
+use crate::backend::Failure;
+use crate::error::{Error, ErrorKind, Result};
+use crate::hold::Level;
+use crate::names::{self, Names};
+use crate::owner::Owner;
+use crate::request::{Lock, Request, TryLock};
+use crate::run::Run;
+use crate::script::Reply;
+use crate::session::Handle;
+
+/// A lock by its name: cheap to make and to clone, holds nothing by itself.
+///
+/// All handles of one name are one lock, in this process and in all others that use the same Redis.
+#[derive(Clone)]
+pub struct Mutex {
+    handle: Handle,
+    names: Arc<Names>,
+}
+
+impl Mutex {
+    pub(crate) fn new(handle: Handle, name: &str) -> Mutex {
+        let names = Arc::new(Names::new(&handle.config.prefix, name));
+        Mutex { handle, names }
+    }
+
+    /// The lock's name, without the prefix.
+    pub fn name(&self) -> &str {
+        &self.names.name
+    }
+
+    /// Asks for the lock, for as long as it takes. The hold is renewed until its guard goes.
+    ///
+    /// The hold belongs to the current owner itself, by default the tokio task: what the task does while the guard lives
+    /// re-enters. Two branches of one task that take bare guards look like one owner; [`run`](Mutex::run) is right there too.
+    ///
+    /// See [`Lock`] for options, errors and cancel safety.
+    ///
+    /// ```
+    /// # async fn example(stock: nestlock::Mutex) -> nestlock::Result<()> {
+    /// use std::time::Duration;
+    /// let guard = stock.lock().within(Duration::from_secs(5)).await?;
+    /// // … the work …
+    /// guard.release().await
+    /// # }
+    /// ```
+    pub fn lock(&self) -> Lock {
+        Lock(self.request(None, true))
+    }
+
+    /// Asks once: ready with `None` where somebody else holds the lock.
+    ///
+    /// See [`TryLock`] for options, errors and cancel safety.
+    pub fn try_lock(&self) -> TryLock {
+        TryLock(self.request(Some(Duration::ZERO), false))
+    }
+
+    /// Runs `work` while the lock is held, as a child of the current owner: calls nested in it re-enter, branches beside it
+    /// wait. If the hold is lost, the work is dropped. Short for [`lock()`](Mutex::lock)[`.run(work)`](Lock::run).
+    ///
+    /// See [`Run`] for what it tells, and cancel safety.
+    ///
+    /// ```
+    /// # async fn example(stock: nestlock::Mutex) -> nestlock::Result<()> {
+    /// let left = stock.run(async { 41 + 1 }).await?;
+    /// assert_eq!(left, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn run<F: Future>(&self, work: F) -> Run<F> {
+        self.lock().run(work)
+    }
+
+    /// Whether the current owner or one of its ancestors holds the lock. By what is known here; asks nobody.
+    pub fn is_held(&self) -> bool {
+        self.hold_count() > 0
+    }
+
+    /// How many holds the current owner and its ancestors have. By what is known here; asks nobody.
+    pub fn hold_count(&self) -> usize {
+        let owner = Owner::current();
+        self.handle.registry(|registry, at| {
+            let live = registry.room(&self.names.name).and_then(|room| room.live());
+            let levels = live.filter(|hold| at.now < hold.end()).map(|hold| {
+                let lives = |level: &&Level| level.max_hold.is_none_or(|end| at.now < end);
+                hold.levels_of(&owner).filter(lives).count()
+            });
+            levels.unwrap_or(0)
+        })
+    }
+
+    /// Whether anybody holds the lock: asks Redis.
+    ///
+    /// # Errors
+    ///
+    /// [`NotALock`](ErrorKind::NotALock): the key holds something else. [`Unavailable`](ErrorKind::Unavailable): no answer
+    /// within the node timeout. [`Denied`](ErrorKind::Denied), [`Config`](ErrorKind::Config), [`Closed`](ErrorKind::Closed).
+    ///
+    /// # Cancel safety
+    ///
+    /// It changes nothing.
+    pub async fn is_locked(&self) -> Result<bool> {
+        Ok(self.look().await?.is_some())
+    }
+
+    /// How long the lock stays held if nobody renews it; `None`: it is free. Asks Redis.
+    ///
+    /// # Errors
+    ///
+    /// As [`is_locked`](Mutex::is_locked).
+    ///
+    /// # Cancel safety
+    ///
+    /// It changes nothing.
+    pub async fn remaining_lease(&self) -> Result<Option<Duration>> {
+        self.look().await
+    }
+
+    /// Frees the lock, whoever holds it; false: it was free. Waiters wake, the holder's guard is lost. A key that is no
+    /// lock, or a lock of another kind (a plain string), is left alone.
+    ///
+    /// # Errors
+    ///
+    /// As [`is_locked`](Mutex::is_locked). After [`Unavailable`](ErrorKind::Unavailable) the lock may have been freed.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the lock may have been freed or not.
+    pub async fn force_release(&self) -> Result<bool> {
+        self.check()?;
+        match self.reply(self.handle.quorum.force(&self.names).await)? {
+            Reply::Done => {
+                // Holds of this process, if it was one of them, hear of it now.
+                self.handle.visit_known(&self.names.name, |room, _, at| {
+                    room.ask_all(at.now);
+                    room.freed(at.now);
+                });
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    async fn look(&self) -> Result<Option<Duration>> {
+        self.check()?;
+        match self.reply(self.handle.quorum.look(&self.names).await)? {
+            Reply::Busy(left) => Ok(Some(left)),
+            _ => Ok(None),
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        let checked = names::check(&self.names.name, &self.handle.config.prefix);
+        checked.and_then(|()| self.handle.check_open()).map_err(|error| error.on(&self.names.name))
+    }
+
+    fn reply(&self, answer: Result<Reply, Failure>) -> Result<Reply> {
+        self.handle.heard(&answer);
+        match answer {
+            Ok(Reply::NotALock(found)) => {
+                let told = format!(
+                    "its key holds something that is no lock of this kind: {found}; it is left untouched"
+                );
+                Err(Error::new(ErrorKind::NotALock, told).on(&self.names.name))
+            }
+            Ok(reply) => Ok(reply),
+            Err(failure) => Err(failure.error),
+        }
+    }
+
+    fn request(&self, within: Option<Duration>, must: bool) -> Request {
+        Request::new(Wish {
+            handle: self.handle.clone(),
+            names: self.names.clone(),
+            within,
+            fixed_lease: None,
+            max_hold: None,
+            owner: None,
+            bare: true,
+            must,
+        })
+    }
+}
+
+impl fmt::Debug for Mutex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mutex").field("name", &self.name()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,214 @@
+//! The waiters of one lock name: in which order they ask, and which of them are branches of one owner.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::owner::Owner;
+
+/// How long a woken head may stay unpolled before the next one gets its turn.
+pub(crate) const HEAD_PATIENCE: Duration = Duration::from_millis(50);
+
+/// What a request is doing while it is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It asks as soon as it is its turn.
+    Waiting,
+    /// Its acquire is under way.
+    Asking,
+    /// It was told "busy": it asks again then, or when it is woken.
+    Asleep { until: Instant },
+}
+
+/// A request for the lock, from its first poll until it is ready or dropped.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) id: u64,
+    pub(crate) owner: Owner,
+    /// The owner in whose scope the request's future was polled first.
+    pub(crate) ambient: Owner,
+    pub(crate) bare: bool,
+    /// Proven to be one of several branches of its owner: the owner's other branch levels are strangers to it.
+    pub(crate) branch: bool,
+    pub(crate) phase: Phase,
+    /// Something happened while it asked: it must ask once more before it sleeps.
+    pub(crate) again: bool,
+    waker: Option<Waker>,
+    polled: Instant,
+    /// Woken then, and not polled since.
+    woken: Option<Instant>,
+    /// Passed over: it did not come when it was its turn.
+    parked: bool,
+    pub(crate) warned: bool,
+}
+
+/// Why a request can't be let in.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Ambiguous;
+
+/// The requests under way, by time of arrival.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    requests: VecDeque<Request>,
+    /// Owners that were seen to ask from two branches at once.
+    proven: Vec<Owner>,
+}
+
+impl Request {
+    pub(crate) fn new(id: u64, owner: Owner, ambient: Owner, bare: bool, now: Instant) -> Request {
+        Request {
+            id,
+            owner,
+            ambient,
+            bare,
+            branch: false,
+            phase: Phase::Waiting,
+            again: false,
+            waker: None,
+            polled: now,
+            woken: None,
+            parked: false,
+            warned: false,
+        }
+    }
+
+    /// It is being polled: it takes part again, wherever it was passed over.
+    pub(crate) fn polled(&mut self, waker: &Waker, now: Instant) {
+        self.polled = now;
+        self.woken = None;
+        self.parked = false;
+        match &mut self.waker {
+            Some(known) => known.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+    }
+
+    pub(crate) fn is_asleep(&self) -> bool {
+        matches!(self.phase, Phase::Asleep { .. })
+    }
+
+    pub(crate) fn sleeps_until(&self, now: Instant) -> Option<Instant> {
+        match self.phase {
+            Phase::Asleep { until } if now < until => Some(until),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_woken(&self) -> bool {
+        self.woken.is_some()
+    }
+
+    /// Takes the waker out to be woken, once for each poll.
+    pub(crate) fn wake(&mut self, now: Instant) -> Option<Waker> {
+        if self.woken.is_some() {
+            return None;
+        }
+        self.woken = Some(now);
+        self.waker.clone()
+    }
+
+    /// From when on a head in this state is late. One that waits for a hold of this process has nothing to come for.
+    fn late_at(&self) -> Option<Instant> {
+        let since = match (self.woken, self.phase) {
+            (Some(woken), _) => woken,
+            (None, Phase::Asleep { until }) => until,
+            (None, Phase::Asking) => self.polled,
+            (None, Phase::Waiting) => return None,
+        };
+        Some(since + HEAD_PATIENCE)
+    }
+}
+
+impl Queue {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Request> {
+        self.requests.iter_mut()
+    }
+
+    pub(crate) fn get(&self, id: u64) -> Option<&Request> {
+        self.requests.iter().find(|request| request.id == id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut Request> {
+        self.requests.iter_mut().find(|request| request.id == id)
+    }
+
+    /// Puts a request at the end. `holds`: whether its owner itself holds the lock now.
+    ///
+    /// A call chain never has two bare requests of one owner under way at once, so two of them prove branches, which queue.
+    /// A bare request that begins after the proof while its owner holds may be nested in that hold, and must not wait, or
+    /// be a branch, and must not enter: nobody can tell.
+    pub(crate) fn enter(&mut self, mut request: Request, holds: bool) -> Result<(), Ambiguous> {
+        if request.bare {
+            if self.proven.contains(&request.owner) {
+                if holds {
+                    return Err(Ambiguous);
+                }
+                request.branch = true;
+            } else if self.prove(&request.owner) {
+                request.branch = true;
+            }
+        }
+        self.requests.push_back(request);
+        Ok(())
+    }
+
+    /// Marks the bare requests of this owner as branches, if there are any.
+    fn prove(&mut self, owner: &Owner) -> bool {
+        let mut seen = false;
+        for other in self.requests.iter_mut().filter(|other| other.bare && other.owner == *owner) {
+            other.branch = true;
+            seen = true;
+        }
+        if seen {
+            self.proven.push(owner.clone());
+        }
+        seen
+    }
+
+    /// Takes a request out.
+    pub(crate) fn leave(&mut self, id: u64) -> Option<Request> {
+        let at = self.requests.iter().position(|request| request.id == id)?;
+        self.requests.remove(at)
+    }
+
+    /// The proof stands until its owner has neither a hold nor a request here.
+    pub(crate) fn forget_proofs(&mut self, holds: impl Fn(&Owner) -> bool) {
+        if !self.proven.is_empty() {
+            let requests = &self.requests;
+            self.proven.retain(|owner| holds(owner) || requests.iter().any(|one| one.owner == *owner));
+        }
+    }
+
+    /// The first in line among those that qualify, passed-over ones left out.
+    pub(crate) fn front(&self, qualifies: impl Fn(&Request) -> bool) -> Option<&Request> {
+        self.requests.iter().find(|request| !request.parked && qualifies(request))
+    }
+
+    /// When the head has to be looked at, if it keeps somebody waiting.
+    pub(crate) fn late_at(&self, head: u64) -> Option<Instant> {
+        let head = self.get(head)?;
+        head.late_at().filter(|_| self.len() > 1)
+    }
+
+    /// Looks at a head that is late. One that was not woken is woken first: what it waits for may be ready without
+    /// anybody here knowing. One that was, and has not come, is passed over.
+    pub(crate) fn check(&mut self, head: u64, now: Instant) -> Option<Waker> {
+        let request =
+            self.get_mut(head).filter(|request| request.late_at().is_some_and(|late| late <= now))?;
+        if request.woken.is_some() {
+            request.parked = true;
+            return None;
+        }
+        request.wake(now)
+    }
+}

@@ -1,0 +1,158 @@
+//! All rooms of one `Locks`, and when each has to be looked at.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Weak};
+
+use tokio::time::Instant;
+
+use crate::clock::Moment;
+use crate::names::Names;
+use crate::owner::{OwnerEnds, Place};
+use crate::room::{Hearing, Out, Room};
+
+/// Changes only while locked, and never across an await.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    rooms: HashMap<Arc<str>, Room>,
+    /// The channels that are heard, and the locks that they tell of.
+    channels: HashMap<Arc<str>, Arc<str>>,
+    /// Each room's next due time, in order.
+    agenda: BTreeSet<(Instant, Arc<str>)>,
+    numbers: u64,
+    /// Renewal has ended, because the `Locks` was closed.
+    pub(crate) closed: bool,
+    /// Until when the watchdog sleeps; `None` while it is awake, and will look at the agenda before it sleeps.
+    asleep: Option<Option<Instant>>,
+}
+
+/// What a visit left to be done once the registry is unlocked.
+#[derive(Debug, Default)]
+pub(crate) struct Chores {
+    pub(crate) out: Out,
+    /// Begin or end to hear of the lock's releases.
+    pub(crate) hear: Option<bool>,
+    /// Something is due sooner than the watchdog knows.
+    pub(crate) sooner: bool,
+}
+
+impl Registry {
+    pub(crate) fn names(&self) -> Vec<Arc<Names>> {
+        self.rooms.values().map(|room| room.names.clone()).collect()
+    }
+
+    /// Which lock a channel tells of.
+    pub(crate) fn name_of(&self, channel: &str) -> Option<Arc<str>> {
+        self.channels.get(channel).cloned()
+    }
+
+    /// The locks that are due. None: the watchdog sleeps from now on, until the time told, or until it is nudged.
+    pub(crate) fn due(&mut self, now: Instant) -> (Vec<Arc<Names>>, Option<Instant>) {
+        let due = self.agenda.iter().take_while(|(at, _)| *at <= now);
+        let names = due
+            .filter_map(|(_, name)| self.rooms.get(name))
+            .map(|room| room.names.clone())
+            .collect::<Vec<_>>();
+        let next = self.agenda.first().map(|(at, _)| *at);
+        self.asleep = names.is_empty().then_some(next);
+        (names, next)
+    }
+
+    pub(crate) fn room(&self, name: &str) -> Option<&Room> {
+        self.rooms.get(name)
+    }
+
+    /// Whether anything is left that only this process can end: a hold, or a release that is not confirmed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rooms.is_empty()
+    }
+
+    /// Whether a release or a settle is waiting to be confirmed.
+    pub(crate) fn has_errands(&self) -> bool {
+        self.rooms.values().flat_map(|room| &room.holds).any(|hold| hold.step().is_some() || hold.ends())
+    }
+
+    /// Visits a room, made where there is none, and keeps the agenda true.
+    pub(crate) fn visit<R>(
+        &mut self,
+        names: &Arc<Names>,
+        registry: &Weak<dyn OwnerEnds>,
+        visit: impl FnOnce(&mut Room, &mut dyn FnMut() -> u64) -> R,
+    ) -> (R, Chores) {
+        let name = &names.name;
+        let room = self.rooms.entry(name.clone()).or_insert_with(|| {
+            Room::new(names.clone(), Place { registry: registry.clone(), name: name.clone() })
+        });
+        let numbers = &mut self.numbers;
+        let result = visit(room, &mut || {
+            *numbers += 1;
+            *numbers
+        });
+        let (hear, out) = (room.hears(), std::mem::take(&mut room.out));
+        let (before, due) = (room.scheduled, room.due(!self.closed));
+        room.scheduled = due;
+        if room.is_empty() {
+            self.rooms.remove(name);
+        }
+        match hear {
+            Some(true) => drop(self.channels.insert(names.channel.clone(), name.clone())),
+            Some(false) => drop(self.channels.remove(&names.channel)),
+            None => {}
+        }
+        let sooner = self.schedule(name, before, due);
+        (result, Chores { out, hear, sooner })
+    }
+
+    /// Moves a room in the agenda. Whether the watchdog, asleep, has to be told.
+    fn schedule(&mut self, name: &Arc<str>, before: Option<Instant>, due: Option<Instant>) -> bool {
+        if before == due {
+            return false;
+        }
+        if let Some(before) = before {
+            self.agenda.remove(&(before, name.clone()));
+        }
+        let Some(due) = due else { return false };
+        self.agenda.insert((due, name.clone()));
+        // Only for what is sooner than it knows: a lock that is taken and released again costs it nothing.
+        let sooner = self.asleep.is_some_and(|until| until.is_none_or(|until| due < until));
+        if sooner {
+            self.asleep = None;
+        }
+        sooner
+    }
+}
+
+impl Room {
+    /// Whether the wish to hear of releases has changed: as long as a stranger waits.
+    fn hears(&mut self) -> Option<bool> {
+        let waits = self.outer_front().is_some_and(|front| self.live().is_some() || front.is_asleep());
+        match (self.hearing, waits) {
+            (Hearing::Off, true) => {
+                self.hearing = Hearing::Asked;
+                Some(true)
+            }
+            (Hearing::Asked | Hearing::On, false) if self.queue.is_empty() => {
+                self.hearing = Hearing::Off;
+                self.echoes = 0;
+                Some(false)
+            }
+            _ => None,
+        }
+    }
+
+    /// The subscription was confirmed: what was published before is not heard, so the head asks once more.
+    pub(crate) fn hears_now(&mut self, at: Moment) {
+        if self.hearing == Hearing::Asked {
+            self.hearing = Hearing::On;
+            self.freed(at.now);
+        }
+    }
+
+    /// The subscription is lost or refused: messages may have been missed.
+    pub(crate) fn hears_no_more(&mut self, at: Moment) {
+        if self.hearing == Hearing::On {
+            self.hearing = Hearing::Asked;
+            self.echoes = 0;
+            self.freed(at.now);
+        }
+    }
+}

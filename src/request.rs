@@ -1,0 +1,155 @@
+//! The futures of a request: made of options until the first poll.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use crate::acquire::{Wish, acquire};
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::Guard;
+use crate::owner::Owner;
+
+/// What a request runs as, from the first poll on.
+type Asking = Pin<Box<dyn Future<Output = Result<Option<Guard>>> + Send>>;
+
+/// The part that all request futures share.
+pub(crate) struct Request {
+    pub(crate) wish: Wish,
+    asking: Option<Asking>,
+    answered: bool,
+}
+
+impl Request {
+    pub(crate) fn new(wish: Wish) -> Request {
+        Request { wish, asking: None, answered: false }
+    }
+
+    /// Sets an option. A request that is under way is dropped, and with it undone.
+    fn set(&mut self, option: impl FnOnce(&mut Wish)) {
+        self.asking = None;
+        option(&mut self.wish);
+    }
+
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Guard>>> {
+        if self.answered {
+            let told = "the request was answered before, and its future polled again; make a new one";
+            return Poll::Ready(Err(Error::new(ErrorKind::Config, told).on(&self.wish.names.name)));
+        }
+        let asking = self.asking.get_or_insert_with(|| Box::pin(acquire(self.wish.clone())));
+        let answer = ready!(asking.as_mut().poll(cx));
+        self.asking = None;
+        self.answered = true;
+        Poll::Ready(answer)
+    }
+
+    pub(crate) fn is_begun(&self) -> bool {
+        self.asking.is_some()
+    }
+}
+
+/// The options that all requests take, with their docs in one place.
+macro_rules! options {
+    ($name:ident, $within:literal) => {
+        impl $name {
+            #[doc = $within]
+            pub fn within(mut self, limit: Duration) -> Self {
+                self.0.set(|wish| wish.within = Some(limit));
+                self
+            }
+
+            /// Gives the hold this lease, and never renews it: at its end the hold is lost, and this client ends the key.
+            /// Default: the lease of the builder, renewed for as long as the guard lives. A hold nested in another never
+            /// shortens it.
+            ///
+            /// An impossible lease is an error of kind [`Config`](ErrorKind::Config) when the future is awaited.
+            pub fn fixed_lease(mut self, lease: Duration) -> Self {
+                self.0.set(|wish| wish.fixed_lease = Some(lease));
+                self
+            }
+
+            /// Ends the hold after that long, also where it would be renewed: for a holder that hangs. Default: never.
+            /// [`Guard::lost`] resolves then, and a `run` drops its work and frees the lock; a guard's lock is free when the
+            /// guard goes, or when its lease ends, since renewal has stopped.
+            pub fn max_hold(mut self, limit: Duration) -> Self {
+                self.0.set(|wish| wish.max_hold = Some(limit));
+                self
+            }
+
+            /// Asks as this owner. Default: the owner that is current at the first poll.
+            pub fn owner(mut self, owner: &Owner) -> Self {
+                self.0.set(|wish| wish.owner = Some(owner.clone()));
+                self
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let mut out = f.debug_struct(stringify!($name));
+                out.field("name", &self.0.wish.names.name).finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+/// The future of [`Mutex::lock`](crate::Mutex::lock): takes options until it is polled.
+///
+/// An option that is set after a poll drops the request under way, and the next poll begins a new one.
+///
+/// # Errors
+///
+/// [`Timeout`](ErrorKind::Timeout): somebody else held the lock until `within` was over.
+/// [`Unavailable`](ErrorKind::Unavailable): no answer for `unavailable_after`, or until `within` was over.
+/// [`Denied`](ErrorKind::Denied): a right is missing. [`NotALock`](ErrorKind::NotALock): the key holds something else.
+/// [`Lost`](ErrorKind::Lost): the hold that it would re-enter is lost. [`Ambiguous`](ErrorKind::Ambiguous): the owner was
+/// seen to ask from several branches. [`Config`](ErrorKind::Config): a bad name or option; nothing was sent.
+/// [`Closed`](ErrorKind::Closed): the `Locks` was closed.
+///
+/// # Cancel safety
+///
+/// A dropped future leaves its line at once. If its command was under way, what that may have granted is undone in the
+/// background; at the worst it lives one lease.
+#[must_use = "futures do nothing unless polled"]
+pub struct Lock(pub(crate) Request);
+
+options!(
+    Lock,
+    "Waits that long at the most, then fails with [`Timeout`](ErrorKind::Timeout). Default: as long as it takes. One \
+     attempt is made even for zero; [`Duration::MAX`] means for ever."
+);
+
+impl Future for Lock {
+    type Output = Result<Guard>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Guard>> {
+        let granted = ready!(self.0.poll(cx))?;
+        Poll::Ready(granted.ok_or_else(unreachable))
+    }
+}
+
+/// A request that must end with a guard ends with one, or with an error of its own.
+pub(crate) fn unreachable() -> Error {
+    Error::new(ErrorKind::Timeout, "the lock was not granted in time; try again later, or wait longer")
+}
+
+/// The future of [`Mutex::try_lock`](crate::Mutex::try_lock): takes options until it is polled.
+///
+/// Ready with `None` where somebody else holds the lock. Options, errors but `Timeout`, and cancel safety are those of
+/// [`Lock`]. An [`Unavailable`](ErrorKind::Unavailable) comes after one attempt.
+#[must_use = "futures do nothing unless polled"]
+pub struct TryLock(pub(crate) Request);
+
+options!(
+    TryLock,
+    "Waits that long at the most, then is ready with `None`. Default: zero, which is one attempt. [`Duration::MAX`] means \
+     for ever."
+);
+
+impl Future for TryLock {
+    type Output = Result<Option<Guard>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Option<Guard>>> {
+        self.0.poll(cx)
+    }
+}

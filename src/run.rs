@@ -1,0 +1,217 @@
+//! Work that runs while a lock is held, as an owner of its own.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use pin_project_lite::pin_project;
+
+use crate::error::{Error, Loss, Result};
+use crate::guard::Guard;
+use crate::owner::{Owner, as_owner};
+use crate::request::{Lock, Request, TryLock, unreachable};
+use crate::telemetry;
+
+type Releasing = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+type Watching = Pin<Box<dyn Future<Output = Loss> + Send>>;
+
+pin_project! {
+    #[project = WorkNow]
+    enum Work<F: Future> {
+        ToDo { #[pin] work: F },
+        Done { output: Option<F::Output> },
+    }
+}
+
+/// How far it has come. The guard goes after the work, always.
+enum Stage {
+    Asking { request: Request },
+    Working { guard: Guard, owner: Owner, watching: Option<Watching> },
+    Releasing { releasing: Releasing },
+    Over,
+}
+
+pin_project! {
+    /// Asks for the lock, works, releases. `None`: the lock was not to be had in time.
+    #[project = HeldNow]
+    struct Held<F: Future> {
+        #[pin]
+        work: Work<F>,
+        stage: Stage,
+    }
+
+    impl<F: Future> PinnedDrop for Held<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            if let Stage::Working { owner, .. } = &*this.stage {
+                let owner = owner.clone();
+                as_owner(&owner, || this.work.set(Work::Done { output: None }));
+                // The guard before the scope's end: else its hold would pass to the parent for a moment.
+                *this.stage = Stage::Over;
+                owner.leave();
+            }
+        }
+    }
+}
+
+impl<F: Future> Held<F> {
+    fn new(mut request: Request, work: F) -> Held<F> {
+        request.wish.bare = false;
+        Held { work: Work::ToDo { work }, stage: Stage::Asking { request } }
+    }
+}
+
+impl<F: Future> HeldNow<'_, F> {
+    /// Polls the request, as an owner of its own.
+    fn ask(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool>> {
+        let Stage::Asking { request } = &mut *self.stage else { return Poll::Ready(Ok(true)) };
+        if !request.is_begun() {
+            let above = request.wish.owner.take().unwrap_or_else(Owner::current);
+            request.wish.owner = Some(above.child());
+        }
+        let granted = ready!(request.poll(cx));
+        let owner = request.wish.owner.clone().unwrap_or_else(Owner::current);
+        *self.stage = Stage::Over;
+        let Some(guard) = granted? else { return Poll::Ready(Ok(false)) };
+        owner.enter();
+        *self.stage = Stage::Working { guard, owner, watching: None };
+        Poll::Ready(Ok(true))
+    }
+
+    /// Polls the work, unless the hold is lost.
+    fn work(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let Stage::Working { guard, owner, watching } = &mut *self.stage else { return Poll::Ready(Ok(())) };
+        let mut loss = guard.loss();
+        if loss.is_none() {
+            if let WorkNow::ToDo { work } = self.work.as_mut().project()
+                && let Poll::Ready(output) = as_owner(owner, || work.poll(cx))
+            {
+                as_owner(owner, || self.work.set(Work::Done { output: Some(output) }));
+                self.release(cx);
+                return Poll::Ready(Ok(()));
+            }
+            let watching = watching.get_or_insert_with(|| Box::pin(guard.watch()));
+            loss = Some(ready!(watching.as_mut().poll(cx)));
+        }
+        let Some(loss) = loss else { return Poll::Pending };
+        let (name, owner) = (std::sync::Arc::from(guard.name()), owner.clone());
+        as_owner(&owner, || self.work.set(Work::Done { output: None }));
+        *self.stage = Stage::Over;
+        owner.leave();
+        Poll::Ready(Err(Error::lost(loss).on(&name)))
+    }
+
+    /// Begins the release: from its first poll on the level is gone, and the scope may end.
+    fn release(&mut self, cx: &mut Context<'_>) {
+        let Stage::Working { guard, owner, .. } = std::mem::replace(&mut *self.stage, Stage::Over) else {
+            return;
+        };
+        let name = guard.name().to_owned();
+        let mut releasing: Releasing = Box::pin(async move {
+            guard.release().await.inspect_err(|error| telemetry::release_unconfirmed(&name, error))
+        });
+        if releasing.as_mut().poll(cx).is_pending() {
+            *self.stage = Stage::Releasing { releasing };
+        }
+        owner.leave();
+    }
+}
+
+impl<F: Future> Future for Held<F> {
+    type Output = Result<Option<F::Output>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        if !ready!(this.ask(cx))? {
+            return Poll::Ready(Ok(None));
+        }
+        ready!(this.work(cx))?;
+        if let Stage::Releasing { releasing } = &mut *this.stage {
+            // The work is done: what became of the release is told to the log.
+            let _ = ready!(releasing.as_mut().poll(cx));
+            *this.stage = Stage::Over;
+        }
+        match this.work.as_mut().project() {
+            WorkNow::Done { output } => {
+                output.take().map_or(Poll::Pending, |output| Poll::Ready(Ok(Some(output))))
+            }
+            WorkNow::ToDo { .. } => Poll::Pending,
+        }
+    }
+}
+
+pin_project! {
+    /// The future of [`Mutex::run`](crate::Mutex::run) and [`Lock::run`]: work that runs while the lock is held.
+    ///
+    /// `Ok(output)`: the work ran to its end. The release is awaited; where it could not be confirmed it goes on in the
+    /// background, and a `tracing` warning tells of it, as it does where the hold was found gone at that point.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](crate::ErrorKind::Lost): the work was dropped before its end, since the hold was lost, or never started,
+    /// since the hold above it was. Any other kind is one of [`Lock`]'s, and the work never started.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the work first, then releases the lock in the background.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct Run<F: Future> {
+        #[pin]
+        held: Held<F>,
+    }
+}
+
+pin_project! {
+    /// The future of [`TryLock::run`]: work that runs while the lock is held, if it is to be had.
+    ///
+    /// `Ok(None)`: somebody else holds the lock, and the work never started. All else is as with [`Run`].
+    #[must_use = "futures do nothing unless polled"]
+    pub struct TryRun<F: Future> {
+        #[pin]
+        held: Held<F>,
+    }
+}
+
+impl Lock {
+    /// Runs `work` while the lock is held: [`Mutex::run`](crate::Mutex::run), with this request's options.
+    pub fn run<F: Future>(self, work: F) -> Run<F> {
+        Run { held: Held::new(self.0, work) }
+    }
+}
+
+impl TryLock {
+    /// Runs `work` while the lock is held, if it is to be had: else it is ready with `None`.
+    pub fn run<F: Future>(self, work: F) -> TryRun<F> {
+        TryRun { held: Held::new(self.0, work) }
+    }
+}
+
+impl<F: Future> Future for Run<F> {
+    type Output = Result<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let output = ready!(self.project().held.poll(cx))?;
+        Poll::Ready(output.ok_or_else(unreachable))
+    }
+}
+
+impl<F: Future> Future for TryRun<F> {
+    type Output = Result<Option<F::Output>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().held.poll(cx)
+    }
+}
+
+impl<F: Future> fmt::Debug for Run<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run").finish_non_exhaustive()
+    }
+}
+
+impl<F: Future> fmt::Debug for TryRun<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TryRun").finish_non_exhaustive()
+    }
+}

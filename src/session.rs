@@ -1,0 +1,318 @@
+//! What all handles of one `Locks` share: the registry, the masters, the clock, and how they are brought together.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::backend::{Events, Failure};
+use crate::clock::{Clock, Moment};
+use crate::config::Config;
+use crate::deadline::after;
+use crate::error::{Error, ErrorKind};
+use crate::hold::Terms;
+use crate::names::Names;
+use crate::owner::{Owner, OwnerEnds};
+use crate::quorum::Quorum;
+use crate::registry::{Chores, Registry};
+use crate::room::{News, Room};
+use crate::sync::lock;
+use crate::telemetry;
+use crate::upkeep::retry_pause;
+
+/// One process's view of the locks on its masters.
+pub(crate) struct Session {
+    pub(crate) config: Config,
+    pub(crate) quorum: Quorum,
+    pub(crate) terms: Terms,
+    /// The first half of every field that this session writes; from the operating system's randomness.
+    pub(crate) uuid: String,
+    /// Wakes the watchdog: something is due sooner than it knows.
+    pub(crate) nudge: Notify,
+    /// Told whenever the background has done something, for whoever waits for its end.
+    pub(crate) progress: Notify,
+    registry: Mutex<Registry>,
+    clock: Clock,
+    stage: AtomicU8,
+    outage: Mutex<Option<Outage>>,
+    me: Weak<Session>,
+    /// What the backend tells goes through it: the backend itself does not keep it alive.
+    _doorbell: Arc<Doorbell>,
+}
+
+/// Too few masters answer, since then.
+struct Outage {
+    since: Instant,
+    last: Error,
+}
+
+/// How far a session has come. Only ever upward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    Open,
+    /// `close` was called, or the last handle is gone: the background finishes what is queued.
+    Closing,
+    /// The background has ended after its work.
+    Closed,
+    /// The background was dropped with its runtime.
+    Orphaned,
+}
+
+impl Session {
+    pub(crate) fn new(
+        config: Config,
+        quorum: Quorum,
+        uuid: String,
+        clock: Clock,
+        doorbell: Arc<Doorbell>,
+    ) -> Arc<Session> {
+        let patience = config.node_timeout.saturating_mul(2);
+        let retry = retry_pause(config.lease);
+        let (lease, drift) = (config.lease, config.drift);
+        let epoch = clock.moment().now;
+        Arc::new_cyclic(|me| Session {
+            config,
+            quorum,
+            terms: Terms { lease, drift, patience, retry, epoch },
+            uuid,
+            nudge: Notify::new(),
+            progress: Notify::new(),
+            registry: Mutex::default(),
+            clock,
+            stage: AtomicU8::new(Stage::Open as u8),
+            outage: Mutex::default(),
+            me: me.clone(),
+            _doorbell: doorbell,
+        })
+    }
+
+    pub(crate) fn moment(&self) -> Moment {
+        self.clock.moment()
+    }
+
+    /// Decides something about one lock, then does what follows from it once nothing is locked any more.
+    pub(crate) fn visit<R>(
+        &self,
+        names: &Arc<Names>,
+        visit: impl FnOnce(&mut Room, &mut dyn FnMut() -> u64, Moment) -> R,
+    ) -> R {
+        let at = self.moment();
+        let me: Weak<dyn OwnerEnds> = self.me.clone();
+        let (result, chores) = {
+            let mut registry = lock(&self.registry);
+            let (result, mut chores) = registry.visit(names, &me, |room, numbers| visit(room, numbers, at));
+            if let Some(on) = chores.hear.take() {
+                // While the registry is locked: else 1. one visit wishes to hear, 2. another not to, 3. the second
+                // wish is passed on before the first, and a waiter relies on messages that nobody asked for.
+                self.quorum.hear(&names.channel, on);
+            }
+            (result, chores)
+        };
+        self.attend(names, chores);
+        result
+    }
+
+    /// The same, where the lock is known: nothing happens where it is not.
+    pub(crate) fn visit_known<R>(
+        &self,
+        name: &str,
+        visit: impl FnOnce(&mut Room, &mut dyn FnMut() -> u64, Moment) -> R,
+    ) -> Option<R> {
+        let names = lock(&self.registry).room(name).map(|room| room.names.clone())?;
+        Some(self.visit(&names, visit))
+    }
+
+    /// Looks at the registry, without changing a room.
+    pub(crate) fn registry<R>(&self, look: impl FnOnce(&mut Registry, Moment) -> R) -> R {
+        let at = self.moment();
+        look(&mut lock(&self.registry), at)
+    }
+
+    fn attend(&self, names: &Names, chores: Chores) {
+        for fate in chores.out.tell {
+            fate.tell();
+        }
+        for waker in chores.out.wake {
+            waker.wake();
+        }
+        if chores.sooner {
+            self.nudge.notify_one();
+        }
+        for news in chores.out.news {
+            tell(&names.name, &news);
+        }
+    }
+
+    /// Every room is visited, in no order.
+    pub(crate) fn visit_all(&self, mut visit: impl FnMut(&mut Room, Moment)) {
+        let names = lock(&self.registry).names();
+        for name in names {
+            self.visit(&name, |room, _, at| visit(room, at));
+        }
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        match self.stage.load(SeqCst) {
+            0 => Stage::Open,
+            1 => Stage::Closing,
+            2 => Stage::Closed,
+            _ => Stage::Orphaned,
+        }
+    }
+
+    /// Moves on to a later stage. Whoever waits ends with an error; what is queued is finished.
+    pub(crate) fn advance(&self, stage: Stage) {
+        self.stage.fetch_max(stage as u8, SeqCst);
+        self.registry(|registry, _| registry.closed = true);
+        self.visit_all(|room, at| room.wake_all(at.now));
+        self.nudge.notify_one();
+        self.progress.notify_waiters();
+    }
+
+    /// The error of anything that is asked too late.
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        let why = match self.stage() {
+            Stage::Open => return Ok(()),
+            Stage::Closing | Stage::Closed => "this `Locks` was closed; connect a new one",
+            Stage::Orphaned => {
+                "the tokio runtime that this `Locks` was connected on has ended; connect a new one on a living runtime"
+            }
+        };
+        Err(Error::new(ErrorKind::Closed, why))
+    }
+
+    /// Notes an answer of the masters, or that there was none.
+    pub(crate) fn heard<T>(&self, answer: &Result<T, Failure>) {
+        let mut outage = lock(&self.outage);
+        match answer {
+            Ok(_) if outage.is_none() => {}
+            Ok(_) => *outage = None,
+            Err(failure) if failure.error.kind() == ErrorKind::Unavailable => {
+                let since = outage.as_ref().map_or_else(Instant::now, |outage| outage.since);
+                *outage = Some(Outage { since, last: failure.error.again() });
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// What a request that began then has to be told, if the masters have been away for too long.
+    pub(crate) fn away_too_long(&self, began: Instant) -> Option<Error> {
+        let outage = lock(&self.outage);
+        let outage = outage.as_ref()?;
+        let end = after(outage.since.max(began), self.config.unavailable_after);
+        (Instant::now() >= end).then(|| outage.last.again())
+    }
+
+    /// A random pause, longer from try to try.
+    pub(crate) fn pause(&self, tries: u32) -> Duration {
+        const LONGEST: Duration = Duration::from_secs(1);
+        let (low, high) = self.config.retry_delay.clone().into_inner();
+        let pause = rand::random_range(low..=high).saturating_mul(1 << tries.min(8));
+        pause.clamp(Duration::from_millis(1), LONGEST.max(high))
+    }
+}
+
+fn tell(name: &str, news: &News) {
+    match news {
+        News::Lost { field, loss } => telemetry::lost(name, field, *loss),
+        News::OutOfOrder { field } => telemetry::out_of_order(name, field),
+        News::SelfWait { asks, holds } => telemetry::self_wait(name, asks, holds),
+        News::Settled { field } => telemetry::settled(name, field),
+        News::RenewedLate { field, failures } => telemetry::renewed_late(name, field, *failures),
+    }
+}
+
+impl OwnerEnds for Session {
+    fn owner_ended(&self, name: &Arc<str>, owner: &Owner) {
+        self.visit_known(name, |room, _, at| room.owner_ended(owner, at.now));
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("quorum", &self.quorum)
+            .field("stage", &self.stage())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A handle's share in a session. With the last one the background ends, once its work is done.
+#[derive(Clone, Debug)]
+pub(crate) struct Handle(Arc<Share>);
+
+#[derive(Debug)]
+struct Share(Arc<Session>);
+
+impl Handle {
+    pub(crate) fn new(session: Arc<Session>) -> Handle {
+        Handle(Arc::new(Share(session)))
+    }
+}
+
+impl std::ops::Deref for Handle {
+    type Target = Arc<Session>;
+
+    fn deref(&self) -> &Arc<Session> {
+        &self.0.0
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.0.advance(Stage::Closing);
+    }
+}
+
+/// Brings what the backend tells to the session, which is made after it.
+#[derive(Default)]
+pub(crate) struct Doorbell(OnceLock<Weak<Session>>);
+
+impl Doorbell {
+    pub(crate) fn lead_to(&self, session: &Arc<Session>) {
+        // Set once, before anything can be heard that matters.
+        let _ = self.0.set(Arc::downgrade(session));
+    }
+
+    fn ring(&self, channel: &str, visit: impl FnOnce(&mut Room, Moment)) {
+        let Some(session) = self.0.get().and_then(Weak::upgrade) else { return };
+        if let Some(name) = session.registry(|registry, _| registry.name_of(channel)) {
+            session.visit_known(&name, |room, _, at| visit(room, at));
+        }
+    }
+
+    fn ring_all(&self, visit: impl FnMut(&mut Room, Moment)) {
+        if let Some(session) = self.0.get().and_then(Weak::upgrade) {
+            session.visit_all(visit);
+        }
+    }
+}
+
+impl Events for Doorbell {
+    fn reconnected(&self) {
+        // A server that came back empty is noticed now, not after a third of the lease.
+        self.ring_all(|room, at| {
+            room.ask_all(at.now);
+            room.freed(at.now);
+        });
+    }
+
+    fn subscribed(&self, channel: &str) {
+        self.ring(channel, |room, at| room.hears_now(at));
+    }
+
+    fn message(&self, channel: &str) {
+        self.ring(channel, |room, at| room.message(at.now));
+    }
+
+    fn not_subscribed(&self, channel: &str) {
+        self.ring(channel, |room, at| room.hears_no_more(at));
+    }
+
+    fn subscriptions_lost(&self) {
+        self.ring_all(|room, at| room.hears_no_more(at));
+    }
+}

@@ -1,0 +1,90 @@
+//! The one background task: it renews what is held, ends what is over, and sends what was left to be released or settled.
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use crate::backend::{Failure, Outcome};
+use crate::names::Names;
+use crate::room::Job;
+use crate::script::Reply;
+use crate::session::{Session, Stage};
+use crate::telemetry;
+
+type Batch = Vec<(Arc<Names>, Job)>;
+
+/// Runs until the session is closed, or nobody has a handle of it, and nothing is left to be sent.
+pub(crate) async fn watch(session: Arc<Session>) {
+    // Dropped with its runtime: whoever waits must be told, since nobody is left to wake them.
+    let orphaned = scopeguard::guard(session.clone(), |session| session.advance(Stage::Orphaned));
+    let mut sent = JoinSet::new();
+    loop {
+        let (batch, next) = due(&session);
+        if !batch.is_empty() {
+            // On a task of its own: a server that does not answer must not keep the watchdog from declaring a loss.
+            sent.spawn(send(session.clone(), batch));
+            continue;
+        }
+        session.progress.notify_waiters();
+        if session.stage() > Stage::Open
+            && sent.is_empty()
+            && session.registry(|registry, _| registry.is_empty())
+        {
+            break;
+        }
+        tokio::select! {
+            () = session.nudge.notified() => {}
+            () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
+            Some(_) = sent.join_next() => {}
+        }
+    }
+    scopeguard::ScopeGuard::into_inner(orphaned).advance(Stage::Closed);
+    session.quorum.close();
+}
+
+/// What has to be sent now; if nothing, when to look again.
+fn due(session: &Session) -> (Batch, Option<Instant>) {
+    loop {
+        let (names, next) = session.registry(|registry, at| {
+            let (names, next) = registry.due(at.now);
+            (names, next.map(|next| at.local(next)))
+        });
+        if names.is_empty() {
+            return (Batch::new(), next);
+        }
+        let mut batch = Batch::new();
+        let renews = session.stage() == Stage::Open;
+        for names in names {
+            let jobs = session.visit(&names, |room, number, at| room.check(at, renews, number));
+            batch.extend(jobs.into_iter().map(|job| (names.clone(), job)));
+        }
+        if !batch.is_empty() {
+            return (batch, next);
+        }
+    }
+}
+
+async fn send(session: Arc<Session>, batch: Batch) {
+    let answers = session.quorum.ask_all(&batch).await;
+    for ((names, job), answer) in batch.into_iter().zip(answers) {
+        session.heard(&answer);
+        note(&session, &names, &job, answer);
+    }
+    session.progress.notify_waiters();
+}
+
+fn note(session: &Session, names: &Arc<Names>, job: &Job, answer: Result<Reply, Failure>) {
+    let failure = match answer {
+        Ok(reply) => {
+            session.visit(names, |room, _, at| room.answered(job, &reply, at));
+            return;
+        }
+        Err(failure) => failure,
+    };
+    telemetry::background_failed(&names.name, &failure.error);
+    session.visit(names, |room, _, at| match failure.outcome {
+        Outcome::NotRun => room.postponed(job, at.now),
+        Outcome::Unknown => room.unanswered(job, at.now),
+    });
+}

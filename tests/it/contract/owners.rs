@@ -1,0 +1,66 @@
+//! Who re-enters, and who waits.
+
+use nestlock::{ErrorKind, Owner, scope};
+
+use crate::support::server::Server;
+use crate::support::{locks, soon};
+
+#[tokio::test]
+async fn ten_bare_requests_at_once_exclude_each_other() {
+    let server = Server::start().await;
+    let locks = locks(&server.url()).await;
+    let stock = locks.mutex("stock");
+    let fields = soon(
+        "all ten",
+        futures::future::join_all((0..10).map(|_| async {
+            let guard = stock.lock().await.unwrap();
+            assert_eq!(guard.depth(), 1);
+            tokio::task::yield_now().await;
+            let field = guard.field().to_owned();
+            guard.release().await.unwrap();
+            field
+        })),
+    )
+    .await;
+    let different: std::collections::HashSet<_> = fields.iter().collect();
+    assert_eq!(different.len(), 10);
+}
+
+#[tokio::test]
+async fn a_request_that_may_be_nested_or_a_branch_is_ambiguous() {
+    let server = Server::start().await;
+    let locks = locks(&server.url()).await;
+    let stock = locks.mutex("stock");
+    let (one, two) = (stock.lock(), stock.lock());
+    let mut two = Box::pin(two);
+    let first = {
+        let mut one = Box::pin(one);
+        soon("the first", async {
+            tokio::select! { biased; first = &mut one => first.unwrap(), _ = &mut two => panic!("not before the first") }
+        })
+        .await
+    };
+    assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::Ambiguous);
+    first.release().await.unwrap();
+    soon("the second", two).await.unwrap().release().await.unwrap();
+    stock.lock().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_owner_is_read_at_the_first_poll() {
+    let server = Server::start().await;
+    let locks = locks(&server.url()).await;
+    let m = locks.mutex("stock");
+    assert_eq!(m.run(m.run(async { 1 })).await.unwrap().unwrap(), 1);
+    assert_eq!(m.run(scope(m.run(async { 2 }))).await.unwrap().unwrap(), 2);
+    let stranger = m.clone();
+    m.run(async {
+        let spawned = tokio::spawn(scope(async move { stranger.try_lock().await.unwrap().is_none() }));
+        assert!(soon("a stranger's answer", spawned).await.unwrap());
+        let child = m.clone();
+        let work = async move { child.run(async { 3 }).await.unwrap() };
+        assert_eq!(soon("a child", tokio::spawn(Owner::current().child().scope(work))).await.unwrap(), 3);
+    })
+    .await
+    .unwrap();
+}
