@@ -9,6 +9,7 @@ use scopeguard::ScopeGuard;
 use tokio::runtime;
 use tokio::time::{Instant, sleep_until};
 
+use crate::answer::Verdict;
 use crate::backend::{Failure, Outcome};
 use crate::clock::Moment;
 use crate::deadline::{Lease, after, limit};
@@ -18,11 +19,11 @@ use crate::guard::{Granted, Guard};
 use crate::names::{self, Names};
 use crate::owner::Owner;
 use crate::queue::Request;
-use crate::room::{Ask, Entry, Job, Room, Turn};
+use crate::room::{Job, Room};
 use crate::script::Reply;
 use crate::session::Handle;
 use crate::telemetry;
-use crate::upkeep::Verdict;
+use crate::turn::{Ask, Entry, Turn};
 
 /// What is asked for: a lock, and the options of the call.
 #[derive(Clone, Debug)]
@@ -147,11 +148,9 @@ impl Attempts {
         let session = &self.wish.handle;
         session.check_open()?;
         let ask = Ask { once: self.once, lease: self.lease, terms: session.terms, uuid: &session.uuid };
-        let (turn, at) = self.visit(|room, number, at| {
-            if let Some(request) = room.queue.get_mut(self.id) {
-                request.polled(waker, at.now);
-            }
-            (room.turn(self.id, number(), ask, at.now), at)
+        let (turn, at, _spent) = self.visit(|room, number, at| {
+            let spent = room.queue.get_mut(self.id).and_then(|request| request.polled(waker, at.now));
+            (room.turn(self.id, number(), ask, at.now), at, spent)
         });
         let now = Instant::now();
         let over = self.once || self.limit.is_some_and(|limit| limit <= now);
@@ -221,9 +220,9 @@ impl Attempts {
         let granted = self.visit(|room, number, at| {
             let entry = Entry { level: number(), lease: self.lease, fixed, max_hold, fate: fate.clone() };
             let level = entry.level;
-            room.granted(self.id, job, &entry, at).map(|depth| (level, depth))
+            room.granted(self.id, job, &entry, at).map(|(depth, request)| (level, depth, request))
         });
-        let (level, depth) = granted?;
+        let (level, depth, _spent) = granted?;
         if self.tries > 0 {
             telemetry::acquired_after_waiting(&self.wish.names.name, &job.field, self.began.elapsed());
         }
@@ -233,6 +232,9 @@ impl Attempts {
 
     /// Somebody else holds it. Where releases are heard, their message wakes the request; else it asks now and then.
     fn busy(&mut self, job: &Job, left: Duration) {
+        if self.once {
+            return self.visit(|room, _, at| room.unsent(job, at.now));
+        }
         let session = &self.wish.handle;
         let lease_end = left + Duration::from_millis(1);
         let heard = lease_end.min(session.config.poll_interval);
@@ -247,17 +249,16 @@ impl Attempts {
     fn failed(&mut self, job: &Job, failure: Failure) -> Result<Attempt> {
         let Failure { outcome, error } = failure;
         let session = self.wish.handle.clone();
-        let pause = session.pause(self.tries);
-        self.visit(|room, _, at| {
-            if outcome == Outcome::Unknown {
-                room.unknown(job, at.now);
-            }
-            room.refused(self.id, job, after(at.now, pause), at.now);
+        self.visit(|room, _, at| match outcome {
+            Outcome::NotRun => room.unsent(job, at.now),
+            Outcome::Unknown => room.unknown(job, at.now),
         });
         let over = self.once || self.limit.is_some_and(|limit| limit <= Instant::now());
         if error.kind() != ErrorKind::Unavailable || over || session.away_too_long(self.began).is_some() {
             return Err(error);
         }
+        let pause = session.pause(self.tries);
+        self.visit(|room, _, at| room.sleeps(self.id, after(at.now, pause)));
         telemetry::attempt_failed(&self.wish.names.name, &error);
         self.tries = self.tries.saturating_add(1);
         self.failed = Some(error);
@@ -276,7 +277,7 @@ enum Look {
 
 impl Drop for Attempts {
     fn drop(&mut self) {
-        self.visit(|room, _, at| room.leave_line(self.id, at.now));
+        drop(self.visit(|room, _, at| room.leave_line(self.id, at.now)));
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
+use crate::answer::{Leave, Verdict};
 use crate::backend::{Failure, Outcome};
 use crate::clock::Moment;
 use crate::deadline::{Lease, after};
@@ -19,7 +20,6 @@ use crate::names::Names;
 use crate::owner::Owner;
 use crate::room::{Job, Room};
 use crate::session::Handle;
-use crate::upkeep::{Leave, Verdict};
 
 /// A hold of a lock. Dropping it releases the lock in the background; [`release`](Guard::release) does so and reports.
 ///
@@ -147,8 +147,8 @@ impl Guard {
 
     /// Why the hold was lost; `None` while it is good.
     pub fn loss(&self) -> Option<Loss> {
-        if self.fate.loss().is_none() {
-            // Its end may have come a moment ago, or while the machine slept.
+        if self.fate.loss().is_none() && self.valid_until() <= Instant::now() {
+            // Its end came a moment ago, or while the machine slept.
             self.handle.visit_known(&self.names.name, |room, _, at| room.end_late(self.hold, at));
         }
         self.fate.loss()

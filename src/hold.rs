@@ -74,6 +74,8 @@ pub(crate) struct Command {
     pub(crate) no: u64,
     pub(crate) sent: Instant,
     pub(crate) step: Step,
+    /// By a future of the user's, which may never be polled again. One of the background's own is always heard out.
+    pub(crate) foreground: bool,
 }
 
 /// Registered before its acquire is sent, removed once the server has confirmed its end or one lease after it could last
@@ -120,7 +122,12 @@ impl Hold {
             terms,
             levels: Vec::new(),
             loss: None,
-            command: Some(Command { no, sent: now, step: Step::Acquire { count: 1, lease } }),
+            command: Some(Command {
+                no,
+                sent: now,
+                step: Step::Acquire { count: 1, lease },
+                foreground: true,
+            }),
             stands: 0,
             unsettled: false,
             sure_until: now,
@@ -254,7 +261,7 @@ impl Hold {
     }
 
     pub(crate) fn begin(&mut self, step: Step, no: u64, now: Instant) {
-        self.command = Some(Command { no, sent: now, step });
+        self.command = Some(Command { no, sent: now, step, foreground: true });
     }
 
     pub(crate) fn under_way(&self, no: u64) -> bool {
@@ -289,9 +296,15 @@ impl Hold {
         self.renew_at = self.renew_at.max(self.retry_at);
     }
 
-    /// Since when the command has been without an answer, where that is too long.
+    pub(crate) fn begin_in_background(&mut self, step: Step, no: u64, now: Instant) {
+        self.command = Some(Command { no, sent: now, step, foreground: false });
+    }
+
+    /// When the command has been without an answer for too long.
     pub(crate) fn overdue(&self) -> Option<Instant> {
-        self.command.map(|command| after(command.sent, self.terms.patience))
+        self.command
+            .filter(|command| command.foreground)
+            .map(|command| after(command.sent, self.terms.patience))
     }
 }
 

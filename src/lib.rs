@@ -1,6 +1,7 @@
 //! A reentrant distributed mutex on Redis.
 
 mod acquire;
+mod answer;
 mod backend;
 mod clock;
 mod config;
@@ -8,6 +9,7 @@ mod deadline;
 mod error;
 mod fate;
 mod guard;
+mod hearing;
 mod hold;
 mod locks;
 mod mutex;
@@ -25,7 +27,9 @@ mod server;
 mod session;
 mod sync;
 mod telemetry;
+mod turn;
 mod upkeep;
+mod wake;
 mod watchdog;
 
 pub use config::Builder;

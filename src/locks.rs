@@ -16,7 +16,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::mutex::Mutex;
 use crate::quorum::Quorum;
 use crate::server::Server;
-use crate::session::{Doorbell, Handle, Session, Stage};
+use crate::session::{Handle, Session, Stage};
+use crate::wake::Doorbell;
 use crate::watchdog::watch;
 
 /// All locks of one Redis: one per process and Redis deployment, cheap to clone.

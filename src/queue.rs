@@ -75,13 +75,15 @@ impl Request {
     }
 
     /// It is being polled: it takes part again, wherever it was passed over.
-    pub(crate) fn polled(&mut self, waker: &Waker, now: Instant) {
+    /// What comes back is to be dropped once nothing is locked.
+    #[must_use]
+    pub(crate) fn polled(&mut self, waker: &Waker, now: Instant) -> Option<Waker> {
         self.polled = now;
         self.woken = None;
         self.parked = false;
-        match &mut self.waker {
-            Some(known) => known.clone_from(waker),
-            none => *none = Some(waker.clone()),
+        match &self.waker {
+            Some(known) if known.will_wake(waker) => None,
+            _ => self.waker.replace(waker.clone()),
         }
     }
 

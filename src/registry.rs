@@ -5,10 +5,9 @@ use std::sync::{Arc, Weak};
 
 use tokio::time::Instant;
 
-use crate::clock::Moment;
 use crate::names::Names;
 use crate::owner::{OwnerEnds, Place};
-use crate::room::{Hearing, Out, Room};
+use crate::room::{Out, Room};
 
 /// Changes only while locked, and never across an await.
 #[derive(Debug, Default)]
@@ -118,41 +117,5 @@ impl Registry {
             self.asleep = None;
         }
         sooner
-    }
-}
-
-impl Room {
-    /// Whether the wish to hear of releases has changed: as long as a stranger waits.
-    fn hears(&mut self) -> Option<bool> {
-        let waits = self.outer_front().is_some_and(|front| self.live().is_some() || front.is_asleep());
-        match (self.hearing, waits) {
-            (Hearing::Off, true) => {
-                self.hearing = Hearing::Asked;
-                Some(true)
-            }
-            (Hearing::Asked | Hearing::On, false) if self.queue.is_empty() => {
-                self.hearing = Hearing::Off;
-                self.echoes = 0;
-                Some(false)
-            }
-            _ => None,
-        }
-    }
-
-    /// The subscription was confirmed: what was published before is not heard, so the head asks once more.
-    pub(crate) fn hears_now(&mut self, at: Moment) {
-        if self.hearing == Hearing::Asked {
-            self.hearing = Hearing::On;
-            self.freed(at.now);
-        }
-    }
-
-    /// The subscription is lost or refused: messages may have been missed.
-    pub(crate) fn hears_no_more(&mut self, at: Moment) {
-        if self.hearing == Hearing::On {
-            self.hearing = Hearing::Asked;
-            self.echoes = 0;
-            self.freed(at.now);
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -40,7 +40,7 @@ pub(crate) struct Session {
     outage: Mutex<Option<Outage>>,
     me: Weak<Session>,
     /// What the backend tells goes through it: the backend itself does not keep it alive.
-    _doorbell: Arc<Doorbell>,
+    _events: Arc<dyn Events>,
 }
 
 /// Too few masters answer, since then.
@@ -67,7 +67,7 @@ impl Session {
         quorum: Quorum,
         uuid: String,
         clock: Clock,
-        doorbell: Arc<Doorbell>,
+        events: Arc<dyn Events>,
     ) -> Arc<Session> {
         let patience = config.node_timeout.saturating_mul(2);
         let retry = retry_pause(config.lease);
@@ -85,7 +85,7 @@ impl Session {
             stage: AtomicU8::new(Stage::Open as u8),
             outage: Mutex::default(),
             me: me.clone(),
-            _doorbell: doorbell,
+            _events: events,
         })
     }
 
@@ -264,55 +264,5 @@ impl std::ops::Deref for Handle {
 impl Drop for Share {
     fn drop(&mut self) {
         self.0.advance(Stage::Closing);
-    }
-}
-
-/// Brings what the backend tells to the session, which is made after it.
-#[derive(Default)]
-pub(crate) struct Doorbell(OnceLock<Weak<Session>>);
-
-impl Doorbell {
-    pub(crate) fn lead_to(&self, session: &Arc<Session>) {
-        // Set once, before anything can be heard that matters.
-        let _ = self.0.set(Arc::downgrade(session));
-    }
-
-    fn ring(&self, channel: &str, visit: impl FnOnce(&mut Room, Moment)) {
-        let Some(session) = self.0.get().and_then(Weak::upgrade) else { return };
-        if let Some(name) = session.registry(|registry, _| registry.name_of(channel)) {
-            session.visit_known(&name, |room, _, at| visit(room, at));
-        }
-    }
-
-    fn ring_all(&self, visit: impl FnMut(&mut Room, Moment)) {
-        if let Some(session) = self.0.get().and_then(Weak::upgrade) {
-            session.visit_all(visit);
-        }
-    }
-}
-
-impl Events for Doorbell {
-    fn reconnected(&self) {
-        // A server that came back empty is noticed now, not after a third of the lease.
-        self.ring_all(|room, at| {
-            room.ask_all(at.now);
-            room.freed(at.now);
-        });
-    }
-
-    fn subscribed(&self, channel: &str) {
-        self.ring(channel, |room, at| room.hears_now(at));
-    }
-
-    fn message(&self, channel: &str) {
-        self.ring(channel, |room, at| room.message(at.now));
-    }
-
-    fn not_subscribed(&self, channel: &str) {
-        self.ring(channel, |room, at| room.hears_no_more(at));
-    }
-
-    fn subscriptions_lost(&self) {
-        self.ring_all(|room, at| room.hears_no_more(at));
     }
 }

@@ -1,0 +1,207 @@
+//! What was sent for a hold that exists, and what its answers mean: releases, renewals, settles.
+
+use tokio::time::Instant;
+
+use crate::clock::Moment;
+use crate::deadline::Lease;
+use crate::error::Loss;
+use crate::hold::{Hold, Step};
+use crate::room::{Hearing, Job, News, Room};
+use crate::script::Reply;
+
+/// What a guard's release has to do.
+#[derive(Debug)]
+pub(crate) enum Leave {
+    /// Send this, and tell what came of it.
+    Send(Job),
+    /// Another command of the hold is under way: the background sends the release behind it, and tells the fate.
+    Wait,
+    /// The hold was lost before.
+    Lost(Loss),
+    /// It had been released.
+    Released,
+}
+
+/// What an answer means to whoever sent the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Done,
+    Lost(Loss),
+    /// The command had been given up before its answer came.
+    Void,
+}
+
+impl Room {
+    /// A guard goes: its level counts no more, from now on. `no`: release it by this command, if none is under way;
+    /// else in the background.
+    pub(crate) fn leave(&mut self, hold: u64, level: u64, no: Option<u64>, at: Moment) -> Leave {
+        let place = self.place.clone();
+        self.end_late(hold, at);
+        let Some(hold) = self.hold(hold) else { return Leave::Released };
+        let Some(left) = hold.leave(level) else { return Leave::Released };
+        left.level.owner.forget(&place);
+        hold.retry_at = at.now;
+        hold.failures = 0;
+        let field = hold.field.clone();
+        let leave = match (left.level.fate.loss(), no) {
+            (Some(loss), _) => Leave::Lost(loss),
+            (None, Some(no)) if hold.command.is_none() && !hold.unsettled => hold.send_release(no, at.now),
+            (None, _) => {
+                hold.leaving.push(left.level.fate);
+                Leave::Wait
+            }
+        };
+        if matches!(&leave, Leave::Send(job) if job.step == Step::Release { count: 0 }) {
+            self.expect_echoes(1);
+        }
+        if !left.in_order {
+            self.out.news.push(News::OutOfOrder { field });
+        }
+        self.sweep(at.now);
+        leave
+    }
+
+    /// A command in the background, or a release, was answered.
+    pub(crate) fn answered(&mut self, job: &Job, reply: &Reply, at: Moment) -> Verdict {
+        let Some(hold) = self.hold(job.hold) else { return Verdict::Void };
+        let tried = hold.release_tried;
+        if !hold.finish(job.no, at.now) {
+            return Verdict::Void;
+        }
+        let verdict = match reply {
+            Reply::Gone => self.gone(job, tried, at),
+            Reply::Deferred(_) => {
+                hold.unsettled = true;
+                hold.failed(at.now);
+                self.tell_leaving(job.hold, Ok(()));
+                Verdict::Done
+            }
+            _ => {
+                self.done(job, at);
+                Verdict::Done
+            }
+        };
+        self.sweep(at.now);
+        if job.step == (Step::Release { count: 0 }) {
+            self.freed(at.now);
+        }
+        verdict
+    }
+
+    fn done(&mut self, job: &Job, at: Moment) {
+        let Some(hold) = self.hold(job.hold) else { return };
+        let late = hold.failures;
+        match job.step {
+            Step::Renew { lease } => hold.confirmed(lease, job.sent, at.slept),
+            Step::Settle { count, lease } => {
+                hold.unsettled = false;
+                hold.stands = count;
+                hold.confirmed(lease, job.sent, at.slept);
+            }
+            Step::Release { count } => {
+                hold.stands = count;
+                hold.gone |= count == 0;
+                hold.failures = 0;
+            }
+            Step::Acquire { .. } => {}
+        }
+        let (field, settled) = (hold.field.clone(), matches!(job.step, Step::Settle { .. }));
+        if hold.stands <= hold.count() {
+            self.tell_leaving(job.hold, Ok(()));
+        }
+        if settled {
+            self.out.news.push(News::Settled { field });
+        } else if late > 0 && matches!(job.step, Step::Renew { .. }) {
+            self.out.news.push(News::RenewedLate { field, failures: late });
+        }
+    }
+
+    /// The server says that the field is not there.
+    fn gone(&mut self, job: &Job, tried: bool, at: Moment) -> Verdict {
+        let Some(hold) = self.hold(job.hold) else { return Verdict::Void };
+        hold.gone = true;
+        hold.unsettled = false;
+        self.echoes = self.echoes.saturating_sub(u32::from(job.step == Step::Release { count: 0 }));
+        let Some(hold) = self.hold(job.hold) else { return Verdict::Void };
+        // The first of two releases may have run: then this is what the second one is told.
+        let repeated = job.step == Step::Release { count: 0 } && tried && at.now < hold.sure_until;
+        if repeated {
+            self.tell_leaving(job.hold, Ok(()));
+            return Verdict::Done;
+        }
+        self.tell_leaving(job.hold, Err(Loss::Gone));
+        self.lose(job.hold, Loss::Gone, at.now);
+        Verdict::Lost(Loss::Gone)
+    }
+
+    fn tell_leaving(&mut self, id: u64, outcome: Result<(), Loss>) {
+        let Some(hold) = self.hold(id) else { return };
+        let leaving = std::mem::take(&mut hold.leaving);
+        for fate in &leaving {
+            fate.release(outcome);
+        }
+        self.out.tell.extend(leaving);
+    }
+
+    /// The server confirmed a longer lease for one level's sake.
+    pub(crate) fn extended(&mut self, job: &Job, level: u64, lease: Lease) {
+        let Some(hold) = self.hold(job.hold) else { return };
+        let until = lease.valid_until(job.sent, hold.terms.drift);
+        if let Some(level) = hold.levels.iter_mut().find(|one| one.id == level) {
+            level.until = level.until.max(Some(until));
+        }
+    }
+
+    /// The command certainly changed nothing on the server.
+    pub(crate) fn unsent(&mut self, job: &Job, now: Instant) {
+        let Some(hold) = self.hold(job.hold) else { return };
+        let fresh = hold.is_asked();
+        if hold.finish(job.no, now) && fresh {
+            self.holds.retain(|hold| hold.id != job.hold);
+        }
+        self.rouse(now);
+    }
+
+    /// A command in the background certainly did not run: it is sent again after a while.
+    pub(crate) fn postponed(&mut self, job: &Job, now: Instant) {
+        if let Some(hold) = self.hold(job.hold).filter(|hold| hold.under_way(job.no)) {
+            hold.finish(job.no, now);
+            hold.failed(now);
+        }
+        self.rouse(now);
+    }
+
+    /// A command in the background may have run: it is settled after a while.
+    pub(crate) fn unanswered(&mut self, job: &Job, now: Instant) {
+        if let Some(hold) = self.hold(job.hold) {
+            hold.unknown(job.no, now);
+        }
+        self.rouse(now);
+    }
+
+    /// Nobody knows whether the command ran, or will. Settled in the background, from now on.
+    pub(crate) fn unknown(&mut self, job: &Job, now: Instant) {
+        if let Some(hold) = self.hold(job.hold).filter(|hold| hold.under_way(job.no)) {
+            hold.unknown(job.no, now);
+            hold.retry_at = now;
+            // Not tried yet: what asks next goes behind it.
+            hold.failures = 0;
+        }
+        self.rouse(now);
+    }
+
+    /// A release is being sent: its message will come back to this process, and says nothing new.
+    pub(crate) fn expect_echoes(&mut self, releases: u32) {
+        if self.hearing == Hearing::On {
+            self.echoes += releases;
+        }
+    }
+}
+
+impl Hold {
+    fn send_release(&mut self, no: u64, now: Instant) -> Leave {
+        let step = Step::Release { count: self.count() };
+        self.begin(step, no, now);
+        Leave::Send(Job { hold: self.id, no, field: self.field.clone(), step, sent: now })
+    }
+}

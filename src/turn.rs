@@ -1,0 +1,227 @@
+//! A request's way to its grant: its line, its turn, and what its attempts were answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::clock::Moment;
+use crate::deadline::{Lease, limit};
+use crate::error::Loss;
+use crate::fate::Fate;
+use crate::hold::{Hold, Level, Step, Terms};
+use crate::queue::{Ambiguous, Phase, Request};
+use crate::room::{Job, News, Room, enters};
+
+/// What a request has to do now.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// Send this acquire.
+    Ask(Job),
+    /// Wait until woken, at most until then.
+    Wait {
+        until: Option<Instant>,
+        /// Others are before it: a request that does not wait is refused. Else it is behind a command of this process,
+        /// which is soon over.
+        refused: bool,
+    },
+    /// The hold that it would enter is lost.
+    Lost(Loss),
+}
+
+/// What a turn needs to know of the request's options and its registry.
+#[derive(Clone, Copy)]
+pub(crate) struct Ask<'a> {
+    pub(crate) once: bool,
+    pub(crate) lease: Lease,
+    pub(crate) terms: Terms,
+    pub(crate) uuid: &'a str,
+}
+
+/// What a grant is for.
+pub(crate) struct Entry {
+    pub(crate) level: u64,
+    pub(crate) lease: Lease,
+    pub(crate) fixed: bool,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) fate: Arc<Fate>,
+}
+
+impl Room {
+    /// A request's first poll.
+    pub(crate) fn enter(&mut self, mut request: Request) -> Result<(), Ambiguous> {
+        request.owner = request.owner.settle_at(&self.place);
+        let owner = request.owner.clone();
+        let holds = self.holds_itself(&owner);
+        self.queue.enter(request, holds).inspect_err(|_| owner.forget(&self.place))
+    }
+
+    /// A request is ready, refused or dropped. In its drop, at once: a request that lingered would prove branches that
+    /// do not exist.
+    ///
+    /// What comes back is to be dropped once nothing is locked: with a waker the last of a task may go, and with it guards.
+    #[must_use]
+    pub(crate) fn leave_line(&mut self, id: u64, now: Instant) -> Option<Request> {
+        let request = self.queue.leave(id);
+        if let Some(request) = &request {
+            request.owner.forget(&self.place);
+        }
+        self.forget_proofs();
+        self.rouse(now);
+        request
+    }
+
+    /// What this request has to do, asked in its poll. `once`: it does not wait for others.
+    pub(crate) fn turn(&mut self, id: u64, no: u64, ask: Ask, now: Instant) -> Turn {
+        let Some(request) = self.queue.get(id) else { return Turn::Wait { until: None, refused: true } };
+        if let Some(loss) = self.lost_above(request) {
+            return Turn::Lost(loss);
+        }
+        let turn = match self.live().filter(|hold| enters(request, hold)) {
+            Some(_) => self.inner_turn(id, no, ask, now),
+            None => self.outer_turn(id, no, ask, now),
+        };
+        if !ask.once && matches!(turn, Turn::Wait { refused: true, .. }) {
+            self.warn_of_self_wait(id);
+        }
+        turn
+    }
+
+    /// Waiting for an owner in whose scope the request itself runs can hardly end.
+    fn warn_of_self_wait(&mut self, id: u64) {
+        let Some(hold) = self.holds.iter().find(|hold| hold.lives()) else { return };
+        let Some(request) = self.queue.get_mut(id).filter(|request| !request.warned) else { return };
+        let above = hold.levels.iter().find(|level| request.ambient.is_within(&level.owner));
+        if let Some(level) = above.filter(|level| !request.owner.is_within(&level.owner)) {
+            request.warned = true;
+            let news = News::SelfWait { asks: request.owner.clone(), holds: level.owner.clone() };
+            self.out.news.push(news);
+        }
+    }
+
+    /// The loss of a hold that the request's owner, or an ancestor, still has a guard of.
+    fn lost_above(&self, request: &Request) -> Option<Loss> {
+        let entered = self.holds.iter().filter(|hold| !hold.levels.is_empty() && enters(request, hold));
+        entered
+            .filter(|hold| hold.levels_of(&request.owner).next().is_none())
+            .find_map(|hold| hold.loss.or_else(|| hold.levels.iter().find_map(|level| level.fate.loss())))
+    }
+
+    /// The turn of a request whose owner, or an ancestor, holds the lock.
+    fn inner_turn(&mut self, id: u64, no: u64, ask: Ask, now: Instant) -> Turn {
+        // After a failed attempt it pauses like any other.
+        let paused = self.queue.get(id).and_then(|request| request.sleeps_until(now));
+        if let (Some(until), false) = (paused, ask.once) {
+            return Turn::Wait { until: Some(until), refused: true };
+        }
+        let admitted = self.inner_front().is_some_and(|front| front.id == id);
+        let Some(hold) = self.live_mut().filter(|_| admitted) else {
+            return Turn::Wait { until: None, refused: true };
+        };
+        if hold.command.is_some() || hold.step().is_some() {
+            return Turn::Wait { until: hold.overdue(), refused: false };
+        }
+        let step = Step::Acquire { count: hold.count() + 1, lease: ask.lease };
+        hold.begin(step, no, now);
+        let job = Job { hold: hold.id, no, field: hold.field.clone(), step, sent: now };
+        self.set_phase(id, Phase::Asking);
+        Turn::Ask(job)
+    }
+
+    /// The turn of a stranger to whoever holds the lock.
+    fn outer_turn(&mut self, id: u64, no: u64, ask: Ask, now: Instant) -> Turn {
+        // What this process releases goes first, or a request would meet its own past. Once: a release that the
+        // server does not answer must not keep a request from asking itself.
+        if self.holds.iter().any(|hold| hold.ends() && hold.failures == 0) {
+            return Turn::Wait { until: self.holds.iter().filter_map(Hold::overdue).min(), refused: false };
+        }
+        let (busy, front) = (self.live().is_some(), self.outer_front().map(|front| front.id));
+        let Some(request) = self.queue.get(id) else { return Turn::Wait { until: None, refused: true } };
+        if front != Some(id) {
+            let head = front.and_then(|front| self.queue.get(front));
+            let moves = head.is_some_and(|head| head.phase == Phase::Asking || head.is_woken());
+            if !ask.once || moves {
+                return Turn::Wait { until: None, refused: true };
+            }
+        } else if !ask.once {
+            // Behind a hold of this process there is nothing to ask: its end wakes the head, and where its key is
+            // deleted unnoticed, the hold's own renewal finds out.
+            let until = request.sleeps_until(now);
+            if until.is_some() || (busy && request.phase == Phase::Waiting) {
+                return Turn::Wait { until, refused: true };
+            }
+        }
+        let field: Arc<str> = format!("{}:{no}", ask.uuid).into();
+        self.holds.push(Hold::asked(no, field.clone(), ask.terms, ask.lease, no, now));
+        self.set_phase(id, Phase::Asking);
+        Turn::Ask(Job { hold: no, no, field, step: Step::Acquire { count: 1, lease: ask.lease }, sent: now })
+    }
+
+    fn set_phase(&mut self, id: u64, phase: Phase) {
+        if let Some(request) = self.queue.get_mut(id) {
+            request.phase = phase;
+            request.again = false;
+        }
+    }
+
+    /// The acquire was granted. `None`: it had been given up, or its end is over already; it is undone.
+    pub(crate) fn granted(
+        &mut self,
+        id: u64,
+        job: &Job,
+        entry: &Entry,
+        at: Moment,
+    ) -> Option<(u32, Request)> {
+        // A hold that was asked for later, and lives: this grant was taken away before it was looked at.
+        let newer = self.live().map(|live| live.id).filter(|live| *live > job.hold);
+        let hold = self.holds.iter_mut().find(|hold| hold.id == job.hold)?;
+        if !hold.finish(job.no, at.now) {
+            return None;
+        }
+        let ends = entry.lease.valid_until(job.sent, hold.terms.drift);
+        let over = if hold.levels.is_empty() { ends } else { hold.end() };
+        if at.now >= over || hold.loss.is_some() || newer.is_some() {
+            // What the server has is more than what is held here: it has to be brought back.
+            hold.unsettled = true;
+            self.set_phase(id, Phase::Waiting);
+            return None;
+        }
+        let request = self.queue.leave(id)?;
+        hold.confirmed(entry.lease, job.sent, at.slept);
+        hold.enter(Level {
+            id: entry.level,
+            owner: request.owner.clone(),
+            branch: request.branch,
+            watched: !entry.fixed,
+            until: entry.fixed.then_some(ends),
+            max_hold: entry.max_hold.and_then(|longest| limit(job.sent, longest)),
+            fate: entry.fate.clone(),
+        });
+        let depth = hold.count();
+        self.lose_others(job.hold, at.now);
+        self.rouse(at.now);
+        Some((depth, request))
+    }
+
+    /// A fresh grant shows that no other field is in the key: a hold that was believed alive is gone.
+    fn lose_others(&mut self, id: u64, now: Instant) {
+        let others = self.holds.iter().filter(|hold| hold.id != id && hold.lives()).map(|hold| hold.id);
+        for other in others.collect::<Vec<_>>() {
+            self.lose(other, Loss::Gone, now);
+        }
+    }
+
+    /// The acquire was answered "busy": the request sleeps until then, unless something happened meanwhile.
+    pub(crate) fn refused(&mut self, id: u64, job: &Job, until: Instant, now: Instant) {
+        self.unsent(job, now);
+        self.sleeps(id, until);
+    }
+
+    /// The request asks again then, or at once if something happened while it asked.
+    pub(crate) fn sleeps(&mut self, id: u64, until: Instant) {
+        if let Some(request) = self.queue.get_mut(id) {
+            let again = std::mem::take(&mut request.again);
+            request.phase = if again { Phase::Waiting } else { Phase::Asleep { until } };
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What the backend tells by itself, brought to the rooms that it is about.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use crate::backend::Events;
+use crate::clock::Moment;
+use crate::room::Room;
+use crate::session::Session;
+
+/// Brings what the backend tells to the session, which is made after it.
+#[derive(Default)]
+pub(crate) struct Doorbell(OnceLock<Weak<Session>>);
+
+impl Doorbell {
+    pub(crate) fn lead_to(&self, session: &Arc<Session>) {
+        // Set once, before anything can be heard that matters.
+        let _ = self.0.set(Arc::downgrade(session));
+    }
+
+    fn ring(&self, channel: &str, visit: impl FnOnce(&mut Room, Moment)) {
+        let Some(session) = self.0.get().and_then(Weak::upgrade) else { return };
+        if let Some(name) = session.registry(|registry, _| registry.name_of(channel)) {
+            session.visit_known(&name, |room, _, at| visit(room, at));
+        }
+    }
+
+    fn ring_all(&self, visit: impl FnMut(&mut Room, Moment)) {
+        if let Some(session) = self.0.get().and_then(Weak::upgrade) {
+            session.visit_all(visit);
+        }
+    }
+}
+
+impl Events for Doorbell {
+    fn reconnected(&self) {
+        // A server that came back empty is noticed now, not after a third of the lease.
+        self.ring_all(|room, at| {
+            room.ask_all(at.now);
+            room.freed(at.now);
+        });
+    }
+
+    fn subscribed(&self, channel: &str) {
+        self.ring(channel, |room, at| room.hears_now(at));
+    }
+
+    fn message(&self, channel: &str) {
+        self.ring(channel, |room, at| room.message(at.now));
+    }
+
+    fn not_subscribed(&self, channel: &str) {
+        self.ring(channel, |room, at| room.hears_no_more(at));
+    }
+
+    fn subscriptions_lost(&self) {
+        self.ring_all(|room, at| room.hears_no_more(at));
+    }
+}
