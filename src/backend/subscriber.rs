@@ -179,7 +179,10 @@ impl Task {
                     }
                 }
                 wish = self.wishes.recv() => match wish {
-                    Some(wish) => self.heed(wish),
+                    Some(wish) => {
+                        needed = Instant::now();
+                        self.heed(wish);
+                    }
                     None => return End::Closed,
                 },
                 () = sleep_until(wake) => {}
@@ -211,7 +214,9 @@ impl Task {
             Answer::Dead(why) => return Some(why),
             Answer::Granted => true,
             Answer::Refused(why) => {
-                if let Some((Ask::Subscribe, channel)) = &asked {
+                if let Some((Ask::Subscribe, channel)) = &asked
+                    && !self.topics.told_not(channel)
+                {
                     telemetry::subscription_refused(&self.address, channel, &why);
                 }
                 false

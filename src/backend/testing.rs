@@ -28,40 +28,46 @@ impl TestServer {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("nestlock-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
         let options = options.iter().map(|&option| option.to_owned()).collect();
-        let mut server = TestServer { child: None, port, options, dir };
-        server.restart().await;
+        let mut server = TestServer { child: None, port: 0, options, dir };
+        // A free port may be taken by another process before the server has it.
+        while !server.run(free_port()).await {}
         server
     }
 
     pub(in crate::backend) async fn restart(&mut self) {
+        assert!(self.run(self.port).await, "the port {} was taken meanwhile", self.port);
+    }
+
+    /// Whether the server came up on that port. Its own log tells: another's server may answer there.
+    async fn run(&mut self, port: u16) -> bool {
         self.kill();
+        self.port = port;
+        let log = self.dir.join("log");
+        let _ = std::fs::remove_file(&log);
         let child = Command::new("redis-server")
-            .args([
-                "--port",
-                &self.port.to_string(),
-                "--bind",
-                "127.0.0.1",
-                "--save",
-                "",
-                "--loglevel",
-                "warning",
-            ])
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
             .arg("--dir")
             .arg(&self.dir)
+            .arg("--logfile")
+            .arg(&log)
             .args(&self.options)
             .stdout(Stdio::null())
             .spawn();
-        self.child = Some(child.unwrap());
-        // Any answer will do: without its password the server says so.
-        let client = redis::Client::open(self.url("")).unwrap();
+        let child = self.child.insert(child.unwrap());
         let up = async {
-            while client.get_multiplexed_async_connection().await.is_err_and(|e| e.is_io_error()) {
+            loop {
+                if std::fs::read_to_string(&log).is_ok_and(|log| log.contains("Ready to accept connections"))
+                {
+                    return true;
+                }
+                if child.try_wait().unwrap().is_some() {
+                    return false;
+                }
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        timeout(PATIENCE, up).await.unwrap();
+        timeout(PATIENCE, up).await.unwrap()
     }
 
     pub(in crate::backend) fn kill(&mut self) {
@@ -103,6 +109,46 @@ impl TestServer {
     }
 }
 
+#[cfg(all(feature = "with-redis-1", any(feature = "tls-rustls", feature = "tls-native-tls")))]
+impl TestServer {
+    /// A server with a second port, for TLS, and a certificate of its own for `localhost`.
+    pub(in crate::backend) async fn start_tls() -> TestServer {
+        let mut server = TestServer::start(&[]).await;
+        let (certificate, key) = (server.certificate(), server.dir.join("key.pem"));
+        let made = Command::new("openssl")
+            .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"])
+            .args([
+                "-addext",
+                "subjectAltName=DNS:localhost,IP:127.0.0.1",
+                "-addext",
+                "basicConstraints=critical,CA:FALSE",
+            ])
+            .arg("-out")
+            .arg(&certificate)
+            .arg("-keyout")
+            .arg(&key)
+            .stderr(Stdio::null())
+            .status();
+        assert!(made.unwrap().success());
+        let port = free_port();
+        let path = |path: &PathBuf| path.to_str().unwrap().to_owned();
+        server.options = ["--tls-auth-clients", "no", "--tls-port"].map(str::to_owned).into();
+        server.options.extend([port.to_string(), "--tls-cert-file".into(), path(&certificate)]);
+        server.options.extend(["--tls-key-file".into(), path(&key)]);
+        server.options.extend(["--tls-ca-cert-file".into(), path(&certificate)]);
+        server.restart().await;
+        server
+    }
+
+    pub(in crate::backend) fn certificate(&self) -> PathBuf {
+        self.dir.join("cert.pem")
+    }
+
+    pub(in crate::backend) fn tls_port(&self) -> &str {
+        &self.options[3]
+    }
+}
+
 impl TestServer {
     /// The clients that are connected, the one that asks among them.
     pub(in crate::backend) async fn clients(&self) -> usize {
@@ -135,6 +181,10 @@ pub(in crate::backend) enum Told {
     Message(String),
     NotSubscribed(String),
     SubscriptionsLost,
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
 struct Witness(mpsc::UnboundedSender<Told>);

@@ -69,6 +69,11 @@ impl Topics {
         self.topics.get(channel).is_some_and(|topic| topic.wanted)
     }
 
+    /// Whether those who wait for the channel know that nothing comes.
+    pub(super) fn told_not(&self, channel: &str) -> bool {
+        self.topics.get(channel).is_some_and(|topic| topic.told_not)
+    }
+
     /// Somebody wants the channel. Each wish gets an answer, also one for a channel that is subscribed.
     pub(super) fn want(&mut self, channel: &Arc<str>) {
         let topic = self.topics.entry(channel.clone()).or_insert(Topic {
@@ -150,8 +155,10 @@ impl Topics {
             (_, false) => drop(self.topics.remove(channel)),
             (_, true) if ask == Ask::Unsubscribe => self.start(channel),
             (_, true) => {
-                topic.told_not = true;
-                self.tells.push((Tell::NotSubscribed, channel.clone()));
+                // Refused again and again is told once.
+                if !std::mem::replace(&mut topic.told_not, true) {
+                    self.tells.push((Tell::NotSubscribed, channel.clone()));
+                }
                 self.later(channel, now, REPEAT);
             }
         }

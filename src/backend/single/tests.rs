@@ -298,3 +298,23 @@ fn outside_of_a_runtime_connect_is_an_error() {
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
+
+/// Over a real TLS port, with a certificate of its own: no cryptography was chosen by anybody before.
+#[cfg(all(feature = "with-redis-1", any(feature = "tls-rustls", feature = "tls-native-tls")))]
+#[tokio::test]
+async fn a_server_is_reached_over_tls() {
+    let server = TestServer::start_tls().await;
+    let root_cert = Some(std::fs::read(server.certificate()).unwrap());
+    let url = format!("rediss://localhost:{}", server.tls_port());
+    let certificates = redis::TlsCertificates { client_tls: None, root_cert };
+    let client = redis::Client::build_with_tls(url.as_str(), certificates).unwrap();
+    let mut told = Watcher::new();
+    let single = Single::connect(&client.into(), LONG, told.events()).await.unwrap();
+    assert_eq!(single.run(look("a")).await.unwrap(), Reply::Free);
+    single.subscribe("c");
+    assert_eq!(told.next().await, Told::Subscribed("c".into()));
+
+    // A certificate that nobody vouches for.
+    let error = Single::connect(&url.as_str().into(), LONG, told.events()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}

@@ -107,6 +107,9 @@ fn a_refused_channel_is_asked_again_for_as_long_as_it_is_wanted() {
     bench.want();
     bench.expect(&[Ask::Subscribe], &[Tell::NotSubscribed, Tell::NotSubscribed]);
     bench.pass(REPEAT);
+    bench.answered(Ask::Subscribe, false);
+    bench.expect(&[Ask::Subscribe], &[]);
+    bench.pass(REPEAT);
     bench.answered(Ask::Subscribe, true);
     bench.expect(&[Ask::Subscribe], &[Tell::Subscribed]);
     bench.leave();
