@@ -127,6 +127,18 @@ async fn a_call_to_a_frozen_server_is_unknown_and_its_connection_is_replaced() {
 }
 
 #[tokio::test]
+async fn a_late_failure_of_an_old_connection_leaves_the_new_one_alone() {
+    let server = TestServer::start(&[]).await;
+    let (single, mut told) = connected(&server, LONG).await;
+    let old = single.line.link(after(Instant::now(), LONG)).await.unwrap();
+    single.line.lost(&old, "for this test");
+    assert_eq!(told.next().await, Told::Reconnected);
+    single.line.lost(&old, "for this test");
+    assert_eq!(single.run(look("a")).await.unwrap(), Reply::Free);
+    told.nothing();
+}
+
+#[tokio::test]
 async fn of_many_calls_to_a_frozen_server_those_that_were_not_sent_are_told_apart() {
     let server = TestServer::start(&[]).await;
     let (single, _told) = connected(&server, SHORT).await;

@@ -140,3 +140,19 @@ fn a_lost_connection_forgets_what_is_not_wanted_and_asks_again_for_the_rest() {
     bench.expect(&[Ask::Subscribe], &[]);
     assert_eq!(bench.topics.wanted(), 1);
 }
+
+#[test]
+fn a_channel_left_again_lingers_from_then_on() {
+    let mut bench = Bench::connected();
+    bench.want();
+    bench.answered(Ask::Subscribe, true);
+    bench.leave();
+    bench.pass(LINGER * 3 / 4);
+    bench.want();
+    bench.leave();
+    bench.expect(&[Ask::Subscribe], &[Tell::Subscribed, Tell::Subscribed]);
+    bench.pass(LINGER * 3 / 4);
+    bench.expect(&[], &[]);
+    bench.pass(LINGER / 4);
+    bench.expect(&[Ask::Unsubscribe], &[]);
+}
