@@ -250,7 +250,7 @@ impl Guard {
     /// # Cancel safety
     ///
     /// Dropping the future drops `work`. The guard stays.
-    pub async fn scope<'a, F: Future>(&'a self, work: F) -> F::Output {
+    pub async fn scope<F: Future>(&self, work: F) -> F::Output {
         self.owner().child().scope(work).await
     }
 }
