@@ -11,8 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::answer::Verdict;
 use crate::backend::{Failure, Outcome};
-use crate::clock::Moment;
-use crate::deadline::{Lease, after, limit};
+use crate::deadline::{Lease, Moment, after, limit};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fate::Fate;
 use crate::guard::{Granted, Guard};

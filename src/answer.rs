@@ -2,8 +2,7 @@
 
 use tokio::time::Instant;
 
-use crate::clock::Moment;
-use crate::deadline::Lease;
+use crate::deadline::{Lease, Moment};
 use crate::error::Loss;
 use crate::hold::{Hold, Step};
 use crate::room::{Hearing, Job, News, Room};

@@ -6,15 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// `now`, and how long the machine has slept up to now.
-///
-/// All deadlines of holds are kept on this line of time: tokio's, moved on by what the machine slept through. So a sleep
-/// takes its length off every deadline, and nothing has to be corrected when it ends.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
-    pub(crate) now: Instant,
-    pub(crate) slept: Duration,
-}
+use crate::deadline::Moment;
 
 /// How far the clock that counts sleep is ahead of the one that does not.
 type Gap = fn() -> Duration;
@@ -54,13 +46,6 @@ impl Clock {
         }
         let seen = u64::try_from(seen.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(self.most.fetch_max(seen, Relaxed).max(seen))
-    }
-}
-
-impl Moment {
-    /// An instant of tokio's clock, for one on this line of time.
-    pub(crate) fn local(self, at: Instant) -> Instant {
-        at.checked_sub(self.slept).unwrap_or(at)
     }
 }
 

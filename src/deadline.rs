@@ -12,6 +12,23 @@ const LONGEST: Duration = Duration::from_millis((1 << 52) - 1);
 /// What stands for "for ever" where an instant can't be that far away.
 const FAR: Duration = Duration::from_secs(30 * 365 * 86_400);
 
+/// `now`, and how long the machine has slept up to now.
+///
+/// All deadlines of holds are kept on this line of time: tokio's, moved on by what the machine slept through. So a sleep
+/// takes its length off every deadline, and nothing has to be corrected when it ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    pub(crate) now: Instant,
+    pub(crate) slept: Duration,
+}
+
+impl Moment {
+    /// An instant of tokio's clock, for one on this line of time.
+    pub(crate) fn local(self, at: Instant) -> Instant {
+        at.checked_sub(self.slept).unwrap_or(at)
+    }
+}
+
 /// How much the clocks of client and server may differ over one lease.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Drift {

@@ -11,8 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::answer::{Leave, Verdict};
 use crate::backend::{Failure, Outcome};
-use crate::clock::Moment;
-use crate::deadline::{Lease, after};
+use crate::deadline::{Lease, Moment, after};
 use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::fate::Fate;
 use crate::hold::{Hold, Step};

@@ -1,6 +1,6 @@
 //! Whether this process hears of a lock's releases: for as long as a stranger waits for it.
 
-use crate::clock::Moment;
+use crate::deadline::Moment;
 use crate::queue::{Phase, Request};
 use crate::room::{Hearing, Room};
 

@@ -9,9 +9,9 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::backend::{Events, Failure};
-use crate::clock::{Clock, Moment};
+use crate::clock::Clock;
 use crate::config::Config;
-use crate::deadline::after;
+use crate::deadline::{Moment, after};
 use crate::error::{Error, ErrorKind};
 use crate::hold::Terms;
 use crate::names::Names;

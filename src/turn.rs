@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::clock::Moment;
-use crate::deadline::{Lease, limit};
+use crate::deadline::{Lease, Moment, limit};
 use crate::error::Loss;
 use crate::fate::Fate;
 use crate::hold::{Hold, Level, Step, Terms};

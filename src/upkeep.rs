@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::clock::Moment;
-use crate::deadline::Lease;
+use crate::deadline::{Lease, Moment};
 use crate::error::Loss;
 use crate::hold::{Hold, Step};
 use crate::owner::Owner;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use crate::backend::Events;
-use crate::clock::Moment;
+use crate::deadline::Moment;
 use crate::room::Room;
 use crate::session::Session;
 

@@ -6,6 +6,7 @@
 mod support;
 
 mod contract;
+mod house;
 mod scripts;
 mod support_works;
 mod workers;
