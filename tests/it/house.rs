@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 /// Ground floor first. A file imports from lower floors, and on its own floor from what stands before it.
 const FLOORS: [&[&str]; 9] = [
     &["sync", "error", "deadline", "fate", "owner", "scope", "telemetry", "names"],
-    &["server", "config", "script", "hold", "queue", "room", "turn", "answer", "upkeep", "hearing", "registry"],
+    &[
+        "server", "config", "script", "hold", "queue", "room", "turn", "answer", "upkeep", "hearing",
+        "registry",
+    ],
     &["clock", "backend"],
     &["quorum"],
     &["session", "wake", "watchdog"],
@@ -48,7 +51,8 @@ fn module(path: &Path) -> String {
 fn imports(code: &str) -> Vec<String> {
     let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
     let named = lines.flat_map(|line| line.split("crate::").skip(1).map(str::to_owned).collect::<Vec<_>>());
-    let name = |rest: String| rest.split(|c: char| !c.is_ascii_lowercase() && c != '_').next().unwrap().to_owned();
+    let name =
+        |rest: String| rest.split(|c: char| !c.is_ascii_lowercase() && c != '_').next().unwrap().to_owned();
     named.map(name).filter(|name| !name.is_empty()).collect()
 }
 
@@ -70,6 +74,7 @@ fn a_file_imports_only_what_stands_below_it() {
 fn the_two_lowest_floors_read_no_clock_and_move_no_bytes() {
     let pure: Vec<&str> = FLOORS[..2].concat();
     for (path, code) in sources().into_iter().filter(|(path, _)| pure.contains(&module(path).as_str())) {
+        let code: String = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
         for forbidden in ["now()", ".await", "spawn", "time::sleep", "TcpStream", "MultiplexedConnection"] {
             assert!(!code.contains(forbidden), "{} has `{forbidden}`", path.display());
         }
@@ -101,6 +106,9 @@ fn the_architecture_names_every_file_on_its_floor() {
         let file = file.or_else(|| Some(rest.trim_start().split_once(".rs ")?.0.to_owned()));
         Some((floor.parse::<usize>().ok()?, file?))
     });
-    let standing = FLOORS.iter().enumerate().flat_map(|(at, files)| files.iter().map(move |file| (at, (*file).to_owned())));
+    let standing = FLOORS
+        .iter()
+        .enumerate()
+        .flat_map(|(at, files)| files.iter().map(move |file| (at, (*file).to_owned())));
     assert_eq!(drawn.collect::<Vec<_>>(), standing.collect::<Vec<_>>());
 }
