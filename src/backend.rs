@@ -6,7 +6,7 @@ mod settings;
 pub(crate) mod single;
 mod subscriber;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod topics;
 mod verdict;
 

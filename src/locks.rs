@@ -116,11 +116,15 @@ impl Builder {
     ///
     /// Nothing is left behind.
     pub async fn connect(self) -> Result<Locks> {
+        self.connect_by(Clock::new()).await
+    }
+
+    async fn connect_by(self, clock: Clock) -> Result<Locks> {
         let config = self.check()?;
         let doorbell = Arc::new(Doorbell::default());
         let events: Weak<dyn Events> = Arc::downgrade(&(doorbell.clone() as Arc<dyn Events>));
         let master = Single::connect(&config.server, config.node_timeout, events).await?;
-        let session = Session::new(config, Quorum::new(master), uuid()?, Clock::new(), doorbell.clone());
+        let session = Session::new(config, Quorum::new(master), uuid()?, clock, doorbell.clone());
         doorbell.lead_to(&session);
         tokio::spawn(watch(session.clone()));
         Ok(Locks { handle: Handle::new(session) })
@@ -146,3 +150,6 @@ impl fmt::Debug for Locks {
         f.debug_struct("Locks").field("session", &**self.handle).finish()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -96,7 +96,8 @@ impl Room {
                 self.out.tell.push(level.fate.clone());
                 self.out.news.push(News::Lost { field: hold.field.clone(), loss: Loss::MaxHold });
             }
-            if hold.levels.is_empty() && hold.command.is_none() && at.now >= hold.stands_until {
+            let tried = hold.levels.is_empty() && hold.command.is_none() && hold.failures > 0;
+            if tried && at.now >= hold.stands_until {
                 // The server has dropped it by now, confirmed or not.
                 hold.gone = true;
             }

@@ -15,7 +15,7 @@ use super::Events;
 /// What no test waits longer for. Far more than a busy machine needs: it ends a test that hangs, and decides nothing.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(in crate::backend) struct TestServer {
+pub(crate) struct TestServer {
     child: Option<Child>,
     port: u16,
     options: Vec<String>,
@@ -23,7 +23,7 @@ pub(in crate::backend) struct TestServer {
 }
 
 impl TestServer {
-    pub(in crate::backend) async fn start(options: &[&str]) -> TestServer {
+    pub(crate) async fn start(options: &[&str]) -> TestServer {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("nestlock-{}-{number}", std::process::id()));
@@ -83,7 +83,7 @@ impl TestServer {
         assert!(Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap().success());
     }
 
-    pub(in crate::backend) fn url(&self, credentials: &str) -> String {
+    pub(crate) fn url(&self, credentials: &str) -> String {
         format!("redis://{credentials}127.0.0.1:{}", self.port)
     }
 

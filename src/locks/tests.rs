@@ -1,0 +1,47 @@
+//! What a sleep of the machine does to a hold, by a clock that the test moves.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Locks;
+use crate::backend::testing::TestServer;
+use crate::clock::Clock;
+use crate::{ErrorKind, Loss};
+
+#[tokio::test]
+async fn what_the_machine_slept_through_is_taken_off_a_hold() {
+    static SLEPT: AtomicU64 = AtomicU64::new(0);
+    let server = TestServer::start(&[]).await;
+    let clock = Clock::with(|| Duration::from_secs(SLEPT.load(SeqCst)));
+    let locks = Locks::builder().server(server.url("")).connect_by(clock).await.unwrap();
+    let stock = locks.mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    let before = guard.valid_until();
+
+    SLEPT.store(10, SeqCst);
+    assert!(!guard.is_lost());
+    assert_eq!(before - guard.valid_until(), Duration::from_secs(10));
+
+    SLEPT.store(40, SeqCst);
+    assert!(guard.valid_until() < Instant::now());
+    assert_eq!(guard.loss(), Some(Loss::Suspended));
+    assert_eq!(guard.lost().await, Loss::Suspended);
+    assert!(!stock.is_held());
+    let late = guard.release().await.unwrap_err();
+    assert_eq!((late.kind(), late.loss()), (ErrorKind::Lost, Some(Loss::Suspended)));
+}
+
+#[tokio::test]
+async fn a_release_after_a_long_sleep_is_lost_though_nobody_looked() {
+    static SLEPT: AtomicU64 = AtomicU64::new(0);
+    let server = TestServer::start(&[]).await;
+    let clock = Clock::with(|| Duration::from_secs(SLEPT.load(SeqCst)));
+    let locks = Locks::builder().server(server.url("")).connect_by(clock).await.unwrap();
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    SLEPT.store(40, SeqCst);
+    assert_eq!(guard.release().await.unwrap_err().loss(), Some(Loss::Suspended));
+    // What was left on the server is ended all the same, and the lock can be taken again.
+    locks.mutex("stock").lock().await.unwrap().release().await.unwrap();
+}
