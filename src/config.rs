@@ -127,7 +127,8 @@ impl Builder {
         self
     }
 
-    /// The bounds of the random pause after a vote that nobody won. Default: 50 ms to 250 ms.
+    /// The bounds of the random pause before a request asks again: after an attempt without an answer, and between polls where
+    /// the release messages can't be subscribed to. It doubles from try to try, up to a second. Default: 50 ms to 250 ms.
     ///
     /// Rejected: a range without a value in it.
     pub fn retry_delay(mut self, range: RangeInclusive<Duration>) -> Self {

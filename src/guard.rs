@@ -131,12 +131,12 @@ impl Guard {
     ///
     /// Nothing is lost by dropping the future; any number of callers may wait at once.
     pub async fn lost(&self) -> Loss {
-        loss(self.handle.clone(), self.names.clone(), self.hold, self.fate.clone()).await
+        loss(self.handle.clone(), self.names.clone(), (self.hold, self.level), self.fate.clone()).await
     }
 
     /// The same, for a future that must not borrow the guard.
     pub(crate) fn watch(&self) -> impl Future<Output = Loss> + Send + use<> {
-        loss(self.handle.clone(), self.names.clone(), self.hold, self.fate.clone())
+        loss(self.handle.clone(), self.names.clone(), (self.hold, self.level), self.fate.clone())
     }
 
     /// Whether the hold is lost, by what is known here and now.
@@ -154,11 +154,12 @@ impl Guard {
     }
 
     /// Until when the hold is good, if nothing renews it: counted from before the granting or renewing command was sent,
-    /// less drift. Later holds of the same lock by the same owner, renewals and [`extend`](Guard::extend) move it on.
+    /// less drift, and never later than `max_hold` allows. Renewals, [`extend`](Guard::extend) and nested holds move it on. It
+    /// is past once the hold is lost.
     pub fn valid_until(&self) -> Instant {
         let seen = self.handle.registry(|registry, at| {
             let hold = registry.room(&self.names.name)?.holds.iter().find(|hold| hold.id == self.hold)?;
-            Some(at.local(hold.end()))
+            Some(at.local(hold.end_of(self.level)))
         });
         seen.unwrap_or_else(Instant::now)
     }
@@ -255,7 +256,7 @@ impl Guard {
 }
 
 /// Waits for the loss of a level, at the latest at its hold's end.
-async fn loss(handle: Handle, names: Arc<Names>, id: u64, fate: Arc<Fate>) -> Loss {
+async fn loss(handle: Handle, names: Arc<Names>, (id, level): (u64, u64), fate: Arc<Fate>) -> Loss {
     loop {
         let mut told = pin!(fate.told());
         // Enlisted before the fate is read: else 1. it is read, 2. it is told, 3. this waits for what was told before.
@@ -263,7 +264,7 @@ async fn loss(handle: Handle, names: Arc<Names>, id: u64, fate: Arc<Fate>) -> Lo
         if let Some(loss) = fate.loss() {
             return loss;
         }
-        let end = |hold: &Hold, at: Moment| at.local(hold.end());
+        let end = |hold: &Hold, at: Moment| at.local(hold.end_of(level));
         let end = handle.visit_known(&names.name, |room, _, at| {
             room.end_late(id, at);
             room.hold(id).map(|hold| end(hold, at))

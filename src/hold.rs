@@ -197,6 +197,12 @@ impl Hold {
         latest.map_or(self.sure_until, |latest| latest.min(self.sure_until))
     }
 
+    /// Until when one level is good.
+    pub(crate) fn end_of(&self, level: u64) -> Instant {
+        let limit = self.levels.iter().find(|one| one.id == level).and_then(|level| level.max_hold);
+        limit.map_or(self.end(), |limit| limit.min(self.end()))
+    }
+
     /// The server confirmed a lease. Only ever forward: no script shortens a TTL.
     pub(crate) fn confirmed(&mut self, lease: Lease, sent: Instant, slept: Duration) {
         let until = lease.valid_until(sent, self.terms.drift);
@@ -223,11 +229,13 @@ impl Hold {
     }
 
     /// Ends the hold for good. What comes back is to be told to the guards.
-    pub(crate) fn lose(&mut self, loss: Loss) -> Vec<Arc<Fate>> {
+    pub(crate) fn lose(&mut self, loss: Loss, now: Instant) -> Vec<Arc<Fate>> {
         if self.loss.is_some() {
             return Vec::new();
         }
         self.loss = Some(loss);
+        // Whoever asks until when it is good must not be told of a time to come.
+        self.sure_until = self.sure_until.min(now);
         let sealed = self.levels.iter().filter(|level| level.fate.seal(loss));
         sealed.map(|level| level.fate.clone()).collect()
     }

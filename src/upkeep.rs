@@ -20,7 +20,7 @@ impl Room {
             let field = self.holds[at].field.clone();
             self.out.news.push(News::Lost { field, loss });
         }
-        let fates = self.holds[at].lose(loss);
+        let fates = self.holds[at].lose(loss, now);
         self.out.tell.extend(fates);
         self.freed(now);
     }
@@ -90,12 +90,7 @@ impl Room {
                 hold.unknown(command.no, at.now);
                 hold.retry_at = at.now;
             }
-            late.extend((hold.lives() && at.now >= hold.end()).then_some(hold.id));
-            let over = hold.levels.iter().filter(|level| level.max_hold.is_some_and(|end| end <= at.now));
-            for level in over.filter(|level| level.fate.seal(Loss::MaxHold)) {
-                self.out.tell.push(level.fate.clone());
-                self.out.news.push(News::Lost { field: hold.field.clone(), loss: Loss::MaxHold });
-            }
+            late.push(hold.id);
             let tried = hold.levels.is_empty() && hold.command.is_none() && hold.failures > 0;
             if tried && at.now >= hold.stands_until {
                 // The server has dropped it by now, confirmed or not.
@@ -107,9 +102,18 @@ impl Room {
         }
     }
 
-    /// Declares a hold lost that is past its end. Where that came before the key's, this client ends the key.
+    /// Declares a hold lost that is past its end, and levels that are past theirs. Where the hold's end came before the
+    /// key's, this client ends the key.
     pub(crate) fn end_late(&mut self, id: u64, at: Moment) {
-        let Some(hold) = self.hold(id).filter(|hold| hold.lives() && at.now >= hold.end()) else { return };
+        let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) else { return };
+        let over = hold.levels.iter().filter(|level| level.max_hold.is_some_and(|end| end <= at.now));
+        for level in over.filter(|level| level.fate.seal(Loss::MaxHold)) {
+            self.out.tell.push(level.fate.clone());
+            self.out.news.push(News::Lost { field: hold.field.clone(), loss: Loss::MaxHold });
+        }
+        if !hold.lives() || at.now < hold.end() {
+            return;
+        }
         hold.end_now = hold.end() < hold.sure_until;
         hold.retry_at = at.now;
         hold.failures = 0;
