@@ -7,6 +7,9 @@ mod support;
 
 mod contract;
 mod house;
+mod leases;
+mod loss;
 mod scripts;
 mod support_works;
+mod wire;
 mod workers;

@@ -30,3 +30,20 @@ async fn server_owner() {
     process::tell(server.dir().to_str().unwrap());
     process::heard().await;
 }
+
+/// Takes `stock` with a short lease, tells its field, and on a word tells what became of the hold.
+#[tokio::test]
+#[ignore = "a part of other tests"]
+async fn lease_holder() {
+    if !process::is_worker() {
+        return;
+    }
+    let builder = crate::support::builder(&process::param("url"));
+    let stock = builder.lease(std::time::Duration::from_secs(2)).connect().await.unwrap().mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    process::tell(guard.field());
+    process::heard().await;
+    process::tell(&format!("lost {}", guard.is_lost()));
+    process::tell(&format!("re-entry {:?}", stock.lock().await.unwrap_err().kind()));
+    process::tell(&format!("release {:?}", guard.release().await.unwrap_err().kind()));
+}

@@ -1,0 +1,154 @@
+//! What is held is renewed.
+
+use std::time::Duration;
+
+use nestlock::Loss;
+use tokio::time::{Instant, sleep_until};
+
+use super::SECOND;
+use crate::support::proxy::{Proxy, Which};
+use crate::support::server::Server;
+use crate::support::{builder, eventually, locks, log, soon};
+
+#[tokio::test]
+async fn a_hold_is_renewed_for_as_long_as_its_guard_lives() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let stock = builder(&proxy.url()).lease(2 * SECOND).connect().await.unwrap().mutex("stock");
+    let renewals = proxy.on(|c| c.is("renew")).watch();
+    let guard = stock.lock().await.unwrap();
+    let three_leases = Instant::now() + 6 * SECOND;
+    while Instant::now() < three_leases {
+        let renewal = renewals.seen().await;
+        assert_eq!(renewal.argv(), [guard.field(), "2000"]);
+    }
+    assert!(!guard.is_lost() && guard.valid_until() > three_leases);
+    assert_eq!(server.ask::<String>(&["HGET", "stock", guard.field()]).await, "1");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn one_failed_renewal_ends_neither_renewal_nor_that_of_later_holds() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let stock = builder(&proxy.url()).lease(2 * SECOND).connect().await.unwrap().mutex("stock");
+    for _ in 0..2 {
+        let failing = proxy.on(|c| c.is("renew")).times(1).lose_and_reset();
+        let guard = stock.lock().await.unwrap();
+        failing.done().await;
+        let renewals = proxy.on(|c| c.is("renew")).watch();
+        for _ in 0..4 {
+            renewals.seen().await;
+        }
+        assert!(!guard.is_lost());
+        guard.release().await.unwrap();
+    }
+}
+
+/// No answer comes any more, and the key may stand: the client can't know better than its deadline.
+#[tokio::test]
+async fn a_failed_renewal_is_retried_until_the_deadline_and_then_the_hold_is_lost() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let stock = builder(&proxy.url()).lease(2 * SECOND).connect().await.unwrap().mutex("stock");
+    let tries = proxy.on(|c| c.is("renew") || c.is("settle")).lose_and_reset();
+    let guard = stock.lock().await.unwrap();
+    let end = guard.valid_until();
+    for _ in 0..3 {
+        tries.done().await;
+    }
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
+    assert!(Instant::now() >= end);
+    assert_eq!(guard.valid_until(), end);
+}
+
+#[tokio::test]
+async fn a_hold_is_lost_at_its_deadline_while_the_server_is_away() {
+    let server = Server::start().await;
+    let stock = builder(&server.url()).lease(2 * SECOND).connect().await.unwrap().mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    server.kill();
+    let end = guard.valid_until();
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
+    assert!(Instant::now() >= end);
+}
+
+#[tokio::test]
+async fn a_hold_is_lost_at_its_deadline_while_the_server_is_frozen() {
+    let server = Server::start().await;
+    let stock = builder(&server.url()).lease(2 * SECOND).connect().await.unwrap().mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    server.freeze();
+    let end = guard.valid_until();
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
+    assert!(Instant::now() >= end);
+}
+
+#[tokio::test]
+async fn a_hold_outlives_an_outage_that_is_shorter_than_its_lease() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let locks = builder(&proxy.url()).lease(6 * SECOND).connect().await.unwrap();
+    let stock = locks.mutex("outlives-an-outage");
+    let guard = stock.lock().await.unwrap();
+    let away = proxy.refuse().await;
+    proxy.reset(Which::All).await;
+    let end = guard.valid_until();
+    log::told(|e| e.tells("outlives-an-outage") && e.level <= tracing::Level::WARN).await;
+    drop(away);
+    eventually("a renewal", async || guard.valid_until() > end).await;
+    sleep_until(end).await;
+    assert!(!guard.is_lost());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_frozen_server_that_thaws_in_time_keeps_the_hold() {
+    let server = Server::start().await;
+    let stock = builder(&server.url())
+        .lease(6 * SECOND)
+        .node_timeout(Duration::from_millis(300))
+        .connect()
+        .await
+        .unwrap()
+        .mutex("thaws-in-time");
+    let guard = stock.lock().await.unwrap();
+    server.freeze();
+    let end = guard.valid_until();
+    log::told(|e| e.tells("thaws-in-time") && e.level <= tracing::Level::WARN).await;
+    server.thaw();
+    eventually("a renewal", async || guard.valid_until() > end).await;
+    sleep_until(end).await;
+    assert!(!guard.is_lost());
+}
+
+/// Lease state belongs to the hold: a handle that is used again, or for both kinds, changes nothing of another hold.
+#[tokio::test]
+async fn a_lease_is_the_holds_own_and_not_the_handles() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let stock = builder(&proxy.url()).lease(2 * SECOND).connect().await.unwrap().mutex("stock");
+    let renewals = proxy.on(|c| c.is("renew")).watch();
+    let fixed = stock.lock().fixed_lease(60 * SECOND).await.unwrap();
+    fixed.release().await.unwrap();
+    let watched = stock.lock().await.unwrap();
+    assert_eq!(renewals.seen().await.argv()[1], "2000");
+    watched.release().await.unwrap();
+    let fixed = stock.lock().fixed_lease(2 * SECOND).await.unwrap();
+    while renewals.seen_now().is_some() {}
+    assert_eq!(soon("its end", fixed.lost()).await, Loss::Expired);
+    assert!(renewals.seen_now().is_none());
+}
+
+#[tokio::test]
+async fn renewal_goes_on_through_a_flush_of_the_scripts() {
+    let server = Server::start().await;
+    let stock = builder(&server.url()).lease(2 * SECOND).connect().await.unwrap().mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    server.ask::<()>(&["SCRIPT", "FLUSH"]).await;
+    let end = guard.valid_until();
+    eventually("a renewal", async || guard.valid_until() > end).await;
+    guard.release().await.unwrap();
+    let other = locks(&server.url()).await.mutex("stock").try_lock().await.unwrap();
+    assert!(other.is_some());
+}

@@ -1,0 +1,14 @@
+//! How a hold is lost, who is told, and what its late commands must not touch.
+
+mod causes;
+mod late;
+mod process;
+mod runs;
+mod told;
+
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A lease far beyond the test's patience: what is noticed in time was not noticed by its end, nor by a renewal.
+const LONG: Duration = Duration::from_secs(240);

@@ -1,0 +1,90 @@
+//! `run` ends with its hold.
+
+use std::future::pending;
+use std::sync::Arc;
+
+use nestlock::{ErrorKind, Loss};
+
+use super::LONG;
+use crate::support::server::Server;
+use crate::support::{builder, eventually, soon};
+
+#[tokio::test]
+async fn a_run_drops_its_work_when_the_hold_is_lost() {
+    let server = Server::start().await;
+    let locks = builder(&server.url()).lease(LONG).connect().await.unwrap();
+    let stock = locks.mutex("stock");
+    let witness = Arc::new(());
+    let held = witness.clone();
+    let runs = stock.clone();
+    let running = tokio::spawn(runs.run(async move {
+        pending::<()>().await;
+        drop(held);
+    }));
+    eventually("the work", async || stock.is_locked().await.unwrap()).await;
+    eventually("the loss", async || {
+        stock.force_release().await.unwrap();
+        running.is_finished()
+    })
+    .await;
+    let error = running.await.unwrap().unwrap_err();
+    assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(Loss::Gone)));
+    assert_eq!(Arc::strong_count(&witness), 1);
+    stock.lock().await.unwrap().release().await.unwrap();
+}
+
+/// The inner run's error comes first, and the work around it must not go on for it.
+#[tokio::test]
+async fn every_run_around_a_lost_hold_ends() {
+    let server = Server::start().await;
+    let locks = builder(&server.url()).lease(LONG).connect().await.unwrap();
+    let stock = locks.mutex("stock");
+    let other = locks.mutex("other");
+    let forced = tokio::sync::Notify::new();
+    let around = stock.run(async {
+        let inner = other.run(stock.run(async {
+            forced.notify_one();
+            pending::<()>().await
+        }));
+        let _ = inner.await;
+        pending::<()>().await
+    });
+    let force = async {
+        forced.notified().await;
+        locks.mutex("stock").force_release().await.unwrap();
+    };
+    let (outcome, ()) = soon("the end of both", async { tokio::join!(around, force) }).await;
+    assert_eq!(outcome.unwrap_err().loss(), Some(Loss::Gone));
+    locks.close().await.unwrap();
+    assert!(server.keys().await.is_empty(), "the other lock, which stood between them, is free too");
+}
+
+#[tokio::test]
+async fn a_run_under_a_lost_hold_never_starts() {
+    let server = Server::start().await;
+    let locks = builder(&server.url()).lease(LONG).connect().await.unwrap();
+    let stock = locks.mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    server.ask::<()>(&["DEL", "stock"]).await;
+    let mut started = false;
+    let error = stock.run(async { started = true }).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert!(!started);
+    drop(guard);
+    stock.run(async {}).await.unwrap();
+}
+
+#[tokio::test]
+async fn requests_that_wait_to_enter_a_lost_hold_are_told() {
+    let server = Server::start().await;
+    let locks = builder(&server.url()).lease(LONG).connect().await.unwrap();
+    let stock = locks.mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    let (one, two) = (guard.owner().child(), guard.owner().child());
+    let first = stock.lock().owner(&one).await.unwrap();
+    let mut second = Box::pin(stock.lock().owner(&two));
+    assert!(futures::poll!(&mut second).is_pending());
+    stock.force_release().await.unwrap();
+    assert_eq!(soon("its answer", second).await.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(soon("the loss", first.lost()).await, Loss::Gone);
+}

@@ -1,0 +1,146 @@
+//! Commands that run long after their client gave them up.
+
+use std::time::Duration;
+
+use nestlock::ErrorKind;
+
+use super::{count, fields, ttl};
+use crate::support::proxy::{Proxy, Which};
+use crate::support::server::Server;
+use crate::support::{builder, eventually, locks, soon};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// 1. An outer fixed lease. 2. An inner hold. 3. Its release(1) gets no answer, and is settled. 4. A re-entry for 60 s is
+/// granted. 5. The late release runs. Did it set a TTL, a stranger would get in under a guard that is valid for 60 s.
+#[tokio::test]
+async fn a_late_nested_release_does_not_shorten_a_longer_reentry() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let (ours, strangers) = (locks(&proxy.url()).await, locks(&server.url()).await);
+    let stock = ours.mutex("stock");
+    let outer = stock.lock().fixed_lease(20 * SECOND).await.unwrap();
+    let inner = stock.lock().fixed_lease(10 * SECOND).await.unwrap();
+    let late = proxy.on(|c| c.is("release")).times(1).hold();
+    let settled = proxy.on(|c| c.is("settle")).watch();
+    let releasing = tokio::spawn(inner.release());
+    assert_eq!(late.seen().await.argv()[1], "1");
+    proxy.reset(Which::Commands).await;
+    let _ = soon("the release's end", releasing).await.unwrap();
+    let longer = soon("the re-entry", stock.lock().fixed_lease(60 * SECOND)).await.unwrap();
+    assert_eq!(longer.depth(), 2);
+    assert!(settled.seen_now().is_some(), "an unknown outcome is settled before the hold's next command");
+    assert_eq!(late.let_through().await, [":-1\r\n"]);
+    assert!(ttl(&server, "stock").await > 50_000);
+    assert!(strangers.mutex("stock").try_lock().await.unwrap().is_none());
+    // The count may be off by one now; the next command heals it.
+    let third = stock.lock().await.unwrap();
+    assert_eq!(count(&server, "stock", outer.field()).await.as_deref(), Some("3"));
+    third.release().await.unwrap();
+    longer.release().await.unwrap();
+    assert_eq!(count(&server, "stock", outer.field()).await.as_deref(), Some("1"));
+    outer.release().await.unwrap();
+    assert!(server.keys().await.is_empty());
+}
+
+/// With one field for both holds the old release would end the newer one: 15 steps, and no random test finds them.
+#[tokio::test]
+async fn a_late_release_of_an_earlier_hold_leaves_the_newer_one_alone() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let (ours, strangers) = (locks(&proxy.url()).await, locks(&server.url()).await);
+    let stock = ours.mutex("stock");
+    let first = stock.lock().await.unwrap();
+    let old = first.field().to_owned();
+    let late = proxy.on(|c| c.is("release")).times(1).hold();
+    drop(first);
+    late.seen().await;
+    proxy.reset(Which::Commands).await;
+    let second = soon("the next hold", stock.lock()).await.unwrap();
+    assert_ne!(second.field(), old);
+    assert_eq!(late.let_through().await, [":-2\r\n"]);
+    assert_eq!(fields(&server, "stock").await, [(second.field().to_owned(), "1".to_owned())]);
+    assert!(strangers.mutex("stock").try_lock().await.unwrap().is_none());
+    second.release().await.unwrap();
+    assert!(server.keys().await.is_empty());
+}
+
+/// The network may hold it back for any time: then a field stands that no guard stands for.
+#[tokio::test]
+async fn an_acquire_that_runs_after_its_settle_stands_in_the_way_for_one_lease_at_most() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let ours = builder(&proxy.url()).lease(2 * SECOND).connect().await.unwrap();
+    let stock = ours.mutex("stock");
+    let late = proxy.on(|c| c.is("acquire")).times(1).hold();
+    let settled = proxy.on(|c| c.is("release")).delay_reply(Duration::ZERO);
+    let asking = tokio::spawn(stock.try_lock());
+    let ghost = late.seen().await.argv()[0].clone();
+    proxy.reset(Which::Commands).await;
+    let error = soon("the attempt's end", asking).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(settled.done().await.names(&ghost));
+    assert_eq!(late.let_through().await, [":-1\r\n"]);
+    assert_eq!(fields(&server, "stock").await, [(ghost.clone(), "1".to_owned())]);
+    assert!(ttl(&server, "stock").await <= 2_000);
+
+    let field = ghost.clone();
+    let uses = proxy.on(move |c| c.names(&field)).watch();
+    assert!(stock.try_lock().await.unwrap().is_none());
+    let guard = soon("the lock, after the ghost", stock.lock()).await.unwrap();
+    assert_ne!(guard.field(), ghost);
+    assert_eq!(fields(&server, "stock").await, [(guard.field().to_owned(), "1".to_owned())]);
+    assert!(uses.seen_now().is_none(), "nobody uses that field again, nor renews it");
+}
+
+#[tokio::test]
+async fn a_late_reentry_after_the_last_release_leaves_no_ghost() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let stock = locks(&proxy.url()).await.mutex("stock");
+    let outer = stock.lock().await.unwrap();
+    let late = proxy.on(|c| c.is("acquire")).times(1).hold();
+    {
+        let mut inner = Box::pin(stock.try_lock());
+        assert!(futures::poll!(&mut inner).is_pending());
+        assert_eq!(late.seen().await.argv()[1], "2");
+        proxy.reset(Which::Commands).await;
+        assert_eq!(soon("the attempt's end", inner).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+    soon("the release", outer.release()).await.unwrap();
+    assert!(server.keys().await.is_empty());
+    assert_eq!(late.let_through().await, [":-2\r\n"]);
+    assert!(server.keys().await.is_empty());
+}
+
+#[tokio::test]
+async fn the_last_release_ends_the_hold_whatever_its_count() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let stock = locks(&proxy.url()).await.mutex("stock");
+    let outer = stock.lock().await.unwrap();
+    // It has run, and the count is 2: nobody here knows. What would count down by one stays at 1 for ever.
+    let lost = proxy.on(|c| c.is("acquire")).times(1).drop_reply_and_reset();
+    let settles = proxy.on(|c| c.is("settle")).lose_and_reset();
+    stock.try_lock().await.unwrap_err();
+    lost.done().await;
+    assert_eq!(count(&server, "stock", outer.field()).await.as_deref(), Some("2"));
+    drop(outer);
+    eventually("the end of the hold", async || server.keys().await.is_empty()).await;
+    drop(settles);
+}
+
+#[tokio::test]
+async fn a_late_renewal_does_not_cut_an_extended_lease() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let stock = builder(&proxy.url()).lease(3 * SECOND).connect().await.unwrap().mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    let late = proxy.on(|c| c.is("renew")).times(1).hold();
+    late.seen().await;
+    proxy.reset(Which::Commands).await;
+    soon("the extension", guard.extend(60 * SECOND)).await.unwrap();
+    assert_eq!(late.let_through().await, [":-1\r\n"]);
+    assert!(ttl(&server, "stock").await > 50_000);
+    assert!(!guard.is_lost());
+}
