@@ -152,3 +152,19 @@ async fn renewal_goes_on_through_a_flush_of_the_scripts() {
     let other = locks(&server.url()).await.mutex("stock").try_lock().await.unwrap();
     assert!(other.is_some());
 }
+
+/// The connection stands, so nothing but the retry brings the renewal about.
+#[tokio::test]
+async fn a_renewal_that_the_server_refused_is_tried_again() {
+    let server = Server::start().await;
+    let locks = builder(&server.url()).lease(6 * SECOND).connect().await.unwrap();
+    let guard = locks.mutex("refused-renewal").lock().await.unwrap();
+    server.set("min-replicas-to-write", 1).await;
+    let end = guard.valid_until();
+    log::told(|e| e.tells("refused-renewal") && e.tells("trying again")).await;
+    server.set("min-replicas-to-write", 0).await;
+    eventually("a renewal", async || guard.valid_until() > end).await;
+    sleep_until(end).await;
+    assert!(!guard.is_lost());
+    guard.release().await.unwrap();
+}

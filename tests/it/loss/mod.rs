@@ -1,6 +1,7 @@
 //! How a hold is lost, who is told, and what its late commands must not touch.
 
 mod causes;
+mod foreign;
 mod late;
 mod process;
 mod runs;

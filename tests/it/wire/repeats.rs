@@ -179,3 +179,25 @@ async fn a_renewal_that_is_told_after_the_deadline_does_not_bring_a_lost_hold_ba
     eventually("the key's end", async || server.keys().await.is_empty()).await;
     assert_eq!(proxy.connections(Which::Commands), 1);
 }
+
+/// Its acquire ran, nobody waits for the answer, and the connection stands: only the settle brings the count back.
+#[tokio::test]
+async fn a_reentry_that_was_dropped_while_it_asked_is_settled() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let stock = builder(&proxy.url()).lease(120 * SECOND).connect().await.unwrap().mutex("stock");
+    let outer = stock.lock().await.unwrap();
+    let late = proxy.on(|c| c.is("acquire")).times(1).hold_reply();
+    let mut inner = Box::pin(stock.lock());
+    assert!(futures::poll!(&mut inner).is_pending());
+    late.done().await;
+    assert_eq!(count(&server, "stock", outer.field()).await.as_deref(), Some("2"));
+    drop(inner);
+    late.let_through().await;
+    eventually("the settle", async || count(&server, "stock", outer.field()).await.as_deref() == Some("1"))
+        .await;
+    assert_eq!(stock.hold_count(), 1);
+    outer.release().await.unwrap();
+    assert!(server.keys().await.is_empty());
+    assert_eq!(proxy.connections(Which::Commands), 1);
+}
