@@ -12,4 +12,5 @@ mod loss;
 mod scripts;
 mod support_works;
 mod wire;
+mod waiting;
 mod workers;

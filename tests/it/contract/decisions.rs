@@ -1,0 +1,86 @@
+//! What calls tell that the signatures leave open.
+
+use std::time::Duration;
+
+use nestlock::{ErrorKind, Owner};
+
+use crate::support::server::Server;
+use crate::support::{builder, locks, soon};
+
+#[tokio::test]
+async fn a_dropped_guard_counts_no_more_before_the_server_knows() {
+    let server = Server::start().await;
+    let stock = locks(&server.url()).await.mutex("stock");
+    let (outer, inner) = (stock.lock().await.unwrap(), stock.lock().await.unwrap());
+    drop(inner);
+    assert_eq!((stock.is_held(), stock.hold_count()), (true, 1));
+    drop(outer);
+    assert_eq!((stock.is_held(), stock.hold_count()), (false, 0));
+    // Not one await came between: the server is told later.
+    crate::support::eventually("the release", async || server.keys().await.is_empty()).await;
+}
+
+#[tokio::test]
+async fn one_attempt_tells_at_once_who_has_it() {
+    let server = Server::start().await;
+    let stock = locks(&server.url()).await.mutex("stock");
+    let free = stock.lock().within(Duration::ZERO).await.unwrap();
+    let stranger = Owner::new();
+    assert!(stock.try_lock().owner(&stranger).await.unwrap().is_none());
+    let error = stock.lock().within(Duration::ZERO).owner(&stranger).await.unwrap_err();
+    assert_eq!((error.kind(), error.lock()), (ErrorKind::Timeout, Some("stock")));
+    assert_eq!(stock.try_lock().await.unwrap().expect("a re-entry").depth(), 2);
+    free.release().await.unwrap();
+    assert!(soon("an answer", stock.try_lock().owner(&stranger)).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn one_attempt_does_not_overtake_a_head_that_is_asking() {
+    let server = Server::start().await;
+    let stock = locks(&server.url()).await.mutex("stock");
+    let (head, other) = (Owner::new(), Owner::new());
+    let mut asking = stock.lock().owner(&head);
+    assert!(futures::poll!(&mut asking).is_pending());
+    let mut once = stock.try_lock().owner(&other);
+    match futures::poll!(&mut once) {
+        std::task::Poll::Ready(refused) => assert!(refused.unwrap().is_none()),
+        std::task::Poll::Pending => panic!("it must not wait for the head"),
+    }
+    assert_eq!(soon("the head", asking).await.unwrap().owner(), head);
+}
+
+#[tokio::test]
+async fn a_try_lock_waits_as_long_as_it_is_told() {
+    let server = Server::start().await;
+    let (ours, theirs) = (locks(&server.url()).await, locks(&server.url()).await);
+    let guard = theirs.mutex("stock").lock().await.unwrap();
+    let stock = ours.mutex("stock");
+    let (begun, limit) = (tokio::time::Instant::now(), Duration::from_millis(50));
+    assert!(stock.try_lock().within(limit).await.unwrap().is_none());
+    assert!(begun.elapsed() >= limit);
+    let waiting = tokio::spawn(stock.try_lock().within(Duration::MAX));
+    guard.release().await.unwrap();
+    assert!(soon("the lock", waiting).await.unwrap().unwrap().is_some());
+}
+
+#[tokio::test]
+async fn the_longest_duration_means_for_ever() {
+    let server = Server::start().await;
+    let forever = Duration::MAX;
+    let long = builder(&server.url()).node_timeout(forever).unavailable_after(forever).poll_interval(forever);
+    let (ours, theirs) = (long.connect().await.unwrap(), locks(&server.url()).await);
+    let stock = ours.mutex("stock");
+    let foreign = theirs.mutex("stock").lock().max_hold(forever).await.unwrap();
+    let waiting = tokio::spawn(stock.lock().within(forever).max_hold(forever));
+    tokio::task::yield_now().await;
+    foreign.release().await.unwrap();
+    let guard = soon("the lock", waiting).await.unwrap().unwrap();
+    assert!(!guard.is_lost());
+    for error in
+        [stock.lock().fixed_lease(forever).await.unwrap_err(), guard.extend(forever).await.unwrap_err()]
+    {
+        assert_eq!(error.kind(), ErrorKind::Config, "a lease can't be for ever");
+    }
+    guard.release().await.unwrap();
+    ours.close().await.unwrap();
+}

@@ -1,0 +1,103 @@
+//! What the owners of a lost hold are told.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nestlock::{ErrorKind, Loss, Owner, scope};
+use tracing::Level;
+
+use crate::support::server::Server;
+use crate::support::{eventually, locks, log, soon};
+
+#[tokio::test]
+async fn after_a_loss_reentry_is_lost_until_the_last_guard_is_gone() {
+    let server = Server::start().await;
+    let stock = locks(&server.url()).await.mutex("stock");
+    let (outer, inner) = (stock.lock().await.unwrap(), stock.lock().await.unwrap());
+    assert!(stock.force_release().await.unwrap());
+    assert_eq!(soon("the loss", outer.lost()).await, Loss::Gone);
+    assert_eq!((inner.loss(), stock.is_held(), stock.hold_count()), (Some(Loss::Gone), false, 0));
+    for error in [
+        stock.lock().await.unwrap_err(),
+        stock.try_lock().await.unwrap_err(),
+        scope(stock.lock()).await.unwrap_err(),
+        stock.run(async {}).await.unwrap_err(),
+    ] {
+        assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(Loss::Gone)));
+    }
+    // A stranger is not concerned.
+    let theirs = soon("a stranger", stock.lock().owner(&Owner::new())).await.unwrap();
+    theirs.release().await.unwrap();
+    assert_eq!(outer.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(inner.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(soon("a new hold", stock.lock()).await.unwrap().depth(), 1);
+}
+
+#[tokio::test]
+async fn every_enclosing_run_of_a_lost_hold_ends() {
+    let server = Server::start().await;
+    let stock = locks(&server.url()).await.mutex("stock");
+    let force = stock.clone();
+    let inner = stock.run(async {
+        force.force_release().await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    // The middle one sees the inner one's end, and would go on.
+    let middle = stock.run(async {
+        assert_eq!(inner.await.unwrap_err().kind(), ErrorKind::Lost);
+        std::future::pending::<()>().await;
+    });
+    let outer = soon("the end of the outer run", stock.run(middle)).await.unwrap_err();
+    assert_eq!((outer.kind(), outer.loss()), (ErrorKind::Lost, Some(Loss::Gone)));
+    assert_eq!(soon("a new hold", stock.lock()).await.unwrap().depth(), 1);
+}
+
+#[tokio::test]
+async fn a_run_under_a_lost_hold_never_starts_its_work() {
+    let server = Server::start().await;
+    let stock = locks(&server.url()).await.mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    stock.force_release().await.unwrap();
+    soon("the loss", guard.lost()).await;
+    let started = AtomicBool::new(false);
+    let error = stock.run(async { started.store(true, Ordering::SeqCst) }).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert!(!started.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn work_that_ends_before_its_loss_is_known_counts() {
+    let server = Server::start().await;
+    let (ours, theirs) = (locks(&server.url()).await, locks(&server.url()).await);
+    let stock = ours.mutex("gone-at-the-end");
+    // Nobody here hears of it: the release finds out.
+    let work = async { theirs.mutex("gone-at-the-end").force_release().await.unwrap() };
+    assert!(stock.run(work).await.unwrap());
+    let told = log::told(|e| e.tells("gone-at-the-end") && e.tells("work done")).await;
+    assert_eq!(told.level, Level::WARN);
+}
+
+#[tokio::test]
+async fn children_that_wait_for_a_lost_hold_end_with_lost() {
+    let server = Server::start().await;
+    let stock = locks(&server.url()).await.mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    let first = scope(async {
+        let inner = stock.lock().await.unwrap();
+        let loss = inner.lost().await;
+        (loss, inner)
+    });
+    let second = scope(async {
+        eventually("the first child's hold", async || {
+            server.ask::<Option<String>>(&["HGET", "stock", guard.field()]).await.as_deref() == Some("2")
+        })
+        .await;
+        let mut waiting = stock.lock();
+        assert!(futures::poll!(&mut waiting).is_pending());
+        stock.force_release().await.unwrap();
+        waiting.await.unwrap_err()
+    });
+    let ((loss, _inner), error) = soon("both", async { tokio::join!(first, second) }).await;
+    assert_eq!((loss, error.kind(), error.loss()), (Loss::Gone, ErrorKind::Lost, Some(Loss::Gone)));
+    assert!(guard.is_lost());
+}

@@ -1,0 +1,90 @@
+//! A thousand nested holds, on the stacks that tokio gives by default.
+//!
+//! What a level takes of the stack is the caller's own frame, and that of `run`. These callers' are thin, as in a debug
+//! build each `await` in a frame makes it larger.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use futures::FutureExt;
+use nestlock::{Guard, Locks, Mutex};
+
+use crate::support::server::Server;
+use crate::support::{locks, soon};
+
+const DEEP: usize = 1000;
+
+type Nested = Pin<Box<dyn Future<Output = usize> + Send>>;
+
+/// About where the stack is now.
+fn stack() -> usize {
+    let here = 0_u8;
+    std::hint::black_box(&raw const here) as usize
+}
+
+fn check(stock: &Mutex, guard: &Guard, depth: usize) {
+    assert_eq!((guard.depth(), stock.hold_count()), (depth, depth));
+}
+
+/// The last level: it is polled twice, so that the whole chain is polled from its top.
+async fn last(stock: Mutex) -> usize {
+    assert_eq!(stock.hold_count(), DEEP);
+    tokio::task::yield_now().await;
+    stack()
+}
+
+fn guards(stock: Mutex, depth: usize) -> Nested {
+    if depth > DEEP {
+        return Box::pin(last(stock));
+    }
+    Box::pin(async move {
+        let guard = stock.lock().await.unwrap();
+        check(&stock, &guard, depth);
+        let used = guards(stock, depth + 1).await;
+        guard.release().await.unwrap();
+        used
+    })
+}
+
+fn runs(stock: Mutex, depth: usize) -> Nested {
+    match depth {
+        DEEP => Box::pin(stock.run(last(stock.clone())).map(Result::unwrap)),
+        _ => Box::pin(stock.run(runs(stock.clone(), depth + 1)).map(Result::unwrap)),
+    }
+}
+
+async fn deep(locks: &Locks, nest: fn(Mutex, usize) -> Nested, what: &str) {
+    // A task of its own: a test's root future may have another stack.
+    let (stock, nested) = (locks.mutex("stock"), nest(locks.mutex("stock"), 1));
+    let task = tokio::spawn(async move {
+        let top = stack();
+        top.abs_diff(nested.await)
+    });
+    let used = soon("the way down and up", task).await.unwrap();
+    println!("{what}: {used} bytes of stack for {DEEP} levels, {} for each", used / DEEP);
+    assert!(!stock.is_locked().await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_thousand_guards_are_nested_on_a_worker_thread() {
+    let server = Server::start().await;
+    deep(&locks(&server.url()).await, guards, "guards").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_thousand_runs_are_nested_on_a_worker_thread() {
+    let server = Server::start().await;
+    deep(&locks(&server.url()).await, runs, "runs").await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_thousand_guards_are_nested_on_the_current_thread() {
+    let server = Server::start().await;
+    deep(&locks(&server.url()).await, guards, "guards").await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_thousand_runs_are_nested_on_the_current_thread() {
+    let server = Server::start().await;
+    deep(&locks(&server.url()).await, runs, "runs").await;
+}

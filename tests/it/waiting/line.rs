@@ -1,0 +1,183 @@
+//! The line of strangers in one process.
+
+use std::sync::{Arc, Mutex as StdMutex};
+use std::time::Duration;
+
+use futures::future::join_all;
+use nestlock::{ErrorKind, Owner};
+
+use super::{asleep, enlisted, foreign_guard, scripts_run, without_timers};
+use crate::support::proxy::Proxy;
+use crate::support::server::Server;
+use crate::support::{eventually, soon};
+
+#[tokio::test]
+async fn strangers_of_one_process_are_served_in_the_order_of_their_coming() {
+    let server = Server::start().await;
+    let locks = without_timers(&server.url()).connect().await.unwrap();
+    let foreign = foreign_guard(&server, "stock").await;
+    let stock = locks.mutex("stock");
+    let requests: Vec<_> = (0..20).map(|_| enlisted(&stock)).collect();
+    let order = Arc::new(StdMutex::new(Vec::new()));
+    let tasks: Vec<_> = requests
+        .into_iter()
+        .enumerate()
+        .map(|(number, request)| {
+            let order = order.clone();
+            tokio::spawn(async move {
+                let guard = request.await.unwrap();
+                order.lock().unwrap().push(number);
+                guard.release().await.unwrap();
+            })
+        })
+        .collect();
+    asleep(&server, 1).await;
+    foreign.release().await.unwrap();
+    soon("all twenty", join_all(tasks)).await;
+    assert_eq!(*order.lock().unwrap(), (0..20).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_reentry_stands_behind_no_stranger() {
+    let server = Server::start().await;
+    let locks = without_timers(&server.url()).connect().await.unwrap();
+    let stock = locks.mutex("stock");
+    let outer = stock.lock().await.unwrap();
+    let strangers: Vec<_> = (0..5).map(|_| tokio::spawn(enlisted(&stock))).collect();
+    assert_eq!(soon("a re-entry", stock.lock()).await.unwrap().depth(), 2);
+    assert_eq!(stock.try_lock().await.unwrap().expect("a re-entry").depth(), 2);
+    outer.release().await.unwrap();
+    for stranger in strangers {
+        drop(soon("a stranger", stranger).await.unwrap().unwrap());
+    }
+}
+
+#[tokio::test]
+async fn only_the_head_of_fifty_talks_to_the_server() {
+    let server = Server::start().await;
+    let locks = without_timers(&server.url()).connect().await.unwrap();
+    let foreign = foreign_guard(&server, "stock").await;
+    let stock = locks.mutex("stock");
+    let tasks: Vec<_> = (0..50).map(|_| tokio::spawn(enlisted(&stock))).collect();
+    asleep(&server, 1).await;
+    // The foreign guard's own, the head's first, and its second after it had subscribed. Time for more.
+    for _ in 0..20 {
+        assert_eq!(scripts_run(&server).await, 3);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(server.channels().await.len(), 1);
+    // Two for commands, of which one is the foreign holder's, and one for messages.
+    assert_eq!(server.clients().await, 3);
+    foreign.release().await.unwrap();
+    for task in tasks {
+        soon("its turn", task).await.unwrap().unwrap().release().await.unwrap();
+    }
+    // Each hand-off in this process is one acquire and one release; the message that comes back costs nothing.
+    let handed = scripts_run(&server).await - 4;
+    assert!((100..=104).contains(&handed), "{handed} scripts for fifty hand-offs");
+}
+
+#[tokio::test]
+async fn twenty_names_share_one_connection_for_messages() {
+    let server = Server::start().await;
+    let locks = without_timers(&server.url()).connect().await.unwrap();
+    let theirs = crate::support::locks(&server.url()).await;
+    let mut guards = Vec::new();
+    let mut tasks = Vec::new();
+    for number in 0..20 {
+        let name = format!("stock:{number}");
+        guards.push(theirs.mutex(&name).lock().await.unwrap());
+        tasks.push(tokio::spawn(locks.mutex(&name).lock()));
+    }
+    eventually("all subscriptions", async || server.channels().await.len() == 20).await;
+    assert_eq!(server.clients().await, 3);
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    for task in tasks {
+        drop(soon("a lock", task).await.unwrap().unwrap());
+    }
+}
+
+#[tokio::test]
+async fn the_next_in_line_goes_on_where_a_sleeping_head_is_dropped() {
+    let server = Server::start().await;
+    let locks = without_timers(&server.url()).connect().await.unwrap();
+    let foreign = foreign_guard(&server, "stock").await;
+    let stock = locks.mutex("stock");
+    let head = tokio::spawn(enlisted(&stock));
+    let (second, third) = (tokio::spawn(enlisted(&stock)), tokio::spawn(enlisted(&stock)));
+    asleep(&server, 1).await;
+    let before = scripts_run(&server).await;
+    head.abort();
+    second.abort();
+    // A new head tries first of all.
+    eventually("the third's attempt", async || scripts_run(&server).await > before).await;
+    foreign.release().await.unwrap();
+    soon("the third", third).await.unwrap().unwrap().release().await.unwrap();
+    assert!(server.keys().await.is_empty());
+}
+
+#[tokio::test]
+async fn the_next_in_line_goes_on_where_an_asking_head_is_dropped() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let locks = without_timers(&proxy.url()).connect().await.unwrap();
+    let stock = locks.mutex("stock");
+    let hold = proxy.on(|c| c.is("acquire")).times(1).hold_reply();
+    let head = tokio::spawn(enlisted(&stock));
+    let second = tokio::spawn(enlisted(&stock));
+    // It has been granted, and nobody here knows.
+    hold.done().await;
+    assert_eq!(server.keys().await, ["stock"]);
+    head.abort();
+    assert!(head.await.unwrap_err().is_cancelled());
+    hold.let_through().await;
+    let guard = soon("the second", second).await.unwrap().unwrap();
+    assert_eq!(server.ask::<Vec<String>>(&["HKEYS", "stock"]).await, [guard.field()]);
+    guard.release().await.unwrap();
+    assert!(server.keys().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_request_that_times_out_leaves_its_line() {
+    let server = Server::start().await;
+    let locks = without_timers(&server.url()).connect().await.unwrap();
+    let foreign = foreign_guard(&server, "stock").await;
+    let stock = locks.mutex("stock");
+    let (begun, limit) = (tokio::time::Instant::now(), Duration::from_millis(30));
+    let short = |stock: &nestlock::Mutex| stock.lock().owner(&Owner::new()).within(limit);
+    for error in soon("three timeouts", join_all((0..3).map(|_| short(&stock)))).await {
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Timeout);
+    }
+    assert!(begun.elapsed() >= limit);
+    let waiting = tokio::spawn(enlisted(&stock));
+    foreign.release().await.unwrap();
+    drop(soon("the lock", waiting).await.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn a_local_release_wakes_the_local_head_without_a_message() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let locks = without_timers(&proxy.url()).connect().await.unwrap();
+    // No message ever comes: not even the subscription is confirmed.
+    let hold = proxy.on(|c| c.is("subscribe")).hold_reply();
+    let stock = locks.mutex("stock");
+    let foreign = foreign_guard(&server, "stock").await;
+    let first = tokio::spawn(enlisted(&stock));
+    hold.done().await;
+    first.abort();
+    foreign.release().await.unwrap();
+    let mut guard = soon("the lock", stock.lock()).await.unwrap();
+    for _ in 0..10 {
+        let next = tokio::spawn(enlisted(&stock));
+        let free = tokio::task::yield_now();
+        free.await;
+        guard.release().await.unwrap();
+        guard = soon("the next", next).await.unwrap().unwrap();
+    }
+    let next = tokio::spawn(enlisted(&stock));
+    drop(guard);
+    drop(soon("the next after a drop", next).await.unwrap().unwrap());
+}

@@ -1,0 +1,49 @@
+//! Who waits, what wakes them, and what goes over the wire meanwhile.
+
+mod handoff;
+mod heads;
+mod line;
+mod outage;
+mod subscription;
+
+use std::time::Duration;
+
+use nestlock::{Builder, Guard, Lock, Mutex, Owner};
+
+use crate::support::server::Server;
+use crate::support::{builder, eventually, locks};
+
+/// So long that nothing which waits for it comes within a test.
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A `Locks` in which no timer wakes a waiter: neither the poll cap, nor the pause of one that hears of no release.
+/// What it gets, it gets by an event.
+fn without_timers(url: &str) -> Builder {
+    builder(url).poll_interval(Duration::MAX).retry_delay(HOUR..=HOUR)
+}
+
+/// A guard of another process, on a lease that no test outlives.
+async fn foreign_guard(server: &Server, name: &str) -> Guard {
+    locks(&server.url()).await.mutex(name).lock().fixed_lease(HOUR).await.unwrap()
+}
+
+/// A request of a stranger that stands in its line from now on.
+fn enlisted(mutex: &Mutex) -> Lock {
+    let mut request = mutex.lock().owner(&Owner::new());
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(Future::poll(std::pin::Pin::new(&mut request), &mut context).is_pending());
+    request
+}
+
+/// How many scripts have run.
+async fn scripts_run(server: &Server) -> u64 {
+    server.commands_run().await.get("evalsha").copied().unwrap_or(0)
+}
+
+/// Waits until a head has subscribed and asked again: its second attempt for this guard's lock.
+async fn asleep(server: &Server, before: u64) {
+    eventually("a head that sleeps", async || {
+        !server.channels().await.is_empty() && scripts_run(server).await >= before + 2
+    })
+    .await;
+}

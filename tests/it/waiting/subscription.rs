@@ -1,0 +1,168 @@
+//! Messages of releases, and what a waiter does without them.
+
+use std::time::Duration;
+
+use super::{asleep, enlisted, foreign_guard, without_timers};
+use crate::support::proxy::{Proxy, Which};
+use crate::support::server::Server;
+use crate::support::{builder, log, soon};
+
+#[tokio::test]
+async fn a_release_before_the_confirmation_is_not_missed() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let locks = without_timers(&proxy.url()).connect().await.unwrap();
+    let foreign = foreign_guard(&server, "stock").await;
+    let (attempts, hold) = (proxy.on(|c| c.is("acquire")).watch(), proxy.on(|c| c.is("subscribe")).hold());
+    let waiting = tokio::spawn(locks.mutex("stock").lock());
+    // 1. It has asked in vain. 2. Its subscription is on the way. 3. The lock gets free. 4. It is confirmed.
+    attempts.seen().await;
+    hold.seen().await;
+    foreign.release().await.unwrap();
+    assert!(attempts.seen_now().is_none());
+    hold.let_through().await;
+    drop(soon("the lock", waiting).await.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn a_release_while_the_confirmation_is_on_its_way_back_is_not_missed() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let locks = without_timers(&proxy.url()).connect().await.unwrap();
+    let foreign = foreign_guard(&server, "stock").await;
+    let hold = proxy.on(|c| c.is("subscribe")).hold_reply();
+    let waiting = tokio::spawn(locks.mutex("stock").lock());
+    hold.done().await;
+    foreign.release().await.unwrap();
+    hold.let_through().await;
+    drop(soon("the lock", waiting).await.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn a_message_while_the_head_asks_is_not_missed() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let locks = without_timers(&proxy.url()).connect().await.unwrap();
+    let foreign = foreign_guard(&server, "stock").await;
+    // The attempt after the confirmation: it is told "busy", and the message overtakes that answer.
+    let hold = proxy.on(|c| c.is("acquire")).skip(1).times(1).hold_reply();
+    let waiting = tokio::spawn(locks.mutex("stock").lock());
+    hold.done().await;
+    foreign.release().await.unwrap();
+    hold.let_through().await;
+    drop(soon("the lock", waiting).await.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn a_lost_subscription_wakes_the_head() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let locks = without_timers(&proxy.url()).connect().await.unwrap();
+    let foreign = foreign_guard(&server, "stock").await;
+    let waiting = tokio::spawn(locks.mutex("stock").lock());
+    asleep(&server, 1).await;
+    // The message is lost on the way, and no new subscription can be had that would wake the head by its confirmation.
+    let half_open = proxy.half_open(Which::Subscribers);
+    foreign.release().await.unwrap();
+    let _refusing = proxy.refuse().await;
+    proxy.reset(Which::Subscribers).await;
+    drop(soon("the lock", waiting).await.unwrap().unwrap());
+    drop(half_open);
+}
+
+#[tokio::test]
+async fn a_lost_subscription_wakes_the_heads_of_all_names() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let locks = without_timers(&proxy.url()).connect().await.unwrap();
+    let mut guards = Vec::new();
+    for name in ["one", "two", "three"] {
+        guards.push(foreign_guard(&server, name).await);
+    }
+    let tasks = ["one", "two", "three"].map(|name| tokio::spawn(enlisted(&locks.mutex(name))));
+    crate::support::eventually("three subscriptions", async || server.channels().await.len() == 3).await;
+    let half_open = proxy.half_open(Which::Subscribers);
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    proxy.reset(Which::Subscribers).await;
+    for task in tasks {
+        drop(soon("the lock", task).await.unwrap().unwrap());
+    }
+    drop(half_open);
+}
+
+#[tokio::test]
+async fn where_subscribing_is_refused_the_head_polls() {
+    let server = Server::start().await;
+    let user = ["ACL", "SETUSER", "mute", "on", ">secret", "~*", "+@all", "resetchannels"];
+    server.ask::<()>(&user).await;
+    let url = format!("redis://mute:secret@127.0.0.1:{}", server.port());
+    let locks = builder(&url).poll_interval(Duration::MAX).connect().await.unwrap();
+    let foreign = foreign_guard(&server, "refused-here").await;
+    let waiting = tokio::spawn(locks.mutex("refused-here").lock());
+    let told = log::told(|e| e.tells("refused-here") && e.tells("subscription refused")).await;
+    assert!(!told.tells("secret"), "{told:?}");
+    foreign.release().await.unwrap();
+    let guard = soon("the lock", waiting).await.unwrap().unwrap();
+    // Its own release can't be published either, and counts all the same.
+    guard.release().await.unwrap();
+    assert!(server.keys().await.is_empty());
+}
+
+#[tokio::test]
+async fn where_no_subscriber_can_connect_the_head_polls() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let locks = builder(&proxy.url()).poll_interval(Duration::MAX).connect().await.unwrap();
+    let foreign = foreign_guard(&server, "stock").await;
+    let attempts = proxy.on(|c| c.is("acquire")).watch();
+    let _refusing = proxy.refuse().await;
+    let waiting = tokio::spawn(locks.mutex("stock").lock());
+    for _ in 0..4 {
+        attempts.seen().await;
+    }
+    foreign.release().await.unwrap();
+    drop(soon("the lock", waiting).await.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn the_poll_cap_gets_what_a_half_open_subscription_does_not_tell() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let cap = Duration::from_millis(100);
+    let locks = builder(&proxy.url()).poll_interval(cap).connect().await.unwrap();
+    let foreign = foreign_guard(&server, "stock").await;
+    let waiting = tokio::spawn(locks.mutex("stock").lock());
+    asleep(&server, 1).await;
+    let half_open = proxy.half_open(Which::Subscribers);
+    let attempts = proxy.on(|c| c.is("acquire")).watch();
+    for _ in 0..3 {
+        attempts.seen().await;
+    }
+    foreign.release().await.unwrap();
+    drop(soon("the lock", waiting).await.unwrap().unwrap());
+    assert_eq!(proxy.connections(Which::Subscribers), 1, "nobody has noticed that it is dead");
+    drop(half_open);
+}
+
+#[tokio::test]
+async fn a_waiter_hears_again_after_its_subscription_was_lost() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let locks = without_timers(&proxy.url()).connect().await.unwrap();
+    let foreign = foreign_guard(&server, "stock").await;
+    let confirmed = proxy.on(|c| c.is("subscribe")).watch();
+    let attempts = proxy.on(|c| c.is("acquire")).watch();
+    let waiting = tokio::spawn(locks.mutex("stock").lock());
+    confirmed.seen().await;
+    asleep(&server, 1).await;
+    proxy.reset(Which::Subscribers).await;
+    // By the loss, and by the new confirmation.
+    confirmed.seen().await;
+    for _ in 0..4 {
+        attempts.seen().await;
+    }
+    foreign.release().await.unwrap();
+    drop(soon("the lock", waiting).await.unwrap().unwrap());
+}
