@@ -15,7 +15,16 @@ use crate::sync::lock;
 thread_local! {
     // A cell of our own and not `tokio::task_local!`: that one panics where a scope is dropped while its thread ends,
     // and clones the value for each poll.
-    static CURRENT: Cell<Option<Owner>> = const { Cell::new(None) };
+    static CURRENT: Cell<Option<Inner>> = const { Cell::new(None) };
+}
+
+/// The innermost scope, and the task that is inside of it. A `LocalSet` polls its tasks in the poll of whoever awaits it:
+/// without the task's id 1. a scope awaits a `LocalSet`, 2. two of its tasks ask for one lock, 3. both are taken for the
+/// scope's owner, and the second one re-enters what the first one holds.
+#[derive(Clone)]
+struct Inner {
+    owner: Owner,
+    task: Option<task::Id>,
 }
 
 /// Who holds a lock: an identity that calls re-enter by.
@@ -220,16 +229,18 @@ impl Place {
 /// The owner of the innermost scope around here.
 fn innermost() -> Option<Owner> {
     let read = CURRENT.try_with(|current| {
-        let owner = current.take();
-        current.set(owner.clone());
-        owner
+        let inner = current.take();
+        current.set(inner.clone());
+        inner
     });
-    read.ok().flatten()
+    let inner = read.ok().flatten().filter(|inner| inner.task == task::try_id());
+    inner.map(|inner| inner.owner)
 }
 
 /// Runs `f` with this owner as the current one.
 pub(crate) fn as_owner<R>(owner: &Owner, f: impl FnOnce() -> R) -> R {
-    let before = CURRENT.try_with(|current| current.replace(Some(owner.clone()))).ok();
+    let inner = Inner { owner: owner.clone(), task: task::try_id() };
+    let before = CURRENT.try_with(|current| current.replace(Some(inner))).ok();
     // Also when `f` panics: the task that catches it is not this owner.
     let _back = scopeguard::guard(before, |before| {
         if let Some(before) = before {
