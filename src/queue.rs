@@ -98,6 +98,14 @@ impl Request {
         }
     }
 
+    /// What it was told, or is about to be told, is out of date: it asks once more before it sleeps.
+    pub(crate) fn recall(&mut self) {
+        match self.phase {
+            Phase::Asleep { .. } => self.phase = Phase::Waiting,
+            _ => self.again = true,
+        }
+    }
+
     pub(crate) fn is_woken(&self) -> bool {
         self.woken.is_some()
     }
@@ -156,25 +164,40 @@ impl Queue {
                     return Err(Ambiguous);
                 }
                 request.branch = true;
-            } else if self.prove(&request.owner) {
+            } else if self.bare(&request.owner).next().is_some() {
                 request.branch = true;
+                self.prove(&request.owner);
             }
         }
         self.requests.push_back(request);
         Ok(())
     }
 
-    /// Marks the bare requests of this owner as branches, if there are any.
-    fn prove(&mut self, owner: &Owner) -> bool {
-        let mut seen = false;
-        for other in self.requests.iter_mut().filter(|other| other.bare && other.owner == *owner) {
-            other.branch = true;
-            seen = true;
-        }
-        if seen {
+    fn bare<'a>(&'a mut self, owner: &'a Owner) -> impl Iterator<Item = &'a mut Request> {
+        self.requests.iter_mut().filter(move |request| request.bare && request.owner == *owner)
+    }
+
+    /// Marks the bare requests of this owner as branches.
+    fn prove(&mut self, owner: &Owner) {
+        self.bare(owner).for_each(|request| request.branch = true);
+        if !self.proven.contains(owner) {
             self.proven.push(owner.clone());
         }
-        seen
+    }
+
+    /// An owner has ended: its requests are its heir's. Two that come together so are branches too: each was begun in a
+    /// scope of its own, and both outlived it.
+    pub(crate) fn pass_on(&mut self, owner: &Owner, heir: impl Fn() -> Owner) {
+        let mut heirs = Vec::new();
+        for request in self.requests.iter_mut().filter(|request| request.owner == *owner) {
+            request.owner = heir();
+            heirs.push(request.owner.clone());
+        }
+        for heir in heirs {
+            if self.bare(&heir).nth(1).is_some() {
+                self.prove(&heir);
+            }
+        }
     }
 
     /// Takes a request out.

@@ -121,15 +121,19 @@ impl Room {
         self.queue.front(|request| enters(request, live) && admits(request, live))
     }
 
+    /// Who holds has changed. A request that was told "busy" as a stranger asks anew where it belongs to the holding tree
+    /// now: the holder may wait for it.
+    pub(crate) fn recall(&mut self) {
+        let Some(hold) = self.holds.iter().find(|hold| hold.lives()) else { return };
+        self.queue.iter_mut().filter(|request| enters(request, hold)).for_each(Request::recall);
+    }
+
     /// A hold of this process is over: the head asks at once, it need not wait for the server's message.
     pub(crate) fn freed(&mut self, now: Instant) {
         if let Some(front) = self.outer_front().map(|front| front.id)
             && let Some(request) = self.queue.get_mut(front)
         {
-            match request.phase {
-                Phase::Asleep { .. } => request.phase = Phase::Waiting,
-                _ => request.again = true,
-            }
+            request.recall();
         }
         self.rouse(now);
     }

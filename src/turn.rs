@@ -113,10 +113,11 @@ impl Room {
         if let (Some(until), false) = (paused, ask.once) {
             return Turn::Wait { until: Some(until), refused: true };
         }
-        let admitted = self.inner_front().is_some_and(|front| front.id == id);
-        let Some(hold) = self.live_mut().filter(|_| admitted) else {
+        if self.inner_front().is_none_or(|front| front.id != id) {
+            self.stand_by(id);
             return Turn::Wait { until: None, refused: true };
-        };
+        }
+        let Some(hold) = self.live_mut() else { return Turn::Wait { until: None, refused: true } };
         if hold.command.is_some() || hold.step().is_some() {
             return Turn::Wait { until: hold.overdue(), refused: false };
         }
@@ -140,6 +141,7 @@ impl Room {
             let head = front.and_then(|front| self.queue.get(front));
             let moves = head.is_some_and(|head| head.phase == Phase::Asking || head.is_woken());
             if !ask.once || moves {
+                self.stand_by(id);
                 return Turn::Wait { until: None, refused: true };
             }
         } else if !ask.once {
@@ -154,6 +156,15 @@ impl Room {
         self.holds.push(Hold::asked(no, field.clone(), ask.terms, ask.lease, no, now));
         self.set_phase(id, Phase::Asking);
         Turn::Ask(Job { hold: no, no, field, step: Step::Acquire { count: 1, lease: ask.lease }, sent: now })
+    }
+
+    /// Not this request's turn, and it sleeps no more: as a head it tries first of all. Else 1. it fell asleep as the head,
+    /// 2. an earlier one that had been passed over came back, 3. its own timer ended meanwhile, for nothing, 4. the
+    /// earlier one is gone, and nobody wakes who is taken to be asleep.
+    fn stand_by(&mut self, id: u64) {
+        if self.queue.get(id).is_some_and(Request::is_asleep) {
+            self.set_phase(id, Phase::Waiting);
+        }
     }
 
     fn set_phase(&mut self, id: u64, phase: Phase) {
@@ -198,6 +209,7 @@ impl Room {
         });
         let depth = hold.count();
         self.lose_others(job.hold, at.now);
+        self.recall();
         self.rouse(at.now);
         Some((depth, request))
     }

@@ -57,12 +57,15 @@ impl Room {
 
     /// This owner's last scope has ended: what it has is its nearest living ancestor's.
     pub(crate) fn owner_ended(&mut self, owner: &Owner, now: Instant) {
-        let levels = self.holds.iter_mut().flat_map(|hold| &mut hold.levels).map(|level| &mut level.owner);
-        let requests = self.queue.iter_mut().map(|request| &mut request.owner);
-        for theirs in levels.chain(requests).filter(|theirs| *theirs == owner) {
-            *theirs = owner.settle_at(&self.place);
+        for level in self.holds.iter_mut().flat_map(|hold| &mut hold.levels) {
+            if level.owner == *owner {
+                level.owner = owner.settle_at(&self.place);
+            }
         }
+        let place = &self.place;
+        self.queue.pass_on(owner, || owner.settle_at(place));
         self.forget_proofs();
+        self.recall();
         self.rouse(now);
     }
 
