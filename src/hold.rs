@@ -214,11 +214,12 @@ impl Hold {
         self.failures = 0;
     }
 
-    /// A level was granted.
-    pub(crate) fn enter(&mut self, level: Level) {
+    /// A level was granted. `stands`: the count that was asked for. It may be more than what is held now: a guard can go
+    /// while a nested acquire is under way, and its release is sent behind that.
+    pub(crate) fn enter(&mut self, level: Level, stands: u32) {
         self.granted = true;
         self.levels.push(level);
-        self.stands = self.count();
+        self.stands = stands;
     }
 
     /// Takes a level out, from the moment its guard goes. The server hears of it by the next [`step`](Hold::step).

@@ -198,7 +198,8 @@ impl Room {
         }
         let request = self.queue.leave(id)?;
         hold.confirmed(entry.lease, job.sent, at.slept);
-        hold.enter(Level {
+        let stands = if let Step::Acquire { count, .. } = job.step { count } else { hold.stands };
+        let level = Level {
             id: entry.level,
             owner: request.owner.clone(),
             branch: request.branch,
@@ -206,7 +207,8 @@ impl Room {
             until: entry.fixed.then_some(ends),
             max_hold: entry.max_hold.and_then(|longest| limit(job.sent, longest)),
             fate: entry.fate.clone(),
-        });
+        };
+        hold.enter(level, stands);
         let depth = hold.count();
         self.lose_others(job.hold, at.now);
         self.recall();
