@@ -183,3 +183,6 @@ pub(crate) fn admits(request: &Request, hold: &Hold) -> bool {
 fn is_above(request: &Request, level: &Level) -> bool {
     request.owner.is_within(&level.owner) && !(level.branch && level.owner == request.owner)
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use nestlock::{Owner, scope};
 
 use super::{HOUR, asleep, enlisted, foreign_guard, scripts_run, without_timers};
+use crate::support::proxy::Proxy;
 use crate::support::server::Server;
 use crate::support::{builder, eventually, soon};
 
@@ -185,4 +186,25 @@ async fn the_end_of_a_foreign_lease_needs_no_message() {
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
     assert!(begun.elapsed() >= Duration::from_millis(390));
     assert!(guard.valid_until() > begun && HOUR > Duration::ZERO);
+}
+
+#[tokio::test]
+async fn a_guard_that_goes_while_a_nested_request_is_under_way_is_released_behind_it() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let stock = without_timers(&proxy.url()).connect().await.unwrap().mutex("stock");
+    let outer = stock.lock().await.unwrap();
+    let hold = proxy.on(|c| c.is("acquire")).times(1).hold_reply();
+    let (mut nested, field) = (stock.lock(), outer.field().to_owned());
+    assert!(futures::poll!(&mut nested).is_pending());
+    hold.done().await;
+    let release = async {
+        let (release, _) = tokio::join!(outer.release(), hold.let_through());
+        release
+    };
+    let (nested, released) = soon("both", async { tokio::join!(nested, release) }).await;
+    released.unwrap();
+    assert_eq!(server.ask::<String>(&["HGET", "stock", &field]).await, "1");
+    nested.unwrap().release().await.unwrap();
+    assert!(server.keys().await.is_empty());
 }
