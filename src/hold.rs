@@ -322,3 +322,6 @@ pub(crate) struct Left {
     pub(crate) level: Level,
     pub(crate) in_order: bool,
 }
+
+#[cfg(test)]
+mod tests;

@@ -292,3 +292,6 @@ impl fmt::Debug for Owner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -237,3 +237,6 @@ impl Queue {
         request.wake(now)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -111,3 +111,6 @@ impl<F: Future> fmt::Debug for Scope<F> {
         f.debug_struct("Scope").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

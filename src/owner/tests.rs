@@ -1,0 +1,99 @@
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use super::*;
+
+#[derive(Default)]
+struct Ends(AtomicUsize);
+
+impl OwnerEnds for Ends {
+    fn owner_ended(&self, _: &Arc<str>, _: &Owner) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+fn place(ends: &Arc<Ends>) -> Place {
+    let ends: Arc<dyn OwnerEnds> = ends.clone();
+    Place { registry: Arc::downgrade(&ends), name: "stock".into() }
+}
+
+#[test]
+fn an_owner_is_within_itself_and_its_ancestors_only() {
+    let root = Owner::new();
+    let (child, sibling) = (root.child(), root.child());
+    let grandchild = child.child();
+    for (who, whom) in [(&root, &root), (&child, &root), (&grandchild, &root), (&grandchild, &child)] {
+        assert!(who.is_within(whom), "{who:?} within {whom:?}");
+    }
+    for (who, whom) in [(&root, &child), (&sibling, &child), (&grandchild, &sibling), (&Owner::new(), &root)]
+    {
+        assert!(!who.is_within(whom), "{who:?} within {whom:?}");
+    }
+}
+
+#[test]
+fn the_current_owner_is_that_of_the_innermost_scope() {
+    let (outer, inner) = (Owner::new(), Owner::new());
+    let thread = Owner::current();
+    as_owner(&outer, || {
+        assert_eq!(Owner::current(), outer);
+        as_owner(&inner, || assert_eq!(Owner::current(), inner));
+        assert_eq!(Owner::current(), outer);
+    });
+    assert_eq!(Owner::current(), thread);
+    assert_ne!(std::thread::spawn(Owner::current).join().unwrap(), thread);
+}
+
+#[test]
+fn a_panic_leaves_no_owner_behind() {
+    let (thread, owner) = (Owner::current(), Owner::new());
+    let panicked = std::panic::catch_unwind(|| as_owner(&owner, || std::panic::resume_unwind(Box::new(()))));
+    assert!(panicked.is_err());
+    assert_eq!(Owner::current(), thread);
+}
+
+#[test]
+fn what_an_owner_has_is_told_of_at_the_end_of_its_last_scope() {
+    let ends = Arc::<Ends>::default();
+    let (place, child) = (place(&ends), Owner::new().child());
+    child.enter();
+    child.enter();
+    assert_eq!(child.settle_at(&place), child);
+    assert_eq!(child.settle_at(&place), child);
+    child.forget(&place);
+    child.leave();
+    assert_eq!(ends.0.load(SeqCst), 0, "one scope goes on");
+    child.leave();
+    assert_eq!(ends.0.load(SeqCst), 1);
+    child.enter();
+    child.leave();
+    assert_eq!(ends.0.load(SeqCst), 1, "it has nothing any more");
+}
+
+#[test]
+fn after_its_end_an_owners_heir_is_the_nearest_that_lives() {
+    let ends = Arc::<Ends>::default();
+    let place = place(&ends);
+    let root = Owner::new();
+    let (middle, never) = (root.child(), root.child());
+    let child = middle.child();
+    for owner in [&root, &middle, &child] {
+        owner.enter();
+    }
+    child.leave();
+    assert_eq!(child.settle_at(&place), middle);
+    middle.leave();
+    assert_eq!(child.settle_at(&place), root);
+    assert_eq!(never.settle_at(&place), never, "one that was never scoped lives");
+    root.leave();
+    assert_eq!(child.settle_at(&place), root, "a root has no heir");
+    middle.enter();
+    assert_eq!(child.settle_at(&place), middle, "it lives again");
+    middle.leave();
+}
+
+#[test]
+fn a_chain_of_a_million_owners_is_dropped_on_a_small_stack() {
+    let drop = || (0..1_000_000).fold(Owner::new(), |owner, _| owner.child());
+    let thread = std::thread::Builder::new().stack_size(64 * 1024).spawn(move || drop().depth());
+    assert_eq!(thread.unwrap().join().unwrap(), 1_000_000);
+}

@@ -1,0 +1,117 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::Wake;
+
+use super::*;
+
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+const LATE: Duration = HEAD_PATIENCE;
+
+fn request(id: u64, owner: &Owner, bare: bool, now: Instant) -> Request {
+    Request::new(id, owner.clone(), owner.clone(), bare, now)
+}
+
+fn queue_of(owners: &[&Owner], now: Instant) -> Queue {
+    let mut queue = Queue::default();
+    for (id, owner) in (1..).zip(owners) {
+        queue.enter(request(id, owner, true, now), false).unwrap();
+    }
+    queue
+}
+
+fn branches(queue: &mut Queue) -> Vec<bool> {
+    queue.iter_mut().map(|request| request.branch).collect()
+}
+
+#[test]
+fn two_bare_requests_of_one_owner_prove_branches() {
+    let (now, one, two) = (Instant::now(), Owner::new(), Owner::new());
+    assert_eq!(branches(&mut queue_of(&[&one, &two], now)), [false, false]);
+    assert_eq!(branches(&mut queue_of(&[&one, &two, &one], now)), [true, false, true]);
+    let mut queue = queue_of(&[&one], now);
+    queue.enter(request(2, &one, false, now), false).unwrap();
+    assert_eq!(branches(&mut queue), [false, false], "one by `run` proves nothing");
+}
+
+#[test]
+fn after_the_proof_a_request_of_a_holder_is_ambiguous() {
+    let (now, owner) = (Instant::now(), Owner::new());
+    let mut queue = queue_of(&[&owner, &owner], now);
+    assert_eq!(queue.enter(request(3, &owner, true, now), true), Err(Ambiguous));
+    queue.enter(request(4, &owner, false, now), true).unwrap();
+    queue.enter(request(5, &owner, true, now), false).unwrap();
+    assert_eq!(queue.len(), 4);
+}
+
+#[test]
+fn a_proof_stands_until_its_owner_has_neither_hold_nor_request() {
+    let (now, owner) = (Instant::now(), Owner::new());
+    let mut queue = queue_of(&[&owner, &owner], now);
+    queue.leave(1).unwrap();
+    queue.forget_proofs(|_| false);
+    assert_eq!(queue.enter(request(3, &owner, true, now), true), Err(Ambiguous));
+    queue.leave(2).unwrap();
+    queue.forget_proofs(|_| true);
+    assert_eq!(queue.enter(request(4, &owner, true, now), true), Err(Ambiguous));
+    queue.forget_proofs(|_| false);
+    queue.enter(request(5, &owner, true, now), true).unwrap();
+    assert_eq!(branches(&mut queue), [false]);
+}
+
+#[test]
+fn requests_that_get_one_owner_by_inheritance_are_branches() {
+    let (now, heir) = (Instant::now(), Owner::new());
+    let (one, two) = (heir.child(), heir.child());
+    let mut queue = queue_of(&[&one, &two], now);
+    queue.pass_on(&one, || heir.clone());
+    assert_eq!(branches(&mut queue), [false, false]);
+    queue.pass_on(&two, || heir.clone());
+    assert_eq!(branches(&mut queue), [true, true]);
+    assert_eq!(queue.enter(request(3, &heir, true, now), true), Err(Ambiguous));
+}
+
+#[test]
+fn a_woken_head_that_does_not_come_is_passed_over_until_it_is_polled() {
+    let (now, one, two) = (Instant::now(), Owner::new(), Owner::new());
+    let mut queue = queue_of(&[&one, &two], now);
+    let count = Arc::<Count>::default();
+    let waker = Waker::from(count.clone());
+    let head = |queue: &Queue| queue.front(|_| true).map(|front| front.id);
+    let _ = queue.get_mut(1).unwrap().polled(&waker, now);
+    assert_eq!(queue.late_at(1), None, "it waits for nothing of its own");
+    queue.get_mut(1).unwrap().wake(now).unwrap().wake();
+    assert!(queue.get_mut(1).unwrap().wake(now).is_none(), "once for each poll");
+    assert_eq!(queue.late_at(1), Some(now + LATE));
+    assert!(queue.check(1, now).is_none() && head(&queue) == Some(1));
+    assert!(queue.check(1, now + LATE).is_none());
+    assert_eq!((head(&queue), count.0.load(SeqCst)), (Some(2), 1));
+    let _ = queue.get_mut(1).unwrap().polled(&waker, now + LATE);
+    assert_eq!(head(&queue), Some(1));
+}
+
+#[test]
+fn a_head_that_overslept_is_woken_before_it_is_passed_over() {
+    let (now, one, two) = (Instant::now(), Owner::new(), Owner::new());
+    let mut queue = queue_of(&[&one, &two], now);
+    let _ = queue.get_mut(1).unwrap().polled(Waker::noop(), now);
+    let until = now + Duration::from_secs(1);
+    for (phase, since) in [(Phase::Asking, now), (Phase::Asleep { until }, until)] {
+        queue.get_mut(1).unwrap().phase = phase;
+        assert_eq!(queue.late_at(1), Some(since + LATE));
+    }
+    assert!(queue.check(1, until + LATE).is_some());
+    assert_eq!(queue.late_at(1), Some(until + 2 * LATE));
+    queue.check(1, until + 2 * LATE);
+    assert_eq!(queue.front(|_| true).unwrap().id, 2);
+    // Alone it keeps nobody waiting.
+    queue.leave(2).unwrap();
+    assert_eq!(queue.late_at(1), None);
+}

@@ -1,0 +1,50 @@
+use std::pin::pin;
+use std::task::Waker;
+
+use super::*;
+
+/// Tells who is current when it goes.
+struct Last<'a>(&'a std::cell::RefCell<Option<Owner>>);
+
+impl Drop for Last<'_> {
+    fn drop(&mut self) {
+        *self.0.borrow_mut() = Some(Owner::current());
+    }
+}
+
+fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn the_parent_is_read_at_the_first_poll() {
+    let here = Owner::new();
+    let mut work = pin!(scope(async { Owner::current() }));
+    let Poll::Ready(inside) = as_owner(&here, || poll(work.as_mut())) else { panic!("it is ready") };
+    assert_eq!(inside.parent(), Some(&here));
+    assert_ne!(Owner::current(), inside);
+}
+
+#[test]
+fn work_is_dropped_as_its_owner() {
+    let owner = Owner::new();
+    let last = std::cell::RefCell::new(None);
+    {
+        let guarded = Last(&last);
+        let mut work = pin!(owner.scope(async {
+            let _guarded = guarded;
+            std::future::pending::<()>().await;
+        }));
+        assert!(poll(work.as_mut()).is_pending());
+    }
+    assert_eq!(last.take(), Some(owner.clone()));
+    drop(owner.scope(std::future::ready(Last(&last))));
+    assert_eq!(last.take(), Some(owner), "also if it was never polled");
+}
+
+#[test]
+fn a_scope_polled_after_its_end_stays_silent() {
+    let mut work = pin!(scope(async {}));
+    assert!(poll(work.as_mut()).is_ready());
+    assert!(poll(work.as_mut()).is_pending());
+}
