@@ -22,8 +22,13 @@ fn stack() -> usize {
     std::hint::black_box(&raw const here) as usize
 }
 
-fn check(stock: &Mutex, guard: &Guard, depth: usize) {
-    assert_eq!((guard.depth(), stock.hold_count()), (depth, depth));
+fn taken(stock: &Mutex, depth: usize) -> Pin<Box<dyn Future<Output = Box<Guard>> + Send>> {
+    let stock = stock.clone();
+    Box::pin(async move {
+        let guard = stock.lock().await.unwrap();
+        assert_eq!((guard.depth(), stock.hold_count()), (depth, depth));
+        Box::new(guard)
+    })
 }
 
 /// The last level: it is polled twice, so that the whole chain is polled from its top.
@@ -38,10 +43,9 @@ fn guards(stock: Mutex, depth: usize) -> Nested {
         return Box::pin(last(stock));
     }
     Box::pin(async move {
-        let guard = stock.lock().await.unwrap();
-        check(&stock, &guard, depth);
+        let guard = taken(&stock, depth).await;
         let used = guards(stock, depth + 1).await;
-        guard.release().await.unwrap();
+        guard.release().boxed().await.unwrap();
         used
     })
 }
