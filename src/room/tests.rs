@@ -10,6 +10,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::Instant;
 
+use self::master::Master;
 use super::*;
 use crate::answer::Leave;
 use crate::deadline::{Drift, Lease, Moment};
@@ -54,51 +55,6 @@ struct Kept {
     hold: u64,
     level: u64,
     fate: Arc<Fate>,
-}
-
-/// One key: who has it, how often, until when.
-#[derive(Default)]
-struct Master {
-    key: Option<(Arc<str>, u32, Instant)>,
-    messages: u32,
-}
-
-impl Master {
-    fn run(&mut self, job: &Job, now: Instant) -> Reply {
-        self.key.take_if(|(_, _, until)| *until <= now);
-        let end = |lease: Lease| now + lease.duration();
-        let known = self.key.as_mut().filter(|(field, ..)| *field == job.field);
-        match (job.step, known) {
-            (Step::Acquire { count, lease }, Some((_, stands, until))) => {
-                (*stands, *until) = (count.max(*stands), end(lease).max(*until));
-                Reply::Done
-            }
-            (Step::Acquire { count: 1, lease }, None) => match &self.key {
-                Some((_, _, until)) => Reply::Busy(*until - now),
-                None => {
-                    self.key = Some((job.field.clone(), 1, end(lease)));
-                    Reply::Done
-                }
-            },
-            (Step::Release { count: 0 } | Step::Settle { count: 0, .. }, Some(_)) => {
-                (self.key, self.messages) = (None, self.messages + 1);
-                Reply::Done
-            }
-            (Step::Release { count }, Some((_, stands, _))) => {
-                *stands = count.min(*stands);
-                Reply::Done
-            }
-            (Step::Renew { lease }, Some((_, _, until))) => {
-                *until = end(lease).max(*until);
-                Reply::Done
-            }
-            (Step::Settle { count, lease }, Some((_, stands, until))) => {
-                (*stands, *until) = (count, end(lease).max(*until));
-                Reply::Done
-            }
-            (_, None) => Reply::Gone,
-        }
-    }
 }
 
 struct World {
@@ -363,4 +319,5 @@ impl World {
     }
 }
 
+mod master;
 mod runs;
