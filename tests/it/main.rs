@@ -11,6 +11,6 @@ mod leases;
 mod loss;
 mod scripts;
 mod support_works;
-mod wire;
 mod waiting;
+mod wire;
 mod workers;
