@@ -138,7 +138,9 @@ impl Session {
         for waker in chores.out.wake {
             waker.wake();
         }
-        if chores.sooner {
+        // Once it is closed, also what makes nothing due may be the last that `close`, or the watchdog's end, waits for:
+        // a release that its caller sent and heard of.
+        if chores.sooner || self.stage() > Stage::Open {
             self.nudge.notify_one();
         }
         for news in chores.out.news {
