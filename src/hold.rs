@@ -210,7 +210,11 @@ impl Hold {
             self.sure_until = until;
             self.slept = slept;
         }
-        self.renew_at = self.terms.renew_at(sent);
+        if lease >= self.terms.lease {
+            // Only by as much as a renewal: else 1. a short lease is nested in a renewed hold, or it is extended by little,
+            // 2. that puts the renewal off by a third of the lease, 3. so does the next, and the hold is never renewed.
+            self.renew_at = self.terms.renew_at(sent);
+        }
         self.failures = 0;
     }
 
