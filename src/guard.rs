@@ -185,7 +185,8 @@ impl Guard {
             }
         };
         match self.command(&job, extend).await? {
-            Verdict::Done => Ok(()),
+            // Its end may have come while the answer was on its way, and lost is final.
+            Verdict::Done => self.loss().map_or(Ok(()), |loss| Err(Error::lost(loss).on(&self.names.name))),
             Verdict::Lost(loss) => Err(Error::lost(loss).on(&self.names.name)),
             Verdict::Void => Err(self.stuck()),
         }

@@ -205,6 +205,10 @@ impl Hold {
 
     /// The server confirmed a lease. Only ever forward: no script shortens a TTL.
     pub(crate) fn confirmed(&mut self, lease: Lease, sent: Instant, slept: Duration) {
+        if self.loss.is_some() {
+            // Lost is final, whatever an answer tells that comes after it.
+            return;
+        }
         let until = lease.valid_until(sent, self.terms.drift);
         if until > self.sure_until {
             self.sure_until = until;
