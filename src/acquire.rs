@@ -74,6 +74,8 @@ struct Attempts {
     tries: u32,
     /// The last attempt had no answer.
     failed: Option<Error>,
+    /// Since when all attempts have failed.
+    failing: Option<Instant>,
 }
 
 /// What became of one attempt.
@@ -106,7 +108,7 @@ impl Attempts {
         let id = id.map_err(|_| Error::new(ErrorKind::Ambiguous, AMBIGUOUS))?;
         let once = wish.within == Some(Duration::ZERO);
         let limit = wish.within.and_then(|within| limit(began, within));
-        Ok(Attempts { wish, id, lease, began, limit, once, tries: 0, failed: None })
+        Ok(Attempts { wish, id, lease, began, limit, once, tries: 0, failed: None, failing: None })
     }
 
     async fn until_granted(&mut self) -> Result<Option<Guard>> {
@@ -192,7 +194,7 @@ impl Attempts {
     }
 
     fn answered(&mut self, job: &Job, reply: Reply) -> Result<Attempt> {
-        self.failed = None;
+        (self.failed, self.failing) = (None, None);
         match reply {
             Reply::Busy(left) => {
                 self.busy(job, left);
@@ -252,7 +254,11 @@ impl Attempts {
             Outcome::NotRun => room.unsent(job, at.now),
             Outcome::Unknown => room.unknown(job, at.now),
         });
-        let over = self.once || self.limit.is_some_and(|limit| limit <= Instant::now());
+        let now = Instant::now();
+        // The session's outage alone does not tell: 1. a full server refuses the acquire, 2. it answers the release that
+        // undoes it, or another hold's renewal, 3. that ends the outage, and so for ever.
+        let failing = after(*self.failing.get_or_insert(now), session.config.unavailable_after);
+        let over = self.once || self.limit.is_some_and(|limit| limit <= now) || failing <= now;
         if error.kind() != ErrorKind::Unavailable || over || session.away_too_long(self.began).is_some() {
             return Err(error);
         }
