@@ -13,8 +13,9 @@ use crate::room::{Out, Room};
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     rooms: HashMap<Arc<str>, Room>,
-    /// The channels that are heard, and the locks that they tell of.
-    channels: HashMap<Arc<str>, Arc<str>>,
+    /// The channels that are heard, and the locks that they tell of: as Redisson forms it, the channel of `x` is also that
+    /// of `{x}`.
+    channels: HashMap<Arc<str>, Vec<Arc<str>>>,
     /// Each room's next due time, in order.
     agenda: BTreeSet<(Instant, Arc<str>)>,
     numbers: u64,
@@ -39,9 +40,9 @@ impl Registry {
         self.rooms.values().map(|room| room.names.clone()).collect()
     }
 
-    /// Which lock a channel tells of.
-    pub(crate) fn name_of(&self, channel: &str) -> Option<Arc<str>> {
-        self.channels.get(channel).cloned()
+    /// Which locks a channel tells of.
+    pub(crate) fn names_of(&self, channel: &str) -> Vec<Arc<str>> {
+        self.channels.get(channel).cloned().unwrap_or_default()
     }
 
     /// The locks that are due. None: the watchdog sleeps from now on, until the time told, or until it is nudged.
@@ -92,13 +93,25 @@ impl Registry {
         if room.is_empty() {
             self.rooms.remove(name);
         }
-        match hear {
-            Some(true) => drop(self.channels.insert(names.channel.clone(), name.clone())),
-            Some(false) => drop(self.channels.remove(&names.channel)),
-            None => {}
-        }
+        let hear = hear.filter(|on| self.hear(names, *on));
         let sooner = self.schedule(name, before, due);
         (result, Chores { out, hear, sooner })
+    }
+
+    /// Notes who hears a channel. Whether the backend has to be told: the end of it only when the last lock goes.
+    fn hear(&mut self, names: &Names, on: bool) -> bool {
+        let heard = self.channels.entry(names.channel.clone()).or_default();
+        heard.retain(|name| *name != names.name);
+        if on {
+            // Also where it is heard already: each room waits for a confirmation of its own.
+            heard.push(names.name.clone());
+            return true;
+        }
+        let last = heard.is_empty();
+        if last {
+            self.channels.remove(&names.channel);
+        }
+        last
     }
 
     /// Moves a room in the agenda. Whether the watchdog, asleep, has to be told.

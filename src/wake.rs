@@ -17,9 +17,9 @@ impl Doorbell {
         let _ = self.0.set(Arc::downgrade(session));
     }
 
-    fn ring(&self, channel: &str, visit: impl FnOnce(&mut Room, Moment)) {
+    fn ring(&self, channel: &str, visit: impl Fn(&mut Room, Moment)) {
         let Some(session) = self.0.get().and_then(Weak::upgrade) else { return };
-        if let Some(name) = session.registry(|registry, _| registry.name_of(channel)) {
+        for name in session.registry(|registry, _| registry.names_of(channel)) {
             session.visit_known(&name, |room, _, at| visit(room, at));
         }
     }
