@@ -44,6 +44,14 @@ pub(crate) struct Request {
     pub(crate) warned: bool,
 }
 
+/// What was done about a head.
+#[derive(Debug)]
+pub(crate) enum Late {
+    Not,
+    Woken(Waker),
+    PassedOver,
+}
+
 /// Why a request can't be let in.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ambiguous;
@@ -80,7 +88,13 @@ impl Request {
     pub(crate) fn polled(&mut self, waker: &Waker, now: Instant) -> Option<Waker> {
         self.polled = now;
         self.woken = None;
-        self.parked = false;
+        if std::mem::take(&mut self.parked) {
+            // What happened since was told to others: it asks once, and sleeps only then.
+            match self.phase {
+                Phase::Asking => self.again = true,
+                Phase::Waiting | Phase::Asleep { .. } => self.phase = Phase::Waiting,
+            }
+        }
         match &self.waker {
             Some(known) if known.will_wake(waker) => None,
             _ => self.waker.replace(waker.clone()),
@@ -227,14 +241,14 @@ impl Queue {
 
     /// Looks at a head that is late. One that was not woken is woken first: what it waits for may be ready without
     /// anybody here knowing. One that was, and has not come, is passed over.
-    pub(crate) fn check(&mut self, head: u64, now: Instant) -> Option<Waker> {
-        let request =
-            self.get_mut(head).filter(|request| request.late_at().is_some_and(|late| late <= now))?;
+    pub(crate) fn check(&mut self, head: u64, now: Instant) -> Late {
+        let late = |request: &&mut Request| request.late_at().is_some_and(|late| late <= now);
+        let Some(request) = self.get_mut(head).filter(late) else { return Late::Not };
         if request.woken.is_some() {
             request.parked = true;
-            return None;
+            return Late::PassedOver;
         }
-        request.wake(now)
+        request.wake(now).map_or(Late::Not, Late::Woken)
     }
 }
 

@@ -61,12 +61,19 @@ impl Room {
     /// What comes back is to be dropped once nothing is locked: with a waker the last of a task may go, and with it guards.
     #[must_use]
     pub(crate) fn leave_line(&mut self, id: u64, now: Instant) -> Option<Request> {
+        let head = self.outer_front().is_some_and(|front| front.id == id);
         let request = self.queue.leave(id);
         if let Some(request) = &request {
             request.owner.forget(&self.place);
         }
         self.forget_proofs();
-        self.rouse(now);
+        // 1. A message comes, and wakes the head. 2. It goes without having looked. 3. The next one, which may have asked and
+        // gone to sleep when it was head before, would sleep on beside a free lock: so a new head always asks.
+        if head {
+            self.freed(now)
+        } else {
+            self.rouse(now)
+        }
         request
     }
 

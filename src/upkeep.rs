@@ -8,6 +8,7 @@ use crate::deadline::{Lease, Moment};
 use crate::error::Loss;
 use crate::hold::{Hold, Step};
 use crate::owner::Owner;
+use crate::queue::Late;
 use crate::room::{Hearing, Job, News, Room, enters};
 
 impl Room {
@@ -127,8 +128,12 @@ impl Room {
     fn check_heads(&mut self, now: Instant) {
         let heads = [self.outer_front(), self.inner_front()].map(|head| head.map(|head| head.id));
         for head in heads.into_iter().flatten() {
-            let woken = self.queue.check(head, now);
-            self.out.wake.extend(woken);
+            match self.queue.check(head, now) {
+                Late::Not => {}
+                Late::Woken(waker) => self.out.wake.push(waker),
+                // What it was woken for is the next one's now, which may have asked and gone to sleep before.
+                Late::PassedOver => self.freed(now),
+            }
         }
     }
 
