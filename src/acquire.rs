@@ -148,6 +148,8 @@ impl Attempts {
     fn look(&self, waker: &Waker, began: Instant) -> Result<Look> {
         let session = &self.wish.handle;
         session.check_open()?;
+        // Else all who wait would find out one after the other, each by an attempt of its own.
+        session.is_away(self.began).map_or(Ok(()), Err)?;
         let ask = Ask { once: self.once, lease: self.lease, terms: session.terms, uuid: &session.uuid };
         let (turn, at, _spent) = self.visit(|room, number, at| {
             let spent = room.queue.get_mut(self.id).and_then(|request| request.polled(waker, at.now));

@@ -46,6 +46,8 @@ pub(crate) struct Session {
 /// Too few masters answer, since then.
 struct Outage {
     since: Instant,
+    /// When it was seen last.
+    seen: Instant,
     last: Error,
 }
 
@@ -193,8 +195,9 @@ impl Session {
             Ok(_) if outage.is_none() => {}
             Ok(_) => *outage = None,
             Err(failure) if failure.error.kind() == ErrorKind::Unavailable => {
-                let since = outage.as_ref().map_or_else(Instant::now, |outage| outage.since);
-                *outage = Some(Outage { since, last: failure.error.again() });
+                let seen = Instant::now();
+                let since = outage.as_ref().map_or(seen, |outage| outage.since);
+                *outage = Some(Outage { since, seen, last: failure.error.again() });
             }
             Err(_) => {}
         }
@@ -206,6 +209,15 @@ impl Session {
         let outage = outage.as_ref()?;
         let end = after(outage.since.max(began), self.config.unavailable_after);
         (Instant::now() >= end).then(|| outage.last.again())
+    }
+
+    /// The same for a request that waits for others, and need not see for itself what has just been seen.
+    pub(crate) fn is_away(&self, began: Instant) -> Option<Error> {
+        let seen = lock(&self.outage).as_ref()?.seen;
+        let fresh = Instant::now() <= after(seen, self.terms.patience);
+        // With zero each request makes its one attempt.
+        let waits = !self.config.unavailable_after.is_zero();
+        if fresh && waits { self.away_too_long(began) } else { None }
     }
 
     /// A random pause, longer from try to try.
