@@ -1,6 +1,7 @@
 //! From a request to a guard: the one way in, for `lock`, `try_lock` and `run` alike.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -186,13 +187,29 @@ impl Attempts {
         let undo = scopeguard::guard(job, |job| {
             session.visit(&names, |room, _, at| room.unknown(&job, at.now));
         });
-        let answer = session.quorum.ask(&names, &undo).await;
+        let answer = self.polled(session.quorum.ask(&names, &undo)).await;
         let job = ScopeGuard::into_inner(undo);
         session.heard(&answer);
         match answer {
             Ok(reply) => self.answered(&job, reply),
             Err(failure) => self.failed(&job, failure),
         }
+    }
+
+    /// Tells the line that this request comes when it is woken, though its answer does not: what is late is the server,
+    /// and the next in line would not fare better.
+    async fn polled<T>(&self, asking: impl Future<Output = T>) -> T {
+        let mut asking = pin!(asking);
+        let mut first = true;
+        poll_fn(|cx| {
+            let answer = asking.as_mut().poll(cx);
+            if answer.is_pending() && !std::mem::take(&mut first) {
+                // Dropped once nothing is locked: with a waker the last of a task may go.
+                drop(self.visit(|room, _, at| room.queue.get_mut(self.id)?.polled(cx.waker(), at.now)));
+            }
+            answer
+        })
+        .await
     }
 
     fn answered(&mut self, job: &Job, reply: Reply) -> Result<Attempt> {
