@@ -154,7 +154,12 @@ impl Attempts {
         let ask = Ask { once: self.once, lease: self.lease, terms: session.terms, uuid: &session.uuid };
         let (turn, at, _spent) = self.visit(|room, number, at| {
             let spent = room.queue.get_mut(self.id).and_then(|request| request.polled(waker, at.now));
-            (room.turn(self.id, number(), ask, at.now), at, spent)
+            let turn = room.turn(self.id, number(), ask, at.now);
+            if self.once && matches!(turn, Turn::Wait { refused: false, .. }) {
+                // It need not be the head, which alone is woken when the command that it waits for is answered.
+                room.idlers.push(waker.clone());
+            }
+            (turn, at, spent)
         });
         let now = Instant::now();
         let over = self.once || self.limit.is_some_and(|limit| limit <= now);
