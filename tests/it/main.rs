@@ -5,6 +5,7 @@
 
 mod support;
 
+mod attack;
 mod contract;
 mod house;
 mod leases;

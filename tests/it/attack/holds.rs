@@ -1,0 +1,104 @@
+//! What several commands of one hold do to each other.
+
+use std::time::Duration;
+
+use nestlock::{ErrorKind, Loss, scope};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::server::Server;
+use crate::support::{PATIENCE, builder, eventually, locks, soon};
+
+#[tokio::test]
+async fn short_leases_nested_in_a_renewed_hold_do_not_put_off_its_renewal() {
+    let server = Server::start().await;
+    let lease = Duration::from_secs(2);
+    let locks = builder(&server.url()).lease(lease).connect().await.unwrap();
+    let stock = locks.mutex("stock");
+    let outer = stock.lock().await.unwrap();
+    let end = Instant::now() + lease + lease / 2;
+    while Instant::now() < end {
+        let inner = stock.lock().fixed_lease(Duration::from_millis(50)).await.unwrap();
+        // On a busy machine its short lease may be over by now; what matters is the outer one.
+        let _ = inner.release().await;
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(outer.loss(), None);
+    outer.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn short_extensions_of_a_renewed_hold_do_not_put_off_its_renewal() {
+    let server = Server::start().await;
+    let lease = Duration::from_secs(2);
+    let locks = builder(&server.url()).lease(lease).connect().await.unwrap();
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    let end = Instant::now() + lease + lease / 2;
+    while Instant::now() < end {
+        guard.extend(Duration::from_millis(10)).await.unwrap();
+        sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(guard.loss(), None);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_level_released_while_another_is_asked_for_is_confirmed() {
+    let server = Server::start().await;
+    let locks = locks(&server.url()).await;
+    let stock = locks.mutex("stock");
+    let outer = stock.lock().await.unwrap();
+    let second = stock.lock().await.unwrap();
+    // 1. The acquire of level 3 is sent. 2. Level 2 goes. 3. The acquire is granted: the server has 3, here are 2.
+    let (third, released) = soon("both", async {
+        tokio::join!(biased; scope(async { stock.lock().await.unwrap() }), second.release())
+    })
+    .await;
+    released.unwrap();
+    let count: usize = server.ask(&["HGET", "stock", outer.field()]).await;
+    assert_eq!(count, 2);
+    third.release().await.unwrap();
+    outer.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_extension_that_is_answered_after_the_end_is_no_success() {
+    let server = Server::start().await;
+    let locks = builder(&server.url()).node_timeout(PATIENCE).connect().await.unwrap();
+    let guard = locks.mutex("stock").lock().fixed_lease(Duration::from_secs(1)).await.unwrap();
+    server.freeze();
+    let extending = guard.extend(Duration::from_secs(20));
+    let (extended, loss) = soon("the answer", async {
+        tokio::join!(biased; extending, async {
+            let loss = guard.lost().await;
+            server.thaw();
+            loss
+        })
+    })
+    .await;
+    assert_eq!(loss, Loss::Expired);
+    assert_eq!(extended.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    eventually("the key's end", async || server.keys().await.is_empty()).await;
+}
+
+#[tokio::test]
+async fn close_hears_of_a_release_that_its_caller_sent() {
+    let server = Server::start().await;
+    let locks = builder(&server.url()).node_timeout(PATIENCE / 4).connect().await.unwrap();
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    let both = async { tokio::join!(biased; guard.release(), locks.close()) };
+    let (released, closed) = timeout(PATIENCE / 4, both).await.expect("nothing is left to wait for");
+    released.unwrap();
+    closed.unwrap();
+}
+
+#[tokio::test]
+async fn the_last_release_after_close_ends_the_connections() {
+    let server = Server::start().await;
+    let locks = builder(&server.url()).lease(PATIENCE * 20).connect().await.unwrap();
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    locks.close().await.unwrap();
+    guard.release().await.unwrap();
+    eventually("the end of the connections", async || server.clients().await == 0).await;
+    drop(locks);
+}

@@ -1,0 +1,149 @@
+//! Wakes that somebody else must not use up.
+
+use std::future::{Future, poll_fn};
+use std::task::Poll;
+use std::time::Duration;
+
+use nestlock::Owner;
+
+use crate::support::server::Server;
+use crate::support::{PATIENCE, builder, eventually, soon};
+
+const FOREVER: Duration = Duration::MAX;
+
+/// Somebody else's hold.
+async fn stranger(server: &Server, name: &str) {
+    server.ask::<()>(&["HSET", name, "stranger:1", "1"]).await;
+    server.ask::<()>(&["PEXPIRE", name, "600000"]).await;
+}
+
+async fn free(server: &Server, name: &str, channel: &str) {
+    server.ask::<()>(&["DEL", name]).await;
+    server.ask::<()>(&["PUBLISH", channel, "0"]).await;
+}
+
+/// Polls once.
+async fn poke<F: Future + Unpin>(future: &mut F) -> bool {
+    poll_fn(|cx| Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_ready())).await
+}
+
+#[tokio::test]
+async fn two_names_of_one_channel_both_hear_of_their_releases() {
+    let server = Server::start().await;
+    let locks = builder(&server.url()).poll_interval(FOREVER).connect().await.unwrap();
+    stranger(&server, "x").await;
+    stranger(&server, "{x}").await;
+    let waiter = |name: &str| {
+        let mutex = locks.mutex(name);
+        tokio::spawn(async move { mutex.lock().await.unwrap().release().await.unwrap() })
+    };
+    let plain = waiter("x");
+    eventually("the subscription", async || !server.channels().await.is_empty()).await;
+    server.reset_commands_run().await;
+    let braced = waiter("{x}");
+    // Its second try is the one after its subscription was confirmed.
+    eventually("two tries", async || server.commands_run().await.get("evalsha").is_some_and(|n| *n >= 2))
+        .await;
+    free(&server, "{x}", "redisson_lock__channel:{x}").await;
+    soon("the braced one", braced).await.unwrap();
+    free(&server, "x", "redisson_lock__channel:{x}").await;
+    soon("the plain one", plain).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_try_behind_a_queued_release_and_a_waiter_is_answered() {
+    let server = Server::start().await;
+    let locks = builder(&server.url()).node_timeout(PATIENCE * 4).connect().await.unwrap();
+    let stock = locks.mutex("stock");
+    let held = stock.lock().await.unwrap();
+    let other = Owner::new();
+    let mut waiter = stock.lock().owner(&other);
+    assert!(!poke(&mut waiter).await);
+    drop(held);
+    // On a task of its own, which nobody wakes for the waiter's sake.
+    let tried = tokio::spawn(async move { stock.try_lock().await.unwrap().is_none() });
+    let guard = soon("the waiter", waiter).await.unwrap();
+    assert!(soon("the try", tried).await.unwrap());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_sleeping_child_enters_when_its_ancestor_is_granted() {
+    let server = Server::start().await;
+    let locks = builder(&server.url()).poll_interval(FOREVER).connect().await.unwrap();
+    let stock = locks.mutex("stock");
+    stranger(&server, "stock").await;
+    let parent = Owner::new();
+    let mut child = Box::pin(stock.lock().owner(&parent.child()));
+    server.reset_commands_run().await;
+    let asleep =
+        eventually("two tries", async || server.commands_run().await.get("evalsha").is_some_and(|n| *n >= 2));
+    tokio::select! { _ = &mut child => panic!("it is held"), () = asleep => {} }
+    // Freed without a word, so only the parent's grant can wake the child.
+    server.ask::<()>(&["DEL", "stock"]).await;
+    let outer = soon("the parent", stock.try_lock().owner(&parent)).await.unwrap().expect("it is free");
+    let inner = soon("the child", child).await.unwrap();
+    assert_eq!(inner.depth(), 2);
+    inner.release().await.unwrap();
+    outer.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_message_that_a_dropped_head_got_is_the_next_ones() {
+    let server = Server::start().await;
+    let locks = builder(&server.url()).poll_interval(FOREVER).connect().await.unwrap();
+    let stock = locks.mutex("stock");
+    stranger(&server, "stock").await;
+    let tries = async |n: u64| {
+        eventually("a try", async || server.commands_run().await.get("evalsha").is_some_and(|m| *m >= n))
+            .await;
+    };
+    server.reset_commands_run().await;
+    let (a, b) = (Owner::new(), Owner::new());
+    let mut first = stock.lock().owner(&a);
+    tokio::select! { _ = &mut first => panic!("it is held"), () = tries(2) => {} }
+    // The first is asleep. It is woken and not polled: the second is head, asks, and sleeps too.
+    let mutex = stock.clone();
+    let second = tokio::spawn(async move { mutex.lock().owner(&b).await.unwrap().release().await.unwrap() });
+    server.ask::<()>(&["PUBLISH", "redisson_lock__channel:{stock}", "0"]).await;
+    tries(3).await;
+    // The first is head again, asks, and sleeps.
+    tokio::select! { _ = &mut first => panic!("it is held"), () = tries(4) => {} }
+    free(&server, "stock", "redisson_lock__channel:{stock}").await;
+    // It is woken, and goes without having looked.
+    let woken = async || !server.keys().await.is_empty();
+    for _ in 0..20 {
+        if woken().await {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    drop(first);
+    soon("the second", second).await.unwrap();
+    let _ = locks;
+}
+
+#[tokio::test]
+async fn a_server_that_is_slow_is_asked_by_the_head_alone() {
+    let server = Server::start().await;
+    let locks = builder(&server.url()).poll_interval(FOREVER).node_timeout(PATIENCE).connect().await.unwrap();
+    let stock = locks.mutex("stock");
+    stranger(&server, "stock").await;
+    server.reset_commands_run().await;
+    server.freeze();
+    let waiters: Vec<_> = (0..10)
+        .map(|_| {
+            let stock = stock.clone();
+            tokio::spawn(async move { stock.lock().await.map(drop) })
+        })
+        .collect();
+    // Far more than a head may stay away.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    server.thaw();
+    eventually("the subscription", async || !server.channels().await.is_empty()).await;
+    let asked = async || server.commands_run().await.get("evalsha").copied().unwrap_or_default();
+    // Once before the subscription, and once after it.
+    eventually("the second try", async || asked().await >= 2).await;
+    assert_eq!(asked().await, 2);
+    waiters.iter().for_each(|waiter| waiter.abort());
+}

@@ -1,0 +1,5 @@
+//! Executions that an adversary would choose.
+
+mod holds;
+mod lines;
+mod outages;
