@@ -171,12 +171,14 @@ impl Guard {
     /// [`Config`](ErrorKind::Config): a lease that is too short or too long; nothing was sent.
     /// [`Lost`](ErrorKind::Lost): the hold is over. [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied):
     /// the server did not answer within the node timeout, or refused; the hold stands as it did.
+    /// [`Closed`](ErrorKind::Closed): after `close`, guards can only be released.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the lease may have been extended or not.
     pub async fn extend(&self, lease: Duration) -> Result<()> {
         let lease = Lease::new("extend", lease, self.handle.terms.drift)
+            .and_then(|lease| self.handle.check_open().map(|()| lease))
             .map_err(|error| error.on(&self.names.name))?;
         let job = self.claim(lease).await?;
         let extend = |room: &mut Room, verdict| {
