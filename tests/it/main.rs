@@ -8,6 +8,7 @@ mod support;
 mod attack;
 mod contract;
 mod house;
+mod leaks;
 mod leases;
 mod loss;
 mod scripts;

@@ -1,5 +1,8 @@
 //! What tests run as processes of their own, by `support::process`. Each is ignored: by itself it is no test.
 
+use std::time::Duration;
+
+use crate::support;
 use crate::support::process;
 use crate::support::server::Server;
 
@@ -29,6 +32,37 @@ async fn server_owner() {
     process::tell(&server.pid().to_string());
     process::tell(server.dir().to_str().unwrap());
     process::heard().await;
+}
+
+/// Its `main` is left with a live guard, in one of several ways.
+#[test]
+#[ignore = "a part of other tests"]
+fn ends_with_a_guard() {
+    static KEPT: std::sync::Mutex<Option<nestlock::Guard>> = std::sync::Mutex::new(None);
+    if !process::is_worker() {
+        return;
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let how = process::param("how");
+    let (locks, guard) = runtime.block_on(async {
+        let locks = support::builder(&process::param("url")).lease(Duration::from_secs(60)).connect().await;
+        let locks = locks.unwrap();
+        let guard = locks.mutex("stock").lock().await.unwrap();
+        process::tell("holding");
+        (locks, guard)
+    });
+    match &*how {
+        "in_block_on" => runtime.block_on(async { drop(guard) }),
+        "after_the_runtime" => {
+            drop(runtime);
+            drop(guard);
+        }
+        "in_a_static" => *KEPT.lock().unwrap() = Some(guard),
+        "forgotten" => std::mem::forget(guard),
+        "exit" => std::process::exit(0),
+        how => panic!("unknown: {how}"),
+    }
+    drop(locks);
 }
 
 /// Takes `stock` with a short lease, tells its field, and on a word tells what became of the hold.

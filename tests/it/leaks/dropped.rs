@@ -1,0 +1,133 @@
+//! Requests dropped at random points of their way.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use nestlock::{Guard, Locks, Mutex, Result};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
+use super::{long_lived, tidy};
+use crate::support::server::Server;
+use crate::support::{eventually, soon};
+
+const TASKS: usize = 10;
+const DROPS_EACH: usize = 200;
+
+/// What became of the requests.
+#[derive(Default)]
+struct Seen {
+    dropped: AtomicUsize,
+    granted: AtomicUsize,
+}
+
+#[test]
+fn two_thousand_dropped_requests_leave_nothing_on_one_thread() {
+    drop_requests(Builder::new_current_thread().enable_all().build().unwrap());
+}
+
+#[test]
+fn two_thousand_dropped_requests_leave_nothing_on_many_threads() {
+    drop_requests(Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap());
+}
+
+fn drop_requests(runtime: Runtime) {
+    let seed = rand::random::<u64>();
+    println!("seed {seed}");
+    runtime.block_on(async {
+        let server = Server::start().await;
+        let before = runtime.metrics().num_alive_tasks();
+        let locks = long_lived(&server.url()).await;
+        let seen = Arc::new(Seen::default());
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|at| {
+                tokio::spawn(drops(locks.clone(), StdRng::seed_from_u64(seed ^ at as u64), seen.clone()))
+            })
+            .collect();
+        for task in tasks {
+            soon("a task that drops its requests", task).await.unwrap();
+        }
+        let (dropped, granted) = (seen.dropped.load(SeqCst), seen.granted.load(SeqCst));
+        println!("dropped {dropped}, granted {granted}");
+        // Else the points were not spread over the way.
+        assert!(dropped > 100 && granted > 100, "{dropped} {granted}");
+
+        tidy(&server).await;
+        for name in ["a", "b"] {
+            soon("a lock that is free", locks.mutex(name).lock()).await.unwrap().release().await.unwrap();
+        }
+        let clients = server.clients().await;
+        assert!(clients <= 2, "{clients}: one for commands, one for messages");
+        drop(locks);
+        eventually("the last connection's end", async || server.clients().await == 0).await;
+        eventually("the last task's end", async || runtime.metrics().num_alive_tasks() == before).await;
+    });
+}
+
+/// Requests of one task: contended, nested, waiting and not.
+async fn drops(locks: Locks, mut random: StdRng, seen: Arc<Seen>) {
+    for _ in 0..DROPS_EACH {
+        let mutex = locks.mutex(if random.random() { "a" } else { "b" });
+        let outer = match random.random_range(0..4) {
+            // Contended as it is, it may not be granted, and then nothing is nested.
+            0 => timeout(Duration::from_millis(5), mutex.lock()).await.ok().map(|guard| guard.unwrap()),
+            _ => None,
+        };
+        let inner = request(&mutex, &mut random).await;
+        seen.dropped.fetch_add(usize::from(inner.is_none()), SeqCst);
+        seen.granted.fetch_add(usize::from(inner.is_some()), SeqCst);
+        if random.random() {
+            drop((outer, inner));
+        } else {
+            drop((inner, outer));
+        }
+    }
+}
+
+/// One request, dropped after some polls or some time, whichever comes first. Now and then its release is dropped too.
+async fn request(mutex: &Mutex, random: &mut StdRng) -> Option<Guard> {
+    let polls = random.random_range(1..12);
+    let time = Duration::from_micros(random.random_range(0..4_000));
+    let guard = match random.random_range(0..3) {
+        0 => cut(mutex.try_lock(), polls, time).await?.unwrap(),
+        _ => Some(cut(mutex.lock(), polls, time).await?.unwrap()),
+    }?;
+    if random.random_range(0..3) > 0 {
+        return Some(guard);
+    }
+    let time = Duration::from_micros(random.random_range(0..1_000));
+    let _ = cut(guard.release(), random.random_range(1..4), time).await;
+    None
+}
+
+async fn cut<T>(future: impl Future<Output = Result<T>>, polls: usize, time: Duration) -> Option<Result<T>> {
+    timeout(time, Polls { future: Box::pin(future), left: polls }).await.ok().flatten()
+}
+
+/// Ready with `None` when it was polled so often.
+struct Polls<F> {
+    future: Pin<Box<F>>,
+    left: usize,
+}
+
+impl<F: Future> Future for Polls<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.left == 0 {
+            return Poll::Ready(None);
+        }
+        self.left -= 1;
+        let polled = self.future.as_mut().poll(cx).map(Some);
+        // Polled again at once: a request that nobody wakes is dropped half-way too.
+        if polled.is_pending() && self.left % 2 == 0 {
+            cx.waker().wake_by_ref();
+        }
+        polled
+    }
+}

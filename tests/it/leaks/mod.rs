@@ -1,0 +1,28 @@
+//! Nothing of ours stays behind, wherever futures, guards and handles are dropped.
+
+mod close;
+mod dropped;
+mod ends;
+mod guards;
+mod undone;
+
+use std::time::Duration;
+
+use nestlock::Locks;
+
+use crate::support;
+use crate::support::server::Server;
+
+/// Longer than any test: what a release forgot is not tidied up by the lease.
+const LONG: Duration = Duration::from_secs(600);
+
+/// A `Locks` whose leases outlive the test.
+async fn long_lived(url: &str) -> Locks {
+    support::builder(url).lease(LONG).connect().await.expect("the test's server takes connections")
+}
+
+/// Waits until no lock stands on the server and nobody listens for one.
+async fn tidy(server: &Server) {
+    support::eventually("the last key's end", async || server.keys().await.is_empty()).await;
+    support::eventually("the last channel's end", async || server.channels().await.is_empty()).await;
+}
