@@ -92,7 +92,11 @@ impl Line {
         let next = state.wait_for(|state| !matches!(state, State::Down { attempt, .. } if *attempt == seen));
         match timeout_at(deadline, next).await {
             Ok(Ok(state)) => self.outcome(&state),
-            _ => Err(verdict::not_sent("there is no connection to the server now", &self.address)),
+            // The next attempt did not come in time: what became of the last one is the best that can be told.
+            _ => match &*self.state.borrow() {
+                down @ State::Down { .. } => self.outcome(down),
+                _ => Err(self.no_connection()),
+            },
         }
     }
 
@@ -106,12 +110,14 @@ impl Line {
         let error = match state {
             State::Up(link) => return Ok(link.clone()),
             State::Down { failed: Some(error), .. } => error.again(),
-            State::Down { failed: None, .. } => {
-                return Err(verdict::not_sent("there is no connection to the server now", &self.address));
-            }
+            State::Down { failed: None, .. } => return Err(self.no_connection()),
             State::Ended(why) => self.ended_error(why),
         };
         Err(Failure { outcome: Outcome::NotRun, error })
+    }
+
+    fn no_connection(&self) -> Failure {
+        verdict::not_sent("there is no connection to the server now; check that it runs", &self.address)
     }
 
     fn ended_error(&self, why: &str) -> Error {
