@@ -7,12 +7,14 @@ mod support;
 
 mod attack;
 mod contract;
+mod errors;
 mod house;
 mod leaks;
 mod leases;
 mod loss;
 mod scripts;
 mod support_works;
+mod tls;
 mod waiting;
 mod wire;
 mod workers;

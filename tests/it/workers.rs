@@ -65,6 +65,27 @@ fn ends_with_a_guard() {
     drop(locks);
 }
 
+/// Takes a lock over TLS, releases it, and waits for it.
+#[tokio::test]
+#[ignore = "a part of other tests"]
+async fn locks_over_tls() {
+    if !process::is_worker() {
+        return;
+    }
+    let locks = support::locks(&process::param("url")).await;
+    let stock = locks.mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    process::tell("holding");
+    assert_eq!(process::heard().await.as_deref(), Some("release"));
+    guard.release().await.unwrap();
+    process::tell("released");
+    assert_eq!(process::heard().await.as_deref(), Some("wait"));
+    let guard = stock.lock().await.unwrap();
+    process::tell("holding");
+    guard.release().await.unwrap();
+    locks.close().await.unwrap();
+}
+
 /// Takes `stock` with a short lease, tells its field, and on a word tells what became of the hold.
 #[tokio::test]
 #[ignore = "a part of other tests"]

@@ -1,0 +1,195 @@
+//! Each kind of error, and the situation that it stands for.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use nestlock::{ErrorKind, Locks, Loss, Owner, scope};
+
+use super::is;
+use crate::support::proxy::Proxy;
+use crate::support::server::{Server, free_port};
+use crate::support::{builder, locks, soon};
+
+#[tokio::test]
+async fn who_waits_in_vain_is_told_of_the_timeout() {
+    let server = Server::start().await;
+    let locks = locks(&server.url()).await;
+    let stock = locks.mutex("stock");
+    let _held = stock.lock().owner(&Owner::new()).await.unwrap();
+    let error = stock.lock().within(Duration::from_millis(50)).await.unwrap_err();
+    is(
+        &error,
+        ErrorKind::Timeout,
+        Some("stock"),
+        &["somebody else held it", "50ms", "`within`", "try again"],
+    );
+    assert!(stock.try_lock().await.unwrap().is_none());
+    assert!(stock.try_lock().within(Duration::from_millis(50)).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn one_attempt_is_made_even_for_zero() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let (holder, locks) = (locks(&server.url()).await, locks(&proxy.url()).await);
+    let held = holder.mutex("stock").lock().await.unwrap();
+    let asked = proxy.on(|c| c.is("acquire")).watch();
+    let error = locks.mutex("stock").lock().within(Duration::ZERO).await.unwrap_err();
+    is(&error, ErrorKind::Timeout, Some("stock"), &["somebody else held it"]);
+    assert!(asked.seen_now().is_some() && asked.seen_now().is_none());
+    held.release().await.unwrap();
+    locks.mutex("stock").lock().within(Duration::ZERO).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_unavailable_at_connect() {
+    let url = format!("redis://127.0.0.1:{}", free_port());
+    let error = Locks::connect(&url).await.unwrap_err();
+    is(&error, ErrorKind::Unavailable, None, &["127.0.0.1:", "can't be reached", "check that it runs"]);
+    assert!(error.source().is_some());
+}
+
+#[tokio::test]
+async fn a_server_that_went_away_is_unavailable() {
+    let server = Server::start().await;
+    let address = format!("127.0.0.1:{}", server.port());
+    let quick = Duration::from_millis(300);
+    let locks = builder(&server.url()).node_timeout(quick).unavailable_after(quick).connect().await.unwrap();
+    let stock = locks.mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    server.kill();
+    let other = locks.mutex("other");
+    for error in [
+        soon("try_lock", other.try_lock()).await.unwrap_err(),
+        soon("lock", other.lock()).await.unwrap_err(),
+        soon("run", other.run(async {})).await.unwrap_err(),
+        soon("is_locked", other.is_locked()).await.unwrap_err(),
+        soon("remaining_lease", other.remaining_lease()).await.unwrap_err(),
+        soon("force_release", other.force_release()).await.unwrap_err(),
+    ] {
+        is(&error, ErrorKind::Unavailable, Some("other"), &[&address]);
+    }
+    let error = soon("lock", other.lock()).await.unwrap_err();
+    assert!(error.source().is_some(), "the last cause: {error:?}");
+    let error = soon("extend", guard.extend(Duration::from_secs(60))).await.unwrap_err();
+    is(&error, ErrorKind::Unavailable, Some("stock"), &[]);
+    let error = soon("release", guard.release()).await.unwrap_err();
+    is(&error, ErrorKind::Unavailable, Some("stock"), &[]);
+}
+
+#[tokio::test]
+async fn a_wait_that_ends_while_the_server_is_away_is_unavailable_and_no_timeout() {
+    let server = Server::start().await;
+    let locks = locks(&server.url()).await;
+    server.kill();
+    let error =
+        soon("lock", locks.mutex("stock").lock().within(Duration::from_millis(300))).await.unwrap_err();
+    is(&error, ErrorKind::Unavailable, Some("stock"), &[]);
+}
+
+#[tokio::test]
+async fn a_lock_rides_over_an_outage_that_is_shorter_than_its_patience() {
+    let server = Server::start().await;
+    let locks = builder(&server.url()).unavailable_after(Duration::MAX).connect().await.unwrap();
+    server.kill();
+    let stock = locks.mutex("stock");
+    let waiting = tokio::spawn(async move { stock.lock().await });
+    server.restart().await;
+    soon("the lock", waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_frozen_server_is_unavailable_to_each_call() {
+    let server = Server::start().await;
+    let quick = Duration::from_millis(200);
+    let locks = builder(&server.url()).node_timeout(quick).unavailable_after(quick).connect().await.unwrap();
+    let stock = locks.mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    server.freeze();
+    let other = locks.mutex("other");
+    let error = soon("try_lock", other.try_lock()).await.unwrap_err();
+    is(&error, ErrorKind::Unavailable, Some("other"), &["no answer", "200ms", "127.0.0.1:"]);
+    let error = soon("release", guard.release()).await.unwrap_err();
+    is(&error, ErrorKind::Unavailable, Some("stock"), &[]);
+    server.thaw();
+    crate::support::eventually("the release", async || server.keys().await.is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_denied_at_connect() {
+    let server = Server::with(&["--requirepass", "right"]).await;
+    let port = server.port();
+    for url in [format!("redis://127.0.0.1:{port}"), format!("redis://:wrong@127.0.0.1:{port}")] {
+        let error = Locks::connect(&url).await.unwrap_err();
+        is(&error, ErrorKind::Denied, None, &["password", "redis://user:password@host:port", "127.0.0.1:"]);
+    }
+    let error = Locks::connect(format!("redis://nobody:right@127.0.0.1:{port}")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    Locks::connect(format!("redis://:right@127.0.0.1:{port}")).await.unwrap();
+}
+
+#[tokio::test]
+async fn all_that_comes_after_a_loss_is_lost() {
+    let server = Server::start().await;
+    let locks = locks(&server.url()).await;
+    let stock = locks.mutex("stock");
+    let (outer, inner) = (stock.lock().await.unwrap(), stock.lock().await.unwrap());
+    assert!(stock.force_release().await.unwrap());
+    assert_eq!(soon("the loss", outer.lost()).await, Loss::Gone);
+    let words = ["is lost", "gone from the server", "stop the work", "take the lock anew"];
+    for error in [
+        stock.lock().await.unwrap_err(),
+        stock.try_lock().await.unwrap_err(),
+        stock.run(async {}).await.unwrap_err(),
+        scope(async { stock.lock().await.unwrap_err() }).await,
+        outer.extend(Duration::from_secs(60)).await.unwrap_err(),
+        inner.release().await.unwrap_err(),
+        outer.release().await.unwrap_err(),
+    ] {
+        is(&error, ErrorKind::Lost, Some("stock"), &words);
+        assert_eq!(error.loss(), Some(Loss::Gone));
+    }
+    assert!(server.keys().await.is_empty());
+    stock.lock().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_run_whose_work_was_dropped_is_lost() {
+    let server = Server::start().await;
+    let locks = locks(&server.url()).await;
+    let stock = locks.mutex("stock");
+    let running = tokio::spawn(stock.run(std::future::pending::<()>()));
+    crate::support::eventually("the hold", async || stock.is_locked().await.unwrap()).await;
+    stock.force_release().await.unwrap();
+    let error = soon("the end", running).await.unwrap().unwrap_err();
+    is(&error, ErrorKind::Lost, Some("stock"), &["is lost"]);
+}
+
+#[tokio::test]
+async fn an_ambiguous_request_is_told_what_to_use() {
+    let server = Server::start().await;
+    let locks = locks(&server.url()).await;
+    let stock = locks.mutex("stock");
+    let mut waits = Box::pin(stock.lock());
+    let mut first = Box::pin(stock.lock());
+    let guard = soon("one of the two", async {
+        tokio::select! { guard = &mut first => guard, guard = &mut waits => guard }
+    });
+    let _guard = guard.await.unwrap();
+    let error = stock.lock().await.unwrap_err();
+    is(&error, ErrorKind::Ambiguous, Some("stock"), &["branch", "`run`", "`scope`"]);
+}
+
+#[test]
+fn outside_of_a_runtime_it_is_an_error_and_no_panic() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (_server, locks) = runtime.block_on(async {
+        let server = Server::start().await;
+        let locks = locks(&server.url()).await;
+        (server, locks)
+    });
+    let error = futures::executor::block_on(locks.mutex("stock").lock()).unwrap_err();
+    is(&error, ErrorKind::Config, Some("stock"), &["tokio runtime"]);
+    let error = futures::executor::block_on(Locks::connect("redis://127.0.0.1:1")).unwrap_err();
+    is(&error, ErrorKind::Config, None, &["tokio runtime"]);
+}

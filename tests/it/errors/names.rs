@@ -1,0 +1,94 @@
+//! Names that work, and names that do not.
+
+use std::time::Duration;
+
+use nestlock::{Error, ErrorKind, Mutex};
+
+use crate::support::server::Server;
+use crate::support::{builder, locks};
+
+/// Every call that would send something.
+async fn all_calls(mutex: &Mutex) -> Vec<Error> {
+    vec![
+        mutex.lock().await.unwrap_err(),
+        mutex.lock().within(Duration::ZERO).await.unwrap_err(),
+        mutex.try_lock().await.unwrap_err(),
+        mutex.run(async {}).await.unwrap_err(),
+        mutex.try_lock().run(async {}).await.unwrap_err(),
+        mutex.is_locked().await.unwrap_err(),
+        mutex.remaining_lease().await.unwrap_err(),
+        mutex.force_release().await.unwrap_err(),
+    ]
+}
+
+#[tokio::test]
+async fn a_bad_name_is_told_at_the_first_use_and_nothing_is_sent() {
+    let server = Server::start().await;
+    let locks = locks(&server.url()).await;
+    server.reset_commands_run().await;
+    let long = "x".repeat(1_025);
+    let wide = "ü".repeat(513);
+    for (name, words) in [
+        ("", ["empty", "name what it guards"]),
+        (&long, ["1025 bytes", "shorter"]),
+        (&wide, ["1026 bytes", "shorter"]),
+        ("}stock", ["`}stock`", "begins with `}`"]),
+        ("}\u{1b}[2J\n", ["`}\\u{1b}[2J\\n`", "begin it with another character"]),
+    ] {
+        let mutex = locks.mutex(name);
+        assert!(!mutex.is_held() && mutex.hold_count() == 0 && mutex.name() == name);
+        for error in all_calls(&mutex).await {
+            let told = error.to_string();
+            assert_eq!((error.kind(), error.lock()), (ErrorKind::Config, Some(name)), "{told}");
+            assert!(words.iter().all(|word| told.contains(word)), "{told}");
+            assert!(told.len() < 600 && !told.chars().any(char::is_control), "{told}");
+        }
+    }
+    let run = server.commands_run().await;
+    assert!(!run.keys().any(|command| command.starts_with("eval")), "{run:?}");
+}
+
+#[tokio::test]
+async fn a_prefix_decides_where_the_name_begins() {
+    let server = Server::start().await;
+    let locks = builder(&server.url()).prefix("app:").connect().await.unwrap();
+    let guard = locks.mutex("}stock").lock().await.unwrap();
+    assert_eq!(server.keys().await, ["app:}stock"]);
+    guard.release().await.unwrap();
+    let error = builder(&server.url()).prefix("}app:").connect().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+}
+
+#[tokio::test]
+async fn unusual_names_are_locks_like_any_other() {
+    let server = Server::start().await;
+    let (locks, others) = (locks(&server.url()).await, locks(&server.url()).await);
+    let longest = "x".repeat(1_024);
+    let names =
+        ["schön", "🔒", " ", "\n", "\0", "a b\tc", "{tag}:a", "{}", "a}", "{", "*", "h?llo", "%40", &longest];
+    for name in names {
+        let guard = locks.mutex(name).lock().await.unwrap();
+        assert_eq!(server.keys().await, [name]);
+        let stranger = others.mutex(name);
+        assert!(stranger.try_lock().await.unwrap().is_none(), "{name:?}");
+        let waits = tokio::spawn(async move { stranger.lock().await.unwrap().release().await });
+        crate::support::eventually("a waiter", async || !server.channels().await.is_empty()).await;
+        guard.release().await.unwrap();
+        crate::support::soon("the waiter", waits).await.unwrap().unwrap();
+        crate::support::eventually("silence", async || server.channels().await.is_empty()).await;
+        assert!(server.keys().await.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_escaped_and_cut_in_messages() {
+    let server = Server::start().await;
+    let locks = locks(&server.url()).await;
+    let name = format!("a\n\u{1b}[31m`{}", "x".repeat(1_000));
+    server.ask::<()>(&["RPUSH", &name, "mine"]).await;
+    let error = locks.mutex(&name).lock().await.unwrap_err();
+    let told = error.to_string();
+    assert_eq!((error.kind(), error.lock()), (ErrorKind::NotALock, Some(&*name)));
+    assert!(told.starts_with("lock `a\\n\\u{1b}[31m") && told.contains("…"), "{told}");
+    assert!(told.len() < 400 && !told.chars().any(char::is_control), "{told}");
+}

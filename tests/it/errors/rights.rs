@@ -1,0 +1,151 @@
+//! Users with few rights: what is enough, and what is told where it is not.
+
+use std::time::Duration;
+
+use nestlock::{Error, ErrorKind, Locks};
+
+use super::is;
+use crate::support::server::Server;
+use crate::support::{builder, eventually, soon};
+
+const PASSWORD: &str = "bobs-own";
+
+/// All that a lock needs, and nothing beside it.
+const ENOUGH: [&str; 5] = [
+    "%RW~app:*",
+    "&app:*",
+    "+eval +evalsha +subscribe +unsubscribe +ping",
+    "+pttl +type +pexpire +publish",
+    "+hset +hget +hdel +del",
+];
+
+/// The user `bob`, with these rights and no others.
+async fn bob(server: &Server, rights: &[&str]) {
+    let rights = rights.iter().flat_map(|rights| rights.split(' '));
+    let password = format!(">{PASSWORD}");
+    let command: Vec<_> =
+        ["ACL", "SETUSER", "bob", "reset", "on", &password].into_iter().chain(rights).collect();
+    server.ask::<()>(&command).await;
+}
+
+fn url(server: &Server) -> String {
+    format!("redis://bob:{PASSWORD}@127.0.0.1:{}", server.port())
+}
+
+async fn connect(server: &Server) -> Locks {
+    builder(&url(server)).prefix("app:").connect().await.unwrap()
+}
+
+#[tokio::test]
+async fn the_keys_and_channels_under_the_prefix_are_enough() {
+    let server = Server::start().await;
+    bob(&server, &ENOUGH).await;
+    for _ in 0..2 {
+        let (locks, others) = (connect(&server).await, connect(&server).await);
+        for name in ["stock", "{tag}:stock", "a}b"] {
+            let stock = locks.mutex(name);
+            let guard = stock.lock().await.unwrap();
+            stock.run(async {}).await.unwrap();
+            guard.extend(Duration::from_secs(60)).await.unwrap();
+            let stranger = others.mutex(name);
+            assert!(stranger.try_lock().await.unwrap().is_none());
+            assert!(stranger.is_locked().await.unwrap());
+            let waits = tokio::spawn(async move { stranger.lock().await.unwrap().release().await });
+            eventually("the waiter hears", async || !server.channels().await.is_empty()).await;
+            let channels = server.channels().await;
+            assert!(channels.iter().all(|channel| channel.starts_with("app:")), "{channels:?}");
+            assert_eq!(server.keys().await, [format!("app:{name}")]);
+            guard.release().await.unwrap();
+            soon("the waiter", waits).await.unwrap().unwrap();
+            let _guard = stock.lock().await.unwrap();
+            assert!(stock.force_release().await.unwrap());
+            eventually("silence", async || server.channels().await.is_empty()).await;
+        }
+        // Once more without the scripts, so that their bodies are sent.
+        server.ask::<()>(&["SCRIPT", "FLUSH"]).await;
+    }
+    let log: Vec<redis::Value> = server.ask(&["ACL", "LOG"]).await;
+    assert!(log.is_empty(), "nothing else was tried: {log:?}");
+}
+
+#[tokio::test]
+async fn a_key_outside_of_the_users_is_denied_by_its_name() {
+    let server = Server::start().await;
+    bob(&server, &["%RW~app:*", "&*", "+@all"]).await;
+    let locks = builder(&url(&server)).connect().await.unwrap();
+    let stock = locks.mutex("stock");
+    for error in [
+        soon("lock", stock.lock()).await.unwrap_err(),
+        soon("try_lock", stock.try_lock()).await.unwrap_err(),
+        soon("a look", stock.is_locked()).await.unwrap_err(),
+        soon("force", stock.force_release()).await.unwrap_err(),
+    ] {
+        is(&error, ErrorKind::Denied, Some("stock"), &["key `stock`", "ACL SETUSER", "127.0.0.1:"]);
+    }
+    assert!(server.keys().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_right_that_is_missing_is_denied_and_leaves_nothing() {
+    let server = Server::start().await;
+    for missing in ["-eval -evalsha", "-hset", "-pexpire", "-pttl"] {
+        let mut rights = ENOUGH.to_vec();
+        rights.push(missing);
+        bob(&server, &rights).await;
+        let locks = connect(&server).await;
+        let error = soon("lock", locks.mutex("stock").lock()).await.unwrap_err();
+        is(&error, ErrorKind::Denied, Some("stock"), &["acquire", "right", "ACL SETUSER"]);
+        eventually("nothing is left", async || server.keys().await.is_empty()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_publish_releases_and_others_find_out_by_asking() {
+    let server = Server::start().await;
+    let mut rights = ENOUGH.to_vec();
+    rights.push("-publish");
+    bob(&server, &rights).await;
+    let poll = Duration::from_millis(200);
+    let connect = async || builder(&url(&server)).prefix("app:").poll_interval(poll).connect().await.unwrap();
+    let (locks, others) = (connect().await, connect().await);
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    let stranger = others.mutex("stock");
+    let waits = tokio::spawn(async move { stranger.lock().await });
+    eventually("the waiter hears", async || !server.channels().await.is_empty()).await;
+    guard.release().await.unwrap();
+    soon("the waiter", waits).await.unwrap().unwrap().release().await.unwrap();
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    drop(guard);
+    eventually("nothing is left", async || server.keys().await.is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_subscribe_waits_by_asking() {
+    let server = Server::start().await;
+    for missing in ["-subscribe", "resetchannels &other:*"] {
+        let mut rights = ENOUGH.to_vec();
+        rights.push(missing);
+        bob(&server, &rights).await;
+        let (locks, others) = (connect(&server).await, connect(&server).await);
+        let guard = locks.mutex("stock").lock().await.unwrap();
+        let stranger = others.mutex("stock");
+        let waits = tokio::spawn(async move { stranger.lock().await });
+        let listens = format!("app:redisson_lock__channel:{{app:stock}}");
+        crate::support::log::told(|event| event.tells(&listens)).await;
+        guard.release().await.unwrap();
+        soon("the waiter", waits).await.unwrap().unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn rights_taken_away_under_a_guard_are_told_by_the_release() {
+    let server = Server::start().await;
+    bob(&server, &ENOUGH).await;
+    let locks = connect(&server).await;
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    server.ask::<()>(&["ACL", "SETUSER", "bob", "-evalsha", "-eval"]).await;
+    let error: Error = guard.release().await.unwrap_err();
+    is(&error, ErrorKind::Denied, Some("stock"), &["release", "evalsha"]);
+    server.ask::<()>(&["ACL", "SETUSER", "bob", "+evalsha", "+eval"]).await;
+    eventually("the release in the background", async || server.keys().await.is_empty()).await;
+}

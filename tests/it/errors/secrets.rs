@@ -1,0 +1,67 @@
+//! Credentials are in no message, no cause, no `Debug` and no log.
+
+use std::time::Duration;
+
+use nestlock::{ErrorKind, Locks, Server as Address};
+
+use super::everything;
+use crate::support::server::{Server, free_port};
+use crate::support::{builder, log, soon};
+
+const SECRET: &str = "h1dden-pa55word";
+
+#[tokio::test]
+async fn a_password_is_never_shown() {
+    let server = Server::with(&["--requirepass", SECRET]).await;
+    let url = format!("redis://default:{SECRET}@127.0.0.1:{}/0", server.port());
+    let options = builder(&url)
+        .node_timeout(Duration::from_millis(300))
+        .unavailable_after(Duration::from_millis(300))
+        .lease(Duration::from_secs(2));
+    let mut told = format!("{:?} {options:?} {options:#?}", Address::from(&url));
+    let locks = options.connect().await.unwrap();
+    let stock = locks.mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    told += &format!("{locks:?} {locks:#?} {stock:?} {guard:?} {:?} {:?}", stock.lock(), guard.owner());
+    server.kill();
+    for error in [
+        soon("try_lock", locks.mutex("other").try_lock()).await.unwrap_err(),
+        soon("lock", locks.mutex("other").lock()).await.unwrap_err(),
+        soon("a look", stock.is_locked()).await.unwrap_err(),
+        soon("a release", guard.release()).await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        told += &everything(&error);
+    }
+    assert!(told.contains(&format!("127.0.0.1:{}", server.port())));
+    assert!(!told.contains(SECRET), "{told}");
+    assert!(log::all(|event| event.tells(SECRET)).is_empty());
+}
+
+#[tokio::test]
+async fn a_password_that_does_not_help_is_not_shown_either() {
+    let server = Server::with(&["--requirepass", "another"]).await;
+    let port = server.port();
+    let closed = free_port();
+    for address in [
+        format!("redis://:{SECRET}@127.0.0.1:{port}"),
+        format!("redis://{SECRET}:{SECRET}@127.0.0.1:{port}"),
+        format!("redis://:{SECRET}@127.0.0.1:{closed}"),
+        format!("redis://:{SECRET}@no.such.host.invalid:{port}"),
+        format!("redis://:{SECRET}@127.0.0.1:{port}/{SECRET}"),
+        format!("redis://:{SECRET}@[broken:{port}"),
+        format!("redis://:{SECRET}@"),
+        format!("http://:{SECRET}@127.0.0.1"),
+        format!("rediss://:{SECRET}@127.0.0.1:{closed}"),
+        format!("unix:///no/such/socket?pass={SECRET}"),
+        SECRET.to_owned(),
+    ] {
+        let options = builder(&address);
+        let mut told = format!("{options:?} {:?}", Address::from(&address));
+        let error = soon("an error", options.connect()).await.unwrap_err();
+        told += &everything(&error);
+        assert!(!told.contains(SECRET), "{told}");
+    }
+    assert!(Locks::connect((SECRET, 0)).await.is_err_and(|error| !everything(&error).contains(SECRET)));
+    assert!(log::all(|event| event.tells(SECRET)).is_empty());
+}
