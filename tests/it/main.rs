@@ -8,6 +8,7 @@ mod support;
 mod attack;
 mod contract;
 mod errors;
+mod faults;
 mod house;
 mod leaks;
 mod leases;

@@ -1,5 +1,7 @@
 //! What tests run as processes of their own, by `support::process`. Each is ignored: by itself it is no test.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::support;
@@ -84,6 +86,133 @@ async fn locks_over_tls() {
     process::tell("holding");
     guard.release().await.unwrap();
     locks.close().await.unwrap();
+}
+
+/// Holds a lock until it is killed, renewed like any other.
+#[tokio::test]
+#[ignore = "a part of other tests"]
+async fn holder() {
+    if !process::is_worker() {
+        return;
+    }
+    let lease = Duration::from_millis(process::param("lease").parse().unwrap());
+    let locks = support::builder(&process::param("url")).lease(lease).connect().await.unwrap();
+    let _guard = locks.mutex("stock").lock().await.unwrap();
+    process::tell("holding");
+    process::heard().await;
+}
+
+/// Adds to a counter that is kept by GET and SET, in eight tasks, until it is told to stop. Tells how many sections were
+/// completed.
+#[tokio::test]
+#[ignore = "a part of other tests"]
+async fn counter() {
+    if !process::is_worker() {
+        return;
+    }
+    let url = process::param("url");
+    let locks = support::builder(&url).unavailable_after(Duration::MAX).connect().await.unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let tasks: Vec<_> = (0..8)
+        .map(|task| tokio::spawn(count(locks.mutex("lock"), Store::new(&url, task), stop.clone())))
+        .collect();
+    process::tell("counting");
+    process::heard().await;
+    stop.store(true, SeqCst);
+    let mut sections = 0;
+    for task in tasks {
+        sections += support::soon("a task's end", task).await.unwrap();
+    }
+    locks.close().await.unwrap();
+    process::tell(&sections.to_string());
+}
+
+async fn count(lock: nestlock::Mutex, mut store: Store, stop: Arc<AtomicBool>) -> u64 {
+    let mut sections = 0;
+    while !stop.load(SeqCst) {
+        let guard = support::soon("the lock", lock.lock()).await.unwrap();
+        // A witness beside the count: two inside at once see each other even where no count is lost.
+        store.set_new("witness").await;
+        let seen: u64 = store.get("count").await.unwrap().parse().unwrap();
+        tokio::task::yield_now().await;
+        store.set("count", &(seen + 1).to_string()).await;
+        store.remove("witness").await;
+        assert!(!guard.is_lost(), "{:?}", guard.loss());
+        sections += 1;
+        match support::soon("the release", guard.release()).await {
+            Ok(()) => {}
+            Err(error) => assert_eq!(error.kind(), nestlock::ErrorKind::Unavailable, "{error}"),
+        }
+    }
+    sections
+}
+
+/// Values on the server, each write of which is known to have run when it returns: whatever breaks on the way.
+struct Store {
+    client: redis::Client,
+    connection: Option<redis::aio::MultiplexedConnection>,
+    me: String,
+}
+
+impl Store {
+    fn new(url: &str, task: usize) -> Store {
+        let me = format!("{}:{task}", std::process::id());
+        Store { client: redis::Client::open(url).unwrap(), connection: None, me }
+    }
+
+    /// One try.
+    async fn ask(&mut self, command: &[&str]) -> redis::RedisResult<Option<String>> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => {
+                // Only the end of a connection may leave a command's outcome open, for then it runs before any other
+                // or not at all. After a mere timeout it could run later.
+                let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+                self.client.get_multiplexed_async_connection_with_config(&config).await?
+            }
+        };
+        let answer = redis::cmd(command[0]).arg(&command[1..]).query_async(&mut connection).await?;
+        self.connection = Some(connection);
+        Ok(answer)
+    }
+
+    async fn get(&mut self, key: &str) -> Option<String> {
+        loop {
+            match self.ask(&["GET", key]).await {
+                Ok(value) => return value,
+                Err(_) => tokio::time::sleep(Duration::from_millis(2)).await,
+            }
+        }
+    }
+
+    async fn set(&mut self, key: &str, value: &str) {
+        while self.ask(&["SET", key, value]).await.is_err() && self.get(key).await.as_deref() != Some(value) {
+        }
+    }
+
+    /// Sets a key that must not be there.
+    async fn set_new(&mut self, key: &str) {
+        let me = self.me.clone();
+        let first = self.ask(&["SET", key, &me, "NX"]).await;
+        let mut set = matches!(first, Ok(Some(_)));
+        assert!(set || first.is_err(), "two holders at once: {:?} is inside too", self.get(key).await);
+        while !set {
+            match self.get(key).await {
+                None => set = matches!(self.ask(&["SET", key, &me, "NX"]).await, Ok(Some(_))),
+                Some(inside) => {
+                    assert_eq!(inside, me, "two holders at once");
+                    set = true;
+                }
+            }
+        }
+    }
+
+    /// Removes the key, which must be this one's.
+    async fn remove(&mut self, key: &str) {
+        let me = self.me.clone();
+        assert_eq!(self.get(key).await.as_ref(), Some(&me), "two holders at once");
+        while self.ask(&["DEL", key]).await.is_err() && self.get(key).await.is_some() {}
+    }
 }
 
 /// Takes `stock` with a short lease, tells its field, and on a word tells what became of the hold.

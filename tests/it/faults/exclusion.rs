@@ -1,0 +1,100 @@
+//! Processes that count by GET and SET, while all around them fails.
+
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::seq::IteratorRandom;
+use rand::{RngExt, SeedableRng};
+use tokio::time::sleep;
+
+use crate::support::process::Worker;
+use crate::support::server::Server;
+use crate::support::{builder, soon};
+
+const PROCESSES: usize = 4;
+const ROUNDS: usize = 6;
+const ROUND: Duration = Duration::from_millis(1_200);
+
+/// One worker's sections: how many were completed.
+async fn stopped(mut worker: Worker) -> u64 {
+    worker.say("stop");
+    let told = worker.line().await;
+    assert!(worker.wait().await.success());
+    told.parse().unwrap_or_else(|_| panic!("not a count: {told}"))
+}
+
+/// Flushes the scripts and kills connections for one round. All commands may fail: the server is only a server.
+async fn trouble(server: &Server, random: &mut StdRng) {
+    let end = Instant::now() + ROUND;
+    let mut next_kill = Instant::now();
+    while Instant::now() < end {
+        let _ = server.try_ask::<()>(&["SCRIPT", "FLUSH"]).await;
+        if Instant::now() >= next_kill {
+            next_kill = Instant::now() + Duration::from_millis(random.random_range(5..60));
+            if let Some(id) = server.client_ids().await.into_iter().choose(random) {
+                let _ = server.try_ask::<()>(&["CLIENT", "KILL", "ID", &id.to_string()]).await;
+            }
+        }
+        sleep(Duration::from_millis(random.random_range(1..6))).await;
+    }
+}
+
+#[tokio::test]
+async fn promise_1_holds_of_different_owners_never_overlap_while_the_server_restarts_and_connections_die() {
+    let seed = rand::random::<u64>();
+    println!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let server = Server::with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
+    server.ask::<()>(&["SET", "count", "0"]).await;
+    let workers: Vec<_> =
+        (0..PROCESSES).map(|_| Worker::start("counter", &[("url", &server.url())])).collect();
+    for worker in &workers {
+        worker.expect("counting").await;
+    }
+    for _ in 0..ROUNDS {
+        trouble(&server, &mut random).await;
+        server.restart().await;
+    }
+    trouble(&server, &mut random).await;
+
+    let mut sections = 0;
+    for worker in workers {
+        sections += soon("a worker's count", stopped(worker)).await;
+    }
+    println!("{sections} sections");
+    assert_eq!(server.ask::<u64>(&["GET", "count"]).await, sections);
+    assert!(sections > 50, "there was hardly a section to overlap: {sections}");
+    crate::support::eventually("the locks' end", async || server.keys().await == ["count"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_flushed_every_few_milliseconds_are_no_error_and_no_hang() {
+    let server = Server::start().await;
+    let locks = builder(&server.url()).connect().await.unwrap();
+    let inside = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let users: Vec<_> = (0..8)
+        .map(|at| {
+            let (stock, own, inside) =
+                (locks.mutex("stock"), locks.mutex(format!("own:{at}")), inside.clone());
+            tokio::spawn(async move {
+                for _ in 0..60 {
+                    let guard = soon("the lock", stock.lock()).await.unwrap();
+                    assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                    stock.run(own.run(tokio::task::yield_now())).await.unwrap().unwrap();
+                    inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    let mut admin = server.admin().await;
+    while !users.iter().all(|user| user.is_finished()) {
+        redis::cmd("SCRIPT").arg("FLUSH").exec_async(&mut admin).await.unwrap();
+        sleep(Duration::from_millis(2)).await;
+    }
+    for user in users {
+        user.await.unwrap();
+    }
+    assert!(server.commands_run().await["eval"] > 20, "scripts had to be sent anew");
+    assert!(server.keys().await.is_empty());
+}

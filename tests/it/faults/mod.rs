@@ -1,0 +1,24 @@
+//! What must hold while servers, networks and processes fail.
+
+mod exclusion;
+mod network;
+mod promises;
+mod recovery;
+mod refusals;
+
+use std::time::Duration;
+
+use crate::support;
+use crate::support::server::Server;
+
+/// Longer than any test: what was forgotten is not tidied up by the lease.
+const LONG: Duration = Duration::from_secs(600);
+
+/// A node timeout for tests that wait for it.
+const QUICK: Duration = Duration::from_millis(300);
+
+/// Waits until no lock stands on the server and nobody listens for one.
+async fn tidy(server: &Server) {
+    support::eventually("the last key's end", async || server.keys().await.is_empty()).await;
+    support::eventually("the last channel's end", async || server.channels().await.is_empty()).await;
+}

@@ -1,0 +1,182 @@
+//! Replies lost, connections reset and half-open, at each step of a lock's way.
+
+use std::time::Duration;
+
+use nestlock::{ErrorKind, Locks};
+
+use super::{LONG, QUICK, tidy};
+use crate::support::proxy::{Fault, On, Proxy, Which};
+use crate::support::server::Server;
+use crate::support::{builder, eventually, soon};
+
+/// What a network does to one command.
+const DEEDS: [(&str, fn(On<'_>) -> Fault); 4] = [
+    ("reply lost", |on| on.drop_reply()),
+    ("reply lost, reset", |on| on.drop_reply_and_reset()),
+    ("reply lost, closed", |on| on.drop_reply_and_close()),
+    ("never arrived, reset", |on| on.lose_and_reset()),
+];
+
+/// Leases outlive the test, so only what is settled and asked again helps.
+async fn connect(url: &str) -> Locks {
+    builder(url).lease(LONG).node_timeout(QUICK).poll_interval(QUICK).connect().await.unwrap()
+}
+
+/// Waits, as a stranger, in a task of its own.
+fn waiting(locks: &Locks) -> tokio::task::JoinHandle<()> {
+    let stock = locks.mutex("stock");
+    tokio::spawn(async move { stock.lock().await.unwrap().release().await.unwrap() })
+}
+
+#[tokio::test]
+async fn promise_6_a_free_lock_is_taken_though_an_acquire_fails() {
+    for (what, deed) in DEEDS {
+        let server = Server::start().await;
+        let proxy = Proxy::to(&server).await;
+        let locks = connect(&proxy.url()).await;
+        let fault = deed(proxy.on(|c| c.is("acquire")).times(1));
+        let guard = soon(what, locks.mutex("stock").lock()).await.unwrap();
+        fault.done().await;
+        assert_eq!(server.ask::<i64>(&["HLEN", "stock"]).await, 1, "{what}");
+        guard.release().await.unwrap();
+        tidy(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn promise_6_a_re_entry_is_granted_though_an_acquire_fails() {
+    for (what, deed) in DEEDS {
+        let server = Server::start().await;
+        let proxy = Proxy::to(&server).await;
+        let locks = connect(&proxy.url()).await;
+        let stock = locks.mutex("stock");
+        let outer = stock.lock().await.unwrap();
+        let fault = deed(proxy.on(|c| c.is("acquire")).times(1));
+        let inner = soon(what, stock.lock()).await.unwrap();
+        fault.done().await;
+        assert_eq!(inner.depth(), 2, "{what}");
+        assert_eq!(server.ask::<String>(&["HGET", "stock", outer.field()]).await, "2", "{what}");
+        inner.release().await.unwrap();
+        assert_eq!(server.ask::<String>(&["HGET", "stock", outer.field()]).await, "1", "{what}");
+        outer.release().await.unwrap();
+        tidy(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn promise_6_a_waiter_gets_the_lock_though_its_second_acquire_fails() {
+    for (what, deed) in DEEDS {
+        let server = Server::start().await;
+        let proxy = Proxy::to(&server).await;
+        let (holder, locks) = (connect(&server.url()).await, connect(&proxy.url()).await);
+        let guard = holder.mutex("stock").lock().await.unwrap();
+        let fault = deed(proxy.on(|c| c.is("acquire")).skip(1).times(1));
+        let waits = waiting(&locks);
+        fault.done().await;
+        guard.release().await.unwrap();
+        soon(what, waits).await.unwrap();
+        tidy(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn promise_6_a_waiter_gets_the_lock_though_the_release_fails() {
+    for dropped in [false, true] {
+        for (what, deed) in DEEDS {
+            let server = Server::start().await;
+            let proxy = Proxy::to(&server).await;
+            let (holder, locks) = (connect(&proxy.url()).await, connect(&server.url()).await);
+            let guard = holder.mutex("stock").lock().await.unwrap();
+            let waits = waiting(&locks);
+            eventually("the waiter", async || !server.channels().await.is_empty()).await;
+            let fault = deed(proxy.on(|c| c.is("release")).times(1));
+            if dropped {
+                drop(guard);
+            } else if let Err(error) = soon(what, guard.release()).await {
+                // Nobody knows yet; never that it was lost.
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{what}: {error}");
+            }
+            fault.done().await;
+            soon(what, waits).await.unwrap();
+            tidy(&server).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn promise_6_a_waiter_gets_the_lock_though_its_subscription_fails() {
+    for (what, deed) in DEEDS {
+        let server = Server::start().await;
+        let proxy = Proxy::to(&server).await;
+        let (holder, locks) = (connect(&server.url()).await, connect(&proxy.url()).await);
+        let guard = holder.mutex("stock").lock().await.unwrap();
+        let fault = deed(proxy.on(|c| c.is("subscribe")).times(1));
+        let waits = waiting(&locks);
+        fault.done().await;
+        guard.release().await.unwrap();
+        soon(what, waits).await.unwrap();
+        drop((locks, proxy));
+        tidy(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn promise_6_a_waiter_gets_the_lock_though_its_listener_is_half_open() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let (holder, locks) = (connect(&server.url()).await, connect(&proxy.url()).await);
+    let guard = holder.mutex("stock").lock().await.unwrap();
+    let waits = waiting(&locks);
+    eventually("the waiter", async || !server.channels().await.is_empty()).await;
+    let _dead = proxy.half_open(Which::Subscribers);
+    guard.release().await.unwrap();
+    soon("the waiter", waits).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_half_open_command_connection_is_replaced() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let locks = connect(&proxy.url()).await;
+    let guard = locks.mutex("held").lock().await.unwrap();
+    drop(proxy.half_open(Which::Commands));
+    let stock = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
+    assert!(!guard.is_lost());
+    soon("a release", guard.release()).await.unwrap();
+    soon("a release", stock.release()).await.unwrap();
+    tidy(&server).await;
+}
+
+#[tokio::test]
+async fn connections_reset_at_any_time_neither_lose_a_hold_nor_leave_one() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let patient = builder(&proxy.url()).lease(LONG).node_timeout(QUICK).unavailable_after(Duration::MAX);
+    let locks = patient.connect().await.unwrap();
+    let users: Vec<_> = (0..6)
+        .map(|at| {
+            let mutex = locks.mutex(format!("stock:{}", at % 2));
+            tokio::spawn(async move {
+                for _ in 0..20 {
+                    let guard = soon("the lock", mutex.lock()).await.unwrap();
+                    let inner = soon("a re-entry", mutex.lock()).await.unwrap();
+                    for guard in [inner, guard] {
+                        if let Err(error) = soon("a release", guard.release()).await {
+                            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut resets = 0;
+    while !users.iter().all(|user| user.is_finished()) {
+        resets += proxy.reset(Which::All).await;
+        tokio::time::sleep(Duration::from_millis(rand::random_range(5..80))).await;
+    }
+    for user in users {
+        user.await.unwrap();
+    }
+    assert!(resets > 3, "{resets}");
+    tidy(&server).await;
+}

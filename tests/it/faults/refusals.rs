@@ -1,0 +1,172 @@
+//! Servers that answer, and refuse.
+
+use std::time::Duration;
+
+use nestlock::{Error, ErrorKind, Locks};
+use tokio::net::TcpStream;
+
+use super::{LONG, QUICK, tidy};
+use crate::support::server::Server;
+use crate::support::{builder, eventually, locks, soon};
+
+/// A `Locks` that gives up soon.
+async fn impatient(server: &Server) -> Locks {
+    let options = builder(&server.url()).lease(LONG).node_timeout(QUICK).unavailable_after(QUICK);
+    options.connect().await.unwrap()
+}
+
+/// All that asks, and is refused with this word of the server's.
+async fn refused(locks: &Locks, word: &str) {
+    let other = locks.mutex("other");
+    let errors: [Error; 3] = [
+        soon("try_lock", other.try_lock()).await.unwrap_err(),
+        soon("lock", other.lock()).await.unwrap_err(),
+        soon("within", other.lock().within(Duration::from_millis(50))).await.unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!((error.kind(), error.lock()), (ErrorKind::Unavailable, Some("other")), "{error}");
+        assert!(error.to_string().contains(word) && error.to_string().contains("127.0.0.1:"), "{error}");
+        let cause = std::error::Error::source(&error).expect("the refusal is the cause");
+        assert!(cause.to_string().to_lowercase().contains(&word.to_lowercase()), "{cause}");
+    }
+}
+
+#[tokio::test]
+async fn a_full_server_grants_nothing_new_and_takes_releases() {
+    let server = Server::start().await;
+    let locks = impatient(&server).await;
+    let stock = locks.mutex("stock");
+    let (outer, middle, inner) =
+        (stock.lock().await.unwrap(), stock.lock().await.unwrap(), stock.lock().await.unwrap());
+    server.set("maxmemory", 1).await;
+    refused(&locks, "OOM").await;
+    let count = async || server.ask::<String>(&["HGET", "stock", outer.field()]).await;
+    // The count can't be written by these: that is the client's to bring in order.
+    inner.release().await.unwrap();
+    drop(middle);
+    outer.extend(2 * LONG).await.unwrap();
+    server.set("maxmemory", 0).await;
+    eventually("the settled count", async || count().await == "1").await;
+    assert!(!outer.is_lost());
+    let inner = stock.lock().await.unwrap();
+    server.set("maxmemory", 1).await;
+    inner.release().await.unwrap();
+    outer.release().await.unwrap();
+    tidy(&server).await;
+}
+
+#[tokio::test]
+async fn a_busy_script_is_waited_for_or_told() {
+    let server = Server::start().await;
+    server.set("busy-reply-threshold", 20).await;
+    let (locks, patient) = (impatient(&server).await, locks(&server.url()).await);
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    let mut busy = server.admin().await;
+    let busy = tokio::spawn(async move {
+        let _ = redis::cmd("EVAL").arg("while true do end").arg(0).exec_async(&mut busy).await;
+    });
+    eventually("the busy script", async || {
+        let answer = server.try_ask::<String>(&["GET", "any"]).await;
+        answer.is_err_and(|error| error.code() == Some("BUSY"))
+    })
+    .await;
+    refused(&locks, "BUSY").await;
+    let waits = patient.mutex("third");
+    let waits = tokio::spawn(async move { waits.lock().await });
+    let error = soon("the release", guard.release()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    // A connection of its own could not even say its name now.
+    kill_script(&server).await;
+    soon("the script's end", busy).await.unwrap();
+    soon("the lock", waits).await.unwrap().unwrap().release().await.unwrap();
+    tidy(&server).await;
+}
+
+async fn kill_script(server: &Server) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut raw = TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
+    raw.write_all(b"SCRIPT KILL\r\n").await.unwrap();
+    let mut answer = [0; 64];
+    let read = soon("the answer", raw.read(&mut answer)).await.unwrap();
+    assert!(answer[..read].starts_with(b"+OK"));
+}
+
+#[tokio::test]
+async fn a_replica_refuses_and_is_ridden_over_once_it_is_a_master_again() {
+    let server = Server::start().await;
+    let (locks, patient) = (impatient(&server).await, locks(&server.url()).await);
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    server.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    let error = soon("try_lock", locks.mutex("other").try_lock()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("READONLY"), "{error}");
+    // From now on its name is resolved anew, and it may be between two connections.
+    let error = soon("lock", locks.mutex("other").lock()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let waits = patient.mutex("third");
+    let waits = tokio::spawn(async move { waits.lock().await });
+    let error = soon("the release", guard.release()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    server.ask::<()>(&["REPLICAOF", "NO", "ONE"]).await;
+    soon("the lock", waits).await.unwrap().unwrap().release().await.unwrap();
+    tidy(&server).await;
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_save_refuses() {
+    let server = Server::start().await;
+    let locks = impatient(&server).await;
+    // A directory stands where the file should go.
+    std::fs::create_dir(server.dir().join("dump.rdb")).unwrap();
+    std::fs::write(server.dir().join("dump.rdb").join("file"), "").unwrap();
+    server.set("save", "3600 1").await;
+    server.ask::<()>(&["SET", "a", "1"]).await;
+    server.ask::<()>(&["BGSAVE"]).await;
+    eventually("the failed save", async || {
+        server.info("persistence").await["rdb_last_bgsave_status"] == "err"
+    })
+    .await;
+    refused(&locks, "MISCONF").await;
+    server.set("save", "").await;
+    soon("the lock", locks.mutex("stock").lock()).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn too_few_replicas_refuse() {
+    let server = Server::start().await;
+    let locks = impatient(&server).await;
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    server.set("min-replicas-to-write", 1).await;
+    refused(&locks, "NOREPLICAS").await;
+    server.set("min-replicas-to-write", 0).await;
+    guard.release().await.unwrap();
+    tidy(&server).await;
+}
+
+#[tokio::test]
+async fn a_paused_server_is_unavailable_and_what_it_runs_later_is_undone() {
+    let server = Server::start().await;
+    let locks = impatient(&server).await;
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    server.ask::<()>(&["CLIENT", "PAUSE", "2000", "ALL"]).await;
+    let error = soon("try_lock", locks.mutex("other").try_lock()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let error = soon("lock", locks.mutex("third").lock()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    drop(guard);
+    tidy(&server).await;
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_more_clients_is_unavailable_at_connect() {
+    let server = Server::with(&["--maxclients", "8"]).await;
+    let mut crowd = Vec::new();
+    for _ in 0..8 {
+        crowd.push(TcpStream::connect(("127.0.0.1", server.port())).await.unwrap());
+    }
+    let error = soon("connect", builder(&server.url()).connect()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("127.0.0.1:"), "{error}");
+    drop(crowd);
+    eventually("a free place", async || builder(&server.url()).connect().await.is_ok()).await;
+}
