@@ -78,6 +78,29 @@ async fn a_server_that_went_away_is_unavailable() {
 }
 
 #[tokio::test]
+async fn who_waits_behind_others_is_told_too() {
+    let server = Server::start().await;
+    let quick = Duration::from_millis(200);
+    let locks = builder(&server.url()).node_timeout(quick).unavailable_after(quick).connect().await.unwrap();
+    let stock = locks.mutex("stock");
+    for full in [true, false] {
+        if full {
+            server.set("maxmemory", 1).await;
+        } else {
+            server.set("maxmemory", 0).await;
+            server.freeze();
+        }
+        let began = std::time::Instant::now();
+        let waiters: Vec<_> = (0..10).map(|_| tokio::spawn(stock.run(async {}))).collect();
+        for waiter in waiters {
+            let error = soon("a waiter's end", waiter).await.unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        }
+        println!("full: {full}, all ten after {:?}", began.elapsed());
+    }
+}
+
+#[tokio::test]
 async fn a_wait_that_ends_while_the_server_is_away_is_unavailable_and_no_timeout() {
     let server = Server::start().await;
     let locks = locks(&server.url()).await;

@@ -10,7 +10,9 @@ use crate::support::server::Server;
 use crate::support::{builder, eventually, soon};
 
 /// What a network does to one command.
-const DEEDS: [(&str, fn(On<'_>) -> Fault); 4] = [
+type Deed = fn(On<'_>) -> Fault;
+
+const DEEDS: [(&str, Deed); 4] = [
     ("reply lost", |on| on.drop_reply()),
     ("reply lost, reset", |on| on.drop_reply_and_reset()),
     ("reply lost, closed", |on| on.drop_reply_and_close()),

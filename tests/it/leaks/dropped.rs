@@ -124,7 +124,7 @@ impl<F: Future> Future for Polls<F> {
         self.left -= 1;
         let polled = self.future.as_mut().poll(cx).map(Some);
         // Polled again at once: a request that nobody wakes is dropped half-way too.
-        if polled.is_pending() && self.left % 2 == 0 {
+        if polled.is_pending() && self.left.is_multiple_of(2) {
             cx.waker().wake_by_ref();
         }
         polled
