@@ -82,6 +82,35 @@ async fn a_busy_script_is_waited_for_or_told() {
     tidy(&server).await;
 }
 
+#[tokio::test]
+async fn a_server_that_loads_its_data_is_waited_for_or_told() {
+    let server = Server::start().await;
+    let (locks, patient) = (impatient(&server).await, locks(&server.url()).await);
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    // Three seconds of loading, in which it answers now and then.
+    server.ask::<()>(&["DEBUG", "POPULATE", "3000"]).await;
+    server.set("key-load-delay", 1_000).await;
+    server.set("loading-process-events-interval-bytes", 1_024).await;
+    let mut loading = server.admin().await;
+    let loading =
+        tokio::spawn(async move { redis::cmd("DEBUG").arg("RELOAD").exec_async(&mut loading).await });
+    eventually("the loading", async || {
+        let answer = server.try_ask::<Option<String>>(&["GET", "any"]).await;
+        answer.is_err_and(|error| error.code() == Some("LOADING"))
+    })
+    .await;
+    let waits = patient.mutex("third");
+    let waits = tokio::spawn(async move { waits.lock().await });
+    let error = soon("try_lock", locks.mutex("other").try_lock()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("LOADING"), "{error}");
+    soon("the data", loading).await.unwrap().unwrap();
+    soon("the lock", waits).await.unwrap().unwrap().release().await.unwrap();
+    assert!(!guard.is_lost());
+    guard.release().await.unwrap();
+    assert!(!server.ask::<bool>(&["EXISTS", "stock"]).await);
+}
+
 async fn kill_script(server: &Server) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut raw = TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
