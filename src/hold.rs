@@ -116,18 +116,14 @@ pub(crate) struct Hold {
 impl Hold {
     /// A hold whose acquire is about to be sent.
     pub(crate) fn asked(id: u64, field: Arc<str>, terms: Terms, lease: Lease, no: u64, now: Instant) -> Hold {
+        let step = Step::Acquire { count: 1, lease };
         Hold {
             id,
             field,
             terms,
             levels: Vec::new(),
             loss: None,
-            command: Some(Command {
-                no,
-                sent: now,
-                step: Step::Acquire { count: 1, lease },
-                foreground: true,
-            }),
+            command: Some(Command { no, sent: now, step, foreground: true }),
             stands: 0,
             unsettled: false,
             sure_until: now,
@@ -206,8 +202,7 @@ impl Hold {
     /// The server confirmed a lease. Only ever forward: no script shortens a TTL.
     pub(crate) fn confirmed(&mut self, lease: Lease, sent: Instant, slept: Duration) {
         if self.loss.is_some() {
-            // Lost is final, whatever an answer tells that comes after it.
-            return;
+            return; // Lost is final, whatever an answer tells that comes after it.
         }
         let until = lease.valid_until(sent, self.terms.drift);
         if until > self.sure_until {
@@ -215,8 +210,7 @@ impl Hold {
             self.slept = slept;
         }
         if lease >= self.terms.lease {
-            // Only by as much as a renewal: else 1. a short lease is nested in a renewed hold, or it is extended by little,
-            // 2. that puts the renewal off by a third of the lease, 3. so does the next, and the hold is never renewed.
+            // 1. A short lease is nested in a renewed hold. 2. It would put the renewal off. 3. So would the next, for ever.
             self.renew_at = self.terms.renew_at(sent);
         }
         self.failures = 0;
