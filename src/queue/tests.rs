@@ -90,8 +90,9 @@ fn a_woken_head_that_does_not_come_is_passed_over_until_it_is_polled() {
     queue.get_mut(1).unwrap().wake(now).unwrap().wake();
     assert!(queue.get_mut(1).unwrap().wake(now).is_none(), "once for each poll");
     assert_eq!(queue.late_at(1), Some(now + LATE));
-    assert!(queue.check(1, now).is_none() && head(&queue) == Some(1));
-    assert!(queue.check(1, now + LATE).is_none());
+    assert!(matches!(queue.check(1, now), Late::Not));
+    assert_eq!(head(&queue), Some(1));
+    assert!(matches!(queue.check(1, now + LATE), Late::PassedOver));
     assert_eq!((head(&queue), count.0.load(SeqCst)), (Some(2), 1));
     let _ = queue.get_mut(1).unwrap().polled(&waker, now + LATE);
     assert_eq!(head(&queue), Some(1));
@@ -107,7 +108,7 @@ fn a_head_that_overslept_is_woken_before_it_is_passed_over() {
         queue.get_mut(1).unwrap().phase = phase;
         assert_eq!(queue.late_at(1), Some(since + LATE));
     }
-    assert!(queue.check(1, until + LATE).is_some());
+    assert!(matches!(queue.check(1, until + LATE), Late::Woken(_)));
     assert_eq!(queue.late_at(1), Some(until + 2 * LATE));
     queue.check(1, until + 2 * LATE);
     assert_eq!(queue.front(|_| true).unwrap().id, 2);
