@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::answer::Verdict;
 use crate::backend::{Failure, Outcome};
 use crate::deadline::{Lease, Moment, after, limit};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, shown};
 use crate::fate::Fate;
 use crate::guard::{Granted, Guard};
 use crate::names::{self, Names};
@@ -115,7 +115,9 @@ impl Attempts {
     async fn until_granted(&mut self) -> Result<Option<Guard>> {
         loop {
             let Some(job) = self.turn().await? else {
-                return self.failed.take().map_or_else(|| self.wish.refusal(), Err);
+                // Whoever waited behind others did not see for itself that the masters are away.
+                let away = self.failed.take().or_else(|| self.wish.handle.away());
+                return away.map_or_else(|| self.wish.refusal(), Err);
             };
             match self.attempt(job).await? {
                 Attempt::Granted(guard) => return Ok(Some(guard)),
@@ -226,8 +228,10 @@ impl Attempts {
             }
             Reply::NotALock(found) => {
                 self.visit(|room, _, at| room.unsent(job, at.now));
+                let key = shown(&self.wish.names.key);
                 let told = format!(
-                    "its key holds something that is no lock: {found}; it is left untouched; use another name, or remove the key"
+                    "the key `{key}` holds something that is no lock: {found}; it is left untouched; use another name, or \
+                     remove the key"
                 );
                 Err(Error::new(ErrorKind::NotALock, told))
             }
@@ -235,7 +239,12 @@ impl Attempts {
                 Verdict::Lost(loss) => Err(Error::lost(loss)),
                 _ => Ok(Attempt::Again),
             },
-            _ => Ok(self.granted(job).map_or(Attempt::Again, Attempt::Granted)),
+            _ => {
+                // Closed while it was under way: nobody is to renew it, so it is undone.
+                let open = self.wish.handle.check_open();
+                open.inspect_err(|_| self.visit(|room, _, at| room.unknown(job, at.now)))?;
+                Ok(self.granted(job).map_or(Attempt::Again, Attempt::Granted))
+            }
         }
     }
 

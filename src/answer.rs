@@ -1,9 +1,12 @@
 //! What was sent for a hold that exists, and what its answers mean: releases, renewals, settles.
 
+use std::sync::Arc;
+
 use tokio::time::Instant;
 
 use crate::deadline::{Lease, Moment};
 use crate::error::Loss;
+use crate::fate::Fate;
 use crate::hold::{Hold, Step};
 use crate::room::{Hearing, Job, News, Room};
 use crate::script::Reply;
@@ -120,7 +123,7 @@ impl Room {
         let Some(hold) = self.hold(job.hold) else { return Verdict::Void };
         hold.gone = true;
         hold.unsettled = false;
-        self.echoes = self.echoes.saturating_sub(u32::from(job.step == Step::Release { count: 0 }));
+        self.expect_no_echo(job);
         let Some(hold) = self.hold(job.hold) else { return Verdict::Void };
         // The first of two releases may have run: then this is what the second one is told.
         let repeated = job.step == Step::Release { count: 0 } && tried && at.now < hold.sure_until;
@@ -134,12 +137,9 @@ impl Room {
     }
 
     fn tell_leaving(&mut self, id: u64, outcome: Result<(), Loss>) {
-        let Some(hold) = self.hold(id) else { return };
-        let leaving = std::mem::take(&mut hold.leaving);
-        for fate in &leaving {
-            fate.release(outcome);
+        if let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) {
+            self.out.tell.extend(hold.left_untold(outcome));
         }
-        self.out.tell.extend(leaving);
     }
 
     /// The server confirmed a longer lease for one level's sake.
@@ -153,6 +153,7 @@ impl Room {
 
     /// The command certainly changed nothing on the server.
     pub(crate) fn unsent(&mut self, job: &Job, now: Instant) {
+        self.expect_no_echo(job);
         let Some(hold) = self.hold(job.hold) else { return };
         let fresh = hold.is_asked();
         if hold.finish(job.no, now) && fresh {
@@ -163,6 +164,7 @@ impl Room {
 
     /// A command in the background certainly did not run: it is sent again after a while.
     pub(crate) fn postponed(&mut self, job: &Job, now: Instant) {
+        self.expect_no_echo(job);
         if let Some(hold) = self.hold(job.hold).filter(|hold| hold.under_way(job.no)) {
             hold.finish(job.no, now);
             hold.failed(now);
@@ -172,6 +174,7 @@ impl Room {
 
     /// A command in the background may have run: it is settled after a while.
     pub(crate) fn unanswered(&mut self, job: &Job, now: Instant) {
+        self.expect_no_echo(job);
         if let Some(hold) = self.hold(job.hold) {
             hold.unknown(job.no, now);
         }
@@ -180,6 +183,7 @@ impl Room {
 
     /// Nobody knows whether the command ran, or will. Settled in the background, from now on.
     pub(crate) fn unknown(&mut self, job: &Job, now: Instant) {
+        self.expect_no_echo(job);
         if let Some(hold) = self.hold(job.hold).filter(|hold| hold.under_way(job.no)) {
             hold.unknown(job.no, now);
             hold.retry_at = now;
@@ -187,6 +191,12 @@ impl Room {
             hold.failures = 0;
         }
         self.rouse(now);
+    }
+
+    /// The release may not have published. If it did after all, its message only makes the watchdog ask once more; an echo
+    /// that never comes would make it overlook that a hold was forced away.
+    fn expect_no_echo(&mut self, job: &Job) {
+        self.echoes = self.echoes.saturating_sub(u32::from(job.step == Step::Release { count: 0 }));
     }
 
     /// A release is being sent: its message will come back to this process, and says nothing new.
@@ -198,6 +208,13 @@ impl Room {
 }
 
 impl Hold {
+    /// Sets what became of the releases that wait for it. What comes back is to be told.
+    pub(crate) fn left_untold(&mut self, outcome: Result<(), Loss>) -> Vec<Arc<Fate>> {
+        let leaving = std::mem::take(&mut self.leaving);
+        leaving.iter().for_each(|fate| fate.release(outcome));
+        leaving
+    }
+
     fn send_release(&mut self, no: u64, now: Instant) -> Leave {
         let step = Step::Release { count: self.count() };
         self.begin(step, no, now);

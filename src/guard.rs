@@ -65,6 +65,7 @@ impl Guard {
     /// The hold counts as released from the first poll on. If the future is dropped after it, the release goes on in the
     /// background; before it, the guard is dropped with the future, which comes to the same.
     pub async fn release(mut self) -> Result<()> {
+        let began = Instant::now();
         let left = self.handle.visit(&self.names, |room, number, at| {
             self.left = true;
             room.leave(self.hold, self.level, Some(number()), at)
@@ -73,18 +74,24 @@ impl Guard {
         match left {
             Leave::Released => Ok(()),
             Leave::Lost(loss) => lost(loss),
-            Leave::Wait => self.await_release().await?.or_else(lost),
-            Leave::Send(job) => match self.command(&job, |_, _| {}).await? {
-                Verdict::Done => Ok(()),
-                Verdict::Lost(loss) => lost(loss),
-                Verdict::Void => self.await_release().await?.or_else(lost),
+            Leave::Wait => self.await_release(self.handle.terms.patience).await?.or_else(lost),
+            Leave::Send(job) => match self.command(&job, |_, _| {}).await {
+                Ok(Verdict::Done) => Ok(()),
+                Ok(Verdict::Lost(loss)) => lost(loss),
+                Ok(Verdict::Void) => self.await_release(self.handle.terms.patience).await?.or_else(lost),
+                Err(error) if error.kind() == ErrorKind::Unavailable => {
+                    // The background sends it again, and may soon be answered: over a connection that broke it is.
+                    let left = self.handle.config.node_timeout.saturating_sub(began.elapsed());
+                    self.await_release(left).await.map_err(|_| error)?.or_else(lost)
+                }
+                Err(error) => Err(error),
             },
         }
     }
 
     /// Waits for a release that another command of the hold carries out.
-    async fn await_release(&self) -> Result<Result<(), Loss>> {
-        let limit = after(Instant::now(), self.handle.terms.patience);
+    async fn await_release(&self, patience: Duration) -> Result<Result<(), Loss>> {
+        let limit = after(Instant::now(), patience);
         loop {
             let told = self.fate.told();
             if let Some(outcome) = self.fate.released() {
@@ -107,15 +114,28 @@ impl Guard {
             Ok(reply) => Ok(self.handle.visit(&self.names, |room, _, at| {
                 let verdict = room.answered(job, &reply, at);
                 then(room, verdict);
+                if verdict == Verdict::Void {
+                    self.enlist(room);
+                }
                 verdict
             })),
             Err(Failure { outcome, error }) => {
-                match outcome {
-                    Outcome::NotRun => self.handle.visit(&self.names, |room, _, at| room.unsent(job, at.now)),
-                    Outcome::Unknown => self.unknown(job),
-                }
+                self.handle.visit(&self.names, |room, _, at| {
+                    self.enlist(room);
+                    match outcome {
+                        Outcome::NotRun => room.unsent(job, at.now),
+                        Outcome::Unknown => room.unknown(job, at.now),
+                    }
+                });
                 Err(error)
             }
+        }
+    }
+
+    /// A release that the background has to finish: what becomes of it is told to this guard's fate.
+    fn enlist(&self, room: &mut Room) {
+        if let Some(hold) = room.hold(self.hold).filter(|_| self.left) {
+            hold.leaving.push(self.fate.clone());
         }
     }
 

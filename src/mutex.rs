@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::acquire::Wish;
 use crate::backend::Failure;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, shown};
 use crate::hold::Level;
 use crate::names::{self, Names};
 use crate::owner::Owner;
@@ -165,8 +165,9 @@ impl Mutex {
         self.handle.heard(&answer);
         match answer {
             Ok(Reply::NotALock(found)) => {
+                let key = shown(&self.names.key);
                 let told = format!(
-                    "its key holds something that is no lock of this kind: {found}; it is left untouched"
+                    "the key `{key}` holds something that is no lock of this kind: {found}; it is left untouched"
                 );
                 Err(Error::new(ErrorKind::NotALock, told).on(&self.names.name))
             }

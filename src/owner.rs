@@ -237,17 +237,22 @@ fn innermost() -> Option<Owner> {
     inner.map(|inner| inner.owner)
 }
 
-/// Runs `f` with this owner as the current one.
-pub(crate) fn as_owner<R>(owner: &Owner, f: impl FnOnce() -> R) -> R {
+/// For as long as this lives, its owner is the current one: around each poll of its work, and around its drop.
+pub(crate) struct Inside(Option<Option<Inner>>);
+
+/// A value and not a function that takes the work: so that it adds no frame to a stack of a thousand nested polls.
+pub(crate) fn inside(owner: &Owner) -> Inside {
     let inner = Inner { owner: owner.clone(), task: task::try_id() };
-    let before = CURRENT.try_with(|current| current.replace(Some(inner))).ok();
-    // Also when `f` panics: the task that catches it is not this owner.
-    let _back = scopeguard::guard(before, |before| {
-        if let Some(before) = before {
+    Inside(CURRENT.try_with(|current| current.replace(Some(inner))).ok())
+}
+
+impl Drop for Inside {
+    // Also when the work panics: the task that catches it is not this owner.
+    fn drop(&mut self) {
+        if let Some(before) = self.0.take() {
             let _ = CURRENT.try_with(|current| current.set(before));
         }
-    });
-    f()
+    }
 }
 
 impl PartialEq for Kind {

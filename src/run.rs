@@ -9,7 +9,7 @@ use pin_project_lite::pin_project;
 
 use crate::error::{Error, Loss, Result};
 use crate::guard::Guard;
-use crate::owner::{Owner, as_owner};
+use crate::owner::{Inside, Owner, inside};
 use crate::request::{Lock, Request, TryLock, unreachable};
 use crate::telemetry;
 
@@ -43,14 +43,7 @@ pin_project! {
 
     impl<F: Future> PinnedDrop for Held<F> {
         fn drop(this: Pin<&mut Self>) {
-            let mut this = this.project();
-            if let Stage::Working { owner, .. } = &*this.stage {
-                let owner = owner.clone();
-                as_owner(&owner, || this.work.set(Work::Done { output: None }));
-                // The guard before the scope's end: else its hold would pass to the parent for a moment.
-                *this.stage = Stage::Over;
-                owner.leave();
-            }
+            this.project().stop();
         }
     }
 }
@@ -79,27 +72,55 @@ impl<F: Future> HeldNow<'_, F> {
         Poll::Ready(Ok(true))
     }
 
-    /// Polls the work, unless the hold is lost.
-    fn work(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        let Stage::Working { guard, owner, watching } = &mut *self.stage else { return Poll::Ready(Ok(())) };
-        let mut loss = guard.loss();
-        if loss.is_none() {
-            if let WorkNow::ToDo { work } = self.work.as_mut().project()
-                && let Poll::Ready(output) = as_owner(owner, || work.poll(cx))
-            {
-                as_owner(owner, || self.work.set(Work::Done { output: Some(output) }));
-                self.release(cx);
-                return Poll::Ready(Ok(()));
-            }
-            let watching = watching.get_or_insert_with(|| Box::pin(guard.watch()));
-            loss = Some(ready!(watching.as_mut().poll(cx)));
+    /// Where the work may be polled: as its owner, while the hold is good.
+    fn inside(&self) -> Option<Inside> {
+        match &*self.stage {
+            Stage::Working { guard, owner, .. } if !guard.is_lost() => Some(inside(owner)),
+            _ => None,
         }
-        let Some(loss) = loss else { return Poll::Pending };
-        let (name, owner) = (std::sync::Arc::from(guard.name()), owner.clone());
-        as_owner(&owner, || self.work.set(Work::Done { output: None }));
+    }
+
+    fn done(&mut self, output: F::Output, cx: &mut Context<'_>) {
+        if let Stage::Working { owner, .. } = &*self.stage {
+            let _inside = inside(owner);
+            self.work.set(Work::Done { output: Some(output) });
+        }
+        self.release(cx);
+    }
+
+    /// Drops the work, as its owner; then the guard; then ends the scope, so that the hold is never the parent's.
+    fn stop(&mut self) {
+        if let Stage::Working { owner, .. } = &*self.stage {
+            let owner = owner.clone();
+            let inside = inside(&owner);
+            self.work.set(Work::Done { output: None });
+            drop(inside);
+            *self.stage = Stage::Over;
+            owner.leave();
+        }
+    }
+
+    /// Waits for what ends it: the loss of the hold while the work goes on, the release when it is done.
+    fn end(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<F::Output>>> {
+        match &mut *self.stage {
+            Stage::Working { guard, watching, .. } => {
+                let watching = watching.get_or_insert_with(|| Box::pin(guard.watch()));
+                let loss = ready!(watching.as_mut().poll(cx));
+                let error = Error::lost(loss).on(&guard.name().into());
+                self.stop();
+                return Poll::Ready(Err(error));
+            }
+            // What became of the release is told to the log: the work is done.
+            Stage::Releasing { releasing } => drop(ready!(releasing.as_mut().poll(cx))),
+            Stage::Asking { .. } | Stage::Over => {}
+        }
         *self.stage = Stage::Over;
-        owner.leave();
-        Poll::Ready(Err(Error::lost(loss).on(&name)))
+        match self.work.as_mut().project() {
+            WorkNow::Done { output } => {
+                output.take().map_or(Poll::Pending, |output| Poll::Ready(Ok(Some(output))))
+            }
+            WorkNow::ToDo { .. } => Poll::Pending,
+        }
     }
 
     /// Begins the release: from its first poll on the level is gone, and the scope may end.
@@ -126,18 +147,16 @@ impl<F: Future> Future for Held<F> {
         if !ready!(this.ask(cx))? {
             return Poll::Ready(Ok(None));
         }
-        ready!(this.work(cx))?;
-        if let Stage::Releasing { releasing } = &mut *this.stage {
-            // The work is done: what became of the release is told to the log.
-            let _ = ready!(releasing.as_mut().poll(cx));
-            *this.stage = Stage::Over;
-        }
-        match this.work.as_mut().project() {
-            WorkNow::Done { output } => {
-                output.take().map_or(Poll::Pending, |output| Poll::Ready(Ok(Some(output))))
+        if let Some(inside) = this.inside()
+            && let WorkNow::ToDo { work } = this.work.as_mut().project()
+        {
+            let polled = work.poll(cx);
+            drop(inside);
+            if let Poll::Ready(output) = polled {
+                this.done(output, cx);
             }
-            WorkNow::ToDo { .. } => Poll::Pending,
         }
+        this.end(cx)
     }
 }
 

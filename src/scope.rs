@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-use crate::owner::{Owner, as_owner};
+use crate::owner::{Owner, inside};
 
 /// Runs `work` as a new owner, a child of the owner that is current at the first poll.
 ///
@@ -75,7 +75,9 @@ impl<F: Future> ScopeNow<'_, F> {
     fn end(mut self) {
         let stay = std::mem::replace(self.stay, Stay::Over);
         let (Stay::Inside(owner) | Stay::Of(owner)) = &stay else { return self.work.set(None) };
-        as_owner(owner, || self.work.set(None));
+        let inside = inside(owner);
+        self.work.set(None);
+        drop(inside);
         if let Stay::Inside(owner) = stay {
             owner.leave();
         }
@@ -98,7 +100,9 @@ impl<F: Future> Future for Scope<F> {
         }
         let Stay::Inside(owner) = &this.stay else { return Poll::Pending };
         let Some(work) = this.work.as_mut().as_pin_mut() else { return Poll::Pending };
-        let polled = as_owner(owner, || work.poll(cx));
+        let inside = inside(owner);
+        let polled = work.poll(cx);
+        drop(inside);
         if polled.is_ready() {
             this.end();
         }

@@ -61,6 +61,9 @@ impl Server {
             return Server::unusable(NO_TLS);
         }
         match url.into_connection_info() {
+            Ok(info) if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) && BOTH_TLS => {
+                Server::unusable(TOO_MUCH_TLS)
+            }
             Ok(info) => Server::from_info(info),
             // Its description is fixed text; its detail would repeat a part of the URL.
             Err(e) => Server::unusable(unreadable(&e)),
@@ -97,6 +100,12 @@ impl Server {
 
 const NO_TLS: &str = "this server is to be reached over TLS, but nestlock was built without it: \
      enable its feature `tls-rustls` or `tls-native-tls`";
+
+/// With both, redis 1.8 uses rustls and gives it no authority to trust, so that no certificate would do.
+const BOTH_TLS: bool = cfg!(all(feature = "tls-rustls", feature = "tls-native-tls"));
+
+const TOO_MUCH_TLS: &str = "nestlock was built with both `tls-rustls` and `tls-native-tls`, and then no certificate is \
+     trusted: turn one of the two features off";
 
 const fn has_tls() -> bool {
     cfg!(any(feature = "tls-rustls", feature = "tls-native-tls"))
@@ -273,7 +282,7 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "tls-rustls")]
+    #[cfg(all(feature = "tls-rustls", not(feature = "tls-native-tls")))]
     #[test]
     fn tls_has_its_cryptography() {
         Server::from("rediss://host").client().unwrap();

@@ -220,6 +220,11 @@ impl Session {
         if fresh && waits { self.away_too_long(began) } else { None }
     }
 
+    /// The last failure, where no answer has come since.
+    pub(crate) fn away(&self) -> Option<Error> {
+        lock(&self.outage).as_ref().map(|outage| outage.last.again())
+    }
+
     /// A random pause, longer from try to try.
     pub(crate) fn pause(&self, tries: u32) -> Duration {
         const LONGEST: Duration = Duration::from_secs(1);

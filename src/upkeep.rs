@@ -99,6 +99,7 @@ impl Room {
             if tried && at.now >= hold.stands_until {
                 // The server has dropped it by now, confirmed or not.
                 hold.gone = true;
+                self.out.tell.extend(hold.left_untold(Err(Loss::Expired)));
             }
         }
         for id in late {
@@ -114,6 +115,9 @@ impl Room {
         for level in over.filter(|level| level.fate.seal(Loss::MaxHold)) {
             self.out.tell.push(level.fate.clone());
             self.out.news.push(News::Lost { field: hold.field.clone(), loss: Loss::MaxHold });
+            // Children that wait to enter find that there is nothing left to enter.
+            let waiting = self.queue.iter_mut().filter(|request| request.owner.is_within(&level.owner));
+            self.out.wake.extend(waiting.filter_map(|request| request.wake(at.now)));
         }
         if !hold.lives() || at.now < hold.end() {
             return;

@@ -16,6 +16,11 @@ fn place(ends: &Arc<Ends>) -> Place {
     Place { registry: Arc::downgrade(&ends), name: "stock".into() }
 }
 
+fn as_owner<R>(owner: &Owner, f: impl FnOnce() -> R) -> R {
+    let _inside = inside(owner);
+    f()
+}
+
 #[test]
 fn an_owner_is_within_itself_and_its_ancestors_only() {
     let root = Owner::new();

@@ -16,6 +16,11 @@ fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
+fn as_owner<R>(owner: &Owner, f: impl FnOnce() -> R) -> R {
+    let _inside = inside(owner);
+    f()
+}
+
 #[test]
 fn the_parent_is_read_at_the_first_poll() {
     let here = Owner::new();
