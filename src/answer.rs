@@ -7,9 +7,10 @@ use tokio::time::Instant;
 use crate::deadline::{Lease, Moment};
 use crate::error::Loss;
 use crate::fate::Fate;
-use crate::hold::{Hold, Step};
+use crate::hold::Hold;
 use crate::room::{Hearing, Job, News, Room};
 use crate::script::Reply;
+use crate::step::Step;
 
 /// What a guard's release has to do.
 #[derive(Debug)]

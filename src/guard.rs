@@ -14,11 +14,12 @@ use crate::backend::{Failure, Outcome};
 use crate::deadline::{Lease, Moment, after};
 use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::fate::Fate;
-use crate::hold::{Hold, Step};
+use crate::hold::Hold;
 use crate::names::Names;
 use crate::owner::Owner;
 use crate::room::{Job, Room};
 use crate::session::Handle;
+use crate::step::Step;
 
 /// A hold of a lock. Dropping it releases the lock in the background; [`release`](Guard::release) does so and reports.
 ///
@@ -261,7 +262,7 @@ impl Guard {
     pub fn owner(&self) -> Owner {
         let owner = self.handle.registry(|registry, _| {
             let hold = registry.room(&self.names.name)?.holds.iter().find(|hold| hold.id == self.hold)?;
-            hold.levels.iter().find(|level| level.id == self.level).map(|level| level.owner.clone())
+            hold.level(self.level).map(|level| level.owner.clone())
         });
         // A guard's level stands for as long as the guard.
         owner.unwrap_or_else(Owner::new)

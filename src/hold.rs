@@ -9,6 +9,7 @@ use crate::deadline::{Drift, Lease, after};
 use crate::error::Loss;
 use crate::fate::Fate;
 use crate::owner::Owner;
+use crate::step::{Command, Step};
 
 /// How leases become deadlines: what a hold is told of the options.
 #[derive(Clone, Copy, Debug)]
@@ -47,35 +48,6 @@ pub(crate) struct Level {
     pub(crate) until: Option<Instant>,
     pub(crate) max_hold: Option<Instant>,
     pub(crate) fate: Arc<Fate>,
-}
-
-/// What is sent for a hold that exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    Acquire { count: u32, lease: Lease },
-    Release { count: u32 },
-    Renew { lease: Lease },
-    Settle { count: u32, lease: Lease },
-}
-
-impl Step {
-    /// The lease that it may give the key.
-    fn lease(self) -> Option<Lease> {
-        match self {
-            Step::Acquire { lease, .. } | Step::Renew { lease } | Step::Settle { lease, .. } => Some(lease),
-            Step::Release { .. } => None,
-        }
-    }
-}
-
-/// The command under way. At most one for each hold: two could pass each other on the wire.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Command {
-    pub(crate) no: u64,
-    pub(crate) sent: Instant,
-    pub(crate) step: Step,
-    /// By a future of the user's, which may never be polled again. One of the background's own is always heard out.
-    pub(crate) foreground: bool,
 }
 
 /// Registered before its acquire is sent, removed once the server has confirmed its end or one lease after it could last
@@ -193,9 +165,18 @@ impl Hold {
         latest.map_or(self.sure_until, |latest| latest.min(self.sure_until))
     }
 
+    /// Levels come in the order of their numbers: a thousand nested ones are looked for at each poll of each.
+    fn place(&self, level: u64) -> Option<usize> {
+        self.levels.binary_search_by_key(&level, |level| level.id).ok()
+    }
+
+    pub(crate) fn level(&self, id: u64) -> Option<&Level> {
+        self.place(id).map(|at| &self.levels[at])
+    }
+
     /// Until when one level is good.
     pub(crate) fn end_of(&self, level: u64) -> Instant {
-        let limit = self.levels.iter().find(|one| one.id == level).and_then(|level| level.max_hold);
+        let limit = self.level(level).and_then(|level| level.max_hold);
         limit.map_or(self.end(), |limit| limit.min(self.end()))
     }
 
@@ -226,7 +207,7 @@ impl Hold {
 
     /// Takes a level out, from the moment its guard goes. The server hears of it by the next [`step`](Hold::step).
     pub(crate) fn leave(&mut self, id: u64) -> Option<Left> {
-        let at = self.levels.iter().rposition(|level| level.id == id)?;
+        let at = self.place(id)?;
         let in_order = at + 1 == self.levels.len();
         Some(Left { level: self.levels.remove(at), in_order })
     }

@@ -97,6 +97,7 @@ mod scope;
 mod script;
 mod server;
 mod session;
+mod step;
 mod sync;
 mod telemetry;
 mod turn;

@@ -158,12 +158,17 @@ impl Queue {
         self.requests.iter_mut()
     }
 
+    /// Requests come in the order of their numbers.
+    fn place(&self, id: u64) -> Option<usize> {
+        self.requests.binary_search_by_key(&id, |request| request.id).ok()
+    }
+
     pub(crate) fn get(&self, id: u64) -> Option<&Request> {
-        self.requests.iter().find(|request| request.id == id)
+        self.place(id).map(|at| &self.requests[at])
     }
 
     pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut Request> {
-        self.requests.iter_mut().find(|request| request.id == id)
+        self.place(id).map(|at| &mut self.requests[at])
     }
 
     /// Puts a request at the end. `holds`: whether its owner itself holds the lock now.
@@ -216,7 +221,7 @@ impl Queue {
 
     /// Takes a request out.
     pub(crate) fn leave(&mut self, id: u64) -> Option<Request> {
-        let at = self.requests.iter().position(|request| request.id == id)?;
+        let at = self.place(id)?;
         self.requests.remove(at)
     }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::backend::{Backend, Failure};
-use crate::hold::Step;
 use crate::names::Names;
 use crate::room::Job;
 use crate::script::{Call, Reply};
+use crate::step::Step;
 
 /// Whoever has a vote on a lock.
 #[derive(Debug)]

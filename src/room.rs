@@ -7,10 +7,11 @@ use tokio::time::Instant;
 
 use crate::error::Loss;
 use crate::fate::Fate;
-use crate::hold::{Hold, Level, Step};
+use crate::hold::{Hold, Level};
 use crate::names::Names;
 use crate::owner::{Owner, Place};
 use crate::queue::{Phase, Queue, Request};
+use crate::step::Step;
 
 /// A command to be sent, and how to name it when its answer comes.
 #[derive(Clone, Debug)]

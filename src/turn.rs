@@ -8,9 +8,10 @@ use tokio::time::Instant;
 use crate::deadline::{Lease, Moment, limit};
 use crate::error::Loss;
 use crate::fate::Fate;
-use crate::hold::{Hold, Level, Step, Terms};
+use crate::hold::{Hold, Level, Terms};
 use crate::queue::{Ambiguous, Phase, Request};
 use crate::room::{Job, News, Room, enters};
+use crate::step::Step;
 
 /// What a request has to do now.
 #[derive(Debug)]

@@ -6,10 +6,11 @@ use tokio::time::Instant;
 
 use crate::deadline::{Lease, Moment};
 use crate::error::Loss;
-use crate::hold::{Hold, Step};
+use crate::hold::Hold;
 use crate::owner::Owner;
 use crate::queue::Late;
 use crate::room::{Hearing, Job, News, Room, enters};
+use crate::step::Step;
 
 impl Room {
     /// Declares a hold lost. Requests that would have entered it end with it.

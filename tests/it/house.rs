@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const FLOORS: [&[&str]; 9] = [
     &["sync", "error", "deadline", "fate", "owner", "scope", "telemetry", "names"],
     &[
-        "server", "config", "script", "hold", "queue", "room", "turn", "answer", "upkeep", "hearing",
+        "server", "config", "script", "step", "hold", "queue", "room", "turn", "answer", "upkeep", "hearing",
         "registry",
     ],
     &["clock", "backend"],

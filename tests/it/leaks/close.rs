@@ -8,7 +8,7 @@ use nestlock::{Error, ErrorKind, Loss};
 use super::{LONG, long_lived, tidy};
 use crate::support::proxy::Proxy;
 use crate::support::server::Server;
-use crate::support::{builder, eventually, soon};
+use crate::support::{builder, eventually, locks, soon};
 
 /// The kind, of an error that tells of `close`.
 fn closed(error: Error) {
@@ -191,4 +191,21 @@ fn waiting_requests_and_new_ones_are_closed_when_the_runtime_that_connected_has_
         tidy(&server).await;
         eventually("the last connection's end", async || server.clients().await == 0).await;
     });
+}
+
+#[tokio::test]
+async fn a_grant_that_comes_after_close_is_undone() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let ours = locks(&proxy.url()).await;
+    let stock = ours.mutex("stock");
+    let late = proxy.on(|c| c.is("acquire")).times(1).hold_reply();
+    let asks = tokio::spawn(stock.lock());
+    late.seen().await;
+    let closing = tokio::spawn(async move { ours.close().await });
+    eventually("the end", async || stock.is_locked().await.is_err()).await;
+    late.let_through().await;
+    assert_eq!(soon("the answer", asks).await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    let _ = soon("close", closing).await.unwrap();
+    eventually("the undoing", async || server.keys().await.is_empty()).await;
 }

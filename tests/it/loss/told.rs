@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{LONG, SECOND};
 use crate::support::server::Server;
-use crate::support::{builder, soon};
+use crate::support::{builder, locks, soon};
 
 #[tokio::test]
 async fn any_number_of_callers_is_told() {
@@ -80,4 +80,18 @@ fn a_hold_is_lost_at_its_deadline_where_the_background_is_gone() {
     assert!(Instant::now() >= end);
     let asked = runtime().block_on(locks.mutex("stock").lock());
     assert_eq!(asked.unwrap_err().kind(), ErrorKind::Closed);
+}
+
+#[tokio::test]
+async fn a_lost_hold_is_not_valid_in_any_time_to_come() {
+    let server = Server::start().await;
+    let ours = locks(&server.url()).await;
+    let stock = ours.mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    assert!(stock.force_release().await.unwrap());
+    soon("the loss", guard.lost()).await;
+    assert!(guard.valid_until() <= tokio::time::Instant::now());
+    let limited = ours.mutex("limited").lock().max_hold(std::time::Duration::from_millis(50)).await.unwrap();
+    soon("its end", limited.lost()).await;
+    assert!(limited.valid_until() <= tokio::time::Instant::now());
 }

@@ -128,3 +128,16 @@ async fn a_wrong_or_missing_password_is_denied_at_connect() {
     let url = format!("redis://:secret@127.0.0.1:{}", server.port());
     Locks::connect(&url).await.unwrap().mutex("stock").lock().await.unwrap().release().await.unwrap();
 }
+
+#[tokio::test]
+async fn who_waits_behind_others_until_its_time_is_over_hears_of_the_outage() {
+    let server = Server::start().await;
+    let locks = builder(&server.url()).unavailable_after(Duration::MAX).connect().await.unwrap();
+    let stock = locks.mutex("behind-in-an-outage");
+    server.kill();
+    let head = tokio::spawn(enlisted(&stock));
+    log::told(|e| e.tells("behind-in-an-outage") && e.tells("trying again")).await;
+    let second = stock.lock().owner(&Owner::new()).within(Duration::from_millis(300));
+    assert_eq!(soon("its end", second).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    head.abort();
+}

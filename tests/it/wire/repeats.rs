@@ -201,3 +201,23 @@ async fn a_reentry_that_was_dropped_while_it_asked_is_settled() {
     assert!(server.keys().await.is_empty());
     assert_eq!(proxy.connections(Which::Commands), 1);
 }
+
+#[tokio::test]
+async fn a_release_whose_answer_was_lost_with_its_connection_is_confirmed_by_its_repeat() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let ours = builder(&proxy.url()).node_timeout(Duration::from_secs(20)).connect().await.unwrap();
+    let stock = ours.mutex("stock");
+    for levels in [1, 2] {
+        let mut guards = Vec::new();
+        for _ in 0..levels {
+            guards.push(stock.lock().await.unwrap());
+        }
+        let lost = proxy.on(|c| c.is("release")).times(1).drop_reply_and_reset();
+        let released = guards.pop().unwrap().release().await;
+        lost.done().await;
+        assert!(released.is_ok(), "{levels} levels: {released:?}");
+    }
+    ours.close().await.unwrap();
+    assert!(server.keys().await.is_empty());
+}

@@ -1,0 +1,34 @@
+//! What is sent for a hold.
+
+use tokio::time::Instant;
+
+use crate::deadline::Lease;
+
+/// What is sent for a hold that exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Acquire { count: u32, lease: Lease },
+    Release { count: u32 },
+    Renew { lease: Lease },
+    Settle { count: u32, lease: Lease },
+}
+
+impl Step {
+    /// The lease that it may give the key.
+    pub(crate) fn lease(self) -> Option<Lease> {
+        match self {
+            Step::Acquire { lease, .. } | Step::Renew { lease } | Step::Settle { lease, .. } => Some(lease),
+            Step::Release { .. } => None,
+        }
+    }
+}
+
+/// The command under way. At most one for each hold: two could pass each other on the wire.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Command {
+    pub(crate) no: u64,
+    pub(crate) sent: Instant,
+    pub(crate) step: Step,
+    /// By a future of the user's, which may never be polled again. One of the background's own is always heard out.
+    pub(crate) foreground: bool,
+}
