@@ -86,11 +86,11 @@ impl Room {
     }
 
     fn end_overdue(&mut self, at: Moment) {
-        let waits = !self.queue.is_empty();
+        let waiting = self.queue.len();
         let mut late = Vec::new();
         for hold in &mut self.holds {
             if let Some(command) =
-                hold.command.filter(|_| hold.gives_up_at(waits).is_some_and(|t| t <= at.now))
+                hold.command.filter(|_| hold.gives_up_at(waiting).is_some_and(|t| t <= at.now))
             {
                 hold.unknown(command.no, at.now);
                 hold.retry_at = at.now;
@@ -144,8 +144,8 @@ impl Room {
 
     /// When [`check`](Room::check) has something to do.
     pub(crate) fn due(&self, renews: bool) -> Option<Instant> {
-        let waits = !self.queue.is_empty();
-        let holds = self.holds.iter().filter_map(|hold| hold.due(renews, waits));
+        let waiting = self.queue.len();
+        let holds = self.holds.iter().filter_map(|hold| hold.due(renews, waiting));
         let heads = [self.outer_front(), self.inner_front()].into_iter().flatten();
         let heads = heads.filter_map(|head| self.queue.late_at(head.id));
         holds.chain(heads).min()
@@ -161,9 +161,11 @@ impl Hold {
     }
 
     /// When its command is given up, where it keeps somebody waiting.
-    fn gives_up_at(&self, waits: bool) -> Option<Instant> {
+    fn gives_up_at(&self, waiting: usize) -> Option<Instant> {
         let overdue = self.overdue()?;
-        match waits || !self.leaving.is_empty() {
+        // The one that asks keeps nobody waiting by itself.
+        let asks = self.command.is_some_and(|command| matches!(command.step, Step::Acquire { .. }));
+        match waiting > usize::from(asks) || !self.leaving.is_empty() {
             true => Some(overdue),
             false => (!self.is_asked()).then(|| overdue.max(self.renew_at)),
         }
@@ -183,13 +185,13 @@ impl Hold {
         Some(Job { hold: self.id, no, field: self.field.clone(), step, sent: now })
     }
 
-    fn due(&self, renews: bool, waits: bool) -> Option<Instant> {
+    fn due(&self, renews: bool, waiting: usize) -> Option<Instant> {
         let step = self.step().map(|_| self.retry_at);
         let renewal = (renews && self.is_renewable()).then_some(self.renew_at);
         let end = self.lives().then(|| self.end());
         let limits = self.levels.iter().filter(|level| level.fate.loss().is_none());
         let limit = limits.filter_map(|level| level.max_hold).min();
-        [step, renewal, end, limit, self.gives_up_at(waits)].into_iter().flatten().min()
+        [step, renewal, end, limit, self.gives_up_at(waiting)].into_iter().flatten().min()
     }
 }
 

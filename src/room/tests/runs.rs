@@ -146,3 +146,27 @@ fn random_events_keep_to_the_rules_and_forget_nobody() {
     }
     assert!(granted > 2000, "{granted} grants are too few to say anything");
 }
+
+/// A lock that is taken and released by one alone wakes the watchdog for nothing: not before its first renewal.
+#[test]
+fn who_is_alone_makes_nothing_due_before_a_renewal() {
+    let mut world = World::new(1);
+    let (owner, now) = (world.owners[0].clone(), world.now);
+    let (id, no) = (world.number(), world.number());
+    world.room.enter(Request::new(id, owner.clone(), owner, true, now)).unwrap();
+    let lease = world.terms.lease;
+    let ask = Ask { once: false, lease, terms: world.terms, uuid: "me" };
+    let Turn::Ask(job) = world.room.turn(id, no, ask, now) else { panic!("nobody is before it") };
+    assert_eq!(world.room.due(true), None);
+    let (level, fate) = (world.number(), Arc::<Fate>::default());
+    let entry = Entry { level, lease, fixed: false, max_hold: None, fate };
+    let moment = world.at();
+    assert!(world.room.granted(id, &job, &entry, moment).is_some());
+    let renewal = world.room.due(true).unwrap();
+    assert!(renewal > now + LEASE / 4);
+    let no = world.number();
+    let Leave::Send(job) = world.room.leave(job.hold, level, Some(no), moment) else { panic!("it is held") };
+    assert!(world.room.due(true).is_none_or(|due| due >= renewal));
+    world.room.answered(&job, &Reply::Done, moment);
+    assert!(world.room.is_empty() && world.room.due(true).is_none());
+}
