@@ -18,6 +18,7 @@ use crate::hold::Hold;
 use crate::names::Names;
 use crate::owner::Owner;
 use crate::room::{Job, Room};
+use crate::scope::scope_by;
 use crate::session::Handle;
 use crate::step::Step;
 
@@ -274,8 +275,8 @@ impl Guard {
     /// # Cancel safety
     ///
     /// Dropping the future drops `work`. The guard stays.
-    pub async fn scope<F: Future>(&self, work: F) -> F::Output {
-        self.owner().child().scope(work).await
+    pub fn scope<'a, F: Future>(&'a self, work: F) -> impl Future<Output = F::Output> + use<'a, F> {
+        scope_by(work, || self.owner().child())
     }
 }
 

@@ -47,6 +47,36 @@ pin_project! {
     }
 }
 
+pin_project! {
+    /// Work whose owner is asked for at the first poll. Not an `async fn`, which would hold the work twice: ten of them, one
+    /// around the other, a thousand times.
+    struct ScopeBy<F: Future, O> {
+        #[pin]
+        scope: Scope<F>,
+        owner: Option<O>,
+    }
+}
+
+/// Runs `work` as the owner that is told at the first poll.
+pub(crate) fn scope_by<F: Future, O: FnOnce() -> Owner>(
+    work: F,
+    owner: O,
+) -> impl Future<Output = F::Output> + use<F, O> {
+    ScopeBy { scope: scope(work), owner: Some(owner) }
+}
+
+impl<F: Future, O: FnOnce() -> Owner> Future for ScopeBy<F, O> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let mut this = self.project();
+        if let Some(owner) = this.owner.take() {
+            *this.scope.as_mut().project().stay = Stay::Of(owner());
+        }
+        this.scope.poll(cx)
+    }
+}
+
 /// Whose scope it is, and whether it has begun.
 enum Stay {
     Child,

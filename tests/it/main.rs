@@ -16,6 +16,7 @@ mod loss;
 mod scripts;
 mod support_works;
 mod tls;
+mod traits;
 mod waiting;
 mod wire;
 mod workers;

@@ -1,0 +1,143 @@
+//! What the compiler holds for the users' sake: auto traits, and the sizes of futures.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::error::Error as StdError;
+use std::fmt::{Debug, Display};
+use std::future::Future;
+use std::hash::Hash;
+use std::rc::Rc;
+use std::time::Duration;
+
+use nestlock::{
+    Builder, Error, ErrorKind, Guard, Lock, Locks, Loss, Mutex, Owner, Run, Scope, Server, TryLock, TryRun,
+    scope,
+};
+
+use crate::support::locks;
+use crate::support::server;
+
+fn is_shared<T: Debug + Send + Sync + Unpin + 'static>() {}
+fn is_cloned<T: Clone>() {}
+fn is_copied<T: Copy + Eq + Hash>() {}
+fn is_moved<T: Debug + Send + Unpin + 'static>() {}
+fn is_spawned<T: Future<Output: Send> + Send + 'static>(_: T) {}
+fn is_sent<T: Send>(_: T) {}
+
+/// Compiles, which is the test; it is never called.
+#[expect(dead_code, reason = "a mutex is had from a server only")]
+fn every_future_is_sent_where_its_work_is(
+    mutex: &'static Mutex,
+    locks: &'static Locks,
+    guard: &'static Guard,
+) {
+    is_spawned(mutex.lock());
+    is_spawned(mutex.lock().within(Duration::ZERO).fixed_lease(Duration::MAX).max_hold(Duration::MAX));
+    is_spawned(mutex.try_lock().owner(&Owner::new()));
+    is_spawned(mutex.run(async { 1 }));
+    is_spawned(mutex.lock().run(async { 1 }));
+    is_spawned(mutex.try_lock().run(async { 1 }));
+    is_spawned(scope(mutex.run(mutex.run(async {}))));
+    is_spawned(Owner::current().child().scope(mutex.lock()));
+    is_spawned(mutex.is_locked());
+    is_spawned(mutex.remaining_lease());
+    is_spawned(mutex.force_release());
+    is_spawned(Locks::connect("redis://host"));
+    is_spawned(Locks::builder().server(("host", 6379)).connect());
+    is_spawned(locks.close());
+    is_spawned(guard.lost());
+    is_spawned(guard.extend(Duration::MAX));
+    is_spawned(guard.scope(async { 1 }));
+    is_spawned(async move {
+        let guard = mutex.lock().await?;
+        guard.scope(async { tokio::task::yield_now().await }).await;
+        guard.release().await
+    });
+    // Work that must stay on its thread is welcome too.
+    let local = Rc::new(Cell::new(0));
+    drop(mutex.run(async move { local.set(1) }));
+    // What is borrowed may be used in the work.
+    let mut borrowed = 0;
+    is_sent(mutex.run(async { borrowed += 1 }));
+}
+
+#[test]
+fn handles_guards_and_errors_are_shared_between_threads() {
+    is_shared::<Locks>();
+    is_shared::<Builder>();
+    is_shared::<Server>();
+    is_shared::<Mutex>();
+    is_shared::<Guard>();
+    is_shared::<Owner>();
+    is_shared::<Error>();
+    is_shared::<ErrorKind>();
+    is_shared::<Loss>();
+}
+
+#[test]
+fn requests_can_be_moved_polled_by_reference_and_spawned() {
+    is_moved::<Lock>();
+    is_moved::<TryLock>();
+    is_moved::<Run<std::future::Ready<()>>>();
+    is_moved::<TryRun<std::future::Ready<()>>>();
+    is_moved::<Scope<std::future::Ready<()>>>();
+}
+
+#[test]
+fn handles_are_cloned_and_kinds_copied() {
+    is_cloned::<Locks>();
+    is_cloned::<Builder>();
+    is_cloned::<Server>();
+    is_cloned::<Mutex>();
+    is_cloned::<Owner>();
+    is_copied::<ErrorKind>();
+    is_copied::<Loss>();
+    let displayed: fn(&Loss) -> &dyn Display = |loss| loss;
+    assert!(!displayed(&Loss::Gone).to_string().is_empty());
+    let (one, other) = (Owner::new(), Owner::new());
+    assert_eq!(HashSet::from([one.clone(), one.clone(), other]).len(), 2);
+}
+
+#[test]
+fn an_error_is_a_standard_error_one_word_wide() {
+    fn is_error<T: StdError>() {}
+    is_error::<Error>();
+    assert_eq!(size_of::<Error>(), size_of::<usize>());
+    assert_eq!(size_of::<Option<Error>>(), size_of::<usize>());
+}
+
+/// Work of that size.
+async fn work(bytes: [u8; 1024]) -> u8 {
+    tokio::task::yield_now().await;
+    bytes[0]
+}
+
+const MOST: usize = 256;
+
+/// What each future adds to the work that it holds, once and in a second layer.
+fn added<F: Future>(_: F) -> [usize; 6] {
+    [
+        size_of::<Run<F>>() - size_of::<F>(),
+        size_of::<Run<Run<F>>>() - size_of::<Run<F>>(),
+        size_of::<TryRun<F>>() - size_of::<F>(),
+        size_of::<TryRun<TryRun<F>>>() - size_of::<TryRun<F>>(),
+        size_of::<Scope<F>>() - size_of::<F>(),
+        size_of::<Scope<Scope<F>>>() - size_of::<Scope<F>>(),
+    ]
+}
+
+#[test]
+fn each_nested_run_adds_at_most_256_bytes() {
+    let added = added(work([0; 1024]));
+    assert!(added.iter().all(|bytes| *bytes <= MOST), "{added:?}");
+}
+
+#[tokio::test]
+async fn each_nested_scope_of_a_guard_adds_at_most_256_bytes() {
+    let server = server::Server::start().await;
+    let guard = locks(&server.url()).await.mutex("stock").lock().await.unwrap();
+    let bare = size_of_val(&work([0; 1024]));
+    let twice = size_of_val(&guard.scope(guard.scope(work([0; 1024]))));
+    assert!(twice - bare <= 2 * MOST, "{bare} and {twice}");
+    guard.release().await.unwrap();
+}
