@@ -27,7 +27,7 @@ impl Request {
     }
 
     /// Sets an option. A request that is under way is dropped, and with it undone.
-    fn set(&mut self, option: impl FnOnce(&mut Wish)) {
+    pub(crate) fn set(&mut self, option: impl FnOnce(&mut Wish)) {
         self.asking = None;
         option(&mut self.wish);
     }
@@ -95,7 +95,7 @@ macro_rules! options {
 
 /// The future of [`Mutex::lock`](crate::Mutex::lock): takes options until it is polled.
 ///
-/// An option that is set after a poll drops the request under way, and the next poll begins a new one.
+/// An option that is set after a poll, and a [`run`](Lock::run), drops the request under way, and the next poll begins a new one.
 ///
 /// # Errors
 ///
@@ -104,7 +104,7 @@ macro_rules! options {
 /// [`Denied`](ErrorKind::Denied): a right is missing. [`NotALock`](ErrorKind::NotALock): the key holds something else.
 /// [`Lost`](ErrorKind::Lost): the hold that it would re-enter is lost. [`Ambiguous`](ErrorKind::Ambiguous): the owner was
 /// seen to ask from several branches. [`Config`](ErrorKind::Config): a bad name or option; nothing was sent.
-/// [`Closed`](ErrorKind::Closed): the `Locks` was closed.
+/// [`Closed`](ErrorKind::Closed): the `Locks` was closed, or the runtime that it was connected on has ended.
 ///
 /// # Cancel safety
 ///
@@ -124,12 +124,12 @@ impl Future for Lock {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Guard>> {
         let granted = ready!(self.0.poll(cx))?;
-        Poll::Ready(granted.ok_or_else(unreachable))
+        Poll::Ready(granted.ok_or_else(not_granted))
     }
 }
 
 /// A request that must end with a guard ends with one, or with an error of its own.
-pub(crate) fn unreachable() -> Error {
+pub(crate) fn not_granted() -> Error {
     Error::new(ErrorKind::Timeout, "the lock was not granted in time; try again later, or wait longer")
 }
 

@@ -10,7 +10,7 @@ use pin_project_lite::pin_project;
 use crate::error::{Error, Loss, Result};
 use crate::guard::Guard;
 use crate::owner::{Inside, Owner, inside};
-use crate::request::{Lock, Request, TryLock, unreachable};
+use crate::request::{Lock, Request, TryLock, not_granted};
 use crate::telemetry;
 
 type Releasing = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
@@ -50,7 +50,8 @@ pin_project! {
 
 impl<F: Future> Held<F> {
     fn new(mut request: Request, work: F) -> Held<F> {
-        request.wish.bare = false;
+        // As with an option: what was under way asked for its owner itself, and not for a child of it.
+        request.set(|wish| wish.bare = false);
         Held { work: Work::ToDo { work }, stage: Stage::Asking { request } }
     }
 }
@@ -211,7 +212,7 @@ impl<F: Future> Future for Run<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let output = ready!(self.project().held.poll(cx))?;
-        Poll::Ready(output.ok_or_else(unreachable))
+        Poll::Ready(output.ok_or_else(not_granted))
     }
 }
 

@@ -84,3 +84,15 @@ async fn the_longest_duration_means_for_ever() {
     guard.release().await.unwrap();
     ours.close().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_request_that_is_given_work_after_a_poll_asks_anew_for_a_child() {
+    let server = Server::start().await;
+    let stock = locks(&server.url()).await.mutex("stock");
+    let owner = Owner::new();
+    let mut request = stock.lock().owner(&owner);
+    assert!(futures::poll!(&mut request).is_pending());
+    let worker = soon("the work", request.run(async { Owner::current() })).await.unwrap();
+    assert_ne!(worker, owner, "the work is an owner of its own");
+    assert_eq!(soon("the next", stock.lock().owner(&owner)).await.unwrap().depth(), 1);
+}
