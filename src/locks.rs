@@ -61,8 +61,8 @@ impl Locks {
         Builder::new()
     }
 
-    /// The lock of that name. A bad name (empty, longer than 1 KiB, beginning with `}`) is an error of the first use, before
-    /// anything is sent.
+    /// The lock of that name. A bad name (empty, longer than 1 KiB, or beginning with `}` where there is no prefix) is an
+    /// error of the first use, before anything is sent.
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
         Mutex::new(self.handle.clone(), name.as_ref())
     }
@@ -75,7 +75,7 @@ impl Locks {
     /// # Errors
     ///
     /// [`Unavailable`](ErrorKind::Unavailable): after two node timeouts some releases were not confirmed; they go on in the
-    /// background, and else the leases free those locks.
+    /// background. Or the runtime has ended with some left, and their leases free those locks.
     ///
     /// # Cancel safety
     ///
@@ -91,6 +91,10 @@ impl Locks {
             progress.as_mut().enable();
             let (errands, empty) =
                 session.registry(|registry, _| (registry.has_errands(), registry.is_empty()));
+            if session.stage() == Stage::Orphaned && errands {
+                let told = "the tokio runtime that this `Locks` was connected on ended before some releases were confirmed; the leases free those locks";
+                return Err(Error::new(ErrorKind::Unavailable, told));
+            }
             if session.stage() >= Stage::Closed || !(errands || empty) {
                 return Ok(());
             }
