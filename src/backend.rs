@@ -25,7 +25,7 @@ pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub(crate) struct Failure {
     /// What the server may have done.
     pub(crate) outcome: Outcome,
-    /// What to tell the user: kind `Unavailable` or `Denied`, with the server's address and the cause.
+    /// What to tell the user, with the server's address and the cause.
     pub(crate) error: Error,
 }
 

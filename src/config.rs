@@ -128,7 +128,8 @@ impl Builder {
     }
 
     /// The bounds of the random pause before a request asks again: after an attempt without an answer, and between polls where
-    /// the release messages can't be subscribed to. It doubles from try to try, up to a second. Default: 50 ms to 250 ms.
+    /// the release messages can't be subscribed to. It doubles from try to try, up to a second or, where that is
+    /// longer, the upper bound. It is never less than 1 ms. Default: 50 ms to 250 ms.
     ///
     /// Rejected: a range without a value in it.
     pub fn retry_delay(mut self, range: RangeInclusive<Duration>) -> Self {

@@ -72,6 +72,8 @@
 //! crate. The README has all options, what a drop leaves, the rights of a least-privilege user, and how to share locks with
 //! Redisson.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod acquire;
 mod answer;
 mod backend;

@@ -34,6 +34,9 @@ struct Inner {
 /// their work, so branches that run side by side in one task exclude each other, while both re-enter what their common
 /// ancestor holds.
 ///
+/// A server runs all requests of a keep-alive connection in one task: there each request takes a scope of a
+/// [new owner](Owner::new), or a guard that is kept beyond its request would let the next one in.
+///
 /// Two owners are equal when they are the same owner.
 ///
 /// ```

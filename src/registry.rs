@@ -61,7 +61,7 @@ impl Registry {
         self.rooms.get(name)
     }
 
-    /// Whether anything is left that only this process can end: a hold, or a release that is not confirmed.
+    /// Whether nothing is left that only this process can end: no hold, and no release that is not confirmed.
     pub(crate) fn is_empty(&self) -> bool {
         self.rooms.is_empty()
     }

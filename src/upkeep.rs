@@ -87,7 +87,7 @@ impl Room {
 
     fn end_overdue(&mut self, at: Moment) {
         let waiting = self.queue.len();
-        let mut late = Vec::new();
+        let mut ids = Vec::new();
         for hold in &mut self.holds {
             if let Some(command) =
                 hold.command.filter(|_| hold.gives_up_at(waiting).is_some_and(|t| t <= at.now))
@@ -95,7 +95,7 @@ impl Room {
                 hold.unknown(command.no, at.now);
                 hold.retry_at = at.now;
             }
-            late.push(hold.id);
+            ids.push(hold.id);
             let tried = hold.levels.is_empty() && hold.command.is_none() && hold.failures > 0;
             if tried && at.now >= hold.stands_until {
                 // The server has dropped it by now, confirmed or not.
@@ -103,7 +103,7 @@ impl Room {
                 self.out.tell.extend(hold.left_untold(Err(Loss::Expired)));
             }
         }
-        for id in late {
+        for id in ids {
             self.end_late(id, at);
         }
     }
