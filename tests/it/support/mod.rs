@@ -39,7 +39,7 @@
 //! means an `EVALSHA` is seen, answered by NOSCRIPT, and the `EVAL` behind it is seen too; a dropped or late reply is
 //! kept for the one that runs. A held `EVALSHA` is let through as it is.
 
-// Helpers for tests to come, and not every one has its user yet.
+// A set of helpers that is whole, though not every one has its user yet.
 #![allow(dead_code, unused_imports)]
 
 mod child;
