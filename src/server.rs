@@ -40,7 +40,9 @@ impl Server {
             Place::Usable { address, info } => {
                 choose_crypto(info.addr());
                 redis::Client::open((**info).clone()).map_err(|e| {
-                    Error::new(ErrorKind::Config, "this server can't be used").at(address).because(e)
+                    Error::new(ErrorKind::Config, "this server's settings can't be used; correct its address")
+                        .at(address)
+                        .because(e)
                 })
             }
             Place::Unusable(wrong) => Err(Error::new(ErrorKind::Config, wrong.as_str())),

@@ -38,7 +38,10 @@ impl Single {
         events: Weak<dyn Events>,
     ) -> Result<Arc<Single>> {
         if tokio::runtime::Handle::try_current().is_err() {
-            return Err(Error::new(ErrorKind::Config, "`connect` works inside a tokio runtime only"));
+            return Err(Error::new(
+                ErrorKind::Config,
+                "`connect` works inside a tokio runtime only; use `block_on` of a runtime",
+            ));
         }
         let (client, address) = (server.client()?, server.address());
         let tune =

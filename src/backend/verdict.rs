@@ -38,19 +38,30 @@ pub(super) fn failed(error: RedisError, call: &Call, server: &Arc<str>) -> Failu
             );
             (ErrorKind::Denied, message)
         } else {
-            (ErrorKind::Unavailable, format!("the server refuses `{name}` on key `{key}`: {text}"))
+            (
+                ErrorKind::Unavailable,
+                format!("the server refuses `{name}` on key `{key}`: {text}; {PUT_RIGHT}"),
+            )
         }
     } else if error.is_io_error() {
-        (ErrorKind::Unavailable, format!("the connection was lost before the answer to `{name}` came"))
+        (
+            ErrorKind::Unavailable,
+            format!("the connection was lost before the answer to `{name}` came; {CHECK}"),
+        )
     } else {
-        (ErrorKind::Unavailable, format!("the answer to `{name}` on key `{key}` can't be understood"))
+        (
+            ErrorKind::Unavailable,
+            format!(
+                "the answer to `{name}` on key `{key}` can't be understood; check what it is that answers there"
+            ),
+        )
     };
     Failure { outcome, error: Error::new(kind, message).at(server).because(error) }
 }
 
 /// A call that was sent and not answered in time.
 pub(super) fn unanswered(call: &Call, limit: Duration, server: &Arc<str>) -> Failure {
-    let message = format!("no answer to `{}` within {limit:?}", call.name());
+    let message = format!("no answer to `{}` within {limit:?}; {CHECK}", call.name());
     Failure { outcome: Outcome::Unknown, error: Error::new(ErrorKind::Unavailable, message).at(server) }
 }
 
@@ -71,15 +82,15 @@ pub(super) fn unreachable(error: RedisError, server: &Arc<str>) -> Error {
     } else if is_denied(&error) {
         (ErrorKind::Denied, format!("the server denies this user access: {error}; grant it with ACL SETUSER"))
     } else if is_database(&error) {
-        (ErrorKind::Config, format!("the server refuses the database of its URL: {error}"))
+        (ErrorKind::Config, format!("the server refuses the database of its URL: {error}; name another one"))
     } else if error.kind() == Told::InvalidClientConfig && error.to_string().contains("o address found") {
         (ErrorKind::Unavailable, "the server's name has no address; check it".into())
     } else if error.kind() == Told::InvalidClientConfig {
-        (ErrorKind::Config, format!("these settings can't be used to connect: {error}"))
+        (ErrorKind::Config, format!("these settings can't be used to connect: {error}; correct them"))
     } else if error.kind() == Told::RESP3NotSupported {
         (ErrorKind::Unavailable, "the server is too old: nestlock needs Redis 6.2 or later".into())
     } else if let Some(text) = answer(&error) {
-        (ErrorKind::Unavailable, format!("the server refuses to work: {text}"))
+        (ErrorKind::Unavailable, format!("the server refuses to work: {text}; {PUT_RIGHT}"))
     } else {
         (
             ErrorKind::Unavailable,
@@ -88,6 +99,10 @@ pub(super) fn unreachable(error: RedisError, server: &Arc<str>) -> Error {
     };
     Error::new(kind, message).at(server).because(error)
 }
+
+const PUT_RIGHT: &str = "put the server right, or try again later";
+
+const CHECK: &str = "check that the server runs, and the network";
 
 const GIVE_CREDENTIALS: &str = "give both in its URL, redis://user:password@host:port";
 
@@ -126,14 +141,14 @@ pub(super) fn is_answer(error: &RedisError) -> bool {
     matches!(error.kind(), Told::Server(_) | Told::Extension | Told::AuthenticationFailed)
 }
 
-/// The error's text as the server gave it, without the mark of the script.
+/// The error's text as the server gave it, without the mark of the script and a full stop: more is said behind it.
 pub(super) fn answer(error: &RedisError) -> Option<String> {
     if !is_answer(error) {
         return None;
     }
     let detail = error.detail().unwrap_or_default();
     let detail = detail.split(" script: ").next().unwrap_or(detail);
-    Some(format!("{} {detail}", error.code().unwrap_or("ERR")).trim_end().to_owned())
+    Some(format!("{} {detail}", error.code().unwrap_or("ERR")).trim_end_matches([' ', '.']).to_owned())
 }
 
 /// Whether the server has become a replica: its name is to be resolved anew, for it may mean another machine by now.
@@ -204,7 +219,10 @@ mod tests {
     #[test]
     fn a_refusal_is_told_in_the_servers_words_with_key_and_server() {
         let told = told("OOM too much. script: f00, on @user_script:1.").error.to_string();
-        assert_eq!(told, "the server refuses `look` on key `stock`: OOM too much. (server host:1)");
+        assert_eq!(
+            told,
+            "the server refuses `look` on key `stock`: OOM too much; put the server right, or try again later (server host:1)"
+        );
     }
 
     #[test]
