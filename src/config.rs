@@ -94,7 +94,8 @@ impl Builder {
         self
     }
 
-    /// For how long the answer to a command is awaited, on each master. Default: 500 ms. [`Duration::MAX`]: for ever.
+    /// For how long the answer to a command is awaited, on each master. Default: 500 ms. [`Duration::MAX`]: for ever. An
+    /// attempt to connect may take as long, and a second at least.
     ///
     /// Rejected: zero.
     pub fn node_timeout(mut self, timeout: Duration) -> Self {

@@ -137,6 +137,8 @@ pub(crate) fn not_granted() -> Error {
 ///
 /// Ready with `None` where somebody else holds the lock. Options, errors but `Timeout`, and cancel safety are those of
 /// [`Lock`]. An [`Unavailable`](ErrorKind::Unavailable) comes after one attempt.
+///
+/// Bind the guard to a name: `try_lock().await?;` alone releases it at once, and no lint tells of it.
 #[must_use = "futures do nothing unless polled"]
 pub struct TryLock(pub(crate) Request);
 
