@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -283,9 +282,8 @@ impl Guard {
 /// Waits for the loss of a level, at the latest at its hold's end.
 async fn loss(handle: Handle, names: Arc<Names>, (id, level): (u64, u64), fate: Arc<Fate>) -> Loss {
     loop {
-        let mut told = pin!(fate.told());
-        // Enlisted before the fate is read: else 1. it is read, 2. it is told, 3. this waits for what was told before.
-        told.as_mut().enable();
+        // Made before the fate is read: else 1. it is read, 2. it is told, 3. this waits for what was told before.
+        let told = fate.told();
         if let Some(loss) = fate.loss() {
             return loss;
         }

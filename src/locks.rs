@@ -85,10 +85,8 @@ impl Locks {
         session.advance(Stage::Closing);
         let limit = after(Instant::now(), session.terms.patience);
         loop {
+            // Made before the look: what comes between is not missed.
             let progress = session.progress.notified();
-            tokio::pin!(progress);
-            // Enlisted before the look: what comes between is not missed.
-            progress.as_mut().enable();
             let (errands, empty) =
                 session.registry(|registry, _| (registry.has_errands(), registry.is_empty()));
             if session.stage() == Stage::Orphaned && errands {

@@ -78,7 +78,7 @@ async fn conduct() -> Result<bool> {
     screen.heading("With locks; one process is killed half way")?;
     let run = Run::new(&url, &catalogue, &orders);
     let locked = tokio::time::timeout(TOO_LONG, run.locked(&mut screen)).await??;
-    screen.heading("The same without locks; nobody is killed")?;
+    screen.heading("The same without locks; nobody is killed, and an order that both take is done twice")?;
     let run = Run::new(&url, &catalogue, &orders);
     let free = tokio::time::timeout(TOO_LONG, run.free(&mut screen)).await??;
 

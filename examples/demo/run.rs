@@ -206,7 +206,7 @@ impl<'a> Run<'a> {
         let Some(at) = kill.at.filter(|_| kill.order == order) else { return Ok(()) };
         self.rescued = before > 0 && before + now == kill.steps;
         let text = format!(
-            "  B has finished order {order}, {:.1} s after the kill: {before} steps were done, it did the other {now}.",
+            "  B came to order {order} {:.1} s after the kill, and finished it: {before} steps were done, it did the other {now}.",
             at.elapsed().as_secs_f64()
         );
         screen.line("")?;
