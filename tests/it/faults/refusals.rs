@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use nestlock::{Error, ErrorKind, Locks};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::{LONG, QUICK, tidy};
@@ -190,9 +191,20 @@ async fn a_paused_server_is_unavailable_and_what_it_runs_later_is_undone() {
 async fn a_server_that_takes_no_more_clients_is_unavailable_at_connect() {
     let server = Server::with(&["--maxclients", "8"]).await;
     let mut crowd = Vec::new();
-    for _ in 0..8 {
-        crowd.push(TcpStream::connect(("127.0.0.1", server.port())).await.unwrap());
-    }
+    // Each has an answer before the next one comes: a look of the start may still have its place, and one of the crowd would
+    // be turned away in its stead.
+    eventually("a full house", async || {
+        let mut one = TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
+        let mut answer = [0; 5];
+        if one.write_all(b"PING\r\n").await.is_ok()
+            && one.read_exact(&mut answer).await.is_ok()
+            && &answer == b"+PONG"
+        {
+            crowd.push(one);
+        }
+        crowd.len() == 8
+    })
+    .await;
     let error = soon("connect", builder(&server.url()).connect()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("127.0.0.1:"), "{error}");
