@@ -220,9 +220,12 @@ impl Session {
         if fresh && waits { self.away_too_long(began) } else { None }
     }
 
-    /// The last failure, where no answer has come since.
+    /// The last failure, where it was seen just now and no answer has come since. An old one tells nothing: nobody may
+    /// have asked meanwhile.
     pub(crate) fn away(&self) -> Option<Error> {
-        lock(&self.outage).as_ref().map(|outage| outage.last.again())
+        let outage = lock(&self.outage);
+        let fresh = |outage: &&Outage| Instant::now() <= after(outage.seen, self.terms.patience);
+        outage.as_ref().filter(fresh).map(|outage| outage.last.again())
     }
 
     /// A random pause, longer from try to try.
