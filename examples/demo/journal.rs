@@ -10,6 +10,9 @@ use redis::aio::MultiplexedConnection;
 
 use crate::Result;
 
+/// How long an answer may take before the run is given up.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// How far an order is.
 pub(crate) enum Progress {
     Open,
@@ -27,7 +30,11 @@ pub(crate) struct Journal {
 
 impl Journal {
     pub(crate) async fn open(url: &str, prefix: &str) -> Result<Journal> {
-        let redis = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+        // By default an answer that takes half a second is an error, which a busy machine can bring about.
+        let patient = redis::AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(PATIENCE));
+        let redis = redis::Client::open(url)?.get_multiplexed_async_connection_with_config(&patient).await?;
         Ok(Journal { redis, prefix: prefix.to_owned() })
     }
 
