@@ -123,6 +123,9 @@ async fn lane(
     Ok(left)
 }
 
+/// Also where the server did not answer in time, which a machine that stalls for a moment brings about: what was begun is
+/// in the journal.
 fn lock_lost(error: &Failure) -> bool {
-    error.downcast_ref::<Error>().is_some_and(|error| error.kind() == ErrorKind::Lost)
+    let again = |error: &Error| matches!(error.kind(), ErrorKind::Lost | ErrorKind::Unavailable);
+    error.downcast_ref::<Error>().is_some_and(again)
 }
