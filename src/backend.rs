@@ -1,7 +1,8 @@
-//! What the lock asks of a master: to run scripts, and to tell of releases.
+//! What the lock asks of a master: to run scripts, and to tell of releases (as [`Events`](crate::events::Events)).
 
 mod backoff;
 mod connection;
+pub(crate) mod memory;
 mod settings;
 pub(crate) mod single;
 mod subscriber;
@@ -38,7 +39,7 @@ pub(crate) enum Outcome {
     Unknown,
 }
 
-/// One master: a single server now.
+/// One master: a server, or a store in this process.
 pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Runs one call, within the node timeout. Never repeats a call whose outcome is unknown. Dropping the future may
     /// leave the call running.
@@ -54,20 +55,9 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Ends the interest in a channel. Returns at once.
     fn unsubscribe(&self, channel: &str);
 
+    /// Whether it works on any runtime. If not, it ends with the one that it was made on.
+    fn is_portable(&self) -> bool;
+
     /// Ends connections and tasks. Calls fail from then on.
     fn close(&self);
-}
-
-/// What a backend tells by itself. Called from its tasks; the callee must not block.
-pub(crate) trait Events: Send + Sync + 'static {
-    /// A new command connection stands in place of one that was lost.
-    fn reconnected(&self);
-    /// The server answered this very subscription: messages sent from now on arrive.
-    fn subscribed(&self, channel: &str);
-    /// A message came.
-    fn message(&self, channel: &str);
-    /// This subscription was refused or failed: nothing may be expected of it until `subscribed` comes.
-    fn not_subscribed(&self, channel: &str);
-    /// The subscriber connection is lost, with all its subscriptions; messages may have been missed.
-    fn subscriptions_lost(&self);
 }

@@ -1,14 +1,15 @@
 //! Every option, its default, and what it rejects.
 
+use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::deadline::{Drift, Lease};
 use crate::error::{Error, ErrorKind, Result, shown};
+use crate::memory::Memory;
 use crate::server::Server;
 
-const LEASE: Duration = Duration::from_secs(30);
 const DRIFT: Drift = Drift { factor: 0.01, slack: Duration::from_millis(2) };
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
@@ -23,7 +24,7 @@ const LONGEST_PREFIX: usize = 1024;
 #[derive(Clone, Debug)]
 #[must_use = "options do nothing until `connect` is called"]
 pub struct Builder {
-    servers: Vec<Server>,
+    masters: Vec<Master>,
     lease: Duration,
     drift: (f64, Duration),
     prefix: String,
@@ -33,10 +34,17 @@ pub struct Builder {
     retry_delay: RangeInclusive<Duration>,
 }
 
+/// Where locks are kept.
+#[derive(Clone, Debug)]
+pub(crate) enum Master {
+    Server(Server),
+    Memory(Memory),
+}
+
 /// Options that were checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    pub(crate) server: Server,
+    pub(crate) master: Master,
     pub(crate) lease: Lease,
     pub(crate) drift: Drift,
     pub(crate) prefix: Arc<str>,
@@ -49,8 +57,8 @@ pub(crate) struct Config {
 impl Builder {
     pub(crate) fn new() -> Builder {
         Builder {
-            servers: Vec::new(),
-            lease: LEASE,
+            masters: Vec::new(),
+            lease: Lease::DEFAULT.duration(),
             drift: (DRIFT.factor, DRIFT.slack),
             prefix: String::new(),
             node_timeout: NODE_TIMEOUT,
@@ -66,7 +74,19 @@ impl Builder {
     /// Rejected: an address that can't be used, none at all, and a second one, since this version keeps its locks on one
     /// master.
     pub fn server(mut self, server: impl Into<Server>) -> Self {
-        self.servers.push(server.into());
+        self.masters.push(Master::Server(server.into()));
+        self
+    }
+
+    /// A store in this process as the master that keeps the locks, in place of a server. Others that are given the same
+    /// store share its locks.
+    ///
+    /// Then [`connect`](Builder::connect) needs no runtime and can't fail for want of a server, and the background work
+    /// moves on where the runtime that did it ends: see [`Locks::in_memory`](crate::Locks::in_memory).
+    ///
+    /// Rejected: a second master of either kind.
+    pub fn memory(mut self, store: &Memory) -> Self {
+        self.masters.push(Master::Memory(store.clone()));
         self
     }
 
@@ -159,7 +179,7 @@ impl Builder {
             )));
         }
         Ok(Config {
-            server: the_one(self.servers)?,
+            master: the_one(self.masters)?,
             lease,
             drift,
             prefix,
@@ -168,6 +188,22 @@ impl Builder {
             poll_interval: self.poll_interval,
             retry_delay: self.retry_delay,
         })
+    }
+}
+
+impl Config {
+    /// All defaults, over this store: what can't be rejected.
+    pub(crate) fn over(store: &Memory) -> Config {
+        Config {
+            master: Master::Memory(store.clone()),
+            lease: Lease::DEFAULT,
+            drift: DRIFT,
+            prefix: "".into(),
+            node_timeout: NODE_TIMEOUT,
+            unavailable_after: UNAVAILABLE_AFTER,
+            poll_interval: POLL_INTERVAL,
+            retry_delay: RETRY_DELAY,
+        }
     }
 }
 
@@ -195,21 +231,30 @@ fn checked_prefix(prefix: &str) -> Result<Arc<str>> {
     Ok(prefix.into())
 }
 
-/// The server, whose address is looked at here so that a mistake is told before anything is sent.
-fn the_one(servers: Vec<Server>) -> Result<Server> {
-    let mut servers = servers.into_iter();
-    let Some(first) = servers.next() else {
+/// The master. A server's address is looked at here, so that a mistake is told before anything is sent.
+fn the_one(masters: Vec<Master>) -> Result<Master> {
+    let mut masters = masters.into_iter();
+    let Some(first) = masters.next() else {
         return Err(rejected("no server was given; call `server` with the URL of your Redis"));
     };
-    if let Some(second) = servers.next() {
+    if let Some(second) = masters.next() {
         return Err(rejected(format!(
-            "server was given more than once, {} and {}: several masters are not supported by this version",
-            first.address(),
-            second.address()
+            "server was given more than once, {first} and {second}: several masters are not supported by this version",
         )));
     }
-    first.client()?;
+    if let Master::Server(server) = &first {
+        server.client()?;
+    }
     Ok(first)
+}
+
+impl fmt::Display for Master {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Master::Server(server) => f.write_str(&server.address()),
+            Master::Memory(_) => f.write_str("an in-memory store"),
+        }
+    }
 }
 
 fn rejected(wrong: impl Into<String>) -> Error {
@@ -257,6 +302,10 @@ mod tests {
         rejects(
             good().server(("::1", 7)),
             &["server", "127.0.0.1:6379", "[::1]:7", "not supported by this version"],
+        );
+        rejects(
+            good().memory(&Memory::new()),
+            &["server", "127.0.0.1:6379", "an in-memory store", "not supported"],
         );
     }
 

@@ -53,6 +53,9 @@ impl Lease {
     /// Raises nothing: for a command that must not make a lease longer.
     pub(crate) const SHORTEST: Lease = Lease(Duration::from_millis(1));
 
+    /// What a crashed holder blocks others for where nothing else is said.
+    pub(crate) const DEFAULT: Lease = Lease(Duration::from_secs(30));
+
     /// Checks a lease that a user asked for by the option `what`.
     pub(crate) fn new(what: &str, asked: Duration, drift: Drift) -> Result<Lease> {
         let lease = Duration::from_millis(asked.min(LONGEST).as_millis() as u64);

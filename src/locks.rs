@@ -7,12 +7,15 @@ use rand::TryRng;
 use rand::rngs::SysRng;
 use tokio::time::{Instant, timeout_at};
 
-use crate::backend::Events;
+use crate::backend::Backend;
+use crate::backend::memory::InMemory;
 use crate::backend::single::Single;
 use crate::clock::Clock;
-use crate::config::Builder;
+use crate::config::{Builder, Config, Master};
 use crate::deadline::after;
 use crate::error::{Error, ErrorKind, Result};
+use crate::events::Events;
+use crate::memory::Memory;
 use crate::mutex::Mutex;
 use crate::quorum::Quorum;
 use crate::server::Server;
@@ -56,6 +59,51 @@ impl Locks {
         Locks::builder().server(server).connect().await
     }
 
+    /// Locks without a server: kept in this process, in a [`Memory`] of their own. For tests, for development, and for
+    /// services that run as one copy. It has the defaults of [`Builder`]; [`Builder::memory`] takes options.
+    ///
+    /// It can be made outside a runtime, and so be a `static`. Its background task runs on the runtime that uses it first.
+    /// Where that one ends, the next use from another runtime takes the task over; until then nothing is renewed.
+    /// So one `static` serves many `#[tokio::test]`s, which have a runtime each; where a test pauses the clock, give it a
+    /// `Locks` of its own, since other runtimes' clocks go on.
+    ///
+    /// ```
+    /// use std::sync::LazyLock;
+    /// use nestlock::Locks;
+    ///
+    /// static LOCKS: LazyLock<Locks> = LazyLock::new(Locks::in_memory);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> nestlock::Result<()> {
+    /// let stock = LOCKS.mutex("stock:42");
+    /// let depth = stock.run(stock.run(async { stock.hold_count() })).await??;
+    /// assert_eq!(depth, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn in_memory() -> Locks {
+        let store = Memory::new();
+        let (config, doorbell) = (Config::over(&store), Arc::new(Doorbell::default()));
+        let master = InMemory::join(&store, config.node_timeout, events(&doorbell));
+        // Without randomness its locks are still its own: nobody else has this store.
+        let uuid = uuid().unwrap_or_else(|_| "in-memory".to_owned());
+        Locks::over(master, config, uuid, Clock::new(), doorbell)
+    }
+
+    fn over(
+        master: Arc<dyn Backend>,
+        config: Config,
+        uuid: String,
+        clock: Clock,
+        doorbell: Arc<Doorbell>,
+    ) -> Locks {
+        let session = Session::new(config, Quorum::new(master), uuid, clock, doorbell.clone(), |session| {
+            Box::pin(watch(session))
+        });
+        doorbell.lead_to(&session);
+        session.keep_watch();
+        Locks { handle: Handle::new(session) }
+    }
+
     /// Every option, with its default.
     pub fn builder() -> Builder {
         Builder::new()
@@ -85,6 +133,7 @@ impl Locks {
         session.advance(Stage::Closing);
         let limit = after(Instant::now(), session.terms.patience);
         loop {
+            session.keep_watch();
             // Made before the look: what comes between is not missed.
             let progress = session.progress.notified();
             let (errands, empty) =
@@ -124,13 +173,17 @@ impl Builder {
     async fn connect_by(self, clock: Clock) -> Result<Locks> {
         let config = self.check()?;
         let doorbell = Arc::new(Doorbell::default());
-        let events: Weak<dyn Events> = Arc::downgrade(&(doorbell.clone() as Arc<dyn Events>));
-        let master = Single::connect(&config.server, config.node_timeout, events).await?;
-        let session = Session::new(config, Quorum::new(master), uuid()?, clock, doorbell.clone());
-        doorbell.lead_to(&session);
-        tokio::spawn(watch(session.clone()));
-        Ok(Locks { handle: Handle::new(session) })
+        let (timeout, events) = (config.node_timeout, events(&doorbell));
+        let master: Arc<dyn Backend> = match &config.master {
+            Master::Server(server) => Single::connect(server, timeout, events).await?,
+            Master::Memory(memory) => InMemory::join(memory, timeout, events),
+        };
+        Ok(Locks::over(master, config, uuid()?, clock, doorbell))
     }
+}
+
+fn events(doorbell: &Arc<Doorbell>) -> Weak<dyn Events> {
+    Arc::downgrade(&(doorbell.clone() as Arc<dyn Events>))
 }
 
 /// A random UUID, version 4. From the operating system's randomness: a generator in this process would be copied by `fork`,

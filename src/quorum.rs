@@ -49,6 +49,11 @@ impl Quorum {
         }
     }
 
+    /// Whether it works on any runtime.
+    pub(crate) fn is_portable(&self) -> bool {
+        self.master.is_portable()
+    }
+
     pub(crate) fn close(&self) {
         self.master.close();
     }

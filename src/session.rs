@@ -1,20 +1,25 @@
 //! What all handles of one `Locks` share: the registry, the masters, the clock, and how they are brought together.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use tokio::runtime;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::backend::{Events, Failure};
+use crate::backend::Failure;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::deadline::{Moment, after};
+use crate::deadline::Moment;
 use crate::error::{Error, ErrorKind};
+use crate::events::Events;
 use crate::hold::Terms;
 use crate::names::Names;
+use crate::outage::Outage;
 use crate::owner::{Owner, OwnerEnds};
 use crate::quorum::Quorum;
 use crate::registry::{Chores, Registry};
@@ -22,6 +27,9 @@ use crate::room::{News, Room};
 use crate::sync::lock;
 use crate::telemetry;
 use crate::upkeep::retry_pause;
+
+/// Makes the background task of a session.
+pub(crate) type Watch = fn(Arc<Session>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// One process's view of the locks on its masters.
 pub(crate) struct Session {
@@ -37,18 +45,13 @@ pub(crate) struct Session {
     registry: Mutex<Registry>,
     clock: Clock,
     stage: AtomicU8,
-    outage: Mutex<Option<Outage>>,
+    outage: Mutex<Outage>,
     me: Weak<Session>,
+    watch: Watch,
+    /// The background task lives.
+    watched: AtomicBool,
     /// What the backend tells goes through it: the backend itself does not keep it alive.
     _events: Arc<dyn Events>,
-}
-
-/// Too few masters answer, since then.
-struct Outage {
-    since: Instant,
-    /// When it was seen last.
-    seen: Instant,
-    last: Error,
 }
 
 /// How far a session has come. Only ever upward.
@@ -70,6 +73,7 @@ impl Session {
         uuid: String,
         clock: Clock,
         events: Arc<dyn Events>,
+        watch: Watch,
     ) -> Arc<Session> {
         let patience = config.node_timeout.saturating_mul(2);
         let retry = retry_pause(config.lease);
@@ -87,6 +91,8 @@ impl Session {
             stage: AtomicU8::new(Stage::Open as u8),
             outage: Mutex::default(),
             me: me.clone(),
+            watch,
+            watched: AtomicBool::new(false),
             _events: events,
         })
     }
@@ -97,6 +103,44 @@ impl Session {
 
     /// Decides something about one lock, then does what follows from it once nothing is locked any more.
     pub(crate) fn visit<R>(
+        &self,
+        names: &Arc<Names>,
+        visit: impl FnOnce(&mut Room, &mut dyn FnMut() -> u64, Moment) -> R,
+    ) -> R {
+        self.keep_watch();
+        self.visit_unwatched(names, visit)
+    }
+
+    /// Has the background task run, where it is not: on the runtime of whoever comes by.
+    pub(crate) fn keep_watch(&self) {
+        if self.watched.load(SeqCst) || self.stage() > Stage::Closing {
+            return;
+        }
+        let Ok(runtime) = runtime::Handle::try_current() else { return };
+        if let Some(me) = self.me.upgrade()
+            && !self.watched.swap(true, SeqCst)
+        {
+            drop(runtime.spawn((self.watch)(me)));
+        }
+    }
+
+    /// The background task was dropped with its runtime. Where that ends everything, whoever waits is told; else they are
+    /// woken, and the first of them takes the task over on its own runtime.
+    pub(crate) fn orphaned(&self) {
+        if !self.quorum.is_portable() {
+            return self.advance(Stage::Orphaned);
+        }
+        // Before anybody is woken: they look at it.
+        self.watched.store(false, SeqCst);
+        let names = lock(&self.registry).names();
+        for name in names {
+            // Not by way of `visit`: the runtime that is current here is the one that ends.
+            self.visit_unwatched(&name, |room, _, at| room.stir(at.now));
+        }
+        self.progress.notify_waiters();
+    }
+
+    fn visit_unwatched<R>(
         &self,
         names: &Arc<Names>,
         visit: impl FnOnce(&mut Room, &mut dyn FnMut() -> u64, Moment) -> R,
@@ -190,14 +234,10 @@ impl Session {
 
     /// Notes an answer of the masters, or that there was none.
     pub(crate) fn heard<T>(&self, answer: &Result<T, Failure>) {
-        let mut outage = lock(&self.outage);
         match answer {
-            Ok(_) if outage.is_none() => {}
-            Ok(_) => *outage = None,
+            Ok(_) => lock(&self.outage).ends(),
             Err(failure) if failure.error.kind() == ErrorKind::Unavailable => {
-                let seen = Instant::now();
-                let since = outage.as_ref().map_or(seen, |outage| outage.since);
-                *outage = Some(Outage { since, seen, last: failure.error.again() });
+                lock(&self.outage).goes_on(failure.error.again(), Instant::now());
             }
             Err(_) => {}
         }
@@ -205,27 +245,19 @@ impl Session {
 
     /// What a request that began then has to be told, if the masters have been away for too long.
     pub(crate) fn away_too_long(&self, began: Instant) -> Option<Error> {
-        let outage = lock(&self.outage);
-        let outage = outage.as_ref()?;
-        let end = after(outage.since.max(began), self.config.unavailable_after);
-        (Instant::now() >= end).then(|| outage.last.again())
+        lock(&self.outage).outlasts(self.config.unavailable_after, began, Instant::now())
     }
 
     /// The same for a request that waits for others, and need not see for itself what has just been seen.
     pub(crate) fn is_away(&self, began: Instant) -> Option<Error> {
-        let seen = lock(&self.outage).as_ref()?.seen;
-        let fresh = Instant::now() <= after(seen, self.terms.patience);
         // With zero each request makes its one attempt.
         let waits = !self.config.unavailable_after.is_zero();
-        if fresh && waits { self.away_too_long(began) } else { None }
+        if waits { self.away().and_then(|_| self.away_too_long(began)) } else { None }
     }
 
-    /// The last failure, where it was seen just now and no answer has come since. An old one tells nothing: nobody may
-    /// have asked meanwhile.
+    /// The last failure, where it was seen just now and no answer has come since.
     pub(crate) fn away(&self) -> Option<Error> {
-        let outage = lock(&self.outage);
-        let fresh = |outage: &&Outage| Instant::now() <= after(outage.seen, self.terms.patience);
-        outage.as_ref().filter(fresh).map(|outage| outage.last.again())
+        lock(&self.outage).fresh(self.terms.patience, Instant::now())
     }
 
     /// A random pause, longer from try to try.

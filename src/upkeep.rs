@@ -33,6 +33,15 @@ impl Room {
         self.out.wake.extend(woken);
     }
 
+    /// Whoever waits for anything here looks again, and finds out what has changed around it.
+    pub(crate) fn stir(&mut self, now: Instant) {
+        self.wake_all(now);
+        self.out.wake.append(&mut self.idlers);
+        let levels = self.holds.iter().flat_map(|hold| &hold.levels).map(|level| level.fate.clone());
+        let leaving = self.holds.iter().flat_map(|hold| hold.leaving.iter().cloned());
+        self.out.tell.extend(levels.chain(leaving));
+    }
+
     /// A message came on the lock's channel: somebody released it, or forced it open.
     pub(crate) fn message(&mut self, now: Instant) {
         if self.hearing != Hearing::On {

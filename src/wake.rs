@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use crate::backend::Events;
 use crate::deadline::Moment;
+use crate::events::Events;
 use crate::room::Room;
 use crate::session::Session;
 

@@ -1,5 +1,6 @@
 //! The one background task: it renews what is held, ends what is over, and sends what was left to be released or settled.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
@@ -15,12 +16,20 @@ use crate::telemetry;
 type Batch = Vec<(Arc<Names>, Job)>;
 
 /// Runs until the session is closed, or nobody has a handle of it, and nothing is left to be sent.
-pub(crate) async fn watch(session: Arc<Session>) {
-    // Dropped with its runtime: whoever waits must be told, since nobody is left to wake them.
-    let orphaned = scopeguard::guard(session.clone(), |session| session.advance(Stage::Orphaned));
+pub(crate) fn watch(session: Arc<Session>) -> impl Future<Output = ()> + Send {
+    // Dropped with its runtime, maybe before its first poll: nobody is left to wake those who wait.
+    let orphaned = scopeguard::guard(session.clone(), |session| session.orphaned());
+    async move {
+        attend(&session).await;
+        scopeguard::ScopeGuard::into_inner(orphaned).advance(Stage::Closed);
+        session.quorum.close();
+    }
+}
+
+async fn attend(session: &Arc<Session>) {
     let mut sent = JoinSet::new();
     loop {
-        let (batch, next) = due(&session);
+        let (batch, next) = due(session);
         if !batch.is_empty() {
             // On a task of its own: a server that does not answer must not keep the watchdog from declaring a loss.
             sent.spawn(send(session.clone(), batch));
@@ -39,8 +48,6 @@ pub(crate) async fn watch(session: Arc<Session>) {
             Some(_) = sent.join_next() => {}
         }
     }
-    scopeguard::ScopeGuard::into_inner(orphaned).advance(Stage::Closed);
-    session.quorum.close();
 }
 
 /// What has to be sent now; if nothing, when to look again.
@@ -66,7 +73,14 @@ fn due(session: &Session) -> (Batch, Option<Instant>) {
 }
 
 async fn send(session: Arc<Session>, batch: Batch) {
-    let answers = session.quorum.ask_all(&batch).await;
+    // Dropped with its runtime on the way: what was sent may have run, and whoever watches next has to know.
+    let sent = scopeguard::guard(batch, |batch| {
+        for (names, job) in batch {
+            session.visit(&names, |room, _, at| room.unanswered(&job, at.now));
+        }
+    });
+    let answers = session.quorum.ask_all(&sent).await;
+    let batch = scopeguard::ScopeGuard::into_inner(sent);
     for ((names, job), answer) in batch.into_iter().zip(answers) {
         session.heard(&answer);
         note(&session, &names, &job, answer);

@@ -11,8 +11,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::backoff::Backoff;
-use super::{Events, Failure, Outcome, verdict};
+use super::{Failure, Outcome, verdict};
 use crate::error::{Error, ErrorKind, Result};
+use crate::events::Events;
 use crate::telemetry;
 
 const CLOSED: &str = "this `Locks` was closed; connect anew";

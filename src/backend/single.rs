@@ -10,9 +10,10 @@ use tokio::time::{Instant, timeout_at};
 use super::connection::{Keeper, Line, Link};
 use super::settings::tuned;
 use super::subscriber::Subscriber;
-use super::{Answer, Backend, Events, Failure, verdict};
+use super::{Answer, Backend, Failure, verdict};
 use crate::deadline::after;
 use crate::error::{Error, ErrorKind, Result};
+use crate::events::Events;
 use crate::script::{Call, Reply};
 use crate::server::Server;
 
@@ -193,6 +194,10 @@ impl Backend for Single {
 
     fn unsubscribe(&self, channel: &str) {
         self.subscriber.unsubscribe(channel);
+    }
+
+    fn is_portable(&self) -> bool {
+        false
     }
 
     fn close(&self) {

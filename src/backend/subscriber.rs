@@ -13,11 +13,11 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::Events;
 use super::backoff::Backoff;
 use super::connection::too_long;
 use super::topics::{Ask, Tell, Topics};
 use super::verdict;
+use crate::events::Events;
 use crate::telemetry;
 
 /// A connection that is not needed for so long is closed.

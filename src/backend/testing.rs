@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::Events;
+use crate::events::Events;
 
 /// What no test waits longer for. Far more than a busy machine needs: it ends a test that hangs, and decides nothing.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -209,8 +209,13 @@ impl Watcher {
         timeout(PATIENCE, self.told.recv()).await.unwrap().unwrap()
     }
 
+    /// What was told by now.
+    pub(in crate::backend) fn seen(&mut self) -> Option<Told> {
+        self.told.try_recv().ok()
+    }
+
     pub(in crate::backend) fn nothing(&mut self) {
-        assert_eq!(self.told.try_recv().ok(), None);
+        assert_eq!(self.seen(), None);
     }
 }
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 const FLOORS: [&[&str]; 9] = [
     &["sync", "error", "deadline", "fate", "owner", "scope", "telemetry", "names"],
     &[
-        "server", "config", "script", "step", "hold", "queue", "room", "turn", "answer", "upkeep", "hearing",
-        "registry",
+        "server", "script", "events", "outage", "store", "memory", "config", "step", "hold", "queue", "room",
+        "turn", "answer", "upkeep", "hearing", "registry",
     ],
     &["clock", "backend"],
     &["quorum"],

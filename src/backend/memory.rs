@@ -1,0 +1,211 @@
+//! A master in this process, as a backend; and what is done to it from outside.
+
+use std::fmt;
+use std::sync::{Arc, LazyLock, Weak};
+use std::time::Duration;
+
+use tokio::task::yield_now;
+use tokio::time::{Instant, timeout_at};
+
+use super::{Answer, Backend, Failure, Outcome, verdict};
+use crate::deadline::after;
+use crate::error::{Error, ErrorKind};
+use crate::events::Events;
+use crate::memory::Memory;
+use crate::script::{Call, Reply};
+use crate::store::{Held, Slip};
+
+/// What errors name as the server.
+static ADDRESS: LazyLock<Arc<str>> = LazyLock::new(|| "an in-memory store".into());
+
+/// One client of a store.
+pub(crate) struct InMemory {
+    memory: Memory,
+    client: u64,
+    node_timeout: Duration,
+}
+
+impl InMemory {
+    pub(crate) fn join(memory: &Memory, node_timeout: Duration, events: Weak<dyn Events>) -> Arc<InMemory> {
+        let client = memory.visit(|store| store.join(events));
+        Arc::new(InMemory { memory: memory.clone(), client, node_timeout })
+    }
+
+    /// Sends a call. It runs in its turn from then on, also where its answer is not awaited.
+    fn send(&self, call: Call) -> Result<Slip, Failure> {
+        let now = Instant::now();
+        let slip = self.memory.visit(|store| store.is_joined(self.client).then(|| store.arrive(call, now)));
+        slip.ok_or_else(|| verdict::not_sent("not sent: this `Locks` was closed", &ADDRESS))
+    }
+
+    async fn answer(&self, call: Call) -> Result<Reply, Failure> {
+        let deadline = after(Instant::now(), self.node_timeout);
+        let slip = self.send(call.clone())?;
+        yield_now().await;
+        self.read(&call, &slip, deadline).await
+    }
+
+    async fn answer_all(&self, calls: Vec<Call>) -> Vec<Result<Reply, Failure>> {
+        let deadline = after(Instant::now(), self.node_timeout);
+        let slips: Vec<_> =
+            calls.into_iter().map(|call| self.send(call.clone()).map(|slip| (call, slip))).collect();
+        yield_now().await;
+        let mut replies = Vec::with_capacity(slips.len());
+        for sent in slips {
+            replies.push(match sent {
+                Ok((call, slip)) => self.read(&call, &slip, deadline).await,
+                Err(failure) => Err(failure),
+            });
+        }
+        replies
+    }
+
+    /// Waits for the answer: till the deadline, or for ever where the answer was dropped.
+    async fn read(&self, call: &Call, slip: &Slip, deadline: Instant) -> Result<Reply, Failure> {
+        loop {
+            // Made before the look: what comes between is not missed.
+            let worked = self.memory.worked();
+            match slip.get() {
+                Some(Some(reply)) => return Ok(reply.clone()),
+                Some(None) => return Err(broken(call)),
+                None => {}
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                return Err(verdict::unanswered(call, self.node_timeout, &ADDRESS));
+            }
+            let stalled = self.memory.visit(|store| {
+                store.work(now);
+                store.stalled_until
+            });
+            if slip.get().is_none() {
+                let _ = timeout_at(stalled.unwrap_or(deadline).min(deadline), worked).await;
+            }
+        }
+    }
+
+    /// The confirmations of subscriptions come from a task of their own: who subscribes has other things locked.
+    fn confirm_soon(&self) {
+        // Without a runtime, or with one that ends first, the next command brings them along; waiters poll meanwhile.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let memory = self.memory.clone();
+        drop(runtime.spawn(async move {
+            while let Some(until) = memory.visit(|store| {
+                store.work(Instant::now());
+                store.stalled_until
+            }) {
+                tokio::time::sleep_until(until).await;
+            }
+        }));
+    }
+}
+
+/// The store came back empty before the answer.
+fn broken(call: &Call) -> Failure {
+    let message = format!("the connection was lost before the answer to `{}` came; try again", call.name());
+    Failure { outcome: Outcome::Unknown, error: Error::new(ErrorKind::Unavailable, message).at(&ADDRESS) }
+}
+
+impl Backend for InMemory {
+    fn run(&self, call: Call) -> Answer<'_, Result<Reply, Failure>> {
+        Box::pin(self.answer(call))
+    }
+
+    fn run_all(&self, calls: Vec<Call>) -> Answer<'_, Vec<Result<Reply, Failure>>> {
+        Box::pin(self.answer_all(calls))
+    }
+
+    fn subscribe(&self, channel: &str) {
+        self.memory.visit(|store| store.subscribe(self.client, channel));
+        self.confirm_soon();
+    }
+
+    fn unsubscribe(&self, channel: &str) {
+        self.memory.visit(|store| store.unsubscribe(self.client, channel));
+    }
+
+    fn is_portable(&self) -> bool {
+        true
+    }
+
+    fn close(&self) {
+        self.memory.visit(|store| store.leave(self.client));
+    }
+}
+
+impl Drop for InMemory {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Debug for InMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("InMemory").field(&self.client).finish()
+    }
+}
+
+impl Memory {
+    /// Deletes a lock, as `DEL` would on a server; false: it was free. Its holder loses it ([`Loss::Gone`](crate::Loss::Gone))
+    /// and waiters go on, both at once: everybody is made to ask.
+    ///
+    /// `name` is the lock's key: its name, after the prefix where there is one. Unlike
+    /// [`force_release`](crate::Mutex::force_release) it needs no `Locks`, and no await.
+    pub fn lose(&self, name: impl AsRef<str>) -> bool {
+        self.visit(|store| store.lose(name.as_ref(), Instant::now()))
+    }
+
+    /// From now on, and for so long, no command is answered, as by a server that was stopped. Commands that come
+    /// meanwhile run when it is over. Leases go on passing. [`Duration::ZERO`] ends an earlier stall.
+    ///
+    /// Longer than the node timeout, and commands fail as [`Unavailable`](crate::ErrorKind::Unavailable); longer than a lease,
+    /// and holds that could not be renewed are lost.
+    pub fn stall(&self, duration: Duration) {
+        let now = Instant::now();
+        self.visit(|store| {
+            store.stalled_until = (!duration.is_zero()).then(|| after(now, duration));
+            store.worked = true;
+            store.work(now);
+        });
+    }
+
+    /// The next `n` commands run, and their answers never come: whoever sent them can't know whether they ran. Each is
+    /// given up after the node timeout, and put right in the background. Zero ends an earlier call's effect.
+    pub fn drop_replies(&self, n: usize) {
+        self.visit(|store| store.unanswered = n);
+    }
+
+    /// Comes back without any lock and at once, as a server without persistence does when it is restarted. Holders lose
+    /// their locks in moments. A stall is over, and no more answers are dropped.
+    pub fn restart_empty(&self) {
+        let now = Instant::now();
+        self.visit(|store| {
+            store.restart();
+            store.work(now);
+        });
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        struct Shown(Held, Duration);
+        impl fmt::Debug for Shown {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let mut out = f.debug_struct("Held");
+                out.field("field", &self.0.field)
+                    .field("count", &self.0.count)
+                    .field("left", &self.1)
+                    .finish()
+            }
+        }
+        let now = Instant::now();
+        let standing: std::collections::BTreeMap<_, _> = self.visit(|store| {
+            let standing = store.standing(now).into_iter();
+            standing.map(|(key, held)| (key.clone(), Shown(held.clone(), held.left(now)))).collect()
+        });
+        f.debug_struct("Memory").field("locks", &standing).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;
