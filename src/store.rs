@@ -28,6 +28,8 @@ pub(crate) struct Store {
     /// Whoever waits for an answer has to look.
     pub(crate) worked: bool,
     ears: HashMap<u64, Ear>,
+    /// Clients that gave up an answer, and connect anew.
+    pub(crate) returning: HashSet<u64>,
     /// Subscriptions that are not confirmed.
     asked: Vec<(u64, Arc<str>)>,
     /// What has to be told once nothing is locked.
@@ -125,6 +127,11 @@ impl Store {
                 // Set once: this slip was taken off the backlog.
                 let _ = slip.set(Some(reply));
             }
+        }
+        for client in self.returning.drain() {
+            self.out.extend(
+                self.ears.get(&client).map(|ear| News { to: ear.events.clone(), told: Told::Changed }),
+            );
         }
         for (client, channel) in std::mem::take(&mut self.asked) {
             if let Some(ear) = self.ears.get_mut(&client) {

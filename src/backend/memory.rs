@@ -72,6 +72,9 @@ impl InMemory {
             }
             let now = Instant::now();
             if now >= deadline {
+                // As over a network: a silent connection is replaced, and what is owed is sent at once.
+                self.memory.visit(|store| store.returning.insert(self.client));
+                self.work_soon();
                 return Err(verdict::unanswered(call, self.node_timeout, &ADDRESS));
             }
             let stalled = self.memory.visit(|store| {
@@ -84,8 +87,8 @@ impl InMemory {
         }
     }
 
-    /// The confirmations of subscriptions come from a task of their own: who subscribes has other things locked.
-    fn confirm_soon(&self) {
+    /// What a client is told unasked comes from a task of its own: whoever subscribes has other things locked.
+    fn work_soon(&self) {
         // Without a runtime, or with one that ends first, the next command brings them along; waiters poll meanwhile.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let memory = self.memory.clone();
@@ -117,7 +120,7 @@ impl Backend for InMemory {
 
     fn subscribe(&self, channel: &str) {
         self.memory.visit(|store| store.subscribe(self.client, channel));
-        self.confirm_soon();
+        self.work_soon();
     }
 
     fn unsubscribe(&self, channel: &str) {

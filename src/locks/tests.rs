@@ -45,3 +45,14 @@ async fn a_release_after_a_long_sleep_is_lost_though_nobody_looked() {
     // What was left on the server is ended all the same, and the lock can be taken again.
     locks.mutex("stock").lock().await.unwrap().release().await.unwrap();
 }
+
+/// The answer to its release is lost, and asked for again before `close` gives up.
+#[tokio::test(start_paused = true)]
+async fn close_is_told_of_a_release_whose_answer_was_lost() {
+    let store = crate::Memory::new();
+    let locks = Locks::builder().memory(&store).connect().await.unwrap();
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    store.drop_replies(1);
+    drop(guard);
+    locks.close().await.unwrap();
+}

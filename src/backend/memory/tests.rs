@@ -177,3 +177,18 @@ async fn locks_that_nobody_released_are_taken_away_in_time() {
     }
     assert!(memory.visit(|store| store.size()) <= 200);
 }
+
+#[tokio::test(start_paused = true)]
+async fn whoever_gave_up_an_answer_asks_anew_once_the_store_answers() {
+    let memory = Memory::new();
+    let (client, mut told) = joined(&memory);
+    memory.drop_replies(1);
+    unknown(client.run(acquire("me:1")).await, "no answer");
+    assert_eq!(told.next().await, Told::Reconnected);
+    memory.stall(Duration::from_secs(2));
+    let before = Instant::now();
+    unknown(client.run(release("me:1")).await, "no answer");
+    told.nothing();
+    assert_eq!(told.next().await, Told::Reconnected);
+    assert_eq!(before.elapsed(), Duration::from_secs(2));
+}
