@@ -92,8 +92,9 @@ fn only_telemetry_names_tracing() {
 #[test]
 fn a_room_is_small() {
     for (path, code) in sources() {
-        let lines = code.lines().count();
-        assert!(lines <= 330, "{} has {lines} lines: it has more than one noun", path.display());
+        // What users read about a method, with its example, is no part of the room.
+        let lines = code.lines().filter(|line| !line.trim_start().starts_with("///")).count();
+        assert!(lines <= 315, "{} has {lines} lines: it has more than one noun", path.display());
     }
 }
 
