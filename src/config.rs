@@ -19,8 +19,25 @@ const RETRY_DELAY: RangeInclusive<Duration> = Duration::from_millis(50)..=Durati
 /// The most bytes that a prefix may have.
 const LONGEST_PREFIX: usize = 1024;
 
-/// The options of a `Locks`. Nothing is checked before `connect`, which rejects what can't work with an error of kind
+/// The options of a `Locks`.
+///
+/// One master has to be named, by [`server`](Builder::server) or [`memory`](Builder::memory); all else has a default. Nothing
+/// is checked before [`connect`](Builder::connect), which rejects what can't work with an error of kind
 /// [`ErrorKind::Config`] that names the option and its value; nothing is sent then.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// use std::time::Duration;
+/// use nestlock::{Locks, Memory};
+/// let locks = Locks::builder()
+///     .memory(&Memory::new()) // or `.server("redis://127.0.0.1:6379")`
+///     .prefix("app:")
+///     .lease(Duration::from_secs(10))
+///     .connect()
+///     .await?;
+/// locks.mutex("stock:42").run(async {}).await?; // its key is `app:stock:42`
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "options do nothing until `connect` is called"]
 pub struct Builder {
@@ -68,21 +85,19 @@ impl Builder {
         }
     }
 
-    /// The master that keeps the locks: a URL, or a host and a port (see [`Server`]). There is no default, and one has to
-    /// be given.
+    /// The master that keeps the locks: a URL, or a host and a port (see [`Server`]). No default: a master has to be given.
     ///
-    /// Rejected: an address that can't be used, none at all, and a second one, since this version keeps its locks on one
-    /// master.
+    /// Rejected: an address that can't be used, and a second master, since this version keeps its locks on one.
     pub fn server(mut self, server: impl Into<Server>) -> Self {
         self.masters.push(Master::Server(server.into()));
         self
     }
 
-    /// A store in this process as the master that keeps the locks, in place of a server. Others that are given the same
-    /// store share its locks.
+    /// A store in this process as the master that keeps the locks, in place of a server. Default: none.
     ///
-    /// Then [`connect`](Builder::connect) needs no runtime and can't fail for want of a server, and the background work
-    /// moves on where the runtime that did it ends: see [`Locks::in_memory`](crate::Locks::in_memory).
+    /// Others that are given the same store share its locks: [`Memory`] has an example. [`connect`](Builder::connect) needs no
+    /// runtime then, and can't fail for want of a server. The background work moves on where the runtime that did it ends:
+    /// see [`Locks::in_memory`](crate::Locks::in_memory).
     ///
     /// Rejected: a second master of either kind.
     pub fn memory(mut self, store: &Memory) -> Self {
@@ -114,8 +129,9 @@ impl Builder {
         self
     }
 
-    /// For how long the answer to a command is awaited, on each master. Default: 500 ms. [`Duration::MAX`]: for ever. An
-    /// attempt to connect may take as long, and a second at least.
+    /// For how long the answer to a command is awaited, on each master. Default: 500 ms.
+    ///
+    /// [`Duration::MAX`]: for ever. An attempt to connect may take as long, and a second at least.
     ///
     /// Rejected: zero.
     pub fn node_timeout(mut self, timeout: Duration) -> Self {
@@ -123,14 +139,17 @@ impl Builder {
         self
     }
 
-    /// For how long `lock` goes on while the server does not answer. Default: 10 s. Zero: not at all; [`Duration::MAX`]:
-    /// for ever.
+    /// For how long `lock` goes on while the server does not answer. Default: 10 s.
+    ///
+    /// Zero: not at all; [`Duration::MAX`]: for ever. A `lock` with [`within`](crate::Lock::within) ends when that is over, if
+    /// it is sooner; a `try_lock`, a release or a look makes one attempt.
     pub fn unavailable_after(mut self, time: Duration) -> Self {
         self.unavailable_after = time;
         self
     }
 
     /// The longest that a waiter sleeps without asking the server, should no message come. Default: 5 s.
+    ///
     /// [`Duration::MAX`]: until there is a reason to ask.
     ///
     /// Rejected: zero.
@@ -139,8 +158,9 @@ impl Builder {
         self
     }
 
-    /// How much the clocks of client and server may differ over one lease: a share of it, and a fixed time on top.
-    /// Default: 0.01 and 2 ms. A hold counts as over that much before the server ends it.
+    /// What the clocks of client and server may differ over one lease. Default: 0.01 of it, and 2 ms on top.
+    ///
+    /// A hold counts as over that much before the server ends it.
     ///
     /// Rejected: a factor that is not a number, negative, or 1 and more; and a drift that leaves nothing of the lease.
     pub fn drift(mut self, factor: f64, slack: Duration) -> Self {
@@ -148,9 +168,10 @@ impl Builder {
         self
     }
 
-    /// The bounds of the random pause before a request asks again: after an attempt without an answer, and between polls where
-    /// the release messages can't be subscribed to. It doubles from try to try, up to a second or, where that is
-    /// longer, the upper bound. It is never less than 1 ms. Default: 50 ms to 250 ms.
+    /// The bounds of the random pause before a request asks again. Default: 50 ms to 250 ms.
+    ///
+    /// It is made after an attempt without an answer, and between polls where the release messages can't be subscribed to. It
+    /// doubles from try to try, up to a second or, where that is longer, the upper bound. It is never less than 1 ms.
     ///
     /// Rejected: a range without a value in it.
     pub fn retry_delay(mut self, range: RangeInclusive<Duration>) -> Self {

@@ -5,6 +5,14 @@ use std::fmt;
 use std::sync::Arc;
 
 /// A [`Result`](std::result::Result) whose error is nestlock's own [`Error`], unless another is named.
+///
+/// ```
+/// async fn recount(stock: &nestlock::Mutex) -> nestlock::Result<u32> {
+///     stock.run(async { 41 }).await
+/// }
+/// # #[tokio::main] async fn main() {
+/// # assert_eq!(recount(&nestlock::Locks::in_memory().mutex("stock")).await.unwrap(), 41); }
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What kept a call from doing what it was asked for.
@@ -12,6 +20,21 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Opaque: match on [`kind`](Error::kind). The message tells the lock's name, the server (never its credentials),
 /// what happened, and what to do about it. [`source`](StdError::source) is the cause where there is one; its type is no
 /// part of the contract.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// # let stock = nestlock::Locks::in_memory().mutex("stock");
+/// use std::time::Duration;
+/// use nestlock::{ErrorKind, Owner};
+/// let held = stock.lock().owner(&Owner::new()).await?;
+/// match stock.lock().within(Duration::from_millis(10)).await {
+///     Ok(guard) => guard.release().await?,
+///     Err(error) if error.kind() == ErrorKind::Timeout => assert_eq!(error.lock(), Some("stock")),
+///     Err(error) => return Err(error),
+/// }
+/// held.release().await
+/// # }
+/// ```
 pub struct Error(Box<Inner>);
 
 #[derive(Clone)]
@@ -24,7 +47,9 @@ struct Inner {
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// The kinds of [`Error`].
+/// The kinds of [`Error`]. More may come.
+///
+/// [`Error`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -34,7 +59,8 @@ pub enum ErrorKind {
     Lost,
     /// The key holds something that is no lock. It is never touched, and never waited for.
     NotALock,
-    /// It can't be told whether the request is nested in a hold of its owner or a branch beside it.
+    /// It can't be told whether the request is nested in a hold of its owner or a branch beside it: use
+    /// [`run`](crate::Mutex::run), or a [`scope`](crate::scope()) for each branch.
     Ambiguous,
     /// The server refuses this user: a wrong password, or a right that is missing.
     Denied,
@@ -46,7 +72,18 @@ pub enum ErrorKind {
     Closed,
 }
 
-/// Why a hold ended without a release.
+/// Why a hold ended without a release. More reasons may come.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// use nestlock::{Locks, Loss, Memory};
+/// let memory = Memory::new();
+/// let guard = Locks::builder().memory(&memory).connect().await?.mutex("stock").lock().await?;
+/// memory.lose("stock");
+/// assert_eq!(guard.lost().await, Loss::Gone);
+/// assert_eq!(guard.release().await.unwrap_err().loss(), Some(Loss::Gone));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Loss {

@@ -21,11 +21,23 @@ use crate::scope::scope_by;
 use crate::session::Handle;
 use crate::step::Step;
 
-/// A hold of a lock. Dropping it releases the lock in the background; [`release`](Guard::release) does so and reports.
+/// A hold of a lock: dropping it releases in the background, [`release`](Guard::release) does so and reports.
 ///
 /// A guard may be moved to another task and released there. It may be dropped anywhere: inside a runtime, outside one,
 /// while a panic unwinds, at the end of `main`. That never blocks and never panics; where no runtime is left to carry the
 /// release out, the lease frees the lock.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// # let stock = nestlock::Locks::in_memory().mutex("stock");
+/// let guard = stock.lock().await?;
+/// let nested = stock.lock().await?; // the same task re-enters
+/// assert_eq!((guard.depth(), nested.depth(), nested.name()), (1, 2, "stock"));
+/// assert_eq!(guard.field(), nested.field()); // one hold, as Redis sees it
+/// drop(nested);
+/// guard.release().await
+/// # }
+/// ```
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
     handle: Handle,
@@ -54,6 +66,19 @@ impl Guard {
     }
 
     /// Releases this hold, and tells whether it was still held. The outermost release frees the lock.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// use nestlock::{ErrorKind, Locks, Memory};
+    /// let memory = Memory::new();
+    /// let stock = Locks::builder().memory(&memory).connect().await?.mutex("stock");
+    /// stock.lock().await?.release().await?;
+    ///
+    /// let guard = stock.lock().await?;
+    /// memory.lose("stock");
+    /// assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
@@ -148,6 +173,19 @@ impl Guard {
     ///
     /// It has a timer of its own for the hold's end, so it resolves in time also where nothing else runs any more.
     ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// # async fn recount() {}
+    /// let guard = stock.lock().await?;
+    /// tokio::select! {
+    ///     () = recount() => {}
+    ///     loss = guard.lost() => println!("stopped: {loss}"),
+    /// }
+    /// guard.release().await
+    /// # }
+    /// ```
+    ///
     /// # Cancel safety
     ///
     /// Nothing is lost by dropping the future; any number of callers may wait at once.
@@ -160,12 +198,16 @@ impl Guard {
         loss(self.handle.clone(), self.names.clone(), (self.hold, self.level), self.fate.clone())
     }
 
-    /// Whether the hold is lost, by what is known here and now.
+    /// Whether the hold is lost, by what is known here and now. Asks nobody.
+    ///
+    /// True from [`valid_until`](Guard::valid_until) on at the latest. The example there looks at both.
     pub fn is_lost(&self) -> bool {
         self.loss().is_some()
     }
 
-    /// Why the hold was lost; `None` while it is good.
+    /// Why the hold was lost; `None` while it is good. Asks nobody.
+    ///
+    /// The example of [`Loss`] has it.
     pub fn loss(&self) -> Option<Loss> {
         if self.fate.loss().is_none() && self.valid_until() <= Instant::now() {
             // Its end came a moment ago, or while the machine slept.
@@ -174,9 +216,24 @@ impl Guard {
         self.fate.loss()
     }
 
-    /// Until when the hold is good, if nothing renews it: counted from before the granting or renewing command was sent,
-    /// less drift, and never later than `max_hold` allows. Renewals, [`extend`](Guard::extend) and nested holds move it on. It
-    /// is past once the hold is lost.
+    /// Until when the hold is good, if nothing renews it.
+    ///
+    /// Counted from before the granting or renewing command was sent, less drift, and never later than `max_hold` allows.
+    /// Renewals, [`extend`](Guard::extend) and nested holds move it on. It is past once the hold is lost.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// use std::time::Duration;
+    /// use tokio::time::Instant;
+    /// let guard = stock.lock().await?;
+    /// // Right before a write that may take a second:
+    /// if guard.is_lost() || guard.valid_until() < Instant::now() + Duration::from_secs(1) {
+    ///     return Ok(()); // too late to write
+    /// }
+    /// guard.release().await
+    /// # }
+    /// ```
     pub fn valid_until(&self) -> Instant {
         let seen = self.handle.registry(|registry, at| {
             let hold = registry.room(&self.names.name)?.holds.iter().find(|hold| hold.id == self.hold)?;
@@ -185,7 +242,21 @@ impl Guard {
         seen.unwrap_or_else(Instant::now)
     }
 
-    /// Makes the hold good for at least that long from now. Never shortens it. A hold that is renewed stays renewed.
+    /// Makes the hold good for at least that long from now, in whole milliseconds.
+    ///
+    /// Never shortens it. A hold that is renewed stays renewed.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// use std::time::Duration;
+    /// let guard = stock.lock().await?;
+    /// let before = guard.valid_until(); // 30 s from the send, less drift
+    /// guard.extend(Duration::from_secs(120)).await?;
+    /// assert!(guard.valid_until() > before + Duration::from_secs(60));
+    /// guard.release().await
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -257,8 +328,19 @@ impl Guard {
         &self.field
     }
 
-    /// Whom the hold belongs to now: the owner that asked for it or, where that one's last scope has ended, its nearest
-    /// living ancestor.
+    /// Whom the hold belongs to now.
+    ///
+    /// That is the owner that asked for it or, where that one's last scope has ended, its nearest living ancestor.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// use nestlock::{Owner, scope};
+    /// let guard = scope(async { stock.lock().await }).await?;
+    /// assert_eq!(guard.owner(), Owner::current()); // the scope has ended
+    /// guard.release().await
+    /// # }
+    /// ```
     pub fn owner(&self) -> Owner {
         let owner = self.handle.registry(|registry, _| {
             let hold = registry.room(&self.names.name)?.holds.iter().find(|hold| hold.id == self.hold)?;
@@ -268,8 +350,18 @@ impl Guard {
         owner.unwrap_or_else(Owner::new)
     }
 
-    /// Runs `work` as a child of this hold's owner, wherever the guard was moved to: calls in it that take the same lock
-    /// re-enter. The work is not dropped when the hold is lost: [`Mutex::run`](crate::Mutex::run) does that.
+    /// Runs `work` as a child of this hold's owner, wherever the guard was moved to.
+    ///
+    /// Calls in it that take the same lock re-enter. The work is not dropped when the hold is lost: [`Mutex::run`](crate::Mutex::run) does that.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// let guard = stock.lock().await?;
+    /// let there = async move { guard.scope(stock.run(async {})).await }; // the new task alone would be a stranger
+    /// tokio::spawn(there).await.unwrap()
+    /// # }
+    /// ```
     ///
     /// # Cancel safety
     ///

@@ -23,21 +23,26 @@ use crate::session::{Handle, Session, Stage};
 use crate::wake::Doorbell;
 use crate::watchdog::watch;
 
-/// All locks of one Redis: one per process and Redis deployment, cheap to clone.
+/// All locks of one Redis: one per process and deployment, cheap to clone.
 ///
 /// It owns one connection for commands and, once somebody has to wait, one for messages; it renews what is held and
 /// releases what was dropped. When the last `Locks`, [`Mutex`] and [`Guard`](crate::Guard) of it are gone, its background
 /// task and connections end, after what was queued is done.
 ///
 /// It lives on the tokio runtime that [`connect`](Locks::connect) was awaited on, and may be used from others while that
-/// one lives. That runtime needs its time and I/O drivers (`enable_all`).
+/// one lives. That runtime needs its time and I/O drivers (`enable_all`). Without a server there is
+/// [`in_memory`](Locks::in_memory), which asks for less.
 ///
-/// ```no_run
-/// # async fn example() -> nestlock::Result<()> {
-/// let locks = nestlock::Locks::connect("redis://127.0.0.1:6379").await?;
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// use nestlock::Locks;
+/// let locks = match std::env::var("REDIS_URL") {
+///     Ok(url) => Locks::connect(url).await?,
+///     Err(_) => Locks::in_memory(),
+/// };
 /// let stock = locks.mutex("stock:42");
 /// stock.run(async { /* one at a time, in all processes */ }).await?;
-/// # Ok(())
+/// locks.close().await
 /// # }
 /// ```
 #[derive(Clone)]
@@ -47,6 +52,8 @@ pub struct Locks {
 
 impl Locks {
     /// Connects to one server, with the defaults of [`Builder`].
+    ///
+    /// A URL, or a host and a port: see [`Server`]. The example of [`Locks`] has it.
     ///
     /// # Errors
     ///
@@ -59,8 +66,10 @@ impl Locks {
         Locks::builder().server(server).connect().await
     }
 
-    /// Locks without a server: kept in this process, in a [`Memory`] of their own. For tests, for development, and for
-    /// services that run as one copy. It has the defaults of [`Builder`]; [`Builder::memory`] takes options.
+    /// Locks without a server: kept in this process, in a [`Memory`] of their own.
+    ///
+    /// For tests, for development, and for services that run as one copy. It has the defaults of [`Builder`];
+    /// [`Builder::memory`] takes options. [`guide::testing`](crate::guide::testing) shows how to test with it.
     ///
     /// It can be made outside a runtime, and so be a `static`. Its background task runs on the runtime that uses it first.
     /// Where that one ends, the next use from another runtime takes the task over; until then nothing is renewed.
@@ -105,20 +114,43 @@ impl Locks {
     }
 
     /// Every option, with its default.
+    ///
+    /// The example of [`Builder`] has it.
     pub fn builder() -> Builder {
         Builder::new()
     }
 
-    /// The lock of that name. A bad name (empty, longer than 1 KiB, or beginning with `}` where there is no prefix) is an
-    /// error of the first use, before anything is sent.
+    /// The lock of that name. Nothing is sent, and nothing can fail yet.
+    ///
+    /// A bad name (empty, longer than 1 KiB, or beginning with `}` where there is no prefix) is an error of the first use,
+    /// before anything is sent.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let locks = nestlock::Locks::in_memory();
+    /// locks.mutex("stock:42").run(async {}).await?;
+    /// let error = locks.mutex("").lock().await.unwrap_err();
+    /// assert_eq!(error.kind(), nestlock::ErrorKind::Config);
+    /// # Ok(()) }
+    /// ```
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
         Mutex::new(self.handle.clone(), name.as_ref())
     }
 
-    /// Ends this `Locks`: no new holds, queued releases are done, the background ends. May be called more than once.
+    /// Ends this `Locks`: no new holds, queued releases are done, the background ends.
     ///
-    /// With guards still alive renewal ends, so that they are lost when their leases end; [`release`](crate::Guard::release)
+    /// May be called more than once. With guards still alive renewal ends, so that they are lost when their leases end; [`release`](crate::Guard::release)
     /// works, a drop is done as well as possible. All else is [`Closed`](ErrorKind::Closed) from now on.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let locks = nestlock::Locks::in_memory();
+    /// let stock = locks.mutex("stock");
+    /// drop(stock.lock().await?); // released in the background
+    /// locks.close().await?; // which is waited for here
+    /// assert_eq!(stock.lock().await.unwrap_err().kind(), nestlock::ErrorKind::Closed);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
@@ -156,12 +188,23 @@ impl Locks {
 impl Builder {
     /// Connects, on the tokio runtime that awaits this: its tasks live there.
     ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// use std::time::Duration;
+    /// use nestlock::{ErrorKind, Locks, Memory};
+    /// let options = Locks::builder().memory(&Memory::new()).lease(Duration::from_millis(1));
+    /// let error = options.connect().await.unwrap_err(); // that lease is not longer than the drift over it
+    /// assert_eq!(error.kind(), ErrorKind::Config);
+    /// assert!(error.to_string().contains("lease"));
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Config`](ErrorKind::Config), naming option and value, before anything is sent: no server, or several; a URL that can't
     /// be read; `rediss://` without a TLS feature; a lease that is not more than the drift over it, or more than Redis can
-    /// store; any other option out of its range; no tokio runtime around. [`Denied`](ErrorKind::Denied): a wrong password, or a right that is missing.
-    /// [`Unavailable`](ErrorKind::Unavailable): the server can't be reached.
+    /// store; any other option out of its range; no tokio runtime around. [`Denied`](ErrorKind::Denied): a wrong password, or
+    /// a right that is missing. [`Unavailable`](ErrorKind::Unavailable): the server can't be reached.
     ///
     /// # Cancel safety
     ///

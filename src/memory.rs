@@ -7,17 +7,17 @@ use tokio::sync::Notify;
 use crate::store::{News, Store};
 use crate::sync::lock;
 
-/// A store for locks in this process, in place of a Redis server: for tests, for development, and for services that run
-/// as one copy.
+/// A store for locks in this process, in place of a Redis server.
 ///
-/// [`Builder::memory`](crate::Builder::memory) keeps the locks of a `Locks` in it. Several may share one: they stand to
+/// For tests, for development, and for services that run as one copy. [`Builder::memory`](crate::Builder::memory) keeps the locks of a `Locks` in it. Several may share one: they stand to
 /// each other as processes do that share a server. [`Locks::in_memory`](crate::Locks::in_memory) has one of its own.
 ///
 /// It answers as the scripts on a server do, and as them never at once, so that code which works over it works the
 /// same over Redis. Leases are counted by tokio's clock: in tests that pause it, they pass in no time. Nothing is
 /// kept when the process ends, and nothing is shared with other processes.
 ///
-/// The methods below make trouble, to see how one's own code takes it. `Debug` shows the locks that are held.
+/// The methods below make trouble, to see how one's own code takes it: [`guide::testing`](crate::guide::testing) has tests
+/// with each of them. `Debug` shows the locks that are held.
 ///
 /// ```
 /// use nestlock::{Locks, Memory};

@@ -18,7 +18,18 @@ use crate::session::Handle;
 
 /// A lock by its name: cheap to make and to clone, holds nothing by itself.
 ///
-/// All handles of one name are one lock, in this process and in all others that use the same Redis.
+/// All handles of one name are one lock, in this process and in all others that use the same Redis. It guards no value: what
+/// it protects is in a database or a service.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// # let locks = nestlock::Locks::in_memory();
+/// let (one, two) = (locks.mutex("stock:42"), locks.mutex("stock:42"));
+/// let guard = one.lock().await?;
+/// assert!(two.is_held()); // the same lock, held by this task
+/// guard.release().await
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Mutex {
     handle: Handle,
@@ -32,6 +43,10 @@ impl Mutex {
     }
 
     /// The lock's name, without the prefix.
+    ///
+    /// ```
+    /// assert_eq!(nestlock::Locks::in_memory().mutex("stock:42").name(), "stock:42");
+    /// ```
     pub fn name(&self) -> &str {
         &self.names.name
     }
@@ -44,7 +59,8 @@ impl Mutex {
     /// See [`Lock`] for options, errors and cancel safety.
     ///
     /// ```
-    /// # async fn example(stock: nestlock::Mutex) -> nestlock::Result<()> {
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
     /// use std::time::Duration;
     /// let guard = stock.lock().within(Duration::from_secs(5)).await?;
     /// // … the work …
@@ -58,32 +74,67 @@ impl Mutex {
     /// Asks once: ready with `None` where somebody else holds the lock.
     ///
     /// See [`TryLock`] for options, errors and cancel safety.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// let Some(guard) = stock.try_lock().await? else {
+    ///     return Ok(()); // somebody else is at it
+    /// };
+    /// guard.release().await
+    /// # }
+    /// ```
     pub fn try_lock(&self) -> TryLock {
         TryLock(self.request(Some(Duration::ZERO), false))
     }
 
-    /// Runs `work` while the lock is held, as a child of the current owner: calls nested in it re-enter, branches beside it
-    /// wait. If the hold is lost, the work is dropped. Short for [`lock()`](Mutex::lock)[`.run(work)`](Lock::run).
+    /// Waits for the lock, runs `work` while it is held, and releases it.
+    ///
+    /// The work runs as a child of the current owner: calls nested in it re-enter, branches beside it wait. If the hold is
+    /// lost, the work is dropped. Short for [`lock()`](Mutex::lock)[`.run(work)`](Lock::run).
     ///
     /// See [`Run`] for what it tells, and cancel safety.
     ///
     /// ```
-    /// # async fn example(stock: nestlock::Mutex) -> nestlock::Result<()> {
-    /// let left = stock.run(async { 41 + 1 }).await?;
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// let work = async { stock.run(async { 41 + 1 }).await }; // nested: it re-enters
+    /// let left = stock.run(work).await??; // the lock's result, then the work's
     /// assert_eq!(left, 42);
-    /// # Ok(())
-    /// # }
+    /// # Ok(()) }
     /// ```
     pub fn run<F: Future>(&self, work: F) -> Run<F> {
         self.lock().run(work)
     }
 
     /// Whether the current owner or one of its ancestors holds the lock. By what is known here; asks nobody.
+    ///
+    /// False after a loss that is known. [`is_locked`](Mutex::is_locked) tells of everybody, and asks Redis.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// assert!(!stock.is_held());
+    /// assert!(stock.run(async { stock.is_held() }).await?);
+    /// # Ok(()) }
+    /// ```
     pub fn is_held(&self) -> bool {
         self.hold_count() > 0
     }
 
     /// How many holds the current owner and its ancestors have. By what is known here; asks nobody.
+    ///
+    /// 0 after a loss that is known. Guards that were dropped don't count any more.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// let guard = stock.lock().await?;
+    /// assert_eq!(stock.run(async { stock.hold_count() }).await?, 2);
+    /// assert_eq!(stock.hold_count(), 1);
+    /// guard.release().await
+    /// # }
+    /// ```
     pub fn hold_count(&self) -> usize {
         let owner = Owner::current();
         self.handle.registry(|registry, at| {
@@ -97,6 +148,17 @@ impl Mutex {
     }
 
     /// Whether anybody holds the lock: asks Redis.
+    ///
+    /// The answer may be out of date when it arrives. To do something only if nobody else does, take the lock by
+    /// [`try_lock`](Mutex::try_lock).
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// assert!(!stock.is_locked().await?);
+    /// assert!(stock.run(stock.is_locked()).await??);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
@@ -112,6 +174,16 @@ impl Mutex {
 
     /// How long the lock stays held if nobody renews it; `None`: it is free. Asks Redis.
     ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// assert_eq!(stock.remaining_lease().await?, None);
+    /// let guard = stock.lock().await?;
+    /// assert!(stock.remaining_lease().await?.is_some_and(|left| left.as_secs() <= 30));
+    /// guard.release().await
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`is_locked`](Mutex::is_locked).
@@ -123,8 +195,20 @@ impl Mutex {
         self.look().await
     }
 
-    /// Frees the lock, whoever holds it; false: it was free. Waiters wake, the holder's guard is lost. A key that is no
-    /// lock, or a lock of another kind (a plain string), is left alone.
+    /// Frees the lock, whoever holds it; false: it was free.
+    ///
+    /// For a lock whose holder is known to be gone, and its lease too long to wait for. Waiters wake, the holder's guard is
+    /// lost. A key that is no lock, or a lock of another kind (a plain string), is left alone.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// let guard = stock.lock().await?;
+    /// assert!(stock.force_release().await?);
+    /// assert_eq!(guard.lost().await, nestlock::Loss::Gone);
+    /// assert!(!stock.force_release().await?); // it is free
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///

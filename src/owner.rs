@@ -40,7 +40,8 @@ struct Inner {
 /// Two owners are equal when they are the same owner.
 ///
 /// ```
-/// # async fn example(stock: nestlock::Mutex) -> nestlock::Result<()> {
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// # let stock = nestlock::Locks::in_memory().mutex("stock");
 /// let guard = stock.lock().await?;
 /// // A spawned task is a stranger; handed a child of this owner, it enters what is held here.
 /// let owner = nestlock::Owner::current().child();
@@ -88,8 +89,15 @@ pub(crate) trait OwnerEnds: Send + Sync {
 }
 
 impl Owner {
-    /// A new owner that is related to nobody: for a hold that outlives the call that takes it, and for each request of a
-    /// server, since one task serves all requests of a keep-alive connection.
+    /// A new owner that is related to nobody.
+    ///
+    /// For a hold that outlives the call that takes it, and for each request of a server, since one task serves all requests
+    /// of a keep-alive connection. [`Owner::scope`] and [`Lock::owner`](crate::Lock::owner) have examples.
+    ///
+    /// ```
+    /// use nestlock::Owner;
+    /// assert_ne!(Owner::new(), Owner::new());
+    /// ```
     #[must_use = "an owner does nothing until a request or a scope uses it"]
     #[allow(
         clippy::new_without_default,
@@ -115,6 +123,8 @@ impl Owner {
     }
 
     /// A new child: it enters what this owner holds, and excludes this owner's other children.
+    ///
+    /// The example of [`Owner`] hands one to a spawned task.
     #[must_use = "a child does nothing until a request or a scope uses it"]
     pub fn child(&self) -> Owner {
         Owner::made(Some(self.clone()))

@@ -59,25 +59,57 @@ macro_rules! options {
                 self
             }
 
-            /// Gives the hold this lease, and never renews it: at its end the hold is lost, and this client ends the key.
-            /// Default: the lease of the builder, renewed for as long as the guard lives. A hold nested in another never
-            /// shortens it.
+            /// Gives the hold this lease, and never renews it. Default: the builder's lease, renewed while the guard lives.
+            ///
+            /// At its end the hold is lost, and this client ends the key. A hold nested in another never shortens it. Counted
+            /// in whole milliseconds.
             ///
             /// An impossible lease is an error of kind [`Config`](ErrorKind::Config) when the future is awaited.
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
+            /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+            /// use std::time::Duration;
+            /// let guard = stock.lock().fixed_lease(Duration::from_secs(10)).await?;
+            /// assert_eq!(guard.lost().await, nestlock::Loss::Expired); // ten seconds later
+            /// # Ok(()) }
+            /// ```
             pub fn fixed_lease(mut self, lease: Duration) -> Self {
                 self.0.set(|wish| wish.fixed_lease = Some(lease));
                 self
             }
 
-            /// Ends the hold after that long, also where it would be renewed: for a holder that hangs. Default: never.
-            /// [`Guard::lost`] resolves then, and a `run` drops its work and frees the lock; a guard's lock is free when the
+            /// Ends the hold after that long, also where it would be renewed. Default: never.
+            ///
+            /// For a holder that hangs. [`Guard::lost`] resolves then, and a `run` drops its work and frees the lock; a guard's lock is free when the
             /// guard goes, or when its lease ends, since renewal has stopped.
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
+            /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+            /// use std::time::Duration;
+            /// let hung = stock.lock().max_hold(Duration::from_secs(300)).run(std::future::pending::<()>());
+            /// assert_eq!(hung.await.unwrap_err().loss(), Some(nestlock::Loss::MaxHold)); // five minutes later
+            /// # Ok(()) }
+            /// ```
             pub fn max_hold(mut self, limit: Duration) -> Self {
                 self.0.set(|wish| wish.max_hold = Some(limit));
                 self
             }
 
             /// Asks as this owner. Default: the owner that is current at the first poll.
+            ///
+            /// A hold that outlives its call takes an owner of its own, so that what the task does next does not re-enter.
+            ///
+            /// ```
+            /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+            /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+            /// let guard = stock.lock().owner(&nestlock::Owner::new()).await?;
+            /// assert!(!stock.is_held()); // not by this task
+            /// assert!(stock.try_lock().await?.is_none());
+            /// guard.release().await
+            /// # }
+            /// ```
             pub fn owner(mut self, owner: &Owner) -> Self {
                 self.0.set(|wish| wish.owner = Some(owner.clone()));
                 self
@@ -96,6 +128,19 @@ macro_rules! options {
 /// The future of [`Mutex::lock`](crate::Mutex::lock): takes options until it is polled.
 ///
 /// An option that is set after a poll, and a [`run`](Lock::run), drops the request under way, and the next poll begins a new one.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// # let stock = nestlock::Locks::in_memory().mutex("stock");
+/// use std::time::Duration;
+/// use nestlock::{ErrorKind, Owner};
+/// let guard = stock.lock().await?;
+///
+/// let request = stock.lock().within(Duration::from_millis(10)).owner(&Owner::new());
+/// assert_eq!(request.await.unwrap_err().kind(), ErrorKind::Timeout);
+/// guard.release().await
+/// # }
+/// ```
 ///
 /// # Errors
 ///
@@ -135,10 +180,32 @@ pub(crate) fn not_granted() -> Error {
 
 /// The future of [`Mutex::try_lock`](crate::Mutex::try_lock): takes options until it is polled.
 ///
-/// Ready with `None` where somebody else holds the lock. Options, errors but `Timeout`, and cancel safety are those of
-/// [`Lock`]. An [`Unavailable`](ErrorKind::Unavailable) comes after one attempt.
+/// Ready with `None` where somebody else holds the lock, after one attempt or, with [`within`](TryLock::within), after that
+/// time.
 ///
 /// Bind the guard to a name: `try_lock().await?;` alone releases it at once, and no lint tells of it.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// # let stock = nestlock::Locks::in_memory().mutex("stock");
+/// use std::time::Duration;
+/// use nestlock::Owner;
+/// let guard = stock.try_lock().await?.expect("it is free");
+///
+/// let request = stock.try_lock().within(Duration::from_millis(10)).owner(&Owner::new());
+/// assert!(request.await?.is_none());
+/// guard.release().await
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// As [`Lock`], but for [`Timeout`](ErrorKind::Timeout), which is `None` here. [`Unavailable`](ErrorKind::Unavailable) comes
+/// after one attempt.
+///
+/// # Cancel safety
+///
+/// As [`Lock`].
 #[must_use = "futures do nothing unless polled"]
 pub struct TryLock(pub(crate) Request);
 

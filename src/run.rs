@@ -167,6 +167,22 @@ pin_project! {
     /// `Ok(output)`: the work ran to its end. The release is awaited; where it could not be confirmed it goes on in the
     /// background, and a `tracing` warning tells of it, as it does where the hold was found gone at that point.
     ///
+    /// The work is dropped at the `.await` where it stands as soon as the hold is lost.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// use nestlock::{ErrorKind, Locks, Memory};
+    /// let memory = Memory::new();
+    /// let locks = Locks::builder().memory(&memory).connect().await?;
+    /// let work = async {
+    ///     memory.lose("stock");
+    ///     std::future::pending::<()>().await
+    /// };
+    /// let stopped = locks.mutex("stock").run(work).await.unwrap_err();
+    /// assert_eq!(stopped.kind(), ErrorKind::Lost);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Lost`](crate::ErrorKind::Lost): the work was dropped before its end, since the hold was lost, or never started,
@@ -185,7 +201,25 @@ pin_project! {
 pin_project! {
     /// The future of [`TryLock::run`]: work that runs while the lock is held, if it is to be had.
     ///
-    /// `Ok(None)`: somebody else holds the lock, and the work never started. All else is as with [`Run`].
+    /// `Ok(None)`: somebody else holds the lock, and the work never started.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// let guard = stock.lock().owner(&nestlock::Owner::new()).await?;
+    /// assert_eq!(stock.try_lock().run(async { 41 }).await?, None);
+    /// guard.release().await?;
+    /// assert_eq!(stock.try_lock().run(async { 41 }).await?, Some(41));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Run`], but for [`Timeout`](crate::ErrorKind::Timeout), which is `None` here.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Run`].
     #[must_use = "futures do nothing unless polled"]
     pub struct TryRun<F: Future> {
         #[pin]
@@ -195,6 +229,17 @@ pin_project! {
 
 impl Lock {
     /// Runs `work` while the lock is held: [`Mutex::run`](crate::Mutex::run), with this request's options.
+    ///
+    /// See [`Run`] for what it tells, and cancel safety.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// use std::time::Duration;
+    /// let left = stock.lock().within(Duration::from_secs(5)).run(async { 41 }).await?;
+    /// assert_eq!(left, 41);
+    /// # Ok(()) }
+    /// ```
     pub fn run<F: Future>(self, work: F) -> Run<F> {
         Run { held: Held::new(self.0, work) }
     }
@@ -202,6 +247,8 @@ impl Lock {
 
 impl TryLock {
     /// Runs `work` while the lock is held, if it is to be had: else it is ready with `None`.
+    ///
+    /// See [`TryRun`] for an example, and cancel safety.
     pub fn run<F: Future>(self, work: F) -> TryRun<F> {
         TryRun { held: Held::new(self.0, work) }
     }

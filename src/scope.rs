@@ -19,7 +19,8 @@ use crate::owner::{Owner, inside};
 /// Dropping the future drops `work`, inside the scope.
 ///
 /// ```
-/// # async fn example(stock: nestlock::Mutex) -> nestlock::Result<()> {
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// # let stock = nestlock::Locks::in_memory().mutex("stock");
 /// let one = nestlock::scope(async { stock.lock().await?.release().await });
 /// let two = nestlock::scope(async { stock.lock().await?.release().await });
 /// let (one, two) = tokio::join!(one, two); // one after the other, in either order
@@ -31,7 +32,19 @@ pub fn scope<F: Future>(work: F) -> Scope<F> {
 }
 
 pin_project! {
-    /// The future of [`scope`] and [`Owner::scope`]: work that runs as an owner.
+    /// The future of [`scope`] and [`Owner::scope`]: work that runs as an owner. Ready with what the work gives.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() {
+    /// use nestlock::{Owner, scope};
+    /// let task = Owner::current();
+    /// assert_ne!(scope(async { Owner::current() }).await, task);
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the work, inside the scope.
     #[must_use = "futures do nothing unless polled"]
     #[project = ScopeNow]
     pub struct Scope<F: Future> {
@@ -91,6 +104,17 @@ impl Owner {
     /// One owner scoped in two tasks at once is one owner to all locks: hand out a [`child`](Owner::child) to each.
     ///
     /// When the last scope of an owner ends or is dropped, guards that outlive it belong to its nearest living ancestor.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// // Two requests that a server handles one after the other in one task.
+    /// let kept = nestlock::Owner::new().scope(async { stock.lock().await }).await?;
+    /// let next = nestlock::Owner::new().scope(async { stock.try_lock().await }).await?;
+    /// assert!(next.is_none());
+    /// kept.release().await
+    /// # }
+    /// ```
     ///
     /// # Cancel safety
     ///

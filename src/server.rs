@@ -21,6 +21,14 @@ use crate::error::{Error, ErrorKind, Result};
 /// credentials.
 ///
 /// With the feature `with-redis-1`, a `Client` or a `ConnectionInfo` of the redis crate, version 1, will do too.
+///
+/// ```
+/// use nestlock::Server;
+/// let server = Server::from("redis://user:p%40ss@redis.example/2");
+/// assert_eq!(format!("{server:?}"), r#"Server("redis.example:6379")"#);
+/// let same_without_credentials = Server::from(("redis.example", 6379));
+/// # let _ = same_without_credentials;
+/// ```
 #[derive(Clone)]
 pub struct Server(Arc<Place>);
 
@@ -191,24 +199,28 @@ impl From<(String, u16)> for Server {
 mod with_redis_1 {
     use super::{ConnectionInfo, Server};
 
+    #[cfg_attr(docsrs, doc(cfg(feature = "with-redis-1")))]
     impl From<redis::Client> for Server {
         fn from(client: redis::Client) -> Server {
             Server::from(&client)
         }
     }
 
+    #[cfg_attr(docsrs, doc(cfg(feature = "with-redis-1")))]
     impl From<&redis::Client> for Server {
         fn from(client: &redis::Client) -> Server {
             Server::from(client.get_connection_info())
         }
     }
 
+    #[cfg_attr(docsrs, doc(cfg(feature = "with-redis-1")))]
     impl From<ConnectionInfo> for Server {
         fn from(info: ConnectionInfo) -> Server {
             Server::from_info(info)
         }
     }
 
+    #[cfg_attr(docsrs, doc(cfg(feature = "with-redis-1")))]
     impl From<&ConnectionInfo> for Server {
         fn from(info: &ConnectionInfo) -> Server {
             Server::from_info(info.clone())

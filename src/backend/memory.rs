@@ -149,20 +149,36 @@ impl fmt::Debug for InMemory {
 }
 
 impl Memory {
-    /// Deletes a lock, as `DEL` would on a server; false: it was free. Its holder loses it ([`Loss::Gone`](crate::Loss::Gone))
-    /// and waiters go on, both at once: everybody is made to ask.
+    /// Deletes a lock, as `DEL` would on a server; false: it was free.
     ///
-    /// `name` is the lock's key: its name, after the prefix where there is one. Unlike
+    /// Its holder loses it ([`Loss::Gone`](crate::Loss::Gone)) and waiters go on, both at once: everybody is made to ask. `name`
+    /// is the lock's key: its name, after the prefix where there is one. Unlike
     /// [`force_release`](crate::Mutex::force_release) it needs no `Locks`, and no await.
+    ///
+    /// The example of [`Memory`] has it.
     pub fn lose(&self, name: impl AsRef<str>) -> bool {
         self.visit(|store| store.lose(name.as_ref(), Instant::now()))
     }
 
-    /// From now on, and for so long, no command is answered, as by a server that was stopped. Commands that come
-    /// meanwhile run when it is over. Leases go on passing. [`Duration::ZERO`] ends an earlier stall.
+    /// Answers no command from now on, for so long, as a server that was stopped.
+    ///
+    /// Commands that come meanwhile run when it is over. Leases go on passing. [`Duration::ZERO`] ends an earlier stall.
     ///
     /// Longer than the node timeout, and commands fail as [`Unavailable`](crate::ErrorKind::Unavailable); longer than a lease,
     /// and holds that could not be renewed are lost.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
+    /// use std::time::Duration;
+    /// use nestlock::{ErrorKind, Locks, Loss, Memory};
+    /// let store = Memory::new();
+    /// let stock = Locks::builder().memory(&store).connect().await?.mutex("stock");
+    /// let guard = stock.lock().await?;
+    /// store.stall(Duration::from_secs(60));
+    /// assert_eq!(stock.is_locked().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    /// assert_eq!(guard.lost().await, Loss::Expired);
+    /// # Ok(()) }
+    /// ```
     pub fn stall(&self, duration: Duration) {
         let now = Instant::now();
         self.visit(|store| {
@@ -172,14 +188,39 @@ impl Memory {
         });
     }
 
-    /// The next `n` commands run, and their answers never come: whoever sent them can't know whether they ran. Each is
-    /// given up after the node timeout, and put right in the background. Zero ends an earlier call's effect.
+    /// Lets the next `n` commands run, and their answers never come.
+    ///
+    /// Whoever sent them can't know whether they ran. Each is given up after the node timeout, and put right in the
+    /// background. Zero ends an earlier call's effect.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
+    /// use nestlock::{Locks, Memory};
+    /// let store = Memory::new();
+    /// let stock = Locks::builder().memory(&store).connect().await?.mutex("stock");
+    /// store.drop_replies(1);
+    /// let guard = stock.lock().await?; // asks again after the node timeout
+    /// assert_eq!(stock.hold_count(), 1);
+    /// guard.release().await
+    /// # }
+    /// ```
     pub fn drop_replies(&self, n: usize) {
         self.visit(|store| store.unanswered = n);
     }
 
-    /// Comes back without any lock and at once, as a server without persistence does when it is restarted. Holders lose
-    /// their locks in moments. A stall is over, and no more answers are dropped.
+    /// Comes back without any lock and at once, as a server without persistence does when it is restarted.
+    ///
+    /// Holders lose their locks in moments. A stall is over, and no more answers are dropped.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// use nestlock::{Locks, Loss, Memory};
+    /// let store = Memory::new();
+    /// let guard = Locks::builder().memory(&store).connect().await?.mutex("stock").lock().await?;
+    /// store.restart_empty();
+    /// assert_eq!(guard.lost().await, Loss::Gone);
+    /// # Ok(()) }
+    /// ```
     pub fn restart_empty(&self) {
         let now = Instant::now();
         self.visit(|store| {
