@@ -36,36 +36,63 @@ async fn connect(server: &Server) -> Locks {
     builder(&url(server)).prefix("app:").connect().await.unwrap()
 }
 
+/// Each call that asks the server, by two clients of one lock.
+async fn each_call_passes(server: &Server, prefix: &str, name: &str, connect: impl AsyncFn() -> Locks) {
+    let (locks, others) = (connect().await, connect().await);
+    let stock = locks.mutex(name);
+    let guard = stock.lock().await.unwrap();
+    stock.run(async {}).await.unwrap();
+    guard.extend(Duration::from_secs(60)).await.unwrap();
+    let stranger = others.mutex(name);
+    assert!(stranger.try_lock().await.unwrap().is_none());
+    assert!(stranger.is_locked().await.unwrap());
+    let waits = tokio::spawn(async move { stranger.lock().await.unwrap().release().await });
+    eventually("the waiter hears", async || !server.channels().await.is_empty()).await;
+    let channels = server.channels().await;
+    assert!(channels.iter().all(|channel| channel.starts_with(prefix)), "{channels:?}");
+    assert_eq!(server.keys().await, [format!("{prefix}{name}")]);
+    guard.release().await.unwrap();
+    soon("the waiter", waits).await.unwrap().unwrap();
+    let _guard = stock.lock().await.unwrap();
+    assert!(stock.force_release().await.unwrap());
+    eventually("silence", async || server.channels().await.is_empty()).await;
+}
+
+async fn assert_nothing_was_denied(server: &Server) {
+    let log: Vec<redis::Value> = server.ask(&["ACL", "LOG"]).await;
+    assert!(log.is_empty(), "nothing else was tried: {log:?}");
+}
+
 #[tokio::test]
 async fn the_keys_and_channels_under_the_prefix_are_enough() {
     let server = Server::start().await;
     bob(&server, &ENOUGH).await;
     for _ in 0..2 {
-        let (locks, others) = (connect(&server).await, connect(&server).await);
         for name in ["stock", "{tag}:stock", "a}b"] {
-            let stock = locks.mutex(name);
-            let guard = stock.lock().await.unwrap();
-            stock.run(async {}).await.unwrap();
-            guard.extend(Duration::from_secs(60)).await.unwrap();
-            let stranger = others.mutex(name);
-            assert!(stranger.try_lock().await.unwrap().is_none());
-            assert!(stranger.is_locked().await.unwrap());
-            let waits = tokio::spawn(async move { stranger.lock().await.unwrap().release().await });
-            eventually("the waiter hears", async || !server.channels().await.is_empty()).await;
-            let channels = server.channels().await;
-            assert!(channels.iter().all(|channel| channel.starts_with("app:")), "{channels:?}");
-            assert_eq!(server.keys().await, [format!("app:{name}")]);
-            guard.release().await.unwrap();
-            soon("the waiter", waits).await.unwrap().unwrap();
-            let _guard = stock.lock().await.unwrap();
-            assert!(stock.force_release().await.unwrap());
-            eventually("silence", async || server.channels().await.is_empty()).await;
+            each_call_passes(&server, "app:", name, async || connect(&server).await).await;
         }
         // Once more without the scripts, so that their bodies are sent.
         server.ask::<()>(&["SCRIPT", "FLUSH"]).await;
     }
-    let log: Vec<redis::Value> = server.ask(&["ACL", "LOG"]).await;
-    assert!(log.is_empty(), "nothing else was tried: {log:?}");
+    assert_nothing_was_denied(&server).await;
+}
+
+#[tokio::test]
+async fn the_lines_of_the_readme_are_enough_as_they_stand() {
+    let server = Server::start().await;
+    let lines =
+        include_str!("../../../README.md").lines().filter(|line| line.starts_with("ACL SETUSER locker "));
+    let lines: Vec<_> = lines.collect();
+    assert_eq!(lines.len(), 2, "one without a prefix, one with the prefix `app:`");
+    let url = format!("redis://locker:secret@127.0.0.1:{}", server.port());
+    for (line, prefix) in lines.into_iter().zip(["", "app:"]) {
+        server.ask::<()>(&line.split(' ').collect::<Vec<_>>()).await;
+        let connect = async || builder(&url).prefix(prefix).connect().await.unwrap();
+        each_call_passes(&server, prefix, "stock:42", connect).await;
+        server.ask::<()>(&["SCRIPT", "FLUSH"]).await;
+        each_call_passes(&server, prefix, "stock:43", connect).await;
+    }
+    assert_nothing_was_denied(&server).await;
 }
 
 #[tokio::test]
