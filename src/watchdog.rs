@@ -72,20 +72,22 @@ fn due(session: &Session) -> (Batch, Option<Instant>) {
     }
 }
 
-async fn send(session: Arc<Session>, batch: Batch) {
-    // Dropped with its runtime on the way: what was sent may have run, and whoever watches next has to know.
-    let sent = scopeguard::guard(batch, |batch| {
+fn send(session: Arc<Session>, batch: Batch) -> impl Future<Output = ()> + Send {
+    // Dropped with its runtime, maybe before its first poll: what was sent may have run, and whoever watches next has to know.
+    let sent = scopeguard::guard((session, batch), |(session, batch)| {
         for (names, job) in batch {
             session.visit(&names, |room, _, at| room.unanswered(&job, at.now));
         }
     });
-    let answers = session.quorum.ask_all(&sent).await;
-    let batch = scopeguard::ScopeGuard::into_inner(sent);
-    for ((names, job), answer) in batch.into_iter().zip(answers) {
-        session.heard(&answer);
-        note(&session, &names, &job, answer);
+    async move {
+        let answers = sent.0.quorum.ask_all(&sent.1).await;
+        let (session, batch) = scopeguard::ScopeGuard::into_inner(sent);
+        for ((names, job), answer) in batch.into_iter().zip(answers) {
+            session.heard(&answer);
+            note(&session, &names, &job, answer);
+        }
+        session.progress.notify_waiters();
     }
-    session.progress.notify_waiters();
 }
 
 fn note(session: &Session, names: &Arc<Names>, job: &Job, answer: Result<Reply, Failure>) {
