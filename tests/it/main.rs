@@ -1,4 +1,5 @@
-//! The tests that need a real server, a bad network, or more than one process. `support` tells how to write one.
+//! The tests that need a real server, a bad network, or more than one process, and the contract of all backends.
+//! `support` tells how to write one.
 
 // What no one outside can reach needs no narrower visibility, and a test fails by panicking.
 #![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -6,13 +7,13 @@
 mod support;
 
 mod attack;
-mod contract;
 mod errors;
 mod faults;
 mod house;
 mod leaks;
 mod leases;
 mod loss;
+mod on_redis;
 mod scripts;
 mod support_works;
 mod tls;

@@ -1,7 +1,5 @@
 //! Wakes that somebody else must not use up.
 
-use std::future::{Future, poll_fn};
-use std::task::Poll;
 use std::time::Duration;
 
 use nestlock::Owner;
@@ -20,11 +18,6 @@ async fn stranger(server: &Server, name: &str) {
 async fn free(server: &Server, name: &str, channel: &str) {
     server.ask::<()>(&["DEL", name]).await;
     server.ask::<()>(&["PUBLISH", channel, "0"]).await;
-}
-
-/// Polls once.
-async fn poke<F: Future + Unpin>(future: &mut F) -> bool {
-    poll_fn(|cx| Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_ready())).await
 }
 
 #[tokio::test]
@@ -48,23 +41,6 @@ async fn two_names_of_one_channel_both_hear_of_their_releases() {
     soon("the braced one", braced).await.unwrap();
     free(&server, "x", "redisson_lock__channel:{x}").await;
     soon("the plain one", plain).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_try_behind_a_queued_release_and_a_waiter_is_answered() {
-    let server = Server::start().await;
-    let locks = builder(&server.url()).node_timeout(PATIENCE * 4).connect().await.unwrap();
-    let stock = locks.mutex("stock");
-    let held = stock.lock().await.unwrap();
-    let other = Owner::new();
-    let mut waiter = stock.lock().owner(&other);
-    assert!(!poke(&mut waiter).await);
-    drop(held);
-    // On a task of its own, which nobody wakes for the waiter's sake.
-    let tried = tokio::spawn(async move { stock.try_lock().await.unwrap().is_none() });
-    let guard = soon("the waiter", waiter).await.unwrap();
-    assert!(soon("the try", tried).await.unwrap());
-    guard.release().await.unwrap();
 }
 
 #[tokio::test]

@@ -1,5 +1,4 @@
 //! Executions that an adversary would choose.
 
-mod holds;
 mod lines;
 mod outages;

@@ -4,44 +4,44 @@ use std::time::Duration;
 
 use nestlock::ErrorKind;
 
-use crate::support::server::Server;
-use crate::support::{eventually, locks, soon};
+use super::Home;
+use crate::support::soon;
 
 #[tokio::test]
 async fn a_lock_is_taken_and_released() {
-    let server = Server::start().await;
-    let locks = locks(&server.url()).await;
+    let home = Home::start().await;
+    let locks = home.locks().await;
     let stock = locks.mutex("stock");
     let guard = soon("the lock", stock.lock()).await.unwrap();
     assert!(stock.is_held());
     assert!(stock.is_locked().await.unwrap());
-    assert_eq!(server.ask::<String>(&["HGET", "stock", guard.field()]).await, "1");
+    assert_eq!(home.count("stock", guard.field()).await, Some(1));
     guard.release().await.unwrap();
     assert!(!stock.is_held());
     assert!(!stock.is_locked().await.unwrap());
-    assert!(server.keys().await.is_empty());
+    assert!(home.keys().await.is_empty());
 }
 
 #[tokio::test]
 async fn nested_holds_count_up_and_down() {
-    let server = Server::start().await;
-    let locks = locks(&server.url()).await;
+    let home = Home::start().await;
+    let locks = home.locks().await;
     let stock = locks.mutex("stock");
     let outer = stock.lock().await.unwrap();
     let inner = stock.lock().await.unwrap();
     assert_eq!((outer.depth(), inner.depth(), stock.hold_count()), (1, 2, 2));
     assert_eq!(outer.field(), inner.field());
-    assert_eq!(server.ask::<String>(&["HGET", "stock", outer.field()]).await, "2");
+    assert_eq!(home.count("stock", outer.field()).await, Some(2));
     inner.release().await.unwrap();
-    assert_eq!(server.ask::<String>(&["HGET", "stock", outer.field()]).await, "1");
+    assert_eq!(home.count("stock", outer.field()).await, Some(1));
     outer.release().await.unwrap();
-    assert!(server.keys().await.is_empty());
+    assert!(home.keys().await.is_empty());
 }
 
 #[tokio::test]
 async fn another_task_waits_for_the_release() {
-    let server = Server::start().await;
-    let locks = locks(&server.url()).await;
+    let home = Home::start().await;
+    let locks = home.locks().await;
     let stock = locks.mutex("stock");
     let guard = stock.lock().await.unwrap();
     let theirs = stock.clone();
@@ -55,41 +55,41 @@ async fn another_task_waits_for_the_release() {
 
 #[tokio::test]
 async fn another_process_waits_for_the_release() {
-    let server = Server::start().await;
-    let (ours, theirs) = (locks(&server.url()).await, locks(&server.url()).await);
+    let home = Home::start().await;
+    let (ours, theirs) = (home.locks().await, home.locks().await);
     let guard = ours.mutex("stock").lock().await.unwrap();
     assert!(theirs.mutex("stock").try_lock().await.unwrap().is_none());
     let late = theirs.mutex("stock").lock().within(Duration::from_millis(20)).await.unwrap_err();
     assert_eq!(late.kind(), ErrorKind::Timeout);
     let stock = theirs.mutex("stock");
     let waiter = tokio::spawn(async move { stock.lock().await.unwrap().release().await });
-    eventually("the waiter listens", async || !server.channels().await.is_empty()).await;
+    home.listened().await;
     guard.release().await.unwrap();
     soon("the waiter", waiter).await.unwrap().unwrap();
 }
 
 #[tokio::test]
 async fn a_dropped_guard_is_released_before_the_next_request() {
-    let server = Server::start().await;
-    let locks = locks(&server.url()).await;
+    let home = Home::start().await;
+    let locks = home.locks().await;
     let stock = locks.mutex("stock");
     for _ in 0..100 {
         drop(stock.try_lock().await.unwrap().expect("it is free: the guard before was dropped"));
         assert!(!stock.is_held());
     }
     locks.close().await.unwrap();
-    assert!(server.keys().await.is_empty());
+    assert!(home.keys().await.is_empty());
     assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::Closed);
 }
 
 #[tokio::test]
 async fn a_run_gives_back_what_its_work_made() {
-    let server = Server::start().await;
-    let locks = locks(&server.url()).await;
+    let home = Home::start().await;
+    let locks = home.locks().await;
     let stock = locks.mutex("stock");
     let deep = stock.run(stock.run(async { (stock.hold_count(), 7) })).await.unwrap().unwrap();
     assert_eq!(deep, (2, 7));
-    assert!(server.keys().await.is_empty());
+    assert!(home.keys().await.is_empty());
     let guard = stock.lock().owner(&nestlock::Owner::new()).await.unwrap();
     assert!(stock.try_lock().run(async {}).await.unwrap().is_none());
     guard.release().await.unwrap();

@@ -6,14 +6,13 @@ use futures::future::{Either, join_all, select};
 use futures::stream::{self, FuturesUnordered, StreamExt};
 use nestlock::{ErrorKind, scope};
 
-use super::Inside;
-use crate::support::server::Server;
-use crate::support::{locks, soon};
+use super::{Home, Inside};
+use crate::support::soon;
 
 #[tokio::test]
 async fn branches_of_join_that_run_exclude_each_other() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let inside = Inside::default();
     let all =
         async { tokio::join!(stock.run(inside.stay()), stock.run(inside.stay()), stock.run(inside.stay())) };
@@ -24,8 +23,8 @@ async fn branches_of_join_that_run_exclude_each_other() {
 
 #[tokio::test]
 async fn branches_of_join_in_scopes_exclude_each_other() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let inside = Inside::default();
     let branch = || {
         scope(async {
@@ -41,8 +40,8 @@ async fn branches_of_join_in_scopes_exclude_each_other() {
 
 #[tokio::test]
 async fn the_loser_of_a_select_leaves_its_line_or_its_hold() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     for _ in 0..20 {
         let (one, two) = (stock.run(async { 1 }), stock.run(async { 2 }));
         let first = soon("one of two", async {
@@ -63,8 +62,8 @@ async fn the_loser_of_a_select_leaves_its_line_or_its_hold() {
 
 #[tokio::test]
 async fn both_sides_of_a_select_that_goes_on_exclude_each_other() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let inside = Inside::default();
     let (one, two) = (pin!(stock.run(inside.stay())), pin!(stock.run(inside.stay())));
     soon("both", async {
@@ -81,8 +80,8 @@ async fn both_sides_of_a_select_that_goes_on_exclude_each_other() {
 
 #[tokio::test]
 async fn branches_of_a_stream_of_futures_exclude_each_other() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let inside = Inside::default();
     let branches: FuturesUnordered<_> = (0..10).map(|_| stock.run(inside.stay())).collect();
     let done = soon("all ten", branches.collect::<Vec<_>>()).await;
@@ -92,8 +91,8 @@ async fn branches_of_a_stream_of_futures_exclude_each_other() {
 
 #[tokio::test]
 async fn branches_under_a_common_hold_enter_it_one_at_a_time() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let inside = Inside::default();
     let guard = stock.lock().await.unwrap();
     let (stock, inside) = (&stock, &inside);
@@ -111,7 +110,7 @@ async fn branches_under_a_common_hold_enter_it_one_at_a_time() {
     });
     soon("all eight in runs", runs).await;
     assert_eq!(inside.ever(), 16);
-    assert_eq!(server.ask::<String>(&["HGET", "stock", guard.field()]).await, "1");
+    assert_eq!(home.count("stock", guard.field()).await, Some(1));
     guard.release().await.unwrap();
     let whole = stock.run(async { tokio::join!(stock.run(inside.stay()), stock.run(inside.stay())) });
     let (one, two) = soon("a run over both", whole).await.unwrap();
@@ -120,8 +119,8 @@ async fn branches_under_a_common_hold_enter_it_one_at_a_time() {
 
 #[tokio::test]
 async fn two_looping_branches_that_take_bare_guards_exclude_each_other() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let inside = Inside::default();
     // Both always ask again while the other one holds: the proof stands from the first round to the last.
     let branch = async || {
@@ -146,8 +145,8 @@ async fn two_looping_branches_that_take_bare_guards_exclude_each_other() {
 
 #[tokio::test]
 async fn two_bare_requests_under_a_hold_of_their_owner_enter_one_at_a_time() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let inside = Inside::default();
     let outer = stock.lock().await.unwrap();
     let branch = async || {
@@ -164,8 +163,8 @@ async fn two_bare_requests_under_a_hold_of_their_owner_enter_one_at_a_time() {
 
 #[tokio::test]
 async fn an_ambiguous_request_is_told_of_run_and_scope() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let outer = stock.lock().await.unwrap();
     let (mut one, mut two) = (stock.lock(), stock.lock());
     assert!(futures::poll!(&mut one).is_pending() && futures::poll!(&mut two).is_pending());
@@ -186,8 +185,8 @@ async fn an_ambiguous_request_is_told_of_run_and_scope() {
 
 #[tokio::test]
 async fn a_request_that_was_dropped_proves_no_branches() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let mut lost = stock.lock();
     assert!(futures::poll!(&mut lost).is_pending());
     drop(lost);
@@ -199,8 +198,8 @@ async fn a_request_that_was_dropped_proves_no_branches() {
 
 #[tokio::test]
 async fn a_request_that_timed_out_proves_no_branches() {
-    let server = Server::start().await;
-    let (ours, theirs) = (locks(&server.url()).await, locks(&server.url()).await);
+    let home = Home::start().await;
+    let (ours, theirs) = (home.locks().await, home.locks().await);
     let stock = ours.mutex("stock");
     let foreign = theirs.mutex("stock").lock().await.unwrap();
     let within = std::time::Duration::from_millis(10);
@@ -215,8 +214,8 @@ async fn a_request_that_timed_out_proves_no_branches() {
 
 #[tokio::test]
 async fn requests_that_outlived_the_scopes_of_two_branches_are_branches() {
-    let server = Server::start().await;
-    let (ours, theirs) = (locks(&server.url()).await, locks(&server.url()).await);
+    let home = Home::start().await;
+    let (ours, theirs) = (home.locks().await, home.locks().await);
     let stock = ours.mutex("stock");
     let foreign = theirs.mutex("stock").lock().await.unwrap();
     let (mut one, mut two) = (stock.lock(), stock.lock());

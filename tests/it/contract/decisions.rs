@@ -4,26 +4,26 @@ use std::time::Duration;
 
 use nestlock::{ErrorKind, Owner};
 
-use crate::support::server::Server;
-use crate::support::{builder, locks, soon};
+use super::Home;
+use crate::support::soon;
 
 #[tokio::test]
 async fn a_dropped_guard_counts_no_more_before_the_server_knows() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let (outer, inner) = (stock.lock().await.unwrap(), stock.lock().await.unwrap());
     drop(inner);
     assert_eq!((stock.is_held(), stock.hold_count()), (true, 1));
     drop(outer);
     assert_eq!((stock.is_held(), stock.hold_count()), (false, 0));
     // Not one await came between: the server is told later.
-    crate::support::eventually("the release", async || server.keys().await.is_empty()).await;
+    crate::support::eventually("the release", async || home.keys().await.is_empty()).await;
 }
 
 #[tokio::test]
 async fn one_attempt_tells_at_once_who_has_it() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let free = stock.lock().within(Duration::ZERO).await.unwrap();
     let stranger = Owner::new();
     assert!(stock.try_lock().owner(&stranger).await.unwrap().is_none());
@@ -36,8 +36,8 @@ async fn one_attempt_tells_at_once_who_has_it() {
 
 #[tokio::test]
 async fn one_attempt_does_not_overtake_a_head_that_is_asking() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let (head, other) = (Owner::new(), Owner::new());
     let mut asking = stock.lock().owner(&head);
     assert!(futures::poll!(&mut asking).is_pending());
@@ -51,8 +51,8 @@ async fn one_attempt_does_not_overtake_a_head_that_is_asking() {
 
 #[tokio::test]
 async fn a_try_lock_waits_as_long_as_it_is_told() {
-    let server = Server::start().await;
-    let (ours, theirs) = (locks(&server.url()).await, locks(&server.url()).await);
+    let home = Home::start().await;
+    let (ours, theirs) = (home.locks().await, home.locks().await);
     let guard = theirs.mutex("stock").lock().await.unwrap();
     let stock = ours.mutex("stock");
     let (begun, limit) = (tokio::time::Instant::now(), Duration::from_millis(50));
@@ -65,10 +65,10 @@ async fn a_try_lock_waits_as_long_as_it_is_told() {
 
 #[tokio::test]
 async fn the_longest_duration_means_for_ever() {
-    let server = Server::start().await;
+    let home = Home::start().await;
     let forever = Duration::MAX;
-    let long = builder(&server.url()).node_timeout(forever).unavailable_after(forever).poll_interval(forever);
-    let (ours, theirs) = (long.connect().await.unwrap(), locks(&server.url()).await);
+    let long = home.builder().node_timeout(forever).unavailable_after(forever).poll_interval(forever);
+    let (ours, theirs) = (long.connect().await.unwrap(), home.locks().await);
     let stock = ours.mutex("stock");
     let foreign = theirs.mutex("stock").lock().max_hold(forever).await.unwrap();
     let waiting = tokio::spawn(stock.lock().within(forever).max_hold(forever));
@@ -87,8 +87,8 @@ async fn the_longest_duration_means_for_ever() {
 
 #[tokio::test]
 async fn a_request_that_is_given_work_after_a_poll_asks_anew_for_a_child() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let owner = Owner::new();
     let mut request = stock.lock().owner(&owner);
     assert!(futures::poll!(&mut request).is_pending());

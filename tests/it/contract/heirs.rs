@@ -4,14 +4,13 @@ use nestlock::{ErrorKind, Owner, scope};
 use std::time::Duration;
 use tracing::Level;
 
-use super::Inside;
-use crate::support::server::Server;
-use crate::support::{locks, log, soon};
+use super::{Home, Inside};
+use crate::support::{log, soon};
 
 #[tokio::test]
 async fn a_spawned_task_is_a_stranger() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let guard = stock.lock().await.unwrap();
     let theirs = stock.clone();
     let spawned = tokio::spawn(async move {
@@ -27,8 +26,8 @@ async fn a_spawned_task_is_a_stranger() {
 
 #[tokio::test]
 async fn children_of_a_holder_enter_one_at_a_time() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let inside = std::sync::Arc::new(Inside::default());
     let guard = stock.lock().await.unwrap();
     let mut tasks = tokio::task::JoinSet::new();
@@ -48,8 +47,8 @@ async fn children_of_a_holder_enter_one_at_a_time() {
 
 #[tokio::test]
 async fn a_parent_waits_for_its_child_which_holds() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let child = Owner::current().child();
     let theirs = child.scope(stock.lock()).await.unwrap();
     // The scope's end made it the parent's; a hold of a child that still lives is not.
@@ -73,8 +72,8 @@ async fn a_parent_waits_for_its_child_which_holds() {
 
 #[tokio::test]
 async fn a_guard_is_released_on_another_task() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let guard = stock.lock().await.unwrap();
     let mine = Owner::current();
     let theirs = stock.clone();
@@ -92,8 +91,8 @@ async fn a_guard_is_released_on_another_task() {
 
 #[tokio::test]
 async fn work_in_the_scope_of_a_guard_enters_it_wherever_it_was_moved() {
-    let server = Server::start().await;
-    let locks = locks(&server.url()).await;
+    let home = Home::start().await;
+    let locks = home.locks().await;
     let (stock, own) = (locks.mutex("stock"), locks.mutex("own"));
     let guard = stock.lock().await.unwrap();
     let theirs = stock.clone();
@@ -115,8 +114,8 @@ async fn work_in_the_scope_of_a_guard_enters_it_wherever_it_was_moved() {
 
 #[tokio::test]
 async fn a_guard_that_outlives_its_scope_is_the_ancestors() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let guard = scope(async { stock.lock().await }).await.unwrap();
     assert_eq!((guard.owner(), stock.hold_count()), (Owner::current(), 1));
     let again = soon("a re-entry", stock.lock()).await.unwrap();
@@ -137,19 +136,19 @@ async fn a_guard_that_outlives_its_scope_is_the_ancestors() {
 
 #[tokio::test]
 async fn a_guard_that_outlives_the_work_of_a_run_is_the_ancestors() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let guard = stock.run(async { stock.lock().await.unwrap() }).await.unwrap();
     assert_eq!((guard.depth(), guard.owner(), stock.hold_count()), (2, Owner::current(), 1));
-    assert_eq!(server.ask::<String>(&["HGET", "stock", guard.field()]).await, "1");
+    assert_eq!(home.count("stock", guard.field()).await, Some(1));
     assert_eq!(soon("a re-entry", stock.lock()).await.unwrap().depth(), 2);
     guard.release().await.unwrap();
 }
 
 #[tokio::test]
 async fn a_scope_that_is_dropped_hands_its_guards_up() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let kept = std::cell::RefCell::new(None);
     {
         let mut work = std::pin::pin!(scope(async {
@@ -167,8 +166,8 @@ async fn a_scope_that_is_dropped_hands_its_guards_up() {
 
 #[tokio::test]
 async fn a_request_that_outlives_its_scope_is_the_ancestors() {
-    let server = Server::start().await;
-    let (ours, theirs) = (locks(&server.url()).await, locks(&server.url()).await);
+    let home = Home::start().await;
+    let (ours, theirs) = (home.locks().await, home.locks().await);
     let stock = ours.mutex("stock");
     let foreign = theirs.mutex("stock").lock().await.unwrap();
     let mut request = stock.lock();
@@ -180,8 +179,8 @@ async fn a_request_that_outlives_its_scope_is_the_ancestors() {
 
 #[tokio::test]
 async fn the_guard_of_a_root_that_ended_is_nobodys() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let request = Owner::new();
     let guard = request.scope(stock.lock()).await.unwrap();
     assert_eq!(guard.owner(), request);
@@ -193,8 +192,8 @@ async fn the_guard_of_a_root_that_ended_is_nobodys() {
 
 #[tokio::test]
 async fn a_new_owner_is_a_stranger_on_its_own_task() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let owner = Owner::new();
     let guard = stock.lock().owner(&owner).await.unwrap();
     assert!(!stock.is_held());
@@ -209,8 +208,8 @@ async fn a_new_owner_is_a_stranger_on_its_own_task() {
 
 #[tokio::test]
 async fn one_owner_scoped_twice_is_one_owner_until_its_last_scope_ends() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let owner = Owner::current().child();
     let theirs = stock.clone();
     let (go, wait) = tokio::sync::oneshot::channel::<()>();
@@ -231,8 +230,8 @@ async fn one_owner_scoped_twice_is_one_owner_until_its_last_scope_ends() {
 
 #[tokio::test]
 async fn a_sibling_gets_a_fresh_field() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let field = async || {
         let guard = stock.lock().await.unwrap();
         let field = guard.field().to_owned();
@@ -248,17 +247,18 @@ async fn a_sibling_gets_a_fresh_field() {
 
 #[tokio::test]
 async fn guards_released_out_of_order_are_counted_right_and_warned_of() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("out-of-order");
+    let home = Home::start().await;
+    let name = home.unique("out-of-order");
+    let stock = home.locks().await.mutex(&name);
     let (one, two) = (stock.lock().await.unwrap(), stock.lock().await.unwrap());
     let three = stock.lock().await.unwrap();
     let field = one.field().to_owned();
-    let count = async || server.ask::<Option<String>>(&["HGET", "out-of-order", &field]).await;
-    let warned = |e: &log::Event| e.tells("out-of-order") && e.tells("nesting order");
+    let count = async || home.count(&name, &field).await;
+    let warned = |e: &log::Event| e.tells(&name) && e.tells("nesting order");
     three.release().await.unwrap();
     assert_eq!(log::all(warned).len(), 0);
     one.release().await.unwrap();
-    assert_eq!((count().await.as_deref(), stock.hold_count(), two.depth()), (Some("1"), 1, 2));
+    assert_eq!((count().await, stock.hold_count(), two.depth()), (Some(1), 1, 2));
     let told = log::told(warned).await;
     assert_eq!(told.level, Level::WARN);
     assert!(told.tells("`run`") && told.tells("`scope`"), "{told:?}");
@@ -269,14 +269,15 @@ async fn guards_released_out_of_order_are_counted_right_and_warned_of() {
 
 #[tokio::test]
 async fn a_likely_self_wait_is_warned_of() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("self-wait");
+    let home = Home::start().await;
+    let name = home.unique("self-wait");
+    let stock = home.locks().await.mutex(&name);
     let stranger = Owner::new();
     let waits = stock.run(async {
         stock.lock().owner(&stranger).within(Duration::from_millis(20)).await.unwrap_err().kind()
     });
     assert_eq!(waits.await.unwrap(), ErrorKind::Timeout);
-    let warned = |e: &log::Event| e.tells("self-wait") && e.tells("in whose scope it runs");
+    let warned = |e: &log::Event| e.tells(&name) && e.tells("in whose scope it runs");
     let told = log::told(warned).await;
     assert_eq!(told.level, Level::WARN);
     assert!(told.tells(&format!("{stranger:?}")), "{told:?}");

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nestlock::{ErrorKind, Loss, Owner, scope};
 use tracing::Level;
 
-use crate::support::server::Server;
-use crate::support::{eventually, locks, log, soon};
+use super::Home;
+use crate::support::{eventually, log, soon};
 
 #[tokio::test]
 async fn after_a_loss_reentry_is_lost_until_the_last_guard_is_gone() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let (outer, inner) = (stock.lock().await.unwrap(), stock.lock().await.unwrap());
     assert!(stock.force_release().await.unwrap());
     assert_eq!(soon("the loss", outer.lost()).await, Loss::Gone);
@@ -35,8 +35,8 @@ async fn after_a_loss_reentry_is_lost_until_the_last_guard_is_gone() {
 
 #[tokio::test]
 async fn every_enclosing_run_of_a_lost_hold_ends() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let force = stock.clone();
     let inner = stock.run(async {
         force.force_release().await.unwrap();
@@ -54,8 +54,8 @@ async fn every_enclosing_run_of_a_lost_hold_ends() {
 
 #[tokio::test]
 async fn a_run_under_a_lost_hold_never_starts_its_work() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let guard = stock.lock().await.unwrap();
     stock.force_release().await.unwrap();
     soon("the loss", guard.lost()).await;
@@ -67,20 +67,21 @@ async fn a_run_under_a_lost_hold_never_starts_its_work() {
 
 #[tokio::test]
 async fn work_that_ends_before_its_loss_is_known_counts() {
-    let server = Server::start().await;
-    let (ours, theirs) = (locks(&server.url()).await, locks(&server.url()).await);
-    let stock = ours.mutex("gone-at-the-end");
+    let home = Home::start().await;
+    let (ours, theirs) = (home.locks().await, home.locks().await);
+    let name = home.unique("gone-at-the-end");
+    let stock = ours.mutex(&name);
     // Nobody here hears of it: the release finds out.
-    let work = async { theirs.mutex("gone-at-the-end").force_release().await.unwrap() };
+    let work = async { theirs.mutex(&name).force_release().await.unwrap() };
     assert!(stock.run(work).await.unwrap());
-    let told = log::told(|e| e.tells("gone-at-the-end") && e.tells("work done")).await;
+    let told = log::told(|e| e.tells(&name) && e.tells("work done")).await;
     assert_eq!(told.level, Level::WARN);
 }
 
 #[tokio::test]
 async fn children_that_wait_for_a_lost_hold_end_with_lost() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let guard = stock.lock().await.unwrap();
     let first = scope(async {
         let inner = stock.lock().await.unwrap();
@@ -88,10 +89,8 @@ async fn children_that_wait_for_a_lost_hold_end_with_lost() {
         (loss, inner)
     });
     let second = scope(async {
-        eventually("the first child's hold", async || {
-            server.ask::<Option<String>>(&["HGET", "stock", guard.field()]).await.as_deref() == Some("2")
-        })
-        .await;
+        eventually("the first child's hold", async || home.count("stock", guard.field()).await == Some(2))
+            .await;
         let mut waiting = stock.lock();
         assert!(futures::poll!(&mut waiting).is_pending());
         stock.force_release().await.unwrap();

@@ -1,28 +1,89 @@
-//! What every backend must keep to. Nothing here asks for a fault of a server.
+//! What the lock keeps to over every backend. Each test here runs over each kind of `Home`, and asks of it only what all
+//! of them can do.
 
 mod basics;
 mod branches;
+mod causes;
+mod close;
 mod decisions;
+mod dropped;
+mod ends;
+mod guards;
+mod handoff;
+mod heads;
 mod heirs;
+mod holds;
+mod kinds;
+mod late;
+mod leases;
+mod line;
 mod losses;
+mod max_hold;
+mod names;
+mod options;
 mod owners;
+mod promises;
 mod recursion;
+mod runs;
 mod runtimes;
+mod told;
+mod trouble;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
+use nestlock::{Builder, Guard, Locks};
 use tokio::task::yield_now;
+
+use super::Home;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A lease beyond the test's patience: what comes in time came not by its end, nor by a renewal.
+const LONG: Duration = Duration::from_secs(600);
+
+/// So long that nothing which waits for it comes within a test.
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// What stays of a lease once the drift is taken off.
+fn less_drift(lease: Duration) -> Duration {
+    lease - lease / 100 - Duration::from_millis(2)
+}
+
+/// A `Locks` whose leases outlive the test.
+async fn long_lived(home: &Home) -> Locks {
+    home.builder().lease(LONG).connect().await.unwrap()
+}
+
+/// A `Locks` in which no timer wakes a waiter: neither the poll cap, nor the pause of one that hears of no release.
+/// What it gets, it gets by an event.
+fn without_timers(home: &Home) -> Builder {
+    home.builder().poll_interval(Duration::MAX).retry_delay(HOUR..=HOUR)
+}
+
+/// A guard of another process, on a lease that no test outlives.
+async fn foreign_guard(home: &Home, name: &str) -> Guard {
+    home.locks().await.mutex(name).lock().fixed_lease(HOUR).await.unwrap()
+}
+
+/// A hold whose process is gone: nobody renews it, and nobody ends it before its lease does.
+async fn crash(home: &Home, name: &str, lease: Duration) {
+    let locks = home.locks().await;
+    let guard = locks.mutex(name).lock().fixed_lease(lease).await.unwrap();
+    locks.close().await.unwrap();
+    std::mem::forget(guard);
+}
 
 /// Who is inside of what a lock guards, which may be one at a time.
 #[derive(Default)]
-pub(crate) struct Inside {
+struct Inside {
     now: AtomicUsize,
     ever: AtomicUsize,
 }
 
 impl Inside {
     /// Stays in for a while, and fails where somebody else is in too.
-    pub(crate) async fn stay(&self) {
+    async fn stay(&self) {
         assert_eq!(self.now.fetch_add(1, Ordering::SeqCst), 0, "two were inside at once");
         for _ in 0..5 {
             yield_now().await;
@@ -33,7 +94,7 @@ impl Inside {
     }
 
     /// How often somebody was in.
-    pub(crate) fn ever(&self) -> usize {
+    fn ever(&self) -> usize {
         self.ever.load(Ordering::SeqCst)
     }
 }

@@ -2,13 +2,13 @@
 
 use nestlock::{ErrorKind, Owner, scope};
 
-use crate::support::server::Server;
-use crate::support::{locks, soon};
+use super::Home;
+use crate::support::soon;
 
 #[tokio::test]
 async fn ten_bare_requests_at_once_exclude_each_other() {
-    let server = Server::start().await;
-    let locks = locks(&server.url()).await;
+    let home = Home::start().await;
+    let locks = home.locks().await;
     let stock = locks.mutex("stock");
     let fields = soon(
         "all ten",
@@ -28,8 +28,8 @@ async fn ten_bare_requests_at_once_exclude_each_other() {
 
 #[tokio::test]
 async fn a_request_that_may_be_nested_or_a_branch_is_ambiguous() {
-    let server = Server::start().await;
-    let locks = locks(&server.url()).await;
+    let home = Home::start().await;
+    let locks = home.locks().await;
     let stock = locks.mutex("stock");
     let (one, two) = (stock.lock(), stock.lock());
     let mut two = Box::pin(two);
@@ -48,8 +48,8 @@ async fn a_request_that_may_be_nested_or_a_branch_is_ambiguous() {
 
 #[tokio::test]
 async fn the_owner_is_read_at_the_first_poll() {
-    let server = Server::start().await;
-    let locks = locks(&server.url()).await;
+    let home = Home::start().await;
+    let locks = home.locks().await;
     let m = locks.mutex("stock");
     assert_eq!(m.run(m.run(async { 1 })).await.unwrap().unwrap(), 1);
     assert_eq!(m.run(scope(m.run(async { 2 }))).await.unwrap().unwrap(), 2);

@@ -9,8 +9,8 @@ use std::pin::Pin;
 use futures::FutureExt;
 use nestlock::{Guard, Locks, Mutex};
 
-use crate::support::server::Server;
-use crate::support::{locks, soon};
+use super::Home;
+use crate::support::soon;
 
 const DEEP: usize = 1000;
 
@@ -71,24 +71,24 @@ async fn deep(locks: &Locks, nest: fn(Mutex, usize) -> Nested, what: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_thousand_guards_are_nested_on_a_worker_thread() {
-    let server = Server::start().await;
-    deep(&locks(&server.url()).await, guards, "guards").await;
+    let home = Home::start().await;
+    deep(&home.locks().await, guards, "guards").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_thousand_runs_are_nested_on_a_worker_thread() {
-    let server = Server::start().await;
-    deep(&locks(&server.url()).await, runs, "runs").await;
+    let home = Home::start().await;
+    deep(&home.locks().await, runs, "runs").await;
 }
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_thousand_guards_are_nested_on_the_current_thread() {
-    let server = Server::start().await;
-    deep(&locks(&server.url()).await, guards, "guards").await;
+    let home = Home::start().await;
+    deep(&home.locks().await, guards, "guards").await;
 }
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_thousand_runs_are_nested_on_the_current_thread() {
-    let server = Server::start().await;
-    deep(&locks(&server.url()).await, runs, "runs").await;
+    let home = Home::start().await;
+    deep(&home.locks().await, runs, "runs").await;
 }

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use nestlock::{ErrorKind, Locks, Owner, scope};
+use nestlock::{Locks, Owner, scope};
 use tokio::runtime::{Builder, Handle};
 use tokio::task::{JoinSet, LocalSet, spawn_blocking, spawn_local};
 
-use super::Inside;
-use crate::support::server::Server;
-use crate::support::{locks, soon};
+use super::{Home, Inside};
+use crate::support::soon;
 
 async fn crowd(locks: &Locks, tasks: usize, rounds: usize) {
     let inside = Arc::new(Inside::default());
@@ -38,20 +37,20 @@ async fn crowd(locks: &Locks, tasks: usize, rounds: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_on_many_threads_exclude_each_other() {
-    let server = Server::start().await;
-    crowd(&locks(&server.url()).await, 9, 10).await;
+    let home = Home::start().await;
+    crowd(&home.locks().await, 9, 10).await;
 }
 
 #[tokio::test(flavor = "current_thread")]
 async fn tasks_on_one_thread_exclude_each_other() {
-    let server = Server::start().await;
-    crowd(&locks(&server.url()).await, 9, 10).await;
+    let home = Home::start().await;
+    crowd(&home.locks().await, 9, 10).await;
 }
 
 #[tokio::test]
 async fn local_tasks_are_strangers_to_each_other() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let local = LocalSet::new();
     let work = local.run_until(async {
         let guard = stock.lock().await.unwrap();
@@ -65,8 +64,8 @@ async fn local_tasks_are_strangers_to_each_other() {
 
 #[tokio::test]
 async fn local_tasks_that_are_polled_inside_of_a_scope_are_strangers() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     // A local set polls its tasks in the poll of whoever awaits it: here that is inside of the scope.
     let (local, inside) = (LocalSet::new(), std::rc::Rc::new(Inside::default()));
     let tasks: Vec<_> = (0..3)
@@ -98,10 +97,10 @@ async fn local_tasks_that_are_polled_inside_of_a_scope_are_strangers() {
 #[test]
 fn the_root_future_of_a_runtime_is_its_thread() {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let (server, stock) = runtime.block_on(async {
-        let server = Server::start().await;
-        let stock = locks(&server.url()).await.mutex("stock");
-        (server, stock)
+    let (home, stock) = runtime.block_on(async {
+        let home = Home::start().await;
+        let stock = home.locks().await.mutex("stock");
+        (home, stock)
     });
     let guard = runtime.block_on(stock.lock()).unwrap();
     // The next root future on this thread is the same owner, a task is not.
@@ -113,13 +112,13 @@ fn the_root_future_of_a_runtime_is_its_thread() {
     let thread = std::thread::spawn(move || handle.block_on(theirs.try_lock()).unwrap().is_none());
     assert!(thread.join().unwrap());
     runtime.block_on(guard.release()).unwrap();
-    drop(server);
+    drop(home);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_blocking_task_is_a_stranger_unless_it_is_handed_an_owner() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock");
     let guard = stock.lock().await.unwrap();
     let theirs = stock.clone();
     let blocking = spawn_blocking(move || {
@@ -143,16 +142,16 @@ async fn a_blocking_task_is_a_stranger_unless_it_is_handed_an_owner() {
 
 #[test]
 fn one_locks_serves_several_runtimes_while_its_own_lives() {
-    let new = || Builder::new_current_thread().enable_all().build().unwrap();
-    let (home, other) = (Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap(), new());
-    let (server, locks) = home.block_on(async {
-        let server = Server::start().await;
-        let locks = locks(&server.url()).await;
-        (server, locks)
+    let own = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let other = Builder::new_current_thread().enable_all().build().unwrap();
+    let (home, locks) = own.block_on(async {
+        let home = Home::start().await;
+        let locks = home.locks().await;
+        (home, locks)
     });
     let stock = locks.mutex("stock");
     let owner = Owner::new();
-    let guard = home.block_on(stock.lock().owner(&owner)).unwrap();
+    let guard = own.block_on(stock.lock().owner(&owner)).unwrap();
     other.block_on(async {
         assert!(stock.try_lock().await.unwrap().is_none());
         let waiting = tokio::spawn(stock.lock());
@@ -162,11 +161,9 @@ fn one_locks_serves_several_runtimes_while_its_own_lives() {
         crowd(&locks, 3, 3).await;
     });
     drop(other);
-    let guard = home.block_on(stock.lock()).unwrap();
-    home.block_on(async { drop(server) });
-    drop(home);
-    let late = new().block_on(stock.try_lock()).unwrap_err();
-    assert_eq!(late.kind(), ErrorKind::Closed);
-    assert!(late.to_string().contains("runtime"), "{late}");
-    drop(guard);
+    own.block_on(async {
+        let guard = soon("the lock", stock.lock()).await.unwrap();
+        assert_eq!(home.fields("stock").await, [(guard.field().to_owned(), 1)]);
+        guard.release().await.unwrap();
+    });
 }

@@ -3,29 +3,12 @@
 use std::error::Error as _;
 use std::time::Duration;
 
-use nestlock::{ErrorKind, Locks, Loss, Owner, scope};
+use nestlock::{ErrorKind, Locks};
 
 use super::is;
 use crate::support::proxy::Proxy;
 use crate::support::server::{Server, free_port};
 use crate::support::{builder, locks, soon};
-
-#[tokio::test]
-async fn who_waits_in_vain_is_told_of_the_timeout() {
-    let server = Server::start().await;
-    let locks = locks(&server.url()).await;
-    let stock = locks.mutex("stock");
-    let _held = stock.lock().owner(&Owner::new()).await.unwrap();
-    let error = stock.lock().within(Duration::from_millis(50)).await.unwrap_err();
-    is(
-        &error,
-        ErrorKind::Timeout,
-        Some("stock"),
-        &["somebody else held it", "50ms", "`within`", "try again"],
-    );
-    assert!(stock.try_lock().await.unwrap().is_none());
-    assert!(stock.try_lock().within(Duration::from_millis(50)).await.unwrap().is_none());
-}
 
 #[tokio::test]
 async fn one_attempt_is_made_even_for_zero() {
@@ -151,68 +134,8 @@ async fn a_wrong_password_is_denied_at_connect() {
     Locks::connect(format!("redis://:right@127.0.0.1:{port}")).await.unwrap();
 }
 
-#[tokio::test]
-async fn all_that_comes_after_a_loss_is_lost() {
-    let server = Server::start().await;
-    let locks = locks(&server.url()).await;
-    let stock = locks.mutex("stock");
-    let (outer, inner) = (stock.lock().await.unwrap(), stock.lock().await.unwrap());
-    assert!(stock.force_release().await.unwrap());
-    assert_eq!(soon("the loss", outer.lost()).await, Loss::Gone);
-    let words = ["is lost", "gone from the server", "stop the work", "take the lock anew"];
-    for error in [
-        stock.lock().await.unwrap_err(),
-        stock.try_lock().await.unwrap_err(),
-        stock.run(async {}).await.unwrap_err(),
-        scope(async { stock.lock().await.unwrap_err() }).await,
-        outer.extend(Duration::from_secs(60)).await.unwrap_err(),
-        inner.release().await.unwrap_err(),
-        outer.release().await.unwrap_err(),
-    ] {
-        is(&error, ErrorKind::Lost, Some("stock"), &words);
-        assert_eq!(error.loss(), Some(Loss::Gone));
-    }
-    assert!(server.keys().await.is_empty());
-    stock.lock().await.unwrap().release().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_run_whose_work_was_dropped_is_lost() {
-    let server = Server::start().await;
-    let locks = locks(&server.url()).await;
-    let stock = locks.mutex("stock");
-    let running = tokio::spawn(stock.run(std::future::pending::<()>()));
-    crate::support::eventually("the hold", async || stock.is_locked().await.unwrap()).await;
-    stock.force_release().await.unwrap();
-    let error = soon("the end", running).await.unwrap().unwrap_err();
-    is(&error, ErrorKind::Lost, Some("stock"), &["is lost"]);
-}
-
-#[tokio::test]
-async fn an_ambiguous_request_is_told_what_to_use() {
-    let server = Server::start().await;
-    let locks = locks(&server.url()).await;
-    let stock = locks.mutex("stock");
-    let mut waits = Box::pin(stock.lock());
-    let mut first = Box::pin(stock.lock());
-    let guard = soon("one of the two", async {
-        tokio::select! { guard = &mut first => guard, guard = &mut waits => guard }
-    });
-    let _guard = guard.await.unwrap();
-    let error = stock.lock().await.unwrap_err();
-    is(&error, ErrorKind::Ambiguous, Some("stock"), &["branch", "`run`", "`scope`"]);
-}
-
 #[test]
-fn outside_of_a_runtime_it_is_an_error_and_no_panic() {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let (_server, locks) = runtime.block_on(async {
-        let server = Server::start().await;
-        let locks = locks(&server.url()).await;
-        (server, locks)
-    });
-    let error = futures::executor::block_on(locks.mutex("stock").lock()).unwrap_err();
-    is(&error, ErrorKind::Config, Some("stock"), &["tokio runtime"]);
+fn a_connect_outside_of_a_runtime_is_an_error_and_no_panic() {
     let error = futures::executor::block_on(Locks::connect("redis://127.0.0.1:1")).unwrap_err();
     is(&error, ErrorKind::Config, None, &["tokio runtime"]);
 }

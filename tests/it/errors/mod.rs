@@ -13,7 +13,7 @@ use nestlock::{Error, ErrorKind};
 
 /// An error of this kind, about this lock, whose message has all of `words`.
 #[track_caller]
-fn is(error: &Error, kind: ErrorKind, lock: Option<&str>, words: &[&str]) {
+pub(crate) fn is(error: &Error, kind: ErrorKind, lock: Option<&str>, words: &[&str]) {
     let told = error.to_string();
     assert_eq!(error.kind(), kind, "{told}");
     assert_eq!(error.lock(), lock, "{told}");

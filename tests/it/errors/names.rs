@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use nestlock::{Error, ErrorKind, Mutex};
 
+use crate::support::locks;
 use crate::support::server::Server;
-use crate::support::{builder, locks};
 
 /// Every call that would send something.
 async fn all_calls(mutex: &Mutex) -> Vec<Error> {
@@ -46,38 +46,6 @@ async fn a_bad_name_is_told_at_the_first_use_and_nothing_is_sent() {
     }
     let run = server.commands_run().await;
     assert!(!run.keys().any(|command| command.starts_with("eval")), "{run:?}");
-}
-
-#[tokio::test]
-async fn a_prefix_decides_where_the_name_begins() {
-    let server = Server::start().await;
-    let locks = builder(&server.url()).prefix("app:").connect().await.unwrap();
-    let guard = locks.mutex("}stock").lock().await.unwrap();
-    assert_eq!(server.keys().await, ["app:}stock"]);
-    guard.release().await.unwrap();
-    let error = builder(&server.url()).prefix("}app:").connect().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Config);
-}
-
-#[tokio::test]
-async fn unusual_names_are_locks_like_any_other() {
-    let server = Server::start().await;
-    let (locks, others) = (locks(&server.url()).await, locks(&server.url()).await);
-    let longest = "x".repeat(1_024);
-    let names =
-        ["schön", "🔒", " ", "\n", "\0", "a b\tc", "{tag}:a", "{}", "a}", "{", "*", "h?llo", "%40", &longest];
-    for name in names {
-        let guard = locks.mutex(name).lock().await.unwrap();
-        assert_eq!(server.keys().await, [name]);
-        let stranger = others.mutex(name);
-        assert!(stranger.try_lock().await.unwrap().is_none(), "{name:?}");
-        let waits = tokio::spawn(async move { stranger.lock().await.unwrap().release().await });
-        crate::support::eventually("a waiter", async || !server.channels().await.is_empty()).await;
-        guard.release().await.unwrap();
-        crate::support::soon("the waiter", waits).await.unwrap().unwrap();
-        crate::support::eventually("silence", async || server.channels().await.is_empty()).await;
-        assert!(server.keys().await.is_empty());
-    }
 }
 
 #[tokio::test]

@@ -1,7 +1,6 @@
 //! Nothing of ours stays behind, wherever futures, guards and handles are dropped.
 
 mod close;
-mod dropped;
 mod ends;
 mod guards;
 mod undone;

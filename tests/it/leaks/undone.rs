@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use nestlock::ErrorKind;
 use tokio::time::timeout;
 
-use super::{LONG, long_lived, tidy};
+use super::{long_lived, tidy};
 use crate::support::proxy::Proxy;
 use crate::support::server::Server;
-use crate::support::{builder, soon};
+use crate::support::soon;
 
 #[tokio::test]
 async fn a_request_dropped_after_the_server_granted_is_undone() {
@@ -90,19 +89,6 @@ async fn a_release_that_is_dropped_under_way_is_finished() {
 }
 
 #[tokio::test]
-async fn an_acquire_without_an_answer_leaves_nothing_with_nobody() {
-    let server = Server::start().await;
-    let proxy = Proxy::to(&server).await;
-    let locks =
-        builder(&proxy.url()).lease(LONG).node_timeout(Duration::from_millis(300)).connect().await.unwrap();
-    let lost = proxy.on(|c| c.is("acquire")).times(1).drop_reply();
-    let error = locks.mutex("stock").try_lock().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    lost.done().await;
-    tidy(&server).await;
-}
-
-#[tokio::test]
 async fn clean_up_goes_on_when_the_callers_runtime_is_gone() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
@@ -120,21 +106,5 @@ async fn clean_up_goes_on_when_the_callers_runtime_is_gone() {
     granted.done().await;
     tokio::task::spawn_blocking(|| callers.join().unwrap()).await.unwrap();
     granted.let_through().await;
-    tidy(&server).await;
-}
-
-#[tokio::test]
-async fn an_aborted_task_leaves_nothing() {
-    let server = Server::start().await;
-    let locks = long_lived(&server.url()).await;
-    for _ in 0..50 {
-        let stock = locks.mutex("stock");
-        let task = tokio::spawn(async move {
-            stock.run(stock.run(std::future::pending::<()>())).await.unwrap().unwrap();
-        });
-        tokio::task::yield_now().await;
-        task.abort();
-        assert!(task.await.unwrap_err().is_cancelled());
-    }
     tidy(&server).await;
 }

@@ -2,42 +2,13 @@
 
 use std::time::Duration;
 
-use nestlock::{ErrorKind, Loss};
-use tokio::time::{Instant, sleep_until};
+use nestlock::ErrorKind;
 
-use super::{SECOND, less_drift};
+use super::SECOND;
 use crate::support::proxy::Proxy;
 use crate::support::server::Server;
 use crate::support::{builder, locks, soon};
 use crate::wire::ttl;
-
-#[tokio::test]
-async fn an_extension_of_a_fixed_lease_moves_its_end() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
-    let guard = stock.lock().fixed_lease(2 * SECOND).await.unwrap();
-    let end = guard.valid_until();
-    let before = Instant::now();
-    guard.extend(4 * SECOND).await.unwrap();
-    let extended = guard.valid_until();
-    assert!(extended >= before + less_drift(4 * SECOND));
-    sleep_until(end).await;
-    assert!(!guard.is_lost());
-    assert_eq!(soon("its end", guard.lost()).await, Loss::Expired);
-    assert!(Instant::now() >= extended);
-    assert_eq!(guard.extend(SECOND).await.unwrap_err().kind(), ErrorKind::Lost);
-}
-
-#[tokio::test]
-async fn an_extension_never_shortens() {
-    let server = Server::start().await;
-    let stock = locks(&server.url()).await.mutex("stock");
-    let guard = stock.lock().fixed_lease(120 * SECOND).await.unwrap();
-    let end = guard.valid_until();
-    guard.extend(SECOND).await.unwrap();
-    assert_eq!(guard.valid_until(), end);
-    assert!(ttl(&server, "stock").await > 80_000);
-}
 
 #[tokio::test]
 async fn an_extension_of_a_watched_hold_is_a_floor_and_renewal_goes_on() {

@@ -4,7 +4,6 @@ mod deadline;
 mod extend;
 mod fixed;
 mod many;
-mod max_hold;
 mod renewal;
 
 use std::time::Duration;

@@ -1,7 +1,5 @@
 //! What is held is renewed.
 
-use std::time::Duration;
-
 use nestlock::Loss;
 use tokio::time::{Instant, sleep_until};
 
@@ -74,17 +72,6 @@ async fn a_hold_is_lost_at_its_deadline_while_the_server_is_away() {
 }
 
 #[tokio::test]
-async fn a_hold_is_lost_at_its_deadline_while_the_server_is_frozen() {
-    let server = Server::start().await;
-    let stock = builder(&server.url()).lease(2 * SECOND).connect().await.unwrap().mutex("stock");
-    let guard = stock.lock().await.unwrap();
-    server.freeze();
-    let end = guard.valid_until();
-    assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
-    assert!(Instant::now() >= end);
-}
-
-#[tokio::test]
 async fn a_hold_outlives_an_outage_that_is_shorter_than_its_lease() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
@@ -100,26 +87,6 @@ async fn a_hold_outlives_an_outage_that_is_shorter_than_its_lease() {
     sleep_until(end).await;
     assert!(!guard.is_lost());
     guard.release().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_frozen_server_that_thaws_in_time_keeps_the_hold() {
-    let server = Server::start().await;
-    let stock = builder(&server.url())
-        .lease(6 * SECOND)
-        .node_timeout(Duration::from_millis(300))
-        .connect()
-        .await
-        .unwrap()
-        .mutex("thaws-in-time");
-    let guard = stock.lock().await.unwrap();
-    server.freeze();
-    let end = guard.valid_until();
-    log::told(|e| e.tells("thaws-in-time") && e.tells("trying again")).await;
-    server.thaw();
-    eventually("a renewal", async || guard.valid_until() > end).await;
-    sleep_until(end).await;
-    assert!(!guard.is_lost());
 }
 
 /// Lease state belongs to the hold: a handle that is used again, or for both kinds, changes nothing of another hold.

@@ -3,7 +3,7 @@
 use nestlock::{ErrorKind, Guard, Locks, Loss};
 use tokio::time::Instant;
 
-use super::{LONG, SECOND};
+use super::SECOND;
 use crate::support::proxy::Proxy;
 use crate::support::server::Server;
 use crate::support::{builder, eventually, locks, soon};
@@ -23,14 +23,6 @@ async fn assert_gone(guard: Guard) {
         (error.kind(), error.loss(), error.lock()),
         (ErrorKind::Lost, Some(Loss::Gone), Some("stock"))
     );
-}
-
-#[tokio::test]
-async fn a_key_that_was_deleted_is_a_loss() {
-    let server = Server::start().await;
-    let (_locks, guard) = watched(&server).await;
-    server.ask::<()>(&["DEL", "stock"]).await;
-    assert_gone(guard).await;
 }
 
 #[tokio::test]
@@ -65,37 +57,6 @@ async fn a_key_that_became_anothers_is_a_loss() {
 }
 
 #[tokio::test]
-async fn a_forced_release_by_another_process_is_a_loss() {
-    let server = Server::start().await;
-    let (_locks, guard) = watched(&server).await;
-    let others = locks(&server.url()).await;
-    assert!(others.mutex("stock").force_release().await.unwrap());
-    assert_gone(guard).await;
-    assert!(!others.mutex("stock").force_release().await.unwrap());
-}
-
-#[tokio::test]
-async fn a_forced_release_by_the_same_process_is_noticed_at_once() {
-    let server = Server::start().await;
-    let locks = builder(&server.url()).lease(LONG).connect().await.unwrap();
-    let guard = locks.mutex("stock").lock().await.unwrap();
-    assert!(locks.mutex("stock").force_release().await.unwrap());
-    assert_gone(guard).await;
-    locks.mutex("stock").lock().await.unwrap().release().await.unwrap();
-}
-
-/// By the reconnection, long before the first renewal after 10 s.
-#[tokio::test]
-async fn a_server_that_was_restarted_empty_is_noticed_at_once() {
-    let server = Server::start().await;
-    let guard = locks(&server.url()).await.mutex("stock").lock().await.unwrap();
-    server.restart_empty().await;
-    let back = Instant::now();
-    assert_gone(guard).await;
-    assert!(back.elapsed() < 5 * SECOND);
-}
-
-#[tokio::test]
 async fn a_server_that_was_restarted_with_its_data_keeps_the_hold() {
     let server = Server::with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
     let proxy = Proxy::to(&server).await;
@@ -106,26 +67,6 @@ async fn a_server_that_was_restarted_with_its_data_keeps_the_hold() {
     assert!(!guard.is_lost());
     guard.release().await.unwrap();
     assert!(server.keys().await.is_empty());
-}
-
-/// A waiter makes its process listen, so that a message tells, long before the first renewal after 10 s.
-#[tokio::test]
-async fn a_forced_release_is_noticed_at_once_where_somebody_waits() {
-    let server = Server::start().await;
-    let ours = locks(&server.url()).await;
-    let guard = ours.mutex("stock").lock().await.unwrap();
-    let waiting = tokio::spawn(ours.mutex("stock").lock());
-    eventually("the waiter listens", async || !server.channels().await.is_empty()).await;
-    // Its subscription is confirmed before the next answer to this process.
-    assert!(ours.mutex("stock").is_locked().await.unwrap());
-    let others = locks(&server.url()).await;
-    let forced = Instant::now();
-    others.mutex("stock").force_release().await.unwrap();
-    assert_eq!(soon("the loss", guard.lost()).await, Loss::Gone);
-    let next = soon("the waiter", waiting).await.unwrap().unwrap();
-    assert!(forced.elapsed() < 5 * SECOND);
-    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    next.release().await.unwrap();
 }
 
 /// What Redisson does on `unlock` and `forceUnlock`: DEL, and PUBLISH of `0`.

@@ -4,7 +4,6 @@ mod causes;
 mod foreign;
 mod late;
 mod process;
-mod runs;
 mod told;
 
 use std::time::Duration;

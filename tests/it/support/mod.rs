@@ -1,6 +1,7 @@
 //! What the tests of this binary stand on: real servers, a bad network, other processes, the log.
 //!
-//! A new file of tests is `tests/it/<situation>.rs` with a `mod` line in `main.rs`. Tests run beside each other: each
+//! A test that asks for nothing but a lock belongs to `contract/`, which runs over each kind of [`home`]. Any other is in
+//! `tests/it/<situation>.rs` with a `mod` line in `main.rs`. Tests run beside each other: each
 //! has a server of its own, and lock names of its own where it looks at the log.
 //!
 //! ```ignore
@@ -43,6 +44,7 @@
 #![allow(dead_code, unused_imports)]
 
 mod child;
+pub mod home;
 pub mod log;
 pub mod process;
 pub mod proxy;
@@ -52,6 +54,8 @@ pub mod server;
 mod tls;
 
 use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 pub use child::is_running;
@@ -88,4 +92,12 @@ pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
         }
     })
     .await;
+}
+
+/// A request of a stranger that stands in its line from now on.
+pub fn enlisted(mutex: &nestlock::Mutex) -> nestlock::Lock {
+    let mut request = mutex.lock().owner(&nestlock::Owner::new());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(Future::poll(Pin::new(&mut request), &mut context).is_pending());
+    request
 }

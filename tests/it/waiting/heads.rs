@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use nestlock::{Owner, scope};
 
-use super::{HOUR, asleep, enlisted, foreign_guard, scripts_run, without_timers};
+use super::{asleep, foreign_guard, scripts_run, without_timers};
 use crate::support::proxy::Proxy;
 use crate::support::server::Server;
-use crate::support::{builder, eventually, soon};
+use crate::support::{builder, enlisted, eventually, soon};
 
 /// Polls a request until its head sleeps, and then no more.
 async fn parked(server: &Server, request: &mut nestlock::Lock, before: u64) {
@@ -15,56 +15,6 @@ async fn parked(server: &Server, request: &mut nestlock::Lock, before: u64) {
         _ = request => panic!("somebody else holds it"),
         () = asleep(server, before) => {}
     }
-}
-
-#[tokio::test]
-async fn a_head_that_was_polled_once_is_passed_over() {
-    let server = Server::start().await;
-    let locks = without_timers(&server.url()).connect().await.unwrap();
-    let foreign = foreign_guard(&server, "stock").await;
-    let stock = locks.mutex("stock");
-    let parked = enlisted(&stock);
-    let second = tokio::spawn(enlisted(&stock));
-    foreign.release().await.unwrap();
-    let guard = soon("the second", second).await.unwrap().unwrap();
-    // Polled again, it has its place in the line.
-    let third = tokio::spawn(enlisted(&stock));
-    let parked = tokio::spawn(parked);
-    tokio::task::yield_now().await;
-    guard.release().await.unwrap();
-    let guard = soon("the parked one", parked).await.unwrap().unwrap();
-    assert!(!third.is_finished());
-    drop(guard);
-    drop(soon("the third", third).await.unwrap().unwrap());
-}
-
-#[tokio::test]
-async fn a_sleeping_head_that_is_not_polled_is_passed_over() {
-    let server = Server::start().await;
-    let locks = without_timers(&server.url()).connect().await.unwrap();
-    let foreign = foreign_guard(&server, "stock").await;
-    let stock = locks.mutex("stock");
-    let mut head = enlisted(&stock);
-    parked(&server, &mut head, 1).await;
-    let second = tokio::spawn(enlisted(&stock));
-    foreign.release().await.unwrap();
-    let guard = soon("the second", second).await.unwrap().unwrap();
-    guard.release().await.unwrap();
-    soon("the parked one", head).await.unwrap().release().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_grant_that_nobody_polls_for_is_undone() {
-    let server = Server::start().await;
-    let patient = builder(&server.url()).node_timeout(Duration::from_millis(500)).connect();
-    let stock = patient.await.unwrap().mutex("stock");
-    let lost = enlisted(&stock);
-    eventually("its grant", async || server.keys().await == ["stock"]).await;
-    let second = soon("the second", stock.lock().owner(&Owner::new())).await.unwrap();
-    assert_eq!(server.ask::<Vec<String>>(&["HKEYS", "stock"]).await, [second.field()]);
-    second.release().await.unwrap();
-    soon("the first, polled again", lost).await.unwrap().release().await.unwrap();
-    assert!(server.keys().await.is_empty());
 }
 
 #[tokio::test]
@@ -145,47 +95,6 @@ async fn a_sibling_that_sleeps_at_the_head_enters_what_is_handed_up() {
     let guard = scope(stock.try_lock()).await.unwrap().expect("it is free");
     assert_eq!(guard.owner(), Owner::current());
     assert_eq!(soon("the sibling", sibling).await.unwrap().unwrap().depth(), 2);
-}
-
-#[tokio::test]
-async fn a_child_stands_in_the_line_of_strangers_again_when_its_parents_hold_ends() {
-    let server = Server::start().await;
-    let locks = without_timers(&server.url()).connect().await.unwrap();
-    let stock = locks.mutex("stock");
-    let outer = stock.lock().await.unwrap();
-    let (held, free) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
-    let first = scope(async {
-        let guard = stock.lock().await.unwrap();
-        held.notify_one();
-        free.notified().await;
-        guard.release().await.unwrap();
-    });
-    let second = scope(async {
-        held.notified().await;
-        let mut waiting = stock.lock();
-        assert!(futures::poll!(&mut waiting).is_pending());
-        // The parent's level goes, the first child's stays: now the second is a stranger.
-        outer.release().await.unwrap();
-        let stranger = tokio::spawn(enlisted(&stock));
-        free.notify_one();
-        let guard = waiting.await.unwrap();
-        assert!(guard.depth() == 1 && !stranger.is_finished(), "it came before the stranger");
-        guard.release().await.unwrap();
-        drop(stranger.await.unwrap().unwrap());
-    });
-    soon("both", async { tokio::join!(first, second) }).await;
-}
-
-#[tokio::test]
-async fn the_end_of_a_foreign_lease_needs_no_message() {
-    let server = Server::start().await;
-    let locks = without_timers(&server.url()).connect().await.unwrap();
-    server.ask::<()>(&["HSET", "stock", "another-process:1", "1"]).await;
-    let begun = tokio::time::Instant::now();
-    server.ask::<()>(&["PEXPIRE", "stock", "400"]).await;
-    let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
-    assert!(begun.elapsed() >= Duration::from_millis(390));
-    assert!(guard.valid_until() > begun && HOUR > Duration::ZERO);
 }
 
 #[tokio::test]

@@ -1,56 +1,11 @@
 //! The line of strangers in one process.
 
-use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
-use futures::future::join_all;
-use nestlock::{ErrorKind, Owner};
-
-use super::{asleep, enlisted, foreign_guard, scripts_run, without_timers};
+use super::{asleep, foreign_guard, scripts_run, without_timers};
 use crate::support::proxy::Proxy;
 use crate::support::server::Server;
-use crate::support::{eventually, soon};
-
-#[tokio::test]
-async fn strangers_of_one_process_are_served_in_the_order_of_their_coming() {
-    let server = Server::start().await;
-    let locks = without_timers(&server.url()).connect().await.unwrap();
-    let foreign = foreign_guard(&server, "stock").await;
-    let stock = locks.mutex("stock");
-    let requests: Vec<_> = (0..20).map(|_| enlisted(&stock)).collect();
-    let order = Arc::new(StdMutex::new(Vec::new()));
-    let tasks: Vec<_> = requests
-        .into_iter()
-        .enumerate()
-        .map(|(number, request)| {
-            let order = order.clone();
-            tokio::spawn(async move {
-                let guard = request.await.unwrap();
-                order.lock().unwrap().push(number);
-                guard.release().await.unwrap();
-            })
-        })
-        .collect();
-    asleep(&server, 1).await;
-    foreign.release().await.unwrap();
-    soon("all twenty", join_all(tasks)).await;
-    assert_eq!(*order.lock().unwrap(), (0..20).collect::<Vec<_>>());
-}
-
-#[tokio::test]
-async fn a_reentry_stands_behind_no_stranger() {
-    let server = Server::start().await;
-    let locks = without_timers(&server.url()).connect().await.unwrap();
-    let stock = locks.mutex("stock");
-    let outer = stock.lock().await.unwrap();
-    let strangers: Vec<_> = (0..5).map(|_| tokio::spawn(enlisted(&stock))).collect();
-    assert_eq!(soon("a re-entry", stock.lock()).await.unwrap().depth(), 2);
-    assert_eq!(stock.try_lock().await.unwrap().expect("a re-entry").depth(), 2);
-    outer.release().await.unwrap();
-    for stranger in strangers {
-        drop(soon("a stranger", stranger).await.unwrap().unwrap());
-    }
-}
+use crate::support::{enlisted, eventually, soon};
 
 #[tokio::test]
 async fn only_the_head_of_fifty_talks_to_the_server() {
@@ -137,23 +92,6 @@ async fn the_next_in_line_goes_on_where_an_asking_head_is_dropped() {
     assert_eq!(server.ask::<Vec<String>>(&["HKEYS", "stock"]).await, [guard.field()]);
     guard.release().await.unwrap();
     assert!(server.keys().await.is_empty());
-}
-
-#[tokio::test]
-async fn a_request_that_times_out_leaves_its_line() {
-    let server = Server::start().await;
-    let locks = without_timers(&server.url()).connect().await.unwrap();
-    let foreign = foreign_guard(&server, "stock").await;
-    let stock = locks.mutex("stock");
-    let (begun, limit) = (tokio::time::Instant::now(), Duration::from_millis(30));
-    let short = |stock: &nestlock::Mutex| stock.lock().owner(&Owner::new()).within(limit);
-    for error in soon("three timeouts", join_all((0..3).map(|_| short(&stock)))).await {
-        assert_eq!(error.unwrap_err().kind(), ErrorKind::Timeout);
-    }
-    assert!(begun.elapsed() >= limit);
-    let waiting = tokio::spawn(enlisted(&stock));
-    foreign.release().await.unwrap();
-    drop(soon("the lock", waiting).await.unwrap().unwrap());
 }
 
 #[tokio::test]

@@ -1,6 +1,5 @@
 //! Who waits, what wakes them, and what goes over the wire meanwhile.
 
-mod handoff;
 mod heads;
 mod line;
 mod outage;
@@ -8,7 +7,7 @@ mod subscription;
 
 use std::time::Duration;
 
-use nestlock::{Builder, Guard, Lock, Mutex, Owner};
+use nestlock::{Builder, Guard};
 
 use crate::support::server::Server;
 use crate::support::{builder, eventually, locks};
@@ -25,14 +24,6 @@ fn without_timers(url: &str) -> Builder {
 /// A guard of another process, on a lease that no test outlives.
 async fn foreign_guard(server: &Server, name: &str) -> Guard {
     locks(&server.url()).await.mutex(name).lock().fixed_lease(HOUR).await.unwrap()
-}
-
-/// A request of a stranger that stands in its line from now on.
-fn enlisted(mutex: &Mutex) -> Lock {
-    let mut request = mutex.lock().owner(&Owner::new());
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    assert!(Future::poll(std::pin::Pin::new(&mut request), &mut context).is_pending());
-    request
 }
 
 /// How many scripts have run.

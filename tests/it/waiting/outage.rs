@@ -5,9 +5,8 @@ use std::time::Duration;
 use nestlock::{ErrorKind, Locks, Owner};
 use tokio::time::Instant;
 
-use super::{enlisted, foreign_guard};
 use crate::support::server::Server;
-use crate::support::{builder, locks, log, soon};
+use crate::support::{builder, enlisted, log, soon};
 
 #[tokio::test]
 async fn a_lock_rides_over_a_restart() {
@@ -21,19 +20,6 @@ async fn a_lock_rides_over_a_restart() {
     for one in waiting {
         soon("the lock", one).await.unwrap().unwrap().release().await.unwrap();
     }
-}
-
-#[tokio::test]
-async fn a_waiter_rides_over_a_restart_of_a_server_that_forgot_the_holder() {
-    let server = Server::start().await;
-    let locks = builder(&server.url()).unavailable_after(Duration::MAX).poll_interval(Duration::MAX);
-    let stock = locks.connect().await.unwrap().mutex("stock");
-    let foreign = foreign_guard(&server, "stock").await;
-    let waiting = tokio::spawn(enlisted(&stock));
-    super::asleep(&server, 1).await;
-    server.restart_empty().await;
-    drop(soon("the lock", waiting).await.unwrap().unwrap());
-    drop(foreign);
 }
 
 #[tokio::test]
@@ -77,42 +63,6 @@ async fn a_limit_that_ends_in_an_outage_is_unavailable() {
     assert!(begun.elapsed() >= limit);
     let none = soon("its end", locks.mutex("stock").try_lock().within(limit)).await;
     assert_eq!(none.unwrap_err().kind(), ErrorKind::Unavailable);
-}
-
-#[tokio::test]
-async fn a_limit_that_ends_behind_a_holder_is_a_timeout() {
-    let server = Server::start().await;
-    let (ours, theirs) = (locks(&server.url()).await, locks(&server.url()).await);
-    let _foreign = theirs.mutex("stock").lock().await.unwrap();
-    let (begun, limit) = (Instant::now(), Duration::from_millis(100));
-    let error = ours.mutex("stock").lock().within(limit).await.unwrap_err();
-    assert_eq!((error.kind(), error.lock()), (ErrorKind::Timeout, Some("stock")));
-    assert!(begun.elapsed() >= limit);
-    // Also behind one of this process, where the server is not even asked.
-    let own = ours.mutex("own").lock().await.unwrap();
-    let late = ours.mutex("own").lock().owner(&Owner::new()).within(limit).await.unwrap_err();
-    assert_eq!(late.kind(), ErrorKind::Timeout);
-    own.release().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_waiter_on_a_frozen_server_gets_the_lock_after_the_thaw() {
-    let server = Server::start().await;
-    let locks = builder(&server.url())
-        .node_timeout(Duration::from_millis(200))
-        .unavailable_after(Duration::MAX)
-        .connect()
-        .await
-        .unwrap();
-    let stock = locks.mutex("thaw");
-    server.freeze();
-    let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(enlisted(&stock))).collect();
-    log::told(|e| e.tells("thaw") && e.tells("trying again")).await;
-    server.thaw();
-    for one in waiting {
-        soon("the lock", one).await.unwrap().unwrap().release().await.unwrap();
-    }
-    locks.close().await.unwrap();
 }
 
 #[tokio::test]

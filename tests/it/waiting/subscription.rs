@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{asleep, enlisted, foreign_guard, without_timers};
+use super::{asleep, foreign_guard, without_timers};
 use crate::support::proxy::{Proxy, Which};
 use crate::support::server::Server;
-use crate::support::{builder, log, soon};
+use crate::support::{builder, enlisted, log, soon};
 
 #[tokio::test]
 async fn a_release_before_the_confirmation_is_not_missed() {

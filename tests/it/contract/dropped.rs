@@ -12,8 +12,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-use super::{long_lived, tidy};
-use crate::support::server::Server;
+use super::{Home, long_lived};
 use crate::support::{eventually, soon};
 
 const TASKS: usize = 10;
@@ -40,8 +39,8 @@ fn drop_requests(runtime: Runtime) {
     let seed = rand::random::<u64>();
     println!("seed {seed}");
     runtime.block_on(async {
-        let server = Server::start().await;
-        let locks = long_lived(&server.url()).await;
+        let home = Home::start().await;
+        let locks = long_lived(&home).await;
         let seen = Arc::new(Seen::default());
         let tasks: Vec<_> = (0..TASKS)
             .map(|at| {
@@ -56,14 +55,14 @@ fn drop_requests(runtime: Runtime) {
         // Else the points were not spread over the way. On a busy machine few are granted in time.
         assert!(dropped > 100 && granted > 10, "{dropped} {granted}");
 
-        tidy(&server).await;
+        home.tidy().await;
         for name in ["a", "b"] {
             soon("a lock that is free", locks.mutex(name).lock()).await.unwrap().release().await.unwrap();
         }
-        let clients = server.clients().await;
+        let clients = home.connections().await;
         assert!(clients <= 2, "{clients}: one for commands, one for messages");
         drop(locks);
-        eventually("the last connection's end", async || server.clients().await == 0).await;
+        home.deserted().await;
         eventually("the last task's end", async || runtime.metrics().num_alive_tasks() == 0).await;
     });
 }

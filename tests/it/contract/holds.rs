@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use nestlock::{ErrorKind, Loss, scope};
+use nestlock::scope;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::server::Server;
-use crate::support::{PATIENCE, builder, eventually, locks, soon};
+use super::Home;
+use crate::support::{PATIENCE, soon};
 
 #[tokio::test]
 async fn short_leases_nested_in_a_renewed_hold_do_not_put_off_its_renewal() {
-    let server = Server::start().await;
+    let home = Home::start().await;
     let lease = Duration::from_secs(2);
-    let locks = builder(&server.url()).lease(lease).connect().await.unwrap();
+    let locks = home.builder().lease(lease).connect().await.unwrap();
     let stock = locks.mutex("stock");
     let outer = stock.lock().await.unwrap();
     let end = Instant::now() + lease + lease / 2;
@@ -28,9 +28,9 @@ async fn short_leases_nested_in_a_renewed_hold_do_not_put_off_its_renewal() {
 
 #[tokio::test]
 async fn short_extensions_of_a_renewed_hold_do_not_put_off_its_renewal() {
-    let server = Server::start().await;
+    let home = Home::start().await;
     let lease = Duration::from_secs(2);
-    let locks = builder(&server.url()).lease(lease).connect().await.unwrap();
+    let locks = home.builder().lease(lease).connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
     let end = Instant::now() + lease + lease / 2;
     while Instant::now() < end {
@@ -43,8 +43,8 @@ async fn short_extensions_of_a_renewed_hold_do_not_put_off_its_renewal() {
 
 #[tokio::test]
 async fn a_level_released_while_another_is_asked_for_is_confirmed() {
-    let server = Server::start().await;
-    let locks = locks(&server.url()).await;
+    let home = Home::start().await;
+    let locks = home.locks().await;
     let stock = locks.mutex("stock");
     let outer = stock.lock().await.unwrap();
     let second = stock.lock().await.unwrap();
@@ -54,37 +54,15 @@ async fn a_level_released_while_another_is_asked_for_is_confirmed() {
     })
     .await;
     released.unwrap();
-    let count: usize = server.ask(&["HGET", "stock", outer.field()]).await;
-    assert_eq!(count, 2);
+    assert_eq!(home.count("stock", outer.field()).await, Some(2));
     third.release().await.unwrap();
     outer.release().await.unwrap();
 }
 
 #[tokio::test]
-async fn an_extension_that_is_answered_after_the_end_is_no_success() {
-    let server = Server::start().await;
-    let locks = builder(&server.url()).node_timeout(PATIENCE).connect().await.unwrap();
-    let guard = locks.mutex("stock").lock().fixed_lease(Duration::from_secs(1)).await.unwrap();
-    server.freeze();
-    let extending = guard.extend(Duration::from_secs(20));
-    let (extended, loss) = soon("the answer", async {
-        tokio::join!(biased; extending, async {
-            let loss = guard.lost().await;
-            server.thaw();
-            loss
-        })
-    })
-    .await;
-    assert_eq!(loss, Loss::Expired);
-    assert_eq!(extended.unwrap_err().kind(), ErrorKind::Lost);
-    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    eventually("the key's end", async || server.keys().await.is_empty()).await;
-}
-
-#[tokio::test]
 async fn close_hears_of_a_release_that_its_caller_sent() {
-    let server = Server::start().await;
-    let locks = builder(&server.url()).node_timeout(PATIENCE / 4).connect().await.unwrap();
+    let home = Home::start().await;
+    let locks = home.builder().node_timeout(PATIENCE / 4).connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
     let both = async { tokio::join!(biased; guard.release(), locks.close()) };
     let (released, closed) = timeout(PATIENCE / 4, both).await.expect("nothing is left to wait for");
@@ -94,11 +72,11 @@ async fn close_hears_of_a_release_that_its_caller_sent() {
 
 #[tokio::test]
 async fn the_last_release_after_close_ends_the_connections() {
-    let server = Server::start().await;
-    let locks = builder(&server.url()).lease(PATIENCE * 20).connect().await.unwrap();
+    let home = Home::start().await;
+    let locks = home.builder().lease(PATIENCE * 20).connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
     locks.close().await.unwrap();
     guard.release().await.unwrap();
-    eventually("the end of the connections", async || server.clients().await == 0).await;
+    home.deserted().await;
     drop(locks);
 }

@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use nestlock::{ErrorKind, Loss};
 
-use super::LONG;
-use crate::support::server::Server;
-use crate::support::{builder, eventually, soon};
+use super::{Home, LONG};
+use crate::support::{eventually, soon};
 
 #[tokio::test]
 async fn a_run_drops_its_work_when_the_hold_is_lost() {
-    let server = Server::start().await;
-    let locks = builder(&server.url()).lease(LONG).connect().await.unwrap();
+    let home = Home::start().await;
+    let locks = home.builder().lease(LONG).connect().await.unwrap();
     let stock = locks.mutex("stock");
     let witness = Arc::new(());
     let held = witness.clone();
@@ -36,8 +35,8 @@ async fn a_run_drops_its_work_when_the_hold_is_lost() {
 /// The inner run's error comes first, and the work around it must not go on for it.
 #[tokio::test]
 async fn every_run_around_a_lost_hold_ends() {
-    let server = Server::start().await;
-    let locks = builder(&server.url()).lease(LONG).connect().await.unwrap();
+    let home = Home::start().await;
+    let locks = home.builder().lease(LONG).connect().await.unwrap();
     let stock = locks.mutex("stock");
     let other = locks.mutex("other");
     let forced = tokio::sync::Notify::new();
@@ -56,16 +55,17 @@ async fn every_run_around_a_lost_hold_ends() {
     let (outcome, ()) = soon("the end of both", async { tokio::join!(around, force) }).await;
     assert_eq!(outcome.unwrap_err().loss(), Some(Loss::Gone));
     locks.close().await.unwrap();
-    assert!(server.keys().await.is_empty(), "the other lock, which stood between them, is free too");
+    assert!(home.keys().await.is_empty(), "the other lock, which stood between them, is free too");
 }
 
 #[tokio::test]
 async fn a_run_under_a_lost_hold_never_starts() {
-    let server = Server::start().await;
-    let locks = builder(&server.url()).lease(LONG).connect().await.unwrap();
+    let home = Home::start().await;
+    let locks = home.builder().lease(LONG).connect().await.unwrap();
     let stock = locks.mutex("stock");
     let guard = stock.lock().await.unwrap();
-    server.ask::<()>(&["DEL", "stock"]).await;
+    // Nobody on this side listens, so nobody hears of it.
+    assert!(home.locks().await.mutex("stock").force_release().await.unwrap());
     let mut started = false;
     let error = stock.run(async { started = true }).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
@@ -76,8 +76,8 @@ async fn a_run_under_a_lost_hold_never_starts() {
 
 #[tokio::test]
 async fn requests_that_wait_to_enter_a_lost_hold_are_told() {
-    let server = Server::start().await;
-    let locks = builder(&server.url()).lease(LONG).connect().await.unwrap();
+    let home = Home::start().await;
+    let locks = home.builder().lease(LONG).connect().await.unwrap();
     let stock = locks.mutex("stock");
     let guard = stock.lock().await.unwrap();
     let (one, two) = (guard.owner().child(), guard.owner().child());

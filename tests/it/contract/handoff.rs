@@ -1,16 +1,14 @@
 //! From one process to the other, by messages alone.
 
-use super::{HOUR, without_timers};
-use crate::contract::Inside;
-use crate::support::server::Server;
+use super::{HOUR, Home, Inside, without_timers};
 use crate::support::soon;
 
 #[tokio::test]
 async fn a_hundred_handoffs_between_two_processes_all_come() {
-    let server = Server::start().await;
+    let home = Home::start().await;
     let (ours, theirs) = (
-        without_timers(&server.url()).lease(HOUR).connect().await.unwrap(),
-        without_timers(&server.url()).lease(HOUR).connect().await.unwrap(),
+        without_timers(&home).lease(HOUR).connect().await.unwrap(),
+        without_timers(&home).lease(HOUR).connect().await.unwrap(),
     );
     let inside = Inside::default();
     let side = async |locks: &nestlock::Locks| {
@@ -27,11 +25,11 @@ async fn a_hundred_handoffs_between_two_processes_all_come() {
 
 #[tokio::test]
 async fn five_waiters_on_each_of_three_processes_all_get_it() {
-    let server = Server::start().await;
+    let home = Home::start().await;
     let inside = std::sync::Arc::new(Inside::default());
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..3 {
-        let locks = without_timers(&server.url()).lease(HOUR).connect().await.unwrap();
+        let locks = without_timers(&home).lease(HOUR).connect().await.unwrap();
         for _ in 0..5 {
             let (stock, inside) = (locks.mutex("stock"), inside.clone());
             tasks.spawn(async move {

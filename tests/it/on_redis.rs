@@ -1,0 +1,6 @@
+//! The contract over a real server.
+
+use crate::support::home::redis::Home;
+
+#[path = "contract/mod.rs"]
+mod contract;

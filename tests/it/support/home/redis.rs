@@ -1,0 +1,133 @@
+//! A real server as the home of a test's locks.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use nestlock::{Builder, Locks};
+
+use crate::support::proxy::{Fault, Proxy};
+use crate::support::server::Server;
+use crate::support::{self, eventually};
+
+/// A server of the test's own.
+pub struct Home {
+    server: Arc<Server>,
+    proxy: Option<Proxy>,
+    faults: Mutex<Vec<Fault>>,
+}
+
+impl Home {
+    /// An empty one.
+    pub async fn start() -> Home {
+        Home { server: Arc::new(Server::start().await), proxy: None, faults: Mutex::default() }
+    }
+
+    /// The same for tests that [`drop_replies`](Home::drop_replies).
+    pub async fn with_faults() -> Home {
+        let home = Home::start().await;
+        let proxy = Proxy::to(&home.server).await;
+        Home { proxy: Some(proxy), ..home }
+    }
+
+    /// The options that a test starts from.
+    pub fn builder(&self) -> Builder {
+        let url = self.proxy.as_ref().map_or_else(|| self.server.url(), Proxy::url);
+        support::builder(&url)
+    }
+
+    /// A `Locks` of its own, as another process has one.
+    pub async fn locks(&self) -> Locks {
+        self.builder().connect().await.expect("the test's server takes connections")
+    }
+
+    /// A lock name that no other test has: for looks at the log.
+    pub fn unique(&self, name: &str) -> String {
+        super::unique(name)
+    }
+
+    /// The names of the locks that stand, sorted.
+    pub async fn keys(&self) -> Vec<String> {
+        self.server.keys().await
+    }
+
+    /// The fields of a lock with their counts.
+    pub async fn fields(&self, name: &str) -> Vec<(String, usize)> {
+        self.server.ask(&["HGETALL", name]).await
+    }
+
+    /// The count that stands for a field.
+    pub async fn count(&self, name: &str, field: &str) -> Option<usize> {
+        self.server.ask(&["HGET", name, field]).await
+    }
+
+    /// The rest of a lock's lease.
+    pub async fn left(&self, name: &str) -> Option<Duration> {
+        let left: i64 = self.server.ask(&["PTTL", name]).await;
+        u64::try_from(left).ok().map(Duration::from_millis)
+    }
+
+    /// Takes a lock away from whoever holds it.
+    pub async fn lose(&self, name: &str) {
+        self.server.ask::<()>(&["DEL", name]).await;
+    }
+
+    /// How often it was asked for something, as far as that is counted.
+    pub async fn asked(&self) -> u64 {
+        self.server.commands_run().await.get("evalsha").copied().unwrap_or(0)
+    }
+
+    /// Waits until somebody listens for releases, as far as that can be seen.
+    pub async fn listened(&self) {
+        eventually("somebody who listens", async || !self.server.channels().await.is_empty()).await;
+    }
+
+    /// Waits until the head of a line has asked, listened and asked again after `before` other requests to this home, as
+    /// far as that can be seen. It sleeps then.
+    pub async fn asleep(&self, before: u64) {
+        self.listened().await;
+        eventually("a head that sleeps", async || self.asked().await >= before + 2).await;
+    }
+
+    /// Waits until no lock stands and nobody listens for one.
+    pub async fn tidy(&self) {
+        eventually("the last lock's end", async || self.keys().await.is_empty()).await;
+        self.silence().await;
+    }
+
+    /// Waits until nobody listens for releases, as far as that can be seen.
+    pub async fn silence(&self) {
+        eventually("the last channel's end", async || self.server.channels().await.is_empty()).await;
+    }
+
+    /// How many connections there are, as far as they can be seen.
+    pub async fn connections(&self) -> usize {
+        self.server.clients().await
+    }
+
+    /// Waits until nobody has a connection here any more.
+    pub async fn deserted(&self) {
+        eventually("the last connection's end", async || self.connections().await == 0).await;
+    }
+
+    /// No answers for so long; what came meanwhile then runs in its order.
+    pub async fn stall(&self, time: Duration) {
+        let server = self.server.clone();
+        server.freeze();
+        tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            server.thaw();
+        });
+    }
+
+    /// The next commands run, and their replies never come.
+    pub async fn drop_replies(&self, count: usize) {
+        let proxy = self.proxy.as_ref().expect("start it by Home::with_faults()");
+        let fault = proxy.on(|command| command.script.is_some()).times(count).drop_reply();
+        self.faults.lock().unwrap().push(fault);
+    }
+
+    /// It goes, and comes back without any lock.
+    pub async fn restart_empty(&self) {
+        self.server.restart_empty().await;
+    }
+}
