@@ -3,6 +3,8 @@
 
 // What no one outside can reach needs no narrower visibility, and a test fails by panicking.
 #![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// The contract is one text, and a module of each kind of home.
+#![allow(clippy::duplicate_mod)]
 
 mod support;
 
@@ -13,6 +15,7 @@ mod house;
 mod leaks;
 mod leases;
 mod loss;
+mod on_memory;
 mod on_redis;
 mod scripts;
 mod support_works;

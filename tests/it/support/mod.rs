@@ -62,16 +62,18 @@ pub use child::is_running;
 
 /// The options that a test starts from: those of its server, or of a proxy before it.
 ///
-/// The one place where a test's `Locks` comes from. The node timeout is longer than the default, so that a busy machine
-/// does not look like a dead server; a test that waits for a timeout sets a shorter one.
+/// With [`home`] the one place where a test's `Locks` comes from. A test that waits for a node timeout sets a shorter one.
 pub fn builder(url: &str) -> nestlock::Builder {
-    nestlock::Locks::builder().server(url).node_timeout(Duration::from_secs(3))
+    nestlock::Locks::builder().server(url).node_timeout(NODE_TIMEOUT)
 }
 
 /// A `Locks` over this server, or this proxy.
 pub async fn locks(url: &str) -> nestlock::Locks {
     builder(url).connect().await.expect("the test's server takes connections")
 }
+
+/// So much longer than the default that a busy machine does not look like a dead server.
+const NODE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long a test waits for what must come. Far beyond all that a busy machine needs.
 pub const PATIENCE: Duration = Duration::from_secs(30);

@@ -4,6 +4,7 @@
 //! [`locks`](redis::Home::locks), a look at what stands, and the faults that every backend can have. What only one backend
 //! knows of (connections, command counts, a proxy) has no place here.
 
+pub mod memory;
 pub mod redis;
 
 use std::sync::atomic::{AtomicU64, Ordering};

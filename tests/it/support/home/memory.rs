@@ -1,0 +1,161 @@
+//! A store in this process as the home of a test's locks.
+
+use std::time::Duration;
+
+use nestlock::{Builder, Locks, Memory};
+
+use crate::support::{self, eventually, log};
+
+/// A store of the test's own.
+#[derive(Default)]
+pub struct Home {
+    store: Memory,
+}
+
+impl Home {
+    /// An empty one.
+    pub async fn start() -> Home {
+        Home::new()
+    }
+
+    /// The same, where no future runs.
+    pub fn new() -> Home {
+        log::capture();
+        Home::default()
+    }
+
+    /// The same for tests that [`drop_replies`](Home::drop_replies).
+    pub async fn with_faults() -> Home {
+        Home::new()
+    }
+
+    /// The options that a test starts from.
+    pub fn builder(&self) -> Builder {
+        Locks::builder().memory(&self.store).node_timeout(support::NODE_TIMEOUT)
+    }
+
+    /// A `Locks` of its own, as another process has one.
+    pub async fn locks(&self) -> Locks {
+        self.builder().connect().await.expect("there is nothing that could fail")
+    }
+
+    /// A lock name that no other test has: for looks at the log.
+    pub fn unique(&self, name: &str) -> String {
+        super::unique(name)
+    }
+
+    /// The names of the locks that stand, sorted.
+    pub async fn keys(&self) -> Vec<String> {
+        self.standing().into_iter().map(|(key, _, _)| key).collect()
+    }
+
+    /// The fields of a lock with their counts.
+    pub async fn fields(&self, name: &str) -> Vec<(String, usize)> {
+        let standing = self.standing().into_iter().filter(|(key, _, _)| key == name);
+        standing.map(|(_, field, count)| (field, count)).collect()
+    }
+
+    /// The count that stands for a field.
+    pub async fn count(&self, name: &str, field: &str) -> Option<usize> {
+        self.fields(name).await.into_iter().find(|(stands, _)| stands == field).map(|(_, count)| count)
+    }
+
+    /// The rest of a lock's lease.
+    pub async fn left(&self, name: &str) -> Option<Duration> {
+        self.locks().await.mutex(name).remaining_lease().await.unwrap()
+    }
+
+    /// Takes a lock away from whoever holds it.
+    pub async fn lose(&self, name: &str) {
+        assert!(self.store.lose(name), "nobody held {name}");
+    }
+
+    /// Waits until somebody listens for releases, as far as that can be seen. Here everybody has time to get that far.
+    pub async fn listened(&self) {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// How often it was asked for something, as far as that is counted.
+    pub async fn asked(&self) -> u64 {
+        0
+    }
+
+    /// Waits until the head of a line has asked, listened and asked again after `before` other requests to this home, as
+    /// far as that can be seen. It sleeps then.
+    pub async fn asleep(&self, _before: u64) {
+        self.listened().await;
+    }
+
+    /// Waits until no lock stands and nobody listens for one.
+    pub async fn tidy(&self) {
+        eventually("the last lock's end", async || self.keys().await.is_empty()).await;
+    }
+
+    /// Waits until nobody listens for releases, as far as that can be seen.
+    pub async fn silence(&self) {}
+
+    /// How many connections there are, as far as they can be seen.
+    pub async fn connections(&self) -> usize {
+        0
+    }
+
+    /// Waits until nobody has a connection here any more.
+    pub async fn deserted(&self) {}
+
+    /// No answers for so long; what came meanwhile then runs in its order.
+    pub async fn stall(&self, time: Duration) {
+        self.store.stall(time);
+    }
+
+    /// The next commands run, and their replies never come.
+    pub async fn drop_replies(&self, count: usize) {
+        self.store.drop_replies(count);
+    }
+
+    /// It goes, and comes back without any lock.
+    pub async fn restart_empty(&self) {
+        self.store.restart_empty();
+    }
+
+    /// What the store shows of itself: key, field and count of each lock, in the order of their keys.
+    fn standing(&self) -> Vec<(String, String, usize)> {
+        let shown = format!("{:?}", self.store);
+        let held = shown.strip_prefix("Memory { locks: {").and_then(|shown| shown.strip_suffix("} }"));
+        let held = held.unwrap_or_else(|| panic!("not the locks of a store: {shown}"));
+        let locks = held.split_inclusive(" }").filter(|lock| !lock.is_empty());
+        locks.map(|lock| parsed(lock).unwrap_or_else(|| panic!("not a lock: {lock}"))).collect()
+    }
+}
+
+/// Of `"stock": Held { field: "<uuid>:1", count: 2, left: 29.9s }`.
+fn parsed(lock: &str) -> Option<(String, String, usize)> {
+    let (key, held) = lock.rsplit_once(": Held { field: ")?;
+    let (field, rest) = held.split_once(", count: ")?;
+    let (count, _) = rest.split_once(", left: ")?;
+    Some((unquoted(key.trim_start_matches(", "))?, unquoted(field)?, count.parse().ok()?))
+}
+
+/// What stood in `Debug` of a string.
+fn unquoted(shown: &str) -> Option<String> {
+    let mut text = String::new();
+    let mut rest = shown.strip_prefix('"')?.strip_suffix('"')?.chars();
+    while let Some(next) = rest.next() {
+        text.push(match next {
+            '\\' => match rest.next()? {
+                'n' => '\n',
+                't' => '\t',
+                'r' => '\r',
+                '0' => '\0',
+                'u' => {
+                    let code: String = rest.by_ref().skip(1).take_while(|c| *c != '}').collect();
+                    char::from_u32(u32::from_str_radix(&code, 16).ok()?)?
+                }
+                escaped => escaped,
+            },
+            plain => plain,
+        });
+    }
+    Some(text)
+}
