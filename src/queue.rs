@@ -137,7 +137,9 @@ impl Request {
     fn late_at(&self) -> Option<Instant> {
         let since = match (self.woken, self.phase) {
             (Some(woken), _) => woken,
-            (None, Phase::Asleep { until }) => until,
+            // Polled since, it waits for what goes before it: taken for late all the time, it and the watchdog would wake each
+            // other without a pause.
+            (None, Phase::Asleep { until }) => until.max(self.polled),
             (None, Phase::Asking) => self.polled,
             (None, Phase::Waiting) => return None,
         };

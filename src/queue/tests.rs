@@ -116,3 +116,15 @@ fn a_head_that_overslept_is_woken_before_it_is_passed_over() {
     queue.leave(2).unwrap();
     assert_eq!(queue.late_at(1), None);
 }
+
+#[test]
+fn a_head_that_was_polled_after_its_sleep_is_not_late_at_once() {
+    let (now, one, two) = (Instant::now(), Owner::new(), Owner::new());
+    let mut queue = queue_of(&[&one, &two], now);
+    // Its sleep is over, and something of its own process goes before it.
+    queue.get_mut(1).unwrap().phase = Phase::Asleep { until: now };
+    let polled = now + 3 * LATE;
+    let _ = queue.get_mut(1).unwrap().polled(Waker::noop(), polled);
+    assert_eq!(queue.late_at(1), Some(polled + LATE), "else it would be woken again, and again");
+    assert!(matches!(queue.check(1, polled), Late::Not));
+}
