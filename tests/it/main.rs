@@ -16,6 +16,7 @@ mod leaks;
 mod leases;
 mod loss;
 mod on_memory;
+mod on_paused_memory;
 mod on_redis;
 mod scripts;
 mod support_works;

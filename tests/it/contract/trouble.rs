@@ -167,8 +167,8 @@ async fn a_nested_release_whose_answer_was_lost_counts_down_once() {
 
 #[tokio::test]
 async fn a_last_release_whose_answer_was_lost_frees_the_lock() {
+    let home = Home::with_faults().await;
     for dropped in [false, true] {
-        let home = Home::with_faults().await;
         let (ours, theirs) = (quick(&home).await, long_lived(&home).await);
         let guard = ours.mutex("stock").lock().await.unwrap();
         let waiting = tokio::spawn(theirs.mutex("stock").lock());

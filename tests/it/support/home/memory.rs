@@ -3,30 +3,33 @@
 use std::time::Duration;
 
 use nestlock::{Builder, Locks, Memory};
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::support::{self, eventually, log};
 
 /// A store of the test's own.
-#[derive(Default)]
-pub struct Home {
+pub type Home = Kept<false>;
+
+/// The same, where time passes as soon as nothing else is to be done: in tests whose runtime has one thread.
+pub type PausedHome = Kept<true>;
+
+pub struct Kept<const PAUSED: bool> {
     store: Memory,
 }
 
-impl Home {
+impl<const PAUSED: bool> Kept<PAUSED> {
     /// An empty one.
-    pub async fn start() -> Home {
-        Home::new()
-    }
-
-    /// The same, where no future runs.
-    pub fn new() -> Home {
+    pub async fn start() -> Self {
         log::capture();
-        Home::default()
+        if PAUSED && Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
+            tokio::time::pause();
+        }
+        Kept { store: Memory::new() }
     }
 
-    /// The same for tests that [`drop_replies`](Home::drop_replies).
-    pub async fn with_faults() -> Home {
-        Home::new()
+    /// The same for tests that [`drop_replies`](Kept::drop_replies).
+    pub async fn with_faults() -> Self {
+        Self::start().await
     }
 
     /// The options that a test starts from.
@@ -109,7 +112,7 @@ impl Home {
         self.store.stall(time);
     }
 
-    /// The next commands run, and their replies never come.
+    /// The next commands run, and their replies never come. Zero ends what an earlier call began.
     pub async fn drop_replies(&self, count: usize) {
         self.store.drop_replies(count);
     }

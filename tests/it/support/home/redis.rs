@@ -13,13 +13,13 @@ use crate::support::{self, eventually};
 pub struct Home {
     server: Arc<Server>,
     proxy: Option<Proxy>,
-    faults: Mutex<Vec<Fault>>,
+    fault: Mutex<Option<Fault>>,
 }
 
 impl Home {
     /// An empty one.
     pub async fn start() -> Home {
-        Home { server: Arc::new(Server::start().await), proxy: None, faults: Mutex::default() }
+        Home { server: Arc::new(Server::start().await), proxy: None, fault: Mutex::default() }
     }
 
     /// The same for tests that [`drop_replies`](Home::drop_replies).
@@ -119,11 +119,11 @@ impl Home {
         });
     }
 
-    /// The next commands run, and their replies never come.
+    /// The next commands run, and their replies never come. Zero ends what an earlier call began.
     pub async fn drop_replies(&self, count: usize) {
         let proxy = self.proxy.as_ref().expect("start it by Home::with_faults()");
         let fault = proxy.on(|command| command.script.is_some()).times(count).drop_reply();
-        self.faults.lock().unwrap().push(fault);
+        *self.fault.lock().unwrap() = Some(fault);
     }
 
     /// It goes, and comes back without any lock.
