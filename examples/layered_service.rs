@@ -4,42 +4,77 @@
 //! the upper layer: it locks the item for longer, since it looks first and takes afterwards.
 //! Called alone, `Shelf::take` takes the lock; called by `Checkout`, it enters the lock it is under.
 //!
-//! Run it on a Redis: `cargo run --example layered_service`, or
-//! `scripts/redis cargo run --example layered_service`.
+//! Run it: `cargo run --example layered_service`. It needs no server. With the URL of a Redis in `REDIS_URL` locks and
+//! stock are kept there: `scripts/redis cargo run --example layered_service`.
 
+use std::collections::HashMap;
 use std::error::Error;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nestlock::Locks;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+
+/// Where the counts are kept. Neither kind keeps a read and the write that follows together: the lock does.
+#[derive(Clone)]
+enum Counts {
+    Redis(MultiplexedConnection),
+    Memory(Arc<Mutex<HashMap<String, i64>>>),
+}
+
+impl Counts {
+    async fn get(&self, item: &str) -> Result<i64> {
+        match self {
+            Counts::Redis(redis) => Ok(redis.clone().get(format!("{item}:count")).await?),
+            Counts::Memory(counts) => {
+                yield_now().await; // others come in between here, as they do on the way to a server
+                let counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+                counts.get(item).copied().ok_or_else(|| format!("there is no {item}").into())
+            }
+        }
+    }
+
+    async fn set(&self, item: &str, count: i64) -> Result<()> {
+        match self {
+            Counts::Redis(redis) => {
+                // It goes by itself if this program is stopped halfway.
+                Ok(redis.clone().set_ex(format!("{item}:count"), count, 60).await?)
+            }
+            Counts::Memory(counts) => {
+                yield_now().await;
+                counts.lock().unwrap_or_else(PoisonError::into_inner).insert(item.to_owned(), count);
+                Ok(())
+            }
+        }
+    }
+
+    async fn remove(&self, item: &str) -> Result<()> {
+        match self {
+            Counts::Redis(redis) => Ok(redis.clone().del(format!("{item}:count")).await?),
+            Counts::Memory(_) => Ok(()), // goes with the process
+        }
+    }
+}
 
 /// The lower layer: how many there are of an item.
 #[derive(Clone)]
 struct Shelf {
     locks: Locks,
-    redis: MultiplexedConnection,
+    counts: Counts,
 }
 
 impl Shelf {
-    async fn count(&self, item: &str) -> Result<i64> {
-        Ok(self.redis.clone().get(format!("{item}:count")).await?)
-    }
-
-    async fn put(&self, item: &str, count: i64) -> Result<()> {
-        Ok(self.redis.clone().set(format!("{item}:count"), count).await?)
-    }
-
-    /// Takes some, with a GET and a SET that only the lock keeps together.
+    /// Takes some, with a read and a write that only the lock keeps together.
     async fn take(&self, item: &str, quantity: i64) -> Result<()> {
         let lock = self.locks.mutex(item);
         let entered = if lock.is_held() { "enters its caller's lock" } else { "takes the lock" };
         println!("  shelf: take {quantity}, {entered}");
         lock.run(async {
-            let count = self.count(item).await?;
-            self.put(item, count - quantity).await
+            let count = self.counts.get(item).await?;
+            self.counts.set(item, count - quantity).await
         })
         .await?
     }
@@ -58,7 +93,7 @@ impl Checkout {
         self.locks
             .mutex(item)
             .run(async {
-                let enough = self.shelf.count(item).await? > 0;
+                let enough = self.shelf.counts.get(item).await? > 0;
                 if enough {
                     self.shelf.take(item, 1).await?;
                 }
@@ -71,14 +106,18 @@ impl Checkout {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let url = std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".to_owned());
-    let redis = redis::Client::open(url.as_str())?.get_multiplexed_async_connection().await?;
-    let locks = Locks::connect(url).await?;
-    let shelf = Shelf { locks: locks.clone(), redis: redis.clone() };
+    let (locks, counts) = match std::env::var("REDIS_URL") {
+        Ok(url) => {
+            let redis = redis::Client::open(url.as_str())?.get_multiplexed_async_connection().await?;
+            (Locks::connect(url).await?, Counts::Redis(redis))
+        }
+        Err(_) => (Locks::in_memory(), Counts::Memory(Arc::default())),
+    };
+    let shelf = Shelf { locks: locks.clone(), counts: counts.clone() };
     let checkout = Checkout { locks: locks.clone(), shelf: shelf.clone() };
 
     let item = format!("example:lamp:{}", std::process::id());
-    shelf.put(&item, 4).await?;
+    counts.set(&item, 4).await?;
     println!("4 lamps, one of them broken; 5 customers at once");
     shelf.take(&item, 1).await?;
 
@@ -93,9 +132,9 @@ async fn main() -> Result<()> {
         sold += i64::from(customer??);
     }
 
-    let left = shelf.count(&item).await?;
+    let left = counts.get(&item).await?;
     println!("{sold} sold, {left} left");
-    let () = redis.clone().del(format!("{item}:count")).await?;
+    counts.remove(&item).await?;
     locks.close().await?;
     if (sold, left) != (3, 0) {
         return Err("three lamps must be sold, and none be left".into());

@@ -4,7 +4,8 @@
 //! while it adds up, and calls itself for the parts. With a lock that is not reentrant the second
 //! call would wait for the first one for ever.
 //!
-//! Run it on a Redis: `cargo run --example recursive`, or `scripts/redis cargo run --example recursive`.
+//! Run it: `cargo run --example recursive`. It needs no server. With the URL of a Redis in `REDIS_URL` its lock is kept
+//! there: `scripts/redis cargo run --example recursive`.
 
 use std::error::Error;
 use std::time::Duration;
@@ -50,8 +51,10 @@ fn price<'a>(list: &'a Mutex, name: &'a str) -> BoxFuture<'a, Result<u32>> {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let url = std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".to_owned());
-    let locks = Locks::connect(url).await?;
+    let locks = match std::env::var("REDIS_URL") {
+        Ok(url) => Locks::connect(url).await?,
+        Err(_) => Locks::in_memory(),
+    };
     // The process id keeps two people who try this on one Redis out of each other's way.
     let list = locks.mutex(format!("example:prices:{}", std::process::id()));
 
