@@ -1,0 +1,185 @@
+//! A web service on axum whose layers lock what they change.
+//!
+//! Two layers lock the same item: the handler `sell`, which looks first and takes afterwards, and `Shelf::take` below it,
+//! which re-enters. A stocktaking is begun by one request and ended by another: its guard is kept in between.
+//!
+//! A server serves all requests of a keep-alive connection in one task, and without more said the task is the owner of
+//! what is locked in it. So one line of middleware, in `service`, makes each request an owner of its own. Without it the
+//! next request on the connection that began a stocktaking would get in; `tests.rs` shows both.
+//!
+//! Run it: `cargo run --example axum_service`. It serves on a free port, visits itself, and shuts down. It needs no Redis
+//! server; with the URL of one in `REDIS_URL` its locks are kept there. Its tests: `cargo test --example axum_service`.
+
+mod shelf;
+mod visitor;
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Path, Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use nestlock::{ErrorKind, Guard, Locks, Owner};
+use tokio::net::TcpListener;
+
+use crate::shelf::Shelf;
+use crate::visitor::Visitor;
+
+/// How long a request waits for a lock. Whoever asked is told to come back later, rather than left waiting.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long a stocktaking may take: who begins one may never come back to end it.
+const STOCKTAKING: Duration = Duration::from_secs(15 * 60);
+
+/// What the handlers share: one `Locks` for the process, as with a pool of connections.
+#[derive(Clone)]
+struct App {
+    locks: Locks,
+    shelf: Shelf,
+    /// Of this process: whoever begins one ends it here.
+    stocktakings: Arc<Mutex<HashMap<String, Guard>>>,
+}
+
+impl App {
+    fn new(locks: Locks) -> App {
+        App { shelf: Shelf::new(locks.clone()), locks, stocktakings: Arc::default() }
+    }
+
+    fn stocktakings(&self) -> std::sync::MutexGuard<'_, HashMap<String, Guard>> {
+        self.stocktakings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The routes, where each request is an owner of its own.
+fn service(app: App) -> Router {
+    routes(app)
+        .layer(middleware::from_fn(|request: Request, next: Next| Owner::new().scope(next.run(request))))
+}
+
+fn routes(app: App) -> Router {
+    Router::new()
+        .route("/{item}", get(count).put(restock))
+        .route("/{item}/sell", post(sell))
+        .route("/{item}/stocktaking", post(begin_stocktaking).delete(end_stocktaking))
+        .with_state(app)
+}
+
+async fn count(State(app): State<App>, Path(item): Path<String>) -> String {
+    app.shelf.count(&item).await.to_string()
+}
+
+async fn restock(State(app): State<App>, Path(item): Path<String>, more: String) -> Result<String, Refusal> {
+    let more = more.parse().map_err(|_| Refusal::NotANumber)?;
+    Ok(app.shelf.put(&item, more).await?.to_string())
+}
+
+/// The upper layer: nobody takes the last one between the look and the taking.
+async fn sell(State(app): State<App>, Path(item): Path<String>) -> Result<String, Refusal> {
+    let work = async {
+        if app.shelf.count(&item).await == 0 {
+            return Err(Refusal::SoldOut);
+        }
+        Ok(app.shelf.take(&item).await?.to_string())
+    };
+    // The first `?` is the lock's answer, the second one the work's.
+    app.locks.mutex(&item).lock().within(PATIENCE).run(work).await?
+}
+
+/// Locks the item beyond this request.
+async fn begin_stocktaking(State(app): State<App>, Path(item): Path<String>) -> Result<StatusCode, Refusal> {
+    let guard = app.locks.mutex(&item).lock().within(PATIENCE).max_hold(STOCKTAKING).await?;
+    app.stocktakings().insert(item, guard);
+    Ok(StatusCode::CREATED)
+}
+
+async fn end_stocktaking(State(app): State<App>, Path(item): Path<String>) -> Result<StatusCode, Refusal> {
+    let guard = app.stocktakings().remove(&item).ok_or(Refusal::NoStocktaking)?;
+    guard.release().await?; // an error of kind `Lost` if the item was not locked to the end
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Why a request is not done, as an answer.
+enum Refusal {
+    SoldOut,
+    NoStocktaking,
+    NotANumber,
+    Lock(nestlock::Error),
+}
+
+impl From<nestlock::Error> for Refusal {
+    fn from(error: nestlock::Error) -> Refusal {
+        Refusal::Lock(error)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let (status, told) = match self {
+            Refusal::SoldOut => (StatusCode::CONFLICT, "sold out"),
+            Refusal::NoStocktaking => (StatusCode::NOT_FOUND, "no stocktaking"),
+            Refusal::NotANumber => (StatusCode::BAD_REQUEST, "not a number"),
+            Refusal::Lock(error) => match error.kind() {
+                ErrorKind::Timeout => (StatusCode::LOCKED, "busy, come back later"),
+                _ => {
+                    eprintln!("{error}"); // for the operator's eyes
+                    (StatusCode::SERVICE_UNAVAILABLE, "try again later")
+                }
+            },
+        };
+        (status, told).into_response()
+    }
+}
+
+/// Serves until `stop`, then answers the requests under way, then gives back what is still locked.
+async fn serve(
+    listener: TcpListener,
+    app: App,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    axum::serve(listener, service(app.clone())).with_graceful_shutdown(stop).await?;
+    app.stocktakings().clear();
+    Ok(app.locks.close().await?)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
+    let locks = match std::env::var("REDIS_URL") {
+        Ok(url) => Locks::connect(url).await?,
+        Err(_) => Locks::in_memory(),
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    println!("serving on http://{address}");
+
+    // A service of yours stops at `tokio::signal::ctrl_c()`; this one when its visitor has gone.
+    let (stay, gone) = tokio::sync::oneshot::channel::<()>();
+    let visit = tokio::spawn(async move {
+        let _stay = stay;
+        let mut visitor = Visitor::connect(address).await?;
+        visitor.print_requests();
+        visit(&mut visitor, &format!("lamp-{}", std::process::id())).await
+    });
+    serve(listener, App::new(locks), async { _ = gone.await }).await?;
+    visit.await??;
+    println!("shut down");
+    Ok(())
+}
+
+/// One customer's requests, over one connection.
+async fn visit(visitor: &mut Visitor, item: &str) -> Result<(), Box<dyn Error + Send + Sync>> {
+    visitor.expect("PUT", &format!("/{item}"), "2", 200).await?;
+    visitor.expect("POST", &format!("/{item}/sell"), "", 200).await?;
+    visitor.expect("POST", &format!("/{item}/stocktaking"), "", 201).await?;
+    visitor.expect("POST", &format!("/{item}/sell"), "", 423).await?; // the same connection, and yet kept out
+    visitor.expect("DELETE", &format!("/{item}/stocktaking"), "", 204).await?;
+    visitor.expect("POST", &format!("/{item}/sell"), "", 200).await?;
+    visitor.expect("POST", &format!("/{item}/sell"), "", 409).await
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+//! The lower layer: how many there are of an item.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nestlock::{Locks, Result};
+use tokio::task::yield_now;
+
+use crate::PATIENCE;
+
+/// Whoever calls it, it locks the item that it changes.
+#[derive(Clone)]
+pub(crate) struct Shelf {
+    locks: Locks,
+    /// Stands for a database: a read and the write that follows are two steps, which only the lock keeps together.
+    counts: Arc<Mutex<HashMap<String, u32>>>,
+}
+
+impl Shelf {
+    pub(crate) fn new(locks: Locks) -> Shelf {
+        Shelf { locks, counts: Arc::default() }
+    }
+
+    /// The same shelf, as another process sees it.
+    #[cfg(test)]
+    pub(crate) fn with(&self, locks: Locks) -> Shelf {
+        Shelf { locks, counts: self.counts.clone() }
+    }
+
+    pub(crate) async fn count(&self, item: &str) -> u32 {
+        yield_now().await; // others come in between here, as they do on the way to a database
+        self.counts().get(item).copied().unwrap_or(0)
+    }
+
+    /// Takes one, and tells how many are left.
+    pub(crate) async fn take(&self, item: &str) -> Result<u32> {
+        self.change(item, |count| count.saturating_sub(1)).await
+    }
+
+    /// Adds some, and tells how many there are.
+    pub(crate) async fn put(&self, item: &str, more: u32) -> Result<u32> {
+        self.change(item, |count| count.saturating_add(more)).await
+    }
+
+    async fn change(&self, item: &str, change: impl FnOnce(u32) -> u32) -> Result<u32> {
+        let work = async {
+            let count = change(self.count(item).await);
+            yield_now().await;
+            self.counts().insert(item.to_owned(), count);
+            count
+        };
+        self.locks.mutex(item).lock().within(PATIENCE).run(work).await
+    }
+
+    fn counts(&self) -> MutexGuard<'_, HashMap<String, u32>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
