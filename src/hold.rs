@@ -67,6 +67,8 @@ pub(crate) struct Hold {
     pub(crate) unsettled: bool,
     /// Until then the server keeps the hold for certain, counted from before the send, less drift.
     pub(crate) sure_until: Instant,
+    /// Until then it may, by a command that had no answer.
+    pub(crate) perhaps_until: Instant,
     /// From then on the server has dropped the hold, whatever became of the commands that were heard of.
     pub(crate) stands_until: Instant,
     pub(crate) renew_at: Instant,
@@ -99,6 +101,7 @@ impl Hold {
             stands: 0,
             unsettled: false,
             sure_until: now,
+            perhaps_until: now,
             stands_until: after(now, lease.duration()),
             renew_at: now,
             retry_at: now,
@@ -163,6 +166,12 @@ impl Hold {
         }
         let latest = self.levels.iter().filter_map(|level| level.until).max();
         latest.map_or(self.sure_until, |latest| latest.min(self.sure_until))
+    }
+
+    /// Whether the key may outlive the hold, and nobody renews it: then this client ends the key.
+    pub(crate) fn outlived(&self) -> bool {
+        let key = if self.is_watched() { self.sure_until } else { self.sure_until.max(self.perhaps_until) };
+        self.end() < key
     }
 
     /// Levels come in the order of their numbers: a thousand nested ones are looked for at each poll of each.
@@ -276,6 +285,9 @@ impl Hold {
     pub(crate) fn unknown(&mut self, no: u64, now: Instant) {
         let step = self.command.map(|command| command.step);
         if self.finish(no, now) {
+            if let Some(lease) = step.and_then(Step::lease) {
+                self.perhaps_until = self.perhaps_until.max(after(now, lease.duration()));
+            }
             self.release_tried |= step == Some(Step::Release { count: 0 });
             self.unsettled = true;
             self.failed(now);

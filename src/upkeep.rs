@@ -132,7 +132,7 @@ impl Room {
         if !hold.lives() || at.now < hold.end() {
             return;
         }
-        hold.end_now = hold.end() < hold.sure_until;
+        hold.end_now = hold.outlived();
         hold.retry_at = at.now;
         hold.failures = 0;
         let loss = hold.why_late(at);

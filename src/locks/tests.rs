@@ -56,3 +56,17 @@ async fn close_is_told_of_a_release_whose_answer_was_lost() {
     drop(guard);
     locks.close().await.unwrap();
 }
+
+/// The extension ran, and nobody here knows: what it gave the key must not outlive the hold.
+#[tokio::test(start_paused = true)]
+async fn a_fixed_hold_ends_its_key_also_where_an_extension_had_no_answer() {
+    let store = crate::Memory::new();
+    let locks = Locks::builder().memory(&store).connect().await.unwrap();
+    let guard = locks.mutex("stock").lock().fixed_lease(Duration::from_secs(20)).await.unwrap();
+    store.drop_replies(1);
+    guard.extend(Duration::from_secs(600)).await.unwrap_err();
+    assert_eq!(guard.lost().await, Loss::Expired);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(format!("{store:?}"), "Memory { locks: {} }");
+    assert!(guard.is_lost());
+}
