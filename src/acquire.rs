@@ -56,8 +56,10 @@ impl Wish {
 pub(crate) async fn acquire(wish: Wish) -> Result<Option<Guard>> {
     let name = wish.names.name.clone();
     let asking = async move {
-        let mut attempts = Attempts::begin(wish)?;
-        attempts.until_granted().await
+        let mut attempts = scopeguard::guard(Attempts::begin(wish)?, |attempts| attempts.leave_line());
+        let granted = attempts.until_granted().await?;
+        // With its grant it left its line.
+        Ok::<_, Error>(granted.inspect(|_| drop(ScopeGuard::into_inner(attempts))))
     };
     telemetry::acquiring(&name, asking).await.map_err(|error| error.on(&name))
 }
@@ -306,17 +308,15 @@ impl Attempts {
     fn visit<R>(&self, visit: impl FnOnce(&mut Room, &mut dyn FnMut() -> u64, Moment) -> R) -> R {
         self.wish.handle.visit(&self.wish.names, visit)
     }
+
+    fn leave_line(&self) {
+        drop(self.visit(|room, _, at| room.leave_line(self.id, at.now)));
+    }
 }
 
 enum Look {
     Go(Option<Job>),
     Wait(Option<Instant>),
-}
-
-impl Drop for Attempts {
-    fn drop(&mut self) {
-        drop(self.visit(|room, _, at| room.leave_line(self.id, at.now)));
-    }
 }
 
 fn unanswered() -> Error {
