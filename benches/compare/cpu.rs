@@ -1,0 +1,24 @@
+//! Processor time, of this process and of the server.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::server::Result;
+use crate::stats::Stats;
+
+/// Of this process, all threads together.
+pub(crate) fn own() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Of the server, as it tells.
+pub(crate) async fn servers(stats: &mut Stats) -> Result<Duration> {
+    let mut sum = 0.0;
+    for name in ["used_cpu_user", "used_cpu_sys"] {
+        let told = stats.fact("cpu", name).await?.ok_or("the server does not tell its processor time")?;
+        sum += told.parse::<f64>()?;
+    }
+    Ok(Duration::from_secs_f64(sum))
+}

@@ -1,0 +1,49 @@
+//! Many tasks that wait for one lock: what a hand-off costs must not depend on how many they are.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use nestlock::Locks;
+use tokio::task::JoinSet;
+
+use crate::results::Crowd;
+use crate::server::Result;
+use crate::stats::Stats;
+
+/// By then the heads have asked, hear of releases, and sleep.
+const ASLEEP: Duration = Duration::from_millis(50);
+
+/// Lets that many tasks wait in these, one after the other to each, and counts until all of them have had the lock.
+pub(crate) async fn crowd(of: &[&Locks], waiters: u64) -> Result<Crowd> {
+    let name = format!("bench:crowd:{}:{waiters}", of.len());
+    let guard = of[0].mutex(&name).lock().await?;
+    let begun = Arc::new(AtomicU64::new(0));
+    let mut tasks = JoinSet::new();
+    for locks in of.iter().cycle().take(waiters as usize) {
+        let (lock, begun) = (locks.mutex(&name), begun.clone());
+        tasks.spawn(async move {
+            begun.fetch_add(1, SeqCst);
+            lock.lock().await?.release().await
+        });
+    }
+    while begun.load(SeqCst) < waiters {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::sleep(ASLEEP).await;
+    let mut stats = Stats::connect().await?;
+    stats.reset().await?;
+    let began = Instant::now();
+    guard.release().await?;
+    while let Some(done) = tasks.join_next().await {
+        done??;
+    }
+    let took = began.elapsed();
+    Ok(Crowd {
+        waiters,
+        processes: of.len() as u64,
+        handoffs: waiters,
+        commands: stats.commands().await?,
+        micros_per_handoff: took.as_secs_f64() * 1e6 / waiters as f64,
+    })
+}

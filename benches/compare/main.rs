@@ -1,0 +1,148 @@
+//! What is promised of speed, each beside a floor that is measured in the same run, in interleaved rounds.
+//!
+//! `scripts/bench` runs it on a server of its own.
+
+mod cpu;
+mod crowd;
+#[path = "../shared/floor.rs"]
+mod floor;
+mod handoff;
+mod machine;
+mod many;
+mod page;
+mod pair;
+mod plot;
+mod profile;
+mod ratios;
+mod results;
+mod rounds;
+#[path = "../shared/server.rs"]
+mod server;
+mod spread;
+mod stats;
+#[path = "../shared/store.rs"]
+mod store;
+mod table;
+mod throughput;
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use crate::server::{Result, patient};
+use crate::store::put;
+use crate::throughput::Load;
+
+/// Compares locks with the raw commands beneath them, on the server in REDIS_URL.
+#[derive(Parser)]
+struct Options {
+    /// Few rounds: shows that everything works, and roughly what it costs.
+    #[arg(long)]
+    quick: bool,
+    /// Where the figures go.
+    #[arg(long, default_value = "target/bench/results.json")]
+    results: PathBuf,
+    /// Only what has this in its name: pair, throughput, handoff, many, crowd.
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Measures nothing: writes the report and its plots into this folder, from the figures.
+    #[arg(long)]
+    report: Option<PathBuf>,
+    /// Counts instructions too, if there is valgrind.
+    #[arg(long)]
+    profile: bool,
+    /// Makes so many pairs in one way, and measures nothing.
+    #[arg(long, hide = true)]
+    pairs: Option<u64>,
+    #[arg(long, hide = true, default_value_t = 0)]
+    way: usize,
+    /// What cargo adds.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// How much is measured.
+struct Effort {
+    rounds: u64,
+    pairs: u64,
+    handoffs: u64,
+    load: Load,
+    leases: u32,
+}
+
+const FULL: Effort = Effort {
+    rounds: 21,
+    pairs: 1_000,
+    handoffs: 100,
+    load: Load { rounds: 21, pairs_per_task: 400 },
+    leases: 5,
+};
+const QUICK: Effort =
+    Effort { rounds: 3, pairs: 200, handoffs: 50, load: Load { rounds: 3, pairs_per_task: 100 }, leases: 4 };
+
+/// On one thread: the client has one core, as the server has.
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let options = Options::parse();
+    if let Some(folder) = &options.report {
+        return page::write(&options.results, folder);
+    }
+    if let Some(pairs) = options.pairs {
+        return profile::run(options.way, pairs).await;
+    }
+    let effort = if options.quick { QUICK } else { FULL };
+    let load = machine::load();
+    measure(&options, &effort).await?;
+    if options.profile {
+        eprintln!("instructions, by valgrind");
+        let folder = options.results.parent().ok_or("the results need a folder")?;
+        if let Some(seen) = profile::profile(folder)? {
+            put(&options.results, "instructions", &seen)?;
+        }
+    }
+    let mut machine = machine::machine().await?;
+    for (when, load) in [("load before", load), ("load after", machine::load())] {
+        machine.facts.extend(load.map(|load| (when.to_owned(), load)));
+    }
+    put(&options.results, "machine", &machine)?;
+    table::print(&options.results);
+    Ok(())
+}
+
+async fn measure(options: &Options, effort: &Effort) -> Result<()> {
+    let wanted = |name: &str| name.contains(&options.only);
+    let file = &options.results;
+    let locks = patient().connect().await?;
+    let others = patient().connect().await?;
+    if wanted("pair") {
+        eprintln!("one task, a free lock");
+        let mut pairs = pair::Pairs::new(&locks).await?;
+        put(file, "pair", &rounds::timed(&mut pairs, effort.rounds, effort.pairs).await?)?;
+    }
+    if wanted("throughput") {
+        eprintln!("64 tasks, a lock each");
+        put(file, "throughput", &throughput::throughput(&locks, effort.load).await?)?;
+    }
+    if wanted("handoff") {
+        eprintln!("hand-offs from one process to another");
+        let mut handoffs = handoff::Handoffs::new(&locks, &others).await?;
+        put(file, "handoff", &rounds::timed(&mut handoffs, effort.rounds, effort.handoffs).await?)?;
+    }
+    if wanted("crowd") {
+        eprintln!("up to 1,000 waiters for one lock");
+        let mut crowds = Vec::new();
+        for of in [&[&locks][..], &[&locks, &others]] {
+            for waiters in [10, 100, 1_000] {
+                crowds.push(crowd::crowd(of, waiters).await?);
+            }
+        }
+        put(file, "crowd", &crowds)?;
+    }
+    locks.close().await?;
+    others.close().await?;
+    if wanted("many") {
+        eprintln!("10,000 locks held");
+        put(file, "many", &many::many(10_000, effort.leases).await?)?;
+    }
+    Ok(())
+}

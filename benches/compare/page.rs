@@ -1,0 +1,254 @@
+//! The report: a page and its plots, written from the results file alone.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use crate::plot::{self, Axes, Bar, Line};
+use crate::ratios::rows;
+use crate::results::{Crowd, Instructions, Machine, Many, Quantiles, Rate, Throughput, Timed, get};
+use crate::server::Result;
+use crate::spread::Spread;
+use crate::store::Counts;
+
+pub(crate) fn write(results: &Path, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    let mut page = String::from(HEAD);
+    table(&mut page, results)?;
+    let pair: Timed = get(results, "pair")?;
+    let handoff: Timed = get(results, "handoff")?;
+    let crowd: Vec<Crowd> = get(results, "crowd")?;
+    write!(page, "{PAIR}")?;
+    times(&mut page, &pair)?;
+    if let Ok(seen) = get::<Vec<Instructions>>(results, "instructions") {
+        instructions(&mut page, &seen)?;
+    }
+    counted(&mut page, &get(results, "counts")?)?;
+    rates(&mut page, &get(results, "throughput")?)?;
+    write!(page, "{HANDOFF}")?;
+    times(&mut page, &handoff)?;
+    many(&mut page, &get(results, "many")?, &get(results, "counts")?)?;
+    waiters(&mut page, &crowd)?;
+    machine(&mut page, &get(results, "machine")?)?;
+    plots(results, folder, [("pair", &pair), ("handoff", &handoff)], &crowd)?;
+    Ok(fs::write(folder.join("benchmarks.md"), page)?)
+}
+
+const HEAD: &str = "\
+# Benchmarks
+
+What a lock costs beside the bare commands that it needs. Each figure stands beside a floor that was measured in the same
+run, in turns of a moment each, so that what disturbs one disturbs both. A ratio is taken for each round; the tables have
+the median of the rounds and, in brackets, the lowest and the highest. `scripts/bench` measures, and writes this page and
+its plots; nothing here is written by hand.
+
+";
+
+const PAIR: &str = "
+## A free lock, one task
+
+The floor is two round trips by the `redis` crate alone: `EVALSHA` of `acquire.lua` and of `release.lua`, with the same
+arguments, `TCP_NODELAY`, no timeout, on a connection of its own to the same server. What a lock does beyond them:
+it watches over the answer's time, keeps the hold's deadline, knows its owner, and sees to it that what is dropped is undone.
+
+![Times of one lock and release](bench-pair.svg)
+
+";
+
+const HANDOFF: &str = "
+## From one process to another
+
+One `Locks` holds, a task of another `Locks`, with connections of its own, waits. Measured from right before the release to
+the moment in which the waiter has its guard. The floor: a bare `PUBLISH`, heard by a bare subscriber, which then runs
+`acquire.lua` once. A missed message would show as a wait of `poll_interval`, 5 s: the longest of all is far below it.
+
+![Times of one hand-off](bench-handoff.svg)
+
+";
+
+fn table(page: &mut String, results: &Path) -> Result<()> {
+    writeln!(page, "| what | floor | target | measured | |\n| --- | --- | --- | --- | --- |")?;
+    for row in rows(results) {
+        let met = row.met.map_or("", |met| if met { "met" } else { "**missed**" });
+        writeln!(page, "| {} | {} | {} | {} | {met} |", row.what, row.floor, row.target, row.measured)?;
+    }
+    writeln!(page, "\n![Ratios to the floor, and their targets](bench-ratios.svg)")?;
+    Ok(())
+}
+
+fn times(page: &mut String, timed: &Timed) -> Result<()> {
+    let rounds = timed.cases[0].rounds.len();
+    writeln!(page, "| µs | median | 90 % | 99 % | longest of all |\n| --- | --- | --- | --- | --- |")?;
+    for case in &timed.cases {
+        let micros = |of: fn(&Quantiles) -> u64| {
+            let spread = Spread::of(case.rounds.iter().map(|round| of(round) as f64 / 1e3));
+            format!("{:.0} ({:.0}–{:.0})", spread.median, spread.low, spread.high)
+        };
+        let (p50, p90, p99) = (micros(|r| r.p50), micros(|r| r.p90), micros(|r| r.p99));
+        let longest = case.rounds.iter().map(|round| round.max).max().unwrap_or_default() / 1_000;
+        writeln!(page, "| {} | {p50} | {p90} | {p99} | {longest} |", case.name)?;
+    }
+    writeln!(page, "\n{rounds} rounds of {} each.", timed.samples)?;
+    Ok(())
+}
+
+fn instructions(page: &mut String, seen: &[Instructions]) -> Result<()> {
+    let names: Vec<&str> = seen.iter().map(|of| of.name.as_str()).collect();
+    let row = |cells: Vec<String>| cells.join(" | ");
+    writeln!(page, "{INSTRUCTIONS}| | {} |\n| --- |{}", names.join(" | "), " --- |".repeat(names.len()))?;
+    for (at, (group, _)) in seen.first().map(|of| of.groups.as_slice()).unwrap_or_default().iter().enumerate()
+    {
+        writeln!(page, "| {group} | {} |", row(seen.iter().map(|of| of.groups[at].1.to_string()).collect()))?;
+    }
+    let total = |of: &Instructions| of.groups.iter().map(|(_, count)| count).sum::<u64>();
+    writeln!(page, "| together | {} |", row(seen.iter().map(|of| total(of).to_string()).collect()))?;
+    Ok(())
+}
+
+const INSTRUCTIONS: &str = "
+Where the time beyond the floor goes: instructions that the client executes for one of each, outside of the kernel, counted
+by valgrind. They depend on the machine's load no more than allocations do.
+
+";
+
+fn counted(page: &mut String, counts: &Counts) -> Result<()> {
+    writeln!(
+        page,
+        "\nWhat the whole process allocates for one of each, the connection's own task included:\n"
+    )?;
+    writeln!(page, "| | allocations | bytes |\n| --- | --- | --- |")?;
+    for of in &counts.allocations {
+        writeln!(page, "| {} | {:.1} | {:.0} |", of.name, of.blocks, of.bytes)?;
+    }
+    let (tasks, pairs) = (counts.tasks_spawned, counts.pairs);
+    writeln!(page, "\n{pairs} locks and releases spawned {tasks} tasks. Sizes in bytes:\n")?;
+    writeln!(page, "| | size |\n| --- | --- |")?;
+    for (name, size) in &counts.sizes {
+        writeln!(page, "| {name} | {size} |")?;
+    }
+    Ok(())
+}
+
+fn rates(page: &mut String, seen: &Throughput) -> Result<()> {
+    let told = [
+        ("`redis-benchmark -c 1 -P 64`", &seen.benchmark),
+        ("64 tasks, the `redis` crate alone", &seen.raw),
+        ("64 tasks, locks", &seen.ours),
+    ];
+    let spread = |rates: &[Rate], of: fn(&Rate) -> Option<f64>| Spread::of(rates.iter().filter_map(of));
+    write!(page, "{RATES}")?;
+    for (name, rates) in told {
+        let pairs = spread(rates, |rate| Some(rate.pairs_per_second));
+        let client = spread(rates, |rate| rate.client_micros).median;
+        let client = if client.is_nan() { "–".to_owned() } else { format!("{client:.1}") };
+        let server = spread(rates, |rate| Some(rate.server_micros)).median;
+        let (low, high) = (pairs.low, pairs.high);
+        writeln!(page, "| {name} | {:.0} ({low:.0}–{high:.0}) | {client} | {server:.1} |", pairs.median)?;
+    }
+    Ok(())
+}
+
+const RATES: &str = "
+## Many tasks, a lock each
+
+64 tasks take and release their own lock over one connection, as fast as they can. The floor is the server's own load
+generator, in C, with 64 commands in a pipeline over one connection and 64 keys. It repeats one command only, so both scripts
+stand in one: it takes the key if it is free, else it releases it. The bodies are those of `acquire.lua` and `release.lua`,
+and neither asks the server for more than it does alone. Two of its commands are one pair. The second line shows the
+same pairs by the `redis` crate alone: what lies between the first and the second is the price of the client library,
+between the second and the third that of the lock.
+
+| | pairs/s | client, µs of processor a pair | server |
+| --- | --- | --- | --- |
+";
+
+fn many(page: &mut String, seen: &Many, counts: &Counts) -> Result<()> {
+    let (holds, lease) = (seen.holds, seen.lease_ms / 1_000);
+    let seconds = seen.leases * lease as f64;
+    let rss =
+        seen.rss_per_hold.map_or_else(String::new, |rss| format!(", {rss} with what the allocator keeps"));
+    writeln!(
+        page,
+        "\n## {holds} locks held\n\nWith a lease of {lease} s, for {:.1} leases: {} were lost. At no look did one of them have less \
+         than {} ms left of its lease. {} commands renewed them, {:.2} for each hold and lease, in pipelines. The client \
+         spent {:.1} % of one core, {:.1} µs a renewal. A hold takes {:.0} bytes on the heap{rss}.",
+        seen.leases,
+        seen.lost,
+        seen.least_left_ms,
+        seen.renewals,
+        seen.renewals as f64 / holds as f64 / seen.leases,
+        seen.cpu_share * 100.0,
+        seen.cpu_share * seconds * 1e6 / seen.renewals as f64,
+        counts.bytes_per_hold,
+    )?;
+    Ok(())
+}
+
+fn waiters(page: &mut String, crowds: &[Crowd]) -> Result<()> {
+    write!(page, "{WAITERS}")?;
+    for crowd in crowds {
+        let sent = crowd.commands.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>();
+        let (waiters, processes, each) = (crowd.waiters, crowd.processes, crowd.per_handoff());
+        let (micros, sent) = (crowd.micros_per_handoff, sent.join(", "));
+        writeln!(page, "| {waiters} | {processes} | {each:.2} | {sent} | {micros:.0} |")?;
+    }
+    Ok(())
+}
+
+const WAITERS: &str = "
+## Many tasks, one lock
+
+So many tasks wait for one lock, each takes and releases it once; the server counts the commands that it gets meanwhile.
+The waiters are in one `Locks`, or half of them in each of two, as in two processes that take turns.
+
+![Commands a hand-off](bench-waiters.svg)
+
+| waiters | `Locks` | commands a hand-off | which | µs a hand-off |
+| --- | --- | --- | --- | --- |
+";
+
+fn machine(page: &mut String, machine: &Machine) -> Result<()> {
+    writeln!(page, "\n## The machine\n\n| | |\n| --- | --- |")?;
+    for (name, fact) in &machine.facts {
+        writeln!(page, "| {name} | {fact} |")?;
+    }
+    write!(page, "{AGAIN}")?;
+    Ok(())
+}
+
+const AGAIN: &str = "
+\"load\" is how many processes wanted to run in the minute before; more than there are cores means that others were at work,
+which shows in the spread and in the 99 % more than in the ratios.
+
+## Run it again
+
+`scripts/bench` takes some minutes; it starts a server of its own, puts server and client on cores of their own where
+the system can, and writes this page. `scripts/bench --quick` shows in about a minute that everything works, and writes
+no page. `scripts/redis cargo bench --bench calls` measures single calls by criterion, for a look at a change of your own.
+";
+
+fn plots(results: &Path, folder: &Path, timed: [(&str, &Timed); 2], crowds: &[Crowd]) -> Result<()> {
+    let bar = |name: &str, (ratio, limit): (Spread, Option<f64>)| {
+        let (name, Spread { median, low, high }) = (name.replace('`', ""), ratio);
+        Bar { name, low, median, high, limit }
+    };
+    let bars = rows(results).into_iter().filter_map(|row| Some(bar(row.what, row.ratio?)));
+    plot::ratios(&folder.join("bench-ratios.svg"), &bars.collect::<Vec<_>>())?;
+    for (name, timed) in timed {
+        let axes = Axes { across: "percentile", up: "µs" };
+        let line =
+            |points: &[(f64, u64)]| points.iter().map(|(at, nanos)| (*at, *nanos as f64 / 1e3)).collect();
+        let lines =
+            timed.cases.iter().map(|case| Line { name: case.name.clone(), points: line(&case.curve) });
+        plot::percentiles(&folder.join(format!("bench-{name}.svg")), &axes, &lines.collect::<Vec<_>>())?;
+    }
+    let target = Line { name: "target".to_owned(), points: vec![(10.0, 3.0), (1_000.0, 3.0)] };
+    let measured = [(1, "one `Locks`"), (2, "two `Locks`")].map(|(processes, name)| {
+        let of = crowds.iter().filter(|crowd| crowd.processes == processes);
+        let points = of.map(|crowd| (crowd.waiters as f64, crowd.per_handoff())).collect();
+        Line { name: name.replace('`', ""), points }
+    });
+    let axes = Axes { across: "waiters", up: "commands" };
+    let lines: Vec<Line> = [target].into_iter().chain(measured).collect();
+    plot::counts(&folder.join("bench-waiters.svg"), &axes, &lines, 4.5)
+}

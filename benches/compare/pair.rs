@@ -1,0 +1,42 @@
+//! One task that takes a free lock and releases it: alone, as a re-entry, as a `run`.
+
+use std::time::{Duration, Instant};
+
+use nestlock::{Guard, Locks, Mutex};
+
+use crate::floor::{Floor, Key};
+use crate::rounds::Ways;
+use crate::server::Result;
+
+pub(crate) struct Pairs {
+    floor: Floor,
+    key: Key,
+    free: Mutex,
+    held: Mutex,
+    _outer: Guard,
+}
+
+impl Pairs {
+    pub(crate) async fn new(locks: &Locks) -> Result<Pairs> {
+        let held = locks.mutex("bench:held");
+        let outer = held.lock().await?;
+        let floor = Floor::connect().await?;
+        Ok(Pairs { floor, key: Key::new("bench:pair"), free: locks.mutex("bench:free"), held, _outer: outer })
+    }
+}
+
+impl Ways for Pairs {
+    const NAMES: &'static [&'static str] =
+        &["two raw EVALSHA round trips", "lock and release", "nested lock and release", "run"];
+
+    async fn once(&mut self, way: usize) -> Result<Duration> {
+        let began = Instant::now();
+        match way {
+            0 => self.floor.pair(&self.key).await?,
+            1 => self.free.lock().await?.release().await?,
+            2 => self.held.lock().await?.release().await?,
+            _ => self.free.run(async {}).await?,
+        }
+        Ok(began.elapsed())
+    }
+}

@@ -1,0 +1,138 @@
+//! The plots: SVG without a background, in colours that stand out from light and from dark.
+
+use std::path::Path;
+
+use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::server::Result;
+
+const GREY: RGBColor = RGBColor(128, 128, 128);
+const COLOURS: [RGBColor; 4] = [GREY, RGBColor(42, 127, 232), RGBColor(226, 116, 0), RGBColor(26, 158, 92)];
+const SIZE: (u32, u32) = (760, 340);
+const FONT: (&str, i32) = ("sans-serif", 14);
+
+/// A line with its name.
+pub(crate) struct Line {
+    pub(crate) name: String,
+    pub(crate) points: Vec<(f64, f64)>,
+}
+
+/// What stands beside the axes.
+pub(crate) struct Axes<'a> {
+    pub(crate) across: &'a str,
+    pub(crate) up: &'a str,
+}
+
+/// A figure with its ends, and the limit that it should not exceed.
+pub(crate) struct Bar {
+    pub(crate) name: String,
+    pub(crate) low: f64,
+    pub(crate) median: f64,
+    pub(crate) high: f64,
+    pub(crate) limit: Option<f64>,
+}
+
+impl Bar {
+    fn is_missed(&self) -> bool {
+        self.limit.is_some_and(|limit| self.median > limit)
+    }
+}
+
+/// Times over percentiles, the times on a logarithmic scale.
+pub(crate) fn percentiles(file: &Path, axes: &Axes, lines: &[Line]) -> Result<()> {
+    let times = || lines.iter().flat_map(|line| &line.points).map(|point| point.1);
+    // Whole decades: their ends are what gets a label.
+    let decade = |time: f64, to: fn(f64) -> f64| 10_f64.powf(to(time.log10()));
+    let low = decade(times().fold(f64::MAX, f64::min), f64::floor);
+    let high = decade(times().fold(1.0, f64::max), f64::ceil);
+    let root = SVGBackend::new(file, SIZE).into_drawing_area();
+    draw(&root, (0.0..100.0, (low..high).log_scale()), axes, lines)
+}
+
+/// Counts over numbers, the numbers on a logarithmic scale.
+pub(crate) fn counts(file: &Path, axes: &Axes, lines: &[Line], highest: f64) -> Result<()> {
+    let root = SVGBackend::new(file, SIZE).into_drawing_area();
+    draw(&root, ((8.0..1_250.0).log_scale(), 0.0..highest), axes, lines)
+}
+
+fn draw<X, Y>(
+    root: &DrawingArea<SVGBackend, plotters::coord::Shift>,
+    (across, up): (X, Y),
+    axes: &Axes,
+    lines: &[Line],
+) -> Result<()>
+where
+    X: AsRangedCoord<Value = f64>,
+    Y: AsRangedCoord<Value = f64>,
+    X::CoordDescType: ValueFormatter<f64>,
+    Y::CoordDescType: ValueFormatter<f64>,
+    X::CoordDescType: Ranged<ValueType = f64>,
+    Y::CoordDescType: Ranged<ValueType = f64>,
+{
+    let text = FONT.into_font().color(&GREY);
+    let mut chart = ChartBuilder::on(root)
+        .margin(12)
+        .x_label_area_size(44)
+        .y_label_area_size(64)
+        .build_cartesian_2d(across, up)?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .bold_line_style(GREY.mix(0.3))
+        .light_line_style(TRANSPARENT)
+        .axis_style(GREY)
+        .label_style(text.clone())
+        .x_desc(axes.across)
+        .y_desc(axes.up)
+        .y_label_formatter(&|value| short(*value))
+        .x_label_formatter(&|value| short(*value))
+        .draw()?;
+    for (line, colour) in lines.iter().zip(COLOURS) {
+        let series = LineSeries::new(line.points.iter().copied(), colour.stroke_width(2)).point_size(0);
+        let key = move |(x, y)| PathElement::new([(x, y), (x + 20, y)], colour.stroke_width(3));
+        chart.draw_series(series)?.label(line.name.as_str()).legend(key);
+    }
+    chart.configure_series_labels().position(SeriesLabelPosition::UpperLeft).label_font(text).draw()?;
+    Ok(root.present()?)
+}
+
+/// Ratios: a dot for the median, a line from the lowest to the highest round, a mark at the limit.
+pub(crate) fn ratios(file: &Path, bars: &[Bar]) -> Result<()> {
+    let longest =
+        bars.iter().map(|bar| bar.high.max(bar.limit.unwrap_or_default())).fold(1.0, f64::max) * 1.05;
+    let root = SVGBackend::new(file, (SIZE.0, 70 + 44 * bars.len() as u32)).into_drawing_area();
+    let mut chart = ChartBuilder::on(&root)
+        .margin(12)
+        .margin_right(24)
+        .x_label_area_size(44)
+        .y_label_area_size(300)
+        .build_cartesian_2d(0.0..longest, -(bars.len() as f64) + 0.5..0.5)?;
+    chart
+        .configure_mesh()
+        .disable_mesh()
+        .axis_style(GREY)
+        .y_labels(0)
+        .label_style(FONT.into_font().color(&GREY))
+        .x_desc("times the floor; | is the target")
+        .draw()?;
+    let floor = [(1.0, 0.5), (1.0, 0.5 - bars.len() as f64)];
+    chart.draw_series([PathElement::new(floor, GREY.mix(0.5))])?;
+    let named = FONT.into_font().color(&GREY).pos(Pos::new(HPos::Right, VPos::Center));
+    for (row, bar) in bars.iter().enumerate() {
+        let at = -(row as f64);
+        let colour = if bar.is_missed() { COLOURS[2] } else { COLOURS[1] };
+        let mark = bar.limit.map(|limit| [(limit, at - 0.3), (limit, at + 0.3)]);
+        chart.draw_series(mark.map(|mark| PathElement::new(mark, GREY.stroke_width(3))))?;
+        chart.draw_series([PathElement::new([(bar.low, at), (bar.high, at)], colour.stroke_width(3))])?;
+        chart.draw_series([Circle::new((bar.median, at), 6, colour.filled())])?;
+        let (_, y) = chart.backend_coord(&(0.0, at));
+        root.draw(&Text::new(bar.name.as_str(), (300, y), named.clone()))?;
+    }
+    Ok(root.present()?)
+}
+
+fn short(value: f64) -> String {
+    if value >= 10.0 || value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.1}") }
+}

@@ -1,0 +1,105 @@
+//! The table: what was measured, beside its floor and its target.
+
+use std::path::Path;
+
+use crate::results::{Case, Crowd, Many, Quantiles, Rate, Throughput, Timed, get};
+use crate::spread::Spread;
+
+/// One line of the table.
+pub(crate) struct Row {
+    pub(crate) what: &'static str,
+    pub(crate) floor: &'static str,
+    pub(crate) target: &'static str,
+    pub(crate) measured: String,
+    /// `None` where there is no target.
+    pub(crate) met: Option<bool>,
+    /// The figure and its limit, where it is a ratio that is better the smaller it is.
+    pub(crate) ratio: Option<(Spread, Option<f64>)>,
+}
+
+/// What the results file has; sections that were not measured are left out.
+pub(crate) fn rows(file: &Path) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let pair = get::<Timed>(file, "pair").ok();
+    rows.extend(
+        pair.as_ref().map(|pair| {
+            times("lock + release, one task", "two raw EVALSHA round trips", pair, 1, Some(1.15))
+        }),
+    );
+    rows.extend(get::<Throughput>(file, "throughput").ok().map(|seen| share(&seen)));
+    rows.extend(
+        pair.as_ref().map(|pair| times("re-entry: nested lock + release", "the same", pair, 2, Some(1.15))),
+    );
+    rows.extend(pair.as_ref().map(|pair| times("`run` of empty work", "the same", pair, 3, None)));
+    rows.extend(get::<Timed>(file, "handoff").ok().map(|seen| handoff(&seen)));
+    rows.extend(get::<Many>(file, "many").ok().map(|seen| many(&seen)));
+    rows.extend(get::<Vec<Crowd>>(file, "crowd").ok().map(|seen| crowd(&seen)));
+    rows
+}
+
+/// A case beside the floor, round by round.
+pub(crate) fn against(timed: &Timed, case: usize, quantile: impl Fn(&Quantiles) -> u64) -> Spread {
+    let times = |case: &Case| case.rounds.iter().map(|round| quantile(round) as f64).collect::<Vec<_>>();
+    Spread::of_ratios(times(&timed.cases[case]), times(&timed.cases[0]))
+}
+
+fn times(what: &'static str, floor: &'static str, timed: &Timed, case: usize, limit: Option<f64>) -> Row {
+    let ratio = against(timed, case, |round| round.p50);
+    let met = limit.map(|limit| ratio.median <= limit);
+    let target = if limit.is_some() { "≤ 1.15 ×" } else { "–" };
+    Row { what, floor, target, measured: factor(ratio), met, ratio: Some((ratio, limit)) }
+}
+
+fn share(seen: &Throughput) -> Row {
+    let rates = |of: &[Rate]| of.iter().map(|rate| rate.pairs_per_second).collect::<Vec<_>>();
+    let share = Spread::of_ratios(rates(&seen.ours), rates(&seen.benchmark));
+    let percent = |share: f64| (share * 100.0).round();
+    let measured = format!("{} % ({}–{} %)", percent(share.median), percent(share.low), percent(share.high));
+    Row {
+        what: "64 tasks, distinct keys, pairs/s",
+        floor: "`redis-benchmark -P 64` of the same scripts",
+        target: "≥ 75 %",
+        measured,
+        met: Some(share.median >= 0.75),
+        ratio: None,
+    }
+}
+
+fn handoff(seen: &Timed) -> Row {
+    let ratio = against(seen, 1, |round| round.p50);
+    Row {
+        what: "release sent → a waiter elsewhere holds",
+        floor: "a raw message + one raw round trip",
+        target: "≤ 1.5 ×",
+        measured: factor(ratio),
+        met: Some(ratio.median <= 1.5),
+        ratio: Some((ratio, Some(1.5))),
+    }
+}
+
+fn many(seen: &Many) -> Row {
+    Row {
+        what: "10,000 locks held, lease 3 s",
+        floor: "–",
+        target: "all renewed in time",
+        measured: format!("{} lost in {:.1} leases", seen.lost, seen.leases),
+        met: Some(seen.lost == 0 && seen.least_left_ms > 0),
+        ratio: None,
+    }
+}
+
+fn crowd(seen: &[Crowd]) -> Row {
+    let most = seen.iter().map(Crowd::per_handoff).fold(0.0, f64::max);
+    Row {
+        what: "commands a hand-off, up to 1,000 waiters",
+        floor: "–",
+        target: "≤ 3",
+        measured: format!("{most:.2} at the most"),
+        met: Some(most <= 3.0),
+        ratio: None,
+    }
+}
+
+fn factor(ratio: Spread) -> String {
+    format!("{:.2} × ({:.2}–{:.2})", ratio.median, ratio.low, ratio.high)
+}

@@ -1,0 +1,101 @@
+//! What the results file says: the sections, and how they are read.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::server::Result;
+use crate::store::read;
+
+/// Where the figures come from.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Machine {
+    pub(crate) facts: Vec<(String, String)>,
+}
+
+/// One way to do a thing, timed in rounds. Times are in nanoseconds.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) rounds: Vec<Quantiles>,
+    /// Time at each percentile, of all rounds together.
+    pub(crate) curve: Vec<(f64, u64)>,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Quantiles {
+    pub(crate) p50: u64,
+    pub(crate) p90: u64,
+    pub(crate) p99: u64,
+    pub(crate) max: u64,
+}
+
+/// Ways to do one thing; the first is the floor.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Timed {
+    pub(crate) samples: u64,
+    pub(crate) cases: Vec<Case>,
+}
+
+/// Pairs of acquire and release in a second, and the processor time that one took: one entry a round.
+#[derive(Default, Serialize, Deserialize)]
+pub(crate) struct Throughput {
+    pub(crate) benchmark: Vec<Rate>,
+    pub(crate) raw: Vec<Rate>,
+    pub(crate) ours: Vec<Rate>,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Rate {
+    pub(crate) pairs_per_second: f64,
+    /// Not told of `redis-benchmark`, which is a process of its own.
+    pub(crate) client_micros: Option<f64>,
+    pub(crate) server_micros: f64,
+}
+
+/// What the client executes for one pair, by whose code it is.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Instructions {
+    pub(crate) name: String,
+    pub(crate) groups: Vec<(String, u64)>,
+}
+
+/// Many locks, held and renewed.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Many {
+    pub(crate) holds: u64,
+    pub(crate) lease_ms: u64,
+    pub(crate) leases: f64,
+    pub(crate) lost: u64,
+    pub(crate) least_left_ms: u64,
+    pub(crate) renewals: u64,
+    pub(crate) cpu_share: f64,
+    pub(crate) rss_per_hold: Option<i64>,
+}
+
+/// Waiters for one lock, and what their hand-offs asked of the server.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Crowd {
+    pub(crate) waiters: u64,
+    pub(crate) processes: u64,
+    pub(crate) handoffs: u64,
+    pub(crate) commands: BTreeMap<String, u64>,
+    pub(crate) micros_per_handoff: f64,
+}
+
+impl Crowd {
+    pub(crate) fn per_handoff(&self) -> f64 {
+        self.commands.values().sum::<u64>() as f64 / self.handoffs as f64
+    }
+}
+
+/// One section of the file.
+pub(crate) fn get<T: DeserializeOwned>(file: &Path, section: &str) -> Result<T> {
+    let mut all = read(file)?;
+    let value = all.remove(section);
+    let value =
+        value.ok_or_else(|| format!("{} has no {section}; run scripts/bench first", file.display()))?;
+    Ok(serde_json::from_value(value)?)
+}

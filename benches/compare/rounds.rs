@@ -1,0 +1,71 @@
+//! Rounds: ways to do one thing, measured in turns of a moment each, so that what disturbs one disturbs all.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use rand::seq::SliceRandom;
+
+use crate::results::{Case, Quantiles, Timed};
+use crate::server::Result;
+
+/// So many samples are taken of one way before it is another's turn.
+const TURN: u64 = 25;
+
+/// What can be done in several ways.
+pub(crate) trait Ways {
+    /// Their names; the first is the floor.
+    const NAMES: &'static [&'static str];
+
+    /// Does it once in this way, and tells how long it took.
+    async fn once(&mut self, way: usize) -> Result<Duration>;
+}
+
+/// Takes that many samples of each way in each round.
+pub(crate) async fn timed<W: Ways>(ways: &mut W, rounds: u64, samples: u64) -> Result<Timed> {
+    let empty = Histogram::<u64>::new(3)?;
+    let mut totals = vec![empty.clone(); W::NAMES.len()];
+    let mut quantiles = vec![Vec::new(); W::NAMES.len()];
+    // Not counted: connections, caches and the server's scripts get warm.
+    round(ways, samples.min(4 * TURN), &mut totals.clone()).await?;
+    for _ in 0..rounds {
+        let mut seen = vec![empty.clone(); W::NAMES.len()];
+        round(ways, samples, &mut seen).await?;
+        for (way, seen) in seen.iter().enumerate() {
+            quantiles[way].push(of(seen));
+            totals[way].add(seen)?;
+        }
+    }
+    let cases = W::NAMES.iter().zip(quantiles).zip(&totals);
+    let cases =
+        cases.map(|((name, rounds), total)| Case { name: (*name).to_owned(), rounds, curve: curve(total) });
+    Ok(Timed { samples, cases: cases.collect() })
+}
+
+async fn round<W: Ways>(ways: &mut W, samples: u64, seen: &mut [Histogram<u64>]) -> Result<()> {
+    let mut order: Vec<usize> = (0..W::NAMES.len()).collect();
+    let mut left = samples;
+    while left > 0 {
+        let turn = left.min(TURN);
+        order.shuffle(&mut rand::rng());
+        for &way in &order {
+            for _ in 0..turn {
+                let took = ways.once(way).await?;
+                seen[way].record(took.as_nanos().max(1) as u64)?;
+            }
+        }
+        left -= turn;
+    }
+    Ok(())
+}
+
+fn of(seen: &Histogram<u64>) -> Quantiles {
+    let at = |quantile| seen.value_at_quantile(quantile);
+    Quantiles { p50: at(0.5), p90: at(0.9), p99: at(0.99), max: seen.max() }
+}
+
+/// Enough points to draw the distribution by, the last ones for its tail.
+fn curve(total: &Histogram<u64>) -> Vec<(f64, u64)> {
+    let tail = [99.2, 99.4, 99.6, 99.8, 99.9];
+    let percentiles = (1..100).map(f64::from).chain(tail);
+    percentiles.map(|percentile| (percentile, total.value_at_percentile(percentile))).collect()
+}

@@ -1,0 +1,158 @@
+//! What is counted and not timed: allocations and tasks of an uncontended lock and release, bytes of a hold, sizes of
+//! the futures. `scripts/bench` runs it on a server of its own.
+
+#[path = "../shared/floor.rs"]
+mod floor;
+#[path = "../shared/server.rs"]
+mod server;
+#[path = "../shared/store.rs"]
+mod store;
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use nestlock::{Guard, Locks, Mutex, scope};
+
+use crate::floor::{Floor, Key};
+use crate::server::{Result, patient};
+use crate::store::{Allocations, Counts, put};
+
+/// Counts what it hands out while a profiler lives. In a binary of its own, since it makes everything slower.
+#[global_allocator]
+static ALLOCATOR: dhat::Alloc = dhat::Alloc;
+
+const PAIRS: u64 = 1_000;
+const HOLDS: u64 = 10_000;
+
+/// Counts allocations, tasks and bytes, on the server in REDIS_URL.
+#[derive(Parser)]
+struct Options {
+    /// Where the figures go.
+    #[arg(long, default_value = "target/bench/results.json")]
+    results: PathBuf,
+    /// Writes where the allocations of lock and release come from, for the viewer of dhat.
+    #[arg(long)]
+    sites: Option<PathBuf>,
+    /// What cargo adds.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let options = Options::parse();
+    let locks = patient().connect().await?;
+    if let Some(file) = options.sites {
+        return sites(&locks, file).await;
+    }
+    let _counting = dhat::Profiler::builder().testing().build();
+    let (free, held) = (locks.mutex("count:free"), locks.mutex("count:held"));
+    let outer = held.lock().await?;
+    let allocations = vec![
+        raw().await?,
+        counted("lock and release", async || free.lock().await?.release().await).await?,
+        counted("nested lock and release", async || held.lock().await?.release().await).await?,
+        counted("run", async || free.run(async {}).await).await?,
+    ];
+    let tasks_spawned = spawned(&free).await?;
+    let sizes = sizes(&free, &outer);
+    outer.release().await?;
+    let bytes_per_hold = bytes_per_hold(&locks).await?;
+    locks.close().await?;
+    let counts = Counts { pairs: PAIRS, allocations, tasks_spawned, bytes_per_hold, sizes };
+    print(&counts);
+    put(&options.results, "counts", &counts)
+}
+
+async fn raw() -> Result<Allocations> {
+    let (floor, key) = (Floor::connect().await?, Key::new("count:raw"));
+    counted("two raw EVALSHA round trips", async || floor.clone().pair(&key).await).await
+}
+
+/// All that the process allocates meanwhile, the connection's own task too.
+async fn counted<E>(
+    name: &str,
+    once: impl AsyncFn() -> std::result::Result<(), E>,
+) -> std::result::Result<Allocations, E> {
+    // What grows once grows here.
+    for _ in 0..100 {
+        once().await?;
+    }
+    let before = dhat::HeapStats::get();
+    for _ in 0..PAIRS {
+        once().await?;
+    }
+    let after = dhat::HeapStats::get();
+    let each = |now: u64, then: u64| (now - then) as f64 / PAIRS as f64;
+    Ok(Allocations {
+        name: name.to_owned(),
+        blocks: each(after.total_blocks, before.total_blocks),
+        bytes: each(after.total_bytes, before.total_bytes),
+    })
+}
+
+async fn sites(locks: &Locks, file: PathBuf) -> Result<()> {
+    let free = locks.mutex("count:free");
+    free.lock().await?.release().await?;
+    let _profiler = dhat::Profiler::builder().file_name(file).build();
+    for _ in 0..PAIRS {
+        free.lock().await?.release().await?;
+    }
+    Ok(())
+}
+
+/// Tasks are numbered one after the other, in the whole process.
+async fn spawned(lock: &Mutex) -> Result<i64> {
+    let alive = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let first = number().await?;
+    for _ in 0..PAIRS {
+        lock.lock().await?.release().await?;
+    }
+    let last = number().await?;
+    let more = tokio::runtime::Handle::current().metrics().num_alive_tasks() as i64 - alive as i64;
+    Ok((last - first - 1).max(more))
+}
+
+async fn number() -> Result<i64> {
+    let id = tokio::spawn(async { tokio::task::id() }).await?;
+    Ok(id.to_string().parse()?)
+}
+
+async fn bytes_per_hold(locks: &Locks) -> Result<f64> {
+    let before = dhat::HeapStats::get().curr_bytes;
+    let mut guards = Vec::new();
+    for at in 0..HOLDS {
+        guards.push(locks.mutex(format!("count:many:{at}")).lock().await?);
+    }
+    let after = dhat::HeapStats::get().curr_bytes;
+    for guard in guards {
+        guard.release().await?;
+    }
+    Ok((after - before) as f64 / HOLDS as f64)
+}
+
+fn sizes(lock: &Mutex, guard: &Guard) -> Vec<(String, usize)> {
+    let job = || std::future::ready(0_usize);
+    let sizes = [
+        ("`Mutex`", size_of::<Mutex>()),
+        ("`Guard`", size_of::<Guard>()),
+        ("`lock()`", size_of_val(&lock.lock())),
+        ("`try_lock()`", size_of_val(&lock.try_lock())),
+        ("`run(work)`, less the work", size_of_val(&lock.run(job())) - size_of_val(&job())),
+        ("`run(run(work))`, less the work", size_of_val(&lock.run(lock.run(job()))) - size_of_val(&job())),
+        ("`scope(work)`, less the work", size_of_val(&scope(job())) - size_of_val(&job())),
+        ("`guard.lost()`", size_of_val(&guard.lost())),
+    ];
+    sizes.map(|(name, size)| (name.to_owned(), size)).into()
+}
+
+fn print(counts: &Counts) {
+    println!("\n{:<44} {:>10} {:>10}", "allocations", "blocks", "bytes");
+    for of in &counts.allocations {
+        println!("{:<44} {:>10.1} {:>10.0}", of.name, of.blocks, of.bytes);
+    }
+    println!("\n{} tasks spawned by {} locks and releases", counts.tasks_spawned, counts.pairs);
+    println!("{:.0} bytes on the heap for each hold", counts.bytes_per_hold);
+    let sizes: Vec<String> = counts.sizes.iter().map(|(name, size)| format!("{name} {size}")).collect();
+    println!("bytes of each: {}", sizes.join(", "));
+}

@@ -1,0 +1,27 @@
+//! The server that is measured on, and the ways to it.
+
+use std::time::Duration;
+
+use nestlock::{Builder, Locks};
+use redis::{Client, IntoConnectionInfo};
+
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Where the server is: `scripts/bench` starts one.
+pub(crate) fn url() -> String {
+    std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".to_owned())
+}
+
+pub(crate) fn client() -> Result<Client> {
+    let info = url().into_connection_info()?;
+    let tcp = info.tcp_settings().clone().set_nodelay(true);
+    Ok(Client::open(info.set_tcp_settings(tcp))?)
+}
+
+/// Locks as they are by default, with more patience: on a busy machine a benchmark gets slower, and does not fail.
+pub(crate) fn patient() -> Builder {
+    Locks::builder()
+        .server(url())
+        .node_timeout(Duration::from_secs(10))
+        .unavailable_after(Duration::from_secs(60))
+}

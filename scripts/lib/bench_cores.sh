@@ -1,0 +1,32 @@
+# Sourced: puts the server and the client of a benchmark on cores of their own, where the system can.
+# Works with bash 3.2, which is what macOS has.
+#
+#   cores_pick PID       pins that process to the first core that this script may use; exports BENCH_PINNED and BENCH_CORES
+#   on_client COMMAND... runs the command on the last one
+
+client_core=
+
+# The cores that this script may use, as `0-3,8`: the first and the last of them, if they differ.
+cores_pick() {
+  local list first last
+  export BENCH_PINNED='nothing: server and client share all cores'
+  # A pinned client sees one.
+  BENCH_CORES=$(getconf _NPROCESSORS_ONLN) && export BENCH_CORES
+  command -v taskset >/dev/null 2>&1 || return 0
+  list=$(taskset -cp $$ 2>/dev/null) || return 0
+  list=${list##*: }
+  first=${list%%[-,]*}
+  last=${list##*[-,]}
+  [ "$first" != "$last" ] || return 0
+  taskset -acp "$first" "$1" >/dev/null 2>&1 || return 0
+  client_core=$last
+  BENCH_PINNED="server to core $first, client to core $last"
+}
+
+on_client() {
+  if [ -n "$client_core" ]; then
+    taskset -c "$client_core" "$@"
+  else
+    "$@"
+  fi
+}
