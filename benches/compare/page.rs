@@ -40,7 +40,7 @@ const HEAD: &str = "\
 What a lock costs beside the bare commands that it needs. Each figure stands beside a floor that was measured in the same
 run, in turns of a moment each, so that what disturbs one disturbs both. A ratio is taken for each round; the tables have
 the median of the rounds and, in brackets, the lowest and the highest. `scripts/bench` measures, and writes this page and
-its plots; nothing here is written by hand.
+its plots.
 
 ";
 
@@ -72,9 +72,20 @@ fn table(page: &mut String, results: &Path) -> Result<()> {
         let met = row.met.map_or("", |met| if met { "met" } else { "**missed**" });
         writeln!(page, "| {} | {} | {} | {} | {met} |", row.what, row.floor, row.target, row.measured)?;
     }
+    if rows(results).iter().any(|row| row.met == Some(false)) {
+        write!(page, "{WHY}")?;
+    }
     writeln!(page, "\n![Ratios to the floor, and their targets](bench-ratios.svg)")?;
     Ok(())
 }
+
+const WHY: &str = "
+Why a target is missed: both sides of a comparison make the same system calls for a pair (two writes, two reads, four
+waits), no task is spawned, nobody else is woken. What lies between them is what the client executes itself, below by whose code
+it is. It is spread over many small functions, none of them more than a few per cent. Where other processes use the same
+cores, all of it has to be fetched anew after each wait, and costs more than on a quiet machine. For tasks side by side
+compare what client and server spend for a pair: the larger sets the pace.
+";
 
 fn times(page: &mut String, timed: &Timed) -> Result<()> {
     let rounds = timed.cases[0].rounds.len();

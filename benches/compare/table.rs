@@ -52,9 +52,10 @@ fn rates(seen: &Throughput) {
         let rate = Spread::of(rates.iter().map(|rate| rate.pairs_per_second));
         let client = Spread::of(rates.iter().filter_map(|rate| rate.client_micros)).median;
         let server = Spread::of(rates.iter().map(|rate| rate.server_micros)).median;
+        let client = if client.is_nan() { String::new() } else { format!("client {client:.1} µs, ") };
+        let (median, low, high) = (rate.median, rate.low, rate.high);
         println!(
-            "{name:<44} {:>10.0} pairs/s ({:.0}–{:.0}); of processor time a pair: client {client:.1} µs, server {server:.1} µs",
-            rate.median, rate.low, rate.high
+            "{name:<44} {median:>10.0} pairs/s ({low:.0}–{high:.0}); processor a pair: {client}server {server:.1} µs"
         );
     }
     println!();
