@@ -8,7 +8,6 @@ mod floor;
 mod server;
 
 use criterion::Criterion;
-use nestlock::Locks;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::floor::{Floor, Key};

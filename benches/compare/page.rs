@@ -82,9 +82,10 @@ fn table(page: &mut String, results: &Path) -> Result<()> {
 const WHY: &str = "
 Why a target is missed: both sides of a comparison make the same system calls for a pair (two writes, two reads, four
 waits), no task is spawned, nobody else is woken. What lies between them is what the client executes itself, below by whose code
-it is. It is spread over many small functions, none of them more than a few per cent. Where other processes use the same
-cores, all of it has to be fetched anew after each wait, and costs more than on a quiet machine. For tasks side by side
-compare what client and server spend for a pair: the larger sets the pace.
+it is, spread over many small functions. A client that sleeps between its commands spends several times as long on the same
+instructions as one that is kept busy, most likely because other code takes their place in the caches meanwhile; so the
+ratio of a single task grows with the load of the machine. For tasks side by side compare what client and server spend for
+a pair: the larger sets the pace, and on cores that are shared with others the client's gets less of it.
 ";
 
 fn times(page: &mut String, timed: &Timed) -> Result<()> {
