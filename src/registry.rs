@@ -35,6 +35,25 @@ pub(crate) struct Chores {
     pub(crate) sooner: bool,
 }
 
+/// What a visitor left in a room.
+struct Left {
+    out: Out,
+    hear: Option<bool>,
+    before: Option<Instant>,
+    due: Option<Instant>,
+    empty: bool,
+}
+
+impl Room {
+    #[inline(never)]
+    fn left(&mut self, renews: bool) -> Left {
+        let (hear, out) = (self.hears(), std::mem::take(&mut self.out));
+        let (before, due) = (self.scheduled, self.due(renews));
+        self.scheduled = due;
+        Left { out, hear, before, due, empty: self.is_empty() }
+    }
+}
+
 impl Registry {
     pub(crate) fn names(&self) -> Vec<Arc<Names>> {
         self.rooms.values().map(|room| room.names.clone()).collect()
@@ -78,24 +97,35 @@ impl Registry {
         registry: &Weak<dyn OwnerEnds>,
         visit: impl FnOnce(&mut Room, &mut dyn FnMut() -> u64) -> R,
     ) -> (R, Chores) {
-        let name = &names.name;
-        let room = self.rooms.entry(name.clone()).or_insert_with(|| {
-            Room::new(names.clone(), Place { registry: registry.clone(), name: name.clone() })
-        });
-        let numbers = &mut self.numbers;
+        let renews = !self.closed;
+        let (room, numbers) = self.enter(names, registry);
         let result = visit(room, &mut || {
             *numbers += 1;
             *numbers
         });
-        let (hear, out) = (room.hears(), std::mem::take(&mut room.out));
-        let (before, due) = (room.scheduled, room.due(!self.closed));
-        room.scheduled = due;
-        if room.is_empty() {
-            self.rooms.remove(name);
+        let left = room.left(renews);
+        (result, self.leave(names, left))
+    }
+
+    // What stands around all visits is one piece of code: a copy for each kind of visit would have to be fetched anew for
+    // each of a call's visits, which costs more than what it does.
+    #[inline(never)]
+    fn enter(&mut self, names: &Arc<Names>, registry: &Weak<dyn OwnerEnds>) -> (&mut Room, &mut u64) {
+        let name = &names.name;
+        let room = self.rooms.entry(name.clone()).or_insert_with(|| {
+            Room::new(names.clone(), Place { registry: registry.clone(), name: name.clone() })
+        });
+        (room, &mut self.numbers)
+    }
+
+    #[inline(never)]
+    fn leave(&mut self, names: &Names, left: Left) -> Chores {
+        if left.empty {
+            self.rooms.remove(&names.name);
         }
-        let hear = hear.filter(|on| self.hear(names, *on));
-        let sooner = self.schedule(name, before, due);
-        (result, Chores { out, hear, sooner })
+        let hear = left.hear.filter(|on| self.hear(names, *on));
+        let sooner = self.schedule(&names.name, left.before, left.due);
+        Chores { out: left.out, hear, sooner }
     }
 
     /// Notes who hears a channel. Whether the backend has to be told: the end of it only when the last lock goes.

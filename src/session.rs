@@ -97,6 +97,7 @@ impl Session {
         })
     }
 
+    #[inline(never)]
     pub(crate) fn moment(&self) -> Moment {
         self.clock.moment()
     }
@@ -177,6 +178,7 @@ impl Session {
         look(&mut lock(&self.registry), at)
     }
 
+    #[inline(never)]
     fn attend(&self, names: &Names, chores: Chores) {
         for fate in chores.out.tell {
             fate.tell();
