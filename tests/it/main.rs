@@ -15,6 +15,7 @@ mod house;
 mod leaks;
 mod leases;
 mod loss;
+mod memory;
 mod on_memory;
 mod on_paused_memory;
 mod on_redis;

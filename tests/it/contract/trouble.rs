@@ -51,9 +51,9 @@ async fn a_hold_outlives_a_silence_that_is_shorter_than_its_lease() {
     let stock = options.connect().await.unwrap().mutex(&name);
     let guard = stock.lock().await.unwrap();
     let end = guard.valid_until();
-    // The first renewal comes after two seconds, and fails.
-    home.stall(3 * SECOND).await;
+    home.stall(PATIENCE).await;
     log::told(|e| e.tells(&name) && e.tells("trying again")).await;
+    home.stall(Duration::ZERO).await;
     eventually("a renewal", async || guard.valid_until() > end).await;
     sleep_until(end).await;
     assert!(!guard.is_lost());
@@ -80,9 +80,10 @@ async fn who_waits_for_an_answer_gets_the_lock_once_it_comes() {
     let name = home.unique("once-it-comes");
     let locks = home.builder().node_timeout(QUICK).unavailable_after(Duration::MAX).connect().await.unwrap();
     let stock = locks.mutex(&name);
-    home.stall(SECOND).await;
+    home.stall(PATIENCE).await;
     let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(enlisted(&stock))).collect();
     log::told(|e| e.tells(&name) && e.tells("trying again")).await;
+    home.stall(Duration::ZERO).await;
     for one in waiting {
         soon("the lock", one).await.unwrap().unwrap().release().await.unwrap();
     }

@@ -107,7 +107,7 @@ impl<const PAUSED: bool> Kept<PAUSED> {
     /// Waits until nobody has a connection here any more.
     pub async fn deserted(&self) {}
 
-    /// No answers for so long; what came meanwhile then runs in its order.
+    /// No answers for so long; what came meanwhile then runs in its order. Zero ends what an earlier call began.
     pub async fn stall(&self, time: Duration) {
         self.store.stall(time);
     }

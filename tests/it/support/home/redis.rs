@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use nestlock::{Builder, Locks};
 
+use tokio::task::AbortHandle;
+
 use crate::support::proxy::{Fault, Proxy};
 use crate::support::server::Server;
 use crate::support::{self, eventually};
@@ -14,12 +16,18 @@ pub struct Home {
     server: Arc<Server>,
     proxy: Option<Proxy>,
     fault: Mutex<Option<Fault>>,
+    stall: Mutex<Option<AbortHandle>>,
 }
 
 impl Home {
     /// An empty one.
     pub async fn start() -> Home {
-        Home { server: Arc::new(Server::start().await), proxy: None, fault: Mutex::default() }
+        Home {
+            server: Arc::new(Server::start().await),
+            proxy: None,
+            fault: Mutex::default(),
+            stall: Mutex::default(),
+        }
     }
 
     /// The same for tests that [`drop_replies`](Home::drop_replies).
@@ -109,14 +117,17 @@ impl Home {
         eventually("the last connection's end", async || self.connections().await == 0).await;
     }
 
-    /// No answers for so long; what came meanwhile then runs in its order.
+    /// No answers for so long; what came meanwhile then runs in its order. Zero ends what an earlier call began.
     pub async fn stall(&self, time: Duration) {
+        self.server.freeze();
         let server = self.server.clone();
-        server.freeze();
-        tokio::spawn(async move {
+        let stall = tokio::spawn(async move {
             tokio::time::sleep(time).await;
             server.thaw();
         });
+        if let Some(earlier) = self.stall.lock().unwrap().replace(stall.abort_handle()) {
+            earlier.abort();
+        }
     }
 
     /// The next commands run, and their replies never come. Zero ends what an earlier call began.

@@ -1,0 +1,57 @@
+//! What is to be seen over a store in this process alone: leases of hours that pass at once, and to the millisecond.
+
+mod drops;
+mod leases;
+mod losses;
+mod polls;
+mod replies;
+mod runtimes;
+mod shared;
+mod torture;
+mod waits;
+mod watchdog;
+
+use std::time::Duration;
+
+use nestlock::{Builder, Locks, Mutex};
+use tokio::time::{Instant, sleep};
+
+use crate::support::home::memory::Home;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// The lease and the node timeout that a `Locks` has by default.
+const LEASE: Duration = Duration::from_secs(30);
+const NODE_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A `Locks` with all defaults.
+async fn locks(home: &Home) -> Locks {
+    options(home).connect().await.unwrap()
+}
+
+fn options(home: &Home) -> Builder {
+    home.builder().node_timeout(NODE_TIMEOUT)
+}
+
+async fn stock(home: &Home) -> Mutex {
+    locks(home).await.mutex("stock")
+}
+
+/// What stays of a lease once the drift is taken off.
+fn less_drift(lease: Duration) -> Duration {
+    lease - lease / 100 - 2 * MILLISECOND
+}
+
+/// It is that time now. Timers go off at whole milliseconds, and what follows from one may take another.
+#[track_caller]
+fn assert_now(expected: Instant) {
+    let now = Instant::now();
+    assert!(now >= expected, "{:?} too early", expected - now);
+    assert!(now <= expected + 3 * MILLISECOND, "{:?} too late", now - expected);
+}
+
+/// Time passes only where nobody has anything to do: then all that can happen now has happened.
+async fn rest() {
+    sleep(MILLISECOND).await;
+}

@@ -1,0 +1,182 @@
+//! Answers that never come: each is settled, nothing stays behind, and nobody holds beside another.
+
+use nestlock::{ErrorKind, Loss};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::{LEASE, MILLISECOND, NODE_TIMEOUT, SECOND, assert_now, less_drift, options, rest, stock};
+use crate::support::home::memory::Home;
+
+/// What a lost answer may cost: the node timeout, and a pause of a second at most before the next try.
+const SETTLED: std::time::Duration = std::time::Duration::from_millis(2_500);
+
+#[tokio::test(start_paused = true)]
+async fn of_an_attempt_whose_answer_was_lost_nothing_stands_after_moments() {
+    let home = Home::start().await;
+    let (ours, theirs) = (stock(&home).await, stock(&home).await);
+    home.drop_replies(1).await;
+    let begun = Instant::now();
+    assert_eq!(ours.try_lock().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_now(begun + NODE_TIMEOUT);
+    theirs.lock().await.unwrap().release().await.unwrap();
+    assert!(begun.elapsed() <= SETTLED, "{:?}", begun.elapsed());
+    assert!(home.keys().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_had_after_any_number_of_lost_answers() {
+    let home = Home::start().await;
+    let locks = options(&home).unavailable_after(std::time::Duration::MAX).connect().await.unwrap();
+    let stock = locks.mutex("stock");
+    for lost in 1..20 {
+        home.drop_replies(lost).await;
+        let guard = stock.lock().await.unwrap();
+        assert_eq!(home.fields("stock").await, [(guard.field().to_owned(), 1)]);
+        guard.release().await.unwrap();
+        sleep(SETTLED).await;
+        home.drop_replies(0).await;
+        assert!(home.keys().await.is_empty());
+    }
+}
+
+/// Its own lease would keep everybody out, and no renewal may keep it alive.
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_nobody_heard_of_and_nobody_could_undo_ends_with_its_lease() {
+    let home = Home::start().await;
+    let (ours, theirs) = (stock(&home).await, stock(&home).await);
+    home.drop_replies(1).await;
+    let attempt = tokio::spawn(ours.try_lock());
+    rest().await;
+    // It ran; what would undo it does not run before the lease is over.
+    assert_eq!(home.keys().await, ["stock"]);
+    home.stall(LEASE - SECOND).await;
+    assert_eq!(attempt.await.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
+    sleep(LEASE).await;
+    assert!(home.keys().await.is_empty());
+    theirs.lock().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_whose_answer_was_lost_is_made_again_in_time() {
+    let home = Home::start().await;
+    let guard = stock(&home).await.lock().await.unwrap();
+    for lost in 1..6 {
+        let end = guard.valid_until();
+        home.drop_replies(lost).await;
+        sleep_until(end - 5 * SECOND).await;
+        assert!(!guard.is_lost() && guard.valid_until() > end, "{lost} answers lost");
+        home.drop_replies(0).await;
+    }
+    guard.release().await.unwrap();
+    assert!(home.keys().await.is_empty());
+}
+
+/// It is renewed on the store all the while: what counts is what its holder knows.
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_hears_of_no_renewal_is_lost_at_its_deadline() {
+    let home = Home::start().await;
+    let (ours, theirs) = (stock(&home).await, stock(&home).await);
+    let guard = ours.lock().await.unwrap();
+    let end = guard.valid_until();
+    home.drop_replies(usize::MAX).await;
+    assert_eq!(guard.lost().await, Loss::Expired);
+    assert_now(end);
+    assert_eq!(home.keys().await, ["stock"]);
+    home.drop_replies(0).await;
+    // The last guard's end is the key's: nobody waits for a lease that was renewed meanwhile.
+    drop(guard);
+    let released = Instant::now();
+    theirs.lock().await.unwrap().release().await.unwrap();
+    assert!(released.elapsed() <= SETTLED, "{:?}", released.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_whose_answer_was_lost_frees_the_lock_at_that_moment() {
+    let home = Home::start().await;
+    let (ours, theirs) = (stock(&home).await, stock(&home).await);
+    for dropped in [true, false] {
+        let guard = ours.lock().await.unwrap();
+        let waiting = tokio::spawn(theirs.lock());
+        sleep(SECOND).await;
+        home.drop_replies(1).await;
+        let released = Instant::now();
+        let releasing = tokio::spawn(async move {
+            if dropped {
+                drop(guard);
+            } else {
+                let _ = guard.release().await;
+            }
+        });
+        let next = waiting.await.unwrap().unwrap();
+        assert_now(released);
+        releasing.await.unwrap();
+        sleep(SETTLED).await;
+        assert_eq!(home.fields("stock").await, [(next.field().to_owned(), 1)]);
+        next.release().await.unwrap();
+    }
+    assert!(home.keys().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn counts_are_right_after_any_lost_answer_of_a_nested_hold() {
+    let home = Home::start().await;
+    let stock = stock(&home).await;
+    let outer = stock.lock().await.unwrap();
+    let count = async || home.count("stock", outer.field()).await;
+    for release in [true, false] {
+        home.drop_replies(1).await;
+        let inner = stock.lock().await.unwrap();
+        assert_eq!((inner.depth(), count().await), (2, Some(2)));
+        home.drop_replies(1).await;
+        if release {
+            let _ = inner.release().await;
+        } else {
+            drop(inner);
+        }
+        sleep(SETTLED).await;
+        assert_eq!((stock.hold_count(), count().await), (1, Some(1)));
+    }
+    // A try that gave up: the hold is settled to what it was.
+    home.drop_replies(1).await;
+    assert_eq!(stock.try_lock().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    sleep(SETTLED).await;
+    assert_eq!((stock.hold_count(), count().await), (1, Some(1)));
+    assert!(!outer.is_lost());
+    outer.release().await.unwrap();
+    assert!(home.keys().await.is_empty());
+}
+
+/// The store has the longer lease, and its holder does not know.
+#[tokio::test(start_paused = true)]
+async fn an_extension_whose_answer_was_lost_is_not_counted_on() {
+    let home = Home::start().await;
+    let (ours, theirs) = (stock(&home).await, stock(&home).await);
+    let begun = Instant::now();
+    let guard = ours.lock().fixed_lease(20 * SECOND).await.unwrap();
+    home.drop_replies(1).await;
+    assert_eq!(guard.extend(600 * SECOND).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert!(guard.valid_until() <= Instant::now() + 20 * SECOND);
+    let waiting = tokio::spawn(theirs.lock());
+    assert_eq!(guard.lost().await, Loss::Expired);
+    assert_now(begun + less_drift(20 * SECOND));
+    // Its client ends it with the guard: nobody waits for the lease that stands on the store.
+    drop(guard);
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    assert!(begun.elapsed() <= 20 * SECOND + SETTLED);
+}
+
+#[tokio::test(start_paused = true)]
+async fn looks_and_force_without_an_answer_are_unavailable_and_may_have_run() {
+    let home = Home::start().await;
+    let (ours, theirs) = (stock(&home).await, stock(&home).await);
+    let guard = ours.lock().await.unwrap();
+    home.drop_replies(2).await;
+    assert_eq!(theirs.is_locked().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(theirs.remaining_lease().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert!(theirs.is_locked().await.unwrap());
+    home.drop_replies(1).await;
+    assert_eq!(theirs.force_release().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert!(!theirs.is_locked().await.unwrap());
+    // Nobody listens: the next renewal finds out.
+    assert_eq!(guard.lost().await, Loss::Gone);
+    sleep(MILLISECOND).await;
+}

@@ -1,0 +1,246 @@
+//! One `Locks` for many runtimes, each of which may end at any time: as under `#[tokio::test]`, which makes one for each test.
+//! In real time, since each runtime has a clock of its own.
+
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use nestlock::{Locks, Loss, Memory, Mutex, Owner};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::yield_now;
+
+use super::SECOND;
+use crate::support::{enlisted, soon};
+
+/// As a program has it that is tested.
+static LOCKS: LazyLock<Locks> = LazyLock::new(Locks::in_memory);
+
+/// Longer than any test: what is free in time was released, and did not expire.
+const LONG: Duration = Duration::from_secs(600);
+
+/// What its tests do: one leaves waiters behind, another guards, and all get the lock in between.
+async fn visit(stock: &Mutex, inside: &'static AtomicUsize, random: &mut StdRng) {
+    for _ in 0..random.random_range(1..5) {
+        let guard = soon("the lock", stock.lock()).await.unwrap();
+        assert_eq!(inside.fetch_add(1, SeqCst), 0, "two were inside at once");
+        yield_now().await;
+        let inner = soon("a re-entry", stock.lock()).await.unwrap();
+        inside.fetch_sub(1, SeqCst);
+        drop(inner);
+        match random.random_range(0..3) {
+            0 => guard.release().await.unwrap(),
+            1 => drop(guard),
+            // It is dropped where no future runs any more.
+            _ => drop(tokio::spawn(async move {
+                let _guard = guard;
+                for _ in 0..3 {
+                    yield_now().await;
+                }
+            })),
+        }
+        // Nobody awaits these: they go with the runtime, asleep, asking, or holding.
+        for _ in 0..random.random_range(0..3) {
+            let stock = stock.clone();
+            drop(tokio::spawn(async move { stock.run(yield_now()).await }));
+        }
+    }
+}
+
+macro_rules! each_in_a_runtime_of_its_own {
+    ($($name:ident)*) => {$(
+        #[tokio::test]
+        async fn $name() {
+            static INSIDE: AtomicUsize = AtomicUsize::new(0);
+            let stock = LOCKS.mutex(concat!("stock of ", stringify!($name)));
+            visit(&stock, &INSIDE, &mut StdRng::from_rng(&mut rand::rng())).await;
+            // And one that all of them want.
+            static ALL: &AtomicUsize = &ALL_INSIDE;
+            visit(&LOCKS.mutex("one for all"), ALL, &mut StdRng::from_rng(&mut rand::rng())).await;
+        }
+    )*};
+}
+
+static ALL_INSIDE: AtomicUsize = AtomicUsize::new(0);
+
+each_in_a_runtime_of_its_own! {
+    many_tests_share_a_static_one many_tests_share_a_static_two many_tests_share_a_static_three
+    many_tests_share_a_static_four many_tests_share_a_static_five many_tests_share_a_static_six
+    many_tests_share_a_static_seven many_tests_share_a_static_eight
+}
+
+fn one_thread() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn runtime(random: &mut StdRng) -> Runtime {
+    match random.random() {
+        true => one_thread(),
+        false => Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap(),
+    }
+}
+
+/// A `Locks` with leases that no test outlives, whose first runtime is gone.
+fn long_lived() -> Locks {
+    one_thread().block_on(Locks::builder().memory(&Memory::new()).lease(LONG).connect()).unwrap()
+}
+
+#[test]
+fn runtimes_that_come_and_go_leave_nobody_waiting() {
+    static INSIDE: AtomicUsize = AtomicUsize::new(0);
+    let seed = rand::random::<u64>();
+    println!("seed {seed}");
+    let locks = long_lived();
+    let threads: Vec<_> = (0..4)
+        .map(|at| {
+            let (stock, mut random) = (locks.mutex("stock"), StdRng::seed_from_u64(seed ^ at));
+            std::thread::spawn(move || {
+                for _ in 0..100 {
+                    let runtime = runtime(&mut random);
+                    runtime.block_on(visit(&stock, &INSIDE, &mut random));
+                    match random.random() {
+                        true => drop(runtime),
+                        false => runtime.shutdown_background(),
+                    }
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    one_thread().block_on(async {
+        soon("the lock", locks.mutex("stock").lock()).await.unwrap().release().await.unwrap();
+        soon("the close", locks.close()).await.unwrap();
+    });
+}
+
+#[test]
+fn a_hold_is_renewed_by_whichever_runtime_uses_its_locks() {
+    let options = Locks::builder().memory(&Memory::new()).lease(3 * SECOND);
+    let first = one_thread();
+    let locks = first.block_on(options.connect()).unwrap();
+    let guard = first.block_on(locks.mutex("held").lock()).unwrap();
+    let begun = std::time::Instant::now();
+    drop(first);
+    let ends: Vec<_> = (0..4)
+        .map(|_| {
+            one_thread().block_on(async {
+                // Another lock of the same `Locks` is enough.
+                locks.mutex("other").run(tokio::time::sleep(SECOND + SECOND / 2)).await.unwrap();
+                guard.valid_until()
+            })
+        })
+        .collect();
+    assert!(begun.elapsed() > 4 * SECOND && !guard.is_lost(), "{:?}", guard.loss());
+    assert!(ends.windows(2).all(|two| two[0] < two[1]), "{ends:?}");
+    one_thread().block_on(guard.release()).unwrap();
+}
+
+#[test]
+fn a_hold_that_no_runtime_renews_is_lost_at_its_deadline() {
+    let options = Locks::builder().memory(&Memory::new()).lease(SECOND);
+    let first = one_thread();
+    let locks = first.block_on(options.connect()).unwrap();
+    let guard = first.block_on(locks.mutex("stock").lock()).unwrap();
+    drop(first);
+    std::thread::sleep(SECOND);
+    assert_eq!(guard.loss(), Some(Loss::Expired));
+    one_thread().block_on(async {
+        assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
+        let next = soon("the lock", locks.mutex("stock").lock().owner(&Owner::new())).await.unwrap();
+        assert_eq!(guard.release().await.unwrap_err().loss(), Some(Loss::Expired));
+        next.release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_guard_dropped_after_its_runtime_is_released_by_the_next_one() {
+    let locks = long_lived();
+    let stock = locks.mutex("stock");
+    for round in 0..20 {
+        let first = one_thread();
+        let guard = first.block_on(stock.lock().owner(&Owner::new())).unwrap();
+        match round % 3 {
+            0 => {
+                drop(first);
+                drop(guard);
+            }
+            1 => {
+                drop(guard);
+                drop(first);
+            }
+            // By the runtime's own end.
+            _ => {
+                first.spawn(async move {
+                    let _guard = guard;
+                    std::future::pending::<()>().await;
+                });
+                first.block_on(yield_now());
+                drop(first);
+            }
+        }
+        one_thread().block_on(async {
+            soon("the lock", stock.lock()).await.unwrap().release().await.unwrap();
+        });
+    }
+}
+
+/// The runtime that runs the background ends while a waiter of another one sleeps, and nobody else comes by.
+#[test]
+fn a_waiter_goes_on_when_the_runtime_of_the_background_ends() {
+    for round in 0..20 {
+        let locks = long_lived();
+        let stock = locks.mutex("stock");
+        let (first, second) = (one_thread(), one_thread());
+        let guard = first.block_on(stock.lock()).unwrap();
+        let waiter = {
+            let _inside = second.enter();
+            enlisted(&stock)
+        };
+        let (sleeps, asleep) = std::sync::mpsc::channel();
+        let waiting = std::thread::spawn(move || {
+            second.block_on(async {
+                let task = tokio::spawn(waiter);
+                for _ in 0..10 {
+                    yield_now().await;
+                }
+                sleeps.send(()).unwrap();
+                drop(soon("the lock", task).await.unwrap().unwrap());
+            });
+        });
+        asleep.recv().unwrap();
+        // Where the guard goes first, its release is on its way when the runtime ends.
+        if round % 2 == 0 {
+            drop(first);
+            drop(guard);
+        } else {
+            drop(guard);
+            drop(first);
+        }
+        waiting.join().unwrap();
+    }
+}
+
+/// Calls under way on one runtime when the one of the background ends are answered.
+#[test]
+fn a_release_and_a_close_go_on_when_the_runtime_of_the_background_ends() {
+    for _ in 0..20 {
+        let locks = long_lived();
+        let first = one_thread();
+        let guards: Vec<_> =
+            (0..10).map(|at| first.block_on(locks.mutex(format!("stock:{at}")).lock()).unwrap()).collect();
+        let closing = std::thread::spawn({
+            let locks = locks.clone();
+            move || {
+                one_thread().block_on(async {
+                    for guard in guards.into_iter() {
+                        soon("a release", guard.release()).await.unwrap();
+                    }
+                    soon("the close", locks.close()).await.unwrap();
+                });
+            }
+        });
+        drop(first);
+        closing.join().unwrap();
+    }
+}
