@@ -8,9 +8,10 @@ use std::pin::Pin;
 
 use futures::FutureExt;
 use nestlock::{Guard, Locks, Mutex};
+use tokio::time::timeout;
 
 use super::Home;
-use crate::support::soon;
+use crate::support::PATIENCE;
 
 const DEEP: usize = 1000;
 
@@ -64,7 +65,8 @@ async fn deep(locks: &Locks, nest: fn(Mutex, usize) -> Nested, what: &str) {
         let top = stack();
         top.abs_diff(nested.await)
     });
-    let used = soon("the way down and up", task).await.unwrap();
+    // Seconds of work in a debug build, and many more on a busy machine.
+    let used = timeout(10 * PATIENCE, task).await.expect("the way down and up").unwrap();
     println!("{what}: {used} bytes of stack for {DEEP} levels, {} for each", used / DEEP);
     assert!(!stock.is_locked().await.unwrap());
 }
