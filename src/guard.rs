@@ -352,7 +352,8 @@ impl Guard {
 
     /// Runs `work` as a child of this hold's owner, wherever the guard was moved to.
     ///
-    /// Calls in it that take the same lock re-enter. The work is not dropped when the hold is lost: [`Mutex::run`](crate::Mutex::run) does that.
+    /// Calls in it that take the same lock re-enter. The work is not dropped when the hold is lost:
+    /// [`Mutex::run`](crate::Mutex::run) does that.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

@@ -139,8 +139,9 @@ impl Locks {
 
     /// Ends this `Locks`: no new holds, queued releases are done, the background ends.
     ///
-    /// May be called more than once. With guards still alive renewal ends, so that they are lost when their leases end; [`release`](crate::Guard::release)
-    /// works, a drop is done as well as possible. All else is [`Closed`](ErrorKind::Closed) from now on.
+    /// May be called more than once. With guards still alive renewal ends, so that they are lost when their leases end;
+    /// [`release`](crate::Guard::release) works, a drop is done as well as possible. All else is
+    /// [`Closed`](ErrorKind::Closed) from now on.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

@@ -9,8 +9,9 @@ use crate::sync::lock;
 
 /// A store for locks in this process, in place of a Redis server.
 ///
-/// For tests, for development, and for services that run as one copy. [`Builder::memory`](crate::Builder::memory) keeps the locks of a `Locks` in it. Several may share one: they stand to
-/// each other as processes do that share a server. [`Locks::in_memory`](crate::Locks::in_memory) has one of its own.
+/// For tests, for development, and for services that run as one copy. [`Builder::memory`](crate::Builder::memory) keeps the
+/// locks of a `Locks` in it. Several may share one: they stand to each other as processes do that share a server.
+/// [`Locks::in_memory`](crate::Locks::in_memory) has one of its own.
 ///
 /// It answers as the scripts on a server do, and as them never at once, so that code which works over it works the
 /// same over Redis. Leases are counted by tokio's clock: in tests that pause it, they pass in no time. Nothing is

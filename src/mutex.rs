@@ -147,8 +147,9 @@ impl Mutex {
         })
     }
 
-    /// Whether anybody holds the lock: asks Redis. Right after a hold ran out it may still say so: a hold is over here a drift
-    /// earlier than on the server.
+    /// Whether anybody holds the lock: asks Redis.
+    ///
+    /// Right after a hold ran out it may still say so: a hold is over here a drift earlier than on the server.
     ///
     /// The answer may be out of date when it arrives. To do something only if nobody else does, take the lock by
     /// [`try_lock`](Mutex::try_lock).

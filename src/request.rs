@@ -81,8 +81,8 @@ macro_rules! options {
 
             /// Ends the hold after that long, also where it would be renewed. Default: never.
             ///
-            /// For a holder that hangs. [`Guard::lost`] resolves then, and a `run` drops its work and frees the lock; a guard's lock is free when the
-            /// guard goes, or when its lease ends, since renewal has stopped.
+            /// For a holder that hangs. [`Guard::lost`] resolves then, and a `run` drops its work and frees the lock; a
+            /// guard's lock is free when the guard goes, or when its lease ends, since renewal has stopped.
             ///
             /// ```
             /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
@@ -127,7 +127,8 @@ macro_rules! options {
 
 /// The future of [`Mutex::lock`](crate::Mutex::lock): takes options until it is polled.
 ///
-/// An option that is set after a poll, and a [`run`](Lock::run), drops the request under way, and the next poll begins a new one.
+/// An option that is set after a poll, and a [`run`](Lock::run), drops the request under way, and the next poll begins a
+/// new one.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
