@@ -256,7 +256,9 @@ fn checked_prefix(prefix: &str) -> Result<Arc<str>> {
 fn the_one(masters: Vec<Master>) -> Result<Master> {
     let mut masters = masters.into_iter();
     let Some(first) = masters.next() else {
-        return Err(rejected("no server was given; call `server` with the URL of your Redis"));
+        return Err(rejected(
+            "no server was given; call `server` with the URL of your Redis, or `memory` to do without one",
+        ));
     };
     if let Some(second) = masters.next() {
         return Err(rejected(format!(
@@ -315,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_server_has_to_be_given() {
-        rejects(Builder::new(), &["no server"]);
+        rejects(Builder::new(), &["no server", "`server`", "`memory`"]);
     }
 
     #[test]
