@@ -10,12 +10,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use nestlock::{
-    Builder, Error, ErrorKind, Guard, Lock, Locks, Loss, Mutex, Owner, Run, Scope, Server, TryLock, TryRun,
-    scope,
+    Builder, Error, ErrorKind, Guard, Lock, Locks, Loss, Memory, Mutex, Owner, Run, Scope, Server, TryLock,
+    TryRun, scope,
 };
-
-use crate::support::locks;
-use crate::support::server;
 
 fn is_shared<T: Debug + Send + Sync + Unpin + 'static>() {}
 fn is_cloned<T: Clone>() {}
@@ -25,7 +22,7 @@ fn is_spawned<T: Future<Output: Send> + Send + 'static>(_: T) {}
 fn is_sent<T: Send>(_: T) {}
 
 /// Compiles, which is the test; it is never called.
-#[expect(dead_code, reason = "a mutex is had from a server only")]
+#[expect(dead_code, reason = "what it asks is answered by the compiler")]
 fn every_future_is_sent_where_its_work_is(
     mutex: &'static Mutex,
     locks: &'static Locks,
@@ -66,6 +63,7 @@ fn handles_guards_and_errors_are_shared_between_threads() {
     is_shared::<Locks>();
     is_shared::<Builder>();
     is_shared::<Server>();
+    is_shared::<Memory>();
     is_shared::<Mutex>();
     is_shared::<Guard>();
     is_shared::<Owner>();
@@ -88,6 +86,7 @@ fn handles_are_cloned_and_kinds_copied() {
     is_cloned::<Locks>();
     is_cloned::<Builder>();
     is_cloned::<Server>();
+    is_cloned::<Memory>();
     is_cloned::<Mutex>();
     is_cloned::<Owner>();
     is_copied::<ErrorKind>();
@@ -134,8 +133,7 @@ fn each_nested_run_adds_at_most_256_bytes() {
 
 #[tokio::test]
 async fn each_nested_scope_of_a_guard_adds_at_most_256_bytes() {
-    let server = server::Server::start().await;
-    let guard = locks(&server.url()).await.mutex("stock").lock().await.unwrap();
+    let guard = Locks::in_memory().mutex("stock").lock().await.unwrap();
     let bare = size_of_val(&work([0; 1024]));
     let twice = size_of_val(&guard.scope(guard.scope(work([0; 1024]))));
     assert!(twice - bare <= 2 * MOST, "{bare} and {twice}");
