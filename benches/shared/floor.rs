@@ -9,7 +9,7 @@ pub(crate) const ACQUIRE: &str = include_str!("../../lua/acquire.lua");
 pub(crate) const RELEASE: &str = include_str!("../../lua/release.lua");
 
 /// As long as the fields that the crate writes.
-pub(crate) const FIELD: &str = "0123456789abcdef0123456789abcdef:1234";
+pub(crate) const FIELD: &str = "01234567-89ab-cdef-0123-456789abcdef:1234";
 
 /// One name on the wire.
 #[derive(Clone)]
