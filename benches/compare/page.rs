@@ -60,7 +60,7 @@ const HANDOFF: &str = "
 
 One `Locks` holds, a task of another `Locks`, with connections of its own, waits. Measured from right before the release to
 the moment in which the waiter has its guard. The floor: a bare `PUBLISH`, heard by a bare subscriber, which then runs
-`acquire.lua` once. A missed message would show as a wait of `poll_interval`, 5 s: the longest of all is far below it.
+`acquire.lua` once. A missed message would show as a wait of up to `poll_interval`, 5 s: compare the longest of all.
 
 ![Times of one hand-off](bench-handoff.svg)
 

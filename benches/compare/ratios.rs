@@ -1,6 +1,7 @@
 //! The table: what was measured, beside its floor and its target.
 
 use std::path::Path;
+use std::time::Duration;
 
 use crate::results::{Case, Crowd, Many, Quantiles, Rate, Throughput, Timed, get};
 use crate::spread::Spread;
@@ -67,14 +68,18 @@ fn share(seen: &Throughput) -> Row {
     }
 }
 
+/// What a waiter that missed its message would wait for.
+const POLL_CAP: Duration = Duration::from_secs(5);
+
 fn handoff(seen: &Timed) -> Row {
     let ratio = against(seen, 1, |round| round.p50);
+    let polled = seen.cases[1].rounds.iter().any(|round| u128::from(round.p99) >= POLL_CAP.as_nanos() / 2);
     Row {
         what: "release sent → a waiter elsewhere holds",
         floor: "a raw message + one raw round trip",
         target: "≤ 1.5 ×",
         measured: factor(ratio),
-        met: Some(ratio.median <= 1.5),
+        met: Some(ratio.median <= 1.5 && !polled),
         ratio: Some((ratio, Some(1.5))),
     }
 }
