@@ -40,7 +40,7 @@ pub(super) fn failed(error: RedisError, call: &Call, server: &Arc<str>) -> Failu
         } else {
             (
                 ErrorKind::Unavailable,
-                format!("the server refuses `{name}` on key `{key}`: {text}; {PUT_RIGHT}"),
+                format!("the server refuses `{name}` on key `{key}`: {text}; {}", remedy(&error)),
             )
         }
     } else if error.is_io_error() {
@@ -99,6 +99,17 @@ pub(super) fn unreachable(error: RedisError, server: &Arc<str>) -> Error {
     };
     Error::new(kind, message).at(server).because(error)
 }
+
+/// What helps against a refusal.
+fn remedy(error: &RedisError) -> &'static str {
+    match error.code() {
+        Some("MOVED" | "ASK") => ONE_MASTER,
+        _ => PUT_RIGHT,
+    }
+}
+
+const ONE_MASTER: &str =
+    "it is a node of a cluster, which is not supported; give the address of a single master";
 
 const PUT_RIGHT: &str = "put the server right, or try again later";
 
@@ -223,6 +234,14 @@ mod tests {
             told,
             "the server refuses `look` on key `stock`: OOM too much; put the server right, or try again later (server host:1)"
         );
+    }
+
+    #[test]
+    fn a_node_of_a_cluster_is_told_as_what_it_is() {
+        for wire in ["MOVED 1 host:1", "ASK 1 host:1"] {
+            let told = told(wire).error.to_string();
+            assert!(told.contains(wire) && told.contains(ONE_MASTER), "{told}");
+        }
     }
 
     #[test]
