@@ -25,6 +25,8 @@ const LONGEST_PREFIX: usize = 1024;
 /// is checked before [`connect`](Builder::connect), which rejects what can't work with an error of kind
 /// [`ErrorKind::Config`] that names the option and its value; nothing is sent then.
 ///
+/// All of them, at their defaults but for the prefix:
+///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
 /// use std::time::Duration;
@@ -32,7 +34,12 @@ const LONGEST_PREFIX: usize = 1024;
 /// let locks = Locks::builder()
 ///     .memory(&Memory::new()) // or `.server("redis://127.0.0.1:6379")`
 ///     .prefix("app:")
-///     .lease(Duration::from_secs(10))
+///     .lease(Duration::from_secs(30))
+///     .node_timeout(Duration::from_millis(500))
+///     .unavailable_after(Duration::from_secs(10))
+///     .poll_interval(Duration::from_secs(5))
+///     .drift(0.01, Duration::from_millis(2))
+///     .retry_delay(Duration::from_millis(50)..=Duration::from_millis(250))
 ///     .connect()
 ///     .await?;
 /// locks.mutex("stock:42").run(async {}).await?; // its key is `app:stock:42`
@@ -85,7 +92,9 @@ impl Builder {
         }
     }
 
-    /// The master that keeps the locks: a URL, or a host and a port (see [`Server`]). No default: a master has to be given.
+    /// The server that keeps the locks: a URL, or a host and a port. Default: none.
+    ///
+    /// [`Server`] says what an address looks like. One master has to be given, this or [`memory`](Builder::memory).
     ///
     /// Rejected: an address that can't be used, and a second master, since this version keeps its locks on one.
     pub fn server(mut self, server: impl Into<Server>) -> Self {

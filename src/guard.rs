@@ -314,16 +314,22 @@ impl Guard {
     }
 
     /// The level of this hold at its grant: 1 is the outermost. It never changes.
+    ///
+    /// The example of [`Guard`] has it.
     pub fn depth(&self) -> usize {
         self.depth as usize
     }
 
-    /// The name of the lock.
+    /// The name of the lock, without the prefix.
+    ///
+    /// The example of [`Guard`] has it.
     pub fn name(&self) -> &str {
         &self.names.name
     }
 
     /// The field that stands for this hold in Redis: `<uuid>:<id>`. Nested holds share it.
+    ///
+    /// For logs, and to compare with what `HGETALL` shows. The example of [`Guard`] has it.
     pub fn field(&self) -> &str {
         &self.field
     }

@@ -49,6 +49,8 @@ struct Inner {
 
 impl Memory {
     /// An empty store.
+    ///
+    /// The example of [`Memory`] has it.
     pub fn new() -> Memory {
         Memory::default()
     }

@@ -162,7 +162,7 @@ pub struct Lock(pub(crate) Request);
 options!(
     Lock,
     "Waits that long at the most, then fails with [`Timeout`](ErrorKind::Timeout). Default: as long as it takes. One \
-     attempt is made even for zero; [`Duration::MAX`] means for ever."
+     attempt is made even for zero; [`Duration::MAX`] means for ever.\n\nThe example of [`Lock`] has it."
 );
 
 impl Future for Lock {
@@ -213,7 +213,7 @@ pub struct TryLock(pub(crate) Request);
 options!(
     TryLock,
     "Waits that long at the most, then is ready with `None`. Default: zero, which is one attempt. [`Duration::MAX`] means \
-     for ever."
+     for ever.\n\nThe example of [`TryLock`] has it."
 );
 
 impl Future for TryLock {
