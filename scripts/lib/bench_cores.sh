@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced: puts the server and the client of a benchmark on cores of their own, where the system can.
 # Works with bash 3.2, which is what macOS has.
 #

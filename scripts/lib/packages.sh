@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced: installs what a script needs with the package manager of the machine.
 # Works with bash 3.2, which is what macOS has.
 

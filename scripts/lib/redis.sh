@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced: finds or installs a Redis server, and starts one for the script that sources this.
 # Works with bash 3.2, which is what macOS has.
 #
