@@ -14,6 +14,8 @@ pub(crate) struct Row {
     pub(crate) measured: String,
     /// `None` where there is no target.
     pub(crate) met: Option<bool>,
+    /// It compares the client's own work with that of a floor.
+    pub(crate) client: bool,
     /// The figure and its limit, where it is a ratio that is better the smaller it is.
     pub(crate) ratio: Option<(Spread, Option<f64>)>,
 }
@@ -50,7 +52,7 @@ fn times(what: &'static str, floor: &'static str, timed: &Timed, case: usize, li
     let ratio = against(timed, case, |round| round.p50);
     let met = limit.map(|limit| ratio.median <= limit);
     let target = if limit.is_some() { "≤ 1.15 ×" } else { "–" };
-    Row { what, floor, target, measured: factor(ratio), met, ratio: Some((ratio, limit)) }
+    Row { what, floor, target, measured: factor(ratio), met, client: true, ratio: Some((ratio, limit)) }
 }
 
 fn share(seen: &Throughput) -> Row {
@@ -64,6 +66,7 @@ fn share(seen: &Throughput) -> Row {
         target: "≥ 75 %",
         measured,
         met: Some(share.median >= 0.75),
+        client: true,
         ratio: None,
     }
 }
@@ -80,6 +83,7 @@ fn handoff(seen: &Timed) -> Row {
         target: "≤ 1.5 ×",
         measured: factor(ratio),
         met: Some(ratio.median <= 1.5 && !polled),
+        client: false,
         ratio: Some((ratio, Some(1.5))),
     }
 }
@@ -91,6 +95,7 @@ fn many(seen: &Many) -> Row {
         target: "all renewed in time",
         measured: format!("{} lost in {:.1} leases", seen.lost, seen.leases),
         met: Some(seen.lost == 0 && seen.least_left_ms > 0),
+        client: false,
         ratio: None,
     }
 }
@@ -103,6 +108,7 @@ fn crowd(seen: &[Crowd]) -> Row {
         target: "≤ 3",
         measured: format!("{most:.2} at the most"),
         met: Some(most <= 3.0),
+        client: false,
         ratio: None,
     }
 }
