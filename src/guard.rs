@@ -120,6 +120,8 @@ impl Guard {
         let limit = after(Instant::now(), patience);
         loop {
             let told = self.fate.told();
+            // The runtime of the background may have ended while it carried the release out.
+            self.handle.keep_watch();
             if let Some(outcome) = self.fate.released() {
                 return Ok(outcome);
             }
