@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use crate::deadline::Moment;
@@ -33,7 +34,7 @@ impl Clock {
 
     pub(crate) fn moment(&self) -> Moment {
         let slept = self.slept();
-        Moment { now: Instant::now() + slept, slept }
+        Moment { now: now() + slept, slept }
     }
 
     /// How long the machine has slept since this clock was made. Never less than what was told before: it is compared
@@ -46,6 +47,28 @@ impl Clock {
         }
         let seen = u64::try_from(seen.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(self.most.fetch_max(seen, Relaxed).max(seen))
+    }
+}
+
+/// Whether tokio's own thread-locals stand on this thread.
+struct Stand(bool);
+
+impl Drop for Stand {
+    // With a drop a thread-local is taken down in its turn: later ones first.
+    fn drop(&mut self) {}
+}
+
+thread_local! {
+    /// Made after tokio's, by the look at its handle, and so taken down before it.
+    static STAND: Stand = Stand(!Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()));
+}
+
+/// The time, also for a guard that another thread-local drops when its thread ends: once a clock was paused anywhere in the
+/// process, tokio's `now` panics there, which would end the process.
+fn now() -> Instant {
+    match STAND.try_with(|stand| stand.0) {
+        Ok(true) => Instant::now(),
+        _ => Instant::from_std(std::time::Instant::now()),
     }
 }
 
