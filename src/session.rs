@@ -21,6 +21,7 @@ use crate::hold::Terms;
 use crate::names::Names;
 use crate::outage::Outage;
 use crate::owner::{Owner, OwnerEnds};
+use crate::queue::HEAD_PATIENCE;
 use crate::quorum::Quorum;
 use crate::registry::{Chores, Registry};
 use crate::room::{News, Room};
@@ -75,7 +76,9 @@ impl Session {
         events: Arc<dyn Events>,
         watch: Watch,
     ) -> Arc<Session> {
-        let patience = config.node_timeout.saturating_mul(2);
+        // No less than a future that is polled may take to be: else 1. an acquire is granted, 2. it is given up before its
+        // answer is looked at, and undone, 3. it is sent again, and so for ever.
+        let patience = config.node_timeout.saturating_mul(2).max(HEAD_PATIENCE);
         let retry = retry_pause(config.lease);
         let (lease, drift) = (config.lease, config.drift);
         let epoch = clock.moment().now;
