@@ -244,3 +244,41 @@ fn a_release_and_a_close_go_on_when_the_runtime_of_the_background_ends() {
         closing.join().unwrap();
     }
 }
+
+/// Once a clock was paused anywhere in the process, tokio tells no time where its own thread-locals are gone.
+#[test]
+fn a_guard_may_be_dropped_by_a_thread_that_ends() {
+    thread_local! {
+        // Made before tokio's, so that it goes after them.
+        static KEPT: std::cell::RefCell<Option<nestlock::Guard>> = const { std::cell::RefCell::new(None) };
+    }
+    Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(yield_now());
+    let stock = long_lived().mutex("stock");
+    let ours = stock.clone();
+    let thread = std::thread::spawn(move || {
+        KEPT.take();
+        KEPT.set(Some(one_thread().block_on(ours.lock()).unwrap()));
+    });
+    thread.join().unwrap();
+    one_thread().block_on(async { soon("the lock", stock.lock()).await.unwrap().release().await.unwrap() });
+}
+
+/// The release waits behind a renewal, and whoever sent that one is gone.
+#[test]
+fn a_release_behind_a_command_of_a_runtime_that_ends_goes_on() {
+    let store = Memory::new();
+    let options = Locks::builder().memory(&store).lease(3 * SECOND).node_timeout(60 * SECOND);
+    let first = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let stock = first.block_on(options.connect()).unwrap().mutex("stock");
+    one_thread().block_on(async {
+        let guard = stock.lock().await.unwrap();
+        store.stall(Duration::MAX);
+        // A third of the lease, and what a renewal needs to be sent.
+        tokio::time::sleep(SECOND + SECOND / 2).await;
+        let release = tokio::spawn(guard.release());
+        yield_now().await;
+        std::thread::spawn(move || drop(first)).join().unwrap();
+        store.stall(Duration::ZERO);
+        soon("the release", release).await.unwrap().unwrap();
+    });
+}
