@@ -72,7 +72,9 @@ impl Locks {
     /// [`Builder::memory`] takes options. [`guide::testing`](crate::guide::testing) shows how to test with it.
     ///
     /// It can be made outside a runtime, and so be a `static`. Its background task runs on the runtime that uses it first.
-    /// Where that one ends, the next use from another runtime takes the task over; until then nothing is renewed.
+    /// Where that one ends, the next use from another runtime takes the task over; until then nothing is renewed. A runtime
+    /// that lives and is not driven keeps it (one of the current thread, between two `block_on`): what is left to be renewed or
+    /// released waits for it, and so does whoever wants the lock. Several runtimes that share one have to be driven.
     /// So one `static` serves many `#[tokio::test]`s, which have a runtime each; where a test pauses the clock, give it a
     /// `Locks` of its own, since other runtimes' clocks go on.
     ///

@@ -128,7 +128,9 @@ impl Store {
                 let _ = slip.set(Some(reply));
             }
         }
-        for client in self.returning.drain() {
+        // Not while answers are dropped: all would be sent again without a pause, to be dropped again.
+        let back = if self.unanswered == 0 { std::mem::take(&mut self.returning) } else { HashSet::new() };
+        for client in back {
             self.out.extend(
                 self.ears.get(&client).map(|ear| News { to: ear.events.clone(), told: Told::Changed }),
             );
