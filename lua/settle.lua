@@ -1,13 +1,15 @@
 -- After a command of unknown outcome: makes the count of a hold what its client knows it to be, or ends the hold.
--- It creates nothing: a hold that is gone stays gone.
+-- It creates nothing, so a hold that is gone stays gone; unless it is told to, for a master that lacks a hold which stands on a
+-- majority of others.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  the hold's field
 -- ARGV[2]  the count that must stand; 0 ends the hold
 -- ARGV[3]  the lease in ms that it lives for, at least (unused with 0)
 -- ARGV[4]  the lock's release channel
+-- ARGV[5]  1: where there is no key, make the field its holder
 --
--- Replies  -1        settled
+-- Replies  -1        settled, or made
 --          -2        nothing to settle: the field is not there
 --          a string  the count could not be written, and why (a full server); the hold stands, its TTL is raised
 
@@ -28,7 +30,17 @@ if type(count) ~= 'string' then
   if count and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
     return count
   end
-  return -2
+  -- Never beside another's field, nor over what is no lock.
+  if ARGV[5] ~= '1' or redis.call('PTTL', KEYS[1]) ~= -2 then
+    return -2
+  end
+  redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+  local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[3])
+  if expires ~= 1 then
+    redis.call('HDEL', KEYS[1], ARGV[1])
+    return expires
+  end
+  return -1
 end
 -- Before the count: a hold must not end because its count could not be written.
 if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then

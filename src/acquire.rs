@@ -11,46 +11,21 @@ use tokio::runtime;
 use tokio::time::{Instant, sleep_until};
 
 use crate::answer::Verdict;
-use crate::backend::{Failure, Outcome};
 use crate::deadline::{Lease, Moment, after, limit};
 use crate::error::{Error, ErrorKind, Result, shown};
+use crate::failure::{Failure, Outcome};
 use crate::fate::Fate;
 use crate::guard::{Granted, Guard};
-use crate::names::{self, Names};
+use crate::names;
+use crate::nodes::Spread;
 use crate::owner::Owner;
 use crate::queue::Request;
-use crate::room::{Job, Room};
+use crate::room::Room;
 use crate::script::Reply;
-use crate::session::Handle;
+use crate::step::Job;
 use crate::telemetry;
-use crate::turn::{Ask, Entry, Turn};
-
-/// What is asked for: a lock, and the options of the call.
-#[derive(Clone, Debug)]
-pub(crate) struct Wish {
-    pub(crate) handle: Handle,
-    pub(crate) names: Arc<Names>,
-    pub(crate) within: Option<Duration>,
-    pub(crate) fixed_lease: Option<Duration>,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) owner: Option<Owner>,
-    /// Not for a `run`: the owner of a bare request is not its alone.
-    pub(crate) bare: bool,
-    /// Not to be granted in time is an error, not `None`.
-    pub(crate) must: bool,
-}
-
-impl Wish {
-    fn refusal(&self) -> Result<Option<Guard>> {
-        let within = self.within.unwrap_or_default();
-        let told = || {
-            format!(
-                "somebody else held it for all of the {within:?} that `within` allows; try again later, or wait longer"
-            )
-        };
-        if self.must { Err(Error::new(ErrorKind::Timeout, told())) } else { Ok(None) }
-    }
-}
+use crate::turn::{Ask, Entry, Nap, Turn};
+use crate::wish::Wish;
 
 /// Asks until the lock is granted. `None`: somebody else had it until the time was over.
 pub(crate) async fn acquire(wish: Wish) -> Result<Option<Guard>> {
@@ -91,9 +66,8 @@ impl Attempts {
     fn begin(wish: Wish) -> Result<Attempts> {
         let session = &wish.handle;
         names::check(&wish.names.name, &session.config.prefix)?;
-        let drift = session.config.drift;
         let lease = match wish.fixed_lease {
-            Some(asked) => Lease::new("fixed_lease", asked, drift)?,
+            Some(asked) => session.config.lease("fixed_lease", asked)?,
             None => session.config.lease,
         };
         session.check_open()?;
@@ -119,14 +93,18 @@ impl Attempts {
             let Some(job) = self.turn().await? else {
                 // Whoever waited behind others did not see for itself that the masters are away.
                 let away = self.failed.take().or_else(|| self.wish.handle.away());
-                return away.map_or_else(|| self.wish.refusal(), Err);
+                return away.map_or_else(|| self.refusal(), Err);
             };
             match self.attempt(job).await? {
                 Attempt::Granted(guard) => return Ok(Some(guard)),
-                Attempt::Again if self.once && self.failed.is_none() => return self.wish.refusal(),
+                Attempt::Again if self.once && self.failed.is_none() => return self.refusal(),
                 Attempt::Again => {}
             }
         }
+    }
+
+    fn refusal(&self) -> Result<Option<Guard>> {
+        self.wish.refusal().map_or(Ok(None), Err)
     }
 
     /// Waits for this request's turn. `None`: its time is over.
@@ -196,12 +174,16 @@ impl Attempts {
         let undo = scopeguard::guard(job, |job| {
             session.visit(&names, |room, _, at| room.unknown(&job, at.now));
         });
-        let answer = self.polled(session.quorum.ask(&names, &undo)).await;
+        let verdict = self.polled(session.ask(&names, &undo)).await;
         let job = ScopeGuard::into_inner(undo);
-        session.heard(&answer);
-        match answer {
-            Ok(reply) => self.answered(&job, reply),
-            Err(failure) => self.failed(&job, failure),
+        match verdict.result {
+            Ok(Reply::Busy(left)) => {
+                (self.failed, self.failing) = (None, None);
+                self.busy(&job, left, verdict.spread, verdict.split);
+                Ok(Attempt::Again)
+            }
+            Ok(reply) => self.answered(&job, &reply, verdict.spread),
+            Err(failure) => self.failed(&job, failure, verdict.spread),
         }
     }
 
@@ -221,15 +203,11 @@ impl Attempts {
         .await
     }
 
-    fn answered(&mut self, job: &Job, reply: Reply) -> Result<Attempt> {
+    fn answered(&mut self, job: &Job, reply: &Reply, spread: Spread) -> Result<Attempt> {
         (self.failed, self.failing) = (None, None);
         match reply {
-            Reply::Busy(left) => {
-                self.busy(job, left);
-                Ok(Attempt::Again)
-            }
             Reply::NotALock(found) => {
-                self.visit(|room, _, at| room.unsent(job, at.now));
+                self.visit(|room, _, at| room.declined(job, spread, at.now));
                 let key = shown(&self.wish.names.key);
                 let told = format!(
                     "the key `{key}` holds something that is no lock: {found}; it is left untouched; use another name, or \
@@ -237,7 +215,7 @@ impl Attempts {
                 );
                 Err(Error::new(ErrorKind::NotALock, told))
             }
-            Reply::Gone => match self.visit(|room, _, at| room.answered(job, &reply, at)) {
+            Reply::Gone => match self.visit(|room, _, at| room.answered(job, reply, spread, at)) {
                 Verdict::Lost(loss) => Err(Error::lost(loss)),
                 _ => Ok(Attempt::Again),
             },
@@ -245,18 +223,18 @@ impl Attempts {
                 // Closed while it was under way: nobody is to renew it, so it is undone.
                 let open = self.wish.handle.check_open();
                 open.inspect_err(|_| self.visit(|room, _, at| room.unknown(job, at.now)))?;
-                Ok(self.granted(job).map_or(Attempt::Again, Attempt::Granted))
+                Ok(self.granted(job, spread).map_or(Attempt::Again, Attempt::Granted))
             }
         }
     }
 
-    fn granted(&mut self, job: &Job) -> Option<Guard> {
+    fn granted(&mut self, job: &Job, spread: Spread) -> Option<Guard> {
         let fate = Arc::new(Fate::default());
         let (fixed, max_hold) = (self.wish.fixed_lease.is_some(), self.wish.max_hold);
         let granted = self.visit(|room, number, at| {
             let entry = Entry { level: number(), lease: self.lease, fixed, max_hold, fate: fate.clone() };
             let level = entry.level;
-            room.granted(self.id, job, &entry, at).map(|(depth, request)| (level, depth, request))
+            room.granted(self.id, job, &entry, spread, at).map(|(depth, request)| (level, depth, request))
         });
         let (level, depth, _spent) = granted?;
         if self.tries > 0 {
@@ -267,27 +245,35 @@ impl Attempts {
     }
 
     /// Somebody else holds it. Where releases are heard, their message wakes the request; else it asks now and then.
-    fn busy(&mut self, job: &Job, left: Duration) {
+    fn busy(&mut self, job: &Job, left: Duration, spread: Spread, split: bool) {
         if self.once {
-            return self.visit(|room, _, at| room.unsent(job, at.now));
+            return self.visit(|room, _, at| room.declined(job, spread, at.now));
         }
         let session = &self.wish.handle;
-        let lease_end = left + Duration::from_millis(1);
+        let (lease_end, pause) = (left + Duration::from_millis(1), session.pause(self.tries));
         let heard = lease_end.min(session.config.poll_interval);
-        let unheard = lease_end.min(session.pause(self.tries)).min(session.config.poll_interval);
+        let unheard = heard.min(pause);
         self.visit(|room, _, at| {
-            let nap = if room.is_heard() { heard } else { unheard };
-            room.refused(self.id, job, after(at.now, nap), at.now);
+            let until = |nap| after(at.now, nap);
+            let nap = match (split, room.is_heard()) {
+                (true, _) => Nap::Deaf(until(pause)),
+                (false, true) => Nap::Heard { until: until(heard), soon: until(unheard) },
+                (false, false) => Nap::Heard { until: until(unheard), soon: until(unheard) },
+            };
+            room.refused(self.id, job, spread, nap, at.now);
         });
         self.tries = self.tries.saturating_add(1);
     }
 
-    fn failed(&mut self, job: &Job, failure: Failure) -> Result<Attempt> {
+    fn failed(&mut self, job: &Job, failure: Failure, spread: Spread) -> Result<Attempt> {
         let Failure { outcome, error } = failure;
         let session = self.wish.handle.clone();
-        self.visit(|room, _, at| match outcome {
-            Outcome::NotRun => room.unsent(job, at.now),
-            Outcome::Unknown => room.unknown(job, at.now),
+        self.visit(|room, _, at| {
+            match outcome {
+                Outcome::NotRun => room.unsent(job, at.now),
+                Outcome::Unknown => room.unknown(job, at.now),
+            }
+            room.lacks(job, spread, at.now);
         });
         let now = Instant::now();
         // The session's outage alone does not tell: 1. a full server refuses the acquire, 2. it answers the release that

@@ -8,9 +8,10 @@ use crate::deadline::{Lease, Moment};
 use crate::error::Loss;
 use crate::fate::Fate;
 use crate::hold::Hold;
-use crate::room::{Hearing, Job, News, Room};
+use crate::nodes::{Nodes, Spread};
+use crate::room::{News, Room};
 use crate::script::Reply;
-use crate::step::Step;
+use crate::step::{Job, Step};
 
 /// What a guard's release has to do.
 #[derive(Debug)]
@@ -34,6 +35,17 @@ pub(crate) enum Verdict {
     Void,
 }
 
+/// What a master said that was not waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Late {
+    /// It is as asked.
+    There,
+    /// The field is not there.
+    Missing,
+    /// Nobody knows.
+    Unknown,
+}
+
 impl Room {
     /// A guard goes: its level counts no more, from now on. `no`: release it by this command, if none is under way;
     /// else in the background.
@@ -54,8 +66,8 @@ impl Room {
                 Leave::Wait
             }
         };
-        if matches!(&leave, Leave::Send(job) if job.step == Step::Release { count: 0 }) {
-            self.expect_echoes(1);
+        if let Leave::Send(job) = &leave {
+            self.expect_echoes(job);
         }
         if !left.in_order {
             self.out.news.push(News::OutOfOrder { field });
@@ -65,14 +77,14 @@ impl Room {
     }
 
     /// A command in the background, or a release, was answered.
-    pub(crate) fn answered(&mut self, job: &Job, reply: &Reply, at: Moment) -> Verdict {
+    pub(crate) fn answered(&mut self, job: &Job, reply: &Reply, spread: Spread, at: Moment) -> Verdict {
         let Some(hold) = self.hold(job.hold) else { return Verdict::Void };
-        let tried = hold.release_tried;
+        let (tried, remnant) = (hold.release_tried, hold.remnant);
         if !hold.finish(job.no, at.now) {
             return Verdict::Void;
         }
         let verdict = match reply {
-            Reply::Gone => self.gone(job, tried, at),
+            Reply::Gone => self.gone(job, tried, spread, at),
             Reply::Deferred(_) => {
                 hold.unsettled = true;
                 hold.failed(at.now);
@@ -80,19 +92,20 @@ impl Room {
                 Verdict::Done
             }
             _ => {
-                self.done(job, at);
+                self.done(job, spread, at);
                 Verdict::Done
             }
         };
         self.sweep(at.now);
-        if job.step == (Step::Release { count: 0 }) {
+        if job.step == (Step::Release { count: 0 }) && !remnant {
             self.freed(at.now);
         }
         verdict
     }
 
-    fn done(&mut self, job: &Job, at: Moment) {
+    fn done(&mut self, job: &Job, spread: Spread, at: Moment) {
         let Some(hold) = self.hold(job.hold) else { return };
+        hold.lacked_by(spread.lacking, at.now);
         let late = hold.failures;
         match job.step {
             Step::Renew { lease } => hold.confirmed(lease, job.sent, at.slept),
@@ -103,10 +116,12 @@ impl Room {
             }
             Step::Release { count } => {
                 hold.stands = count;
-                hold.gone |= count == 0;
                 hold.failures = 0;
+                if count == 0 {
+                    hold.is_gone(spread, at.now);
+                }
             }
-            Step::Acquire { .. } => {}
+            Step::Acquire { .. } | Step::Repair { .. } => {}
         }
         let (field, settled) = (hold.field.clone(), matches!(job.step, Step::Settle { .. }));
         if hold.stands <= hold.count() {
@@ -120,9 +135,9 @@ impl Room {
     }
 
     /// The server says that the field is not there.
-    fn gone(&mut self, job: &Job, tried: bool, at: Moment) -> Verdict {
+    fn gone(&mut self, job: &Job, tried: bool, spread: Spread, at: Moment) -> Verdict {
         let Some(hold) = self.hold(job.hold) else { return Verdict::Void };
-        hold.gone = true;
+        hold.is_gone(spread, at.now);
         hold.unsettled = false;
         self.expect_no_echo(job);
         let Some(hold) = self.hold(job.hold) else { return Verdict::Void };
@@ -135,6 +150,33 @@ impl Room {
         self.tell_leaving(job.hold, Err(Loss::Gone));
         self.lose(job.hold, Loss::Gone, at.now);
         Verdict::Lost(Loss::Gone)
+    }
+
+    /// A master's answer that the verdict did not wait for.
+    pub(crate) fn straggled(&mut self, job: &Job, node: usize, answer: Late, now: Instant) {
+        let Some(hold) = self.hold(job.hold) else { return };
+        hold.spread.unheard.remove(node);
+        let acquired = matches!(job.step, Step::Acquire { count: 1, .. });
+        let ended = job.step == (Step::Release { count: 0 });
+        // Where a repair fails somebody else has the key: the next renewal tells whether that is still so.
+        let tells = !ended && !matches!(job.step, Step::Repair { .. });
+        match answer {
+            Late::There if hold.gone && acquired => hold.remains_at(node, now),
+            Late::Unknown if hold.gone && (acquired || ended) => hold.remains_at(node, now),
+            Late::Missing if hold.lives() && tells => {
+                let lacking = hold.spread.lacking.and(Nodes::one(node));
+                hold.lacked_by(lacking, now);
+            }
+            _ => {}
+        }
+        self.sweep(now);
+    }
+
+    /// The masters did not decide; some of them lack the hold.
+    pub(crate) fn lacks(&mut self, job: &Job, spread: Spread, now: Instant) {
+        if let Some(hold) = self.hold(job.hold).filter(|hold| hold.lives()) {
+            hold.lacked_by(spread.lacking, now);
+        }
     }
 
     fn tell_leaving(&mut self, id: u64, outcome: Result<(), Loss>) {
@@ -193,22 +235,26 @@ impl Room {
         }
         self.rouse(now);
     }
-
-    /// The release may not have published. If it did after all, its message only makes the watchdog ask once more; an echo
-    /// that never comes would make it overlook that a hold was forced away.
-    fn expect_no_echo(&mut self, job: &Job) {
-        self.echoes = self.echoes.saturating_sub(u32::from(job.step == Step::Release { count: 0 }));
-    }
-
-    /// A release is being sent: its message will come back to this process, and says nothing new.
-    pub(crate) fn expect_echoes(&mut self, releases: u32) {
-        if self.hearing == Hearing::On {
-            self.echoes += releases;
-        }
-    }
 }
 
 impl Hold {
+    /// A majority has confirmed that it is no more. What the others may have is ended in the background.
+    fn is_gone(&mut self, spread: Spread, now: Instant) {
+        if self.gone && !spread.remains.is_empty() {
+            self.failed(now);
+        } else {
+            self.retry_at = now;
+        }
+        self.gone = true;
+        self.spread = Spread { lacking: Nodes::NONE, ..spread };
+        self.remnant |= self.has_remains();
+    }
+
+    fn remains_at(&mut self, node: usize, now: Instant) {
+        self.spread.remains.insert(node);
+        self.retry_at = self.retry_at.max(now);
+    }
+
     /// Sets what became of the releases that wait for it. What comes back is to be told.
     pub(crate) fn left_untold(&mut self, outcome: Result<(), Loss>) -> Vec<Arc<Fate>> {
         let leaving = std::mem::take(&mut self.leaving);
@@ -218,7 +264,6 @@ impl Hold {
 
     fn send_release(&mut self, no: u64, now: Instant) -> Leave {
         let step = Step::Release { count: self.count() };
-        self.begin(step, no, now);
-        Leave::Send(Job { hold: self.id, no, field: self.field.clone(), step, sent: now })
+        Leave::Send(self.begin(step, no, now))
     }
 }

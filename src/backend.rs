@@ -2,6 +2,7 @@
 
 mod backoff;
 mod connection;
+mod keeper;
 pub(crate) mod memory;
 mod settings;
 pub(crate) mod single;
@@ -10,43 +11,32 @@ mod subscriber;
 pub(crate) mod testing;
 mod topics;
 mod verdict;
+mod vitals;
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::error::Error;
+use crate::failure::Failure;
 use crate::script::{Call, Reply};
 
 /// The future of a call, boxed so that backends of all kinds stand behind one trait.
-pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// A call that was not answered as asked.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    /// What the server may have done.
-    pub(crate) outcome: Outcome,
-    /// What to tell the user, with the server's address and the cause.
-    pub(crate) error: Error,
-}
-
-/// What a server may have done with a call that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// It certainly did not run, and will not.
-    NotRun,
-    /// It may have run, in whole or in part, or may run later.
-    Unknown,
-}
+pub(crate) type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// One master: a server, or a store in this process.
 pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Runs one call, within the node timeout. Never repeats a call whose outcome is unknown. Dropping the future may
     /// leave the call running.
-    fn run(&self, call: Call) -> Answer<'_, Result<Reply, Failure>>;
+    fn run(self: Arc<Self>, call: Call) -> Answer<Result<Reply, Failure>>;
 
     /// Runs many calls in pipelines, each answered for itself, in their order.
-    fn run_all(&self, calls: Vec<Call>) -> Answer<'_, Vec<Result<Reply, Failure>>>;
+    fn run_all(self: Arc<Self>, calls: Vec<Call>) -> Answer<Vec<Result<Reply, Failure>>>;
+
+    /// Whether it was started less than that ago, as far as is known: then what it had granted before may be forgotten. An
+    /// answer counts by what this says after it came.
+    fn is_younger_than(&self, age: Duration) -> bool;
 
     /// Asks for the messages of a channel until [`unsubscribe`](Backend::unsubscribe). Returns at once; what becomes of it
     /// comes as [`Events`]. A failed subscription is tried again for as long as it is wanted.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::deadline::{Drift, Lease};
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::memory::Memory;
+use crate::nodes::Nodes;
 use crate::server::Server;
 
 const DRIFT: Drift = Drift { factor: 0.01, slack: Duration::from_millis(2) };
@@ -56,6 +57,8 @@ pub struct Builder {
     unavailable_after: Duration,
     poll_interval: Duration,
     retry_delay: RangeInclusive<Duration>,
+    longest_lease: Option<Duration>,
+    delayed_restart: Option<bool>,
 }
 
 /// Where locks are kept.
@@ -68,7 +71,7 @@ pub(crate) enum Master {
 /// Options that were checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    pub(crate) master: Master,
+    pub(crate) masters: Vec<Master>,
     pub(crate) lease: Lease,
     pub(crate) drift: Drift,
     pub(crate) prefix: Arc<str>,
@@ -76,6 +79,10 @@ pub(crate) struct Config {
     pub(crate) unavailable_after: Duration,
     pub(crate) poll_interval: Duration,
     pub(crate) retry_delay: RangeInclusive<Duration>,
+    /// How long a master that was started has no vote on fresh grants; `None`: it has one at once. Then no lease may be
+    /// longer than `longest_lease`.
+    pub(crate) probation: Option<Duration>,
+    pub(crate) longest_lease: Lease,
 }
 
 impl Builder {
@@ -89,14 +96,20 @@ impl Builder {
             unavailable_after: UNAVAILABLE_AFTER,
             poll_interval: POLL_INTERVAL,
             retry_delay: RETRY_DELAY,
+            longest_lease: None,
+            delayed_restart: None,
         }
     }
 
-    /// The server that keeps the locks: a URL, or a host and a port. Default: none.
+    /// A master that keeps the locks: a URL, or a host and a port. Default: none.
     ///
-    /// [`Server`] says what an address looks like. One master has to be given, this or [`memory`](Builder::memory).
+    /// [`Server`] says what an address looks like. One master has to be given at the least, this or
+    /// [`memory`](Builder::memory).
     ///
-    /// Rejected: an address that can't be used, and a second master, since this version keeps its locks on one.
+    /// Called again it adds an independent master: then a lock is held by whoever holds it on a majority of them, so that with
+    /// three of them one may fail, with five two (Redlock). They must not be replicas of each other.
+    ///
+    /// Rejected: an address that can't be used, none at all, and one that was given before.
     pub fn server(mut self, server: impl Into<Server>) -> Self {
         self.masters.push(Master::Server(server.into()));
         self
@@ -108,7 +121,7 @@ impl Builder {
     /// runtime then, and can't fail for want of a server. The background work moves on where the runtime that did it ends:
     /// see [`Locks::in_memory`](crate::Locks::in_memory).
     ///
-    /// Rejected: a second master of either kind.
+    /// Rejected: a store that was given before.
     pub fn memory(mut self, store: &Memory) -> Self {
         self.masters.push(Master::Memory(store.clone()));
         self
@@ -188,9 +201,43 @@ impl Builder {
         self
     }
 
+    /// The longest lease that any client of these masters asks for. Default: the lease. All clients of a set of masters have
+    /// to agree on it: a master that restarted has no vote for that long, since it may have forgotten what it granted.
+    ///
+    /// Where [`delayed_restart`](Builder::delayed_restart) is on, a longer `fixed_lease` or `extend` is an error of kind
+    /// [`Config`](ErrorKind::Config).
+    ///
+    /// Rejected: less than the lease.
+    pub fn longest_lease(mut self, lease: Duration) -> Self {
+        self.longest_lease = Some(lease);
+        self
+    }
+
+    /// Whether a master that was started less than [`longest_lease`](Builder::longest_lease) ago has no vote on fresh grants.
+    /// Default: on for several masters, off for one.
+    ///
+    /// Without it two may hold a lock: 1. one holds it on masters A and B, 2. B restarts without its data, 3. another gets it
+    /// on B and C. With it a set of masters that was started together grants nothing for that long. Turn it off for tests, and
+    /// for masters that write each change to disk before they answer (`appendfsync always`). It needs the right to `INFO`.
+    pub fn delayed_restart(mut self, on: bool) -> Self {
+        self.delayed_restart = Some(on);
+        self
+    }
+
     pub(crate) fn check(self) -> Result<Config> {
         let drift = checked_drift(self.drift)?;
         let lease = Lease::new("lease", self.lease, drift)?;
+        let longest_lease = Lease::new("longest_lease", self.longest_lease.unwrap_or(self.lease), drift)?;
+        if longest_lease < lease {
+            let (longest, lease) = (longest_lease.duration(), lease.duration());
+            return Err(rejected(format!(
+                "longest_lease of {longest:?} is less than the lease of {lease:?}"
+            )));
+        }
+        let masters = checked_masters(self.masters)?;
+        let delays = self.delayed_restart.unwrap_or(masters.len() > 1);
+        let longest = longest_lease.duration();
+        let probation = delays.then(|| longest.saturating_add(drift.of(longest)));
         let prefix = checked_prefix(&self.prefix)?;
         if self.node_timeout.is_zero() {
             return Err(rejected(
@@ -209,7 +256,9 @@ impl Builder {
             )));
         }
         Ok(Config {
-            master: the_one(self.masters)?,
+            masters,
+            probation,
+            longest_lease,
             lease,
             drift,
             prefix,
@@ -222,10 +271,25 @@ impl Builder {
 }
 
 impl Config {
+    /// A lease that a caller asks for by the option `what`.
+    pub(crate) fn lease(&self, what: &str, asked: Duration) -> Result<Lease> {
+        let lease = Lease::new(what, asked, self.drift)?;
+        if self.probation.is_some() && lease > self.longest_lease {
+            let longest = self.longest_lease.duration();
+            return Err(rejected(format!(
+                "{what} of {asked:?} is more than longest_lease, {longest:?}: a master that restarts would vote before it is \
+                 over; raise longest_lease in all clients of these masters"
+            )));
+        }
+        Ok(lease)
+    }
+
     /// All defaults, over this store: what can't be rejected.
     pub(crate) fn over(store: &Memory) -> Config {
         Config {
-            master: Master::Memory(store.clone()),
+            masters: vec![Master::Memory(store.clone())],
+            probation: None,
+            longest_lease: Lease::DEFAULT,
             lease: Lease::DEFAULT,
             drift: DRIFT,
             prefix: "".into(),
@@ -261,23 +325,40 @@ fn checked_prefix(prefix: &str) -> Result<Arc<str>> {
     Ok(prefix.into())
 }
 
-/// The master. A server's address is looked at here, so that a mistake is told before anything is sent.
-fn the_one(masters: Vec<Master>) -> Result<Master> {
-    let mut masters = masters.into_iter();
-    let Some(first) = masters.next() else {
+/// The masters. Their addresses are looked at here, so that a mistake is told before anything is sent.
+fn checked_masters(masters: Vec<Master>) -> Result<Vec<Master>> {
+    if masters.is_empty() {
         return Err(rejected(
             "no server was given; call `server` with the URL of your Redis, or `memory` to do without one",
         ));
-    };
-    if let Some(second) = masters.next() {
+    }
+    if masters.len() > Nodes::MOST {
+        let (given, most) = (masters.len(), Nodes::MOST);
         return Err(rejected(format!(
-            "server was given more than once, {first} and {second}: several masters are not supported by this version",
+            "{given} masters were given, and at most {most} are possible; 3 or 5 are usual"
         )));
     }
-    if let Master::Server(server) = &first {
-        server.client()?;
+    for (at, master) in masters.iter().enumerate() {
+        if let Master::Server(server) = master {
+            server.client()?;
+        }
+        if masters[..at].iter().any(|other| other.is(master)) {
+            return Err(rejected(format!(
+                "{master} was given as a server more than once: it would have more than one vote; give each master once"
+            )));
+        }
     }
-    Ok(first)
+    Ok(masters)
+}
+
+impl Master {
+    fn is(&self, other: &Master) -> bool {
+        match (self, other) {
+            (Master::Server(one), Master::Server(other)) => one.address() == other.address(),
+            (Master::Memory(one), Master::Memory(other)) => one.is(other),
+            _ => false,
+        }
+    }
 }
 
 impl fmt::Display for Master {
@@ -330,15 +411,29 @@ mod tests {
     }
 
     #[test]
-    fn a_second_server_is_rejected() {
-        rejects(
-            good().server(("::1", 7)),
-            &["server", "127.0.0.1:6379", "[::1]:7", "not supported by this version"],
-        );
-        rejects(
-            good().memory(&Memory::new()),
-            &["server", "127.0.0.1:6379", "an in-memory store", "not supported"],
-        );
+    fn a_master_that_is_given_twice_is_rejected() {
+        rejects(good().server(("127.0.0.1", 6379)), &["127.0.0.1:6379", "more than once"]);
+        let store = Memory::new();
+        rejects(Builder::new().memory(&store).memory(&store.clone()), &["in-memory store", "more than once"]);
+        let three = good().server(("::1", 7)).memory(&store);
+        assert_eq!(three.check().unwrap().masters.len(), 3);
+        let crowd = (0..64).fold(Builder::new(), |builder, _| builder.memory(&Memory::new()));
+        rejects(crowd, &["64 masters"]);
+    }
+
+    #[test]
+    fn several_masters_do_not_trust_one_that_was_just_started() {
+        let several = || good().server(("::1", 7));
+        assert_eq!(good().check().unwrap().probation, None);
+        assert_eq!(several().check().unwrap().probation, Some(Duration::from_millis(30_302)));
+        assert_eq!(several().delayed_restart(false).check().unwrap().probation, None);
+        let longer = several().longest_lease(Duration::from_secs(60)).check().unwrap();
+        assert!(longer.probation > Some(Duration::from_secs(60)));
+        longer.lease("fixed_lease", Duration::from_secs(60)).unwrap();
+        let error = longer.lease("fixed_lease", Duration::from_secs(61)).unwrap_err();
+        assert!(error.to_string().contains("fixed_lease of 61s is more than longest_lease"), "{error}");
+        good().check().unwrap().lease("fixed_lease", Duration::from_secs(61)).unwrap();
+        rejects(good().longest_lease(Duration::from_secs(29)), &["longest_lease of 29s"]);
     }
 
     #[test]

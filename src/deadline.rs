@@ -56,6 +56,11 @@ impl Lease {
     /// What a crashed holder blocks others for where nothing else is said.
     pub(crate) const DEFAULT: Lease = Lease(Duration::from_secs(30));
 
+    /// What is left of a lease that is not renewed.
+    pub(crate) fn rest(left: Duration) -> Lease {
+        Lease(Duration::from_millis(left.min(LONGEST).as_millis() as u64)).max(Lease::SHORTEST)
+    }
+
     /// Checks a lease that a user asked for by the option `what`.
     pub(crate) fn new(what: &str, asked: Duration, drift: Drift) -> Result<Lease> {
         let lease = Duration::from_millis(asked.min(LONGEST).as_millis() as u64);

@@ -9,17 +9,17 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use crate::answer::{Leave, Verdict};
-use crate::backend::{Failure, Outcome};
 use crate::deadline::{Lease, Moment, after};
 use crate::error::{Error, ErrorKind, Loss, Result};
+use crate::failure::{Failure, Outcome};
 use crate::fate::Fate;
 use crate::hold::Hold;
 use crate::names::Names;
 use crate::owner::Owner;
-use crate::room::{Job, Room};
+use crate::room::Room;
 use crate::scope::scope_by;
 use crate::session::Handle;
-use crate::step::Step;
+use crate::step::{Job, Step};
 
 /// A hold of a lock: dropping it releases in the background, [`release`](Guard::release) does so and reports.
 ///
@@ -135,12 +135,12 @@ impl Guard {
     /// Sends a command of this hold, and tells the room what came of it, also when the future is dropped on the way.
     async fn command(&self, job: &Job, then: impl FnOnce(&mut Room, Verdict)) -> Result<Verdict> {
         let unknown = scopeguard::guard((), |()| self.unknown(job));
-        let answer = self.handle.quorum.ask(&self.names, job).await;
+        let answer = self.handle.ask(&self.names, job).await;
         scopeguard::ScopeGuard::into_inner(unknown);
-        self.handle.heard(&answer);
-        match answer {
+        let spread = answer.spread;
+        match answer.result {
             Ok(reply) => Ok(self.handle.visit(&self.names, |room, _, at| {
-                let verdict = room.answered(job, &reply, at);
+                let verdict = room.answered(job, &reply, spread, at);
                 then(room, verdict);
                 if verdict == Verdict::Void {
                     self.enlist(room);
@@ -154,6 +154,7 @@ impl Guard {
                         Outcome::NotRun => room.unsent(job, at.now),
                         Outcome::Unknown => room.unknown(job, at.now),
                     }
+                    room.lacks(job, spread, at.now);
                 });
                 Err(error)
             }
@@ -271,7 +272,10 @@ impl Guard {
     ///
     /// If the future is dropped, the lease may have been extended or not.
     pub async fn extend(&self, lease: Duration) -> Result<()> {
-        let lease = Lease::new("extend", lease, self.handle.terms.drift)
+        let lease = self
+            .handle
+            .config
+            .lease("extend", lease)
             .and_then(|lease| self.handle.check_open().map(|()| lease))
             .map_err(|error| error.on(&self.names.name))?;
         let job = self.claim(lease).await?;
@@ -302,8 +306,7 @@ impl Guard {
                     return None;
                 }
                 let (no, step) = (number(), Step::Renew { lease });
-                hold.begin(step, no, at.now);
-                Some(Job { hold: hold.id, no, field: hold.field.clone(), step, sent: at.now })
+                Some(hold.begin(step, no, at.now))
             });
             job.map_or(Poll::Pending, |job| Poll::Ready(Ok(job)))
         });

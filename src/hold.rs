@@ -5,35 +5,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::deadline::{Drift, Lease, after};
+use crate::deadline::{Lease, after};
 use crate::error::Loss;
 use crate::fate::Fate;
+use crate::nodes::{Nodes, Spread};
 use crate::owner::Owner;
-use crate::step::{Command, Step};
-
-/// How leases become deadlines: what a hold is told of the options.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
-    pub(crate) lease: Lease,
-    pub(crate) drift: Drift,
-    /// Older than this a command without an answer is given up: its future is not polled.
-    pub(crate) patience: Duration,
-    /// Pause between two tries of a command in the background.
-    pub(crate) retry: Duration,
-    /// From here on renewals are counted off in steps, so that holds which are due at nearly the same time are renewed
-    /// in one pipeline.
-    pub(crate) epoch: Instant,
-}
-
-impl Terms {
-    /// A third of the lease after that, or up to a thirtieth earlier.
-    fn renew_at(&self, sent: Instant) -> Instant {
-        let step = (self.lease.duration() / 30).as_nanos().max(1);
-        let third = after(sent, self.lease.duration() / 3);
-        let ahead = third.saturating_duration_since(self.epoch).as_nanos() % step;
-        third.checked_sub(Duration::from_nanos(ahead as u64)).unwrap_or(third)
-    }
-}
+use crate::step::{Command, Job, Step};
+use crate::terms::Terms;
 
 /// One acquisition inside a hold: what one guard stands for.
 #[derive(Debug)]
@@ -84,20 +62,23 @@ pub(crate) struct Hold {
     pub(crate) gone: bool,
     /// Levels that left while a command was under way: told what became of their release by the one that carries it out.
     pub(crate) leaving: Vec<Arc<Fate>>,
+    /// Masters that lack it, those where it may stand though it is gone, and those whose answers are still to come.
+    pub(crate) spread: Spread,
+    /// Only some masters may have it yet, which are no majority: its end frees nobody.
+    pub(crate) remnant: bool,
     granted: bool,
 }
 
 impl Hold {
     /// A hold whose acquire is about to be sent.
-    pub(crate) fn asked(id: u64, field: Arc<str>, terms: Terms, lease: Lease, no: u64, now: Instant) -> Hold {
-        let step = Step::Acquire { count: 1, lease };
-        Hold {
-            id,
+    pub(crate) fn asked(no: u64, field: Arc<str>, terms: Terms, lease: Lease, now: Instant) -> (Hold, Job) {
+        let mut hold = Hold {
+            id: no,
             field,
             terms,
             levels: Vec::new(),
             loss: None,
-            command: Some(Command { no, sent: now, step, foreground: true }),
+            command: None,
             stands: 0,
             unsettled: false,
             sure_until: now,
@@ -111,8 +92,12 @@ impl Hold {
             end_now: false,
             gone: false,
             leaving: Vec::new(),
+            spread: Spread::default(),
+            remnant: false,
             granted: false,
-        }
+        };
+        let job = hold.begin(Step::Acquire { count: 1, lease }, no, now);
+        (hold, job)
     }
 
     /// Held, as far as this process knows.
@@ -127,7 +112,12 @@ impl Hold {
 
     /// Nothing is left to do or to tell of it.
     pub(crate) fn is_over(&self) -> bool {
-        self.levels.is_empty() && self.gone
+        self.levels.is_empty() && self.gone && !self.has_remains()
+    }
+
+    /// Whether some masters may have it yet.
+    pub(crate) fn has_remains(&self) -> bool {
+        !self.spread.remains.and(self.spread.unheard).is_empty()
     }
 
     pub(crate) fn is_asked(&self) -> bool {
@@ -235,19 +225,38 @@ impl Hold {
 
     /// What must be sent to bring the server to what is so here, now or at `retry_at`.
     pub(crate) fn step(&self) -> Option<Step> {
-        if self.command.is_some() || self.gone {
+        if self.command.is_some() {
             None
+        } else if self.gone {
+            (!self.spread.remains.is_empty()).then_some(Step::Release { count: 0 })
         } else if self.levels.is_empty() {
             Some(Step::Release { count: 0 })
         } else if self.loss.is_some() {
             // Else the key, if it stands, is ended when the last guard goes.
             self.end_now.then_some(Step::Release { count: 0 })
+        } else if !self.spread.lacking.is_empty() {
+            // First of all: it may be what a majority lacks.
+            Some(Step::Repair { count: self.count(), lease: self.terms.lease })
         } else if self.unsettled {
             Some(Step::Settle { count: self.count(), lease: self.keep() })
         } else if self.stands > self.count() {
             Some(Step::Release { count: self.count() })
         } else {
             None
+        }
+    }
+
+    /// Whether the masters are still to hear of an end, or of what is so.
+    pub(crate) fn owes(&self) -> bool {
+        let owed = |step| !matches!(step, Step::Repair { .. });
+        !self.gone && (self.ends() || self.step().is_some_and(owed))
+    }
+
+    /// Masters lack the hold, by what they said just now.
+    pub(crate) fn lacked_by(&mut self, nodes: Nodes, now: Instant) {
+        self.spread.lacking = nodes;
+        if !nodes.is_empty() && self.lives() {
+            self.retry_at = now;
         }
     }
 
@@ -261,8 +270,33 @@ impl Hold {
         self.lives() && self.command.is_none() && !self.unsettled && self.is_watched()
     }
 
-    pub(crate) fn begin(&mut self, step: Step, no: u64, now: Instant) {
+    /// Begins a command of a future of the user's.
+    pub(crate) fn begin(&mut self, step: Step, no: u64, now: Instant) -> Job {
         self.command = Some(Command { no, sent: now, step, foreground: true });
+        self.job(step, no, now)
+    }
+
+    /// The same for one of the background.
+    pub(crate) fn begin_in_background(&mut self, step: Step, no: u64, now: Instant) -> Job {
+        self.command = Some(Command { no, sent: now, step, foreground: false });
+        self.job(step, no, now)
+    }
+
+    fn job(&self, mut step: Step, no: u64, sent: Instant) -> Job {
+        if let Step::Repair { lease, .. } = &mut step
+            && !self.is_watched()
+        {
+            // Nobody would end it there, should it be the longest.
+            *lease = Lease::rest(self.end().saturating_duration_since(sent));
+        }
+        let ends = step == Step::Release { count: 0 };
+        let nodes = match step {
+            Step::Repair { .. } => self.spread.lacking,
+            _ if self.gone => self.spread.remains,
+            _ => Nodes::ALL,
+        };
+        let repeated = ends && self.release_tried;
+        Job { hold: self.id, no, field: self.field.clone(), step, nodes, repeated, sent }
     }
 
     pub(crate) fn under_way(&self, no: u64) -> bool {
@@ -298,10 +332,6 @@ impl Hold {
         self.failures = self.failures.saturating_add(1);
         self.retry_at = after(now, self.terms.retry);
         self.renew_at = self.renew_at.max(self.retry_at);
-    }
-
-    pub(crate) fn begin_in_background(&mut self, step: Step, no: u64, now: Instant) {
-        self.command = Some(Command { no, sent: now, step, foreground: false });
     }
 
     /// When the command has been without an answer for too long.

@@ -45,6 +45,8 @@
 //! keeps each lock. Only the resource can exclude these: make the guarded write conditional, by a version or
 //! compare-and-set. [`guide::promises`] has the whole list.
 //!
+//! With several independent masters ([`Builder::server`] called again) a lock is held by whoever holds it on a majority.
+//!
 //! # Which call when
 //!
 //! | you want to | call |
@@ -102,12 +104,14 @@
 
 mod acquire;
 mod answer;
+mod asking;
 mod backend;
 mod clock;
 mod config;
 mod deadline;
 mod error;
 mod events;
+mod failure;
 mod fate;
 mod guard;
 mod hearing;
@@ -116,6 +120,7 @@ mod locks;
 mod memory;
 mod mutex;
 mod names;
+mod nodes;
 mod outage;
 mod owner;
 mod queue;
@@ -131,11 +136,14 @@ mod session;
 mod step;
 mod store;
 mod sync;
+mod tally;
 mod telemetry;
+mod terms;
 mod turn;
 mod upkeep;
 mod wake;
 mod watchdog;
+mod wish;
 
 pub use config::Builder;
 pub use error::{Error, ErrorKind, Loss, Result};

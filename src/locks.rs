@@ -1,7 +1,10 @@
 //! The entry: one `Locks` for a process and its Redis.
 
 use std::fmt;
+use std::future::{Future, poll_fn};
 use std::sync::{Arc, Weak};
+use std::task::Poll;
+use std::time::Duration;
 
 use rand::TryRng;
 use rand::rngs::SysRng;
@@ -9,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::backend::Backend;
 use crate::backend::memory::InMemory;
-use crate::backend::single::Single;
+use crate::backend::single::{Role, Single};
 use crate::clock::Clock;
 use crate::config::{Builder, Config, Master};
 use crate::deadline::after;
@@ -19,8 +22,9 @@ use crate::memory::Memory;
 use crate::mutex::Mutex;
 use crate::quorum::Quorum;
 use crate::server::Server;
-use crate::session::{Handle, Session, Stage};
-use crate::wake::Doorbell;
+use crate::session::{Handle, Session, Stage, Watch};
+use crate::telemetry;
+use crate::wake::{Bell, Doorbell};
 use crate::watchdog::watch;
 
 /// All locks of one Redis: one per process and deployment, cheap to clone.
@@ -92,24 +96,18 @@ impl Locks {
     /// # }
     /// ```
     pub fn in_memory() -> Locks {
-        let store = Memory::new();
-        let (config, doorbell) = (Config::over(&store), Arc::new(Doorbell::default()));
-        let master = InMemory::join(&store, config.node_timeout, events(&doorbell));
+        let (store, doorbell) = (Memory::new(), Arc::new(Doorbell::default()));
+        let config = Config::over(&store);
+        let bell = Bell::of(doorbell.clone(), 0);
+        let master = InMemory::join(&store, config.node_timeout, Arc::downgrade(&bell));
         // Without randomness its locks are still its own: nobody else has this store.
         let uuid = uuid().unwrap_or_else(|_| "in-memory".to_owned());
-        Locks::over(master, config, uuid, Clock::new(), doorbell)
+        let quorum = Quorum::new(vec![master], config.probation);
+        let watch: Watch = |session| Box::pin(watch(session));
+        Locks::over(Session::new(config, quorum, uuid, Clock::new(), vec![bell], watch), &doorbell)
     }
 
-    fn over(
-        master: Arc<dyn Backend>,
-        config: Config,
-        uuid: String,
-        clock: Clock,
-        doorbell: Arc<Doorbell>,
-    ) -> Locks {
-        let session = Session::new(config, Quorum::new(master), uuid, clock, doorbell.clone(), |session| {
-            Box::pin(watch(session))
-        });
+    fn over(session: Arc<Session>, doorbell: &Doorbell) -> Locks {
         doorbell.lead_to(&session);
         session.keep_watch();
         Locks { handle: Handle::new(session) }
@@ -219,17 +217,64 @@ impl Builder {
     async fn connect_by(self, clock: Clock) -> Result<Locks> {
         let config = self.check()?;
         let doorbell = Arc::new(Doorbell::default());
-        let (timeout, events) = (config.node_timeout, events(&doorbell));
-        let master: Arc<dyn Backend> = match &config.master {
-            Master::Server(server) => Single::connect(server, timeout, events).await?,
-            Master::Memory(memory) => InMemory::join(memory, timeout, events),
-        };
-        Ok(Locks::over(master, config, uuid()?, clock, doorbell))
+        let bells: Vec<Arc<dyn Events>> =
+            (0..config.masters.len()).map(|node| Bell::of(doorbell.clone(), node)).collect();
+        let masters = enroll(&config, &bells).await?;
+        let quorum = Quorum::new(masters, config.probation);
+        let watch: Watch = |session| Box::pin(watch(session));
+        let session = Session::new(config, quorum, uuid()?, clock, bells, watch);
+        Ok(Locks::over(session, &doorbell))
     }
 }
 
-fn events(doorbell: &Arc<Doorbell>) -> Weak<dyn Events> {
-    Arc::downgrade(&(doorbell.clone() as Arc<dyn Events>))
+/// All masters, of which a majority is there. A wrong password or option is an error also on one of many: a mistake is told
+/// early.
+async fn enroll(config: &Config, bells: &[Arc<dyn Events>]) -> Result<Vec<Arc<dyn Backend>>> {
+    let joining = config.masters.iter().zip(bells).map(|(master, bell)| {
+        let role = Role { alone: config.masters.len() == 1, ages: config.probation.is_some() };
+        Some(Box::pin(join(master, role, config.node_timeout, Arc::downgrade(bell))))
+    });
+    let mut joining: Vec<_> = joining.collect();
+    let mut joined: Vec<_> = joining.iter().map(|_| None).collect();
+    // All at once, and on no task of their own: what is dropped on the way leaves nothing behind.
+    poll_fn(|cx| {
+        for (joining, joined) in joining.iter_mut().zip(&mut joined) {
+            if let Some(Poll::Ready(master)) = joining.as_mut().map(|joining| joining.as_mut().poll(cx)) {
+                (*joining, *joined) = (None, Some(master?));
+            }
+        }
+        if joining.iter().all(Option::is_none) { Poll::Ready(Ok(())) } else { Poll::Pending }
+    })
+    .await?;
+    let (masters, away): (Vec<_>, Vec<_>) = joined.into_iter().flatten().unzip();
+    let mut away: Vec<Error> = away.into_iter().flatten().collect();
+    let there = masters.len() - away.len();
+    if there < masters.len() / 2 + 1
+        && let Some(error) = away.pop()
+    {
+        return Err(error);
+    }
+    away.iter().for_each(telemetry::absent);
+    if masters.len() % 2 == 0 {
+        telemetry::even_masters(masters.len());
+    }
+    Ok(masters)
+}
+
+/// One master; with its error, where it is away.
+async fn join(
+    master: &Master,
+    role: Role,
+    node_timeout: Duration,
+    events: Weak<dyn Events>,
+) -> Result<(Arc<dyn Backend>, Option<Error>)> {
+    Ok(match master {
+        Master::Server(server) => {
+            let (single, away) = Single::connect(server, role, node_timeout, events).await?;
+            (single, away)
+        }
+        Master::Memory(memory) => (InMemory::join(memory, node_timeout, events), None),
+    })
 }
 
 /// A random UUID, version 4. From the operating system's randomness: a generator in this process would be copied by `fork`,

@@ -55,6 +55,11 @@ impl Memory {
         Memory::default()
     }
 
+    /// Whether it is this very store.
+    pub(crate) fn is(&self, other: &Memory) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Changes the store, then tells what follows from it.
     pub(crate) fn visit<R>(&self, visit: impl FnOnce(&mut Store) -> R) -> R {
         let (result, news, worked) = {

@@ -5,9 +5,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::Wish;
-use crate::backend::Failure;
 use crate::error::{Error, ErrorKind, Result, shown};
+use crate::failure::Failure;
 use crate::hold::Level;
 use crate::names::{self, Names};
 use crate::owner::Owner;
@@ -15,6 +14,7 @@ use crate::request::{Lock, Request, TryLock};
 use crate::run::Run;
 use crate::script::Reply;
 use crate::session::Handle;
+use crate::wish::Wish;
 
 /// A lock by its name: cheap to make and to clone, holds nothing by itself.
 ///

@@ -20,6 +20,8 @@ pub(crate) enum Phase {
     Asking,
     /// It was told "busy": it asks again then, or when it is woken.
     Asleep { until: Instant },
+    /// After a split vote: it asks again then, and nothing wakes it before.
+    Pausing { until: Instant },
 }
 
 /// A request for the lock, from its first poll until it is ready or dropped.
@@ -93,6 +95,7 @@ impl Request {
             match self.phase {
                 Phase::Asking => self.again = true,
                 Phase::Waiting | Phase::Asleep { .. } => self.phase = Phase::Waiting,
+                Phase::Pausing { .. } => {}
             }
         }
         match &self.waker {
@@ -102,12 +105,12 @@ impl Request {
     }
 
     pub(crate) fn is_asleep(&self) -> bool {
-        matches!(self.phase, Phase::Asleep { .. })
+        matches!(self.phase, Phase::Asleep { .. } | Phase::Pausing { .. })
     }
 
     pub(crate) fn sleeps_until(&self, now: Instant) -> Option<Instant> {
         match self.phase {
-            Phase::Asleep { until } if now < until => Some(until),
+            Phase::Asleep { until } | Phase::Pausing { until } if now < until => Some(until),
             _ => None,
         }
     }
@@ -116,6 +119,7 @@ impl Request {
     pub(crate) fn recall(&mut self) {
         match self.phase {
             Phase::Asleep { .. } => self.phase = Phase::Waiting,
+            Phase::Pausing { .. } => {}
             _ => self.again = true,
         }
     }
@@ -139,7 +143,7 @@ impl Request {
             (Some(woken), _) => woken,
             // Polled since, it waits for what goes before it: taken for late all the time, it and the watchdog would wake each
             // other without a pause.
-            (None, Phase::Asleep { until }) => until.max(self.polled),
+            (None, Phase::Asleep { until } | Phase::Pausing { until }) => until.max(self.polled),
             (None, Phase::Asking) => self.polled,
             (None, Phase::Waiting) => return None,
         };

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::time::Instant;
 
+use crate::hold::Hold;
 use crate::names::Names;
 use crate::owner::{OwnerEnds, Place};
 use crate::room::{Out, Room};
@@ -87,7 +88,7 @@ impl Registry {
 
     /// Whether a release or a settle is waiting to be confirmed.
     pub(crate) fn has_errands(&self) -> bool {
-        self.rooms.values().flat_map(|room| &room.holds).any(|hold| hold.step().is_some() || hold.ends())
+        self.rooms.values().flat_map(|room| &room.holds).any(Hold::owes)
     }
 
     /// Visits a room, made where there is none, and keeps the agenda true.

@@ -6,10 +6,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use crate::acquire::{Wish, acquire};
+use crate::acquire::acquire;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
 use crate::owner::Owner;
+use crate::wish::Wish;
 
 /// What a request runs as, from the first poll on.
 type Asking = Pin<Box<dyn Future<Output = Result<Option<Guard>>> + Send>>;

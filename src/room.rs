@@ -9,19 +9,9 @@ use crate::error::Loss;
 use crate::fate::Fate;
 use crate::hold::{Hold, Level};
 use crate::names::Names;
+use crate::nodes::Nodes;
 use crate::owner::{Owner, Place};
 use crate::queue::{Phase, Queue, Request};
-use crate::step::Step;
-
-/// A command to be sent, and how to name it when its answer comes.
-#[derive(Clone, Debug)]
-pub(crate) struct Job {
-    pub(crate) hold: u64,
-    pub(crate) no: u64,
-    pub(crate) field: Arc<str>,
-    pub(crate) step: Step,
-    pub(crate) sent: Instant,
-}
 
 /// What is to be done once no lock is held any more.
 #[derive(Debug, Default)]
@@ -57,8 +47,14 @@ pub(crate) struct Room {
     pub(crate) holds: Vec<Hold>,
     pub(crate) queue: Queue,
     pub(crate) hearing: Hearing,
-    /// Releases of our own whose message has not come back yet: it tells nothing new.
-    pub(crate) echoes: u32,
+    /// The masters whose messages are heard.
+    pub(crate) heard: Nodes,
+    /// Those that have told of a release since a request was last woken by one: the others' messages tell of the same.
+    pub(crate) spoken: Nodes,
+    /// Such a message came while the request asked, which may have been too early.
+    pub(crate) missed: bool,
+    /// Releases of our own whose message has not come back yet, for each master: it tells nothing new.
+    pub(crate) echoes: Vec<u32>,
     pub(crate) out: Out,
     /// Who waits until no command of the hold is under way.
     pub(crate) idlers: Vec<Waker>,
@@ -75,7 +71,10 @@ impl Room {
             holds,
             queue,
             hearing: Hearing::Off,
-            echoes: 0,
+            heard: Nodes::NONE,
+            spoken: Nodes::NONE,
+            missed: false,
+            echoes: Vec::new(),
             out: Out::default(),
             idlers: Vec::new(),
             scheduled: None,
@@ -141,10 +140,12 @@ impl Room {
 
     /// Removes what is over, and lets the next one go.
     pub(crate) fn sweep(&mut self, now: Instant) {
-        let before = self.holds.len();
+        // 1. A refused request leaves a remnant on one master. 2. Its end comes while the request asks again, which is refused.
+        // 3. Were that news, it would ask at once, leave the next remnant, and so on without a pause.
+        let freed = self.holds.iter().any(|hold| hold.is_over() && !hold.remnant);
         self.holds.retain(|hold| !hold.is_over());
         self.forget_proofs();
-        if self.holds.len() < before { self.freed(now) } else { self.rouse(now) }
+        if freed { self.freed(now) } else { self.rouse(now) }
     }
 
     /// Wakes whoever can go on now.

@@ -16,8 +16,9 @@ pub(crate) enum Call {
     Release { key: Arc<str>, channel: Arc<str>, field: Arc<str>, count: u32 },
     /// Let the hold of `field` live for at least `lease` from now.
     Renew { key: Arc<str>, field: Arc<str>, lease: Lease },
-    /// After an unknown outcome: make the count of `field`, if it is there, exactly `count`; 0 ends the hold.
-    Settle { key: Arc<str>, channel: Arc<str>, field: Arc<str>, count: u32, lease: Lease },
+    /// After an unknown outcome: make the count of `field`, if it is there, exactly `count`; 0 ends the hold. `create`: also
+    /// where the key is not there.
+    Settle { key: Arc<str>, channel: Arc<str>, field: Arc<str>, count: u32, lease: Lease, create: bool },
     /// Free the lock, whoever holds it.
     Force { key: Arc<str>, channel: Arc<str> },
     /// Who is in the way, if anybody.
@@ -120,8 +121,9 @@ impl Call {
             Call::Acquire { field, count, lease, .. } => cmd.arg(&**field).arg(*count).arg(lease.millis()),
             Call::Release { channel, field, count, .. } => cmd.arg(&**field).arg(*count).arg(&**channel),
             Call::Renew { field, lease, .. } => cmd.arg(&**field).arg(lease.millis()),
-            Call::Settle { channel, field, count, lease, .. } => {
-                cmd.arg(&**field).arg(*count).arg(lease.millis()).arg(&**channel)
+            Call::Settle { channel, field, count, lease, create, .. } => {
+                let cmd = cmd.arg(&**field).arg(*count).arg(lease.millis()).arg(&**channel);
+                if *create { cmd.arg(1) } else { cmd }
             }
             Call::Force { channel, .. } => cmd.arg(&**channel),
             Call::Look { .. } => &mut cmd,
@@ -190,7 +192,14 @@ mod tests {
             Call::Acquire { key: key.clone(), field: field.clone(), count: 2, lease: lease() },
             Call::Release { key: key.clone(), channel: channel.clone(), field: field.clone(), count: 1 },
             Call::Renew { key: key.clone(), field: field.clone(), lease: lease() },
-            Call::Settle { key: key.clone(), channel: channel.clone(), field, count: 3, lease: lease() },
+            Call::Settle {
+                key: key.clone(),
+                channel: channel.clone(),
+                field,
+                count: 3,
+                lease: lease(),
+                create: false,
+            },
             Call::Force { key: key.clone(), channel },
             Call::Look { key },
         ]

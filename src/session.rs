@@ -11,13 +11,12 @@ use tokio::runtime;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::backend::Failure;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::deadline::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::events::Events;
-use crate::hold::Terms;
+use crate::failure::Failure;
 use crate::names::Names;
 use crate::outage::Outage;
 use crate::owner::{Owner, OwnerEnds};
@@ -27,6 +26,7 @@ use crate::registry::{Chores, Registry};
 use crate::room::{News, Room};
 use crate::sync::lock;
 use crate::telemetry;
+use crate::terms::Terms;
 use crate::upkeep::retry_pause;
 
 /// Makes the background task of a session.
@@ -47,12 +47,12 @@ pub(crate) struct Session {
     clock: Clock,
     stage: AtomicU8,
     outage: Mutex<Outage>,
-    me: Weak<Session>,
+    pub(crate) me: Weak<Session>,
     watch: Watch,
     /// The background task lives.
     watched: AtomicBool,
-    /// What the backend tells goes through it: the backend itself does not keep it alive.
-    _events: Arc<dyn Events>,
+    /// What the backends tell goes through them: the backends themselves do not keep them alive.
+    _events: Vec<Arc<dyn Events>>,
 }
 
 /// How far a session has come. Only ever upward.
@@ -73,7 +73,7 @@ impl Session {
         quorum: Quorum,
         uuid: String,
         clock: Clock,
-        events: Arc<dyn Events>,
+        events: Vec<Arc<dyn Events>>,
         watch: Watch,
     ) -> Arc<Session> {
         // No less than a future that is polled may take to be: else 1. an acquire is granted, 2. it is given up before its

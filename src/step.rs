@@ -1,23 +1,44 @@
 //! What is sent for a hold.
 
+use std::sync::Arc;
+
 use tokio::time::Instant;
 
 use crate::deadline::Lease;
+use crate::nodes::Nodes;
 
 /// What is sent for a hold that exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    Acquire { count: u32, lease: Lease },
-    Release { count: u32 },
-    Renew { lease: Lease },
-    Settle { count: u32, lease: Lease },
+    Acquire {
+        count: u32,
+        lease: Lease,
+    },
+    Release {
+        count: u32,
+    },
+    Renew {
+        lease: Lease,
+    },
+    Settle {
+        count: u32,
+        lease: Lease,
+    },
+    /// A settle that also makes the hold where it is not: for masters that lack what stands on a majority.
+    Repair {
+        count: u32,
+        lease: Lease,
+    },
 }
 
 impl Step {
     /// The lease that it may give the key.
     pub(crate) fn lease(self) -> Option<Lease> {
         match self {
-            Step::Acquire { lease, .. } | Step::Renew { lease } | Step::Settle { lease, .. } => Some(lease),
+            Step::Acquire { lease, .. }
+            | Step::Renew { lease }
+            | Step::Settle { lease, .. }
+            | Step::Repair { lease, .. } => Some(lease),
             Step::Release { .. } => None,
         }
     }
@@ -31,4 +52,18 @@ pub(crate) struct Command {
     pub(crate) step: Step,
     /// By a future of the user's, which may never be polled again. One of the background's own is always heard out.
     pub(crate) foreground: bool,
+}
+
+/// A command to be sent, and how to name it when its answer comes.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) hold: u64,
+    pub(crate) no: u64,
+    pub(crate) field: Arc<str>,
+    pub(crate) step: Step,
+    /// Whom it is for.
+    pub(crate) nodes: Nodes,
+    /// A release that was sent before and may have run.
+    pub(crate) repeated: bool,
+    pub(crate) sent: Instant,
 }

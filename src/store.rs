@@ -25,6 +25,8 @@ pub(crate) struct Store {
     pub(crate) unanswered: usize,
     /// Commands that have arrived and not run.
     backlog: VecDeque<(Call, Slip)>,
+    /// When it came back empty. A new one counts as old: nothing can have been forgotten.
+    pub(crate) restarted: Option<Instant>,
     /// Whoever waits for an answer has to look.
     pub(crate) worked: bool,
     ears: HashMap<u64, Ear>,
@@ -154,8 +156,9 @@ impl Store {
     }
 
     /// All is gone: locks, commands that have not run, subscriptions. The clients come back at once.
-    pub(crate) fn restart(&mut self) {
+    pub(crate) fn restart(&mut self, now: Instant) {
         self.locks.clear();
+        self.restarted = Some(now);
         (self.stalled_until, self.unanswered) = (None, 0);
         for (_, slip) in self.backlog.drain(..) {
             let _ = slip.set(None);
@@ -213,10 +216,17 @@ impl Store {
             Call::Renew { key, field, lease } => {
                 found(self.own(key, field, now), |held| held.last(*lease, now))
             }
-            Call::Settle { key, field, count, lease, .. } => found(self.own(key, field, now), |held| {
-                held.last(*lease, now);
-                held.count = *count;
-            }),
+            Call::Settle { key, field, count, lease, create, .. } => match self.held(key, now) {
+                None if *create => self.put(
+                    key,
+                    Held { field: field.clone(), count: *count, until: after(now, lease.duration()) },
+                    now,
+                ),
+                _ => found(self.own(key, field, now), |held| {
+                    held.last(*lease, now);
+                    held.count = *count;
+                }),
+            },
             Call::Force { key, channel } => match self.held(key, now) {
                 Some(_) => self.free(key, channel),
                 None => Reply::Free,
@@ -242,12 +252,15 @@ impl Store {
             _ if count > 1 => Reply::Gone,
             Some(held) => Reply::Busy(held.left(now)),
             None => {
-                self.make_room(now);
-                let held = Held { field: field.clone(), count, until: after(now, lease.duration()) };
-                self.locks.insert(key.clone(), held);
-                Reply::Done
+                self.put(key, Held { field: field.clone(), count, until: after(now, lease.duration()) }, now)
             }
         }
+    }
+
+    fn put(&mut self, key: &Arc<str>, held: Held, now: Instant) -> Reply {
+        self.make_room(now);
+        self.locks.insert(key.clone(), held);
+        Reply::Done
     }
 
     fn free(&mut self, key: &str, channel: &Arc<str>) -> Reply {

@@ -18,6 +18,28 @@ pub(crate) fn reconnected(server: &str) {
     tracing::info!(server, "connected to Redis again");
 }
 
+/// A server does not tell its age.
+pub(crate) fn age_unknown(server: &str) {
+    tracing::warn!(
+        server,
+        "the server does not tell when it was started, so that it is trusted after a restart in which it may have lost \
+         locks; grant the right to INFO"
+    );
+}
+
+/// An even number of masters.
+pub(crate) fn even_masters(masters: usize) {
+    tracing::warn!(
+        masters,
+        "an even number of masters tolerates the loss of no more of them than one fewer would"
+    );
+}
+
+/// A master is not there from the start.
+pub(crate) fn absent(error: &Error) {
+    tracing::warn!(%error, "a master can't be reached now; it joins when it comes");
+}
+
 /// The subscriber connection was lost, or could not be made.
 pub(crate) fn subscriber_lost(server: &str, why: &str) {
     tracing::warn!(server, why, "subscriber connection to Redis lost, waiters poll until it is back");

@@ -8,10 +8,12 @@ use tokio::time::Instant;
 use crate::deadline::{Lease, Moment, limit};
 use crate::error::Loss;
 use crate::fate::Fate;
-use crate::hold::{Hold, Level, Terms};
+use crate::hold::{Hold, Level};
+use crate::nodes::{Nodes, Spread};
 use crate::queue::{Ambiguous, Phase, Request};
-use crate::room::{Job, News, Room, enters};
-use crate::step::Step;
+use crate::room::{News, Room, enters};
+use crate::step::{Job, Step};
+use crate::terms::Terms;
 
 /// What a request has to do now.
 #[derive(Debug)]
@@ -36,6 +38,15 @@ pub(crate) struct Ask<'a> {
     pub(crate) lease: Lease,
     pub(crate) terms: Terms,
     pub(crate) uuid: &'a str,
+}
+
+/// How long a request sleeps that was told "busy".
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Nap {
+    /// Until then, or until a release is heard; only until `soon`, where not every master has told of the last one.
+    Heard { until: Instant, soon: Instant },
+    /// Until then.
+    Deaf(Instant),
 }
 
 /// What a grant is for.
@@ -130,8 +141,7 @@ impl Room {
             return Turn::Wait { until: hold.overdue(), refused: false };
         }
         let step = Step::Acquire { count: hold.count() + 1, lease: ask.lease };
-        hold.begin(step, no, now);
-        let job = Job { hold: hold.id, no, field: hold.field.clone(), step, sent: now };
+        let job = hold.begin(step, no, now);
         self.set_phase(id, Phase::Asking);
         Turn::Ask(job)
     }
@@ -161,9 +171,10 @@ impl Room {
             }
         }
         let field: Arc<str> = format!("{}:{no}", ask.uuid).into();
-        self.holds.push(Hold::asked(no, field.clone(), ask.terms, ask.lease, no, now));
+        let (hold, job) = Hold::asked(no, field, ask.terms, ask.lease, now);
+        self.holds.push(hold);
         self.set_phase(id, Phase::Asking);
-        Turn::Ask(Job { hold: no, no, field, step: Step::Acquire { count: 1, lease: ask.lease }, sent: now })
+        Turn::Ask(job)
     }
 
     /// Not this request's turn, and it sleeps no more: as a head it tries first of all. Else 1. it fell asleep as the head,
@@ -188,6 +199,7 @@ impl Room {
         id: u64,
         job: &Job,
         entry: &Entry,
+        spread: Spread,
         at: Moment,
     ) -> Option<(u32, Request)> {
         // A hold that was asked for later, and lives: this grant was taken away before it was looked at.
@@ -217,6 +229,7 @@ impl Room {
             fate: entry.fate.clone(),
         };
         hold.enter(level, stands);
+        hold.lacked_by(spread.lacking, at.now);
         let depth = hold.count();
         self.lose_others(job.hold, at.now);
         self.recall();
@@ -233,9 +246,35 @@ impl Room {
     }
 
     /// The acquire was answered "busy": the request sleeps until then, unless something happened meanwhile.
-    pub(crate) fn refused(&mut self, id: u64, job: &Job, until: Instant, now: Instant) {
-        self.unsent(job, now);
-        self.sleeps(id, until);
+    pub(crate) fn refused(&mut self, id: u64, job: &Job, spread: Spread, nap: Nap, now: Instant) {
+        let missed = std::mem::take(&mut self.missed);
+        self.spoken = Nodes::NONE;
+        self.declined(job, spread, now);
+        match nap {
+            // Those who settle a split vote publish: all would ask again in step.
+            Nap::Deaf(until) => self.pauses(id, until),
+            Nap::Heard { until, soon } => self.sleeps(id, if missed { until.min(soon) } else { until }),
+        }
+    }
+
+    /// The acquire was not granted. What some masters did grant is ended there.
+    pub(crate) fn declined(&mut self, job: &Job, spread: Spread, now: Instant) {
+        if spread.remains.and(spread.unheard).is_empty() {
+            return self.unsent(job, now);
+        }
+        if let Some(hold) = self.hold(job.hold).filter(|hold| hold.under_way(job.no)) {
+            hold.finish(job.no, now);
+            (hold.gone, hold.remnant, hold.spread, hold.retry_at) = (true, true, spread, now);
+        }
+        self.rouse(now);
+    }
+
+    /// The request asks again then, whatever is heard meanwhile.
+    fn pauses(&mut self, id: u64, until: Instant) {
+        if let Some(request) = self.queue.get_mut(id) {
+            request.again = false;
+            request.phase = Phase::Pausing { until };
+        }
     }
 
     /// The request asks again then, or at once if something happened while it asked.

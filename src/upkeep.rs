@@ -7,10 +7,11 @@ use tokio::time::Instant;
 use crate::deadline::{Lease, Moment};
 use crate::error::Loss;
 use crate::hold::Hold;
+use crate::nodes::Spread;
 use crate::owner::Owner;
 use crate::queue::Late;
-use crate::room::{Hearing, Job, News, Room, enters};
-use crate::step::Step;
+use crate::room::{News, Room, enters};
+use crate::step::{Job, Step};
 
 impl Room {
     /// Declares a hold lost. Requests that would have entered it end with it.
@@ -40,19 +41,6 @@ impl Room {
         let levels = self.holds.iter().flat_map(|hold| &hold.levels).map(|level| level.fate.clone());
         let leaving = self.holds.iter().flat_map(|hold| hold.leaving.iter().cloned());
         self.out.tell.extend(levels.chain(leaving));
-    }
-
-    /// A message came on the lock's channel: somebody released it, or forced it open.
-    pub(crate) fn message(&mut self, now: Instant) {
-        if self.hearing != Hearing::On {
-            return;
-        }
-        self.freed(now);
-        if self.echoes > 0 {
-            self.echoes -= 1;
-            return;
-        }
-        self.ask_all(now);
     }
 
     /// Asks the server for all holds at once: something may have happened to them.
@@ -87,8 +75,7 @@ impl Room {
         for hold in &mut self.holds {
             jobs.extend(hold.due_job(at.now, renews, numbers));
         }
-        let echoes = jobs.iter().filter(|job| job.step == Step::Release { count: 0 }).count();
-        self.expect_echoes(echoes as u32);
+        jobs.iter().for_each(|job| self.expect_echoes(job));
         self.check_heads(at.now);
         self.sweep(at.now);
         jobs
@@ -105,10 +92,14 @@ impl Room {
                 hold.retry_at = at.now;
             }
             ids.push(hold.id);
+            if hold.gone && at.now >= hold.stands_until {
+                // Whoever still had it has dropped it by now.
+                hold.spread = Spread::default();
+            }
             let tried = hold.levels.is_empty() && hold.command.is_none() && hold.failures > 0;
             if tried && at.now >= hold.stands_until {
                 // The server has dropped it by now, confirmed or not.
-                hold.gone = true;
+                (hold.gone, hold.spread) = (true, Spread::default());
                 self.out.tell.extend(hold.left_untold(Err(Loss::Expired)));
             }
         }
@@ -190,17 +181,17 @@ impl Hold {
             None => None,
         }?;
         let no = numbers();
-        self.begin_in_background(step, no, now);
-        Some(Job { hold: self.id, no, field: self.field.clone(), step, sent: now })
+        Some(self.begin_in_background(step, no, now))
     }
 
     fn due(&self, renews: bool, waiting: usize) -> Option<Instant> {
         let step = self.step().map(|_| self.retry_at);
+        let remains = (self.gone && self.has_remains()).then_some(self.stands_until);
         let renewal = (renews && self.is_renewable()).then_some(self.renew_at);
         let end = self.lives().then(|| self.end());
         let limits = self.levels.iter().filter(|level| level.fate.loss().is_none());
         let limit = limits.filter_map(|level| level.max_hold).min();
-        [step, renewal, end, limit, self.gives_up_at(waiting)].into_iter().flatten().min()
+        [step, remains, renewal, end, limit, self.gives_up_at(waiting)].into_iter().flatten().min()
     }
 }
 

@@ -31,28 +31,40 @@ impl Doorbell {
     }
 }
 
-impl Events for Doorbell {
+/// One master's part of the bell.
+pub(crate) struct Bell {
+    doorbell: Arc<Doorbell>,
+    node: usize,
+}
+
+impl Bell {
+    pub(crate) fn of(doorbell: Arc<Doorbell>, node: usize) -> Arc<dyn Events> {
+        Arc::new(Bell { doorbell, node })
+    }
+}
+
+impl Events for Bell {
     fn reconnected(&self) {
         // A server that came back empty is noticed now, not after a third of the lease.
-        self.ring_all(|room, at| {
+        self.doorbell.ring_all(|room, at| {
             room.ask_all(at.now);
             room.freed(at.now);
         });
     }
 
     fn subscribed(&self, channel: &str) {
-        self.ring(channel, |room, at| room.hears_now(at));
+        self.doorbell.ring(channel, |room, at| room.hears_now(self.node, at));
     }
 
     fn message(&self, channel: &str) {
-        self.ring(channel, |room, at| room.message(at.now));
+        self.doorbell.ring(channel, |room, at| room.message(self.node, at.now));
     }
 
     fn not_subscribed(&self, channel: &str) {
-        self.ring(channel, |room, at| room.hears_no_more(at));
+        self.doorbell.ring(channel, |room, at| room.hears_no_more(self.node, at));
     }
 
     fn subscriptions_lost(&self) {
-        self.ring_all(|room, at| room.hears_no_more(at));
+        self.doorbell.ring_all(|room, at| room.hears_no_more(self.node, at));
     }
 }

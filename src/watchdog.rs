@@ -6,11 +6,11 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::backend::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::names::Names;
-use crate::room::Job;
-use crate::script::Reply;
 use crate::session::{Session, Stage};
+use crate::step::Job;
+use crate::tally::Verdict;
 use crate::telemetry;
 
 type Batch = Vec<(Arc<Names>, Job)>;
@@ -80,27 +80,29 @@ fn send(session: Arc<Session>, batch: Batch) -> impl Future<Output = ()> + Send 
         }
     });
     async move {
-        let answers = sent.0.quorum.ask_all(&sent.1).await;
+        let verdicts = sent.0.ask_all(&sent.1).await;
         let (session, batch) = scopeguard::ScopeGuard::into_inner(sent);
-        for ((names, job), answer) in batch.into_iter().zip(answers) {
-            session.heard(&answer);
-            note(&session, &names, &job, answer);
+        for ((names, job), verdict) in batch.into_iter().zip(verdicts) {
+            note(&session, &names, &job, verdict);
         }
         session.progress.notify_waiters();
     }
 }
 
-fn note(session: &Session, names: &Arc<Names>, job: &Job, answer: Result<Reply, Failure>) {
-    let failure = match answer {
+fn note(session: &Session, names: &Arc<Names>, job: &Job, Verdict { result, spread, .. }: Verdict) {
+    let failure = match result {
         Ok(reply) => {
-            session.visit(names, |room, _, at| room.answered(job, &reply, at));
+            session.visit(names, |room, _, at| room.answered(job, &reply, spread, at));
             return;
         }
         Err(failure) => failure,
     };
     telemetry::background_failed(&names.name, &failure.error);
-    session.visit(names, |room, _, at| match failure.outcome {
-        Outcome::NotRun => room.postponed(job, at.now),
-        Outcome::Unknown => room.unanswered(job, at.now),
+    session.visit(names, |room, _, at| {
+        match failure.outcome {
+            Outcome::NotRun => room.postponed(job, at.now),
+            Outcome::Unknown => room.unanswered(job, at.now),
+        }
+        room.lacks(job, spread, at.now);
     });
 }

@@ -7,10 +7,11 @@ use std::time::Duration;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
-use super::{Answer, Backend, Failure, Outcome, verdict};
+use super::{Answer, Backend, verdict};
 use crate::deadline::after;
 use crate::error::{Error, ErrorKind};
 use crate::events::Events;
+use crate::failure::{Failure, Outcome};
 use crate::memory::Memory;
 use crate::script::{Call, Reply};
 use crate::store::{Held, Slip};
@@ -110,12 +111,17 @@ fn broken(call: &Call) -> Failure {
 }
 
 impl Backend for InMemory {
-    fn run(&self, call: Call) -> Answer<'_, Result<Reply, Failure>> {
-        Box::pin(self.answer(call))
+    fn run(self: Arc<Self>, call: Call) -> Answer<Result<Reply, Failure>> {
+        Box::pin(async move { self.answer(call).await })
     }
 
-    fn run_all(&self, calls: Vec<Call>) -> Answer<'_, Vec<Result<Reply, Failure>>> {
-        Box::pin(self.answer_all(calls))
+    fn run_all(self: Arc<Self>, calls: Vec<Call>) -> Answer<Vec<Result<Reply, Failure>>> {
+        Box::pin(async move { self.answer_all(calls).await })
+    }
+
+    fn is_younger_than(&self, age: Duration) -> bool {
+        let now = Instant::now();
+        self.memory.visit(|store| store.restarted.is_some_and(|at| now < after(at, age)))
     }
 
     fn subscribe(&self, channel: &str) {
@@ -224,7 +230,7 @@ impl Memory {
     pub fn restart_empty(&self) {
         let now = Instant::now();
         self.visit(|store| {
-            store.restart();
+            store.restart(now);
             store.work(now);
         });
     }

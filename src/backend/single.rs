@@ -7,13 +7,15 @@ use std::time::Duration;
 use redis::{ProtocolVersion, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::time::{Instant, timeout_at};
 
-use super::connection::{Keeper, Line, Link};
+use super::connection::{Line, Link};
+use super::keeper::Keeper;
 use super::settings::tuned;
 use super::subscriber::Subscriber;
-use super::{Answer, Backend, Failure, verdict};
+use super::{Answer, Backend, verdict};
 use crate::deadline::after;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
+use crate::failure::Failure;
 use crate::script::{Call, Reply};
 use crate::server::Server;
 
@@ -24,20 +26,34 @@ const CHUNK: usize = 500;
 /// An attempt to connect may take at least this long, be the node timeout ever so short.
 const SHORTEST_CONNECT: Duration = Duration::from_secs(1);
 
+/// What a server is to its clients.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Role {
+    /// The only master. One of several does without a connection rather than wait for it: 1. an acquire waits for one, and so
+    /// does the release behind it, 2. it comes, and they go out in any order, 3. a field stands that nobody holds.
+    pub(crate) alone: bool,
+    /// Its age has to be known.
+    pub(crate) ages: bool,
+}
+
 /// A backend over one Redis server: a connection for commands, and one for messages.
 pub(crate) struct Single {
     line: Arc<Line>,
     subscriber: Subscriber,
     node_timeout: Duration,
+    /// Whether a command waits for a connection, where there is none.
+    patient: bool,
 }
 
 impl Single {
-    /// Connects, on the runtime that runs this future: the tasks that keep the connections live there from then on.
+    /// Connects, on the runtime that runs this future: the tasks that keep the connections live there from then on. With the
+    /// error of a server that can't be reached now: it joins when it comes.
     pub(crate) async fn connect(
         server: &Server,
+        role: Role,
         node_timeout: Duration,
         events: Weak<dyn Events>,
-    ) -> Result<Arc<Single>> {
+    ) -> Result<(Arc<Single>, Option<Error>)> {
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(Error::new(
                 ErrorKind::Config,
@@ -48,16 +64,21 @@ impl Single {
         let tune =
             |protocol| tuned(&client, node_timeout, protocol).map_err(|e| verdict::unreachable(e, &address));
         let limit = node_timeout.max(SHORTEST_CONNECT);
-        let (line, keeper) =
-            Keeper::connect(tune(ProtocolVersion::RESP3)?, address.clone(), events.clone(), limit).await?;
+        let keeper =
+            Keeper::new(tune(ProtocolVersion::RESP3)?, address.clone(), events.clone(), limit, role.ages);
+        let (line, away) = (keeper.line(), keeper.connect().await?);
         tokio::spawn(keeper.run());
         let subscriber = Subscriber::start(tune(ProtocolVersion::RESP2)?, address, events, limit);
-        Ok(Arc::new(Single { line, subscriber, node_timeout }))
+        Ok((Arc::new(Single { line, subscriber, node_timeout, patient: role.alone }), away))
+    }
+
+    async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
+        self.line.link(if self.patient { deadline } else { Instant::now() }).await
     }
 
     async fn answer(&self, call: Call) -> Result<Reply, Failure> {
         let deadline = after(Instant::now(), self.node_timeout);
-        let mut link = self.line.link(deadline).await?;
+        let mut link = self.link(deadline).await?;
         let before = link.answers();
         match timeout_at(deadline, ask(&mut link, &call)).await {
             Ok(answer) => self.decoded(&link, &call, answer),
@@ -86,7 +107,7 @@ impl Single {
     /// Whether the server answered.
     async fn answer_chunk(&self, calls: &[Call], replies: &mut Vec<Result<Reply, Failure>>) -> bool {
         let deadline = after(Instant::now(), self.node_timeout);
-        let mut link = match self.line.link(deadline).await {
+        let mut link = match self.link(deadline).await {
             Ok(link) => link,
             Err(Failure { outcome, error }) => {
                 replies.extend(calls.iter().map(|_| Err(Failure { outcome, error: error.again() })));
@@ -180,12 +201,16 @@ fn is_unknown_script(answer: &Value) -> bool {
 }
 
 impl Backend for Single {
-    fn run(&self, call: Call) -> Answer<'_, Result<Reply, Failure>> {
-        Box::pin(self.answer(call))
+    fn run(self: Arc<Self>, call: Call) -> Answer<Result<Reply, Failure>> {
+        Box::pin(async move { self.answer(call).await })
     }
 
-    fn run_all(&self, calls: Vec<Call>) -> Answer<'_, Vec<Result<Reply, Failure>>> {
-        Box::pin(self.answer_all(calls))
+    fn run_all(self: Arc<Self>, calls: Vec<Call>) -> Answer<Vec<Result<Reply, Failure>>> {
+        Box::pin(async move { self.answer_all(calls).await })
+    }
+
+    fn is_younger_than(&self, age: Duration) -> bool {
+        self.line.vitals.is_younger_than(age, Instant::now())
     }
 
     fn subscribe(&self, channel: &str) {

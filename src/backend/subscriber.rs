@@ -14,7 +14,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::backoff::Backoff;
-use super::connection::too_long;
+use super::keeper::too_long;
 use super::topics::{Ask, Tell, Topics};
 use super::verdict;
 use crate::events::Events;

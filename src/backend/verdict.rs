@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use redis::{ErrorKind as Told, RedisError, ServerErrorKind};
 
-use super::{Failure, Outcome};
 use crate::error::{Error, ErrorKind, shown};
+use crate::failure::{Failure, Outcome};
 use crate::script::Call;
 
 /// Refusals that come before a script starts. Not among them: OOM, READONLY, MISCONF, NOREPLICAS, which are refusals of

@@ -14,10 +14,12 @@ use self::master::Master;
 use super::*;
 use crate::answer::Leave;
 use crate::deadline::{Drift, Lease, Moment};
-use crate::hold::Terms;
+use crate::nodes::Spread;
 use crate::owner::OwnerEnds;
 use crate::script::Reply;
-use crate::turn::{Ask, Entry, Turn};
+use crate::step::{Job, Step};
+use crate::terms::Terms;
+use crate::turn::{Ask, Entry, Nap, Turn};
 
 const DRIFT: Drift = Drift { factor: 0.0, slack: Duration::ZERO };
 const LEASE: Duration = Duration::from_secs(30);
@@ -208,11 +210,21 @@ impl World {
             }
             self.room.unknown(&job, self.now);
             let pause = self.now + Duration::from_millis(100);
-            self.room.refused(id, &job, pause, self.now);
+            self.room.refused(
+                id,
+                &job,
+                Spread::default(),
+                Nap::Heard { until: pause, soon: pause },
+                self.now,
+            );
         } else {
             match self.run(&job) {
-                Reply::Busy(left) => self.room.refused(id, &job, self.now + left + STEP, self.now),
-                Reply::Gone => drop(self.room.answered(&job, &Reply::Gone, moment)),
+                Reply::Busy(left) => {
+                    let until = self.now + left + STEP;
+                    let nap = Nap::Heard { until, soon: until };
+                    self.room.refused(id, &job, Spread::default(), nap, self.now);
+                }
+                Reply::Gone => drop(self.room.answered(&job, &Reply::Gone, Spread::default(), moment)),
                 _ => return self.grant(at, &job),
             }
             if self.askers[at].once {
@@ -233,7 +245,7 @@ impl World {
             max_hold: asker.limit,
             fate: fate.clone(),
         };
-        match self.room.granted(asker.id, job, &entry, moment) {
+        match self.room.granted(asker.id, job, &entry, Spread::default(), moment) {
             Some(_) => {
                 self.askers.swap_remove(at);
                 self.granted += 1;
@@ -277,7 +289,7 @@ impl World {
             self.room.unanswered(&job, self.now);
         } else {
             let reply = self.run(&job);
-            self.room.answered(&job, &reply, moment);
+            self.room.answered(&job, &reply, Spread::default(), moment);
         }
         self.wake();
     }
@@ -304,10 +316,10 @@ impl World {
         let _ = self.room.hears();
         if self.room.hearing == Hearing::Asked {
             let moment = self.at();
-            self.room.hears_now(moment);
+            self.room.hears_now(0, moment);
         }
         for _ in 0..std::mem::take(&mut self.master.messages) {
-            self.room.message(self.now);
+            self.room.message(0, self.now);
         }
         self.wake();
     }

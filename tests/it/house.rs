@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 
 /// Ground floor first. A file imports from lower floors, and on its own floor from what stands before it.
 const FLOORS: [&[&str]; 9] = [
-    &["sync", "error", "deadline", "fate", "owner", "scope", "telemetry", "names"],
+    &["sync", "error", "deadline", "fate", "owner", "scope", "telemetry", "names", "nodes", "failure"],
     &[
-        "server", "script", "events", "outage", "store", "memory", "config", "step", "hold", "queue", "room",
-        "turn", "answer", "upkeep", "hearing", "registry",
+        "server", "script", "step", "tally", "events", "outage", "store", "memory", "config", "terms",
+        "hold", "queue", "room", "turn", "answer", "upkeep", "hearing", "registry",
     ],
     &["clock", "backend"],
     &["quorum"],
-    &["session", "wake", "watchdog"],
-    &["guard", "acquire"],
+    &["session", "asking", "wake", "watchdog"],
+    &["guard", "wish", "acquire"],
     &["request", "run"],
     &["mutex"],
     &["locks"],

@@ -19,6 +19,7 @@ mod memory;
 mod on_memory;
 mod on_paused_memory;
 mod on_redis;
+mod quorum;
 mod scripts;
 mod support_works;
 mod tls;

@@ -40,12 +40,12 @@ async fn a_call_is_not_answered_at_its_first_poll_and_runs_in_it() {
     let memory = Memory::new();
     let (client, _told) = joined(&memory);
     let mut cx = Context::from_waker(Waker::noop());
-    let mut asking = client.run(acquire("me:1"));
+    let mut asking = client.clone().run(acquire("me:1"));
     assert!(asking.poll_unpin(&mut cx).is_pending());
     drop(asking);
     // It was sent: that nobody awaits the answer takes nothing back.
-    assert!(matches!(client.run(acquire("you:1")).await.unwrap(), Reply::Busy(_)));
-    let mut both = client.run_all(vec![release("me:1"), acquire("you:1")]);
+    assert!(matches!(client.clone().run(acquire("you:1")).await.unwrap(), Reply::Busy(_)));
+    let mut both = client.clone().run_all(vec![release("me:1"), acquire("you:1")]);
     assert!(both.poll_unpin(&mut cx).is_pending());
     let Poll::Ready(answers) = both.poll_unpin(&mut cx) else { panic!("no server is that slow") };
     assert_eq!(answers.into_iter().map(Result::unwrap).collect::<Vec<_>>(), [Reply::Done, Reply::Done]);
@@ -55,35 +55,35 @@ async fn a_call_is_not_answered_at_its_first_poll_and_runs_in_it() {
 async fn a_lease_passes_by_tokios_clock() {
     let memory = Memory::new();
     let (client, _told) = joined(&memory);
-    client.run(acquire("me:1")).await.unwrap();
-    assert_eq!(client.run(acquire("you:1")).await.unwrap(), busy(30_000));
+    client.clone().run(acquire("me:1")).await.unwrap();
+    assert_eq!(client.clone().run(acquire("you:1")).await.unwrap(), busy(30_000));
     tokio::time::advance(Duration::from_secs(30)).await;
     // A key lives through its last moment.
-    assert_eq!(client.run(acquire("you:1")).await.unwrap(), busy(1));
+    assert_eq!(client.clone().run(acquire("you:1")).await.unwrap(), busy(1));
     tokio::time::advance(Duration::from_millis(1)).await;
-    assert_eq!(client.run(acquire("you:1")).await.unwrap(), Reply::Done);
-    assert_eq!(client.run(release("me:1")).await.unwrap(), Reply::Gone);
+    assert_eq!(client.clone().run(acquire("you:1")).await.unwrap(), Reply::Done);
+    assert_eq!(client.clone().run(release("me:1")).await.unwrap(), Reply::Gone);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stalled_store_runs_late_what_came_meanwhile() {
     let memory = Memory::new();
     let (client, _told) = joined(&memory);
-    client.run(acquire("me:1")).await.unwrap();
+    client.clone().run(acquire("me:1")).await.unwrap();
     memory.stall(Duration::from_secs(2));
     let before = Instant::now();
-    unknown(client.run(release("me:1")).await, "no answer to `release` within 500ms");
+    unknown(client.clone().run(release("me:1")).await, "no answer to `release` within 500ms");
     assert_eq!(before.elapsed(), TIMEOUT);
-    let (late, second) = tokio::join!(client.run(acquire("you:1")), async {
+    let (late, second) = tokio::join!(client.clone().run(acquire("you:1")), async {
         tokio::time::sleep(Duration::from_millis(1400)).await;
-        client.run(acquire("her:1")).await
+        client.clone().run(acquire("her:1")).await
     });
     unknown(late, "acquire");
     // The commands ran in their order, when the stall was over; the last one was still waited for.
     assert_eq!(before.elapsed(), Duration::from_secs(2));
     assert_eq!(second.unwrap(), busy(30_000));
     memory.stall(Duration::from_secs(9));
-    let (early, ()) = tokio::join!(client.run(release("you:1")), async {
+    let (early, ()) = tokio::join!(client.clone().run(release("you:1")), async {
         tokio::task::yield_now().await;
         memory.stall(Duration::ZERO);
     });
@@ -95,11 +95,11 @@ async fn a_dropped_reply_is_that_of_a_command_that_ran() {
     let memory = Memory::new();
     let (client, _told) = joined(&memory);
     memory.drop_replies(1);
-    unknown(client.run(acquire("me:1")).await, "no answer");
-    assert_eq!(client.run(acquire("me:1")).await.unwrap(), Reply::Done);
+    unknown(client.clone().run(acquire("me:1")).await, "no answer");
+    assert_eq!(client.clone().run(acquire("me:1")).await.unwrap(), Reply::Done);
     assert!(format!("{memory:?}").contains("count: 1"), "{memory:?}");
     memory.drop_replies(1);
-    let mut both = client.run_all(vec![release("me:1"), acquire("you:1")]).await.into_iter();
+    let mut both = client.clone().run_all(vec![release("me:1"), acquire("you:1")]).await.into_iter();
     unknown(both.next().unwrap(), "no answer");
     assert_eq!(both.next().unwrap().unwrap(), Reply::Done);
 }
@@ -111,12 +111,12 @@ async fn subscribers_hear_of_a_release_and_only_they() {
     ours.subscribe(CHANNEL);
     told.nothing();
     assert_eq!(told.next().await, Told::Subscribed(CHANNEL.into()));
-    ours.run(acquire("me:1")).await.unwrap();
-    ours.run(release("me:1")).await.unwrap();
+    ours.clone().run(acquire("me:1")).await.unwrap();
+    ours.clone().run(release("me:1")).await.unwrap();
     assert_eq!(told.next().await, Told::Message(CHANNEL.into()));
     ours.unsubscribe(CHANNEL);
-    ours.run(acquire("me:1")).await.unwrap();
-    ours.run(release("me:1")).await.unwrap();
+    ours.clone().run(acquire("me:1")).await.unwrap();
+    ours.clone().run(release("me:1")).await.unwrap();
     told.nothing();
     nothing.nothing();
 }
@@ -127,9 +127,9 @@ async fn a_restart_takes_all_and_is_told() {
     let (client, mut told) = joined(&memory);
     client.subscribe(CHANNEL);
     assert_eq!(told.next().await, Told::Subscribed(CHANNEL.into()));
-    client.run(acquire("me:1")).await.unwrap();
+    client.clone().run(acquire("me:1")).await.unwrap();
     memory.stall(Duration::MAX);
-    let (broken, ()) = tokio::join!(client.run(release("me:1")), async {
+    let (broken, ()) = tokio::join!(client.clone().run(release("me:1")), async {
         tokio::task::yield_now().await;
         memory.restart_empty();
     });
@@ -137,7 +137,7 @@ async fn a_restart_takes_all_and_is_told() {
     assert_eq!(told.next().await, Told::SubscriptionsLost);
     assert_eq!(told.next().await, Told::Reconnected);
     assert_eq!(told.next().await, Told::Subscribed(CHANNEL.into()));
-    assert_eq!(client.run(release("me:1")).await.unwrap(), Reply::Gone);
+    assert_eq!(client.clone().run(release("me:1")).await.unwrap(), Reply::Gone);
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn a_lost_lock_is_gone_and_everybody_is_made_to_ask() {
     let memory = Memory::new();
     let ((client, mut ours), (_theirs, mut theirs)) = (joined(&memory), joined(&memory));
     assert!(!memory.lose("k"));
-    client.run(acquire("me:1")).await.unwrap();
+    client.clone().run(acquire("me:1")).await.unwrap();
     assert!(memory.lose("k"));
     assert_eq!((ours.next().await, theirs.next().await), (Told::Reconnected, Told::Reconnected));
     ours.nothing();
@@ -158,7 +158,7 @@ async fn a_closed_client_sends_nothing_more() {
     let (client, mut told) = joined(&memory);
     client.subscribe(CHANNEL);
     client.close();
-    let failure = client.run(acquire("me:1")).await.unwrap_err();
+    let failure = client.clone().run(acquire("me:1")).await.unwrap_err();
     assert_eq!((failure.outcome, failure.error.kind()), (Outcome::NotRun, ErrorKind::Unavailable));
     told.nothing();
 }
@@ -171,7 +171,7 @@ async fn locks_that_nobody_released_are_taken_away_in_time() {
     for round in 0..10 {
         for number in 0..100 {
             let (key, field) = (format!("{round}:{number}").into(), "me:1".into());
-            client.run(Call::Acquire { key, field, count: 1, lease: Lease::DEFAULT }).await.unwrap();
+            client.clone().run(Call::Acquire { key, field, count: 1, lease: Lease::DEFAULT }).await.unwrap();
         }
         tokio::time::advance(Duration::from_secs(31)).await;
     }
@@ -183,11 +183,11 @@ async fn whoever_gave_up_an_answer_asks_anew_once_the_store_answers() {
     let memory = Memory::new();
     let (client, mut told) = joined(&memory);
     memory.drop_replies(1);
-    unknown(client.run(acquire("me:1")).await, "no answer");
+    unknown(client.clone().run(acquire("me:1")).await, "no answer");
     assert_eq!(told.next().await, Told::Reconnected);
     memory.stall(Duration::from_secs(2));
     let before = Instant::now();
-    unknown(client.run(release("me:1")).await, "no answer");
+    unknown(client.clone().run(release("me:1")).await, "no answer");
     told.nothing();
     assert_eq!(told.next().await, Told::Reconnected);
     assert_eq!(before.elapsed(), Duration::from_secs(2));

@@ -3,13 +3,14 @@ use std::collections::HashSet;
 use super::*;
 use crate::backend::Backend;
 use crate::backend::single::Single;
-use crate::backend::testing::{TestServer, Told, Watcher, until};
+use crate::backend::testing::{ALONE, TestServer, Told, Watcher, until};
 
 const LONG: Duration = Duration::from_secs(10);
 
 async fn connected(server: &TestServer, credentials: &str, limit: Duration) -> (Arc<Single>, Watcher) {
     let told = Watcher::new();
-    let single = Single::connect(&server.url(credentials).into(), limit, told.events()).await.unwrap();
+    let single =
+        Single::connect(&server.url(credentials).into(), ALONE, limit, told.events()).await.unwrap().0;
     (single, told)
 }
 

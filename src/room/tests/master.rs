@@ -38,7 +38,7 @@ impl Master {
                 *until = end(lease).max(*until);
                 Reply::Done
             }
-            (Step::Settle { count, lease }, Some((_, stands, until))) => {
+            (Step::Settle { count, lease } | Step::Repair { count, lease }, Some((_, stands, until))) => {
                 (*stands, *until) = (count, end(lease).max(*until));
                 Reply::Done
             }

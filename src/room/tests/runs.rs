@@ -48,7 +48,7 @@ impl World {
                 self.master.key = Some(("another".into(), 1, until));
             }
             4 => self.now += Duration::from_secs(5),
-            5 => self.room.hears_no_more(self.at()),
+            5 => self.room.hears_no_more(0, self.at()),
             6 => self.room.ask_all(self.now),
             7 => {
                 let at = self.dice(self.owners.len());
@@ -161,12 +161,12 @@ fn who_is_alone_makes_nothing_due_before_a_renewal() {
     let (level, fate) = (world.number(), Arc::<Fate>::default());
     let entry = Entry { level, lease, fixed: false, max_hold: None, fate };
     let moment = world.at();
-    assert!(world.room.granted(id, &job, &entry, moment).is_some());
+    assert!(world.room.granted(id, &job, &entry, Spread::default(), moment).is_some());
     let renewal = world.room.due(true).unwrap();
     assert!(renewal > now + LEASE / 4);
     let no = world.number();
     let Leave::Send(job) = world.room.leave(job.hold, level, Some(no), moment) else { panic!("it is held") };
     assert!(world.room.due(true).is_none_or(|due| due >= renewal));
-    world.room.answered(&job, &Reply::Done, moment);
+    world.room.answered(&job, &Reply::Done, Spread::default(), moment);
     assert!(world.room.is_empty() && world.room.due(true).is_none());
 }

@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use crate::backend::Backend;
 use crate::backend::memory::InMemory;
 use crate::backend::single::Single;
-use crate::backend::testing::{TestServer, Told, Watcher};
+use crate::backend::testing::{ALONE, TestServer, Told, Watcher};
 use crate::deadline::{Drift, Lease};
 use crate::memory::Memory;
 use crate::names::channel;
@@ -32,7 +32,7 @@ struct Op {
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     // Mostly acquires by one field, so that there is something to release, renew and settle.
-    let kind = prop_oneof![6 => Just(0u8), 12 => 1..4u8, 3 => 4..7u8];
+    let kind = prop_oneof![6 => Just(0u8), 12 => 1..4u8, 4 => 4..8u8];
     let field = prop_oneof![4 => Just(0u8), 2 => 1..3u8];
     let op = (kind, 0..2u8, field, 0..4u32, 1..7u32);
     proptest::collection::vec(
@@ -57,7 +57,8 @@ impl Op {
             0 => Call::Acquire { key, field, count: count.max(1), lease },
             1 => Call::Release { key, channel, field, count },
             2 => Call::Renew { key, field, lease },
-            3 => Call::Settle { key, channel, field, count, lease },
+            3 => Call::Settle { key, channel, field, count, lease, create: false },
+            7 => Call::Settle { key, channel, field, count: count.max(1), lease, create: true },
             4 => Call::Force { key, channel },
             5 => Call::Look { key },
             _ => return None,
@@ -78,7 +79,9 @@ impl Twins {
     async fn start() -> Twins {
         let server = TestServer::start(&[]).await;
         let (admin, told, memory) = (server.admin().await, Watcher::new(), Memory::new());
-        let single = Single::connect(&server.url("").into(), LONG, told.events()).await.unwrap();
+        let (single, away) =
+            Single::connect(&server.url("").into(), ALONE, LONG, told.events()).await.unwrap();
+        assert!(away.is_none());
         let heard = Watcher::new();
         let ours = (InMemory::join(&memory, LONG, heard.events()), heard);
         Twins { server, admin, real: (single, told), memory, ours }
@@ -89,8 +92,10 @@ impl Twins {
         for op in ops {
             match op.call(case) {
                 Some(call) => {
-                    let (real, ours) =
-                        tokio::join!(self.real.0.run(call.clone()), self.ours.0.run(call.clone()));
+                    let (real, ours) = tokio::join!(
+                        self.real.0.clone().run(call.clone()),
+                        self.ours.0.clone().run(call.clone())
+                    );
                     assert!(alike(&real.unwrap(), &ours.unwrap()), "{call:?}");
                 }
                 None => {
@@ -143,7 +148,8 @@ impl Twins {
         let free = Op { kind: 4, ..last.clone() };
         for op in [free.clone(), last, free] {
             let call = op.call(case).unwrap();
-            let (real, ours) = tokio::join!(self.real.0.run(call.clone()), self.ours.0.run(call));
+            let (real, ours) =
+                tokio::join!(self.real.0.clone().run(call.clone()), self.ours.0.clone().run(call));
             assert_eq!(real.unwrap(), ours.unwrap());
         }
         // Ours are all told by now; the server's come in their order.

@@ -1,0 +1,78 @@
+//! Of a session: the masters are asked, and those heard out whose answers came after the verdict.
+
+use std::sync::Arc;
+
+use tokio::runtime;
+
+use crate::answer::Late;
+use crate::failure::{Failure, Outcome};
+use crate::names::Names;
+use crate::quorum::{Reported, Stragglers};
+use crate::script::Reply;
+use crate::session::Session;
+use crate::step::Job;
+use crate::tally::Verdict;
+
+impl Session {
+    /// Sends one command of a hold. Answers that its verdict does not wait for are heard out in the background.
+    pub(crate) async fn ask(&self, names: &Arc<Names>, job: &Job) -> Verdict {
+        let (verdict, stragglers) = self.quorum.ask(names, job).await;
+        self.heard(&verdict.result);
+        if !stragglers.is_empty() {
+            self.hear_out(stragglers, vec![(names.clone(), job.clone())], |answer| vec![answer]);
+        }
+        verdict
+    }
+
+    /// The same for commands of many holds.
+    pub(crate) async fn ask_all(&self, jobs: &[(Arc<Names>, Job)]) -> Vec<Verdict> {
+        let (verdicts, stragglers) = self.quorum.ask_all(jobs).await;
+        verdicts.iter().for_each(|verdict| self.heard(&verdict.result));
+        if !stragglers.is_empty() {
+            self.hear_out(stragglers, jobs.to_vec(), |answers| answers);
+        }
+        verdicts
+    }
+
+    fn hear_out<T: Send + 'static>(
+        &self,
+        stragglers: Stragglers<T>,
+        jobs: Vec<(Arc<Names>, Job)>,
+        answers: fn(T) -> Vec<Reported>,
+    ) {
+        let (Some(me), Ok(runtime)) = (self.me.upgrade(), runtime::Handle::try_current()) else { return };
+        // Dropped with its runtime: what was sent may have run.
+        let missing = scopeguard::guard((me, jobs, stragglers.nodes()), |(me, jobs, nodes)| {
+            for node in nodes.iter() {
+                me.straggled(&jobs, node, |_| Late::Unknown);
+            }
+        });
+        drop(runtime.spawn(async move {
+            let mut missing = missing;
+            let heard = stragglers.hear(|node, told| {
+                let (me, jobs, nodes) = &mut *missing;
+                nodes.remove(node);
+                let mut told = answers(told).into_iter();
+                me.straggled(jobs, node, |_| told.next().map_or(Late::Unknown, |answer| late(&answer)));
+            });
+            heard.await;
+        }));
+    }
+
+    /// A master has answered what it was asked to do of these jobs, or never will.
+    fn straggled(&self, jobs: &[(Arc<Names>, Job)], node: usize, mut answer: impl FnMut(&Job) -> Late) {
+        for (names, job) in jobs.iter().filter(|(_, job)| job.nodes.contains(node)) {
+            let answer = answer(job);
+            self.visit_known(&names.name, |room, _, at| room.straggled(job, node, answer, at.now));
+        }
+    }
+}
+
+/// What a straggler's answer says of the field.
+fn late(answer: &Reported) -> Late {
+    match answer {
+        Ok(Reply::Done | Reply::Deferred(_)) => Late::There,
+        Ok(_) | Err(Failure { outcome: Outcome::NotRun, .. }) => Late::Missing,
+        Err(_) => Late::Unknown,
+    }
+}

@@ -1,0 +1,21 @@
+//! A command that was not answered as asked.
+
+use crate::error::Error;
+
+/// What is known of a call that failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// What the server may have done.
+    pub(crate) outcome: Outcome,
+    /// What to tell the user, with the server's address and the cause.
+    pub(crate) error: Error,
+}
+
+/// What a server may have done with a call that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It certainly did not run, and will not.
+    NotRun,
+    /// It may have run, in whole or in part, or may run later.
+    Unknown,
+}

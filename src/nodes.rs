@@ -1,0 +1,70 @@
+//! A set of masters.
+
+/// Masters by their places, in the order in which they were given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Nodes(u64);
+
+impl Nodes {
+    pub(crate) const NONE: Nodes = Nodes(0);
+    pub(crate) const ALL: Nodes = Nodes(u64::MAX);
+    /// So many masters can be told apart. Each of them is asked each time: far fewer are of use.
+    pub(crate) const MOST: usize = 63;
+
+    pub(crate) fn first(count: usize) -> Nodes {
+        Nodes((1 << count.min(Nodes::MOST)) - 1)
+    }
+
+    pub(crate) fn one(node: usize) -> Nodes {
+        Nodes(1 << node.min(Nodes::MOST))
+    }
+
+    pub(crate) fn insert(&mut self, node: usize) {
+        *self = self.and(Nodes::one(node));
+    }
+
+    pub(crate) fn remove(&mut self, node: usize) {
+        *self = self.without(Nodes::one(node));
+    }
+
+    pub(crate) fn contains(self, node: usize) -> bool {
+        self.0 & Nodes::one(node).0 != 0
+    }
+
+    #[must_use]
+    pub(crate) fn and(self, others: Nodes) -> Nodes {
+        Nodes(self.0 | others.0)
+    }
+
+    #[must_use]
+    pub(crate) fn within(self, others: Nodes) -> Nodes {
+        Nodes(self.0 & others.0)
+    }
+
+    #[must_use]
+    pub(crate) fn without(self, others: Nodes) -> Nodes {
+        Nodes(self.0 & !others.0)
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
+        (0..=Nodes::MOST).filter(move |node| self.contains(*node))
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(crate) fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+}
+
+/// Where a command of a hold left the masters unlike each other. Nothing of it where there is one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spread {
+    /// Masters that lack a hold which stands: to be put there.
+    pub(crate) lacking: Nodes,
+    /// Masters where a field may stand that is no hold: to be ended there.
+    pub(crate) remains: Nodes,
+    /// Masters whose answers were not waited for.
+    pub(crate) unheard: Nodes,
+}

@@ -1,0 +1,156 @@
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn busy(seconds: u32) -> Result<Reply, Failure> {
+    Ok(Reply::Busy(SECOND * seconds))
+}
+
+fn failed(outcome: Outcome) -> Result<Reply, Failure> {
+    Err(Failure { outcome, error: Error::new(ErrorKind::Unavailable, "away") })
+}
+
+fn tally(question: Question, masters: usize) -> Tally {
+    Tally::new(question, masters, Nodes::first(masters))
+}
+
+/// Hears one answer after the other, and gives the verdict with the number of answers that it took.
+fn judge(mut tally: Tally, answers: Vec<Result<Reply, Failure>>) -> (usize, Verdict) {
+    for (node, answer) in answers.into_iter().enumerate() {
+        tally.hear(node, false, answer);
+        if let Some(verdict) = tally.verdict() {
+            return (node + 1, verdict);
+        }
+    }
+    panic!("no verdict: {tally:?}");
+}
+
+#[test]
+fn one_master_decides_at_once_by_its_own_answer() {
+    for question in [Question::Fresh, Question::Standing, Question::End { repeated: false }] {
+        assert_eq!(judge(tally(question, 1), vec![Ok(Reply::Done)]).1.result.unwrap(), Reply::Done);
+        for outcome in [Outcome::NotRun, Outcome::Unknown] {
+            let (_, verdict) = judge(tally(question, 1), vec![failed(outcome)]);
+            assert_eq!(verdict.result.unwrap_err().outcome, outcome);
+        }
+    }
+    let (_, refused) = judge(tally(Question::Fresh, 1), vec![busy(7)]);
+    assert_eq!((refused.result.unwrap(), refused.split), (Reply::Busy(7 * SECOND), false));
+    assert!(refused.spread.remains.is_empty() && refused.spread.unheard.is_empty());
+    let foreign = || Ok(Reply::NotALock("a list".into()));
+    assert_eq!(judge(tally(Question::Fresh, 1), vec![foreign()]).1.result.unwrap(), foreign().unwrap());
+    for question in [Question::Standing, Question::End { repeated: true }, Question::End { repeated: false }]
+    {
+        assert_eq!(judge(tally(question, 1), vec![Ok(Reply::Gone)]).1.result.unwrap(), Reply::Gone);
+    }
+    let deferred = || Ok(Reply::Deferred("full".into()));
+    assert_eq!(judge(tally(Question::Standing, 1), vec![deferred()]).1.result.unwrap(), deferred().unwrap());
+}
+
+#[test]
+fn a_grant_is_certain_with_the_majority_and_waits_for_nobody_else() {
+    let (asked, verdict) =
+        judge(tally(Question::Fresh, 5), vec![Ok(Reply::Done), busy(9), Ok(Reply::Done), Ok(Reply::Done)]);
+    assert_eq!((asked, verdict.result.unwrap()), (4, Reply::Done));
+    assert_eq!((verdict.spread.lacking, verdict.spread.unheard), (Nodes::one(1), Nodes::one(4)));
+}
+
+#[test]
+fn a_refusal_is_certain_once_no_majority_can_be_had() {
+    let (asked, verdict) = judge(tally(Question::Fresh, 3), vec![busy(9), busy(5)]);
+    assert_eq!((asked, verdict.result.unwrap(), verdict.split), (2, Reply::Busy(9 * SECOND), false));
+    assert_eq!((verdict.spread.remains, verdict.spread.unheard), (Nodes::NONE, Nodes::one(2)));
+    // What was granted in vain, or may have been, is to be ended.
+    let answers = vec![Ok(Reply::Done), busy(9), failed(Outcome::Unknown), failed(Outcome::NotRun), busy(4)];
+    let (asked, verdict) = judge(tally(Question::Fresh, 5), answers);
+    assert_eq!((asked, verdict.spread.unheard), (4, Nodes::one(4)));
+    assert_eq!((verdict.result.unwrap(), verdict.split), (Reply::Busy(9 * SECOND), true));
+    assert_eq!(verdict.spread.remains, Nodes::one(0).and(Nodes::one(2)));
+}
+
+#[test]
+fn too_few_voters_are_no_refusal() {
+    let (asked, verdict) =
+        judge(tally(Question::Fresh, 3), vec![failed(Outcome::NotRun), failed(Outcome::NotRun)]);
+    let failure = verdict.result.unwrap_err();
+    assert_eq!((asked, failure.outcome, failure.error.kind()), (2, Outcome::NotRun, ErrorKind::Unavailable));
+    let answers = vec![failed(Outcome::NotRun), Ok(Reply::Done), failed(Outcome::NotRun)];
+    assert_eq!(judge(tally(Question::Fresh, 3), answers).1.result.unwrap_err().outcome, Outcome::Unknown);
+}
+
+#[test]
+fn a_young_master_has_no_vote_on_a_fresh_grant() {
+    let mut three = tally(Question::Fresh, 3);
+    three.bar(2);
+    assert!(!three.awaits(2));
+    let (asked, verdict) = judge(three, vec![Ok(Reply::Done), busy(9)]);
+    assert_eq!((asked, verdict.result.unwrap(), verdict.split), (2, Reply::Busy(9 * SECOND), true));
+    let mut two = tally(Question::Fresh, 3);
+    two.bar(0);
+    two.bar(1);
+    let error = two.verdict().unwrap().result.unwrap_err().error;
+    assert!(error.to_string().contains("delayed_restart(false)"), "{error}");
+    // It restarted while it was asked: its grant is void, and may stand.
+    let mut late = tally(Question::Fresh, 3);
+    late.hear(0, false, Ok(Reply::Done));
+    late.hear(1, true, Ok(Reply::Done));
+    assert!(late.verdict().is_none());
+    late.hear(2, false, busy(9));
+    let verdict = late.verdict().unwrap();
+    assert_eq!(verdict.spread.remains, Nodes::one(0).and(Nodes::one(1)));
+    assert!(matches!(verdict.result, Ok(Reply::Busy(_))));
+}
+
+#[test]
+fn a_hold_stands_on_a_majority_and_what_lacks_it_is_told() {
+    let (asked, verdict) =
+        judge(tally(Question::Standing, 3), vec![Ok(Reply::Gone), Ok(Reply::Done), Ok(Reply::Done)]);
+    assert_eq!((asked, verdict.result.unwrap()), (3, Reply::Done));
+    assert_eq!(verdict.spread.lacking, Nodes::one(0));
+}
+
+#[test]
+fn a_hold_is_lost_once_old_masters_that_lack_it_leave_no_majority() {
+    let (asked, verdict) =
+        judge(tally(Question::Standing, 3), vec![Ok(Reply::Done), Ok(Reply::Gone), Ok(Reply::Gone)]);
+    assert_eq!((asked, verdict.result.unwrap()), (3, Reply::Gone));
+    assert_eq!((verdict.spread.lacking, verdict.spread.remains), (Nodes::NONE, Nodes::one(0)));
+}
+
+#[test]
+fn what_a_young_master_lacks_is_no_loss_and_to_be_given_to_it() {
+    let mut tally = tally(Question::Standing, 3);
+    tally.hear(0, false, Ok(Reply::Done));
+    tally.hear(1, true, Ok(Reply::Gone));
+    assert!(tally.verdict().is_none());
+    tally.hear(2, false, failed(Outcome::NotRun));
+    let verdict = tally.verdict().unwrap();
+    assert_eq!(verdict.result.unwrap_err().outcome, Outcome::Unknown);
+    assert_eq!(verdict.spread.lacking, Nodes::one(1));
+}
+
+#[test]
+fn an_end_is_confirmed_by_a_majority_and_owed_to_those_that_failed() {
+    let end = Question::End { repeated: false };
+    let (asked, verdict) =
+        judge(tally(end, 3), vec![failed(Outcome::Unknown), Ok(Reply::Done), Ok(Reply::Done)]);
+    assert_eq!((asked, verdict.result.unwrap(), verdict.spread.remains), (3, Reply::Done, Nodes::one(0)));
+    let (asked, verdict) = judge(tally(end, 3), vec![Ok(Reply::Gone), Ok(Reply::Gone)]);
+    assert_eq!((asked, verdict.result.unwrap()), (2, Reply::Gone));
+    // One has ended it, one lacks it, one is away: nobody can tell whether it stood on a majority.
+    let answers = || vec![Ok(Reply::Done), Ok(Reply::Gone), failed(Outcome::NotRun)];
+    assert_eq!(judge(tally(end, 3), answers()).1.result.unwrap_err().outcome, Outcome::Unknown);
+    // Asked again, it is what the first one that was not answered did.
+    assert_eq!(judge(tally(Question::End { repeated: true }, 3), answers()).1.result.unwrap(), Reply::Done);
+}
+
+#[test]
+fn a_lock_is_free_where_a_majority_is_and_else_until_it_may_be() {
+    let free = || Ok(Reply::Free);
+    assert_eq!(judge(tally(Question::Look, 3), vec![busy(9), free(), free()]).1.result.unwrap(), Reply::Free);
+    let (_, verdict) = judge(tally(Question::Look, 3), vec![busy(9), free(), busy(4)]);
+    assert_eq!(verdict.result.unwrap(), Reply::Busy(4 * SECOND));
+    let (_, verdict) =
+        judge(tally(Question::Look, 3), vec![failed(Outcome::NotRun), failed(Outcome::NotRun), free()]);
+    verdict.result.unwrap_err();
+}

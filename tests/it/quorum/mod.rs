@@ -1,0 +1,56 @@
+//! Several masters, asked as one. Over stores in this process, in paused time: what each master has is seen at once.
+
+mod ends;
+mod grants;
+mod random;
+mod repair;
+mod restarts;
+mod servers;
+
+use std::time::Duration;
+
+use nestlock::{Builder, Guard, Locks, Memory};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// So many masters of their own.
+fn stores(count: usize) -> Vec<Memory> {
+    (0..count).map(|_| Memory::new()).collect()
+}
+
+fn builder(stores: &[Memory]) -> Builder {
+    stores.iter().fold(Locks::builder(), |builder, store| builder.memory(store))
+}
+
+async fn locks(stores: &[Memory]) -> Locks {
+    builder(stores).connect().await.unwrap()
+}
+
+/// How often each master counts this hold; `None`: it does not have it.
+fn counts(stores: &[Memory], guard: &Guard) -> Vec<Option<u32>> {
+    let count = |store: &Memory| {
+        let shown = format!("{store:?}");
+        let (_, rest) = shown.split_once(&format!("field: \"{}\", count: ", guard.field()))?;
+        rest.split(',').next()?.parse().ok()
+    };
+    stores.iter().map(count).collect()
+}
+
+fn are_free(stores: &[Memory]) -> bool {
+    stores.iter().all(is_free)
+}
+
+fn is_free(store: &Memory) -> bool {
+    format!("{store:?}") == "Memory { locks: {} }"
+}
+
+/// Until it is so, in the time of the test.
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..100_000 {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("{what}: not so after 100 s");
+}

@@ -1,0 +1,167 @@
+//! Several real servers, of which some are killed, frozen, or come back empty.
+
+use nestlock::{Builder, ErrorKind};
+use tokio::time::Instant;
+use tracing::Level;
+
+use super::SECOND;
+use crate::support::server::Server;
+use crate::support::{eventually, log, soon};
+
+async fn servers(count: usize) -> Vec<Server> {
+    let mut servers = Vec::new();
+    for _ in 0..count {
+        servers.push(Server::start().await);
+    }
+    servers
+}
+
+/// Options over these masters, which are trusted though they were just started.
+fn over(servers: &[Server]) -> Builder {
+    let builder = nestlock::Locks::builder().node_timeout(20 * SECOND).delayed_restart(false);
+    servers.iter().fold(builder, |builder, server| builder.server(server.url()))
+}
+
+async fn counts(servers: &[Server], key: &str) -> Vec<Vec<String>> {
+    let mut counts = Vec::new();
+    for server in servers {
+        counts.push(server.ask::<Vec<String>>(&["HVALS", key]).await);
+    }
+    counts
+}
+
+async fn are_free(servers: &[Server]) -> bool {
+    for server in servers {
+        if !server.keys().await.is_empty() {
+            return false;
+        }
+    }
+    true
+}
+
+#[tokio::test]
+async fn a_hold_is_the_same_hash_on_each_master() {
+    let servers = servers(3).await;
+    let stock = over(&servers).connect().await.unwrap().mutex("stock");
+    let outer = soon("the lock", stock.lock()).await.unwrap();
+    let inner = stock.lock().await.unwrap();
+    eventually("all count two", async || counts(&servers, "stock").await == [["2"]; 3]).await;
+    for server in &servers {
+        assert_eq!(server.ask::<Vec<String>>(&["HKEYS", "stock"]).await, [outer.field()]);
+    }
+    inner.release().await.unwrap();
+    outer.release().await.unwrap();
+    eventually("all are free", async || are_free(&servers).await).await;
+}
+
+#[tokio::test]
+async fn two_of_five_are_killed_and_come_back_empty() {
+    let servers = servers(5).await;
+    let locks = over(&servers).connect().await.unwrap();
+    let (kept, stock) = (locks.mutex("kept"), locks.mutex("stock"));
+    let guard = soon("the lock", kept.lock()).await.unwrap();
+    for server in &servers[3..] {
+        server.kill();
+        for _ in 0..10 {
+            soon("a run", stock.run(stock.run(async {}))).await.unwrap().unwrap();
+        }
+    }
+    for server in &servers[3..] {
+        server.restart_empty().await;
+    }
+    eventually("they have the hold again", async || counts(&servers, "kept").await == [["1"]; 5]).await;
+    assert!(!guard.is_lost());
+    servers[0].kill();
+    servers[1].kill();
+    soon("a run over the three that are left", stock.run(async {})).await.unwrap();
+    soon("the release", guard.release()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_frozen_minority_delays_nothing_and_is_put_right_later() {
+    let servers = servers(3).await;
+    let stock = over(&servers).connect().await.unwrap().mutex("stock");
+    servers[1].freeze();
+    let begun = Instant::now();
+    for _ in 0..20 {
+        soon("a run", stock.run(async {})).await.unwrap();
+    }
+    // Each of them would have waited for as long.
+    assert!(begun.elapsed() < 20 * SECOND);
+    servers[1].thaw();
+    eventually("all are free", async || are_free(&servers).await).await;
+}
+
+#[tokio::test]
+async fn a_master_that_is_away_at_connect_joins_when_it_comes() {
+    let servers = servers(3).await;
+    servers[2].kill();
+    let locks = over(&servers).connect().await.unwrap();
+    let told = servers[2].port().to_string();
+    log::told(|e| e.level == Level::WARN && e.tells(&told) && e.tells("joins when it comes")).await;
+    let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
+    servers[2].restart().await;
+    eventually("it has the hold", async || counts(&servers, "stock").await == [["1"]; 3]).await;
+    guard.release().await.unwrap();
+    eventually("all are free", async || are_free(&servers).await).await;
+}
+
+#[tokio::test]
+async fn connect_needs_a_majority_and_right_passwords() {
+    let servers = servers(3).await;
+    servers[1].kill();
+    servers[2].kill();
+    assert_eq!(over(&servers).connect().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    let closed = Server::with(&["--requirepass", "secret"]).await;
+    let denied =
+        over(&servers[..1]).server(closed.url()).server(closed.url().replace("127.0.0.1", "localhost"));
+    let error = denied.connect().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_was_just_started_has_no_vote() {
+    let servers = servers(3).await;
+    let builder = || over(&servers).delayed_restart(true).lease(3 * SECOND).unavailable_after(30 * SECOND);
+    let locks = builder().connect().await.unwrap();
+    let stock = locks.mutex("stock");
+    let error = stock.try_lock().await.unwrap_err();
+    assert!(error.to_string().contains("delayed_restart(false)"), "{error}");
+    let guard = soon("the lock, once they are old enough", stock.lock()).await.unwrap();
+    // It comes back without its data: it is given the hold again, and votes for nobody else meanwhile.
+    servers[1].restart_empty().await;
+    eventually("it has the hold", async || counts(&servers, "stock").await[1] == ["1"]).await;
+    let theirs = builder().connect().await.unwrap().mutex("stock");
+    // A new client counts from what the servers tell, in begun seconds.
+    eventually("they have a vote for it too", async || matches!(theirs.try_lock().await, Ok(None))).await;
+    assert!(!guard.is_lost());
+    guard.release().await.unwrap();
+    soon("the next one", theirs.lock()).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_tell_its_age_is_trusted_with_a_warning() {
+    let servers = servers(3).await;
+    for server in &servers {
+        server.ask::<String>(&["ACL", "SETUSER", "default", "-info"]).await;
+    }
+    let stock = over(&servers).delayed_restart(true).connect().await.unwrap().mutex("stock");
+    let told = servers[0].port().to_string();
+    log::told(|e| e.level == Level::WARN && e.tells(&told) && e.tells("grant the right to INFO")).await;
+    soon("a run", stock.run(async {})).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_waiter_of_another_process_is_woken_by_the_release() {
+    let servers = servers(3).await;
+    let connect =
+        async || over(&servers).poll_interval(3600 * SECOND).connect().await.unwrap().mutex("stock");
+    let (ours, theirs) = (connect().await, connect().await);
+    for _ in 0..10 {
+        let guard = soon("ours", ours.lock()).await.unwrap();
+        let waiting = tokio::spawn(theirs.lock());
+        eventually("it listens", async || !servers[2].channels().await.is_empty()).await;
+        guard.release().await.unwrap();
+        soon("theirs", waiting).await.unwrap().unwrap().release().await.unwrap();
+    }
+}
