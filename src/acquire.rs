@@ -174,7 +174,8 @@ impl Attempts {
         let undo = scopeguard::guard(job, |job| {
             session.visit(&names, |room, _, at| room.unknown(&job, at.now));
         });
-        let verdict = self.polled(session.ask(&names, &undo)).await;
+        // Dropped at the end, behind what is told to the room.
+        let (verdict, _latecomers) = self.polled(session.ask(&names, &undo)).await;
         let job = ScopeGuard::into_inner(undo);
         match verdict.result {
             Ok(Reply::Busy(left)) => {

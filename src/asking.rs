@@ -1,5 +1,7 @@
 //! Of a session: the masters are asked, and those heard out whose answers came after the verdict.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::runtime;
@@ -13,41 +15,54 @@ use crate::session::Session;
 use crate::step::Job;
 use crate::tally::Verdict;
 
+/// A task that hears stragglers out. It starts when this goes, which has to be after the verdict was brought to the room: what
+/// a straggler says before would be overwritten by the verdict, which counts it among those that are still to come.
+#[must_use = "the stragglers are heard as soon as this is dropped"]
+pub(crate) struct Latecomers(Option<Hearing>);
+
+type Hearing = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Drop for Latecomers {
+    fn drop(&mut self) {
+        if let (Some(hearing), Ok(runtime)) = (self.0.take(), runtime::Handle::try_current()) {
+            drop(runtime.spawn(hearing));
+        }
+    }
+}
+
 impl Session {
     /// Sends one command of a hold. Answers that its verdict does not wait for are heard out in the background.
-    pub(crate) async fn ask(&self, names: &Arc<Names>, job: &Job) -> Verdict {
+    pub(crate) async fn ask(&self, names: &Arc<Names>, job: &Job) -> (Verdict, Latecomers) {
         let (verdict, stragglers) = self.quorum.ask(names, job).await;
         self.heard(&verdict.result);
-        if !stragglers.is_empty() {
-            self.hear_out(stragglers, vec![(names.clone(), job.clone())], |answer| vec![answer]);
-        }
-        verdict
+        let jobs = || vec![(names.clone(), job.clone())];
+        (verdict, Latecomers(self.hearing(stragglers, jobs, |answer| vec![answer])))
     }
 
     /// The same for commands of many holds.
-    pub(crate) async fn ask_all(&self, jobs: &[(Arc<Names>, Job)]) -> Vec<Verdict> {
+    pub(crate) async fn ask_all(&self, jobs: &[(Arc<Names>, Job)]) -> (Vec<Verdict>, Latecomers) {
         let (verdicts, stragglers) = self.quorum.ask_all(jobs).await;
         verdicts.iter().for_each(|verdict| self.heard(&verdict.result));
-        if !stragglers.is_empty() {
-            self.hear_out(stragglers, jobs.to_vec(), |answers| answers);
-        }
-        verdicts
+        (verdicts, Latecomers(self.hearing(stragglers, || jobs.to_vec(), |answers| answers)))
     }
 
-    fn hear_out<T: Send + 'static>(
+    fn hearing<T: Send + 'static>(
         &self,
         stragglers: Stragglers<T>,
-        jobs: Vec<(Arc<Names>, Job)>,
+        jobs: impl FnOnce() -> Vec<(Arc<Names>, Job)>,
         answers: fn(T) -> Vec<Reported>,
-    ) {
-        let (Some(me), Ok(runtime)) = (self.me.upgrade(), runtime::Handle::try_current()) else { return };
-        // Dropped with its runtime: what was sent may have run.
-        let missing = scopeguard::guard((me, jobs, stragglers.nodes()), |(me, jobs, nodes)| {
+    ) -> Option<Hearing> {
+        if stragglers.is_empty() {
+            return None;
+        }
+        let me = self.me.upgrade()?;
+        // Dropped with its runtime, maybe before its first poll: what was sent may have run.
+        let missing = scopeguard::guard((me, jobs(), stragglers.nodes()), |(me, jobs, nodes)| {
             for node in nodes.iter() {
                 me.straggled(&jobs, node, |_| Late::Unknown);
             }
         });
-        drop(runtime.spawn(async move {
+        Some(Box::pin(async move {
             let mut missing = missing;
             let heard = stragglers.hear(|node, told| {
                 let (me, jobs, nodes) = &mut *missing;
@@ -56,7 +71,7 @@ impl Session {
                 me.straggled(jobs, node, |_| told.next().map_or(Late::Unknown, |answer| late(&answer)));
             });
             heard.await;
-        }));
+        }))
     }
 
     /// A master has answered what it was asked to do of these jobs, or never will.

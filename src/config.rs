@@ -41,6 +41,8 @@ const LONGEST_PREFIX: usize = 1024;
 ///     .poll_interval(Duration::from_secs(5))
 ///     .drift(0.01, Duration::from_millis(2))
 ///     .retry_delay(Duration::from_millis(50)..=Duration::from_millis(250))
+///     .longest_lease(Duration::from_secs(30))
+///     .delayed_restart(false) // `true` by default where there are several masters
 ///     .connect()
 ///     .await?;
 /// locks.mutex("stock:42").run(async {}).await?; // its key is `app:stock:42`

@@ -135,7 +135,8 @@ impl Guard {
     /// Sends a command of this hold, and tells the room what came of it, also when the future is dropped on the way.
     async fn command(&self, job: &Job, then: impl FnOnce(&mut Room, Verdict)) -> Result<Verdict> {
         let unknown = scopeguard::guard((), |()| self.unknown(job));
-        let answer = self.handle.ask(&self.names, job).await;
+        // Dropped at the end, behind what is told to the room.
+        let (answer, _latecomers) = self.handle.ask(&self.names, job).await;
         scopeguard::ScopeGuard::into_inner(unknown);
         let spread = answer.spread;
         match answer.result {

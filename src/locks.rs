@@ -202,10 +202,10 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Config`](ErrorKind::Config), naming option and value, before anything is sent: no server, or several; a URL that can't
-    /// be read; `rediss://` without a TLS feature; a lease that is not more than the drift over it, or more than Redis can
+    /// [`Config`](ErrorKind::Config), naming option and value, before anything is sent: no master, or one given twice; a URL
+    /// that can't be read; `rediss://` without a TLS feature; a lease that is not more than the drift over it, or more than Redis can
     /// store; any other option out of its range; no tokio runtime around. [`Denied`](ErrorKind::Denied): a wrong password, or
-    /// a right that is missing. [`Unavailable`](ErrorKind::Unavailable): the server can't be reached.
+    /// a right that is missing. [`Unavailable`](ErrorKind::Unavailable): the server can't be reached, or of several masters no majority.
     ///
     /// # Cancel safety
     ///

@@ -75,18 +75,16 @@ impl Quorum {
                 asking.0.push((node, master.clone().run_all(calls)));
             }
         }
-        let mut verdicts: Vec<Option<Verdict>> = jobs.iter().map(|_| None).collect();
+        // A repair is certain before anybody has answered.
+        let mut verdicts: Vec<Option<Verdict>> = tallies.iter().map(Tally::verdict).collect();
         poll_fn(|cx| {
             asking.poll(cx, |node, answers| {
                 for ((at, _), answer) in asked(jobs, node).zip(answers) {
                     tallies[at].hear(node, self.is_young(node), answer);
+                    // Also where it is certain already: this master is no straggler any more, though others are waited for.
+                    verdicts[at] = tallies[at].verdict();
                 }
             });
-            for (verdict, tally) in
-                verdicts.iter_mut().zip(&mut tallies).filter(|(verdict, _)| verdict.is_none())
-            {
-                *verdict = tally.verdict();
-            }
             if verdicts.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;

@@ -153,8 +153,8 @@ impl Tally {
         }
     }
 
-    /// The verdict, as soon as it is certain. At most once.
-    pub(crate) fn verdict(&mut self) -> Option<Verdict> {
+    /// The verdict, as soon as it is certain. What is heard later makes its spread smaller, and does not change the rest.
+    pub(crate) fn verdict(&self) -> Option<Verdict> {
         match self.question {
             Question::Fresh => self.fresh(),
             Question::Standing => self.standing(),
@@ -175,7 +175,7 @@ impl Tally {
         self.masters - nodes.len() < self.majority
     }
 
-    fn fresh(&mut self) -> Option<Verdict> {
+    fn fresh(&self) -> Option<Verdict> {
         if self.is_majority(self.done) {
             // Those that failed tell of themselves when they are back.
             let lacking = self.barred.and(self.busy).without(self.unknown);
@@ -199,12 +199,12 @@ impl Tally {
         Some(Verdict { result: refused, spread, split })
     }
 
-    fn standing(&mut self) -> Option<Verdict> {
+    fn standing(&self) -> Option<Verdict> {
         let stands = self.done.and(self.deferred);
         let lacking = self.gone.and(self.gone_young);
         let no = self.gone.and(self.busy).and(self.foreign).and(self.free);
         if self.is_majority(stands) {
-            let reply = if self.is_majority(self.done) { None } else { self.told.take() };
+            let reply = if self.is_majority(self.done) { None } else { self.told.clone() };
             return Some(self.told(reply.unwrap_or(Reply::Done)).lacking(lacking));
         }
         if self.is_blocking(no) {
@@ -222,7 +222,7 @@ impl Tally {
         Some(Verdict { result: Err(failure), ..self.told(Reply::Done) }.lacking(lacking))
     }
 
-    fn end(&mut self, repeated: bool) -> Option<Verdict> {
+    fn end(&self, repeated: bool) -> Option<Verdict> {
         let (mut yes, mut no) = (self.done.and(self.gone_young), self.gone);
         if repeated {
             (yes, no) = (yes.and(no), Nodes::NONE);
@@ -241,7 +241,7 @@ impl Tally {
         Some(Verdict { result: Err(failure), ..self.told(Reply::Done) })
     }
 
-    fn force(&mut self) -> Option<Verdict> {
+    fn force(&self) -> Option<Verdict> {
         for (nodes, reply) in [(self.done, Reply::Done), (self.free, Reply::Free)] {
             if self.is_majority(nodes) {
                 return Some(self.told(reply));
@@ -250,7 +250,7 @@ impl Tally {
         self.looked(|this| if this.done.is_empty() { Reply::Free } else { Reply::Done })
     }
 
-    fn look(&mut self) -> Option<Verdict> {
+    fn look(&self) -> Option<Verdict> {
         if self.is_majority(self.free) {
             return Some(self.told(Reply::Free));
         }
@@ -259,7 +259,7 @@ impl Tally {
     }
 
     /// What all have said who said anything, if that is a majority.
-    fn looked(&mut self, reply: impl Fn(&Tally) -> Reply) -> Option<Verdict> {
+    fn looked(&self, reply: impl Fn(&Tally) -> Reply) -> Option<Verdict> {
         if self.is_blocking(self.foreign) {
             let reply = self.foreign_reply();
             return Some(self.told(reply));
@@ -293,19 +293,19 @@ impl Tally {
         Verdict { spread, ..self.told(reply) }
     }
 
-    fn foreign_reply(&mut self) -> Reply {
-        self.told.take().unwrap_or_else(|| Reply::NotALock("something else".to_owned()))
+    fn foreign_reply(&self) -> Reply {
+        self.told.clone().unwrap_or_else(|| Reply::NotALock("something else".to_owned()))
     }
 
-    fn undecided(&mut self) -> Failure {
+    fn undecided(&self) -> Failure {
         let ran = self.masters > self.failed.len() || !self.unknown.is_empty();
         Failure { outcome: if ran { Outcome::Unknown } else { Outcome::NotRun }, error: self.error() }
     }
 
     /// The last failure; where nobody failed, why there is no majority.
-    fn error(&mut self) -> Error {
-        if let Some(failure) = self.failure.take() {
-            return failure.error;
+    fn error(&self) -> Error {
+        if let Some(failure) = &self.failure {
+            return failure.error.again();
         }
         let (young, masters) = (self.barred.and(self.gone_young).len(), self.masters);
         let told = if young > 0 {

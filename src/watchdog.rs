@@ -80,7 +80,8 @@ fn send(session: Arc<Session>, batch: Batch) -> impl Future<Output = ()> + Send 
         }
     });
     async move {
-        let verdicts = sent.0.ask_all(&sent.1).await;
+        // Dropped at the end, behind what is told to the rooms.
+        let (verdicts, _latecomers) = sent.0.ask_all(&sent.1).await;
         let (session, batch) = scopeguard::ScopeGuard::into_inner(sent);
         for ((names, job), verdict) in batch.into_iter().zip(verdicts) {
             note(&session, &names, &job, verdict);

@@ -70,3 +70,22 @@ async fn a_fixed_hold_ends_its_key_also_where_an_extension_had_no_answer() {
     assert_eq!(format!("{store:?}"), "Memory { locks: {} }");
     assert!(guard.is_lost());
 }
+
+/// One release is certain while another of the same batch still waits for a slow master: that master is heard for both.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_kept_of_a_release_that_a_slow_master_confirmed_with_others() {
+    let stores = [crate::Memory::new(), crate::Memory::new(), crate::Memory::new()];
+    let builder = stores.iter().fold(Locks::builder(), |builder, store| builder.memory(store));
+    let locks = builder.connect().await.unwrap();
+    let (one, two) = (locks.mutex("one").lock().await.unwrap(), locks.mutex("two").lock().await.unwrap());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stores[2].stall(Duration::from_millis(300));
+    // The first two masters do not agree on it.
+    assert!(stores[1].lose("two"));
+    drop((one, two));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(locks.handle.registry(|registry, _| registry.is_empty()), "kept for a lease");
+    for store in &stores {
+        assert_eq!(format!("{store:?}"), "Memory { locks: {} }");
+    }
+}

@@ -145,6 +145,18 @@ fn an_end_is_confirmed_by_a_majority_and_owed_to_those_that_failed() {
 }
 
 #[test]
+fn what_is_heard_after_the_verdict_is_no_straggler_any_more() {
+    let mut tally = tally(Question::End { repeated: false }, 3);
+    tally.hear(0, false, Ok(Reply::Done));
+    tally.hear(1, false, Ok(Reply::Done));
+    assert_eq!(tally.verdict().unwrap().spread.unheard, Nodes::one(2));
+    tally.hear(2, false, failed(Outcome::Unknown));
+    let verdict = tally.verdict().unwrap();
+    assert_eq!((verdict.result.unwrap(), verdict.spread.unheard), (Reply::Done, Nodes::NONE));
+    assert_eq!(verdict.spread.remains, Nodes::one(2));
+}
+
+#[test]
 fn a_lock_is_free_where_a_majority_is_and_else_until_it_may_be() {
     let free = || Ok(Reply::Free);
     assert_eq!(judge(tally(Question::Look, 3), vec![busy(9), free(), free()]).1.result.unwrap(), Reply::Free);
