@@ -1,14 +1,13 @@
 //! Every option, its default, and what it rejects.
 
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::deadline::{Drift, Lease};
-use crate::error::{Error, ErrorKind, Result, shown};
+use crate::error::{Result, rejected, shown};
+use crate::master::{self, Master};
 use crate::memory::Memory;
-use crate::nodes::Nodes;
 use crate::server::Server;
 
 const DRIFT: Drift = Drift { factor: 0.01, slack: Duration::from_millis(2) };
@@ -24,7 +23,7 @@ const LONGEST_PREFIX: usize = 1024;
 ///
 /// One master has to be named, by [`server`](Builder::server) or [`memory`](Builder::memory); all else has a default. Nothing
 /// is checked before [`connect`](Builder::connect), which rejects what can't work with an error of kind
-/// [`ErrorKind::Config`] that names the option and its value; nothing is sent then.
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) that names the option and its value; nothing is sent then.
 ///
 /// All of them, at their defaults but for the prefix:
 ///
@@ -61,13 +60,6 @@ pub struct Builder {
     retry_delay: RangeInclusive<Duration>,
     longest_lease: Option<Duration>,
     delayed_restart: Option<bool>,
-}
-
-/// Where locks are kept.
-#[derive(Clone, Debug)]
-pub(crate) enum Master {
-    Server(Server),
-    Memory(Memory),
 }
 
 /// Options that were checked.
@@ -207,7 +199,7 @@ impl Builder {
     /// to agree on it: a master that restarted has no vote for that long, since it may have forgotten what it granted.
     ///
     /// Where [`delayed_restart`](Builder::delayed_restart) is on, a longer `fixed_lease` or `extend` is an error of kind
-    /// [`Config`](ErrorKind::Config).
+    /// [`Config`](crate::ErrorKind::Config).
     ///
     /// Rejected: less than the lease.
     pub fn longest_lease(mut self, lease: Duration) -> Self {
@@ -236,7 +228,7 @@ impl Builder {
                 "longest_lease of {longest:?} is less than the lease of {lease:?}"
             )));
         }
-        let masters = checked_masters(self.masters)?;
+        let masters = master::checked(self.masters)?;
         let delays = self.delayed_restart.unwrap_or(masters.len() > 1);
         let longest = longest_lease.duration();
         let probation = delays.then(|| longest.saturating_add(drift.of(longest)));
@@ -327,58 +319,10 @@ fn checked_prefix(prefix: &str) -> Result<Arc<str>> {
     Ok(prefix.into())
 }
 
-/// The masters. Their addresses are looked at here, so that a mistake is told before anything is sent.
-fn checked_masters(masters: Vec<Master>) -> Result<Vec<Master>> {
-    if masters.is_empty() {
-        return Err(rejected(
-            "no server was given; call `server` with the URL of your Redis, or `memory` to do without one",
-        ));
-    }
-    if masters.len() > Nodes::MOST {
-        let (given, most) = (masters.len(), Nodes::MOST);
-        return Err(rejected(format!(
-            "{given} masters were given, and at most {most} are possible; 3 or 5 are usual"
-        )));
-    }
-    for (at, master) in masters.iter().enumerate() {
-        if let Master::Server(server) = master {
-            server.client()?;
-        }
-        if masters[..at].iter().any(|other| other.is(master)) {
-            return Err(rejected(format!(
-                "{master} was given as a server more than once: it would have more than one vote; give each master once"
-            )));
-        }
-    }
-    Ok(masters)
-}
-
-impl Master {
-    fn is(&self, other: &Master) -> bool {
-        match (self, other) {
-            (Master::Server(one), Master::Server(other)) => one.address() == other.address(),
-            (Master::Memory(one), Master::Memory(other)) => one.is(other),
-            _ => false,
-        }
-    }
-}
-
-impl fmt::Display for Master {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Master::Server(server) => f.write_str(&server.address()),
-            Master::Memory(_) => f.write_str("an in-memory store"),
-        }
-    }
-}
-
-fn rejected(wrong: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Config, wrong)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     fn good() -> Builder {
         Builder::new().server("redis://user:secret@127.0.0.1:6379")

@@ -162,6 +162,11 @@ impl Error {
     }
 }
 
+/// An option or a name that can't be used.
+pub(crate) fn rejected(wrong: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Config, wrong)
+}
+
 /// A lock's name as messages show it: escaped and, where it is long, cut.
 pub(crate) fn shown(name: &str) -> String {
     const LONGEST: usize = 80;

@@ -1,21 +1,17 @@
 //! The entry: one `Locks` for a process and its Redis.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::sync::{Arc, Weak};
-use std::task::Poll;
-use std::time::Duration;
+use std::sync::Arc;
 
 use rand::TryRng;
 use rand::rngs::SysRng;
 use tokio::time::{Instant, timeout_at};
 
-use crate::backend::Backend;
 use crate::backend::memory::InMemory;
-use crate::backend::single::{Role, Single};
 use crate::clock::Clock;
-use crate::config::{Builder, Config, Master};
+use crate::config::{Builder, Config};
 use crate::deadline::after;
+use crate::enroll::enroll;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
 use crate::memory::Memory;
@@ -23,7 +19,6 @@ use crate::mutex::Mutex;
 use crate::quorum::Quorum;
 use crate::server::Server;
 use crate::session::{Handle, Session, Stage, Watch};
-use crate::telemetry;
 use crate::wake::{Bell, Doorbell};
 use crate::watchdog::watch;
 
@@ -225,56 +220,6 @@ impl Builder {
         let session = Session::new(config, quorum, uuid()?, clock, bells, watch);
         Ok(Locks::over(session, &doorbell))
     }
-}
-
-/// All masters, of which a majority is there. A wrong password or option is an error also on one of many: a mistake is told
-/// early.
-async fn enroll(config: &Config, bells: &[Arc<dyn Events>]) -> Result<Vec<Arc<dyn Backend>>> {
-    let joining = config.masters.iter().zip(bells).map(|(master, bell)| {
-        let role = Role { alone: config.masters.len() == 1, ages: config.probation.is_some() };
-        Some(Box::pin(join(master, role, config.node_timeout, Arc::downgrade(bell))))
-    });
-    let mut joining: Vec<_> = joining.collect();
-    let mut joined: Vec<_> = joining.iter().map(|_| None).collect();
-    // All at once, and on no task of their own: what is dropped on the way leaves nothing behind.
-    poll_fn(|cx| {
-        for (joining, joined) in joining.iter_mut().zip(&mut joined) {
-            if let Some(Poll::Ready(master)) = joining.as_mut().map(|joining| joining.as_mut().poll(cx)) {
-                (*joining, *joined) = (None, Some(master?));
-            }
-        }
-        if joining.iter().all(Option::is_none) { Poll::Ready(Ok(())) } else { Poll::Pending }
-    })
-    .await?;
-    let (masters, away): (Vec<_>, Vec<_>) = joined.into_iter().flatten().unzip();
-    let mut away: Vec<Error> = away.into_iter().flatten().collect();
-    let there = masters.len() - away.len();
-    if there < masters.len() / 2 + 1
-        && let Some(error) = away.pop()
-    {
-        return Err(error);
-    }
-    away.iter().for_each(telemetry::absent);
-    if masters.len() % 2 == 0 {
-        telemetry::even_masters(masters.len());
-    }
-    Ok(masters)
-}
-
-/// One master; with its error, where it is away.
-async fn join(
-    master: &Master,
-    role: Role,
-    node_timeout: Duration,
-    events: Weak<dyn Events>,
-) -> Result<(Arc<dyn Backend>, Option<Error>)> {
-    Ok(match master {
-        Master::Server(server) => {
-            let (single, away) = Single::connect(server, role, node_timeout, events).await?;
-            (single, away)
-        }
-        Master::Memory(memory) => (InMemory::join(memory, node_timeout, events), None),
-    })
 }
 
 /// A random UUID, version 4. From the operating system's randomness: a generator in this process would be copied by `fork`,

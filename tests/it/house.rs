@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 const FLOORS: [&[&str]; 9] = [
     &["sync", "error", "deadline", "fate", "owner", "scope", "telemetry", "names", "nodes", "failure"],
     &[
-        "server", "script", "step", "tally", "events", "outage", "store", "memory", "config", "terms",
-        "hold", "queue", "room", "turn", "answer", "upkeep", "hearing", "registry",
+        "server", "script", "step", "tally", "events", "outage", "store", "memory", "master", "config",
+        "terms", "hold", "queue", "room", "turn", "answer", "upkeep", "hearing", "registry",
     ],
     &["clock", "backend"],
     &["quorum"],
@@ -17,7 +17,7 @@ const FLOORS: [&[&str]; 9] = [
     &["guard", "wish", "acquire"],
     &["request", "run"],
     &["mutex"],
-    &["locks"],
+    &["enroll", "locks"],
 ];
 
 fn root() -> &'static Path {

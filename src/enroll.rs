@@ -1,0 +1,65 @@
+//! The masters are connected to: a majority of them has to be there.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::backend::Backend;
+use crate::backend::memory::InMemory;
+use crate::backend::single::{Role, Single};
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::events::Events;
+use crate::master::Master;
+use crate::telemetry;
+
+/// All masters, of which a majority is there. A wrong password or option is an error also on one of many: a mistake is told
+/// early.
+pub(crate) async fn enroll(config: &Config, bells: &[Arc<dyn Events>]) -> Result<Vec<Arc<dyn Backend>>> {
+    let joining = config.masters.iter().zip(bells).map(|(master, bell)| {
+        let role = Role { alone: config.masters.len() == 1, ages: config.probation.is_some() };
+        Some(Box::pin(join(master, role, config.node_timeout, Arc::downgrade(bell))))
+    });
+    let mut joining: Vec<_> = joining.collect();
+    let mut joined: Vec<_> = joining.iter().map(|_| None).collect();
+    // All at once, and on no task of their own: what is dropped on the way leaves nothing behind.
+    poll_fn(|cx| {
+        for (joining, joined) in joining.iter_mut().zip(&mut joined) {
+            if let Some(Poll::Ready(master)) = joining.as_mut().map(|joining| joining.as_mut().poll(cx)) {
+                (*joining, *joined) = (None, Some(master?));
+            }
+        }
+        if joining.iter().all(Option::is_none) { Poll::Ready(Ok(())) } else { Poll::Pending }
+    })
+    .await?;
+    let (masters, away): (Vec<_>, Vec<_>) = joined.into_iter().flatten().unzip();
+    let mut away: Vec<Error> = away.into_iter().flatten().collect();
+    let there = masters.len() - away.len();
+    if there < masters.len() / 2 + 1
+        && let Some(error) = away.pop()
+    {
+        return Err(error);
+    }
+    away.iter().for_each(telemetry::absent);
+    if masters.len() % 2 == 0 {
+        telemetry::even_masters(masters.len());
+    }
+    Ok(masters)
+}
+
+/// One master; with its error, where it is away.
+async fn join(
+    master: &Master,
+    role: Role,
+    node_timeout: Duration,
+    events: Weak<dyn Events>,
+) -> Result<(Arc<dyn Backend>, Option<Error>)> {
+    Ok(match master {
+        Master::Server(server) => {
+            let (single, away) = Single::connect(server, role, node_timeout, events).await?;
+            (single, away)
+        }
+        Master::Memory(memory) => (InMemory::join(memory, node_timeout, events), None),
+    })
+}
