@@ -12,9 +12,10 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::answer::Verdict;
 use crate::deadline::{Lease, Moment, after, limit};
-use crate::error::{Error, ErrorKind, Result, shown};
+use crate::error::{Error, ErrorKind, Result};
 use crate::failure::{Failure, Outcome};
 use crate::fate::Fate;
+use crate::fence::Token;
 use crate::guard::{Granted, Guard};
 use crate::names;
 use crate::nodes::Spread;
@@ -133,7 +134,8 @@ impl Attempts {
         session.check_open()?;
         // Else all who wait would find out one after the other, each by an attempt of its own.
         session.is_away(self.began).map_or(Ok(()), Err)?;
-        let ask = Ask { once: self.once, lease: self.lease, terms: session.terms, uuid: &session.uuid };
+        let (uuid, fence) = (&*session.uuid, self.wish.fence());
+        let ask = Ask { once: self.once, lease: self.lease, terms: session.terms, uuid, fence };
         let (turn, at, _spent) = self.visit(|room, number, at| {
             let spent = room.queue.get_mut(self.id).and_then(|request| request.polled(waker, at.now));
             let turn = room.turn(self.id, number(), ask, at.now);
@@ -148,6 +150,7 @@ impl Attempts {
         match turn {
             Turn::Ask(job) => Ok(Look::Go(Some(job))),
             Turn::Lost(loss) => Err(Error::lost(loss)),
+            Turn::Unfenced => Err(Error::new(ErrorKind::Config, UNFENCED)),
             Turn::Wait { refused: true, .. } if over => Ok(Look::Go(None)),
             Turn::Wait { refused: true, until } => {
                 let until = until.map(|until| at.local(until));
@@ -183,7 +186,7 @@ impl Attempts {
                 self.busy(&job, left, verdict.spread, verdict.split);
                 Ok(Attempt::Again)
             }
-            Ok(reply) => self.answered(&job, &reply, verdict.spread),
+            Ok(reply) => self.answered(&job, &reply, (verdict.spread, verdict.token)),
             Err(failure) => self.failed(&job, failure, verdict.spread),
         }
     }
@@ -204,18 +207,18 @@ impl Attempts {
         .await
     }
 
-    fn answered(&mut self, job: &Job, reply: &Reply, spread: Spread) -> Result<Attempt> {
+    fn answered(
+        &mut self,
+        job: &Job,
+        reply: &Reply,
+        (spread, token): (Spread, Option<Token>),
+    ) -> Result<Attempt> {
         (self.failed, self.failing) = (None, None);
+        if let Some(foreign) = self.wish.foreign(reply) {
+            self.visit(|room, _, at| room.declined(job, spread, at.now));
+            return Err(foreign);
+        }
         match reply {
-            Reply::NotALock(found) => {
-                self.visit(|room, _, at| room.declined(job, spread, at.now));
-                let key = shown(&self.wish.names.key);
-                let told = format!(
-                    "the key `{key}` holds something that is no lock: {found}; it is left untouched; use another name, or \
-                     remove the key"
-                );
-                Err(Error::new(ErrorKind::NotALock, told))
-            }
             Reply::Gone => match self.visit(|room, _, at| room.answered(job, reply, spread, at)) {
                 Verdict::Lost(loss) => Err(Error::lost(loss)),
                 _ => Ok(Attempt::Again),
@@ -224,24 +227,24 @@ impl Attempts {
                 // Closed while it was under way: nobody is to renew it, so it is undone.
                 let open = self.wish.handle.check_open();
                 open.inspect_err(|_| self.visit(|room, _, at| room.unknown(job, at.now)))?;
-                Ok(self.granted(job, spread).map_or(Attempt::Again, Attempt::Granted))
+                Ok(self.granted(job, spread, token).map_or(Attempt::Again, Attempt::Granted))
             }
         }
     }
 
-    fn granted(&mut self, job: &Job, spread: Spread) -> Option<Guard> {
+    fn granted(&mut self, job: &Job, spread: Spread, token: Option<Token>) -> Option<Guard> {
         let fate = Arc::new(Fate::default());
         let (fixed, max_hold) = (self.wish.fixed_lease.is_some(), self.wish.max_hold);
         let granted = self.visit(|room, number, at| {
-            let entry = Entry { level: number(), lease: self.lease, fixed, max_hold, fate: fate.clone() };
-            let level = entry.level;
-            room.granted(self.id, job, &entry, spread, at).map(|(depth, request)| (level, depth, request))
+            let (level, token) = (number(), token.map(|token| token.highest));
+            let entry = Entry { level, lease: self.lease, fixed, max_hold, fate: fate.clone(), token };
+            Some((level, room.granted(self.id, job, &entry, spread, at)?))
         });
-        let (level, depth, _spent) = granted?;
+        let (level, (depth, token, _spent)) = granted?;
         if self.tries > 0 {
             telemetry::acquired_after_waiting(&self.wish.names.name, &job.field, self.began.elapsed());
         }
-        let granted = Granted { hold: job.hold, level, depth, field: job.field.clone(), fate };
+        let granted = Granted { hold: job.hold, level, depth, token, field: job.field.clone(), fate };
         Some(Guard::new(self.wish.handle.clone(), self.wish.names.clone(), granted))
     }
 
@@ -313,3 +316,5 @@ fn unanswered() -> Error {
 
 const AMBIGUOUS: &str = "it can't be told whether this request is nested in a hold of its owner or stands beside it in \
     another branch of the same task; take the lock by `run`, or put each branch into a `scope`";
+
+const UNFENCED: &str = "the hold that this would re-enter has no fencing token: take the outermost hold by a `fenced` handle too";

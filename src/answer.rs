@@ -86,6 +86,10 @@ impl Room {
         let verdict = match reply {
             Reply::Gone => self.gone(job, tried, spread, at),
             Reply::Deferred(_) => {
+                if let Some(lease) = job.step.lease() {
+                    // It was raised before what failed.
+                    hold.confirmed(lease, job.sent, at.slept);
+                }
                 hold.unsettled = true;
                 hold.failed(at.now);
                 self.tell_leaving(job.hold, Ok(()));

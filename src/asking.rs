@@ -8,6 +8,7 @@ use tokio::runtime;
 
 use crate::answer::Late;
 use crate::failure::{Failure, Outcome};
+use crate::fence::Token;
 use crate::names::Names;
 use crate::quorum::{Reported, Stragglers};
 use crate::script::Reply;
@@ -15,17 +16,20 @@ use crate::session::Session;
 use crate::step::Job;
 use crate::tally::Verdict;
 
-/// A task that hears stragglers out. It starts when this goes, which has to be after the verdict was brought to the room: what
+/// Tasks that hear stragglers out. They start when this goes, which has to be after the verdict was brought to the room: what
 /// a straggler says before would be overwritten by the verdict, which counts it among those that are still to come.
 #[must_use = "the stragglers are heard as soon as this is dropped"]
-pub(crate) struct Latecomers(Option<Hearing>);
+#[derive(Default)]
+pub(crate) struct Latecomers([Option<Hearing>; 2]);
 
 type Hearing = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Drop for Latecomers {
     fn drop(&mut self) {
-        if let (Some(hearing), Ok(runtime)) = (self.0.take(), runtime::Handle::try_current()) {
-            drop(runtime.spawn(hearing));
+        for hearing in self.0.iter_mut().filter_map(Option::take) {
+            if let Ok(runtime) = runtime::Handle::try_current() {
+                drop(runtime.spawn(hearing));
+            }
         }
     }
 }
@@ -33,17 +37,32 @@ impl Drop for Latecomers {
 impl Session {
     /// Sends one command of a hold. Answers that its verdict does not wait for are heard out in the background.
     pub(crate) async fn ask(&self, names: &Arc<Names>, job: &Job) -> (Verdict, Latecomers) {
+        let mut late = Latecomers::default();
+        let mut verdict = self.ask_once(names, job, &mut late.0[0]).await;
+        if let Some(Token { highest, agreed: false }) = verdict.token {
+            // 1. n1 answers 101, n2 answers 51, and 101 is handed out. 2. It is released. 3. The next holder is granted by n2 and
+            // n3, and is told 52. Only who still holds the lock may be told that its token is known: else 4. the next holder
+            // has 52 already when n2 hears of 101.
+            let acknowledging = job.acknowledging(highest);
+            let acknowledged = self.ask_once(names, &acknowledging, &mut late.0[1]).await;
+            verdict = verdict.acknowledged(acknowledged);
+        }
+        (verdict, late)
+    }
+
+    async fn ask_once(&self, names: &Arc<Names>, job: &Job, late: &mut Option<Hearing>) -> Verdict {
         let (verdict, stragglers) = self.quorum.ask(names, job).await;
         self.heard(&verdict.result);
-        let jobs = || vec![(names.clone(), job.clone())];
-        (verdict, Latecomers(self.hearing(stragglers, jobs, |answer| vec![answer])))
+        *late = self.hearing(stragglers, || vec![(names.clone(), job.clone())], |answer| vec![answer]);
+        verdict
     }
 
     /// The same for commands of many holds.
     pub(crate) async fn ask_all(&self, jobs: &[(Arc<Names>, Job)]) -> (Vec<Verdict>, Latecomers) {
         let (verdicts, stragglers) = self.quorum.ask_all(jobs).await;
         verdicts.iter().for_each(|verdict| self.heard(&verdict.result));
-        (verdicts, Latecomers(self.hearing(stragglers, || jobs.to_vec(), |answers| answers)))
+        let late = self.hearing(stragglers, || jobs.to_vec(), |answers| answers);
+        (verdicts, Latecomers([late, None]))
     }
 
     fn hearing<T: Send + 'static>(
@@ -86,7 +105,7 @@ impl Session {
 /// What a straggler's answer says of the field.
 fn late(answer: &Reported) -> Late {
     match answer {
-        Ok(Reply::Done | Reply::Deferred(_)) => Late::There,
+        Ok(Reply::Done | Reply::Token(_) | Reply::Deferred(_)) => Late::There,
         Ok(_) | Err(Failure { outcome: Outcome::NotRun, .. }) => Late::Missing,
         Err(_) => Late::Unknown,
     }

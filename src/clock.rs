@@ -50,6 +50,12 @@ impl Clock {
     }
 }
 
+/// The time of day in microseconds, by which fencing tokens begin anew where a counter was lost.
+pub(crate) fn time_of_day() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
 /// Whether tokio's own thread-locals stand on this thread.
 struct Stand(bool);
 

@@ -14,6 +14,7 @@ const DRIFT: Drift = Drift { factor: 0.01, slack: Duration::from_millis(2) };
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
+const TOKEN_TTL: Lease = Lease::DAY;
 const RETRY_DELAY: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_millis(250);
 
 /// The most bytes that a prefix may have.
@@ -42,6 +43,7 @@ const LONGEST_PREFIX: usize = 1024;
 ///     .retry_delay(Duration::from_millis(50)..=Duration::from_millis(250))
 ///     .longest_lease(Duration::from_secs(30))
 ///     .delayed_restart(false) // `true` by default where there are several masters
+///     .token_ttl(Duration::from_secs(24 * 60 * 60))
 ///     .connect()
 ///     .await?;
 /// locks.mutex("stock:42").run(async {}).await?; // its key is `app:stock:42`
@@ -60,6 +62,7 @@ pub struct Builder {
     retry_delay: RangeInclusive<Duration>,
     longest_lease: Option<Duration>,
     delayed_restart: Option<bool>,
+    token_ttl: Duration,
 }
 
 /// Options that were checked.
@@ -77,6 +80,8 @@ pub(crate) struct Config {
     /// longer than `longest_lease`.
     pub(crate) probation: Option<Duration>,
     pub(crate) longest_lease: Lease,
+    /// How long a fencing counter stays when it is not used; `None`: for ever.
+    pub(crate) token_ttl: Option<Lease>,
 }
 
 impl Builder {
@@ -92,6 +97,7 @@ impl Builder {
             retry_delay: RETRY_DELAY,
             longest_lease: None,
             delayed_restart: None,
+            token_ttl: TOKEN_TTL.duration(),
         }
     }
 
@@ -218,6 +224,18 @@ impl Builder {
         self
     }
 
+    /// How long the counter of a lock's fencing tokens stays in Redis when the lock is not used. Default: a day.
+    ///
+    /// While it stays, tokens grow whatever the clocks say; after it is gone they begin at the time of day, in microseconds.
+    /// [`Duration::MAX`]: for ever. That is for locks that are shared with Java services: Redisson's `RFencedLock` would begin
+    /// again at 1. A counter that was found without a TTL, as Redisson makes them, gets none.
+    ///
+    /// Rejected: less than [`longest_lease`](Builder::longest_lease), and more than Redis can store.
+    pub fn token_ttl(mut self, ttl: Duration) -> Self {
+        self.token_ttl = ttl;
+        self
+    }
+
     pub(crate) fn check(self) -> Result<Config> {
         let drift = checked_drift(self.drift)?;
         let lease = Lease::new("lease", self.lease, drift)?;
@@ -226,6 +244,16 @@ impl Builder {
             let (longest, lease) = (longest_lease.duration(), lease.duration());
             return Err(rejected(format!(
                 "longest_lease of {longest:?} is less than the lease of {lease:?}"
+            )));
+        }
+        let token_ttl = match self.token_ttl {
+            Duration::MAX => None,
+            ttl => Some(Lease::new("token_ttl", ttl, drift)?),
+        };
+        if token_ttl.is_some_and(|ttl| ttl < longest_lease) {
+            let (ttl, longest) = (self.token_ttl, longest_lease.duration());
+            return Err(rejected(format!(
+                "token_ttl of {ttl:?} is less than the longest lease of {longest:?}: a counter has to outlive its holder"
             )));
         }
         let masters = master::checked(self.masters)?;
@@ -253,6 +281,7 @@ impl Builder {
             masters,
             probation,
             longest_lease,
+            token_ttl,
             lease,
             drift,
             prefix,
@@ -284,6 +313,7 @@ impl Config {
             masters: vec![Master::Memory(store.clone())],
             probation: None,
             longest_lease: Lease::DEFAULT,
+            token_ttl: Some(TOKEN_TTL),
             lease: Lease::DEFAULT,
             drift: DRIFT,
             prefix: "".into(),

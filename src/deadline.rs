@@ -56,6 +56,9 @@ impl Lease {
     /// What a crashed holder blocks others for where nothing else is said.
     pub(crate) const DEFAULT: Lease = Lease(Duration::from_secs(30));
 
+    /// How long a fencing counter stays where nothing else is said.
+    pub(crate) const DAY: Lease = Lease(Duration::from_secs(24 * 60 * 60));
+
     /// What is left of a lease that is not renewed.
     pub(crate) fn rest(left: Duration) -> Lease {
         Lease(Duration::from_millis(left.min(LONGEST).as_millis() as u64)).max(Lease::SHORTEST)

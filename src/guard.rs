@@ -47,6 +47,7 @@ pub struct Guard {
     hold: u64,
     level: u64,
     depth: u32,
+    token: Option<u64>,
     left: bool,
 }
 
@@ -55,14 +56,15 @@ pub(crate) struct Granted {
     pub(crate) hold: u64,
     pub(crate) level: u64,
     pub(crate) depth: u32,
+    pub(crate) token: Option<u64>,
     pub(crate) field: Arc<str>,
     pub(crate) fate: Arc<Fate>,
 }
 
 impl Guard {
     pub(crate) fn new(handle: Handle, names: Arc<Names>, granted: Granted) -> Guard {
-        let Granted { hold, level, depth, field, fate } = granted;
-        Guard { handle, names, field, fate, hold, level, depth, left: false }
+        let Granted { hold, level, depth, token, field, fate } = granted;
+        Guard { handle, names, field, fate, hold, level, depth, token, left: false }
     }
 
     /// Releases this hold, and tells whether it was still held. The outermost release frees the lock.
@@ -317,6 +319,14 @@ impl Guard {
     fn stuck(&self) -> Error {
         let told = "the hold could not be extended in time, an earlier command of it is still without an answer; try again";
         Error::new(ErrorKind::Unavailable, told).on(&self.names.name)
+    }
+
+    /// The fencing token of this hold, where its lock is [`fenced`](crate::Mutex::fenced). It never changes.
+    ///
+    /// Greater than that of every earlier hold of the lock. Levels of one hold have the same one, whether their own handle
+    /// is fenced or not. The example of [`fenced`](crate::Mutex::fenced) has it.
+    pub fn token(&self) -> Option<u64> {
+        self.token
     }
 
     /// The level of this hold at its grant: 1 is the outermost. It never changes.

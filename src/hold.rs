@@ -8,25 +8,12 @@ use tokio::time::Instant;
 use crate::deadline::{Lease, after};
 use crate::error::Loss;
 use crate::fate::Fate;
+use crate::fence::Fence;
+use crate::level::Level;
 use crate::nodes::{Nodes, Spread};
 use crate::owner::Owner;
 use crate::step::{Command, Job, Step};
 use crate::terms::Terms;
-
-/// One acquisition inside a hold: what one guard stands for.
-#[derive(Debug)]
-pub(crate) struct Level {
-    pub(crate) id: u64,
-    pub(crate) owner: Owner,
-    /// Taken by a bare request that was proven to be one of several branches of its owner.
-    pub(crate) branch: bool,
-    /// Renewed by the watchdog: it has no end of its own.
-    pub(crate) watched: bool,
-    /// The end of a fixed lease, or what `extend` promised.
-    pub(crate) until: Option<Instant>,
-    pub(crate) max_hold: Option<Instant>,
-    pub(crate) fate: Arc<Fate>,
-}
 
 /// Registered before its acquire is sent, removed once the server has confirmed its end or one lease after it could last
 /// be heard of: so there is no moment in which a field may stand on the server and nobody here knows.
@@ -66,12 +53,21 @@ pub(crate) struct Hold {
     pub(crate) spread: Spread,
     /// Only some masters may have it yet, which are no majority: its end frees nobody.
     pub(crate) remnant: bool,
+    /// Its fencing token, once it is granted, and the counter that has to remember it.
+    pub(crate) fence: Option<Arc<Fence>>,
     granted: bool,
 }
 
 impl Hold {
     /// A hold whose acquire is about to be sent.
-    pub(crate) fn asked(no: u64, field: Arc<str>, terms: Terms, lease: Lease, now: Instant) -> (Hold, Job) {
+    pub(crate) fn asked(
+        no: u64,
+        field: Arc<str>,
+        terms: Terms,
+        lease: Lease,
+        fence: Option<Arc<Fence>>,
+        now: Instant,
+    ) -> (Hold, Job) {
         let mut hold = Hold {
             id: no,
             field,
@@ -94,6 +90,7 @@ impl Hold {
             leaving: Vec::new(),
             spread: Spread::default(),
             remnant: false,
+            fence,
             granted: false,
         };
         let job = hold.begin(Step::Acquire { count: 1, lease }, no, now);
@@ -204,6 +201,15 @@ impl Hold {
         self.stands = stands;
     }
 
+    /// The outermost level was granted with this token.
+    pub(crate) fn is_fenced_by(&mut self, token: u64) {
+        self.fence = self.fence.as_ref().map(|fence| Arc::new(fence.with(token)));
+    }
+
+    pub(crate) fn token(&self) -> Option<u64> {
+        self.fence.as_ref().filter(|_| self.granted)?.least
+    }
+
     /// Takes a level out, from the moment its guard goes. The server hears of it by the next [`step`](Hold::step).
     pub(crate) fn leave(&mut self, id: u64) -> Option<Left> {
         let at = self.place(id)?;
@@ -296,7 +302,11 @@ impl Hold {
             _ => Nodes::ALL,
         };
         let repeated = ends && self.release_tried;
-        Job { hold: self.id, no, field: self.field.clone(), step, nodes, repeated, sent }
+        let fence = match step {
+            Step::Acquire { count: 2.., .. } | Step::Release { .. } => None,
+            _ => self.fence.clone(),
+        };
+        Job { hold: self.id, no, field: self.field.clone(), step, nodes, repeated, sent, fence }
     }
 
     pub(crate) fn under_way(&self, no: u64) -> bool {

@@ -108,15 +108,18 @@ mod asking;
 mod backend;
 mod clock;
 mod config;
+mod counters;
 mod deadline;
 mod enroll;
 mod error;
 mod events;
 mod failure;
 mod fate;
+mod fence;
 mod guard;
 mod hearing;
 mod hold;
+mod level;
 mod locks;
 mod master;
 mod memory;
@@ -164,6 +167,7 @@ pub use server::Server;
 /// - [`owners`](guide::owners): who re-enters, branches, spawned tasks, guards that move, servers.
 /// - [`leases`](guide::leases): how long a hold lasts, how a loss is told, and what to do then.
 /// - [`promises`](guide::promises): what a lock on Redis can promise, what it can't, and what closes the gap.
+/// - [`fencing`](guide::fencing): when a fencing token is needed, and how it is checked where the work lands.
 /// - [`testing`](guide::testing): tests without a server, with time that does not pass, and trouble on demand.
 /// - [`migrating`](guide::migrating): from Redisson, redsync, rslock and tokio's own mutex, call by call.
 pub mod guide {
@@ -178,6 +182,11 @@ pub mod guide {
     /// [what a lock on Redis can promise]: crate::guide::promises
     #[doc = include_str!("../docs/leases.md")]
     pub mod leases {}
+
+    /// [leases and loss]: crate::guide::leases
+    /// [what a lock on Redis can promise]: crate::guide::promises
+    #[doc = include_str!("../docs/fencing.md")]
+    pub mod fencing {}
 
     /// [leases and loss]: crate::guide::leases
     #[doc = include_str!("../docs/promises.md")]

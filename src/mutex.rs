@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::failure::Failure;
-use crate::hold::Level;
+use crate::hold::Hold;
+use crate::level::Level;
 use crate::names::{self, Names};
 use crate::owner::Owner;
 use crate::request::{Lock, Request, TryLock};
@@ -34,12 +35,13 @@ use crate::wish::Wish;
 pub struct Mutex {
     handle: Handle,
     names: Arc<Names>,
+    fenced: bool,
 }
 
 impl Mutex {
     pub(crate) fn new(handle: Handle, name: &str) -> Mutex {
         let names = Arc::new(Names::new(&handle.config.prefix, name));
-        Mutex { handle, names }
+        Mutex { handle, names, fenced: false }
     }
 
     /// The lock's name, without the prefix.
@@ -49,6 +51,32 @@ impl Mutex {
     /// ```
     pub fn name(&self) -> &str {
         &self.names.name
+    }
+
+    /// The same lock, with a fencing token for each hold of it.
+    ///
+    /// A token is a number that is greater than that of every earlier hold of this lock, whoever had it. A resource that
+    /// remembers the highest that it has seen, and refuses what comes with less, is safe from a holder that went on after
+    /// its lease was over, because it was paused or cut off. [`guide::fencing`](crate::guide::fencing) tells when one is needed
+    /// and how it is checked.
+    ///
+    /// Re-entries have the token of their hold. One by a fenced handle, where the hold has none, is an error of kind
+    /// [`Config`](ErrorKind::Config): all that take a lock which guards such a resource take it fenced.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let locks = nestlock::Locks::in_memory();
+    /// let stock = locks.mutex("stock:42").fenced();
+    /// let first = stock.lock().await?;
+    /// let token = first.token(); // goes along with each write, and is checked where it is written
+    /// assert_eq!(stock.run(async { stock.token() }).await?, token);
+    /// first.release().await?;
+    /// assert!(stock.lock().await?.token() > token);
+    /// # Ok(()) }
+    /// ```
+    pub fn fenced(mut self) -> Mutex {
+        self.fenced = true;
+        self
     }
 
     /// Asks for the lock, for as long as it takes. The hold is renewed until its guard goes.
@@ -136,14 +164,25 @@ impl Mutex {
     /// # }
     /// ```
     pub fn hold_count(&self) -> usize {
+        self.held(|_, levels| levels).unwrap_or(0)
+    }
+
+    /// The fencing token of the hold that the current owner or an ancestor has. By what is known here; asks nobody.
+    ///
+    /// How work inside [`run`](Mutex::run) reads it. `None` without a hold, after a loss that is known, and where the hold was
+    /// not taken by a [`fenced`](Mutex::fenced) handle; that has an example.
+    pub fn token(&self) -> Option<u64> {
+        self.held(|hold, _| hold.token()).flatten()
+    }
+
+    /// The hold of the current owner and its ancestors, and how many levels of it are theirs.
+    fn held<R>(&self, look: impl FnOnce(&Hold, usize) -> R) -> Option<R> {
         let owner = Owner::current();
         self.handle.registry(|registry, at| {
-            let live = registry.room(&self.names.name).and_then(|room| room.live());
-            let levels = live.filter(|hold| at.now < hold.end()).map(|hold| {
-                let lives = |level: &&Level| level.max_hold.is_none_or(|end| at.now < end);
-                hold.levels_of(&owner).filter(lives).count()
-            });
-            levels.unwrap_or(0)
+            let hold = registry.room(&self.names.name)?.live().filter(|hold| at.now < hold.end())?;
+            let lives = |level: &&Level| level.max_hold.is_none_or(|end| at.now < end);
+            let levels = hold.levels_of(&owner).filter(lives).count();
+            (levels > 0).then(|| look(hold, levels))
         })
     }
 
@@ -272,6 +311,7 @@ impl Mutex {
             owner: None,
             bare: true,
             must,
+            fenced: self.fenced,
         })
     }
 }

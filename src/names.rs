@@ -1,4 +1,4 @@
-//! The names on the wire: a lock's key and its release channel, as Redisson forms them.
+//! The names on the wire: a lock's key, its release channel and its fencing counter, as Redisson forms them.
 
 use std::sync::Arc;
 
@@ -8,6 +8,8 @@ use crate::error::{Error, ErrorKind, Result, shown};
 const LONGEST: usize = 1024;
 
 const CHANNEL: &str = "redisson_lock__channel:";
+
+const COUNTER: &str = "redisson_lock_token:";
 
 /// Rejects a name that can't work, before anything is sent.
 pub(crate) fn check(name: &str, prefix: &str) -> Result<()> {
@@ -40,11 +42,20 @@ pub(crate) fn key(prefix: &str, name: &str) -> String {
 
 /// The channel that its releases are told on: under the prefix, and in the slot of the key.
 pub(crate) fn channel(prefix: &str, name: &str) -> String {
+    beside(CHANNEL, prefix, name)
+}
+
+/// The counter of its fencing tokens: under the prefix, and in the slot of the key.
+pub(crate) fn counter(prefix: &str, name: &str) -> String {
+    beside(COUNTER, prefix, name)
+}
+
+fn beside(what: &str, prefix: &str, name: &str) -> String {
     if prefix.contains('{') || name.contains('{') {
         // The name has a hash tag of its own.
-        [prefix, CHANNEL, prefix, name].concat()
+        [prefix, what, prefix, name].concat()
     } else {
-        [prefix, CHANNEL, "{", prefix, name, "}"].concat()
+        [prefix, what, "{", prefix, name, "}"].concat()
     }
 }
 
@@ -75,6 +86,9 @@ mod tests {
         assert_eq!(channel("", "a{b}c"), "redisson_lock__channel:a{b}c");
         assert_eq!(channel("", "{x}:y"), "redisson_lock__channel:{x}:y");
         assert_eq!(channel("", "a}b"), "redisson_lock__channel:{a}b}");
+        assert_eq!(counter("", "order:1"), "redisson_lock_token:{order:1}");
+        assert_eq!(counter("", "a{b}c"), "redisson_lock_token:a{b}c");
+        assert_eq!(counter("", "{x}:y"), "redisson_lock_token:{x}:y");
     }
 
     #[test]
@@ -83,6 +97,8 @@ mod tests {
         assert_eq!(channel("app:", "order:1"), "app:redisson_lock__channel:{app:order:1}");
         assert_eq!(channel("{app}:", "order:1"), "{app}:redisson_lock__channel:{app}:order:1");
         assert_eq!(channel("app:", "{x}:y"), "app:redisson_lock__channel:app:{x}:y");
+        assert_eq!(counter("app:", "order:1"), "app:redisson_lock_token:{app:order:1}");
+        assert_eq!(counter("{app}:", "order:1"), "{app}:redisson_lock_token:{app}:order:1");
     }
 
     #[test]

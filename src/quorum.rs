@@ -127,6 +127,12 @@ impl Quorum {
         }
     }
 
+    /// Whether tokens may begin at the master's own time. Several masters are all told the same one, the client's: else their
+    /// counters would rarely agree.
+    pub(crate) fn has_time(&self) -> bool {
+        self.masters.len() == 1 && !self.is_portable()
+    }
+
     /// Whether it works on any runtime.
     pub(crate) fn is_portable(&self) -> bool {
         self.masters.iter().all(|master| master.is_portable())
@@ -178,11 +184,16 @@ fn about(failure: Failure, names: &Names) -> Failure {
 
 fn call(names: &Names, job: &Job) -> Call {
     let (key, channel, field) = (names.key.clone(), names.channel.clone(), job.field.clone());
+    let fence = job.fence.clone();
     match job.step {
-        Step::Acquire { count, lease } => Call::Acquire { key, field, count, lease },
+        Step::Acquire { count, lease } => Call::Acquire { key, field, count, lease, fence },
         Step::Release { count } => Call::Release { key, channel, field, count },
-        Step::Renew { lease } => Call::Renew { key, field, lease },
-        Step::Settle { count, lease } => Call::Settle { key, channel, field, count, lease, create: false },
-        Step::Repair { count, lease } => Call::Settle { key, channel, field, count, lease, create: true },
+        Step::Renew { lease } => Call::Renew { key, field, lease, fence },
+        Step::Settle { count, lease } => {
+            Call::Settle { key, channel, field, count, lease, create: false, fence }
+        }
+        Step::Repair { count, lease } => {
+            Call::Settle { key, channel, field, count, lease, create: true, fence }
+        }
     }
 }

@@ -7,7 +7,8 @@ use tokio::time::Instant;
 
 use crate::error::Loss;
 use crate::fate::Fate;
-use crate::hold::{Hold, Level};
+use crate::hold::Hold;
+use crate::level::Level;
 use crate::names::Names;
 use crate::nodes::Nodes;
 use crate::owner::{Owner, Place};

@@ -6,19 +6,28 @@ use std::time::Duration;
 use redis::{Cmd, RedisError, Value};
 
 use crate::deadline::Lease;
+use crate::fence::Fence;
 
 /// One run of one script: what is asked of one server.
 #[derive(Clone, Debug)]
 pub(crate) enum Call {
-    /// Make `field` a holder with `count` holds, for at least `lease`.
-    Acquire { key: Arc<str>, field: Arc<str>, count: u32, lease: Lease },
+    /// Make `field` a holder with `count` holds, for at least `lease`. `fence`: with a token.
+    Acquire { key: Arc<str>, field: Arc<str>, count: u32, lease: Lease, fence: Option<Arc<Fence>> },
     /// Lower the count of `field` to `count`; 0 ends the hold.
     Release { key: Arc<str>, channel: Arc<str>, field: Arc<str>, count: u32 },
-    /// Let the hold of `field` live for at least `lease` from now.
-    Renew { key: Arc<str>, field: Arc<str>, lease: Lease },
+    /// Let the hold of `field` live for at least `lease` from now. `fence`: and raise the counter to its token.
+    Renew { key: Arc<str>, field: Arc<str>, lease: Lease, fence: Option<Arc<Fence>> },
     /// After an unknown outcome: make the count of `field`, if it is there, exactly `count`; 0 ends the hold. `create`: also
-    /// where the key is not there.
-    Settle { key: Arc<str>, channel: Arc<str>, field: Arc<str>, count: u32, lease: Lease, create: bool },
+    /// where the key is not there. `fence`: and raise the counter to its token.
+    Settle {
+        key: Arc<str>,
+        channel: Arc<str>,
+        field: Arc<str>,
+        count: u32,
+        lease: Lease,
+        create: bool,
+        fence: Option<Arc<Fence>>,
+    },
     /// Free the lock, whoever holds it.
     Force { key: Arc<str>, channel: Arc<str> },
     /// Who is in the way, if anybody.
@@ -30,7 +39,9 @@ pub(crate) enum Call {
 pub(crate) enum Reply {
     /// It is as asked: granted, released, lowered, renewed, settled, freed.
     Done,
-    /// The count could not be lowered (a full server): the hold stands, and must be settled later.
+    /// Granted, with this fencing token.
+    Token(u64),
+    /// The count could not be lowered, or the counter raised (a full server): the hold stands, and must be settled later.
     Deferred(String),
     /// Somebody else holds the lock, for that long yet.
     Busy(Duration),
@@ -40,9 +51,11 @@ pub(crate) enum Reply {
     Free,
     /// The key holds something else: its type, and what is wrong with it.
     NotALock(String),
+    /// The same of the fencing counter's key.
+    NotACounter(String),
 }
 
-/// One Lua file.
+/// One Lua file, or several that make one script.
 struct Script {
     name: &'static str,
     body: &'static str,
@@ -50,23 +63,40 @@ struct Script {
 }
 
 macro_rules! script {
-    ($name:literal) => {
+    ($name:literal, $body:expr) => {
         Script {
             name: $name,
-            body: include_str!(concat!("../lua/", $name, ".lua")),
-            sha: LazyLock::new(|| {
-                redis::Script::new(include_str!(concat!("../lua/", $name, ".lua"))).get_hash().to_owned()
-            }),
+            body: $body,
+            sha: LazyLock::new(|| redis::Script::new($body).get_hash().to_owned()),
         }
     };
 }
 
-static ACQUIRE: Script = script!("acquire");
-static RELEASE: Script = script!("release");
-static RENEW: Script = script!("renew");
-static SETTLE: Script = script!("settle");
-static FORCE: Script = script!("force");
-static LOOK: Script = script!("look");
+macro_rules! lua {
+    ($name:literal) => {
+        include_str!(concat!("../lua/", $name, ".lua"))
+    };
+}
+
+/// The script of a lock within one that deals with its fencing counter too. Holds without a token cost nothing more.
+macro_rules! fenced {
+    ($plain:literal, $around:literal) => {
+        script!(
+            $plain,
+            concat!("local function plain()\n", lua!($plain), "end\n", lua!("fence"), lua!($around))
+        )
+    };
+}
+
+static ACQUIRE: Script = script!("acquire", lua!("acquire"));
+static RELEASE: Script = script!("release", lua!("release"));
+static RENEW: Script = script!("renew", lua!("renew"));
+static SETTLE: Script = script!("settle", lua!("settle"));
+static FORCE: Script = script!("force", lua!("force"));
+static LOOK: Script = script!("look", lua!("look"));
+static ACQUIRE_FENCED: Script = fenced!("acquire", "token");
+static RENEW_FENCED: Script = fenced!("renew", "raise");
+static SETTLE_FENCED: Script = fenced!("settle", "raise");
 
 // The integers that the scripts answer with; from 0 on it is the TTL of another's hold in milliseconds.
 const DONE: i64 = -1;
@@ -103,37 +133,68 @@ impl Call {
 
     fn script(&self) -> &'static Script {
         match self {
-            Call::Acquire { .. } => &ACQUIRE,
+            Call::Acquire { fence: None, .. } => &ACQUIRE,
+            Call::Acquire { .. } => &ACQUIRE_FENCED,
             Call::Release { .. } => &RELEASE,
-            Call::Renew { .. } => &RENEW,
-            Call::Settle { .. } => &SETTLE,
+            Call::Renew { fence: None, .. } => &RENEW,
+            Call::Renew { .. } => &RENEW_FENCED,
+            Call::Settle { fence: None, .. } => &SETTLE,
+            Call::Settle { .. } => &SETTLE_FENCED,
             Call::Force { .. } => &FORCE,
             Call::Look { .. } => &LOOK,
         }
     }
 
+    /// What the call has to do with a fencing counter.
+    pub(crate) fn fence(&self) -> Option<&Fence> {
+        match self {
+            Call::Acquire { fence, .. } | Call::Renew { fence, .. } | Call::Settle { fence, .. } => {
+                fence.as_deref()
+            }
+            Call::Release { .. } | Call::Force { .. } | Call::Look { .. } => None,
+        }
+    }
+
     fn command(&self, command: &str, script: &str) -> Cmd {
+        let fence = self.fence();
+        let counter = fence.map_or(0, |fence| fence.counter.len() + 64);
         // The most arguments that a script has, and the bytes of what is no key, field or channel of unusual length:
         // one allocation each.
-        let mut cmd = Cmd::with_capacity(8, 192 + script.len() + 2 * self.key().len());
-        cmd.arg(command).arg(script).arg(1).arg(self.key());
+        let mut cmd = Cmd::with_capacity(11, 192 + script.len() + 2 * self.key().len() + counter);
+        cmd.arg(command).arg(script);
+        match fence {
+            Some(fence) => cmd.arg(2).arg(self.key()).arg(&*fence.counter),
+            None => cmd.arg(1).arg(self.key()),
+        };
         match self {
             Call::Acquire { field, count, lease, .. } => cmd.arg(&**field).arg(*count).arg(lease.millis()),
             Call::Release { channel, field, count, .. } => cmd.arg(&**field).arg(*count).arg(&**channel),
             Call::Renew { field, lease, .. } => cmd.arg(&**field).arg(lease.millis()),
             Call::Settle { channel, field, count, lease, create, .. } => {
                 let cmd = cmd.arg(&**field).arg(*count).arg(lease.millis()).arg(&**channel);
-                if *create { cmd.arg(1) } else { cmd }
+                if *create || fence.is_some() { cmd.arg(u8::from(*create)) } else { cmd }
             }
             Call::Force { channel, .. } => cmd.arg(&**channel),
             Call::Look { .. } => &mut cmd,
         };
+        if let Some(Fence { least, stays, .. }) = fence {
+            // Nothing stands for the server's time, and for ever.
+            match least {
+                Some(least) => cmd.arg(*least),
+                None => cmd.arg(""),
+            };
+            match stays {
+                Some(stays) => cmd.arg(stays.millis()),
+                None => cmd.arg(""),
+            };
+        }
         cmd
     }
 
     /// What the script answered. An error is the server's own, or says that no script of ours answers so.
     pub(crate) fn decode(&self, value: Value) -> Result<Reply, RedisError> {
-        use Call::{Acquire, Force, Look, Release, Settle};
+        use Call::{Acquire, Force, Look, Release, Renew, Settle};
+        let fenced = self.fence().is_some();
         Ok(match (self, value) {
             (_, Value::ServerError(refused)) => return Err(refused.into()),
             // A key lives through its last millisecond: one that has none left is still held, not free.
@@ -142,12 +203,22 @@ impl Call {
             }
             (Force { .. } | Look { .. }, Value::Int(FREE)) => Reply::Free,
             (Acquire { .. } | Force { .. } | Look { .. }, Value::SimpleString(kind)) => {
-                Reply::NotALock(self.told(&kind))
+                match kind.strip_prefix("counter ") {
+                    Some(kind) if fenced => Reply::NotACounter(no_counter(kind)),
+                    _ => Reply::NotALock(self.told(&kind)),
+                }
             }
-            (Release { .. } | Settle { .. }, Value::BulkString(why)) => {
-                Reply::Deferred(String::from_utf8_lossy(&why).into_owned())
+            (Acquire { .. }, Value::BulkString(token)) if fenced => {
+                let text = str::from_utf8(&token).ok();
+                match text.and_then(|text| text.parse().ok()) {
+                    Some(token) => Reply::Token(token),
+                    None => return Err(self.garbled(&Value::BulkString(token))),
+                }
             }
+            (Release { .. } | Settle { .. }, Value::BulkString(why)) => deferred(&why),
+            (Renew { .. }, Value::BulkString(why)) if fenced => deferred(&why),
             (Look { .. }, value) => return Err(self.garbled(&value)),
+            (Acquire { .. }, value @ Value::Int(DONE)) if fenced => return Err(self.garbled(&value)),
             (_, Value::Int(DONE)) => Reply::Done,
             (Force { .. }, value) => return Err(self.garbled(&value)),
             (_, Value::Int(GONE)) => Reply::Gone,
@@ -176,6 +247,22 @@ impl Call {
     }
 }
 
+fn deferred(why: &[u8]) -> Reply {
+    Reply::Deferred(String::from_utf8_lossy(why).into_owned())
+}
+
+/// What a counter is that can give out no more.
+pub(crate) const AT_ITS_END: &str = "the highest number that a counter can have";
+
+/// What a key is that should be a fencing counter.
+fn no_counter(kind: &str) -> String {
+    match kind {
+        "end" => AT_ITS_END.to_owned(),
+        "string" => "a string that is no number".to_owned(),
+        _ => format!("a {kind}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,9 +276,9 @@ mod tests {
     fn calls() -> [Call; 6] {
         let (key, channel, field): (Arc<str>, Arc<str>, Arc<str>) = ("k".into(), "ch".into(), "f:1".into());
         [
-            Call::Acquire { key: key.clone(), field: field.clone(), count: 2, lease: lease() },
+            Call::Acquire { key: key.clone(), field: field.clone(), count: 2, lease: lease(), fence: None },
             Call::Release { key: key.clone(), channel: channel.clone(), field: field.clone(), count: 1 },
-            Call::Renew { key: key.clone(), field: field.clone(), lease: lease() },
+            Call::Renew { key: key.clone(), field: field.clone(), lease: lease(), fence: None },
             Call::Settle {
                 key: key.clone(),
                 channel: channel.clone(),
@@ -199,6 +286,7 @@ mod tests {
                 count: 3,
                 lease: lease(),
                 create: false,
+                fence: None,
             },
             Call::Force { key: key.clone(), channel },
             Call::Look { key },
@@ -234,6 +322,73 @@ mod tests {
                 assert_eq!(words(&cmd), wanted);
             }
             assert_eq!((call.name(), call.key()), (name, "k"));
+        }
+    }
+
+    fn fenced() -> [Call; 4] {
+        let (key, channel, field): (Arc<str>, Arc<str>, Arc<str>) = ("k".into(), "ch".into(), "f:1".into());
+        let (count, lease) = (1, lease());
+        let fence = |least, stays| Some(Arc::new(Fence { counter: "token".into(), least, stays }));
+        [
+            Call::Acquire {
+                key: key.clone(),
+                field: field.clone(),
+                count,
+                lease,
+                fence: fence(None, Some(Lease::DAY)),
+            },
+            Call::Acquire {
+                key: key.clone(),
+                field: field.clone(),
+                count,
+                lease,
+                fence: fence(Some(u64::MAX), None),
+            },
+            Call::Renew {
+                key: key.clone(),
+                field: field.clone(),
+                lease,
+                fence: fence(Some(7), Some(Lease::DAY)),
+            },
+            Call::Settle { key, channel, field, count, lease, create: false, fence: fence(Some(7), None) },
+        ]
+    }
+
+    #[test]
+    fn those_with_a_fence_carry_the_counter_and_what_is_asked_of_it() {
+        let told = [
+            vec!["2", "k", "token", "f:1", "1", "30000", "", "86400000"],
+            vec!["2", "k", "token", "f:1", "1", "30000", "18446744073709551615", ""],
+            vec!["2", "k", "token", "f:1", "30000", "7", "86400000"],
+            vec!["2", "k", "token", "f:1", "1", "30000", "ch", "0", "7", ""],
+        ];
+        for (call, args) in fenced().iter().zip(told) {
+            assert_eq!(words(&call.evalsha())[2..], args);
+            assert_eq!(words(&call.eval())[1], call.script().body);
+        }
+    }
+
+    #[test]
+    fn a_grant_with_a_fence_is_told_by_its_token_alone() {
+        let [acquire, _, renew, settle] = fenced();
+        let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let status = |text: &str| Value::SimpleString(text.to_owned());
+        assert_eq!(acquire.decode(bulk("9223372036854775807")).unwrap(), Reply::Token(i64::MAX as u64));
+        assert_eq!(acquire.decode(Value::Int(-2)).unwrap(), Reply::Gone);
+        assert_eq!(acquire.decode(status("list")).unwrap(), Reply::NotALock("a list".into()));
+        for (kind, told) in
+            [("list", "a list"), ("string", "a string that is no number"), ("end", AT_ITS_END)]
+        {
+            let found = acquire.decode(status(&format!("counter {kind}"))).unwrap();
+            assert_eq!(found, Reply::NotACounter(told.into()));
+        }
+        for garbage in [Value::Int(-1), bulk(""), bulk("-5"), bulk("7x")] {
+            acquire.decode(garbage).unwrap_err();
+        }
+        for call in [renew, settle] {
+            assert_eq!(call.decode(bulk("OOM")).unwrap(), Reply::Deferred("OOM".into()));
+            assert_eq!(call.decode(Value::Int(-1)).unwrap(), Reply::Done);
+            call.decode(status("counter list")).unwrap_err();
         }
     }
 

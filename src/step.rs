@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::deadline::Lease;
+use crate::fence::Fence;
 use crate::nodes::Nodes;
 
 /// What is sent for a hold that exists.
@@ -66,4 +67,15 @@ pub(crate) struct Job {
     /// A release that was sent before and may have run.
     pub(crate) repeated: bool,
     pub(crate) sent: Instant,
+    /// What is to be done with the fencing counter.
+    pub(crate) fence: Option<Arc<Fence>>,
+}
+
+impl Job {
+    /// Has a majority know of the token that this acquire was granted, for as long as it holds the lock.
+    pub(crate) fn acknowledging(&self, token: u64) -> Job {
+        let lease = self.step.lease().unwrap_or(Lease::SHORTEST);
+        let fence = self.fence.as_ref().map(|fence| Arc::new(fence.with(token)));
+        Job { step: Step::Renew { lease }, fence, ..self.clone() }
+    }
 }

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::counters::Counters;
 use crate::deadline::{Lease, after};
 use crate::events::Events;
-use crate::script::{Call, Reply};
+use crate::fence::Fence;
+use crate::script::{AT_ITS_END, Call, Reply};
 
 /// What a command was answered: `None` where the connection broke first.
 pub(crate) type Slip = Arc<OnceLock<Option<Reply>>>;
@@ -17,12 +19,16 @@ pub(crate) type Slip = Arc<OnceLock<Option<Reply>>>;
 #[derive(Default)]
 pub(crate) struct Store {
     locks: HashMap<Arc<str>, Held>,
+    pub(crate) counters: Counters,
     /// With so many locks those that are over are looked for.
     crowded: usize,
     /// Nothing runs before.
     pub(crate) stalled_until: Option<Instant>,
     /// So many of the next answers never come.
     pub(crate) unanswered: usize,
+    /// Whether the next command is lost on its way.
+    #[cfg(test)]
+    pub(crate) loses: Option<Box<dyn FnMut() -> bool + Send>>,
     /// Commands that have arrived and not run.
     backlog: VecDeque<(Call, Slip)>,
     /// When it came back empty. A new one counts as old: nothing can have been forgotten.
@@ -97,6 +103,10 @@ impl Store {
     /// A command arrives. It runs in its turn, whatever becomes of its sender.
     pub(crate) fn arrive(&mut self, call: Call, now: Instant) -> Slip {
         let slip = Slip::default();
+        #[cfg(test)]
+        if self.loses.as_mut().is_some_and(|loses| loses()) {
+            return slip;
+        }
         self.backlog.push_back((call, slip.clone()));
         self.work(now);
         slip
@@ -158,6 +168,7 @@ impl Store {
     /// All is gone: locks, commands that have not run, subscriptions. The clients come back at once.
     pub(crate) fn restart(&mut self, now: Instant) {
         self.locks.clear();
+        self.counters.clear();
         self.restarted = Some(now);
         (self.stalled_until, self.unanswered) = (None, 0);
         for (_, slip) in self.backlog.drain(..) {
@@ -203,8 +214,16 @@ impl Store {
     }
 
     fn run(&mut self, call: &Call, now: Instant) -> Reply {
+        if let Call::Renew { fence: Some(fence), .. } | Call::Settle { fence: Some(fence), .. } = call {
+            // Whoever holds the lock: what was given out stays given out.
+            self.counters.raise(fence, now);
+        }
         match call {
-            Call::Acquire { key, field, count, lease } => self.acquire(key, field, (*count, *lease), now),
+            Call::Acquire { key, field, count, lease, fence } => {
+                let held = self.held(key, now).is_some();
+                let reply = self.acquire(key, field, (*count, *lease), now);
+                self.fenced(key, reply, fence.as_deref(), held, now)
+            }
             Call::Release { key, channel, field, count: 0 }
             | Call::Settle { key, channel, field, count: 0, .. } => match self.own(key, field, now) {
                 Some(_) => self.free(key, channel),
@@ -213,7 +232,7 @@ impl Store {
             Call::Release { key, field, count, .. } => {
                 found(self.own(key, field, now), |held| held.count = held.count.min(*count))
             }
-            Call::Renew { key, field, lease } => {
+            Call::Renew { key, field, lease, .. } => {
                 found(self.own(key, field, now), |held| held.last(*lease, now))
             }
             Call::Settle { key, field, count, lease, create, .. } => match self.held(key, now) {
@@ -253,6 +272,19 @@ impl Store {
             Some(held) => Reply::Busy(held.left(now)),
             None => {
                 self.put(key, Held { field: field.clone(), count, until: after(now, lease.duration()) }, now)
+            }
+        }
+    }
+
+    /// A grant with its token, where one is asked for. A repeat is told it as it stands.
+    fn fenced(&mut self, key: &str, reply: Reply, fence: Option<&Fence>, held: bool, now: Instant) -> Reply {
+        let (Reply::Done, Some(fence)) = (&reply, fence) else { return reply };
+        let stands = self.counters.stands(&fence.counter, now).filter(|_| held);
+        match stands.or_else(|| self.counters.next(fence, now)) {
+            Some(token) => Reply::Token(token),
+            None => {
+                self.locks.remove(key);
+                Reply::NotACounter(AT_ITS_END.to_owned())
             }
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
 use crate::failure::{Failure, Outcome};
+use crate::fence::Token;
 use crate::nodes::{Nodes, Spread};
 use crate::script::Reply;
 use crate::step::Step;
@@ -47,9 +48,28 @@ pub(crate) struct Verdict {
     pub(crate) spread: Spread,
     /// Refused, though some masters granted: others may have got the rest in the same way.
     pub(crate) split: bool,
+    /// Granted with a fencing token.
+    pub(crate) token: Option<Token>,
 }
 
 impl Verdict {
+    /// A grant, after its holder has made the highest token known to a majority: or tried to.
+    pub(crate) fn acknowledged(self, heard: Verdict) -> Verdict {
+        let why = match heard.result {
+            Ok(Reply::Done) => return self,
+            Ok(Reply::Deferred(why)) => {
+                format!("its fencing counter could not be raised: {why}; try again later")
+            }
+            Ok(_) => "it was lost before its fencing token was known to a majority; try again".to_owned(),
+            Err(failure) => {
+                // It was granted, and what was sent since may have run.
+                return Verdict { result: Err(Failure { outcome: Outcome::Unknown, ..failure }), ..self };
+            }
+        };
+        let error = Error::new(ErrorKind::Unavailable, why);
+        Verdict { result: Err(Failure { outcome: Outcome::Unknown, error }), ..self }
+    }
+
     fn lacking(mut self, lacking: Nodes) -> Verdict {
         self.spread.lacking = lacking;
         self
@@ -81,6 +101,8 @@ pub(crate) struct Tally {
     barred: Nodes,
     told: Option<Reply>,
     failure: Option<Failure>,
+    /// The tokens of those that granted.
+    tokens: Vec<u64>,
 }
 
 impl Tally {
@@ -104,6 +126,7 @@ impl Tally {
             barred: none,
             told: None,
             failure: None,
+            tokens: Vec::new(),
         }
     }
 
@@ -122,10 +145,14 @@ impl Tally {
     pub(crate) fn hear(&mut self, node: usize, young: bool, answer: Result<Reply, Failure>) {
         self.pending.remove(node);
         match answer {
-            Ok(Reply::Done) if young && self.question == Question::Fresh => {
+            Ok(Reply::Done | Reply::Token(_)) if young && self.question == Question::Fresh => {
                 // It restarted while it was asked. What it has now is an end to make, or a start.
                 self.barred.insert(node);
                 self.unknown.insert(node);
+            }
+            Ok(Reply::Token(token)) => {
+                self.done.insert(node);
+                self.tokens.push(token);
             }
             Ok(Reply::Done) => self.done.insert(node),
             Ok(Reply::Gone) if young => self.gone_young.insert(node),
@@ -135,7 +162,7 @@ impl Tally {
                 self.busy.insert(node);
                 self.left.push(left);
             }
-            Ok(reply @ Reply::NotALock(_)) => {
+            Ok(reply @ (Reply::NotALock(_) | Reply::NotACounter(_))) => {
                 self.foreign.insert(node);
                 self.told = Some(reply);
             }
@@ -179,7 +206,7 @@ impl Tally {
         if self.is_majority(self.done) {
             // Those that failed tell of themselves when they are back.
             let lacking = self.barred.and(self.busy).without(self.unknown);
-            return Some(self.told(Reply::Done).lacking(lacking));
+            return Some(Verdict { token: self.token(), ..self.told(Reply::Done) }.lacking(lacking));
         }
         if self.is_majority(self.done.and(self.pending)) {
             return None;
@@ -196,7 +223,13 @@ impl Tally {
         };
         let split = !self.done.is_empty();
         let spread = Spread { lacking: Nodes::NONE, remains, unheard: self.pending };
-        Some(Verdict { result: refused, spread, split })
+        Some(Verdict { result: refused, spread, split, token: None })
+    }
+
+    fn token(&self) -> Option<Token> {
+        let highest = self.tokens.iter().copied().max()?;
+        let as_high = self.tokens.iter().filter(|token| **token == highest).count();
+        Some(Token { highest, agreed: as_high >= self.majority })
     }
 
     fn standing(&self) -> Option<Verdict> {
@@ -284,7 +317,7 @@ impl Tally {
 
     fn told(&self, reply: Reply) -> Verdict {
         let spread = Spread { unheard: self.pending, ..Spread::default() };
-        Verdict { result: Ok(reply), spread, split: false }
+        Verdict { result: Ok(reply), spread, split: false, token: None }
     }
 
     /// Who did not confirm the end may still have the field.

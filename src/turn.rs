@@ -8,7 +8,9 @@ use tokio::time::Instant;
 use crate::deadline::{Lease, Moment, limit};
 use crate::error::Loss;
 use crate::fate::Fate;
-use crate::hold::{Hold, Level};
+use crate::fence::Fence;
+use crate::hold::Hold;
+use crate::level::Level;
 use crate::nodes::{Nodes, Spread};
 use crate::queue::{Ambiguous, Phase, Request};
 use crate::room::{News, Room, enters};
@@ -29,15 +31,19 @@ pub(crate) enum Turn {
     },
     /// The hold that it would enter is lost.
     Lost(Loss),
+    /// The hold that it would enter has no fencing token.
+    Unfenced,
 }
 
 /// What a turn needs to know of the request's options and its registry.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Ask<'a> {
     pub(crate) once: bool,
     pub(crate) lease: Lease,
     pub(crate) terms: Terms,
     pub(crate) uuid: &'a str,
+    /// The grant is to have a fencing token.
+    pub(crate) fence: Option<Arc<Fence>>,
 }
 
 /// How long a request sleeps that was told "busy".
@@ -56,6 +62,8 @@ pub(crate) struct Entry {
     pub(crate) fixed: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) fate: Arc<Fate>,
+    /// That the masters gave with it.
+    pub(crate) token: Option<u64>,
 }
 
 impl Room {
@@ -95,11 +103,12 @@ impl Room {
         if let Some(loss) = self.lost_above(request) {
             return Turn::Lost(loss);
         }
+        let once = ask.once;
         let turn = match self.live().filter(|hold| enters(request, hold)) {
             Some(_) => self.inner_turn(id, no, ask, now),
             None => self.outer_turn(id, no, ask, now),
         };
-        if !ask.once && matches!(turn, Turn::Wait { refused: true, .. }) {
+        if !once && matches!(turn, Turn::Wait { refused: true, .. }) {
             self.warn_of_self_wait(id);
         }
         turn
@@ -137,6 +146,9 @@ impl Room {
             return Turn::Wait { until: None, refused: true };
         }
         let Some(hold) = self.live_mut() else { return Turn::Wait { until: None, refused: true } };
+        if ask.fence.is_some() && hold.fence.is_none() {
+            return Turn::Unfenced;
+        }
         if hold.command.is_some() || hold.step().is_some() {
             return Turn::Wait { until: hold.overdue(), refused: false };
         }
@@ -171,7 +183,7 @@ impl Room {
             }
         }
         let field: Arc<str> = format!("{}:{no}", ask.uuid).into();
-        let (hold, job) = Hold::asked(no, field, ask.terms, ask.lease, now);
+        let (hold, job) = Hold::asked(no, field, ask.terms, ask.lease, ask.fence, now);
         self.holds.push(hold);
         self.set_phase(id, Phase::Asking);
         Turn::Ask(job)
@@ -201,7 +213,7 @@ impl Room {
         entry: &Entry,
         spread: Spread,
         at: Moment,
-    ) -> Option<(u32, Request)> {
+    ) -> Option<(u32, Option<u64>, Request)> {
         // A hold that was asked for later, and lives: this grant was taken away before it was looked at.
         let newer = self.live().map(|live| live.id).filter(|live| *live > job.hold);
         let hold = self.holds.iter_mut().find(|hold| hold.id == job.hold)?;
@@ -228,13 +240,16 @@ impl Room {
             max_hold: entry.max_hold.and_then(|longest| limit(job.sent, longest)),
             fate: entry.fate.clone(),
         };
+        if let Some(token) = entry.token.filter(|_| hold.levels.is_empty()) {
+            hold.is_fenced_by(token);
+        }
         hold.enter(level, stands);
         hold.lacked_by(spread.lacking, at.now);
-        let depth = hold.count();
+        let (depth, token) = (hold.count(), hold.token());
         self.lose_others(job.hold, at.now);
         self.recall();
         self.rouse(at.now);
-        Some((depth, request))
+        Some((depth, token, request))
     }
 
     /// A fresh grant shows that no other field is in the key: a hold that was believed alive is gone.

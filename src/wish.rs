@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind};
-use crate::names::Names;
+use crate::clock;
+use crate::error::{Error, ErrorKind, shown};
+use crate::fence::Fence;
+use crate::names::{self, Names};
 use crate::owner::Owner;
+use crate::script::Reply;
 use crate::session::Handle;
 
 /// What is asked for: a lock, and the options of the call.
@@ -21,6 +24,8 @@ pub(crate) struct Wish {
     pub(crate) bare: bool,
     /// Not to be granted in time is an error, not `None`.
     pub(crate) must: bool,
+    /// The hold is to have a fencing token.
+    pub(crate) fenced: bool,
 }
 
 impl Wish {
@@ -33,5 +38,35 @@ impl Wish {
             )
         };
         self.must.then(|| Error::new(ErrorKind::Timeout, told()))
+    }
+    /// What an attempt that is made now asks of the fencing counter.
+    pub(crate) fn fence(&self) -> Option<Arc<Fence>> {
+        let session = self.fenced.then_some(&self.handle)?;
+        let counter = names::counter(&session.config.prefix, &self.names.name).into();
+        let least = (!session.quorum.has_time()).then(clock::time_of_day);
+        Some(Arc::new(Fence { counter, least, stays: session.config.token_ttl }))
+    }
+
+    /// What is told where one of its keys is in the way.
+    pub(crate) fn foreign(&self, found: &Reply) -> Option<Error> {
+        let told = match found {
+            Reply::NotALock(found) => {
+                let key = shown(&self.names.key);
+                format!(
+                    "the key `{key}` holds something that is no lock: {found}; it is left untouched; use another name, or \
+                     remove the key"
+                )
+            }
+            Reply::NotACounter(found) => {
+                let counter = names::counter(&self.handle.config.prefix, &self.names.name);
+                format!(
+                    "the key `{}` can't count fencing tokens: it holds {found}; it is left untouched; use another name, or \
+                     remove the key",
+                    shown(&counter)
+                )
+            }
+            _ => return None,
+        };
+        Some(Error::new(ErrorKind::NotALock, told))
     }
 }

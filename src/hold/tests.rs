@@ -19,7 +19,7 @@ fn over(sent: Instant, n: u64) -> Instant {
 
 fn hold(now: Instant, asked: u64) -> Hold {
     let terms = Terms { lease: lease(30), drift: DRIFT, patience: seconds(1), retry: seconds(1), epoch: now };
-    let mut hold = Hold::asked(1, "me:1".into(), terms, lease(asked), now).0;
+    let mut hold = Hold::asked(1, "me:1".into(), terms, lease(asked), None, now).0;
     assert!(hold.is_asked() && !hold.lives() && !hold.ends() && !hold.is_over());
     assert!(hold.finish(1, now));
     hold.confirmed(lease(asked), now, Duration::ZERO);

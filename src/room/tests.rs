@@ -164,7 +164,7 @@ impl World {
         if asker.asking.is_some() {
             return;
         }
-        let ask = Ask { once: asker.once, lease: asker.lease, terms: self.terms, uuid: "me" };
+        let ask = Ask { once: asker.once, lease: asker.lease, terms: self.terms, uuid: "me", fence: None };
         match self.room.turn(id, no, ask, moment.now) {
             Turn::Ask(job) => asker.asking = Some(job),
             Turn::Wait { refused: true, .. } if asker.once => self.go(at),
@@ -177,7 +177,7 @@ impl World {
                 };
                 assert!(asker.nap.is_none_or(|nap| nap > moment.now), "a nap that is over would spin");
             }
-            Turn::Lost(_) => self.go(at),
+            Turn::Lost(_) | Turn::Unfenced => self.go(at),
         }
         self.wake();
     }
@@ -244,6 +244,7 @@ impl World {
             fixed: asker.fixed,
             max_hold: asker.limit,
             fate: fate.clone(),
+            token: None,
         };
         match self.room.granted(asker.id, job, &entry, Spread::default(), moment) {
             Some(_) => {

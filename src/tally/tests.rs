@@ -166,3 +166,35 @@ fn a_lock_is_free_where_a_majority_is_and_else_until_it_may_be() {
         judge(tally(Question::Look, 3), vec![failed(Outcome::NotRun), failed(Outcome::NotRun), free()]);
     verdict.result.unwrap_err();
 }
+
+#[test]
+fn the_token_is_the_highest_of_the_majority_and_agreed_on_where_a_majority_is_as_high() {
+    let token = |n| Ok(Reply::Token(n));
+    let told = |answers| judge(tally(Question::Fresh, 5), answers).1;
+    let agreed = told(vec![token(7), token(7), busy(1), token(7)]);
+    assert_eq!(agreed.token, Some(Token { highest: 7, agreed: true }));
+    assert_eq!(agreed.result.unwrap(), Reply::Done);
+    let differ = told(vec![token(7), token(9), failed(Outcome::NotRun), token(9)]);
+    assert_eq!(differ.token, Some(Token { highest: 9, agreed: false }));
+    // Nothing was granted, so that there is none.
+    assert_eq!(told(vec![token(7), busy(1), busy(1), busy(1)]).token, None);
+}
+
+#[test]
+fn a_grant_whose_token_could_not_be_made_known_may_have_run_and_is_none() {
+    let grant = || Verdict {
+        token: Some(Token { highest: 9, agreed: false }),
+        ..judge(tally(Question::Fresh, 1), vec![Ok(Reply::Token(9))]).1
+    };
+    let heard = |answer| judge(tally(Question::Standing, 1), vec![answer]).1;
+    assert_eq!(grant().acknowledged(heard(Ok(Reply::Done))).result.unwrap(), Reply::Done);
+    for answer in [
+        Ok(Reply::Gone),
+        Ok(Reply::Deferred("full".into())),
+        failed(Outcome::NotRun),
+        failed(Outcome::Unknown),
+    ] {
+        let failure = grant().acknowledged(heard(answer)).result.unwrap_err();
+        assert_eq!((failure.outcome, failure.error.kind()), (Outcome::Unknown, ErrorKind::Unavailable));
+    }
+}

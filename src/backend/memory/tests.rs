@@ -17,7 +17,7 @@ fn joined(memory: &Memory) -> (Arc<InMemory>, Watcher) {
 }
 
 fn acquire(field: &str) -> Call {
-    Call::Acquire { key: "k".into(), field: field.into(), count: 1, lease: Lease::DEFAULT }
+    Call::Acquire { key: "k".into(), field: field.into(), count: 1, lease: Lease::DEFAULT, fence: None }
 }
 
 fn release(field: &str) -> Call {
@@ -171,7 +171,11 @@ async fn locks_that_nobody_released_are_taken_away_in_time() {
     for round in 0..10 {
         for number in 0..100 {
             let (key, field) = (format!("{round}:{number}").into(), "me:1".into());
-            client.clone().run(Call::Acquire { key, field, count: 1, lease: Lease::DEFAULT }).await.unwrap();
+            client
+                .clone()
+                .run(Call::Acquire { key, field, count: 1, lease: Lease::DEFAULT, fence: None })
+                .await
+                .unwrap();
         }
         tokio::time::advance(Duration::from_secs(31)).await;
     }

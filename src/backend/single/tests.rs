@@ -20,7 +20,7 @@ fn look(key: &str) -> Call {
 fn acquire(key: &str) -> Call {
     let lease =
         Lease::new("lease", Duration::from_secs(30), Drift { factor: 0.0, slack: Duration::ZERO }).unwrap();
-    Call::Acquire { key: key.into(), field: "me:1".into(), count: 1, lease }
+    Call::Acquire { key: key.into(), field: "me:1".into(), count: 1, lease, fence: None }
 }
 
 /// A server that is away is an error.

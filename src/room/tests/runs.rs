@@ -155,11 +155,11 @@ fn who_is_alone_makes_nothing_due_before_a_renewal() {
     let (id, no) = (world.number(), world.number());
     world.room.enter(Request::new(id, owner.clone(), owner, true, now)).unwrap();
     let lease = world.terms.lease;
-    let ask = Ask { once: false, lease, terms: world.terms, uuid: "me" };
+    let ask = Ask { once: false, lease, terms: world.terms, uuid: "me", fence: None };
     let Turn::Ask(job) = world.room.turn(id, no, ask, now) else { panic!("nobody is before it") };
     assert_eq!(world.room.due(true), None);
     let (level, fate) = (world.number(), Arc::<Fate>::default());
-    let entry = Entry { level, lease, fixed: false, max_hold: None, fate };
+    let entry = Entry { level, lease, fixed: false, max_hold: None, fate, token: None };
     let moment = world.at();
     assert!(world.room.granted(id, &job, &entry, Spread::default(), moment).is_some());
     let renewal = world.room.due(true).unwrap();

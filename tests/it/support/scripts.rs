@@ -1,33 +1,58 @@
 //! The lock's scripts, read where they are kept.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// One file of `lua/`.
+/// One script: a file of `lua/`, or one with what deals with fencing tokens around it.
 pub struct Script {
-    /// The file's name: `acquire`, `release`, …
+    /// The name of its own file: `acquire`, `release`, …
     pub name: &'static str,
     pub body: String,
     /// By what `EVALSHA` calls it.
     pub sha: String,
 }
 
+/// What stands around others, and is no script by itself: see `src/script.rs`.
+const PARTS: [&str; 3] = ["fence", "token", "raise"];
+
 /// All of them; none where there is no such directory.
 pub fn all() -> &'static [Script] {
     static ALL: OnceLock<Vec<Script>> = OnceLock::new();
     ALL.get_or_init(|| {
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
-        let files = std::fs::read_dir(dir).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+        let files =
+            std::fs::read_dir(dir()).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
         let scripts = files.filter(|path| path.extension().is_some_and(|end| end == "lua"));
-        scripts.map(|path| read(&path)).collect()
+        let names: Vec<_> =
+            scripts.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+        let plain = names.into_iter().filter(|name| !PARTS.contains(&&**name));
+        let plain: Vec<_> = plain.map(|name| script(name.clone().leak(), file(&name))).collect();
+        if plain.is_empty() {
+            return plain;
+        }
+        let fenced = [("acquire", "token"), ("renew", "raise"), ("settle", "raise")];
+        plain
+            .into_iter()
+            .chain(fenced.map(|(name, around)| script(name, fenced_body(name, around))))
+            .collect()
     })
 }
 
-fn read(path: &Path) -> Script {
-    let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-    let body = std::fs::read_to_string(path).unwrap();
+/// The body of a script that deals with fencing tokens too.
+pub fn fenced_body(name: &str, around: &str) -> String {
+    format!("local function plain()\n{}end\n{}{}", file(name), file("fence"), file(around))
+}
+
+fn dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("lua")
+}
+
+fn file(name: &str) -> String {
+    std::fs::read_to_string(dir().join(name).with_extension("lua")).unwrap()
+}
+
+fn script(name: &'static str, body: String) -> Script {
     let sha = redis::Script::new(&body).get_hash().to_owned();
-    Script { name: name.leak(), body, sha }
+    Script { name, body, sha }
 }
 
 /// Which script an `EVALSHA` or `EVAL` runs.

@@ -1,5 +1,6 @@
 //! The in-memory store beside the real scripts: random commands, and no difference.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -11,8 +12,9 @@ use crate::backend::memory::InMemory;
 use crate::backend::single::Single;
 use crate::backend::testing::{ALONE, TestServer, Told, Watcher};
 use crate::deadline::{Drift, Lease};
+use crate::fence::Fence;
 use crate::memory::Memory;
-use crate::names::channel;
+use crate::names::{channel, counter};
 use crate::script::{Call, Reply};
 
 /// Leases are so far apart that the time which a test takes can't make one look like another.
@@ -28,17 +30,29 @@ struct Op {
     field: u8,
     count: u32,
     lease: u32,
+    /// The least that a token may be; `None`: without a token.
+    fence: Option<u64>,
+    /// How long the counter stays.
+    stays: u32,
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     // Mostly acquires by one field, so that there is something to release, renew and settle.
-    let kind = prop_oneof![6 => Just(0u8), 12 => 1..4u8, 4 => 4..8u8];
+    let kind = prop_oneof![6 => Just(0u8), 12 => 1..4u8, 4 => 4..9u8];
     let field = prop_oneof![4 => Just(0u8), 2 => 1..3u8];
-    let op = (kind, 0..2u8, field, 0..4u32, 1..7u32);
-    proptest::collection::vec(
-        op.prop_map(|(kind, lock, field, count, lease)| Op { kind, lock, field, count, lease }),
-        1..40,
-    )
+    // Tokens near each other, of two lengths, and at the end of what a counter can be.
+    let fence = prop_oneof![7 => 5..15u64, 1 => Just(i64::MAX as u64 - 1)];
+    let op = (kind, 0..2u8, field, 0..4u32, 1..7u32, proptest::option::of(fence), 0..4u32);
+    let op = op.prop_map(|(kind, lock, field, count, lease, fence, stays)| Op {
+        kind,
+        lock,
+        field,
+        count,
+        lease,
+        fence,
+        stays,
+    });
+    proptest::collection::vec(op, 1..40)
 }
 
 impl Op {
@@ -46,19 +60,37 @@ impl Op {
         format!("{case}:{}", self.lock)
     }
 
-    /// `None`: the key is deleted by hand.
+    fn counter(&self, case: usize) -> String {
+        counter("", &self.key(case))
+    }
+
+    fn fence(&self, case: usize) -> Option<Arc<Fence>> {
+        let drift = Drift { factor: 0.0, slack: Duration::ZERO };
+        let stays = (self.stays > 0).then(|| Lease::new("ttl", 10 * STEP * self.stays, drift).unwrap());
+        self.fence
+            .map(|least| Arc::new(Fence { counter: self.counter(case).into(), least: Some(least), stays }))
+    }
+
+    /// `None`: a key is deleted or set by hand.
     fn call(&self, case: usize) -> Option<Call> {
         let key = self.key(case);
         let (channel, field) = (channel("", &key).into(), format!("uuid:{}", self.field).into());
         let drift = Drift { factor: 0.0, slack: Duration::ZERO };
         let (key, count) = (key.into(), self.count);
         let lease = Lease::new("lease", STEP * self.lease, drift).unwrap();
+        let fence = self.fence(case);
         Some(match self.kind {
-            0 => Call::Acquire { key, field, count: count.max(1), lease },
+            0 => Call::Acquire {
+                key,
+                field,
+                count: if fence.is_some() { 1 } else { count.max(1) },
+                lease,
+                fence,
+            },
             1 => Call::Release { key, channel, field, count },
-            2 => Call::Renew { key, field, lease },
-            3 => Call::Settle { key, channel, field, count, lease, create: false },
-            7 => Call::Settle { key, channel, field, count: count.max(1), lease, create: true },
+            2 => Call::Renew { key, field, lease, fence },
+            3 => Call::Settle { key, channel, field, count, lease, create: false, fence },
+            7 => Call::Settle { key, channel, field, count: count.max(1), lease, create: true, fence },
             4 => Call::Force { key, channel },
             5 => Call::Look { key },
             _ => return None,
@@ -70,9 +102,9 @@ impl Op {
 struct Twins {
     server: TestServer,
     admin: MultiplexedConnection,
-    real: (std::sync::Arc<Single>, Watcher),
+    real: (Arc<Single>, Watcher),
     memory: Memory,
-    ours: (std::sync::Arc<InMemory>, Watcher),
+    ours: (Arc<InMemory>, Watcher),
 }
 
 impl Twins {
@@ -96,7 +128,14 @@ impl Twins {
                         self.real.0.clone().run(call.clone()),
                         self.ours.0.clone().run(call.clone())
                     );
-                    assert!(alike(&real.unwrap(), &ours.unwrap()), "{call:?}");
+                    let (real, ours) = (real.unwrap(), ours.unwrap());
+                    assert!(alike(&real, &ours), "{call:?}: {real:?}, {ours:?}");
+                }
+                None if op.kind == 8 => {
+                    let (counter, token) = (op.counter(case), u64::from(op.count) * 7);
+                    let set = redis::cmd("SET").arg(&counter).arg(token).to_owned();
+                    let () = set.query_async(&mut self.admin).await.unwrap();
+                    self.memory.visit(|store| store.counters.set(&counter, token));
                 }
                 None => {
                     let deleted: bool =
@@ -105,6 +144,7 @@ impl Twins {
                 }
             }
             self.compare(&op.key(case)).await;
+            self.compare_counters(&op.counter(case)).await;
         }
         self.compare_messages(case).await;
     }
@@ -142,9 +182,24 @@ impl Twins {
         }
     }
 
+    async fn compare_counters(&mut self, key: &str) {
+        let real: Option<u64> = redis::cmd("GET").arg(key).query_async(&mut self.admin).await.unwrap();
+        let ttl: i64 = redis::cmd("PTTL").arg(key).query_async(&mut self.admin).await.unwrap();
+        let now = tokio::time::Instant::now();
+        let ours = self.memory.visit(|store| store.counters.seen(key, now));
+        assert_eq!(real, ours.map(|(token, _)| token), "{key}");
+        match ours.and_then(|(_, until)| until) {
+            None => assert!(ttl < 0, "{key}: {ttl}"),
+            Some(until) => {
+                let ttl = Duration::from_millis(u64::try_from(ttl).unwrap());
+                assert!((until - now).abs_diff(ttl) < TOLERANCE, "{key}: {until:?}, {ttl:?}");
+            }
+        }
+    }
+
     /// That both have told of the same releases, up to a last one.
     async fn compare_messages(&mut self, case: usize) {
-        let last = Op { kind: 0, lock: 1, field: 2, count: 1, lease: 1 };
+        let last = Op { kind: 0, lock: 1, field: 2, count: 1, lease: 1, fence: None, stays: 0 };
         let free = Op { kind: 4, ..last.clone() };
         for op in [free.clone(), last, free] {
             let call = op.call(case).unwrap();

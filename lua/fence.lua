@@ -1,0 +1,46 @@
+-- What scripts that deal with a lock's fencing counter have in common. It stands before token.lua and raise.lua, behind
+-- the script of the lock itself, which they call as `plain`.
+--
+-- KEYS[2]  the counter: its value is the token that was given out last
+--
+-- Tokens are compared as text: a number is exact up to 2^53 here, and a counter ends at 2^63 - 1.
+
+local function below(one, other)
+  return string.sub(one, 1, 1) == '-' or #one < #other or (#one == #other and one < other)
+end
+
+-- The counter as text, or false where there is none; or nil, and what is wrong.
+local function counter()
+  local text = redis.pcall('GET', KEYS[2])
+  if type(text) == 'table' then
+    if string.sub(text.err, 1, 9) ~= 'WRONGTYPE' then
+      return nil, text
+    end
+    return nil, redis.status_reply('counter ' .. redis.call('TYPE', KEYS[2]).ok)
+  end
+  if text and (#text > 19 or not string.find(text, '^%-?%d+$')) then
+    return nil, redis.status_reply('counter string')
+  end
+  return text
+end
+
+-- How long the counter is to stay, in ms; nothing: for ever. One that was found without a TTL (Redisson's) gets none, or
+-- Redisson would begin again at 1; and none is made shorter.
+local function stay(found, ttl)
+  if ttl == '' then
+    return nil
+  end
+  local left = found and redis.call('PTTL', KEYS[2]) or 0
+  if left == -1 then
+    return nil
+  end
+  return math.max(left, tonumber(ttl))
+end
+
+local function put(token, found, ttl)
+  local ms = stay(found, ttl)
+  if ms then
+    return redis.pcall('SET', KEYS[2], token, 'PX', string.format('%.0f', ms))
+  end
+  return redis.pcall('SET', KEYS[2], token)
+end
