@@ -62,7 +62,7 @@ pub struct Builder {
     retry_delay: RangeInclusive<Duration>,
     longest_lease: Option<Duration>,
     delayed_restart: Option<bool>,
-    token_ttl: Duration,
+    token_ttl: Option<Duration>,
 }
 
 /// Options that were checked.
@@ -97,7 +97,7 @@ impl Builder {
             retry_delay: RETRY_DELAY,
             longest_lease: None,
             delayed_restart: None,
-            token_ttl: TOKEN_TTL.duration(),
+            token_ttl: None,
         }
     }
 
@@ -224,7 +224,8 @@ impl Builder {
         self
     }
 
-    /// How long the counter of a lock's fencing tokens stays in Redis when the lock is not used. Default: a day.
+    /// How long the counter of a lock's fencing tokens stays in Redis when the lock is not used. Default: a day, or the
+    /// longest lease where that is more.
     ///
     /// While it stays, tokens grow whatever the clocks say; after it is gone they begin at the time of day, in microseconds.
     /// [`Duration::MAX`]: for ever. That is for locks that are shared with Java services: Redisson's `RFencedLock` would begin
@@ -232,7 +233,7 @@ impl Builder {
     ///
     /// Rejected: less than [`longest_lease`](Builder::longest_lease), and more than Redis can store.
     pub fn token_ttl(mut self, ttl: Duration) -> Self {
-        self.token_ttl = ttl;
+        self.token_ttl = Some(ttl);
         self
     }
 
@@ -246,16 +247,7 @@ impl Builder {
                 "longest_lease of {longest:?} is less than the lease of {lease:?}"
             )));
         }
-        let token_ttl = match self.token_ttl {
-            Duration::MAX => None,
-            ttl => Some(Lease::new("token_ttl", ttl, drift)?),
-        };
-        if token_ttl.is_some_and(|ttl| ttl < longest_lease) {
-            let (ttl, longest) = (self.token_ttl, longest_lease.duration());
-            return Err(rejected(format!(
-                "token_ttl of {ttl:?} is less than the longest lease of {longest:?}: a counter has to outlive its holder"
-            )));
-        }
+        let token_ttl = checked_token_ttl(self.token_ttl, longest_lease, drift)?;
         let masters = master::checked(self.masters)?;
         let delays = self.delayed_restart.unwrap_or(masters.len() > 1);
         let longest = longest_lease.duration();
@@ -325,6 +317,23 @@ impl Config {
     }
 }
 
+/// `None`: for ever.
+fn checked_token_ttl(ttl: Option<Duration>, longest_lease: Lease, drift: Drift) -> Result<Option<Lease>> {
+    let asked = match ttl {
+        None => return Ok(Some(TOKEN_TTL.max(longest_lease))),
+        Some(Duration::MAX) => return Ok(None),
+        Some(asked) => asked,
+    };
+    let ttl = Lease::new("token_ttl", asked, drift)?;
+    if ttl < longest_lease {
+        let longest = longest_lease.duration();
+        return Err(rejected(format!(
+            "token_ttl of {asked:?} is less than the longest lease of {longest:?}: a counter has to outlive its holder"
+        )));
+    }
+    Ok(Some(ttl))
+}
+
 fn checked_drift((factor, slack): (f64, Duration)) -> Result<Drift> {
     // Not `factor < 0.0 || factor >= 1.0`: a NaN would pass.
     if (0.0..1.0).contains(&factor) {
@@ -378,7 +387,21 @@ mod tests {
         assert_eq!(config.unavailable_after, Duration::from_secs(10));
         assert_eq!(config.poll_interval, Duration::from_secs(5));
         assert_eq!(config.retry_delay, Duration::from_millis(50)..=Duration::from_millis(250));
+        assert_eq!(config.token_ttl, Some(Lease::DAY));
         assert!(!format!("{config:?}").contains("secret"));
+    }
+
+    #[test]
+    fn a_fencing_counter_outlives_every_holder() {
+        let (minute, week) = (Duration::from_secs(60), 7 * Lease::DAY.duration());
+        let ttl = |builder: Builder| builder.check().unwrap().token_ttl.map(Lease::duration);
+        assert_eq!(ttl(good().token_ttl(minute)), Some(minute));
+        assert_eq!(ttl(good().token_ttl(Duration::MAX)), None);
+        assert_eq!(ttl(good().lease(week)), Some(week));
+        rejects(good().token_ttl(Duration::ZERO), &["token_ttl", "0ns"]);
+        rejects(good().token_ttl(Duration::from_secs(29)), &["token_ttl", "29s", "30s"]);
+        rejects(good().token_ttl(week).longest_lease(week * 2), &["token_ttl"]);
+        rejects(good().token_ttl(Duration::MAX - minute), &["token_ttl", "more than Redis can store"]);
     }
 
     #[test]

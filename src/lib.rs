@@ -128,6 +128,7 @@ mod names;
 mod nodes;
 mod outage;
 mod owner;
+mod question;
 mod queue;
 mod quorum;
 mod registry;

@@ -9,9 +9,10 @@ use crate::backend::{Answer, Backend};
 use crate::failure::Failure;
 use crate::names::Names;
 use crate::nodes::Nodes;
+use crate::question::Question;
 use crate::script::{Call, Reply};
 use crate::step::{Job, Step};
-use crate::tally::{Question, Tally, Verdict};
+use crate::tally::{Tally, Verdict};
 
 /// Whoever has a vote on a lock.
 #[derive(Debug)]
