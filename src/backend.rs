@@ -2,10 +2,16 @@
 
 mod backoff;
 mod connection;
+mod handshake;
 mod keeper;
 pub(crate) mod memory;
+#[cfg(feature = "sentinel")]
+mod opinion;
+#[cfg(feature = "sentinel")]
+mod sentinel;
 mod settings;
 pub(crate) mod single;
+mod source;
 mod subscriber;
 #[cfg(test)]
 pub(crate) mod testing;

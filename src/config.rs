@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use crate::deadline::{Drift, Lease};
 use crate::error::{Result, rejected, shown};
+#[cfg(feature = "sentinel")]
+use crate::master::Watched;
 use crate::master::{self, Master};
 use crate::memory::Memory;
 use crate::server::Server;
@@ -112,6 +114,42 @@ impl Builder {
     /// Rejected: an address that can't be used, none at all, and one that was given before.
     pub fn server(mut self, server: impl Into<Server>) -> Self {
         self.masters.push(Master::Server(server.into()));
+        self
+    }
+
+    /// A master that sentinels watch: it is followed through their failovers. Default: none.
+    ///
+    /// `master` is the name by which they monitor it (`sentinel monitor NAME …`). All sentinels should be given, or several of
+    /// them: some may be down, and of two that disagree the one with the newer configuration is believed. It is one master,
+    /// so called again, or beside [`server`](Builder::server), it adds one more.
+    ///
+    /// **User, password and database in the first URL are the master's**, and so is its being `rediss://`. Each sentinel is
+    /// tried with the credentials in its own URL and, if it refuses them, without: so
+    /// `["redis://:secret@one:26379/2", "redis://two:26379"]` will do where the sentinels have no password.
+    ///
+    /// A hold lives on through a failover if the new master has it: the next renewal asks, and where it is gone the hold is
+    /// lost with [`Loss::Gone`](crate::Loss::Gone). The guide on [promises](crate::guide::promises) tells what a failover may
+    /// lose.
+    ///
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// let sentinels = ["redis://one:26379", "redis://two:26379", "redis://three:26379"];
+    /// let locks = nestlock::Locks::builder().sentinel(sentinels, "mymaster").connect().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Rejected: no address or one that can't be used, an empty name, a master that was given before, and a name that most
+    /// of the sentinels do not know.
+    #[cfg(feature = "sentinel")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "sentinel")))]
+    pub fn sentinel(
+        mut self,
+        sentinels: impl IntoIterator<Item = impl Into<Server>>,
+        master: impl Into<String>,
+    ) -> Self {
+        let sentinels = sentinels.into_iter().map(Into::into).collect();
+        let name: String = master.into();
+        self.masters.push(Master::Watched(Watched { sentinels, name: name.into() }));
         self
     }
 

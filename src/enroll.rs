@@ -60,6 +60,11 @@ async fn join(
             let (single, away) = Single::connect(server, role, node_timeout, events).await?;
             (single, away)
         }
+        #[cfg(feature = "sentinel")]
+        Master::Watched(watched) => {
+            let (single, away) = Single::watched(watched, role, node_timeout, events).await?;
+            (single, away)
+        }
         Master::Memory(memory) => (InMemory::join(memory, node_timeout, events), None),
     })
 }

@@ -1,7 +1,11 @@
 //! What a master may be: whoever has a vote on a lock.
 
 use std::fmt;
+#[cfg(feature = "sentinel")]
+use std::sync::Arc;
 
+#[cfg(feature = "sentinel")]
+use crate::error::shown;
 use crate::error::{Result, rejected};
 use crate::memory::Memory;
 use crate::nodes::Nodes;
@@ -11,7 +15,17 @@ use crate::server::Server;
 #[derive(Clone, Debug)]
 pub(crate) enum Master {
     Server(Server),
+    #[cfg(feature = "sentinel")]
+    Watched(Watched),
     Memory(Memory),
+}
+
+/// A master by the name under which sentinels watch it.
+#[cfg(feature = "sentinel")]
+#[derive(Clone, Debug)]
+pub(crate) struct Watched {
+    pub(crate) sentinels: Box<[Server]>,
+    pub(crate) name: Arc<str>,
 }
 
 /// The masters. Their addresses are looked at here, so that a mistake is told before anything is sent.
@@ -28,8 +42,11 @@ pub(crate) fn checked(masters: Vec<Master>) -> Result<Vec<Master>> {
         )));
     }
     for (at, master) in masters.iter().enumerate() {
-        if let Master::Server(server) = master {
-            server.client()?;
+        match master {
+            Master::Server(server) => drop(server.client()?),
+            #[cfg(feature = "sentinel")]
+            Master::Watched(watched) => watched.check()?,
+            Master::Memory(_) => {}
         }
         if masters[..at].iter().any(|other| other.is(master)) {
             return Err(rejected(format!(
@@ -44,6 +61,8 @@ impl Master {
     fn is(&self, other: &Master) -> bool {
         match (self, other) {
             (Master::Server(one), Master::Server(other)) => one.address() == other.address(),
+            #[cfg(feature = "sentinel")]
+            (Master::Watched(one), Master::Watched(other)) => one.is(other),
             (Master::Memory(one), Master::Memory(other)) => one.is(other),
             _ => false,
         }
@@ -54,7 +73,41 @@ impl fmt::Display for Master {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Master::Server(server) => f.write_str(&server.address()),
+            #[cfg(feature = "sentinel")]
+            Master::Watched(watched) => watched.fmt(f),
             Master::Memory(_) => f.write_str("an in-memory store"),
         }
+    }
+}
+
+#[cfg(feature = "sentinel")]
+impl Watched {
+    fn check(&self) -> Result<()> {
+        if self.sentinels.is_empty() {
+            return Err(rejected("sentinel was given no address; give the addresses of the sentinels"));
+        }
+        if self.name.is_empty() {
+            return Err(rejected(
+                "sentinel was given an empty name of the master; give the one by which the sentinels monitor it",
+            ));
+        }
+        self.sentinels.iter().try_for_each(|sentinel| sentinel.client().map(drop))
+    }
+
+    /// One sentinel in common is enough: the same name is the same master to it.
+    fn is(&self, other: &Watched) -> bool {
+        let known = |one: &Server| other.sentinels.iter().any(|other| other.address() == one.address());
+        self.name == other.name && self.sentinels.iter().any(known)
+    }
+}
+
+#[cfg(feature = "sentinel")]
+impl fmt::Display for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "master `{}` of sentinel", shown(&self.name))?;
+        for (at, sentinel) in self.sentinels.iter().enumerate() {
+            write!(f, "{} {}", if at == 0 { "" } else { "," }, sentinel.address())?;
+        }
+        Ok(())
     }
 }

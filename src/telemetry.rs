@@ -18,6 +18,15 @@ pub(crate) fn reconnected(server: &str) {
     tracing::info!(server, "connected to Redis again");
 }
 
+/// The sentinels tell of another master than the one that is connected to, or that this one is about to be replaced.
+#[cfg(feature = "sentinel")]
+pub(crate) fn master_moved(master: &str, server: &str, leaves: bool) {
+    match leaves {
+        true => tracing::info!(master = %shown(master), server, "a failover has begun, leaving the master"),
+        false => tracing::info!(master = %shown(master), server, "another server is the master now"),
+    }
+}
+
 /// A server does not tell its age.
 pub(crate) fn age_unknown(server: &str) {
     tracing::warn!(

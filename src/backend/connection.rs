@@ -136,6 +136,15 @@ impl Line {
         self.lost_id(link.id, why);
     }
 
+    /// Whichever it is.
+    pub(super) fn lost_any(&self, why: &str) {
+        let id = match &*self.state.borrow() {
+            State::Up(link) => link.id,
+            _ => return,
+        };
+        self.lost_id(id, why);
+    }
+
     pub(super) fn lost_id(&self, id: u64, why: &str) {
         let replaced = self.replace(
             State::Down { attempt: id, failed: None },

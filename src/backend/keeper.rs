@@ -4,18 +4,22 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::aio::{MultiplexedConnection, SendError};
-use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisResult};
+use redis::aio::SendError;
+use redis::{AsyncConnectionConfig, PushInfo, PushKind};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::backoff::Backoff;
 use super::connection::{Line, Link, Signs, State};
+use super::handshake::Purpose;
+use super::source::{Site, Source, Target};
 use super::verdict;
 use super::vitals::Vitals;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
 use crate::telemetry;
+
+const TURNED: &str = "another server has become the master while this one was connected to";
 
 const RUNTIME_ENDED: &str =
     "the tokio runtime that this `Locks` was connected on has ended; connect on one that lives on";
@@ -24,24 +28,34 @@ const RUNTIME_ENDED: &str =
 /// and so do all connections' drivers: a call may come from any runtime, and one that ends must take nothing with it.
 pub(super) struct Keeper {
     line: Arc<Line>,
-    client: redis::Client,
+    source: Source,
+    purpose: Purpose,
+    /// Where the last connection went.
+    target: watch::Sender<Option<Site>>,
+    /// Told when an attempt goes to a server that is no longer the one.
+    turned: watch::Sender<()>,
     events: Weak<dyn Events>,
     limit: Duration,
-    /// Whether the server's age has to be known.
-    aging: bool,
 }
 
 impl Keeper {
     pub(super) fn new(
-        client: redis::Client,
+        source: Source,
         address: Arc<str>,
+        purpose: Purpose,
         events: Weak<dyn Events>,
         limit: Duration,
-        aging: bool,
     ) -> Keeper {
         let state = watch::Sender::new(State::Down { attempt: 0, failed: None });
         let line = Arc::new(Line { state, address, vitals: Vitals::default() });
-        Keeper { line, client, events, limit, aging }
+        let purpose = Purpose { doubts: source.changes(), ..purpose };
+        let target = watch::Sender::new(source.known());
+        Keeper { line, source, purpose, target, turned: watch::Sender::new(()), events, limit }
+    }
+
+    /// Where its connections go, for whoever has to go there too.
+    pub(super) fn target(&self) -> Target {
+        self.target.subscribe()
     }
 
     pub(super) fn line(&self) -> Arc<Line> {
@@ -51,8 +65,8 @@ impl Keeper {
     /// Connects for the first time: one attempt. Only what time can't mend is an error; a server that is away is told of.
     pub(super) async fn connect(&self) -> Result<Option<Error>> {
         match self.open(1).await {
-            Ok(link) => {
-                self.install(link);
+            Ok((link, site)) => {
+                self.install(link, site);
                 Ok(None)
             }
             Err(error) if error.kind() == ErrorKind::Unavailable => {
@@ -70,8 +84,15 @@ impl Keeper {
         let mut end = self.line.state.subscribe();
         tokio::select! {
             () = self.keep() => {}
+            () = self.source.watch(|| self.turn()) => {}
             _ = end.wait_for(|state| matches!(state, State::Ended(_))) => {}
         }
+    }
+
+    /// Another server is the master now, as far as is known: nothing may go to the old one any more.
+    fn turn(&self) {
+        self.turned.send_replace(());
+        self.line.lost_any("another server is, or is about to be, the master");
     }
 
     async fn keep(&self) {
@@ -84,18 +105,23 @@ impl Keeper {
                 return;
             }
             backoff.lost(since);
-            let link = loop {
+            let (link, site) = loop {
                 sleep(backoff.pause()).await;
                 attempt += 1;
-                match self.open(attempt).await {
-                    Ok(link) => break link,
+                let mut turned = self.turned.subscribe();
+                let opened = tokio::select! {
+                    opened = self.open(attempt) => opened,
+                    _ = turned.changed() => Err(verdict::not_sent(TURNED, &self.line.address).error),
+                };
+                match opened {
+                    Ok(opened) => break opened,
                     Err(error) => {
                         let down = State::Down { attempt, failed: Some(error) };
                         self.line.replace(down, |state| matches!(state, State::Down { .. }));
                     }
                 }
             };
-            self.install(link);
+            self.install(link, site);
             telemetry::reconnected(&self.line.address);
             if let Some(events) = self.events.upgrade() {
                 events.reconnected();
@@ -103,7 +129,14 @@ impl Keeper {
         }
     }
 
-    fn install(&self, link: Link) {
+    fn install(&self, link: Link, site: Site) {
+        self.target.send_if_modified(|target| {
+            let same = target.as_ref().is_some_and(|target| target.address == site.address);
+            if !same {
+                *target = Some(site);
+            }
+            !same
+        });
         let (id, signs) = (link.id, link.signs.clone());
         self.line.replace(State::Up(link), |state| matches!(state, State::Down { .. }));
         // 1. The connection is made. 2. It ends: `lost` finds nothing to replace. 3. It is put in place, dead.
@@ -113,49 +146,23 @@ impl Keeper {
         }
     }
 
-    async fn open(&self, id: u64) -> Result<Link> {
-        let address = &self.line.address;
+    async fn open(&self, id: u64) -> Result<(Link, Site)> {
+        let site = self.source.site(id == 1).await?;
         let signs = Arc::new(Signs::default());
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_push_sender(end_of(id, signs.clone(), Arc::downgrade(&self.line)));
         let connect = async {
-            let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-            // A server that loads its data takes connections and credentials, and refuses all else.
-            let answer = connection.send_packed_command(&redis::cmd("PING")).await?;
-            match answer.extract_error() {
-                // A user need not have the right to PING; what matters is that commands are served.
-                Err(error) if error.code() != Some("NOPERM") => return Err(error),
-                _ => {}
-            }
-            if self.aging {
-                self.examine(&mut connection).await?;
-            }
+            let connection = site.client.get_multiplexed_async_connection_with_config(&config).await;
+            let mut connection = connection.map_err(|error| verdict::unreachable(error, &site.address))?;
+            self.purpose.examine(&mut connection, &self.line, &site.address).await?;
             Ok(connection)
         };
         match timeout(self.limit, connect).await {
-            Ok(Ok(connection)) => Ok(Link { connection, id, signs }),
-            Ok(Err(error)) => Err(verdict::unreachable(error, address)),
-            Err(_) => Err(verdict::not_sent(&too_long(self.limit), address).error),
+            Ok(connection) => Ok((Link { connection: connection?, id, signs }, site)),
+            Err(_) => Err(verdict::not_sent(&too_long(self.limit), &site.address).error),
         }
-    }
-}
-
-impl Keeper {
-    /// Reads the server's age, before any of its answers can count as a vote.
-    async fn examine(&self, connection: &mut MultiplexedConnection) -> RedisResult<()> {
-        let answer = connection.send_packed_command(redis::cmd("INFO").arg("server")).await?.extract_error();
-        let told = match answer {
-            Ok(info) => redis::from_redis_value::<String>(info)?,
-            Err(error) if verdict::is_denied(&error) => String::new(),
-            Err(error) => return Err(error),
-        };
-        if !self.line.vitals.learn(&told, Instant::now()) {
-            self.line.vitals.forget();
-            telemetry::age_unknown(&self.line.address);
-        }
-        Ok(())
     }
 }
 

@@ -7,18 +7,21 @@ use redis::{ProtocolVersion, RedisError};
 
 /// The client as this crate needs it: no delay for small packets, a dead peer noticed by the system too, and RESP3, in
 /// which a connection tells of its end.
-pub(super) fn tuned(
-    client: &redis::Client,
-    node_timeout: Duration,
-    protocol: ProtocolVersion,
-) -> Result<redis::Client, RedisError> {
+pub(super) fn tuned(client: &redis::Client, node_timeout: Duration) -> Result<redis::Client, RedisError> {
     let info = client.get_connection_info();
-    let mut redis = info.redis_settings().clone().set_protocol(protocol);
+    let mut redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
     if redis.lib_name().is_none() && !redis.skip_set_lib_name() {
         redis = redis.set_lib_name(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
     }
     let tcp = tcp_settings(info.tcp_settings().clone(), node_timeout);
     redis::Client::open(info.clone().set_redis_settings(redis).set_tcp_settings(tcp))
+}
+
+/// The same for messages. In RESP2 a connection that subscribes does nothing else, which is what it is for.
+pub(super) fn for_messages(client: &redis::Client) -> Result<redis::Client, RedisError> {
+    let info = client.get_connection_info();
+    let redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
+    redis::Client::open(info.clone().set_redis_settings(redis))
 }
 
 fn tcp_settings(given: TcpSettings, node_timeout: Duration) -> TcpSettings {

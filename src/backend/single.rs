@@ -4,18 +4,24 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::{ProtocolVersion, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::time::{Instant, timeout_at};
 
 use super::connection::{Line, Link};
+use super::handshake::Purpose;
 use super::keeper::Keeper;
+#[cfg(feature = "sentinel")]
+use super::sentinel::Sentinels;
 use super::settings::tuned;
+use super::source::{Site, Source};
 use super::subscriber::Subscriber;
 use super::{Answer, Backend, verdict};
 use crate::deadline::after;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
 use crate::failure::Failure;
+#[cfg(feature = "sentinel")]
+use crate::master::Watched;
 use crate::script::{Call, Reply};
 use crate::server::Server;
 
@@ -54,21 +60,44 @@ impl Single {
         node_timeout: Duration,
         events: Weak<dyn Events>,
     ) -> Result<(Arc<Single>, Option<Error>)> {
+        let (client, address) = (server.client()?, server.address());
+        let client = tuned(&client, node_timeout).map_err(|e| verdict::unreachable(e, &address))?;
+        let source = Source::Fixed(Site { client, address: address.clone() });
+        Single::over(source, address, role, node_timeout, events).await
+    }
+
+    /// The same for whichever server the sentinels name, now and after each failover.
+    #[cfg(feature = "sentinel")]
+    pub(crate) async fn watched(
+        watched: &Watched,
+        role: Role,
+        node_timeout: Duration,
+        events: Weak<dyn Events>,
+    ) -> Result<(Arc<Single>, Option<Error>)> {
+        let sentinels = Sentinels::new(watched, node_timeout, node_timeout.max(SHORTEST_CONNECT))?;
+        let address = watched.to_string().into();
+        Single::over(Source::Sentinel(sentinels), address, role, node_timeout, events).await
+    }
+
+    async fn over(
+        source: Source,
+        address: Arc<str>,
+        role: Role,
+        node_timeout: Duration,
+        events: Weak<dyn Events>,
+    ) -> Result<(Arc<Single>, Option<Error>)> {
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(Error::new(
                 ErrorKind::Config,
                 "`connect` works inside a tokio runtime only; use `block_on` of a runtime",
             ));
         }
-        let (client, address) = (server.client()?, server.address());
-        let tune =
-            |protocol| tuned(&client, node_timeout, protocol).map_err(|e| verdict::unreachable(e, &address));
         let limit = node_timeout.max(SHORTEST_CONNECT);
-        let keeper =
-            Keeper::new(tune(ProtocolVersion::RESP3)?, address.clone(), events.clone(), limit, role.ages);
-        let (line, away) = (keeper.line(), keeper.connect().await?);
+        let purpose = Purpose { ages: role.ages, ..Purpose::default() };
+        let keeper = Keeper::new(source, address.clone(), purpose, events.clone(), limit);
+        let (line, target, away) = (keeper.line(), keeper.target(), keeper.connect().await?);
         tokio::spawn(keeper.run());
-        let subscriber = Subscriber::start(tune(ProtocolVersion::RESP2)?, address, events, limit);
+        let subscriber = Subscriber::start(target, address, events, limit);
         Ok((Arc::new(Single { line, subscriber, node_timeout, patient: role.alone }), away))
     }
 

@@ -15,6 +15,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::backoff::Backoff;
 use super::keeper::too_long;
+use super::settings::for_messages;
+use super::source::{Target, moved};
 use super::topics::{Ask, Tell, Topics};
 use super::verdict;
 use crate::events::Events;
@@ -26,6 +28,8 @@ const IDLE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
 /// After so long without a word from the server it is asked for one. A dead connection looks just like a quiet one, and
 /// there is no command on it whose answer would be missed.
 const QUIET: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
+
+const MOVED: &str = "another server is the master now";
 
 /// How others reach the task.
 pub(super) struct Subscriber {
@@ -41,13 +45,13 @@ enum Wish {
 impl Subscriber {
     /// Starts the task on the current runtime. It connects when there is something to subscribe to.
     pub(super) fn start(
-        client: redis::Client,
+        target: Target,
         address: Arc<str>,
         events: Weak<dyn Events>,
         limit: Duration,
     ) -> Subscriber {
         let (sender, wishes) = mpsc::unbounded_channel();
-        let task = Task { client, address, events, limit, wishes, topics: Topics::default() };
+        let task = Task { target, address, events, limit, wishes, topics: Topics::default() };
         Subscriber { wishes: sender, task: tokio::spawn(task.run()).abort_handle() }
     }
 
@@ -67,7 +71,7 @@ impl Subscriber {
 
 /// The one that owns connection and subscriptions. The others only send it what they wish.
 struct Task {
-    client: redis::Client,
+    target: Target,
     address: Arc<str>,
     events: Weak<dyn Events>,
     limit: Duration,
@@ -132,18 +136,21 @@ impl Task {
 
     /// One attempt, after a pause. Wishes are heeded meanwhile.
     async fn connect(&mut self, pause: Duration) -> Result<PubSub, End> {
-        let (client, limit) = (self.client.clone(), self.limit);
+        let (site, limit) = (self.target.borrow_and_update().clone(), self.limit);
         let mut attempt = std::pin::pin!(async move {
             sleep(pause).await;
-            timeout(limit, client.get_async_pubsub()).await
+            let Some(site) = site else { return Err(End::Lost("no master is known yet".into())) };
+            let unreachable = |error| End::Lost(verdict::unreachable(error, &site.address).to_string());
+            let client = for_messages(&site.client).map_err(unreachable)?;
+            match timeout(limit, client.get_async_pubsub()).await {
+                Ok(connection) => connection.map_err(unreachable),
+                Err(_) => Err(End::Lost(too_long(limit))),
+            }
         });
         loop {
             tokio::select! {
-                done = &mut attempt => return match done {
-                    Ok(Ok(connection)) => Ok(connection),
-                    Ok(Err(error)) => Err(End::Lost(verdict::unreachable(error, &self.address).to_string())),
-                    Err(_) => Err(End::Lost(too_long(limit))),
-                },
+                done = &mut attempt => return done,
+                () = moved(&mut self.target) => return Err(End::Lost(MOVED.into())),
                 wish = self.wishes.recv() => self.heed(wish.ok_or(End::Closed)?),
             }
             self.tell();
@@ -185,6 +192,7 @@ impl Task {
                     }
                     None => return End::Closed,
                 },
+                () = moved(&mut self.target) => return End::Lost(MOVED.into()),
                 () = sleep_until(wake) => {}
             }
             let now = Instant::now();

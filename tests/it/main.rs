@@ -21,6 +21,8 @@ mod on_paused_memory;
 mod on_redis;
 mod quorum;
 mod scripts;
+#[cfg(feature = "sentinel")]
+mod sentinel;
 mod support_works;
 mod tls;
 mod traits;

@@ -50,6 +50,8 @@ pub mod process;
 pub mod proxy;
 pub mod resp;
 pub mod scripts;
+#[cfg(feature = "sentinel")]
+pub mod sentinel;
 pub mod server;
 mod tls;
 
@@ -64,7 +66,12 @@ pub use child::is_running;
 ///
 /// With [`home`] the one place where a test's `Locks` comes from. A test that waits for a node timeout sets a shorter one.
 pub fn builder(url: &str) -> nestlock::Builder {
-    nestlock::Locks::builder().server(url).node_timeout(NODE_TIMEOUT)
+    options().server(url)
+}
+
+/// The same without a server.
+pub fn options() -> nestlock::Builder {
+    nestlock::Locks::builder().node_timeout(NODE_TIMEOUT)
 }
 
 /// A `Locks` over this server, or this proxy.

@@ -1,0 +1,76 @@
+//! What a new command connection has to show before anything is asked over it.
+
+use std::sync::Arc;
+
+use redis::aio::MultiplexedConnection;
+use redis::{RedisResult, Value};
+use tokio::time::Instant;
+
+use super::connection::Line;
+use super::verdict;
+use crate::error::{Error, ErrorKind, Result};
+use crate::telemetry;
+
+/// What a connection is made for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Purpose {
+    /// The server's age has to be known, before any of its answers can count as a vote.
+    pub(super) ages: bool,
+    /// Whoever named the server may be wrong about its being a master.
+    pub(super) doubts: bool,
+}
+
+impl Purpose {
+    /// Looks at the server at the other end.
+    pub(super) async fn examine(
+        self,
+        connection: &mut MultiplexedConnection,
+        line: &Line,
+        address: &Arc<str>,
+    ) -> Result<()> {
+        let unreachable = |error| verdict::unreachable(error, address);
+        serves(connection).await.map_err(unreachable)?;
+        if self.doubts && !is_master(connection).await.map_err(unreachable)? {
+            return Err(Error::new(ErrorKind::Unavailable, NO_MASTER).at(address));
+        }
+        if self.ages {
+            learn_age(connection, line).await.map_err(unreachable)?;
+        }
+        Ok(())
+    }
+}
+
+const NO_MASTER: &str =
+    "it was named as the master, and says that it is a replica: a failover is not through yet";
+
+/// A server that loads its data takes connections and credentials, and refuses all else.
+async fn serves(connection: &mut MultiplexedConnection) -> RedisResult<()> {
+    let answer = connection.send_packed_command(&redis::cmd("PING")).await?;
+    match answer.extract_error() {
+        // A user need not have the right to PING; what matters is that commands are served.
+        Err(error) if error.code() != Some("NOPERM") => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// By `HELLO`, which needs no right, unlike `ROLE`.
+async fn is_master(connection: &mut MultiplexedConnection) -> RedisResult<bool> {
+    let answer = connection.send_packed_command(&redis::cmd("HELLO")).await?.extract_error()?;
+    let Value::Map(told) = answer else { return Ok(true) };
+    let text = |value: &Value| redis::from_redis_value_ref::<String>(value).unwrap_or_default();
+    Ok(told.iter().all(|(name, value)| text(name) != "role" || text(value) == "master"))
+}
+
+async fn learn_age(connection: &mut MultiplexedConnection, line: &Line) -> RedisResult<()> {
+    let answer = connection.send_packed_command(redis::cmd("INFO").arg("server")).await?.extract_error();
+    let told = match answer {
+        Ok(info) => redis::from_redis_value::<String>(info)?,
+        Err(error) if verdict::is_denied(&error) => String::new(),
+        Err(error) => return Err(error),
+    };
+    if !line.vitals.learn(&told, Instant::now()) {
+        line.vitals.forget();
+        telemetry::age_unknown(&line.address);
+    }
+    Ok(())
+}

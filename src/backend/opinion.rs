@@ -1,0 +1,227 @@
+//! What sentinels say, and who is the master by that.
+
+use std::sync::Arc;
+
+use redis::{RedisError, Value};
+
+use super::verdict;
+use crate::error::{Error, ErrorKind, Result, shown};
+
+/// Who is the master, by the account of a sentinel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Named {
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// Grows with each failover: of two accounts the one with the larger is the newer. 0 where it is not told.
+    pub(super) epoch: u64,
+    /// A failover has begun, and this one is to be replaced: what is written there is likely to be lost.
+    pub(super) leaves: bool,
+}
+
+/// What one sentinel said.
+#[derive(Debug)]
+pub(super) enum Said {
+    Named(Named),
+    /// It does not know the master's name.
+    Unknown,
+    /// It is no sentinel.
+    NoSentinel,
+    /// It wants other credentials, or the user has not the right to ask.
+    Denied(Error),
+    Away(Error),
+}
+
+impl Named {
+    pub(super) fn is_at(&self, other: &Named) -> bool {
+        (&self.host, self.port) == (&other.host, other.port)
+    }
+
+    pub(super) fn address(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
+    }
+}
+
+impl Said {
+    /// By the answers to `SENTINEL GET-MASTER-ADDR-BY-NAME` and to `SENTINEL MASTER`.
+    pub(super) fn read(address: Value, details: &Value, sentinel: &Arc<str>) -> Said {
+        let address = match address.extract_error() {
+            Ok(address) => address,
+            Err(error) => return Said::refused(error, sentinel),
+        };
+        if address == Value::Nil {
+            return Said::Unknown;
+        }
+        let Ok((host, port)) = redis::from_redis_value::<(String, u16)>(address) else {
+            return Said::NoSentinel;
+        };
+        let detail = |name: &str| {
+            let Value::Array(told) = details else { return None };
+            let text = |value: &Value| redis::from_redis_value_ref::<String>(value).unwrap_or_default();
+            told.chunks_exact(2).find(|pair| text(&pair[0]) == name).map(|pair| text(&pair[1]))
+        };
+        let epoch = detail("config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or_default();
+        let failing = detail("flags").is_some_and(|flags| flags.contains("failover_in_progress"));
+        // Once the new one is promoted the failover goes on for a while, and the address is the new one's already.
+        let old = detail("ip").as_ref() == Some(&host) && detail("port") == Some(port.to_string());
+        Said::Named(Named { host, port, epoch, leaves: failing && old })
+    }
+
+    /// It could not be asked, or did not want to be.
+    pub(super) fn refused(error: RedisError, sentinel: &Arc<str>) -> Said {
+        let unknown_command = verdict::answer(&error).is_some_and(|text| text.contains("unknown command"));
+        if unknown_command {
+            return Said::NoSentinel;
+        }
+        let error = verdict::unreachable(error, sentinel);
+        match error.kind() {
+            ErrorKind::Denied => Said::Denied(error),
+            _ => Said::Away(error),
+        }
+    }
+}
+
+/// The newest account of who is the master. `first`: nobody was connected yet, so that what looks like a mistake is told as
+/// one; later it may be that the sentinels are set up anew.
+pub(super) fn judged(said: Vec<Said>, asked: usize, name: &str, first: bool) -> Result<Named> {
+    let mistake = if first { ErrorKind::Config } else { ErrorKind::Unavailable };
+    let (mut named, mut unknown, mut others, mut denied, mut away): (Vec<Named>, _, _, _, _) =
+        (Vec::new(), 0, 0, None, None);
+    for said in said {
+        match said {
+            Said::Named(one) => named.push(one),
+            Said::Unknown => unknown += 1,
+            Said::NoSentinel => others += 1,
+            Said::Denied(error) => denied = denied.or(Some(error)),
+            Said::Away(error) => away = away.or(Some(error)),
+        }
+    }
+    let newest = named.iter().map(|named| named.epoch).max().unwrap_or_default();
+    named.retain(|named| named.epoch == newest);
+    // One that takes part in a failover knows more than one that does not yet.
+    named.sort_by_key(|named| !named.leaves);
+    if let Some(named) = named.into_iter().next() {
+        return Ok(named);
+    }
+    if let Some(error) = denied {
+        return Err(error);
+    }
+    let name = shown(name);
+    if unknown + others > asked / 2 {
+        let told = match unknown {
+            0 => "what answers is no sentinel; give `sentinel` the addresses of the sentinels, whose port is 26379 unless \
+                  they are told otherwise"
+                .to_owned(),
+            _ => format!(
+                "the sentinels know no master `{name}`; give the name that `SENTINEL MASTERS` tells, by which they monitor it"
+            ),
+        };
+        return Err(Error::new(mistake, told));
+    }
+    let told = format!("no sentinel tells where the master `{name}` is");
+    Err(match away {
+        Some(error) => Error::new(ErrorKind::Unavailable, format!("{told}: {error}")).because(error),
+        None => {
+            Error::new(ErrorKind::Unavailable, format!("{told}; check that they run, and their addresses"))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(port: u16, epoch: u64, leaves: bool) -> Said {
+        Said::Named(Named { host: "host".into(), port, epoch, leaves })
+    }
+
+    fn away() -> Said {
+        Said::Away(Error::new(ErrorKind::Unavailable, "away"))
+    }
+
+    fn kind(said: Vec<Said>, first: bool) -> ErrorKind {
+        judged(said, 3, "stock", first).unwrap_err().kind()
+    }
+
+    fn value(wire: &str) -> Value {
+        redis::parse_redis_value(wire.replace(' ', "\r\n").as_bytes()).unwrap()
+    }
+
+    fn read(address: &str, details: &str) -> Said {
+        Said::read(value(address), &value(details), &"sentinel:1".into())
+    }
+
+    fn details(port: u16, flags: &str) -> String {
+        let words =
+            ["name", "stock", "ip", "h", "port", &port.to_string(), "flags", flags, "config-epoch", "7"];
+        let words = words.map(|word| format!("${} {word} ", word.len()));
+        format!("*{} {}", words.len(), words.concat())
+    }
+
+    #[test]
+    fn the_newest_account_counts_whoever_gave_it_first() {
+        for said in [
+            vec![named(1, 3, false), named(2, 4, false), away()],
+            vec![named(2, 4, false), named(1, 3, true)],
+        ] {
+            assert_eq!(judged(said, 3, "stock", true).unwrap().port, 2);
+        }
+    }
+
+    #[test]
+    fn who_takes_part_in_a_failover_is_heard_before_who_does_not_yet() {
+        let said = vec![named(1, 3, false), named(1, 3, true), named(1, 3, false)];
+        assert!(judged(said, 3, "stock", true).unwrap().leaves);
+    }
+
+    #[test]
+    fn a_name_that_most_do_not_know_is_a_mistake_at_first() {
+        let unknown = || vec![Said::Unknown, away(), Said::Unknown];
+        assert_eq!(kind(unknown(), true), ErrorKind::Config);
+        assert_eq!(kind(unknown(), false), ErrorKind::Unavailable);
+        assert_eq!(kind(vec![Said::Unknown, away(), away()], true), ErrorKind::Unavailable);
+        assert_eq!(kind(vec![Said::NoSentinel, Said::NoSentinel, away()], true), ErrorKind::Config);
+        let told = judged(unknown(), 3, "st\nock", true).unwrap_err().to_string();
+        assert!(told.contains(r"no master `st\nock`"), "{told}");
+        assert_eq!(judged(vec![Said::Unknown, named(1, 0, false)], 2, "stock", true).unwrap().port, 1);
+    }
+
+    #[test]
+    fn nobody_there_is_unavailable_and_a_refusal_is_denied() {
+        assert_eq!(kind(vec![away(), away()], true), ErrorKind::Unavailable);
+        assert_eq!(kind(vec![], true), ErrorKind::Unavailable);
+        let denied = || Said::Denied(Error::new(ErrorKind::Denied, "denied"));
+        assert_eq!(kind(vec![away(), denied(), Said::Unknown], true), ErrorKind::Denied);
+        assert!(judged(vec![denied(), named(1, 0, false)], 3, "stock", true).is_ok());
+    }
+
+    #[test]
+    fn an_address_is_read_with_its_epoch_and_a_failover_that_is_not_through() {
+        let at_seven = "*2 $1 h $1 7 ";
+        for (details, expected) in [
+            (details(7, "master"), (7, false)),
+            (details(7, "s_down,master,failover_in_progress"), (7, true)),
+            // Promoted already.
+            (details(8, "master,failover_in_progress"), (7, false)),
+            ("-NOPERM no right ".to_owned(), (0, false)),
+        ] {
+            let Said::Named(named) = read(at_seven, &details) else { panic!("{details}") };
+            assert_eq!((named.epoch, named.leaves), expected, "{details}");
+            assert_eq!(named.address(), "h:7");
+        }
+    }
+
+    #[test]
+    fn what_is_no_answer_of_a_sentinel_is_told_as_what_it_is() {
+        assert!(matches!(read("*-1 ", "-ERR No such master with that name "), Said::Unknown));
+        assert!(matches!(read("-ERR unknown command 'SENTINEL' ", ":1 "), Said::NoSentinel));
+        assert!(matches!(read(":1 ", ":1 "), Said::NoSentinel));
+        assert!(matches!(read("-NOAUTH Authentication required. ", ":1 "), Said::Denied(_)));
+        assert!(matches!(read("-NOPERM no permissions ", ":1 "), Said::Denied(_)));
+        assert!(matches!(read("-LOADING it ", ":1 "), Said::Away(_)));
+        let named = Named { host: "::1".into(), port: 7, epoch: 0, leaves: false };
+        assert_eq!(named.address(), "[::1]:7");
+    }
+}

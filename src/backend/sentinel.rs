@@ -1,0 +1,258 @@
+//! The sentinels of a master: where it is now, and when that changes.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_core::Stream;
+use redis::aio::PubSub;
+use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisConnectionInfo, RedisResult, Value};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::backoff::Backoff;
+use super::opinion::{Named, Said, judged};
+use super::settings::{for_messages, tuned};
+use super::source::Site;
+use super::verdict;
+use crate::error::{Error, ErrorKind, Result, shown};
+use crate::master::Watched;
+use crate::server::Server;
+use crate::sync::lock;
+use crate::telemetry;
+
+/// How long the other sentinels are waited for, once one has named a master: of two that disagree the newer account counts.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// A sentinel is not waited for longer than that, be the node timeout ever so long: the others may know.
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// How often they are asked though none of them has told of a change: their word may have been lost.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// After so long without a word a sentinel is asked for a sign of life.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// What sentinels publish on the way to a new master: one is about to be promoted, was promoted, is known to be the master.
+const NEWS: [&str; 3] = ["+failover-state-send-slaveof-noone", "+promoted-slave", "+switch-master"];
+
+/// The sentinels of one master.
+pub(super) struct Sentinels {
+    sentinels: Box<[Sentinel]>,
+    name: Arc<str>,
+    /// How to get into the master, but for its address.
+    entry: Box<ConnectionInfo>,
+    node_timeout: Duration,
+    limit: Duration,
+    /// Who was named last to whoever connects.
+    current: Mutex<Option<Named>>,
+}
+
+/// One of them.
+#[derive(Clone)]
+struct Sentinel {
+    address: Arc<str>,
+    /// With its credentials and, should it refuse them, without: many sentinels have no password where their master has one.
+    doors: Arc<[redis::Client]>,
+}
+
+impl Sentinels {
+    pub(super) fn new(watched: &Watched, node_timeout: Duration, limit: Duration) -> Result<Sentinels> {
+        let sentinel = |server: &Server| Sentinel::new(server, node_timeout);
+        let sentinels = watched.sentinels.iter().map(sentinel).collect::<Result<Vec<_>>>()?;
+        let first = watched.sentinels.first().map(Server::client);
+        let first = first.unwrap_or_else(|| Err(Error::new(ErrorKind::Config, "no sentinel was given")))?;
+        let entry = Box::new(first.get_connection_info().clone());
+        let name = watched.name.clone();
+        Ok(Sentinels {
+            sentinels: sentinels.into(),
+            name,
+            entry,
+            node_timeout,
+            limit: limit.min(LONGEST),
+            current: Mutex::default(),
+        })
+    }
+
+    /// Where the master is.
+    pub(super) async fn site(&self, first: bool) -> Result<Site> {
+        let named = self.find(first).await?;
+        *lock(&self.current) = Some(named.clone());
+        if named.leaves {
+            let told = format!(
+                "a failover of the master `{}` is under way; try again when it is through",
+                self.shown()
+            );
+            return Err(Error::new(ErrorKind::Unavailable, told).at(&named.address().into()));
+        }
+        let address = format!("{}, master `{}`", named.address(), self.shown()).into();
+        let info = self.entry.as_ref().clone().set_addr(at(self.entry.addr(), &named));
+        let client = redis::Client::open(info).and_then(|client| tuned(&client, self.node_timeout));
+        Ok(Site { client: client.map_err(|error| verdict::unreachable(error, &address))?, address })
+    }
+
+    fn shown(&self) -> String {
+        shown(&self.name)
+    }
+
+    /// Asks all of them at once.
+    async fn find(&self, first: bool) -> Result<Named> {
+        let mut asking = JoinSet::new();
+        for sentinel in &self.sentinels {
+            asking.spawn(sentinel.clone().asked(self.name.clone(), self.limit));
+        }
+        let (mut said, mut until) = (Vec::new(), None);
+        loop {
+            let next = match until {
+                Some(until) => timeout_at(until, asking.join_next()).await.unwrap_or_default(),
+                None => asking.join_next().await,
+            };
+            let Some(next) = next else { break };
+            said.extend(next);
+            if until.is_none() && matches!(said.last(), Some(Said::Named(_))) {
+                until = Some(Instant::now() + GRACE);
+            }
+        }
+        judged(said, self.sentinels.len(), &self.name, first)
+    }
+
+    /// Tells whenever another master was named than to whoever connected last.
+    pub(super) async fn watch(&self, moved: impl Fn()) {
+        let hint = Arc::new(Notify::new());
+        let mut listeners = JoinSet::new();
+        for sentinel in &self.sentinels {
+            listeners.spawn(sentinel.clone().listened_to(self.name.clone(), hint.clone(), self.limit));
+        }
+        loop {
+            // It is time to look in either case.
+            let _ = timeout(AGAIN, hint.notified()).await;
+            let Ok(named) = self.find(false).await else { continue };
+            if self.is_news(&named) {
+                telemetry::master_moved(&self.name, &named.address(), named.leaves);
+                moved();
+            }
+        }
+    }
+
+    /// Whoever was asked before may know more than all that answer now.
+    fn is_news(&self, named: &Named) -> bool {
+        let current = lock(&self.current);
+        current.as_ref().is_some_and(|current| {
+            let other = !named.is_at(current) || named.leaves && !current.leaves;
+            other && named.epoch >= current.epoch
+        })
+    }
+}
+
+/// The same kind of address, elsewhere.
+fn at(address: &ConnectionAddr, named: &Named) -> ConnectionAddr {
+    let (host, port) = (named.host.clone(), named.port);
+    match address {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+            ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
+        }
+        _ => ConnectionAddr::Tcp(host, port),
+    }
+}
+
+impl Sentinel {
+    fn new(server: &Server, node_timeout: Duration) -> Result<Sentinel> {
+        let (client, address) = (server.client()?, server.address());
+        let info = client.get_connection_info();
+        // A sentinel has no databases: the one in its URL is the master's.
+        let with = info.redis_settings().clone().set_db(0);
+        let has_credentials = with.username().or(with.password()).is_some();
+        let without = has_credentials.then(RedisConnectionInfo::default);
+        let door = |redis| {
+            let client = redis::Client::open(info.clone().set_redis_settings(redis));
+            client.and_then(|client| for_messages(&tuned(&client, node_timeout)?))
+        };
+        let doors = [Some(with), without].into_iter().flatten().map(door).collect::<RedisResult<Vec<_>>>();
+        let doors = doors.map_err(|error| verdict::unreachable(error, &address))?.into();
+        Ok(Sentinel { address, doors })
+    }
+
+    async fn asked(self, name: Arc<str>, limit: Duration) -> Said {
+        let mut said = None;
+        let asking = async {
+            for door in &*self.doors {
+                let answer = match ask(door, &name).await {
+                    Ok((address, details)) => Said::read(address, &details, &self.address),
+                    Err(error) => Said::refused(error, &self.address),
+                };
+                let denied = matches!(answer, Said::Denied(_));
+                // What is wrong with the credentials is told, rather than that none are not enough.
+                if said.is_none() || !denied {
+                    said = Some(answer);
+                }
+                if !denied {
+                    break;
+                }
+            }
+        };
+        let in_time = timeout(limit, asking).await.is_ok();
+        let silent = || {
+            let why = format!("the sentinel does not answer within {limit:?}");
+            Said::Away(verdict::not_sent(&why, &self.address).error)
+        };
+        said.filter(|_| in_time).unwrap_or_else(silent)
+    }
+
+    /// Hints at each word that it speaks of this master. Never ends.
+    async fn listened_to(self, name: Arc<str>, hint: Arc<Notify>, limit: Duration) {
+        let mut backoff = Backoff::default();
+        loop {
+            sleep(backoff.pause()).await;
+            let since = Instant::now();
+            for door in &*self.doors {
+                if let Ok(Ok(connection)) = timeout(limit, subscribed(door)).await {
+                    // Whatever it said before was not heard.
+                    hint.notify_one();
+                    listen(connection, &name, &hint, limit).await;
+                    break;
+                }
+            }
+            backoff.lost(since);
+        }
+    }
+}
+
+async fn ask(door: &redis::Client, name: &str) -> RedisResult<(Value, Value)> {
+    let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    let mut connection = door.get_multiplexed_async_connection_with_config(&config).await?;
+    let mut pipeline = redis::Pipeline::with_capacity(2);
+    pipeline.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+    pipeline.cmd("SENTINEL").arg("MASTER").arg(name);
+    let mut answers = connection.send_packed_commands(&pipeline, 0, 2).await?.into_iter();
+    let address = answers.next().unwrap_or(Value::Nil);
+    Ok((address, answers.next().unwrap_or(Value::Nil)))
+}
+
+async fn subscribed(door: &redis::Client) -> RedisResult<PubSub> {
+    let mut connection = door.get_async_pubsub().await?;
+    for channel in NEWS {
+        connection.subscribe(channel).await?;
+    }
+    Ok(connection)
+}
+
+/// Until the connection ends.
+async fn listen(connection: PubSub, name: &str, hint: &Notify, limit: Duration) {
+    let (mut sink, mut stream) = connection.split();
+    loop {
+        let message = poll_fn(|context| Pin::new(&mut stream).poll_next(context));
+        match timeout(QUIET, message).await {
+            Ok(Some(message)) => {
+                let told = String::from_utf8_lossy(message.get_payload_bytes()).into_owned();
+                if told.split(' ').any(|word| word == name) {
+                    hint.notify_one();
+                }
+            }
+            Ok(None) => return,
+            Err(_) if matches!(timeout(limit, sink.ping::<Value>()).await, Ok(Ok(_))) => {}
+            Err(_) => return,
+        }
+    }
+}

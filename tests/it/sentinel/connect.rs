@@ -1,0 +1,126 @@
+//! The way to the master.
+
+use nestlock::{ErrorKind, Locks};
+use tokio::time::Instant;
+
+use super::SECOND;
+use crate::support::sentinel::{Group, NAME, Setup};
+use crate::support::server::{Server, free_port};
+use crate::support::{log, options, soon};
+
+#[tokio::test]
+async fn a_lock_is_held_on_the_master_and_messages_come_from_it() {
+    let group = Group::start().await;
+    let (ours, theirs) =
+        (group.locks().await, group.builder().poll_interval(3600 * SECOND).connect().await.unwrap());
+    let guard = soon("the lock", ours.mutex("stock").lock()).await.unwrap();
+    assert_eq!(group.servers[0].ask::<Vec<String>>(&["HKEYS", "stock"]).await, [guard.field()]);
+    let waiting = tokio::spawn(theirs.mutex("stock").lock());
+    crate::support::eventually("it listens", async || !group.servers[0].channels().await.is_empty()).await;
+    guard.release().await.unwrap();
+    soon("theirs", waiting).await.unwrap().unwrap().release().await.unwrap();
+    assert!(group.servers[0].keys().await.is_empty());
+}
+
+#[tokio::test]
+async fn some_sentinels_may_be_dead_or_frozen() {
+    let group = Group::start().await;
+    group.sentinels[0].freeze();
+    let begun = Instant::now();
+    let frozen = soon("one frozen", group.builder().node_timeout(20 * SECOND).connect()).await.unwrap();
+    // One that does not answer is not waited for.
+    assert!(begun.elapsed() < 20 * SECOND);
+    soon("a run", frozen.mutex("stock").run(async {})).await.unwrap();
+    group.sentinels[0].thaw();
+    group.sentinels[0].kill();
+    group.sentinels[1].kill();
+    let dead = soon("two dead", group.builder().connect()).await.unwrap();
+    soon("a run", dead.mutex("stock").run(async {})).await.unwrap();
+    group.sentinels[2].freeze();
+    let error = soon("an answer", group.builder().connect()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("no sentinel tells"), "{error}");
+    // Who is connected stays so.
+    soon("a run", dead.mutex("stock").run(async {})).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_master_that_nobody_knows_is_a_mistake() {
+    let group = Group::start().await;
+    let error = options().sentinel(group.urls("", ""), "nobody").connect().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    assert!(error.to_string().contains("no master `nobody`"), "{error}");
+    let servers = group.servers.iter().map(Server::url);
+    let error = options().sentinel(servers, NAME).connect().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    assert!(error.to_string().contains("is no sentinel"), "{error}");
+}
+
+#[tokio::test]
+async fn options_that_cannot_work_are_rejected() {
+    let one = || vec!["redis://one"];
+    for (builder, told) in [
+        (options().sentinel(Vec::<String>::new(), NAME), "no address"),
+        (options().sentinel(one(), ""), "empty name"),
+        (options().sentinel(["redis://:hidden@"], NAME), "address"),
+        (
+            options().sentinel(one(), NAME).sentinel(["redis://two", "redis://ONE:6379"], NAME),
+            "more than once",
+        ),
+    ] {
+        let error = builder.connect().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        assert!(error.to_string().contains(told) && !error.to_string().contains("hidden"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_there_is_unavailable() {
+    let urls = [free_port(), free_port()].map(|port| format!("redis://127.0.0.1:{port}"));
+    let error = soon("an answer", Locks::builder().sentinel(urls, NAME).connect()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains(NAME), "{error}");
+}
+
+const SECRET: &str = "h1dden-sent1nel";
+
+#[tokio::test]
+async fn credentials_and_database_of_the_first_url_are_the_masters() {
+    let setup = Setup { password: Some(SECRET), ..Setup::default() };
+    let group = Group::with(setup).await;
+    // The sentinels have no password: they are asked without. Only the first has to name it.
+    let mut urls = group.urls("", "");
+    urls[0] = group.urls(&format!(":{SECRET}@"), "/2").swap_remove(0);
+    let builder = options().sentinel(&urls, NAME);
+    let mut told = format!("{builder:?}");
+    let locks = builder.connect().await.unwrap();
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    told += &format!("{locks:?} {guard:?}");
+    assert!(group.servers[0].info("keyspace").await.contains_key("db2"));
+    guard.release().await.unwrap();
+    let error = options().sentinel(group.urls("", ""), NAME).connect().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.to_string().contains(&group.servers[0].port().to_string()), "{error}");
+    let error =
+        options().sentinel(group.urls(&format!(":{SECRET}-not@"), ""), NAME).connect().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    told += &format!("{error} {error:?}");
+    assert!(!told.contains(SECRET), "{told}");
+    assert!(log::all(|event| event.tells(SECRET)).is_empty());
+}
+
+#[tokio::test]
+async fn sentinels_may_have_a_password() {
+    let setup = Setup { password: Some(SECRET), sentinel_password: Some(SECRET), ..Setup::default() };
+    let group = Group::with(setup).await;
+    let locks = options().sentinel(group.urls(&format!(":{SECRET}@"), ""), NAME).connect().await.unwrap();
+    soon("a run", locks.mutex("stock").run(async {})).await.unwrap();
+    for credentials in ["", ":wrong@"] {
+        let error = options().sentinel(group.urls(credentials, ""), NAME).connect().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(
+            error.to_string().contains(&group.sentinels[0].port().to_string())
+                || error.to_string().contains("password")
+        );
+    }
+}

@@ -1,0 +1,150 @@
+//! Another server becomes the master.
+
+use nestlock::{ErrorKind, Loss};
+
+use super::SECOND;
+use crate::support::sentinel::{Group, NAME, Setup, is_master};
+use crate::support::server::Server;
+use crate::support::{eventually, options, soon};
+
+async fn fields(server: &Server) -> Vec<String> {
+    server.ask(&["HKEYS", "stock"]).await
+}
+
+#[tokio::test]
+async fn a_hold_survives_a_failover_on_demand() {
+    let group = Group::with(Setup { slow: true, ..Setup::default() }).await;
+    add_user(&group).await;
+    let urls = group.urls("locker:secret@", "");
+    let builder = || options().sentinel(&urls, NAME).lease(9 * SECOND).poll_interval(3600 * SECOND);
+    let locks = builder().connect().await.unwrap();
+    let theirs = builder().connect().await.unwrap();
+    let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
+    let old = &group.servers[0];
+    let waiting = tokio::spawn(theirs.mutex("stock").lock());
+    eventually("it listens", async || !old.channels().await.is_empty()).await;
+    group.fail_over().await;
+    let new = group.failed_over(old).await;
+    eventually("nobody is left with the old master", async || is_deserted(old).await).await;
+    // It takes writes for as long as nobody has told it, so that a hold that went on there would be worth nothing.
+    println!("the old one is a master still: {}", is_master(old).await);
+    assert_eq!(fields(new).await, [guard.field()]);
+    eventually("the waiter listens there", async || !new.channels().await.is_empty()).await;
+    assert!(!guard.is_lost());
+    guard.release().await.unwrap();
+    let next = soon("the waiter's turn, by message", waiting).await.unwrap().unwrap();
+    assert_eq!(fields(new).await, [next.field()]);
+    next.release().await.unwrap();
+    assert!(new.keys().await.is_empty());
+}
+
+/// By this user the connections of this crate are told from those of sentinels and replicas.
+async fn add_user(group: &Group) {
+    for server in &group.servers {
+        let rule = ["ACL", "SETUSER", "locker", "on", ">secret", "~*", "&*", "+@all"];
+        server.ask::<String>(&rule).await;
+    }
+}
+
+async fn is_deserted(server: &Server) -> bool {
+    let list: String = server.ask(&["CLIENT", "LIST"]).await;
+    !list.contains("user=locker")
+}
+
+#[tokio::test]
+async fn a_hold_survives_the_masters_death() {
+    let group = Group::start().await;
+    let locks = group.builder().lease(60 * SECOND).unavailable_after(60 * SECOND).connect().await.unwrap();
+    let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
+    let old = &group.servers[0];
+    acknowledged(old, 2).await;
+    old.kill();
+    let other = soon("another lock, on the new master", locks.mutex("other").lock()).await.unwrap();
+    let new = group.failed_over(old).await;
+    assert_eq!(fields(new).await, [guard.field()]);
+    assert!(!guard.is_lost());
+    soon("a release", guard.release()).await.unwrap();
+    soon("a release", other.release()).await.unwrap();
+    assert!(new.keys().await.is_empty());
+}
+
+/// Waits until so many replicas have all that this master has.
+async fn acknowledged(master: &Server, replicas: usize) {
+    eventually("the replicas have it", async || {
+        let told = master.info("replication").await;
+        let offset = &told["master_repl_offset"];
+        let has = |(name, value): (&String, &String)| {
+            name.starts_with("slave")
+                && value.contains("state=online")
+                && value.split(',').any(|part| part == format!("offset={offset}"))
+        };
+        told.iter().filter(|told| has(*told)).count() >= replicas
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_failover_that_lost_the_hold_is_told() {
+    let group = Group::start().await;
+    let locks = group.builder().lease(3600 * SECOND).connect().await.unwrap();
+    let (old, replicas) = (&group.servers[0], &group.servers[1..]);
+    // They are stopped, and their connections ended: nothing of the lock is on its way to them.
+    replicas.iter().for_each(Server::freeze);
+    old.ask::<usize>(&["CLIENT", "KILL", "TYPE", "replica"]).await;
+    let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
+    old.kill();
+    replicas.iter().for_each(Server::thaw);
+    let new = group.failed_over(old).await;
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Gone);
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    let next = soon("the next one", locks.mutex("stock").lock()).await.unwrap();
+    assert_eq!(fields(new).await, [next.field()]);
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_old_master_that_wakes_up_is_not_gone_back_to() {
+    let group = Group::with(Setup { slow: true, ..Setup::default() }).await;
+    let connect =
+        async || group.builder().lease(60 * SECOND).unavailable_after(60 * SECOND).connect().await.unwrap();
+    let (ours, theirs) = (connect().await, connect().await);
+    let guard = soon("the lock", ours.mutex("stock").lock()).await.unwrap();
+    let old = &group.servers[0];
+    acknowledged(old, 2).await;
+    old.freeze();
+    let new = group.failed_over(old).await;
+    old.thaw();
+    // Another client, which saw nothing of it but what the sentinels tell.
+    assert!(soon("an answer", theirs.mutex("stock").try_lock()).await.unwrap().is_none());
+    let other = soon("another", theirs.mutex("other").lock()).await.unwrap();
+    println!("the old one is a master still: {}", is_master(old).await);
+    assert_eq!(new.ask::<Vec<String>>(&["HKEYS", "other"]).await, [other.field()]);
+    other.release().await.unwrap();
+    soon("a release", guard.release()).await.unwrap();
+    eventually("free", async || new.keys().await.is_empty()).await;
+}
+
+#[tokio::test]
+async fn one_of_several_masters_may_be_watched() {
+    let group = Group::start().await;
+    let others = [Server::start().await, Server::start().await];
+    let builder = group.builder().server(others[0].url()).server(others[1].url());
+    let locks = builder.lease(60 * SECOND).delayed_restart(false).connect().await.unwrap();
+    let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
+    let old = &group.servers[0];
+    eventually("all have it", async || {
+        !fields(old).await.is_empty()
+            && !fields(&others[0]).await.is_empty()
+            && !fields(&others[1]).await.is_empty()
+    })
+    .await;
+    group.fail_over().await;
+    let new = group.failed_over(old).await;
+    others[0].kill();
+    soon("a run, on the new master and the one that is left", locks.mutex("other").run(async {}))
+        .await
+        .unwrap();
+    assert_eq!(fields(new).await, [guard.field()]);
+    soon("a release", guard.release()).await.unwrap();
+    eventually("free", async || new.keys().await.is_empty()).await;
+}

@@ -1,0 +1,8 @@
+//! A master that sentinels watch: one is connected to it, and follows it through failovers.
+
+mod connect;
+mod failover;
+
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);

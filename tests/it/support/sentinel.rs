@@ -1,0 +1,263 @@
+//! A master with replicas, and sentinels that watch it.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use redis::{AsyncConnectionConfig, RedisResult};
+use tempfile::TempDir;
+
+use super::child::Child;
+use super::server::{Server, free_port};
+use super::{PATIENCE, eventually};
+
+/// The name that the sentinels know the master by.
+pub const NAME: &str = "stockroom";
+
+/// One sentinel, which ends with this value.
+pub struct Sentinel {
+    child: Mutex<Option<Child>>,
+    dir: TempDir,
+    port: u16,
+    password: Option<String>,
+}
+
+/// One master, its replicas, and three sentinels.
+pub struct Group {
+    pub sentinels: Vec<Sentinel>,
+    /// The first one is the master to begin with.
+    pub servers: Vec<Server>,
+}
+
+/// What a group is to be like.
+#[derive(Clone, Copy, Default)]
+pub struct Setup<'a> {
+    /// The password of master and replicas.
+    pub password: Option<&'a str>,
+    /// The password of the sentinels.
+    pub sentinel_password: Option<&'a str>,
+    /// An old master is told to be a replica as late as outside of tests.
+    pub slow: bool,
+}
+
+impl Group {
+    pub async fn start() -> Group {
+        Group::with(Setup::default()).await
+    }
+
+    pub async fn with(setup: Setup<'_>) -> Group {
+        let mut servers = vec![server(None, setup).await];
+        for _ in 0..2 {
+            servers.push(server(Some(&servers[0]), setup).await);
+        }
+        let mut sentinels = Vec::new();
+        for _ in 0..3 {
+            sentinels.push(Sentinel::start(servers[0].port(), setup).await);
+        }
+        let group = Group { sentinels, servers };
+        group.settled().await;
+        group
+    }
+
+    /// Waits until all sentinels know all there is, and each replica has what its master has.
+    pub async fn settled(&self) {
+        eventually("a group that is complete", async || {
+            for sentinel in &self.sentinels {
+                let Ok(told) = sentinel.master().await else { return false };
+                let is = |name: &str, value: &str| told.get(name).is_some_and(|told| told == value);
+                let known = is("num-slaves", "2") && is("num-other-sentinels", "2") && is("flags", "master");
+                if !known {
+                    return false;
+                }
+            }
+            // The sentinels choose among replicas by what they were told of them last.
+            self.replicas_known().await
+        })
+        .await;
+    }
+
+    async fn replicas_known(&self) -> bool {
+        for sentinel in &self.sentinels {
+            let told: Vec<HashMap<String, String>> =
+                sentinel.try_ask(&["SENTINEL", "REPLICAS", NAME]).await.unwrap_or_default();
+            if told.len() < 2
+                || told.iter().any(|told| told["master-link-status"] != "ok" || told["flags"] != "slave")
+            {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The sentinels' addresses, each with these credentials and this database: `:password@`, `/2`.
+    pub fn urls(&self, credentials: &str, database: &str) -> Vec<String> {
+        self.sentinels
+            .iter()
+            .map(|one| format!("redis://{credentials}127.0.0.1:{}{database}", one.port))
+            .collect()
+    }
+
+    pub fn builder(&self) -> nestlock::Builder {
+        super::options().sentinel(self.urls("", ""), NAME)
+    }
+
+    pub async fn locks(&self) -> nestlock::Locks {
+        self.builder().connect().await.unwrap()
+    }
+
+    /// The server that most sentinels take for the master.
+    pub async fn master(&self) -> &Server {
+        let mut votes = HashMap::<u16, usize>::new();
+        for sentinel in &self.sentinels {
+            if let Ok((_, port)) =
+                sentinel.try_ask::<(String, u16)>(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]).await
+            {
+                *votes.entry(port).or_default() += 1;
+            }
+        }
+        let port = votes.into_iter().max_by_key(|(_, votes)| *votes).expect("a sentinel that answers").0;
+        self.servers.iter().find(|server| server.port() == port).expect("one of the servers")
+    }
+
+    /// Waits until most sentinels take another one for the master, which says so itself.
+    pub async fn failed_over(&self, old: &Server) -> &Server {
+        eventually("another master", async || {
+            let master = self.master().await;
+            master.port() != old.port() && is_master(master).await
+        })
+        .await;
+        self.master().await
+    }
+
+    /// A failover on demand. The old master is not told before it is through.
+    pub async fn fail_over(&self) {
+        let begun = async || self.sentinels[0].try_ask::<()>(&["SENTINEL", "FAILOVER", NAME]).await.is_ok();
+        eventually("a failover that begins", begun).await;
+    }
+}
+
+pub async fn is_master(server: &Server) -> bool {
+    server.info("replication").await["role"] == "master"
+}
+
+async fn server(master: Option<&Server>, setup: Setup<'_>) -> Server {
+    let mut args = vec!["--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"];
+    let port = master.map(|master| master.port().to_string());
+    if let Some(port) = &port {
+        args.extend(["--replicaof", "127.0.0.1", port]);
+    }
+    if let Some(password) = setup.password {
+        args.extend(["--requirepass", password, "--masterauth", password]);
+    }
+    Server::with(&args).await
+}
+
+impl Sentinel {
+    async fn start(master: u16, setup: Setup<'_>) -> Sentinel {
+        let dir = tempfile::Builder::new().prefix("nestlock-sentinel-").tempdir().unwrap();
+        let password = setup.sentinel_password.map(str::to_owned);
+        let mut sentinel = Sentinel { child: Mutex::default(), dir, port: 0, password };
+        for _ in 0..20 {
+            sentinel.port = free_port();
+            sentinel.configure(master, setup);
+            if sentinel.run().await {
+                return sentinel;
+            }
+        }
+        panic!("the sentinel did not start");
+    }
+
+    fn configure(&self, master: u16, setup: Setup<'_>) {
+        let mut text = format!(
+            "port {}\nbind 127.0.0.1\nsentinel monitor {NAME} 127.0.0.1 {master} 2\n\
+             sentinel down-after-milliseconds {NAME} 2000\nsentinel failover-timeout {NAME} 10000\n",
+            self.port
+        );
+        if let Some(password) = setup.password {
+            text += &format!("sentinel auth-pass {NAME} {password}\n");
+        }
+        if let Some(password) = &self.password {
+            text += &format!("requirepass {password}\nsentinel sentinel-pass {password}\n");
+        }
+        std::fs::write(self.dir.path().join("conf"), text).unwrap();
+        let hurry = if setup.slow { &HURRY[1..] } else { &HURRY[..] };
+        let hurry: Vec<String> = hurry.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        std::fs::write(self.dir.path().join("hurry"), hurry.join(" ")).unwrap();
+    }
+
+    async fn run(&self) -> bool {
+        let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into());
+        let args = ["conf", "--sentinel"]
+            .map(|arg| arg.replace("conf", self.dir.path().join("conf").to_str().unwrap()));
+        let child = Child::start(self.dir.path(), Path::new(&program), &args, &[], Stdio::inherit()).unwrap();
+        let (pid, patience) = (child.pid().to_string(), Instant::now() + PATIENCE);
+        loop {
+            let info: String = self.try_ask(&["INFO", "server"]).await.unwrap_or_default();
+            if info.lines().any(|line| line.strip_prefix("process_id:") == Some(&pid)) {
+                break;
+            }
+            if child.has_ended() {
+                return false;
+            }
+            assert!(Instant::now() < patience, "no answer from the sentinel: {:?}", child.lines_so_far());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        *self.child.lock().unwrap() = Some(child);
+        // They are meant for tests, and older servers do not know all of them.
+        let hurry = std::fs::read_to_string(self.dir.path().join("hurry")).unwrap();
+        for pair in hurry.split(' ').collect::<Vec<_>>().chunks(2) {
+            let _ = self.try_ask::<()>(&["SENTINEL", "DEBUG", pair[0], pair[1]]).await;
+        }
+        true
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// SIGSTOP.
+    pub fn freeze(&self) {
+        self.child.lock().unwrap().as_ref().expect("the sentinel was killed").freeze();
+    }
+
+    /// SIGCONT.
+    pub fn thaw(&self) {
+        self.child.lock().unwrap().as_ref().expect("the sentinel was killed").thaw();
+    }
+
+    /// SIGKILL.
+    pub fn kill(&self) {
+        *self.child.lock().unwrap() = None;
+    }
+
+    pub async fn restart(&self) {
+        self.kill();
+        eventually("the sentinel's start", async || self.run().await).await;
+    }
+
+    async fn master(&self) -> RedisResult<HashMap<String, String>> {
+        self.try_ask(&["SENTINEL", "MASTER", NAME]).await
+    }
+
+    pub async fn try_ask<T: redis::FromRedisValue>(&self, command: &[&str]) -> RedisResult<T> {
+        let login = self.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
+        let client = redis::Client::open(format!("redis://{login}127.0.0.1:{}", self.port))?;
+        let wait = Some(Duration::from_secs(5));
+        let config = AsyncConnectionConfig::new().set_connection_timeout(wait).set_response_timeout(wait);
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        redis::cmd(command[0]).arg(&command[1..]).query_async(&mut connection).await
+    }
+}
+
+/// What keeps a test waiting, in milliseconds. An old master is told that it is a replica four publish periods after it was
+/// seen to think otherwise.
+const HURRY: [(&str, u32); 6] = [
+    ("publish-period", 200),
+    ("info-period", 200),
+    ("ping-period", 200),
+    ("ask-period", 200),
+    ("tilt-trigger", 10_000),
+    ("tilt-period", 1_000),
+];
