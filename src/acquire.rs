@@ -274,7 +274,8 @@ impl Attempts {
         let session = self.wish.handle.clone();
         self.visit(|room, _, at| {
             match outcome {
-                Outcome::NotRun => room.unsent(job, at.now),
+                // Masters that have not answered yet may grant it all the same.
+                Outcome::NotRun => room.declined(job, spread, at.now),
                 Outcome::Unknown => room.unknown(job, at.now),
             }
             room.lacks(job, spread, at.now);
