@@ -9,6 +9,7 @@ use futures::future::{BoxFuture, FutureExt};
 use nestlock::{Locks, Mutex};
 
 use crate::Result;
+use crate::places::Places;
 
 /// What a killed process blocks the others for. Short, as nobody wants to wait in a demo.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
@@ -22,15 +23,23 @@ pub(crate) struct Exclusion {
 }
 
 impl Exclusion {
-    /// Locks on this server; their keys begin with the prefix.
-    pub(crate) async fn locked(url: &str, prefix: &str) -> Result<Exclusion> {
-        let locks = Locks::builder().server(url).lease(LEASE).connect().await?;
+    /// Locks on these masters; their keys begin with the prefix.
+    pub(crate) async fn locked(places: &Places, prefix: &str) -> Result<Exclusion> {
+        let builder = Locks::builder().lease(LEASE);
+        let builder = places.masters.iter().fold(builder, |builder, master| builder.server(master));
+        let locks = builder.connect().await?;
         Ok(Exclusion { locks: Some(locks), ..Exclusion::none(prefix) })
     }
 
     /// No locks at all: work simply runs.
     pub(crate) fn none(prefix: &str) -> Exclusion {
         Exclusion { locks: None, prefix: prefix.to_owned(), reentries: Arc::default() }
+    }
+
+    /// Waits until these masters grant locks. One that was just started has no vote for a lease: what it may have forgotten
+    /// is over then.
+    pub(crate) async fn ready(&self) -> Result<()> {
+        self.hold("lock:first", async { Ok(()) }).await
     }
 
     fn mutex(&self, name: &str) -> Option<Mutex> {

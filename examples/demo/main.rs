@@ -7,6 +7,10 @@
 //! Run it with `scripts/demo`, or on a Redis of your own:
 //! `REDIS_URL=redis://127.0.0.1:6379 cargo run --example demo`.
 //!
+//! With `scripts/demo --quorum` the locks are on five masters, of which two are killed together with the process. On
+//! masters of your own, `REDIS_URLS` names them, with commas or spaces between; the books stay in `REDIS_URL`, and only
+//! masters whose process numbers stand in `REDIS_PIDS` are killed.
+//!
 //! From the top down: `order` is the upper layer of the service and `stock` the lower one, `journal`
 //! makes an interrupted order repeatable, `exclusion` is where the locks are taken. The rest shows
 //! it: this program starts itself twice more as a `worker`, and `run` watches them.
@@ -18,6 +22,7 @@ mod exclusion;
 mod halt;
 mod journal;
 mod order;
+mod places;
 mod report;
 mod run;
 mod screen;
@@ -30,6 +35,7 @@ use std::time::{Duration, Instant};
 use crate::audit::ordered;
 use crate::catalogue::Catalogue;
 use crate::order::Order;
+use crate::places::{Doomed, Places};
 use crate::run::{Outcome, Run};
 use crate::screen::{Colour, Screen};
 use crate::worker::Job;
@@ -63,11 +69,15 @@ async fn as_worker(args: &[String]) -> Result<bool> {
 
 async fn conduct() -> Result<bool> {
     let begun = Instant::now();
-    let url = std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".to_owned());
+    let places = Places::from_env();
+    let doomed = Doomed::from_env(&places)?;
     let catalogue = Catalogue::load()?;
     let orders = Order::list()?;
     let mut screen = Screen::new();
-    screen.heading("nestlock: one shop, two processes, one Redis")?;
+    screen.heading(&match places.masters.len() {
+        1 => "nestlock: one shop, two processes, one Redis".to_owned(),
+        masters => format!("nestlock: one shop, two processes, locks on {masters} masters"),
+    })?;
     screen.line(&format!(
         "  {} orders, {} items of which {} are bundles; stock is kept with plain GET and SET",
         orders.len(),
@@ -75,17 +85,26 @@ async fn conduct() -> Result<bool> {
         catalogue.bundles()
     ))?;
 
-    screen.heading("With locks; one process is killed half way")?;
-    let run = Run::new(&url, &catalogue, &orders);
+    let to_kill = doomed.count();
+    screen.heading(&match to_kill {
+        0 => "With locks; one process is killed half way".to_owned(),
+        masters => format!("With locks; one process and {masters} masters are killed half way"),
+    })?;
+    let run = Run::new(&places, doomed, &catalogue, &orders);
     let locked = tokio::time::timeout(TOO_LONG, run.locked(&mut screen)).await??;
     screen.heading("The same without locks; nobody is killed, and an order that both take is done twice")?;
-    let run = Run::new(&url, &catalogue, &orders);
+    let run = Run::new(&places, Doomed::default(), &catalogue, &orders);
     let free = tokio::time::timeout(TOO_LONG, run.free(&mut screen)).await??;
 
     screen.heading("The books")?;
     let expected = show_books(&mut screen, &catalogue, &ordered(&catalogue, &orders), &locked, &free)?;
     screen.line("")?;
-    let good = judge(&mut screen, &expected, orders.len(), &locked, &free)?;
+    let mut good = judge(&mut screen, &expected, orders.len(), &locked, &free)?;
+    if places.is_quorum() {
+        let (killed, masters) = (locked.masters_killed, places.masters.len());
+        screen.verdict(killed == to_kill, &format!("{killed} of {masters} masters were killed meanwhile"))?;
+        good &= killed == to_kill;
+    }
     screen.line(&format!("\n  {:.1} s in all", begun.elapsed().as_secs_f64()))?;
     Ok(good)
 }

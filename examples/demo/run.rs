@@ -8,9 +8,10 @@ use crate::Result;
 use crate::audit::{Audit, by_customer};
 use crate::catalogue::Catalogue;
 use crate::crew::{Crew, Event};
-use crate::exclusion::Exclusion;
+use crate::exclusion::{Exclusion, LEASE};
 use crate::journal::Journal;
 use crate::order::{Order, customer_key, lock_name};
+use crate::places::{Doomed, Places};
 use crate::report::Report;
 use crate::screen::{Colour, Screen};
 use crate::stock::stock_key;
@@ -39,7 +40,9 @@ impl Kill {
 }
 
 pub(crate) struct Run<'a> {
-    url: &'a str,
+    places: &'a Places,
+    /// Masters that are killed together with worker A.
+    doomed: Doomed,
     prefix: String,
     catalogue: &'a Catalogue,
     orders: &'a [Order],
@@ -50,6 +53,7 @@ pub(crate) struct Run<'a> {
     /// What B says of the order in which A was killed.
     rescued: bool,
     pub(crate) reentries: u64,
+    masters_killed: usize,
 }
 
 /// What a run came to.
@@ -60,14 +64,20 @@ pub(crate) struct Outcome {
     /// Keys of locks that still stand.
     pub(crate) locks_left: usize,
     pub(crate) reentries: u64,
+    pub(crate) masters_killed: usize,
 }
 
 impl<'a> Run<'a> {
-    pub(crate) fn new(url: &'a str, catalogue: &'a Catalogue, orders: &'a [Order]) -> Run<'a> {
-        let prefix = String::new();
+    pub(crate) fn new(
+        places: &'a Places,
+        doomed: Doomed,
+        catalogue: &'a Catalogue,
+        orders: &'a [Order],
+    ) -> Run<'a> {
         Run {
-            url,
-            prefix,
+            places,
+            doomed,
+            prefix: String::new(),
             catalogue,
             orders,
             kill: None,
@@ -75,6 +85,7 @@ impl<'a> Run<'a> {
             finished: 0,
             rescued: false,
             reentries: 0,
+            masters_killed: 0,
         }
     }
 
@@ -82,7 +93,10 @@ impl<'a> Run<'a> {
     pub(crate) async fn locked(mut self, screen: &mut Screen) -> Result<Outcome> {
         self.prefix = format!("demo:{}:locked:", std::process::id());
         self.kill = Some(Kill::choose(self.catalogue, self.orders)?);
-        let exclusion = Exclusion::locked(self.url, &self.prefix).await?;
+        let exclusion = Exclusion::locked(self.places, &self.prefix).await?;
+        if self.places.is_quorum() {
+            self.await_votes(screen, &exclusion).await?;
+        }
         self.go(screen, &exclusion, true).await
     }
 
@@ -93,8 +107,18 @@ impl<'a> Run<'a> {
         self.go(screen, &exclusion, false).await
     }
 
+    async fn await_votes(&self, screen: &mut Screen, exclusion: &Exclusion) -> Result<()> {
+        let begun = Instant::now();
+        exclusion.ready().await?;
+        screen.line(&format!(
+            "  The {} masters granted a first lock after {:.1} s: one that was just started has no vote for a lease, {LEASE:?}",
+            self.places.masters.len(),
+            begun.elapsed().as_secs_f64()
+        ))
+    }
+
     async fn go(mut self, screen: &mut Screen, exclusion: &Exclusion, locked: bool) -> Result<Outcome> {
-        let journal = Journal::open(self.url, &self.prefix).await?;
+        let journal = Journal::open(&self.places.books, &self.prefix).await?;
         self.fill_shelves(&journal).await?;
         screen.new_bars();
         let worked = self.work(screen, exclusion, locked).await;
@@ -122,8 +146,8 @@ impl<'a> Run<'a> {
         for name in NAMES {
             let halt =
                 self.kill.as_ref().filter(|_| name == "A").map(|kill| (kill.order.to_owned(), kill.after));
-            let (name, url, prefix) = (name.to_owned(), self.url.to_owned(), self.prefix.clone());
-            crew.start(&Job { name, url, prefix, locked, halt })?;
+            let (name, places, prefix) = (name.to_owned(), self.places.clone(), self.prefix.clone());
+            crew.start(&Job { name, places, prefix, locked, halt })?;
         }
         let mut at_work = NAMES.len();
         let mut redraw = interval(Duration::from_millis(50));
@@ -184,6 +208,7 @@ impl<'a> Run<'a> {
         let Some(kill) = &mut self.kill else { return Ok(()) };
         crew.kill(0).await?;
         kill.at = Some(Instant::now());
+        self.masters_killed = self.doomed.kill()?;
         let lease = exclusion.remaining_lease(&lock_name(kill.order)).await?.unwrap_or_default();
         screen.line("")?;
         screen.line(&screen.paint(
@@ -197,6 +222,14 @@ impl<'a> Run<'a> {
             "  It leaves its locks behind; their leases end in {:.1} s.",
             lease.as_secs_f64()
         ))?;
+        if self.masters_killed > 0 {
+            let text = format!(
+                "  {} of the {} masters are killed too. The others are a majority: the shop goes on.",
+                self.masters_killed,
+                self.places.masters.len()
+            );
+            screen.line(&screen.paint(Colour::Yellow, &text))?;
+        }
         screen.line("")
     }
 
@@ -220,16 +253,24 @@ impl<'a> Run<'a> {
             Some(kill) => self.rescued && journal.done_by(kill.order, NAMES[1]).await?,
             None => false,
         };
-        let locks_left = self.locks_left(journal).await?;
-        Ok(Outcome { audit, rescued, locks_left, reentries: self.reentries })
+        let locks_left = if self.kill.is_some() { self.locks_left().await? } else { 0 };
+        let (reentries, masters_killed) = (self.reentries, self.masters_killed);
+        Ok(Outcome { audit, rescued, locks_left, reentries, masters_killed })
     }
 
     /// The killed process's locks end with their leases, and not before: these it may take.
-    async fn locks_left(&self, journal: &Journal) -> Result<usize> {
+    async fn locks_left(&self) -> Result<usize> {
+        let mut masters = Vec::new();
+        for master in &self.places.masters[..self.places.masters.len() - self.masters_killed] {
+            masters.push(Journal::open(master, &self.prefix).await?);
+        }
         loop {
-            let left = journal.keys("lock:").await?.len();
+            let mut left = 0;
+            for master in &masters {
+                left += master.keys("lock:").await?.len();
+            }
             let waited = self.kill.as_ref().and_then(|kill| kill.at).map(|at| at.elapsed());
-            if left == 0 || waited.is_none_or(|waited| waited > crate::exclusion::LEASE * 2) {
+            if left == 0 || waited.is_none_or(|waited| waited > LEASE * 2) {
                 return Ok(left);
             }
             tokio::time::sleep(Duration::from_millis(50)).await;

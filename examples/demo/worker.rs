@@ -11,6 +11,7 @@ use crate::exclusion::Exclusion;
 use crate::halt::Halt;
 use crate::journal::Journal;
 use crate::order::{Order, Orders, Outcome};
+use crate::places::{Places, split};
 use crate::report::Report;
 use crate::stock::Stock;
 use crate::{Failure, Result};
@@ -20,7 +21,7 @@ const LANES: usize = 3;
 /// What a worker is told on its command line.
 pub(crate) struct Job {
     pub(crate) name: String,
-    pub(crate) url: String,
+    pub(crate) places: Places,
     pub(crate) prefix: String,
     pub(crate) locked: bool,
     /// The order, and the step in it, at which to stop and wait.
@@ -30,7 +31,9 @@ pub(crate) struct Job {
 impl Job {
     pub(crate) fn to_args(&self) -> Vec<String> {
         let mode = if self.locked { "locked" } else { "free" };
-        let mut args = ["worker", &self.name, &self.url, &self.prefix, mode].map(str::to_owned).to_vec();
+        let Places { books, masters } = &self.places;
+        let args = ["worker", &self.name, books, &masters.join(","), &self.prefix, mode];
+        let mut args = args.map(str::to_owned).to_vec();
         if let Some((order, step)) = &self.halt {
             args.extend([order.clone(), step.to_string()]);
         }
@@ -38,24 +41,27 @@ impl Job {
     }
 
     pub(crate) fn from_args(args: &[String]) -> Result<Job> {
-        let [name, url, prefix, mode, halt @ ..] = args else {
-            return Err("worker NAME URL PREFIX locked|free [ORDER STEP]".into());
+        let [name, books, masters, prefix, mode, halt @ ..] = args else {
+            return Err("worker NAME BOOKS MASTERS PREFIX locked|free [ORDER STEP]".into());
         };
         let halt = match halt {
             [order, step] => Some((order.clone(), step.parse()?)),
             _ => None,
         };
         let locked = mode == "locked";
-        Ok(Job { name: name.clone(), url: url.clone(), prefix: prefix.clone(), locked, halt })
+        let places = Places { books: books.clone(), masters: split(masters) };
+        Ok(Job { name: name.clone(), places, prefix: prefix.clone(), locked, halt })
     }
 }
 
 pub(crate) async fn work(job: Job) -> Result<()> {
     let exclusion = match job.locked {
-        true => Exclusion::locked(&job.url, &job.prefix).await?,
+        true => Exclusion::locked(&job.places, &job.prefix).await?,
         false => Exclusion::none(&job.prefix),
     };
-    let journal = Journal::open(&job.url, &job.prefix).await?;
+    let journal = Journal::open(&job.places.books, &job.prefix).await?;
+    // It counts the masters' time by itself: their votes may come a moment later to it than to the conductor.
+    exclusion.ready().await?;
     let stock = Stock {
         catalogue: Arc::new(Catalogue::load()?),
         exclusion: exclusion.clone(),

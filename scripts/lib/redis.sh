@@ -2,8 +2,11 @@
 # Sourced: finds or installs a Redis server, and starts one for the script that sources this.
 # Works with bash 3.2, which is what macOS has.
 #
-#   redis_start   sets and exports REDIS_URL, and REDIS_SERVER, the program it was started from;
-#                 the server ends with the script, on Ctrl-C too
+#   redis_start          sets and exports REDIS_URL, and REDIS_SERVER, the program it was started from
+#   redis_start_masters COUNT
+#                        so many more, in REDIS_URLS and REDIS_PIDS, with spaces between
+#
+# Servers end with the script, on Ctrl-C too.
 
 # shellcheck source=scripts/lib/packages.sh
 . "$(dirname "${BASH_SOURCE[0]}")/packages.sh"
@@ -45,21 +48,38 @@ redis_answers() {
   ) 2>/dev/null
 }
 
+# The last that was started, and all.
 redis_pid=
+redis_pids=
 redis_dir=
 
+# Of those that were started, the ones that have not ended: the number of one that has may be another's by now.
+redis_alive() {
+  local running pid
+  running=" $(jobs -rp | tr '\n' ' ')"
+  for pid in $redis_pids; do
+    case "$running" in *" $pid "*) echo "$pid" ;; esac
+  done
+}
+
 redis_stop() {
-  local tries=0
-  [ -n "$redis_pid" ] || return 0
-  kill "$redis_pid" 2>/dev/null
-  while kill -0 "$redis_pid" 2>/dev/null && [ "$tries" -lt 50 ]; do
+  local tries=0 pid
+  [ -n "$redis_dir" ] || return 0
+  for pid in $(redis_alive); do
+    # One that was frozen would never hear of it.
+    kill "$pid" 2>/dev/null
+    kill -CONT "$pid" 2>/dev/null
+  done
+  while [ -n "$(redis_alive)" ] && [ "$tries" -lt 50 ]; do
     tries=$((tries + 1))
     sleep 0.1
   done
-  kill -9 "$redis_pid" 2>/dev/null
-  wait "$redis_pid" 2>/dev/null
+  for pid in $(redis_alive); do
+    kill -9 "$pid" 2>/dev/null
+    wait "$pid" 2>/dev/null
+  done
   rm -rf "$redis_dir"
-  redis_pid=
+  redis_pids='' redis_dir=''
   return 0
 }
 
@@ -69,6 +89,7 @@ redis_try_port() {
   "$REDIS_SERVER" --port "$port" --bind 127.0.0.1 --save '' --appendonly no --daemonize no \
     --dir "$redis_dir" >"$redis_dir/log" 2>&1 </dev/null &
   redis_pid=$!
+  redis_pids="$redis_pids $redis_pid"
   while kill -0 "$redis_pid" 2>/dev/null && [ "$tries" -lt 100 ]; do
     if redis_answers "$redis_pid" "$port"; then
       return 0
@@ -78,12 +99,25 @@ redis_try_port() {
   done
   kill -9 "$redis_pid" 2>/dev/null
   wait "$redis_pid" 2>/dev/null
-  redis_pid=
   return 1
 }
 
-redis_start() {
+# Sets redis_url and redis_pid to those of a new server.
+redis_start_one() {
   local attempt port
+  for attempt in 1 2 3 4 5; do
+    port=$((20000 + RANDOM % 12000))
+    if redis_try_port "$port"; then
+      redis_url="redis://127.0.0.1:$port"
+      return 0
+    fi
+  done
+  cat "$redis_dir/log" >&2
+  fail "$REDIS_SERVER did not start in $attempt attempts; its last words are above"
+}
+
+redis_prepare() {
+  [ -z "$redis_dir" ] || return 0
   redis_program >/dev/null || redis_install
   REDIS_SERVER=$(redis_program) || fail "a Redis server was installed, but neither redis-server nor valkey-server is on the PATH"
   export REDIS_SERVER
@@ -93,14 +127,23 @@ redis_start() {
   trap 'exit 129' HUP
   trap 'exit 130' INT
   trap 'exit 143' TERM
-  for attempt in 1 2 3 4 5; do
-    port=$((20000 + RANDOM % 12000))
-    if redis_try_port "$port"; then
-      export REDIS_URL="redis://127.0.0.1:$port"
-      return 0
-    fi
+}
+
+redis_start() {
+  redis_prepare
+  redis_start_one
+  export REDIS_URL=$redis_url
+}
+
+redis_start_masters() {
+  local count=$1
+  redis_prepare
+  REDIS_URLS='' REDIS_PIDS=''
+  while [ "$count" -gt 0 ]; do
+    redis_start_one
+    REDIS_URLS="$REDIS_URLS $redis_url" REDIS_PIDS="$REDIS_PIDS $redis_pid"
+    count=$((count - 1))
   done
-  cat "$redis_dir/log" >&2
-  rm -rf "$redis_dir"
-  fail "$REDIS_SERVER did not start in $attempt attempts; its last words are above"
+  REDIS_URLS=${REDIS_URLS# } REDIS_PIDS=${REDIS_PIDS# }
+  export REDIS_URLS REDIS_PIDS
 }
