@@ -1,0 +1,157 @@
+//! One lock over five masters: held by whoever holds it on three of them, so that two may fail and nobody notices.
+//!
+//! Each act prints what it shows, and fails where it does not come so:
+//!
+//! 1. Two masters fail: one does not answer any more, one comes back without its data. The hold goes on, is renewed beyond
+//!    its lease, and the next one gets the lock as fast as ever.
+//! 2. Three masters fail, and that is a majority: nobody can be granted anything, and whoever holds the lock is told at its
+//!    deadline, before anybody else can have it.
+//! 3. They come back, and all goes on by itself.
+//!
+//! Run it: `cargo run --example quorum`. It needs no server: its masters are five `Memory`. On servers, name five in
+//! `REDIS_URLS`, with commas or spaces between. They must be ones that you may disturb: it makes them stop for some seconds, by
+//! `CLIENT PAUSE`.
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use nestlock::{Builder, ErrorKind, Locks, Loss, Memory, Mutex, Owner};
+use tokio::time::{sleep, timeout};
+
+type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+
+/// Short, so that this does not take long. The default is 30 s; a lease should be many times `node_timeout`, which is 500 ms.
+const LEASE: Duration = Duration::from_secs(2);
+
+/// Where the lock is kept. One that fails does so for a while; the others do not know of it.
+enum Master {
+    Memory(Memory),
+    Server(String),
+}
+
+impl Master {
+    /// Five of them.
+    fn all() -> Result<Vec<Master>> {
+        let urls = std::env::var("REDIS_URLS").unwrap_or_default();
+        let servers = urls.split([',', ' ']).filter(|url| !url.is_empty());
+        let masters: Vec<_> = servers.map(|url| Master::Server(url.to_owned())).collect();
+        match masters.len() {
+            0 => Ok((0..5).map(|_| Master::Memory(Memory::new())).collect()),
+            5 => Ok(masters),
+            given => Err(format!("REDIS_URLS has {given} servers, and this example is about five").into()),
+        }
+    }
+
+    /// This is all that makes a lock one of several masters: `server` is called for each of them.
+    fn add_to(&self, builder: Builder) -> Builder {
+        match self {
+            Master::Memory(memory) => builder.memory(memory),
+            Master::Server(url) => builder.server(url),
+        }
+    }
+
+    /// It answers nobody for so long; what it is sent meanwhile it does later.
+    async fn stall(&self, time: Duration) -> Result<()> {
+        match self {
+            Master::Memory(memory) => memory.stall(time),
+            Master::Server(url) => {
+                let mut pause = redis::cmd("CLIENT");
+                pause.arg("PAUSE").arg(time.as_millis() as u64).arg("ALL");
+                pause.exec_async(&mut connection(url).await?).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// It loses the lock. The `Memory` restarts without any data; a server is not ours to restart, so the key is deleted.
+    async fn forget(&self, lock: &str) -> Result<()> {
+        match self {
+            Master::Memory(memory) => memory.restart_empty(),
+            Master::Server(url) => {
+                redis::cmd("DEL").arg(lock).exec_async(&mut connection(url).await?).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn connection(url: &str) -> Result<redis::aio::MultiplexedConnection> {
+    Ok(redis::Client::open(url)?.get_multiplexed_async_connection().await?)
+}
+
+/// A client of these masters, as each process has one. All of them name the same masters, and agree on the lease.
+async fn connect(masters: &[Master]) -> Result<Locks> {
+    let builder = masters.iter().fold(Locks::builder(), |builder, master| master.add_to(builder));
+    Ok(builder.lease(LEASE).connect().await?)
+}
+
+/// A lock that is free is had within moments, in spite of masters that do not answer.
+async fn work(lock: &Mutex, who: &str) -> Result<()> {
+    let began = Instant::now();
+    let guard = lock.lock().owner(&Owner::new()).await?;
+    println!("  {who} has the lock after {:.1?}", began.elapsed());
+    Ok(guard.release().await?)
+}
+
+async fn a_minority_fails(masters: &[Master], ours: &Mutex, theirs: &Mutex) -> Result<()> {
+    println!("Two of five masters fail");
+    let guard = ours.lock().await?;
+    masters[3].stall(LEASE * 2).await?;
+    masters[4].forget(ours.name()).await?;
+    // Renewed beyond its lease, by the three that are left.
+    if let Ok(loss) = timeout(LEASE * 3 / 2, guard.lost()).await {
+        return Err(format!("a minority failed, and the hold was lost: {loss}").into());
+    }
+    println!("  still held after {:.1?}, under a lease of {LEASE:?}", LEASE * 3 / 2);
+    ours.run(async {}).await?; // a nested call re-enters as ever
+    if theirs.try_lock().await?.is_some() {
+        return Err("two hold the lock".into());
+    }
+    println!("  nobody else gets in");
+    guard.release().await?;
+    work(theirs, "the next one").await
+}
+
+async fn a_majority_fails(masters: &[Master], ours: &Mutex, theirs: &Mutex) -> Result<()> {
+    println!("Three of five masters fail");
+    let guard = ours.lock().await?;
+    for master in &masters[..3] {
+        master.stall(LEASE * 2).await?;
+    }
+    let (began, end) = (Instant::now(), guard.valid_until());
+    match theirs.try_lock().await {
+        Err(error) if error.kind() == ErrorKind::Unavailable => println!("  another one is told: {error}"),
+        other => return Err(format!("nobody can be sure of anything, and yet: {other:?}").into()),
+    }
+    // The two that are left can't renew it. It is over before any of the masters lets somebody else in.
+    let loss = guard.lost().await;
+    println!("  the holder is told after {:.1?}: {loss}", began.elapsed());
+    if loss != Loss::Expired || tokio::time::Instant::now() < end {
+        return Err("the hold stands until its deadline, and ends there".into());
+    }
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let masters = Master::all()?;
+    // The process id keeps two people who try this on the same servers out of each other's way.
+    let name = format!("example:quorum:{}", std::process::id());
+    let (one, another) = (connect(&masters).await?, connect(&masters).await?);
+    let (ours, theirs) = (one.mutex(&name), another.mutex(&name));
+
+    // A server that was started less than a lease ago may have forgotten what it granted, and has no vote until then.
+    println!("Five masters");
+    work(&ours, "the first one").await?;
+    work(&theirs, "another").await?;
+
+    a_minority_fails(&masters, &ours, &theirs).await?;
+    sleep(LEASE).await;
+    a_majority_fails(&masters, &ours, &theirs).await?;
+
+    println!("They are back");
+    work(&theirs, "who waits for it").await?;
+    one.close().await?;
+    another.close().await?;
+    Ok(())
+}
