@@ -18,7 +18,7 @@ local function counter()
     end
     return nil, redis.status_reply('counter ' .. redis.call('TYPE', KEYS[2]).ok)
   end
-  if text and (#text > 19 or not string.find(text, '^%-?%d+$')) then
+  if text and (below('9223372036854775807', text) or not string.find(text, '^%-?%d+$')) then
     return nil, redis.status_reply('counter string')
   end
   return text
