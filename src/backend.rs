@@ -2,6 +2,7 @@
 
 mod backoff;
 mod connection;
+mod grants;
 mod handshake;
 mod keeper;
 pub(crate) mod memory;

@@ -65,6 +65,16 @@ pub struct Builder {
     longest_lease: Option<Duration>,
     delayed_restart: Option<bool>,
     token_ttl: Option<Duration>,
+    replicas: (usize, Duration),
+}
+
+/// What makes a grant count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Replicas {
+    /// So many of them have to acknowledge it.
+    pub(crate) count: usize,
+    /// How long that is waited for.
+    pub(crate) wait: Duration,
 }
 
 /// Options that were checked.
@@ -84,6 +94,7 @@ pub(crate) struct Config {
     pub(crate) longest_lease: Lease,
     /// How long a fencing counter stays when it is not used; `None`: for ever.
     pub(crate) token_ttl: Option<Lease>,
+    pub(crate) replicas: Option<Replicas>,
 }
 
 impl Builder {
@@ -100,6 +111,7 @@ impl Builder {
             longest_lease: None,
             delayed_restart: None,
             token_ttl: None,
+            replicas: (0, Duration::ZERO),
         }
     }
 
@@ -275,6 +287,27 @@ impl Builder {
         self
     }
 
+    /// A grant counts only once so many replicas of the master have acknowledged it within `wait` (`WAIT`). Default: 0 of them.
+    ///
+    /// With fewer it is undone and asked for again, within the limits that a request has; then the error is of kind
+    /// [`Unavailable`](crate::ErrorKind::Unavailable), and tells how many there were. Of several masters each waits for its own
+    /// replicas.
+    ///
+    /// It makes it less likely that a failover loses a grant, for the replica that takes over is one that has it if all of them
+    /// had to acknowledge it, and it keeps a master that is cut off from its replicas from granting anything. **It does not
+    /// make a failover safe**: releases and renewals are not waited for, so the lease may be shorter on the new master, and
+    /// Redis may promote a replica that lags behind the one which acknowledged. The wait is taken off the lease.
+    ///
+    /// Each master has a second connection then, for acquires alone: `WAIT` holds up what is behind it. Acquires that come
+    /// while it waits are sent together after it, and share the next one.
+    ///
+    /// Rejected: a wait of zero (rounded up to whole milliseconds, it would be for ever), any replicas of
+    /// [`memory`](Builder::memory), and a server that refuses `WAIT`: it takes the right `+wait`.
+    pub fn replicas(mut self, count: usize, wait: Duration) -> Self {
+        self.replicas = (count, wait);
+        self
+    }
+
     pub(crate) fn check(self) -> Result<Config> {
         let drift = checked_drift(self.drift)?;
         let lease = Lease::new("lease", self.lease, drift)?;
@@ -307,8 +340,10 @@ impl Builder {
                 "retry_delay of {start:?}..={end:?} holds no value; its start must not be after its end"
             )));
         }
+        let replicas = checked_replicas(self.replicas, &masters)?;
         Ok(Config {
             masters,
+            replicas,
             probation,
             longest_lease,
             token_ttl,
@@ -337,10 +372,18 @@ impl Config {
         Ok(lease)
     }
 
+    /// How long a request that is polled may be without an answer, and more.
+    pub(crate) fn patience(&self) -> Duration {
+        let once = self.node_timeout.saturating_mul(2);
+        // An acquire goes behind those that wait for replicas already.
+        self.replicas.map_or(once, |replicas| once.saturating_add(replicas.wait).saturating_mul(3))
+    }
+
     /// All defaults, over this store: what can't be rejected.
     pub(crate) fn over(store: &Memory) -> Config {
         Config {
             masters: vec![Master::Memory(store.clone())],
+            replicas: None,
             probation: None,
             longest_lease: Lease::DEFAULT,
             token_ttl: Some(TOKEN_TTL),
@@ -378,6 +421,19 @@ fn checked_drift((factor, slack): (f64, Duration)) -> Result<Drift> {
         return Ok(Drift { factor, slack });
     }
     Err(rejected(format!("drift factor of {factor} can't be used; it must be at least 0 and less than 1")))
+}
+
+fn checked_replicas((count, wait): (usize, Duration), masters: &[Master]) -> Result<Option<Replicas>> {
+    if count == 0 {
+        return Ok(None);
+    }
+    if wait.is_zero() {
+        return Err(rejected("replicas with a wait of 0 ns would wait for ever; it must be more than zero"));
+    }
+    if masters.iter().any(|master| matches!(master, Master::Memory(_))) {
+        return Err(rejected("replicas can't be waited for where a `memory` is a master: it has none"));
+    }
+    Ok(Some(Replicas { count, wait }))
 }
 
 fn checked_prefix(prefix: &str) -> Result<Arc<str>> {
@@ -526,6 +582,20 @@ mod tests {
     fn a_retry_delay_without_a_value_is_rejected() {
         let range = Duration::from_millis(2)..=Duration::from_millis(1);
         rejects(good().retry_delay(range), &["retry_delay", "2ms..=1ms"]);
+    }
+
+    #[test]
+    fn replicas_are_waited_for_where_there_are_some_and_not_for_ever() {
+        let asked = |count, millis| good().replicas(count, Duration::from_millis(millis));
+        assert_eq!(good().check().unwrap().replicas, None);
+        assert_eq!(asked(0, 0).check().unwrap().replicas, None);
+        let wait = Duration::from_millis(7);
+        let config = asked(2, 7).check().unwrap();
+        assert_eq!(config.replicas, Some(Replicas { count: 2, wait }));
+        assert!(config.patience() > good().check().unwrap().patience() + 2 * wait);
+        rejects(asked(1, 0), &["replicas", "0 ns"]);
+        rejects(Builder::new().memory(&Memory::new()).replicas(1, wait), &["replicas", "`memory`"]);
+        good().replicas(usize::MAX, Duration::MAX).check().unwrap();
     }
 
     #[test]

@@ -18,7 +18,8 @@ use crate::telemetry;
 /// early.
 pub(crate) async fn enroll(config: &Config, bells: &[Arc<dyn Events>]) -> Result<Vec<Arc<dyn Backend>>> {
     let joining = config.masters.iter().zip(bells).map(|(master, bell)| {
-        let role = Role { alone: config.masters.len() == 1, ages: config.probation.is_some() };
+        let (alone, ages) = (config.masters.len() == 1, config.probation.is_some());
+        let role = Role { alone, ages, replicas: config.replicas };
         Some(Box::pin(join(master, role, config.node_timeout, Arc::downgrade(bell))))
     });
     let mut joining: Vec<_> = joining.collect();

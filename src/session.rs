@@ -78,7 +78,7 @@ impl Session {
     ) -> Arc<Session> {
         // No less than a future that is polled may take to be: else 1. an acquire is granted, 2. it is given up before its
         // answer is looked at, and undone, 3. it is sent again, and so for ever.
-        let patience = config.node_timeout.saturating_mul(2).max(HEAD_PATIENCE);
+        let patience = config.patience().max(HEAD_PATIENCE);
         let retry = retry_pause(config.lease);
         let (lease, drift) = (config.lease, config.drift);
         let epoch = clock.moment().now;

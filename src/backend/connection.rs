@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisResult, Value};
+use redis::{Cmd, RedisError, RedisResult, Value};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
@@ -13,6 +13,7 @@ use super::verdict;
 use super::vitals::Vitals;
 use crate::error::{Error, ErrorKind, Result};
 use crate::failure::{Failure, Outcome};
+use crate::script::{Call, Reply};
 use crate::telemetry;
 
 const CLOSED: &str = "this `Locks` was closed; connect anew";
@@ -63,7 +64,8 @@ impl Link {
 pub(super) struct Line {
     pub(super) state: watch::Sender<State>,
     pub(super) address: Arc<str>,
-    pub(super) vitals: Vitals,
+    /// Of the server, whichever connection it was asked over.
+    pub(super) vitals: Arc<Vitals>,
 }
 
 pub(super) enum State {
@@ -152,6 +154,37 @@ impl Line {
         );
         if replaced {
             telemetry::connection_lost(&self.address, why);
+        }
+    }
+
+    /// What a call was answered, which may tell that the connection is of no use any more.
+    pub(super) fn decoded(
+        &self,
+        link: &Link,
+        call: &Call,
+        answer: RedisResult<Value>,
+    ) -> Result<Reply, Failure> {
+        let decoded = answer.and_then(Value::extract_error).and_then(|value| call.decode(value));
+        decoded.map_err(|error| {
+            self.look_at(link, &error);
+            self.explain(verdict::failed(error, call, &self.address))
+        })
+    }
+
+    /// Whether the connection is of use after this error.
+    pub(super) fn look_at(&self, link: &Link, error: &RedisError) {
+        if verdict::is_demoted(error) {
+            self.lost(link, "the server has become a replica");
+        } else if error.is_io_error() {
+            self.lost(link, "broken");
+        }
+    }
+
+    /// A command was not answered in time. Where nothing else was answered meanwhile the connection may be dead without
+    /// either side knowing it, which a new one would show; where something was, the server is only slow.
+    pub(super) fn silent(&self, link: &Link, before: u64) {
+        if link.answers() == before {
+            self.lost(link, "no answer within the node timeout");
         }
     }
 

@@ -18,6 +18,8 @@ pub(super) struct Purpose {
     pub(super) ages: bool,
     /// Whoever named the server may be wrong about its being a master.
     pub(super) doubts: bool,
+    /// Replicas are waited for over it.
+    pub(super) waits: bool,
 }
 
 impl Purpose {
@@ -36,7 +38,7 @@ impl Purpose {
         if self.ages {
             learn_age(connection, line).await.map_err(unreachable)?;
         }
-        Ok(())
+        if self.waits { can_wait(connection, address).await } else { Ok(()) }
     }
 }
 
@@ -59,6 +61,22 @@ async fn is_master(connection: &mut MultiplexedConnection) -> RedisResult<bool> 
     let Value::Map(told) = answer else { return Ok(true) };
     let text = |value: &Value| redis::from_redis_value_ref::<String>(value).unwrap_or_default();
     Ok(told.iter().all(|(name, value)| text(name) != "role" || text(value) == "master"))
+}
+
+/// For no replica, which is over at once.
+async fn can_wait(connection: &mut MultiplexedConnection, address: &Arc<str>) -> Result<()> {
+    let answer = connection.send_packed_command(redis::cmd("WAIT").arg(0).arg(1)).await;
+    let Err(error) = answer.and_then(Value::extract_error) else { return Ok(()) };
+    Err(match verdict::answer(&error) {
+        Some(text) => {
+            let told = format!(
+                "`replicas` needs the command WAIT, which the server refuses: {text}; grant the right `+wait`, or do \
+                 without `replicas`"
+            );
+            Error::new(ErrorKind::Config, told).at(address).because(error)
+        }
+        None => verdict::unreachable(error, address),
+    })
 }
 
 async fn learn_age(connection: &mut MultiplexedConnection, line: &Line) -> RedisResult<()> {

@@ -46,8 +46,27 @@ impl Keeper {
         events: Weak<dyn Events>,
         limit: Duration,
     ) -> Keeper {
+        let vitals = Arc::default();
+        Keeper::with(source, address, vitals, purpose, events, limit)
+    }
+
+    /// One that keeps a second connection, for another purpose, to wherever this one's goes.
+    pub(super) fn beside(&self, purpose: Purpose) -> Keeper {
+        let (address, vitals) = (self.line.address.clone(), self.line.vitals.clone());
+        let source = Source::beside(self.target());
+        Keeper::with(source, address, vitals, purpose, self.events.clone(), self.limit)
+    }
+
+    fn with(
+        source: Source,
+        address: Arc<str>,
+        vitals: Arc<Vitals>,
+        purpose: Purpose,
+        events: Weak<dyn Events>,
+        limit: Duration,
+    ) -> Keeper {
         let state = watch::Sender::new(State::Down { attempt: 0, failed: None });
-        let line = Arc::new(Line { state, address, vitals: Vitals::default() });
+        let line = Arc::new(Line { state, address, vitals });
         let purpose = Purpose { doubts: source.changes(), ..purpose };
         let target = watch::Sender::new(source.known());
         Keeper { line, source, purpose, target, turned: watch::Sender::new(()), events, limit }

@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::{RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{RedisResult, ServerErrorKind, Value};
 use tokio::time::{Instant, timeout_at};
 
 use super::connection::{Line, Link};
+use super::grants::Grants;
 use super::handshake::Purpose;
 use super::keeper::Keeper;
 #[cfg(feature = "sentinel")]
@@ -16,6 +17,7 @@ use super::settings::tuned;
 use super::source::{Site, Source};
 use super::subscriber::Subscriber;
 use super::{Answer, Backend, verdict};
+use crate::config::Replicas;
 use crate::deadline::after;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
@@ -40,11 +42,15 @@ pub(crate) struct Role {
     pub(crate) alone: bool,
     /// Its age has to be known.
     pub(crate) ages: bool,
+    /// What else makes a grant count.
+    pub(crate) replicas: Option<Replicas>,
 }
 
 /// A backend over one Redis server: a connection for commands, and one for messages.
 pub(crate) struct Single {
     line: Arc<Line>,
+    /// Where replicas have to acknowledge grants.
+    grants: Option<Grants>,
     subscriber: Subscriber,
     node_timeout: Duration,
     /// Whether a command waits for a connection, where there is none.
@@ -95,10 +101,16 @@ impl Single {
         let limit = node_timeout.max(SHORTEST_CONNECT);
         let purpose = Purpose { ages: role.ages, ..Purpose::default() };
         let keeper = Keeper::new(source, address.clone(), purpose, events.clone(), limit);
-        let (line, target, away) = (keeper.line(), keeper.target(), keeper.connect().await?);
+        let (line, target, mut away) = (keeper.line(), keeper.target(), keeper.connect().await?);
+        let mut grants = None;
+        if let Some(replicas) = role.replicas {
+            let beside = keeper.beside(Purpose { waits: true, ..purpose });
+            away = beside.connect().await?.or(away);
+            grants = Some(Grants::start(beside, replicas, node_timeout, role.alone));
+        }
         tokio::spawn(keeper.run());
         let subscriber = Subscriber::start(target, address, events, limit);
-        Ok((Arc::new(Single { line, subscriber, node_timeout, patient: role.alone }), away))
+        Ok((Arc::new(Single { line, grants, subscriber, node_timeout, patient: role.alone }), away))
     }
 
     async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
@@ -106,19 +118,27 @@ impl Single {
     }
 
     async fn answer(&self, call: Call) -> Result<Reply, Failure> {
+        match &self.grants {
+            Some(grants) if matches!(call, Call::Acquire { .. }) => return grants.ask(call).await,
+            Some(grants) => grants.passed(std::slice::from_ref(&call)).await,
+            None => {}
+        }
         let deadline = after(Instant::now(), self.node_timeout);
         let mut link = self.link(deadline).await?;
         let before = link.answers();
         match timeout_at(deadline, ask(&mut link, &call)).await {
-            Ok(answer) => self.decoded(&link, &call, answer),
+            Ok(answer) => self.line.decoded(&link, &call, answer),
             Err(_) => {
-                self.silent(&link, before);
+                self.line.silent(&link, before);
                 Err(self.line.explain(verdict::unanswered(&call, self.node_timeout, &self.line.address)))
             }
         }
     }
 
     async fn answer_all(&self, calls: Vec<Call>) -> Vec<Result<Reply, Failure>> {
+        if let Some(grants) = &self.grants {
+            grants.passed(&calls).await;
+        }
         let mut replies = Vec::with_capacity(calls.len());
         let mut silent = false;
         for chunk in calls.chunks(CHUNK) {
@@ -147,42 +167,17 @@ impl Single {
         let mut answers: Vec<Option<RedisResult<Value>>> = calls.iter().map(|_| None).collect();
         let in_time = timeout_at(deadline, ask_all(&mut link, calls, &mut answers)).await.is_ok();
         if !in_time {
-            self.silent(&link, before);
+            self.line.silent(&link, before);
         }
         for (call, answer) in calls.iter().zip(answers) {
             replies.push(match answer {
-                Some(answer) => self.decoded(&link, call, answer),
+                Some(answer) => self.line.decoded(&link, call, answer),
                 None => {
                     Err(self.line.explain(verdict::unanswered(call, self.node_timeout, &self.line.address)))
                 }
             });
         }
         in_time
-    }
-
-    fn decoded(&self, link: &Link, call: &Call, answer: RedisResult<Value>) -> Result<Reply, Failure> {
-        let decoded = answer.and_then(Value::extract_error).and_then(|value| call.decode(value));
-        decoded.map_err(|error| {
-            self.look_at(link, &error);
-            self.line.explain(verdict::failed(error, call, &self.line.address))
-        })
-    }
-
-    /// Whether the connection is of use after this error.
-    fn look_at(&self, link: &Link, error: &RedisError) {
-        if verdict::is_demoted(error) {
-            self.line.lost(link, "the server has become a replica");
-        } else if error.is_io_error() {
-            self.line.lost(link, "broken");
-        }
-    }
-
-    /// A command was not answered in time. Where nothing else was answered meanwhile the connection may be dead without
-    /// either side knowing it, which a new one would show; where something was, the server is only slow.
-    fn silent(&self, link: &Link, before: u64) {
-        if link.answers() == before {
-            self.line.lost(link, "no answer within the node timeout");
-        }
     }
 }
 
@@ -194,7 +189,7 @@ async fn ask(link: &mut Link, call: &Call) -> RedisResult<Value> {
 }
 
 /// The same for many. `answers` has what was answered, however far it got.
-async fn ask_all(link: &mut Link, calls: &[Call], answers: &mut [Option<RedisResult<Value>>]) {
+pub(super) async fn ask_all(link: &mut Link, calls: &[Call], answers: &mut [Option<RedisResult<Value>>]) {
     let all: Vec<usize> = (0..calls.len()).collect();
     send_all(link, &all, answers, |at| calls[at].evalsha()).await;
     let unknown: Vec<usize> = all
@@ -256,6 +251,9 @@ impl Backend for Single {
 
     fn close(&self) {
         self.line.close();
+        if let Some(grants) = &self.grants {
+            grants.close();
+        }
         self.subscriber.close();
     }
 }

@@ -14,7 +14,7 @@ use super::single::Role;
 use crate::events::Events;
 
 /// The only master, of any age.
-pub(in crate::backend) const ALONE: Role = Role { alone: true, ages: false };
+pub(in crate::backend) const ALONE: Role = Role { alone: true, ages: false, replicas: None };
 
 /// What no test waits longer for. Far more than a busy machine needs: it ends a test that hangs, and decides nothing.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use redis::{ErrorKind as Told, RedisError, ServerErrorKind};
 
+use crate::config::Replicas;
 use crate::error::{Error, ErrorKind, shown};
 use crate::failure::{Failure, Outcome};
 use crate::script::Call;
@@ -62,6 +63,16 @@ pub(super) fn failed(error: RedisError, call: &Call, server: &Arc<str>) -> Failu
 /// A call that was sent and not answered in time.
 pub(super) fn unanswered(call: &Call, limit: Duration, server: &Arc<str>) -> Failure {
     let message = format!("no answer to `{}` within {limit:?}; {CHECK}", call.name());
+    Failure { outcome: Outcome::Unknown, error: Error::new(ErrorKind::Unavailable, message).at(server) }
+}
+
+/// A grant that too few replicas have acknowledged.
+pub(super) fn unacknowledged(had: i64, replicas: Replicas, server: &Arc<str>) -> Failure {
+    let Replicas { count, wait } = replicas;
+    let message = format!(
+        "{had} of the {count} replicas that `replicas` asks for acknowledged the grant within {wait:?}, so it is undone; \
+         check the replicas and the link to them, or ask for fewer"
+    );
     Failure { outcome: Outcome::Unknown, error: Error::new(ErrorKind::Unavailable, message).at(server) }
 }
 

@@ -20,6 +20,7 @@ mod on_memory;
 mod on_paused_memory;
 mod on_redis;
 mod quorum;
+mod replicas;
 mod scripts;
 #[cfg(feature = "sentinel")]
 mod sentinel;

@@ -2,6 +2,7 @@
 
 mod connect;
 mod failover;
+mod replicas;
 
 use std::time::Duration;
 

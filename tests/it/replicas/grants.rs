@@ -1,0 +1,112 @@
+//! What is granted, and what is undone.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Waker};
+
+use nestlock::{ErrorKind, Owner};
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::support::{builder, eventually, soon};
+
+#[tokio::test]
+async fn a_grant_is_on_all_replicas_that_it_waits_for() {
+    let (master, replicas) = master(2).await;
+    let locks = builder(&master.url()).replicas(2, LONG).connect().await.unwrap();
+    for _ in 0..20 {
+        let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
+        for replica in &replicas {
+            assert_eq!(fields(replica, "stock").await, [guard.field()]);
+        }
+        let inner = soon("the same again", locks.mutex("stock").lock()).await.unwrap();
+        for replica in &replicas {
+            assert_eq!(replica.ask::<Vec<String>>(&["HVALS", "stock"]).await, ["2"]);
+        }
+        inner.release().await.unwrap();
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn with_too_few_replicas_a_grant_is_undone_and_asked_for_again() {
+    let (master, replicas) = master(2).await;
+    let connect = async |count| {
+        let builder = builder(&master.url()).replicas(count, SHORT).unavailable_after(60 * SECOND);
+        builder.lease(60 * SECOND).connect().await.unwrap().mutex("stock")
+    };
+    let (one, both) = (connect(1).await, connect(2).await);
+    replicas[0].freeze();
+    let error = soon("an answer", both.try_lock()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("1 of the 2 replicas"), "{error}");
+    // Long before the lease is over.
+    eventually("it is undone", async || master.keys().await.is_empty()).await;
+    let guard = soon("the lock, with one replica", one.lock()).await.unwrap();
+    assert!(soon("busy", both.try_lock()).await.unwrap().is_none());
+    guard.release().await.unwrap();
+    let waiting = tokio::spawn(both.lock());
+    let refused = async || master.commands_run().await.get("wait").is_some_and(|run| *run > 5);
+    eventually("some attempts", refused).await;
+    replicas[0].thaw();
+    let guard = soon("the lock, with both", waiting).await.unwrap().unwrap();
+    assert_eq!(fields(&replicas[0], "stock").await, [guard.field()]);
+    guard.release().await.unwrap();
+    assert!(master.keys().await.is_empty());
+}
+
+#[tokio::test]
+async fn renewals_and_releases_go_on_while_an_acquire_waits() {
+    let (master, replicas) = master(1).await;
+    let builder = builder(&master.url()).replicas(1, LONG).lease(3 * SECOND);
+    let locks = builder.connect().await.unwrap();
+    let kept = soon("the lock", locks.mutex("kept").lock()).await.unwrap();
+    let stock = soon("another", locks.mutex("stock").lock()).await.unwrap();
+    replicas[0].freeze();
+    let asking = tokio::spawn(locks.mutex("other").try_lock());
+    eventually("it is asked for", async || !fields(&master, "other").await.is_empty()).await;
+    soon("a release", stock.release()).await.unwrap();
+    let until = kept.valid_until();
+    eventually("two renewals", async || kept.valid_until() > until + 2 * SECOND).await;
+    assert!(!asking.is_finished());
+    replicas[0].thaw();
+    let other = soon("the answer", asking).await.unwrap().unwrap().unwrap();
+    other.release().await.unwrap();
+    kept.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn acquires_that_come_together_wait_together() {
+    let (master, _replicas) = master(1).await;
+    let locks = builder(&master.url()).replicas(1, LONG).connect().await.unwrap();
+    let mut asking = JoinSet::new();
+    for name in 0..300 {
+        asking.spawn(locks.mutex(format!("stock:{name}")).lock().owner(&Owner::new()));
+    }
+    let guards = soon("all of them", asking.join_all()).await;
+    let waits = master.commands_run().await["wait"];
+    println!("{waits} times");
+    assert!(waits < 100, "{waits} times");
+    for guard in guards {
+        guard.unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_dropped_leaves_nothing() {
+    let (master, replicas) = master(1).await;
+    let locks = builder(&master.url()).replicas(1, SHORT).lease(3600 * SECOND).connect().await.unwrap();
+    for round in 0..60 {
+        if round == 30 {
+            replicas[0].freeze();
+        }
+        let stock = locks.mutex("stock");
+        let mut asking = pin!(stock.lock().owner(&Owner::new()));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(asking.as_mut().poll(&mut context).is_pending());
+        // Dropped before it is sent, while it is answered, and while replicas are waited for.
+        let pause = std::time::Duration::from_micros(300 * (round % 10));
+        let _ = tokio::time::timeout(pause, asking).await;
+    }
+    eventually("nothing is left", async || master.keys().await.is_empty()).await;
+}
