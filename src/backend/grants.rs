@@ -182,8 +182,8 @@ impl Desk {
                 None => Err(self.unanswered(&call)),
             };
             match reply {
-                Ok(Reply::Busy(_) | Reply::Gone | Reply::NotALock(_)) | Err(_) => drop(caller.send(reply)),
-                Ok(reply) => granted.push(Granted { call, reply, caller }),
+                Ok(reply @ (Reply::Done | Reply::Token(_))) => granted.push(Granted { call, reply, caller }),
+                reply => drop(caller.send(reply)),
             }
         }
         granted
