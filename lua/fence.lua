@@ -18,7 +18,10 @@ local function counter()
     end
     return nil, redis.status_reply('counter ' .. redis.call('TYPE', KEYS[2]).ok)
   end
-  if text and (below('9223372036854775807', text) or not string.find(text, '^%-?%d+$')) then
+  -- A number as INCR takes it, and no other: found out behind the grant, it would have to be undone.
+  local digits = text and string.match(text, '^%-?([1-9]%d*)$')
+  local counts = text == '0' or digits and (#digits < 19 or #digits == 19 and digits <= '9223372036854775807')
+  if text and not counts then
     return nil, redis.status_reply('counter string')
   end
   return text

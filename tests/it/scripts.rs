@@ -4,6 +4,7 @@
 
 mod random;
 mod rules;
+mod tokens;
 mod trouble;
 
 use std::collections::BTreeMap;

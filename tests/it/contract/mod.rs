@@ -26,6 +26,7 @@ mod promises;
 mod recursion;
 mod runs;
 mod runtimes;
+mod tokens;
 mod told;
 mod trouble;
 

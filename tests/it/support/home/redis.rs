@@ -55,7 +55,8 @@ impl Home {
 
     /// The names of the locks that stand, sorted.
     pub async fn keys(&self) -> Vec<String> {
-        self.server.keys().await
+        let keys = self.server.keys().await;
+        keys.into_iter().filter(|key| !key.contains("redisson_lock_token:")).collect()
     }
 
     /// The fields of a lock with their counts.

@@ -1,0 +1,370 @@
+//! Fencing tokens: each hold has a larger one than all holds before it, and whoever works under the hold can read it.
+
+use std::sync::{Arc, Mutex as Shared};
+use std::time::Duration;
+
+use nestlock::{ErrorKind, Guard, Loss, Mutex, Owner, scope};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::task::JoinSet;
+
+use super::{HOUR, Home, LONG, SECOND, crash, foreign_guard, less_drift, long_lived};
+use crate::support::{enlisted, eventually, soon};
+
+/// The token of a hold that has one.
+fn token(guard: &Guard) -> u64 {
+    guard.token().expect("taken by a fenced handle")
+}
+
+/// Takes the lock, and tells the token that it was given.
+async fn next(mutex: &Mutex) -> u64 {
+    let guard = soon("the lock", mutex.lock().owner(&Owner::new())).await.unwrap();
+    let given = token(&guard);
+    guard.release().await.unwrap();
+    given
+}
+
+#[tokio::test]
+async fn tokens_grow_over_the_holds_of_tasks_and_processes() {
+    let home = Home::start().await;
+    let given = Arc::new(Shared::new(Vec::new()));
+    let mut tasks = JoinSet::new();
+    for locks in [long_lived(&home).await, long_lived(&home).await] {
+        for kind in 0..4 {
+            let (stock, given) = (locks.mutex("stock").fenced(), given.clone());
+            tasks.spawn(async move {
+                // As long as the lock is held nobody else adds to the list.
+                let add = |token: Option<u64>| given.lock().unwrap().push(token.unwrap());
+                let mut had = 0;
+                while had < 10 {
+                    had += match kind {
+                        0 => stock.lock().await.map(|guard| add(guard.token())).is_ok().into(),
+                        1 => stock.run(async { add(stock.token()) }).await.is_ok().into(),
+                        2 => match stock.try_lock().within(SECOND).await.unwrap() {
+                            Some(guard) => {
+                                add(guard.token());
+                                guard.release().await.is_ok().into()
+                            }
+                            None => 0,
+                        },
+                        _ => {
+                            let run = stock.try_lock().within(SECOND).run(async { add(stock.token()) });
+                            usize::from(run.await.unwrap().is_some())
+                        }
+                    };
+                }
+            });
+        }
+    }
+    soon("all of them", tasks.join_all()).await;
+    let given = given.lock().unwrap();
+    assert_eq!(given.len(), 80);
+    assert!(given.is_sorted_by(|one, next| one < next), "{given:?}");
+}
+
+#[tokio::test]
+async fn a_re_entry_has_the_token_of_its_hold_by_whichever_handle() {
+    let home = Home::start().await;
+    let locks = home.locks().await;
+    let (fenced, plain) = (locks.mutex("stock").fenced(), locks.mutex("stock"));
+    let outer = fenced.lock().await.unwrap();
+    let given = outer.token();
+    assert!(given.is_some());
+    for inner in [&fenced, &plain] {
+        let guard = inner.lock().await.unwrap();
+        assert_eq!((guard.depth(), guard.token()), (2, given));
+        guard.release().await.unwrap();
+        let guard = inner.try_lock().await.unwrap().unwrap();
+        assert_eq!((guard.depth(), guard.token()), (2, given));
+        drop(guard);
+        assert_eq!(inner.run(inner.run(async { inner.token() })).await.unwrap().unwrap(), given);
+        assert_eq!(inner.try_lock().run(async { inner.token() }).await.unwrap(), Some(given));
+    }
+    // The outermost level may go first: it is the same hold yet.
+    let inner = plain.lock().await.unwrap();
+    outer.release().await.unwrap();
+    assert_eq!((inner.token(), fenced.token()), (given, given));
+    let innermost = fenced.lock().await.unwrap();
+    assert_eq!(innermost.token(), given);
+    innermost.release().await.unwrap();
+    inner.release().await.unwrap();
+    assert!(next(&fenced).await > given.unwrap());
+}
+
+#[tokio::test]
+async fn whoever_works_under_the_hold_reads_its_token_and_no_one_else() {
+    let home = Home::start().await;
+    let locks = home.locks().await;
+    let stock = locks.mutex("stock").fenced();
+    assert_eq!(stock.token(), None);
+    let guard = stock.lock().await.unwrap();
+    let given = guard.token();
+    assert_eq!((stock.token(), locks.mutex("stock").token()), (given, given));
+    assert_eq!(locks.mutex("other").fenced().token(), None);
+    assert_eq!(scope(async { stock.token() }).await, given, "its child");
+    assert_eq!(Owner::new().scope(async { stock.token() }).await, None, "a stranger");
+    let (theirs, others) = (stock.clone(), home.locks().await.mutex("stock").fenced());
+    assert_eq!(others.token(), None, "another process");
+    let (child, ours) = (Owner::current().child(), stock.clone());
+    let spawned = tokio::spawn(async move { (theirs.token(), child.scope(async { ours.token() }).await) });
+    assert_eq!(spawned.await.unwrap(), (None, given), "another task, and one that was handed a child");
+    // Moved away, the hold is still this task's; in the guard's scope its token is read there too.
+    let theirs = stock.clone();
+    let moved = tokio::spawn(async move {
+        let read = guard.scope(async { theirs.token() }).await;
+        (theirs.token(), read, guard)
+    });
+    let (alone, scoped, guard) = moved.await.unwrap();
+    assert_eq!((alone, scoped, stock.token()), (None, given, given));
+    guard.release().await.unwrap();
+    assert_eq!(stock.token(), None);
+}
+
+#[tokio::test]
+async fn a_child_that_holds_it_has_a_token_that_its_ancestors_do_not_read() {
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock").fenced();
+    let inside = stock.run(async { stock.token() });
+    let beside = async {
+        tokio::task::yield_now().await;
+        stock.token()
+    };
+    let (inside, beside) = tokio::join!(inside, beside);
+    assert!(inside.unwrap().is_some());
+    assert_eq!(beside, None);
+    // Branches are holds of their own, one after the other.
+    let (one, two) = tokio::join!(stock.run(async { stock.token() }), stock.run(async { stock.token() }));
+    let (one, two) = (one.unwrap(), two.unwrap());
+    assert!(one.is_some() && two.is_some() && one != two, "{one:?} {two:?}");
+    // Under a hold of their parent they have its token.
+    let both = async { tokio::join!(stock.run(async { stock.token() }), stock.run(async { stock.token() })) };
+    let (one, two) = stock.run(both).await.unwrap();
+    assert_eq!(one.unwrap(), two.unwrap());
+}
+
+#[tokio::test]
+async fn a_plain_lock_has_none() {
+    let home = Home::start().await;
+    let locks = home.locks().await;
+    let (plain, fenced) = (locks.mutex("stock"), locks.mutex("stock").fenced());
+    let before = next(&fenced).await;
+    let guard = plain.lock().await.unwrap();
+    assert_eq!((guard.token(), plain.token(), fenced.token()), (None, None, None));
+    guard.release().await.unwrap();
+    assert_eq!(plain.run(async { plain.token() }).await.unwrap(), None);
+    assert!(next(&fenced).await > before);
+}
+
+#[tokio::test]
+async fn a_fenced_re_entry_under_a_hold_without_a_token_is_an_error_that_harms_nothing() {
+    let home = Home::start().await;
+    let locks = long_lived(&home).await;
+    let (plain, fenced) = (locks.mutex("stock"), locks.mutex("stock").fenced());
+    let outer = plain.lock().await.unwrap();
+    let waits = tokio::spawn(enlisted(&fenced));
+    for error in [
+        soon("lock", fenced.lock()).await.unwrap_err(),
+        soon("try_lock", fenced.try_lock()).await.unwrap_err(),
+        soon("run", fenced.run(async {})).await.unwrap_err(),
+        soon("a try_lock's run", fenced.try_lock().run(async {})).await.unwrap_err(),
+        soon("in a child", scope(fenced.lock().within(SECOND))).await.unwrap_err(),
+    ] {
+        assert_eq!((error.kind(), error.lock()), (ErrorKind::Config, Some("stock")), "{error}");
+        assert!(error.to_string().contains("`fenced`"), "{error}");
+    }
+    // Nothing came of it: the hold stands, re-enters and is left as before.
+    assert_eq!(home.fields("stock").await, [(outer.field().to_owned(), 1)]);
+    assert!(!outer.is_lost() && plain.hold_count() == 1);
+    let inner = plain.lock().await.unwrap();
+    assert_eq!((inner.depth(), inner.token()), (2, None));
+    inner.release().await.unwrap();
+    outer.release().await.unwrap();
+    let guard = soon("the one in line", waits).await.unwrap().unwrap();
+    assert!(guard.token().is_some());
+    guard.release().await.unwrap();
+    assert!(soon("the same owner, now", fenced.lock()).await.unwrap().token().is_some());
+}
+
+#[tokio::test]
+async fn whoever_waited_has_a_larger_token() {
+    let home = Home::start().await;
+    let (ours, theirs) = (long_lived(&home).await, long_lived(&home).await);
+    let mut before = None;
+    for locks in [&ours, &theirs] {
+        let guard = ours.mutex("stock").fenced().lock().await.unwrap();
+        assert!(guard.token() > before);
+        before = guard.token();
+        let waits = tokio::spawn(enlisted(&locks.mutex("stock").fenced()));
+        home.listened().await;
+        guard.release().await.unwrap();
+        let guard = soon("the waiter", waits).await.unwrap().unwrap();
+        assert!(guard.token() > before);
+        before = guard.token();
+        guard.release().await.unwrap();
+        home.silence().await;
+    }
+}
+
+#[tokio::test]
+async fn after_a_loss_the_guard_keeps_its_token_and_the_next_one_is_larger() {
+    let home = Home::start().await;
+    let (locks, others) = (long_lived(&home).await, long_lived(&home).await);
+    let (stock, theirs) = (locks.mutex("stock").fenced(), others.mutex("stock").fenced());
+    for trouble in ["force_release", "lose"] {
+        let guard = stock.lock().await.unwrap();
+        let given = guard.token();
+        assert_eq!(stock.token(), given);
+        match trouble {
+            "lose" => {
+                home.lose("stock").await;
+                assert_eq!(guard.extend(HOUR).await.unwrap_err().kind(), ErrorKind::Lost);
+            }
+            _ => assert!(stock.force_release().await.unwrap()),
+        }
+        assert_eq!(soon("the loss", guard.lost()).await, Loss::Gone);
+        assert_eq!(stock.token(), None, "{trouble}");
+        assert_eq!(guard.token(), given, "{trouble}: what was given out stays given out");
+        assert!(next(&theirs).await > given.unwrap(), "{trouble}");
+        guard.release().await.unwrap_err();
+        assert!(next(&stock).await > given.unwrap(), "{trouble}");
+    }
+}
+
+#[tokio::test]
+async fn a_late_holder_has_a_smaller_token_than_the_next_one() {
+    let home = Home::start().await;
+    let (locks, others) = (home.locks().await, home.locks().await);
+    let stock = locks.mutex("stock").fenced();
+    let guard = stock.lock().fixed_lease(SECOND).await.unwrap();
+    let given = guard.token();
+    assert_eq!(soon("its end", guard.lost()).await, Loss::Expired);
+    assert_eq!((stock.token(), guard.token()), (None, given));
+    assert!(next(&others.mutex("stock").fenced()).await > given.unwrap());
+    drop(guard);
+
+    let guard = stock.lock().max_hold(SECOND / 2).await.unwrap();
+    let given = guard.token();
+    assert_eq!(soon("its end", guard.lost()).await, Loss::MaxHold);
+    assert_eq!((stock.token(), guard.token()), (None, given));
+    drop(guard);
+    assert!(next(&others.mutex("stock").fenced()).await > given.unwrap());
+}
+
+#[tokio::test]
+async fn an_extended_lease_and_a_renewed_one_keep_the_token() {
+    let home = Home::start().await;
+    let stock = home.builder().lease(2 * SECOND).connect().await.unwrap().mutex("stock").fenced();
+    let guard = stock.lock().await.unwrap();
+    let (given, end) = (guard.token(), guard.valid_until());
+    eventually("a renewal", async || guard.valid_until() > end).await;
+    assert_eq!((guard.token(), stock.token()), (given, given));
+    guard.extend(60 * SECOND).await.unwrap();
+    assert!(guard.valid_until() >= end + less_drift(50 * SECOND));
+    assert_eq!((guard.token(), stock.token()), (given, given));
+    let inner = stock.lock().await.unwrap();
+    assert_eq!(inner.token(), given);
+}
+
+#[tokio::test]
+async fn tokens_grow_past_a_crash_and_past_plain_holds_of_others() {
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock").fenced();
+    let before = next(&stock).await;
+    crash(&home, "stock", SECOND).await;
+    let after = next(&stock).await;
+    assert!(after > before);
+    let foreign = foreign_guard(&home, "stock").await;
+    assert_eq!((foreign.token(), stock.token()), (None, None));
+    assert!(stock.try_lock().await.unwrap().is_none());
+    foreign.release().await.unwrap();
+    assert!(next(&stock).await > after);
+}
+
+#[tokio::test]
+async fn a_grant_whose_answer_was_lost_is_undone_and_the_next_token_is_larger() {
+    let home = Home::with_faults().await;
+    let locks = home.builder().lease(LONG).node_timeout(SECOND / 2).connect().await.unwrap();
+    let stock = locks.mutex("stock").fenced();
+    let mut before = next(&stock).await;
+    for lost in 1..=3 {
+        home.drop_replies(lost).await;
+        let guard = soon("the lock", stock.lock()).await.unwrap();
+        home.drop_replies(0).await;
+        assert!(token(&guard) > before);
+        before = token(&guard);
+        assert_eq!(home.fields("stock").await, [(guard.field().to_owned(), 1)]);
+        guard.release().await.unwrap();
+    }
+    // One whose lost answer belongs to a re-entry is settled, and has its token yet.
+    let guard = stock.lock().await.unwrap();
+    home.drop_replies(1).await;
+    let inner = soon("the re-entry", stock.lock()).await.unwrap();
+    home.drop_replies(0).await;
+    assert_eq!((inner.depth(), inner.token()), (2, guard.token()));
+    assert!(token(&guard) > before);
+}
+
+#[tokio::test]
+async fn tokens_grow_past_a_restart_that_forgets_them() {
+    let home = Home::start().await;
+    let locks = home.builder().node_timeout(SECOND).connect().await.unwrap();
+    let stock = locks.mutex("stock").fenced();
+    let before = next(&stock).await;
+    home.restart_empty().await;
+    assert!(next(&stock).await > before, "by the time of day");
+}
+
+#[tokio::test]
+async fn requests_dropped_on_their_way_let_no_token_fall() {
+    let home = Home::start().await;
+    let locks = [long_lived(&home).await, long_lived(&home).await];
+    let seed = rand::random();
+    println!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut before = 0;
+    for _ in 0..40 {
+        for locks in &locks {
+            let mut request = Box::pin(locks.mutex("stock").fenced().lock());
+            for _ in 0..random.random_range(1..6) {
+                if let std::task::Poll::Ready(guard) = futures::poll!(&mut request) {
+                    let guard = guard.unwrap();
+                    assert!(token(&guard) > before);
+                    before = token(&guard);
+                    break;
+                }
+                tokio::time::sleep(Duration::from_micros(random.random_range(0..300))).await;
+            }
+        }
+        let stock = locks[random.random_range(0..2)].mutex("stock").fenced();
+        let given = next(&stock).await;
+        assert!(given > before, "{given} after {before}");
+        before = given;
+    }
+}
+
+#[tokio::test]
+async fn locks_of_any_name_and_prefix_have_tokens() {
+    let home = Home::start().await;
+    for prefix in ["", "app:", "{app}:"] {
+        let locks = home.builder().prefix(prefix).connect().await.unwrap();
+        for name in ["stock", "{tag}:stock", "a{b}c", "a}b", "{}", "🔒", " ", "\0", &"x".repeat(1_024)] {
+            let stock = locks.mutex(name).fenced();
+            let before = next(&stock).await;
+            assert!(next(&stock).await > before, "{prefix}{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_closed_locks_has_the_tokens_of_the_guards_that_live() {
+    let home = Home::start().await;
+    let locks = home.locks().await;
+    let stock = locks.mutex("stock").fenced();
+    let guard = stock.lock().await.unwrap();
+    let given = guard.token();
+    locks.close().await.unwrap();
+    assert_eq!((guard.token(), stock.token()), (given, given));
+    assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::Closed);
+    guard.release().await.unwrap();
+    assert!(next(&home.locks().await.mutex("stock").fenced()).await > given.unwrap());
+}
