@@ -289,7 +289,12 @@ impl Attempts {
             return Err(error);
         }
         let pause = session.pause(self.tries);
-        self.visit(|room, _, at| room.sleeps(self.id, after(at.now, pause)));
+        let undone = !spread.remains.and(spread.unheard).is_empty();
+        self.visit(|room, _, at| match undone {
+            // The end of what it left is told by the master where it stands: it would ask again at once, and so on.
+            true => room.pauses(self.id, after(at.now, pause)),
+            false => room.sleeps(self.id, after(at.now, pause)),
+        });
         telemetry::attempt_failed(&self.wish.names.name, &error);
         self.tries = self.tries.saturating_add(1);
         self.failed = Some(error);

@@ -285,7 +285,7 @@ impl Room {
     }
 
     /// The request asks again then, whatever is heard meanwhile.
-    fn pauses(&mut self, id: u64, until: Instant) {
+    pub(crate) fn pauses(&mut self, id: u64, until: Instant) {
         if let Some(request) = self.queue.get_mut(id) {
             request.again = false;
             request.phase = Phase::Pausing { until };

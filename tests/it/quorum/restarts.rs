@@ -97,3 +97,19 @@ async fn one_master_is_trusted_unless_told_otherwise() {
     let fixed = wary.lock().fixed_lease(31 * SECOND).await.unwrap_err();
     assert_eq!(fixed.kind(), ErrorKind::Config);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_one_master_granted_while_the_others_had_no_vote_is_undone() {
+    let stores = stores(3);
+    let locks = locks(&stores).await;
+    stores[0].restart_empty();
+    stores[1].restart_empty();
+    let error = locks.mutex("stock").try_lock().await.unwrap_err();
+    assert_eq!(error.kind(), nestlock::ErrorKind::Unavailable, "{error}");
+    // Much sooner than the lease ends.
+    tokio::time::sleep(5 * SECOND).await;
+    assert!(is_free(&stores[2]), "{stores:?}");
+    // Those who wait on do not ask without a pause: time could not pass then.
+    let waiting = tokio::time::timeout(10 * SECOND, locks.mutex("stock").lock()).await;
+    assert!(waiting.is_err(), "{waiting:?}");
+}
