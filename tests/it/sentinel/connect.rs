@@ -110,6 +110,32 @@ async fn credentials_and_database_of_the_first_url_are_the_masters() {
 }
 
 #[tokio::test]
+async fn a_user_of_the_sentinels_needs_the_rights_that_the_readme_names() {
+    let group = Group::start().await;
+    for server in &group.servers {
+        let user = ["ACL", "SETUSER", "watcher", "on", ">secret", "~*", "&*", "+@all", "-role", "-info"];
+        server.ask::<String>(&user).await;
+    }
+    for sentinel in &group.sentinels {
+        let user = ["ACL", "SETUSER", "watcher", "reset", "on", ">secret"];
+        let rights =
+            include_str!("../../../README.md").lines().find(|line| line.contains("+sentinel|master"));
+        let rights = rights.unwrap().trim().trim_matches(['`', '.']).split(' ');
+        sentinel.try_ask::<String>(&user.into_iter().chain(rights).collect::<Vec<_>>()).await.unwrap();
+    }
+    let locks = options().sentinel(group.urls("watcher:secret@", ""), NAME).connect().await.unwrap();
+    let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
+    group.fail_over().await;
+    let new = group.failed_over(&group.servers[0]).await;
+    assert_eq!(new.ask::<Vec<String>>(&["HKEYS", "stock"]).await, [guard.field()]);
+    soon("a release", guard.release()).await.unwrap();
+    for sentinel in &group.sentinels {
+        let denied: Vec<redis::Value> = sentinel.try_ask(&["ACL", "LOG"]).await.unwrap();
+        assert!(denied.is_empty(), "{denied:?}");
+    }
+}
+
+#[tokio::test]
 async fn sentinels_may_have_a_password() {
     let setup = Setup { password: Some(SECRET), sentinel_password: Some(SECRET), ..Setup::default() };
     let group = Group::with(setup).await;
