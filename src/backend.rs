@@ -26,6 +26,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use vitals::Clock;
+
 use crate::failure::Failure;
 use crate::script::{Call, Reply};
 
@@ -44,6 +46,11 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Whether it was started less than that ago, as far as is known: then what it had granted before may be forgotten. An
     /// answer counts by what this says after it came.
     fn is_younger_than(&self, age: Duration) -> bool;
+
+    /// What its clock said at the first connection, where that was asked.
+    fn clock(&self) -> Option<Clock> {
+        None
+    }
 
     /// Asks for the messages of a channel until [`unsubscribe`](Backend::unsubscribe). Returns at once; what becomes of it
     /// comes as [`Events`]. A failed subscription is tried again for as long as it is wanted.

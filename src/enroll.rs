@@ -46,7 +46,21 @@ pub(crate) async fn enroll(config: &Config, bells: &[Arc<dyn Events>]) -> Result
     if masters.len() % 2 == 0 {
         telemetry::even_masters(masters.len());
     }
+    compare_clocks(config, &masters);
     Ok(masters)
+}
+
+/// The first one that is out of step with another. After a lost counter the order of fencing tokens rests on clocks.
+fn compare_clocks(config: &Config, masters: &[Arc<dyn Backend>]) {
+    let told = masters.iter().zip(&config.masters).filter_map(|(told, master)| Some((told.clock()?, master)));
+    let told: Vec<_> = told.collect();
+    let allowed = config.lease.duration() / 4;
+    let pairs =
+        told.iter().enumerate().flat_map(|(at, one)| told[..at].iter().map(move |other| (other, one)));
+    let mut apart = pairs.map(|(one, other)| (one.1, other.1, one.0.apart(&other.0)));
+    if let Some((one, other, apart)) = apart.find(|(_, _, apart)| *apart > allowed) {
+        telemetry::clocks_apart(&one.to_string(), &other.to_string(), apart);
+    }
 }
 
 /// One master; with its error, where it is away.

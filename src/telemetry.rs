@@ -36,6 +36,25 @@ pub(crate) fn age_unknown(server: &str) {
     );
 }
 
+/// One of several masters may remove a lock to make room.
+pub(crate) fn evicts(server: &str, policy: &str) {
+    tracing::warn!(
+        server,
+        policy,
+        "the server may remove locks when its memory is full, so that two may hold one; set maxmemory-policy to noeviction"
+    );
+}
+
+/// Two masters' clocks do not agree.
+pub(crate) fn clocks_apart(one: &str, other: &str, apart: Duration) {
+    tracing::warn!(
+        one,
+        other,
+        ?apart,
+        "the clocks of two masters differ by more than a quarter of the lease; set them right"
+    );
+}
+
 /// An even number of masters.
 pub(crate) fn even_masters(masters: usize) {
     tracing::warn!(

@@ -8,12 +8,15 @@ use tokio::time::Instant;
 
 use super::connection::Line;
 use super::verdict;
+use super::vitals::field;
 use crate::error::{Error, ErrorKind, Result};
 use crate::telemetry;
 
 /// What a connection is made for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Purpose {
+    /// It is one of several masters: what may let two of them hold a lock is warned of.
+    pub(super) several: bool,
     /// The server's age has to be known, before any of its answers can count as a vote.
     pub(super) ages: bool,
     /// Whoever named the server may be wrong about its being a master.
@@ -37,6 +40,9 @@ impl Purpose {
         }
         if self.ages {
             learn_age(connection, line).await.map_err(unreachable)?;
+        }
+        if self.several && line.vitals.clock().is_none() {
+            warn_of(connection, line).await.map_err(unreachable)?;
         }
         if self.waits { can_wait(connection, address).await } else { Ok(()) }
     }
@@ -80,15 +86,33 @@ async fn can_wait(connection: &mut MultiplexedConnection, address: &Arc<str>) ->
 }
 
 async fn learn_age(connection: &mut MultiplexedConnection, line: &Line) -> RedisResult<()> {
-    let answer = connection.send_packed_command(redis::cmd("INFO").arg("server")).await?.extract_error();
-    let told = match answer {
-        Ok(info) => redis::from_redis_value::<String>(info)?,
-        Err(error) if verdict::is_denied(&error) => String::new(),
-        Err(error) => return Err(error),
-    };
+    let told = info(connection, "server").await?;
     if !line.vitals.learn(&told, Instant::now()) {
         line.vitals.forget();
         telemetry::age_unknown(&line.address);
     }
     Ok(())
+}
+
+/// At the first connection: what the server's clock says, and whether it removes keys to make room for others.
+async fn warn_of(connection: &mut MultiplexedConnection, line: &Line) -> RedisResult<()> {
+    let asked = Instant::now();
+    let told = info(connection, "server").await?;
+    line.vitals.learn_clock(&told, asked, Instant::now());
+    if let Some(policy) = field(&info(connection, "memory").await?, "maxmemory_policy")
+        && policy != "noeviction"
+    {
+        telemetry::evicts(&line.address, policy);
+    }
+    Ok(())
+}
+
+/// Empty where the user has not the right.
+async fn info(connection: &mut MultiplexedConnection, section: &str) -> RedisResult<String> {
+    let answer = connection.send_packed_command(redis::cmd("INFO").arg(section)).await?.extract_error();
+    match answer {
+        Ok(info) => Ok(redis::from_redis_value::<String>(info)?),
+        Err(error) if verdict::is_denied(&error) => Ok(String::new()),
+        Err(error) => Err(error),
+    }
 }

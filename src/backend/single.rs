@@ -16,6 +16,7 @@ use super::sentinel::Sentinels;
 use super::settings::tuned;
 use super::source::{Site, Source};
 use super::subscriber::Subscriber;
+use super::vitals::Clock;
 use super::{Answer, Backend, verdict};
 use crate::config::Replicas;
 use crate::deadline::after;
@@ -99,7 +100,7 @@ impl Single {
             ));
         }
         let limit = node_timeout.max(SHORTEST_CONNECT);
-        let purpose = Purpose { ages: role.ages, ..Purpose::default() };
+        let purpose = Purpose { ages: role.ages, several: !role.alone, ..Purpose::default() };
         let keeper = Keeper::new(source, address.clone(), purpose, events.clone(), limit);
         let (line, target, mut away) = (keeper.line(), keeper.target(), keeper.connect().await?);
         let mut grants = None;
@@ -235,6 +236,10 @@ impl Backend for Single {
 
     fn is_younger_than(&self, age: Duration) -> bool {
         self.line.vitals.is_younger_than(age, Instant::now())
+    }
+
+    fn clock(&self) -> Option<Clock> {
+        self.line.vitals.clock()
     }
 
     fn subscribe(&self, channel: &str) {

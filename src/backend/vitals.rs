@@ -9,7 +9,26 @@ use crate::sync::lock;
 
 /// What is known of a server's age. Read before any of its answers count: at the beginning of each connection.
 #[derive(Debug, Default)]
-pub(super) struct Vitals(Mutex<Option<Seen>>);
+pub(super) struct Vitals(Mutex<Option<Seen>>, Mutex<Option<Clock>>);
+
+/// What a server's clock said, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Clock {
+    told: Duration,
+    /// In the middle between question and answer.
+    at: Instant,
+    /// The answer may be off by that much.
+    slack: Duration,
+}
+
+impl Clock {
+    /// How far apart two clocks are at the least.
+    pub(crate) fn apart(&self, other: &Clock) -> Duration {
+        let (early, late) = if self.at < other.at { (self, other) } else { (other, self) };
+        let expected = early.told.saturating_add(late.at.saturating_duration_since(early.at));
+        expected.abs_diff(late.told).saturating_sub(self.slack.saturating_add(other.slack))
+    }
+}
 
 #[derive(Debug)]
 struct Seen {
@@ -40,6 +59,18 @@ impl Vitals {
         true
     }
 
+    /// The same for its clock.
+    pub(super) fn learn_clock(&self, info: &str, asked: Instant, now: Instant) {
+        let told = field(info, "server_time_usec").and_then(|told| told.parse().ok());
+        let slack = now.saturating_duration_since(asked) / 2;
+        let clock = |told| Clock { told: Duration::from_micros(told), at: asked + slack, slack };
+        *lock(&self.1) = told.map(clock);
+    }
+
+    pub(super) fn clock(&self) -> Option<Clock> {
+        *lock(&self.1)
+    }
+
     /// Nothing can be known: it counts as old.
     pub(super) fn forget(&self) {
         *lock(&self.0) = None;
@@ -53,7 +84,7 @@ impl Vitals {
     }
 }
 
-fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
@@ -89,6 +120,30 @@ mod tests {
         vitals.learn(&info("b", 3605), now + seconds(14));
         assert!(vitals.is_younger_than(seconds(10), now + seconds(14)));
         assert!(!vitals.is_younger_than(seconds(10), now + seconds(15)));
+    }
+
+    #[test]
+    fn clocks_are_apart_by_what_the_time_between_two_looks_does_not_explain() {
+        let (now, second) = (Instant::now(), seconds(1));
+        let clock = |told: u64, asked: Instant| {
+            let vitals = Vitals::default();
+            vitals.learn_clock(&format!("server_time_usec:{told}\r\n"), asked, asked + second);
+            vitals.clock().unwrap()
+        };
+        let one = clock(100_000_000, now);
+        assert_eq!(one.apart(&one), Duration::ZERO);
+        let (same, ahead, behind) = (
+            clock(130_000_000, now + seconds(30)),
+            clock(140_000_000, now + seconds(30)),
+            clock(20_000_000, now),
+        );
+        assert_eq!(one.apart(&same), Duration::ZERO);
+        // Less what the two answers may be off.
+        assert_eq!((one.apart(&ahead), ahead.apart(&one)), (seconds(9), seconds(9)));
+        assert_eq!(one.apart(&behind), seconds(79));
+        let vitals = Vitals::default();
+        vitals.learn_clock("server_time_usec:x", now, now);
+        assert_eq!(vitals.clock(), None);
     }
 
     #[test]

@@ -165,3 +165,16 @@ async fn a_waiter_of_another_process_is_woken_by_the_release() {
         soon("theirs", waiting).await.unwrap().unwrap().release().await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn a_master_that_may_evict_locks_is_warned_of() {
+    let servers = servers(3).await;
+    servers[1].set("maxmemory-policy", "allkeys-lru").await;
+    servers[2].ask::<String>(&["ACL", "SETUSER", "default", "-info"]).await;
+    over(&servers).connect().await.unwrap();
+    let evicts = |server: &Server| {
+        let port = server.port().to_string();
+        log::all(|e| e.level == Level::WARN && e.tells(&port) && e.tells("maxmemory-policy")).len()
+    };
+    assert_eq!(servers.iter().map(evicts).collect::<Vec<_>>(), [0, 1, 0]);
+}

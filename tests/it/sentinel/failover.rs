@@ -1,6 +1,6 @@
 //! Another server becomes the master.
 
-use nestlock::{ErrorKind, Loss};
+use nestlock::{ErrorKind, Guard, Loss};
 
 use super::SECOND;
 use crate::support::sentinel::{Group, NAME, Setup, is_master};
@@ -57,7 +57,7 @@ async fn a_hold_survives_the_masters_death() {
     let locks = group.builder().lease(60 * SECOND).unavailable_after(60 * SECOND).connect().await.unwrap();
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
     let old = &group.servers[0];
-    acknowledged(old, 2).await;
+    replicated(&group, &guard).await;
     old.kill();
     let other = soon("another lock, on the new master", locks.mutex("other").lock()).await.unwrap();
     let new = group.failed_over(old).await;
@@ -68,19 +68,11 @@ async fn a_hold_survives_the_masters_death() {
     assert!(new.keys().await.is_empty());
 }
 
-/// Waits until so many replicas have all that this master has.
-async fn acknowledged(master: &Server, replicas: usize) {
-    eventually("the replicas have it", async || {
-        let told = master.info("replication").await;
-        let offset = &told["master_repl_offset"];
-        let has = |(name, value): (&String, &String)| {
-            name.starts_with("slave")
-                && value.contains("state=online")
-                && value.split(',').any(|part| part == format!("offset={offset}"))
-        };
-        told.iter().filter(|told| has(*told)).count() >= replicas
-    })
-    .await;
+/// Waits until the replicas have the hold.
+async fn replicated(group: &Group, guard: &Guard) {
+    for replica in &group.servers[1..] {
+        eventually("the replica has it", async || fields(replica).await == [guard.field()]).await;
+    }
 }
 
 #[tokio::test]
@@ -110,7 +102,7 @@ async fn an_old_master_that_wakes_up_is_not_gone_back_to() {
     let (ours, theirs) = (connect().await, connect().await);
     let guard = soon("the lock", ours.mutex("stock").lock()).await.unwrap();
     let old = &group.servers[0];
-    acknowledged(old, 2).await;
+    replicated(&group, &guard).await;
     old.freeze();
     let new = group.failed_over(old).await;
     old.thaw();
