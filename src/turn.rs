@@ -150,7 +150,11 @@ impl Room {
             return Turn::Unfenced;
         }
         if hold.command.is_some() || hold.step().is_some() {
-            return Turn::Wait { until: hold.overdue(), refused: false };
+            let until = hold.overdue();
+            // Its pause is over. 1. It waits for a settle. 2. That is answered, which wakes nobody who sleeps. 3. It would look
+            // again by the clock alone, and may meet a renewal each time.
+            self.stand_by(id);
+            return Turn::Wait { until, refused: false };
         }
         let step = Step::Acquire { count: hold.count() + 1, lease: ask.lease };
         let job = hold.begin(step, no, now);

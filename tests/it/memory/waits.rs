@@ -172,3 +172,23 @@ async fn a_head_that_is_not_polled_keeps_the_next_one_for_moments_only() {
     second.release().await.unwrap();
     parked.await.unwrap().release().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_nested_request_goes_on_as_soon_as_its_hold_is_settled() {
+    let home = Home::start().await;
+    // As long as a third of the lease: a look after each node timeout would meet a renewal each time.
+    let timeout = LEASE / 3;
+    let locks = home.builder().lease(LEASE).node_timeout(timeout).connect().await.unwrap();
+    let stock = locks.mutex("stock");
+    let _outer = stock.lock().await.unwrap();
+    home.drop_replies(1).await;
+    let begun = Instant::now();
+    // 1. The nested acquire has no answer. 2. Its settle is answered late, when the request's own pause is over.
+    let slow = async {
+        sleep(timeout - MILLISECOND).await;
+        home.stall(SECOND).await;
+    };
+    let (inner, ()) = tokio::join!(stock.lock(), slow);
+    assert_eq!(inner.unwrap().depth(), 2);
+    assert!(begun.elapsed() < timeout + 2 * SECOND, "{:?}", begun.elapsed());
+}
