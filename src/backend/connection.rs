@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisError, RedisResult, Value};
+use redis::{Cmd, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
@@ -16,7 +16,7 @@ use crate::failure::{Failure, Outcome};
 use crate::script::{Call, Reply};
 use crate::telemetry;
 
-const CLOSED: &str = "this `Locks` was closed; connect anew";
+pub(super) const CLOSED: &str = "this `Locks` was closed; connect anew";
 
 /// A connection that stood, under its number. Cheap to clone; whoever waits for an answer holds one, so a connection that
 /// was replaced still brings the answers that are under way.
@@ -47,6 +47,22 @@ impl Link {
         let answers = self.connection.send_packed_commands(pipeline, 0, pipeline.len()).await;
         self.answered(answers.is_ok());
         answers
+    }
+
+    /// Sends a command for a slot that may only be on its way to this node.
+    pub(super) async fn send_asking(&mut self, cmd: Cmd) -> RedisResult<Value> {
+        let mut pipeline = redis::Pipeline::with_capacity(2);
+        pipeline.add_command(redis::cmd("ASKING")).add_command(cmd);
+        let mut answers = self.send_all(&pipeline).await?.into_iter();
+        Ok(match (answers.next(), answers.next()) {
+            // The way back is told where it is not let in; why it is not tells more.
+            (Some(refused @ Value::ServerError(_)), Some(Value::ServerError(error)))
+                if error.kind() == Some(ServerErrorKind::Moved) =>
+            {
+                refused
+            }
+            (_, answer) => answer.unwrap_or(Value::Nil),
+        })
     }
 
     fn answered(&self, yes: bool) {
@@ -99,6 +115,11 @@ impl Line {
                 _ => Err(self.no_connection()),
             },
         }
+    }
+
+    #[cfg(feature = "cluster")]
+    pub(super) fn is_up(&self) -> bool {
+        matches!(*self.state.borrow(), State::Up(_))
     }
 
     /// What can be told at once. The state is locked for the moment of a clone.

@@ -98,6 +98,11 @@ impl Grants {
         }
     }
 
+    #[cfg(feature = "cluster")]
+    pub(super) fn line(&self) -> &Arc<Line> {
+        &self.desk.line
+    }
+
     pub(super) fn close(&self) {
         self.desk.line.close();
         self.task.abort();

@@ -118,6 +118,8 @@ impl Keeper {
         let mut state = self.line.state.subscribe();
         let mut backoff = Backoff::default();
         let mut attempt = 1;
+        // One that nobody waited for begins here.
+        let mut connected = !matches!(&*self.line.state.borrow(), State::Down { attempt: 0, .. });
         loop {
             let since = Instant::now();
             if state.wait_for(|state| !matches!(state, State::Up(_))).await.is_err() {
@@ -140,8 +142,11 @@ impl Keeper {
                     }
                 }
             };
+            let again = std::mem::replace(&mut connected, true);
             self.install(link, site);
-            telemetry::reconnected(&self.line.address);
+            if again {
+                telemetry::reconnected(&self.line.address);
+            }
             if let Some(events) = self.events.upgrade() {
                 events.reconnected();
             }

@@ -33,7 +33,7 @@ use crate::server::Server;
 const CHUNK: usize = 500;
 
 /// An attempt to connect may take at least this long, be the node timeout ever so short.
-const SHORTEST_CONNECT: Duration = Duration::from_secs(1);
+pub(super) const SHORTEST_CONNECT: Duration = Duration::from_secs(1);
 
 /// What a server is to its clients.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,8 @@ pub(crate) struct Single {
     line: Arc<Line>,
     /// Where replicas have to acknowledge grants.
     grants: Option<Grants>,
-    subscriber: Subscriber,
+    /// A node of a cluster has none of its own.
+    subscriber: Option<Subscriber>,
     node_timeout: Duration,
     /// Whether a command waits for a connection, where there is none.
     patient: bool,
@@ -110,35 +111,76 @@ impl Single {
             grants = Some(Grants::start(beside, replicas, node_timeout, role.alone));
         }
         tokio::spawn(keeper.run());
-        let subscriber = Subscriber::start(target, address, events, limit);
+        let subscriber = Some(Subscriber::start(target, address, events, limit));
         Ok((Arc::new(Single { line, grants, subscriber, node_timeout, patient: role.alone }), away))
+    }
+
+    /// One that runs calls and hears nothing. Returns before it is connected; its tasks live on that runtime.
+    #[cfg(feature = "cluster")]
+    pub(super) fn begin(
+        site: Site,
+        role: Role,
+        node_timeout: Duration,
+        events: Weak<dyn Events>,
+        runtime: &tokio::runtime::Handle,
+    ) -> Arc<Single> {
+        // What is spawned below, by whomever, lives there too.
+        let _entered = runtime.enter();
+        let address = site.address.clone();
+        let purpose = Purpose { ages: role.ages, ..Purpose::default() };
+        let limit = node_timeout.max(SHORTEST_CONNECT);
+        let keeper = Keeper::new(Source::Fixed(site), address, purpose, events, limit);
+        let line = keeper.line();
+        let grants = role.replicas.map(|replicas| {
+            let beside = keeper.beside(Purpose { waits: true, ..purpose });
+            Grants::start(beside, replicas, node_timeout, role.alone)
+        });
+        tokio::spawn(keeper.run());
+        Arc::new(Single { line, grants, subscriber: None, node_timeout, patient: role.alone })
+    }
+
+    /// That of its commands.
+    #[cfg(feature = "cluster")]
+    pub(super) fn line(&self) -> &Arc<Line> {
+        &self.line
+    }
+
+    /// That of acquires, where replicas have to acknowledge them.
+    #[cfg(feature = "cluster")]
+    pub(super) fn line_of_grants(&self) -> Option<&Arc<Line>> {
+        self.grants.as_ref().map(Grants::line)
     }
 
     async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
         self.line.link(if self.patient { deadline } else { Instant::now() }).await
     }
 
-    async fn answer(&self, call: Call) -> Result<Reply, Failure> {
+    /// Runs one call, until then. `asking`: though its slot may only be on the way to this node.
+    pub(super) async fn answer(
+        &self,
+        call: &Call,
+        asking: bool,
+        deadline: Instant,
+    ) -> Result<Reply, Failure> {
         match &self.grants {
-            Some(grants) if matches!(call, Call::Acquire { .. }) => return grants.ask(call).await,
-            Some(grants) => grants.passed(std::slice::from_ref(&call)).await,
+            Some(grants) if matches!(call, Call::Acquire { .. }) => return grants.ask(call.clone()).await,
+            Some(grants) => grants.passed(std::slice::from_ref(call)).await,
             None => {}
         }
-        let deadline = after(Instant::now(), self.node_timeout);
         let mut link = self.link(deadline).await?;
         let before = link.answers();
-        match timeout_at(deadline, ask(&mut link, &call)).await {
-            Ok(answer) => self.line.decoded(&link, &call, answer),
+        match timeout_at(deadline, ask(&mut link, call, asking)).await {
+            Ok(answer) => self.line.decoded(&link, call, answer),
             Err(_) => {
                 self.line.silent(&link, before);
-                Err(self.line.explain(verdict::unanswered(&call, self.node_timeout, &self.line.address)))
+                Err(self.line.explain(verdict::unanswered(call, self.node_timeout, &self.line.address)))
             }
         }
     }
 
-    async fn answer_all(&self, calls: Vec<Call>) -> Vec<Result<Reply, Failure>> {
+    pub(super) async fn answer_all(&self, calls: &[Call]) -> Vec<Result<Reply, Failure>> {
         if let Some(grants) = &self.grants {
-            grants.passed(&calls).await;
+            grants.passed(calls).await;
         }
         let mut replies = Vec::with_capacity(calls.len());
         let mut silent = false;
@@ -184,7 +226,11 @@ impl Single {
 
 /// Runs a call by the hash of its script, or by its text where the server does not know it. Only once: with the text
 /// there is no second "unknown", and so no window for another SCRIPT FLUSH.
-async fn ask(link: &mut Link, call: &Call) -> RedisResult<Value> {
+async fn ask(link: &mut Link, call: &Call, asking: bool) -> RedisResult<Value> {
+    if asking {
+        let answer = link.send_asking(call.evalsha()).await?;
+        return if is_unknown_script(&answer) { link.send_asking(call.eval()).await } else { Ok(answer) };
+    }
     let answer = link.send(&call.evalsha()).await?;
     if is_unknown_script(&answer) { link.send(&call.eval()).await } else { Ok(answer) }
 }
@@ -227,11 +273,11 @@ fn is_unknown_script(answer: &Value) -> bool {
 
 impl Backend for Single {
     fn run(self: Arc<Self>, call: Call) -> Answer<Result<Reply, Failure>> {
-        Box::pin(async move { self.answer(call).await })
+        Box::pin(async move { self.answer(&call, false, after(Instant::now(), self.node_timeout)).await })
     }
 
     fn run_all(self: Arc<Self>, calls: Vec<Call>) -> Answer<Vec<Result<Reply, Failure>>> {
-        Box::pin(async move { self.answer_all(calls).await })
+        Box::pin(async move { self.answer_all(&calls).await })
     }
 
     fn is_younger_than(&self, age: Duration) -> bool {
@@ -243,11 +289,11 @@ impl Backend for Single {
     }
 
     fn subscribe(&self, channel: &str) {
-        self.subscriber.subscribe(channel);
+        self.subscriber.iter().for_each(|subscriber| subscriber.subscribe(channel));
     }
 
     fn unsubscribe(&self, channel: &str) {
-        self.subscriber.unsubscribe(channel);
+        self.subscriber.iter().for_each(|subscriber| subscriber.unsubscribe(channel));
     }
 
     fn is_portable(&self) -> bool {
@@ -259,7 +305,7 @@ impl Backend for Single {
         if let Some(grants) = &self.grants {
             grants.close();
         }
-        self.subscriber.close();
+        self.subscriber.iter().for_each(Subscriber::close);
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_core::Stream;
 use redis::aio::{PubSub, PubSubSink, PubSubStream};
 use redis::{Msg, RedisResult, Value};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -29,12 +29,14 @@ const IDLE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
 /// there is no command on it whose answer would be missed.
 const QUIET: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 
-const MOVED: &str = "another server is the master now";
+const MOVED: &str = "another server is to be listened to now";
 
 /// How others reach the task.
 pub(super) struct Subscriber {
     wishes: mpsc::UnboundedSender<Wish>,
     task: AbortHandle,
+    #[cfg(feature = "cluster")]
+    failures: watch::Receiver<u64>,
 }
 
 enum Wish {
@@ -51,8 +53,22 @@ impl Subscriber {
         limit: Duration,
     ) -> Subscriber {
         let (sender, wishes) = mpsc::unbounded_channel();
-        let task = Task { target, address, events, limit, wishes, topics: Topics::default() };
-        Subscriber { wishes: sender, task: tokio::spawn(task.run()).abort_handle() }
+        let failures = watch::Sender::new(0);
+        #[cfg(feature = "cluster")]
+        let seen = failures.subscribe();
+        let task = Task { target, address, events, limit, wishes, topics: Topics::default(), failures };
+        Subscriber {
+            wishes: sender,
+            task: tokio::spawn(task.run()).abort_handle(),
+            #[cfg(feature = "cluster")]
+            failures: seen,
+        }
+    }
+
+    /// Goes up with each connection that is lost or can't be made, for whoever can name another target.
+    #[cfg(feature = "cluster")]
+    pub(super) fn failures(&self) -> watch::Receiver<u64> {
+        self.failures.clone()
     }
 
     pub(super) fn subscribe(&self, channel: &str) {
@@ -77,6 +93,8 @@ struct Task {
     limit: Duration,
     wishes: mpsc::UnboundedReceiver<Wish>,
     topics: Topics,
+    /// Connections that were lost or could not be made.
+    failures: watch::Sender<u64>,
 }
 
 /// Why a connection is done with.
@@ -109,6 +127,7 @@ impl Task {
             let connection = match self.connect(backoff.pause()).await {
                 Ok(connection) => connection,
                 Err(End::Lost(why)) => {
+                    self.failed(&why);
                     if !std::mem::replace(&mut reported, true) {
                         telemetry::subscriber_lost(&self.address, &why);
                     }
@@ -127,10 +146,18 @@ impl Task {
                 End::Closed => return,
                 End::Idle => {}
                 End::Lost(why) => {
+                    self.failed(&why);
                     telemetry::subscriber_lost(&self.address, &why);
                     self.with_events(|events| events.subscriptions_lost());
                 }
             }
+        }
+    }
+
+    fn failed(&self, why: &str) {
+        // Who named another target knows.
+        if why != MOVED {
+            self.failures.send_modify(|failures| *failures = failures.wrapping_add(1));
         }
     }
 

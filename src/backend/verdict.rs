@@ -60,6 +60,22 @@ pub(super) fn failed(error: RedisError, call: &Call, server: &Arc<str>) -> Failu
     Failure { outcome, error: Error::new(kind, message).at(server).because(error) }
 }
 
+/// Where a node of a cluster says that a key is to be asked for.
+#[cfg(feature = "cluster")]
+pub(super) enum Elsewhere<'a> {
+    /// From now on.
+    Moved(&'a str),
+    /// This time, for the slot is on its way there.
+    Ask(&'a str),
+}
+
+#[cfg(feature = "cluster")]
+pub(super) fn elsewhere(failure: &Failure) -> Option<Elsewhere<'_>> {
+    let error = std::error::Error::source(&failure.error)?.downcast_ref::<RedisError>()?;
+    let (address, _) = error.redirect_node()?;
+    Some(if error.code() == Some("ASK") { Elsewhere::Ask(address) } else { Elsewhere::Moved(address) })
+}
+
 /// A call that was sent and not answered in time.
 pub(super) fn unanswered(call: &Call, limit: Duration, server: &Arc<str>) -> Failure {
     let message = format!("no answer to `{}` within {limit:?}; {CHECK}", call.name());
@@ -119,8 +135,8 @@ fn remedy(error: &RedisError) -> &'static str {
     }
 }
 
-const ONE_MASTER: &str =
-    "it is a node of a cluster, which is not supported; give the address of a single master";
+const ONE_MASTER: &str = "it is a node of a cluster: give it to `Builder::cluster` (feature `cluster`) in place of `server`, or \
+     give the address of a single master";
 
 const PUT_RIGHT: &str = "put the server right, or try again later";
 
