@@ -1,6 +1,8 @@
 //! What the lock asks of a master: to run scripts, and to tell of releases (as [`Events`](crate::events::Events)).
 
 mod backoff;
+#[cfg(feature = "cluster")]
+pub(crate) mod cluster;
 mod connection;
 mod grants;
 mod handshake;

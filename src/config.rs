@@ -10,6 +10,8 @@ use crate::error::{Result, rejected, shown};
 use crate::master::Watched;
 use crate::master::{self, Master};
 use crate::memory::Memory;
+#[cfg(feature = "cluster")]
+use crate::seeds::Seeds;
 use crate::server::Server;
 
 const DRIFT: Drift = Drift { factor: 0.01, slack: Duration::from_millis(2) };
@@ -174,6 +176,33 @@ impl Builder {
     /// Rejected: a store that was given before.
     pub fn memory(mut self, store: &Memory) -> Self {
         self.masters.push(Master::Memory(store.clone()));
+        self
+    }
+
+    /// A Redis Cluster as one master that keeps the locks, named by some of its nodes. Default: none.
+    ///
+    /// One node that answers is enough to learn of all the others, at the addresses that the cluster gives for them; name
+    /// several, so that some may be down. A lock is kept by the node that serves the slot of its key. Failovers and
+    /// slots that move are followed. User, password and TLS of the nodes named hold for all of them.
+    ///
+    /// The whole cluster has one vote, however many nodes it has. A failover may lose what its replica had not got yet: what
+    /// that means for locks is told in [`guide::promises`](crate::guide::promises).
+    ///
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// let nodes = ["redis://10.0.0.1:6379", "redis://10.0.0.2:6379", "redis://10.0.0.3:6379"];
+    /// let locks = nestlock::Locks::builder().cluster(nodes).connect().await?;
+    /// locks.mutex("stock:42").run(async { /* one at a time */ }).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Rejected: no node at all; an address that can't be used, is a socket, or names a database other than 0; nodes with
+    /// different credentials; a node that was given to another master. [`connect`](Builder::connect) rejects a server that
+    /// is no node of a cluster.
+    #[cfg(feature = "cluster")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
+    pub fn cluster(mut self, seeds: impl IntoIterator<Item = impl Into<Server>>) -> Self {
+        self.masters.push(Master::Cluster(Seeds::new(seeds)));
         self
     }
 
@@ -512,6 +541,26 @@ mod tests {
         assert_eq!(three.check().unwrap().masters.len(), 3);
         let crowd = (0..64).fold(Builder::new(), |builder, _| builder.memory(&Memory::new()));
         rejects(crowd, &["64 masters"]);
+    }
+
+    #[cfg(feature = "cluster")]
+    #[test]
+    fn a_cluster_is_one_master_that_is_given_once() {
+        let nodes = || ["redis://:secret@10.0.0.1", "redis://:secret@10.0.0.2"];
+        let one = Builder::new().cluster(nodes());
+        assert_eq!(one.clone().check().unwrap().masters.len(), 1);
+        rejects(
+            one.clone().cluster(["redis://10.0.0.2", "redis://10.0.0.3"]),
+            &["10.0.0.2:6379", "more than once"],
+        );
+        rejects(one.clone().server("redis://10.0.0.1"), &["10.0.0.1:6379", "more than once"]);
+        rejects(
+            Builder::new().server("redis://10.0.0.1").cluster(nodes()),
+            &["10.0.0.1:6379", "more than once"],
+        );
+        rejects(Builder::new().cluster([] as [&str; 0]), &["`cluster`"]);
+        rejects(Builder::new().cluster(["redis://:secret@10.0.0.1/3"]), &["database", "10.0.0.1:6379"]);
+        one.cluster(["redis://10.0.0.3"]).check().unwrap();
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::backend::Backend;
+#[cfg(feature = "cluster")]
+use crate::backend::cluster::Cluster;
 use crate::backend::memory::InMemory;
 use crate::backend::single::{Role, Single};
 use crate::config::Config;
@@ -79,6 +81,11 @@ async fn join(
         Master::Watched(watched) => {
             let (single, away) = Single::watched(watched, role, node_timeout, events).await?;
             (single, away)
+        }
+        #[cfg(feature = "cluster")]
+        Master::Cluster(seeds) => {
+            let (cluster, away) = Cluster::connect(seeds, role, node_timeout, events).await?;
+            (cluster, away)
         }
         Master::Memory(memory) => (InMemory::join(memory, node_timeout, events), None),
     })

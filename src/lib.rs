@@ -96,6 +96,7 @@
 //! | --- | --- |
 //! | `tls-rustls` | `rediss://` servers, over rustls with the ring provider and the system's certificates |
 //! | `tls-native-tls` | `rediss://` servers, over the system's own TLS library. One of the two: with both on, a `rediss://` URL is an error that says so |
+//! | `cluster` | [`Builder::cluster`]: a Redis Cluster as a master |
 //! | `with-redis-1` | a [`Server`] made of a `Client` or a `ConnectionInfo` of the `redis` crate, version 1 |
 //!
 //! None is on by default.
@@ -137,6 +138,8 @@ mod room;
 mod run;
 mod scope;
 mod script;
+#[cfg(feature = "cluster")]
+mod seeds;
 mod server;
 mod session;
 mod step;

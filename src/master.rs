@@ -9,6 +9,8 @@ use crate::error::shown;
 use crate::error::{Result, rejected};
 use crate::memory::Memory;
 use crate::nodes::Nodes;
+#[cfg(feature = "cluster")]
+use crate::seeds::Seeds;
 use crate::server::Server;
 
 /// Where locks are kept.
@@ -17,6 +19,8 @@ pub(crate) enum Master {
     Server(Server),
     #[cfg(feature = "sentinel")]
     Watched(Watched),
+    #[cfg(feature = "cluster")]
+    Cluster(Seeds),
     Memory(Memory),
 }
 
@@ -46,6 +50,8 @@ pub(crate) fn checked(masters: Vec<Master>) -> Result<Vec<Master>> {
             Master::Server(server) => drop(server.client()?),
             #[cfg(feature = "sentinel")]
             Master::Watched(watched) => watched.check()?,
+            #[cfg(feature = "cluster")]
+            Master::Cluster(seeds) => seeds.check()?,
             Master::Memory(_) => {}
         }
         if masters[..at].iter().any(|other| other.is(master)) {
@@ -58,11 +64,17 @@ pub(crate) fn checked(masters: Vec<Master>) -> Result<Vec<Master>> {
 }
 
 impl Master {
+    /// Whether they are seen to be one. Two sets of nodes of one cluster may have none in common.
     fn is(&self, other: &Master) -> bool {
         match (self, other) {
             (Master::Server(one), Master::Server(other)) => one.address() == other.address(),
             #[cfg(feature = "sentinel")]
             (Master::Watched(one), Master::Watched(other)) => one.is(other),
+            #[cfg(feature = "cluster")]
+            (Master::Cluster(one), Master::Cluster(other)) => one.meets(other),
+            #[cfg(feature = "cluster")]
+            (Master::Cluster(seeds), Master::Server(server))
+            | (Master::Server(server), Master::Cluster(seeds)) => seeds.has(server),
             (Master::Memory(one), Master::Memory(other)) => one.is(other),
             _ => false,
         }
@@ -75,6 +87,8 @@ impl fmt::Display for Master {
             Master::Server(server) => f.write_str(&server.address()),
             #[cfg(feature = "sentinel")]
             Master::Watched(watched) => watched.fmt(f),
+            #[cfg(feature = "cluster")]
+            Master::Cluster(seeds) => write!(f, "a node of {seeds}"),
             Master::Memory(_) => f.write_str("an in-memory store"),
         }
     }

@@ -65,6 +65,29 @@ impl Server {
         }
     }
 
+    /// What it was made of, where it can be used.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn info(&self) -> Option<&ConnectionInfo> {
+        match &*self.0 {
+            Place::Usable { info, .. } => Some(info),
+            Place::Unusable(_) => None,
+        }
+    }
+
+    /// A server at another address, with the same credentials and settings. A socket has no other address.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn at(&self, host: &str, port: u16) -> Server {
+        let Some(info) = self.info() else { return self.clone() };
+        let host = host.to_owned();
+        Server::from_info(info.clone().set_addr(match info.addr().clone() {
+            ConnectionAddr::Tcp(..) => ConnectionAddr::Tcp(host, port),
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+            }
+            other => other,
+        }))
+    }
+
     fn from_url(url: &str) -> Server {
         let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
         if ["rediss", "valkeys"].iter().any(|tls| scheme.eq_ignore_ascii_case(tls)) && !has_tls() {

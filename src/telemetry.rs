@@ -68,6 +68,12 @@ pub(crate) fn absent(error: &Error) {
     tracing::warn!(%error, "a master can't be reached now; it joins when it comes");
 }
 
+/// Nobody tells who serves what in a cluster.
+#[cfg(feature = "cluster")]
+pub(crate) fn cluster_unseen(error: &Error) {
+    tracing::warn!(%error, "no node of the cluster tells who serves what; what is known is used, and they are asked again");
+}
+
 /// The subscriber connection was lost, or could not be made.
 pub(crate) fn subscriber_lost(server: &str, why: &str) {
     tracing::warn!(server, why, "subscriber connection to Redis lost, waiters poll until it is back");

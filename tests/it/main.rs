@@ -9,6 +9,8 @@
 mod support;
 
 mod attack;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod errors;
 mod faults;
 mod house;

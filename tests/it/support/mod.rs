@@ -44,6 +44,7 @@
 #![allow(dead_code, unused_imports)]
 
 mod child;
+pub mod cluster;
 pub mod home;
 pub mod log;
 pub mod process;

@@ -1,0 +1,293 @@
+//! The nodes of a cluster, and who of them serves what.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use super::slots::{Place, Slots};
+use super::view::View;
+use crate::backend::connection::{CLOSED, Line, State};
+use crate::backend::settings::tuned;
+use crate::backend::single::{Role, SHORTEST_CONNECT, Single};
+use crate::backend::source::Site;
+use crate::backend::{Backend, verdict};
+use crate::deadline::after;
+use crate::error::{Error, ErrorKind, Result, rejected};
+use crate::events::Events;
+use crate::failure::{Failure, Outcome};
+use crate::seeds::Seeds;
+use crate::sync::lock;
+use crate::telemetry;
+
+pub(super) struct Nodes {
+    me: Weak<Nodes>,
+    pub(super) seeds: Seeds,
+    /// Whether a call waits for a node that is away, or for another to take its place.
+    pub(super) patient: bool,
+    ages: bool,
+    pub(super) node_timeout: Duration,
+    runtime: Handle,
+    events: Weak<dyn Events>,
+    /// What the nodes' connections tell.
+    bell: Arc<dyn Events>,
+    known: Mutex<Known>,
+    /// Who serves what is to be asked again.
+    pub(super) wanted: Notify,
+    /// Goes up where it is worth while to try again.
+    pub(super) news: watch::Sender<u64>,
+}
+
+struct Known {
+    slots: Slots,
+    /// A connection to each node that serves a slot, or was named in a redirection since that was asked last.
+    standing: HashMap<Place, Arc<Single>>,
+    others: Vec<Place>,
+    /// When slots were last seen to have another owner than before.
+    changed: Option<Instant>,
+    /// That was not told yet.
+    untold: bool,
+    closed: bool,
+}
+
+/// A node, and where it is.
+#[derive(Clone)]
+pub(super) struct Node {
+    pub(super) place: Place,
+    pub(super) single: Arc<Single>,
+}
+
+impl Nodes {
+    pub(super) fn new(
+        seeds: Seeds,
+        role: Role,
+        node_timeout: Duration,
+        events: Weak<dyn Events>,
+        runtime: Handle,
+    ) -> Arc<Nodes> {
+        let known = Known {
+            slots: Slots::new(),
+            standing: HashMap::new(),
+            others: Vec::new(),
+            changed: None,
+            untold: false,
+            closed: false,
+        };
+        Arc::new_cyclic(|me| Nodes {
+            me: me.clone(),
+            seeds,
+            patient: role.alone,
+            ages: role.ages,
+            node_timeout,
+            runtime,
+            bell: Arc::new(Bell { nodes: me.clone(), events: events.clone() }),
+            events,
+            known: Mutex::new(known),
+            wanted: Notify::new(),
+            news: watch::Sender::new(0),
+        })
+    }
+
+    /// How long an attempt to connect may take.
+    pub(super) fn patience(&self) -> Duration {
+        self.node_timeout.max(SHORTEST_CONNECT)
+    }
+
+    /// Who serves what is asked again, soon.
+    pub(super) fn stir(&self) {
+        self.wanted.notify_one();
+    }
+
+    /// Who serves a slot, as far as is known.
+    pub(super) fn owner(&self, slot: u16) -> Result<Node, Failure> {
+        let mut known = lock(&self.known);
+        let Some(place) = known.slots.owner(slot).cloned() else {
+            let error = if known.closed {
+                Error::new(ErrorKind::Closed, CLOSED)
+            } else {
+                let told =
+                    format!("no node of {} is known to serve slot {slot} now; check the cluster", self.seeds);
+                Error::new(ErrorKind::Unavailable, told)
+            };
+            return Err(Failure { outcome: Outcome::NotRun, error });
+        };
+        self.node(&mut known, place)
+    }
+
+    pub(super) fn at(&self, place: Place) -> Result<Node, Failure> {
+        self.node(&mut lock(&self.known), place)
+    }
+
+    fn node(&self, known: &mut Known, place: Place) -> Result<Node, Failure> {
+        if let Some(single) = known.standing.get(&place) {
+            return Ok(Node { single: single.clone(), place });
+        }
+        let refused = |error| Failure { outcome: Outcome::NotRun, error };
+        if known.closed {
+            return Err(refused(Error::new(ErrorKind::Closed, CLOSED)));
+        }
+        let site = self.site(&place).map_err(refused)?;
+        let role = Role { alone: false, ages: self.ages, replicas: None };
+        let (timeout, bell) = (self.node_timeout, Arc::downgrade(&self.bell));
+        let single = Single::begin(site, role, timeout, bell, &self.runtime);
+        self.runtime.spawn(mind(single.line().clone(), self.me.clone()));
+        known.standing.insert(place.clone(), single.clone());
+        Ok(Node { single, place })
+    }
+
+    /// How to connect to that place: as to the seeds.
+    pub(super) fn site(&self, place: &Place) -> Result<Site> {
+        let seed = self.seeds.all().first().ok_or_else(|| rejected("no node was given to `cluster`"))?;
+        let server = seed.at(&place.host, place.port);
+        let address = server.address();
+        let client = tuned(&server.client()?, self.node_timeout)
+            .map_err(|error| verdict::unreachable(error, &address))?;
+        Ok(Site { client, address })
+    }
+
+    /// Whether a node is part of the cluster, as far as is known.
+    pub(super) fn has(&self, place: &Place) -> bool {
+        let known = lock(&self.known);
+        known.standing.contains_key(place) || known.others.contains(place)
+    }
+
+    /// A node tells that another one serves this slot now.
+    pub(super) fn moved(&self, slot: u16, place: &Place) {
+        let mut known = lock(&self.known);
+        if known.slots.assign(slot..=slot, place) {
+            known.changed = Some(Instant::now());
+            known.untold = true;
+        }
+        drop(known);
+        self.stir();
+    }
+
+    /// What a node told of the cluster is how it is from now on.
+    pub(super) fn install(&self, view: &View) {
+        let mut known = lock(&self.known);
+        if known.closed {
+            return;
+        }
+        if !known.slots.is_empty() && known.slots != view.slots {
+            known.changed = Some(Instant::now());
+            known.untold = true;
+        }
+        known.slots = view.slots.clone();
+        known.others.clone_from(&view.others);
+        let before = std::mem::take(&mut known.standing);
+        for place in view.slots.serving() {
+            match before.get(place) {
+                Some(single) => drop(known.standing.insert(place.clone(), single.clone())),
+                // An address that can't be used is told by the calls that need it.
+                None => drop(self.node(&mut known, place.clone())),
+            }
+        }
+        let told = std::mem::take(&mut known.untold);
+        drop(known);
+        // Whose answers are still awaited live on until they came.
+        drop(before);
+        self.spread_news();
+        if let (true, Some(events)) = (told, self.events.upgrade()) {
+            events.reconnected();
+        }
+    }
+
+    fn spread_news(&self) {
+        self.news.send_modify(|news| *news = news.wrapping_add(1));
+    }
+
+    /// Waits until each node is connected to, or was tried. With the error of the last one, where none is there.
+    pub(super) async fn meet(&self) -> Result<Option<Error>> {
+        let deadline = after(Instant::now(), self.patience());
+        let (nodes, _) = self.all();
+        let (mut there, mut away) = (false, Vec::new());
+        for node in &nodes {
+            match node.single.line().link(deadline).await {
+                Ok(_) => there = true,
+                Err(Failure { error, .. }) if error.kind() == ErrorKind::Unavailable => away.push(error),
+                Err(Failure { error, .. }) => return Err(error),
+            }
+        }
+        if !there {
+            return Ok(away.pop());
+        }
+        away.iter().for_each(telemetry::absent);
+        Ok(None)
+    }
+
+    /// Those that serve slots, and the places of their replicas.
+    pub(super) fn all(&self) -> (Vec<Node>, Vec<Place>) {
+        let known = lock(&self.known);
+        let node =
+            |(place, single): (&Place, &Arc<Single>)| Node { place: place.clone(), single: single.clone() };
+        (known.standing.iter().map(node).collect(), known.others.clone())
+    }
+
+    /// Whether a node that serves slots was started less than that ago, or one took the place of another: what that one had
+    /// granted it may lack.
+    pub(super) fn is_younger_than(&self, age: Duration) -> bool {
+        let known = lock(&self.known);
+        known.changed.is_some_and(|changed| changed.elapsed() < age)
+            || known.standing.values().any(|node| node.is_younger_than(age))
+    }
+
+    pub(super) fn close(&self) {
+        let standing = {
+            let mut known = lock(&self.known);
+            known.closed = true;
+            std::mem::take(&mut known.standing)
+        };
+        standing.values().for_each(|node| node.close());
+        self.spread_news();
+    }
+}
+
+/// Has it asked who serves what when a node's connection is lost, and again with each attempt that fails: for all that is
+/// known, another takes its place.
+async fn mind(line: Arc<Line>, nodes: Weak<Nodes>) {
+    let mut state = line.state.subscribe();
+    while state.changed().await.is_ok() {
+        let failed = match &*state.borrow_and_update() {
+            State::Up(_) => false,
+            State::Down { .. } => true,
+            State::Ended(_) => return,
+        };
+        let Some(nodes) = nodes.upgrade() else { return };
+        if failed {
+            nodes.stir();
+        }
+    }
+}
+
+/// What the nodes' command connections tell.
+struct Bell {
+    nodes: Weak<Nodes>,
+    events: Weak<dyn Events>,
+}
+
+impl Events for Bell {
+    fn reconnected(&self) {
+        if let Some(nodes) = self.nodes.upgrade() {
+            nodes.spread_news();
+        }
+        if let Some(events) = self.events.upgrade() {
+            events.reconnected();
+        }
+    }
+
+    // Nodes have no subscriptions.
+    fn subscribed(&self, _: &str) {}
+    fn message(&self, _: &str) {}
+    fn not_subscribed(&self, _: &str) {}
+    fn subscriptions_lost(&self) {}
+}
+
+impl fmt::Display for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.seeds.fmt(f)
+    }
+}

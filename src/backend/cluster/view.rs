@@ -1,0 +1,117 @@
+//! What a node tells of its cluster. No I/O, and no clock.
+
+use redis::Value;
+
+use super::slots::{Place, Slots};
+
+/// A cluster as one of its nodes sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct View {
+    pub(super) slots: Slots,
+    /// Replicas.
+    pub(super) others: Vec<Place>,
+}
+
+impl View {
+    /// What `CLUSTER SLOTS` answered: ranges, each with its master and then its replicas. `asked` is where it was asked:
+    /// a node that does not know its own name, or is not to tell it, is reached there.
+    pub(super) fn read(answer: &Value, asked: &Place) -> Option<View> {
+        let (mut slots, mut others) = (Slots::new(), Vec::new());
+        for range in list(answer)? {
+            let [Value::Int(first), Value::Int(last), nodes @ ..] = list(range)? else { return None };
+            let mut nodes = nodes.iter().filter_map(|node| place(node, asked));
+            let Some(master) = nodes.next() else { continue };
+            slots.assign(u16::try_from(*first).ok()?..=u16::try_from(*last).ok()?, &master);
+            others.extend(nodes);
+        }
+        Some(View { slots, others })
+    }
+}
+
+fn list(value: &Value) -> Option<&[Value]> {
+    match value {
+        Value::Array(list) => Some(list),
+        _ => None,
+    }
+}
+
+/// `None`: an entry that tells no port.
+fn place(node: &Value, asked: &Place) -> Option<Place> {
+    let [endpoint, Value::Int(port), more @ ..] = list(node)? else { return None };
+    let host = match text(endpoint) {
+        // Its name is to be given and is not known; its address stands beside it.
+        Some("?") => more.get(1).and_then(address),
+        host => host,
+    };
+    let host = host.filter(|host| !host.is_empty()).map_or_else(|| asked.host.clone(), Into::into);
+    Some(Place { host, port: u16::try_from(*port).ok().filter(|port| *port != 0)? })
+}
+
+/// The value of `ip` in what is told of a node besides: pairs, or in RESP3 a map.
+fn address(told: &Value) -> Option<&str> {
+    match told {
+        Value::Array(list) => {
+            list.chunks_exact(2).find(|pair| text(&pair[0]) == Some("ip")).and_then(|pair| text(&pair[1]))
+        }
+        Value::Map(map) => map.iter().find(|(name, _)| text(name) == Some("ip")).and_then(|(_, ip)| text(ip)),
+        _ => None,
+    }
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(wire: &str) -> Option<View> {
+        let value = redis::parse_redis_value(wire.replace(' ', "\r\n").as_bytes()).unwrap();
+        View::read(&value, &Place { host: "asked".into(), port: 1 })
+    }
+
+    fn owners(view: &View, slots: [u16; 3]) -> [Option<String>; 3] {
+        slots.map(|slot| view.slots.owner(slot).map(Place::to_string))
+    }
+
+    #[test]
+    fn ranges_have_a_master_and_replicas() {
+        let view = read(
+            "*2 *4 :0 :5460 *3 $1 a :7000 $2 id *3 $1 b :7001 $2 id *3 :5461 :16383 *4 $1 c :7002 $2 id *0 ",
+        )
+        .unwrap();
+        assert_eq!(owners(&view, [0, 5460, 5461]).map(Option::unwrap), ["a:7000", "a:7000", "c:7002"]);
+        assert_eq!(view.others.iter().map(Place::to_string).collect::<Vec<_>>(), ["b:7001"]);
+    }
+
+    #[test]
+    fn a_node_without_a_name_is_where_it_was_asked() {
+        for endpoint in ["$-1", "$0 ", "_", "$1 ?"] {
+            let view = read(&format!("*1 *3 :0 :16383 *3 {endpoint} :7000 $2 id ")).unwrap();
+            assert_eq!(view.slots.owner(3).unwrap().to_string(), "asked:7000", "{endpoint}");
+        }
+        for more in ["*2 $2 ip $8 10.0.0.1", "%1 $2 ip $8 10.0.0.1"] {
+            let view = read(&format!("*1 *3 :0 :16383 *4 $1 ? :7000 $2 id {more} ")).unwrap();
+            assert_eq!(view.slots.owner(3).unwrap().to_string(), "10.0.0.1:7000", "{more}");
+        }
+    }
+
+    #[test]
+    fn slots_that_nobody_serves_have_no_owner() {
+        assert!(read("*0 ").unwrap().slots.is_empty());
+        assert!(read("*1 *2 :0 :16383 ").unwrap().slots.is_empty());
+        assert_eq!(owners(&read("*1 *3 :7 :7 *2 $1 a :1 ").unwrap(), [6, 8, 9]), [None, None, None]);
+    }
+
+    #[test]
+    fn what_is_no_such_answer_tells_nothing() {
+        for wire in ["+OK ", ":1 ", "*1 :1 ", "*1 *2 $1 a :1 ", "*1 *2 :-1 :5 ", "*1 *2 :1 :70000 "] {
+            assert!(read(wire).is_none(), "{wire}");
+        }
+    }
+}

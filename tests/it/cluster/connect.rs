@@ -1,0 +1,135 @@
+//! How a cluster is found, and what is told where it is not.
+
+use nestlock::{ErrorKind, Locks};
+
+use super::{SECOND, builder};
+use crate::support::cluster::Cluster;
+use crate::support::server::{Server, free_port};
+use crate::support::{eventually, soon};
+
+#[tokio::test]
+async fn one_seed_that_answers_is_enough() {
+    let cluster = Cluster::shared().await;
+    let dead = || format!("redis://127.0.0.1:{}", free_port());
+    // A replica knows as much as a master.
+    for at in [0, 4] {
+        let seeds = [dead(), dead(), cluster.node(at).url(), dead()];
+        let locks = Locks::builder().cluster(seeds).node_timeout(10 * SECOND).connect().await.unwrap();
+        for name in ["a", "b", "c", "d"] {
+            soon("the run", locks.mutex(format!("seeded-{name}")).run(async {})).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_a_seed_that_answers_it_is_unavailable() {
+    let seeds = [free_port(), free_port()].map(|port| format!("redis://127.0.0.1:{port}"));
+    let error = soon("the end", Locks::builder().cluster(seeds).connect()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_no_node_of_a_cluster_is_a_wrong_option() {
+    let server = Server::start().await;
+    let error = Locks::builder().cluster([server.url()]).connect().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    let told = error.to_string();
+    assert!(told.contains("give it to `server`") && told.contains(&server.port().to_string()), "{told}");
+}
+
+#[tokio::test]
+async fn a_node_that_is_given_as_a_server_is_told_as_what_it_is() {
+    let cluster = Cluster::shared().await;
+    let locks = crate::support::locks(&cluster.node(0).url()).await;
+    let name = cluster.name_on(1, "elsewhere").await;
+    let error = locks.mutex(&name).try_lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("`Builder::cluster`"), "{error}");
+}
+
+#[tokio::test]
+async fn a_node_that_was_never_in_a_cluster_is_unavailable() {
+    let bus = free_port().to_string();
+    let server = Server::with(&["--cluster-enabled", "yes", "--cluster-port", &bus]).await;
+    let error = Locks::builder().cluster([server.url()]).connect().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("no slot"), "{error}");
+}
+
+#[tokio::test]
+async fn a_wrong_password_and_a_missing_right_are_denied() {
+    let cluster = Cluster::shared().await;
+    let user = ["ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all", "-cluster|slots"];
+    for node in cluster.nodes() {
+        node.ask::<()>(&user).await;
+    }
+    let urls = |login: &str| -> Vec<String> {
+        cluster.urls().into_iter().map(|url| url.replace("redis://", &format!("redis://{login}@"))).collect()
+    };
+    let error = Locks::builder().cluster(urls("narrow:wrong")).connect().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(!format!("{error} {error:?}").contains("wrong@"), "{error}");
+    let error = Locks::builder().cluster(urls("narrow:secret")).connect().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.to_string().contains("+cluster|slots"), "{error}");
+    assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
+    for node in cluster.nodes() {
+        node.ask::<()>(&["ACL", "SETUSER", "narrow", "+cluster|slots"]).await;
+    }
+    let locks = Locks::builder().cluster(urls("narrow:secret")).connect().await.unwrap();
+    soon("the run", locks.mutex("narrow").run(async {})).await.unwrap();
+}
+
+#[tokio::test]
+async fn nothing_is_left_after_close() {
+    let cluster = Cluster::start().await;
+    let locks = builder(&cluster).connect().await.unwrap();
+    let stock = locks.mutex("stock");
+    soon("the run", stock.run(async {})).await.unwrap();
+    locks.close().await.unwrap();
+    assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::Closed);
+    for node in cluster.nodes() {
+        eventually("no connection", async || {
+            let list: String = node.ask(&["CLIENT", "LIST"]).await;
+            let others = |line: &&str| {
+                !["nestlock-test-admin", "flags=S ", "flags=M "].iter().any(|known| line.contains(known))
+            };
+            list.lines().filter(others).count() == 0
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn the_rights_that_the_readme_names_are_enough() {
+    const MORE: &str = "+cluster|slots +asking";
+    let readme = include_str!("../../../README.md");
+    assert!(readme.contains(&format!("A cluster: add `{MORE}`")), "the README does not name these");
+    let line = readme.lines().find(|line| line.starts_with("ACL SETUSER locker ")).unwrap();
+    let user: Vec<&str> = line.split(' ').chain(MORE.split(' ')).collect();
+    let cluster = Cluster::start().await;
+    for node in cluster.nodes() {
+        node.ask::<()>(&user).await;
+    }
+    let urls: Vec<String> =
+        cluster.urls().into_iter().map(|url| url.replace("redis://", "redis://locker:secret@")).collect();
+    let connect = async || Locks::builder().cluster(&urls).node_timeout(10 * SECOND).connect().await.unwrap();
+    let (ours, theirs) = (connect().await, connect().await);
+    for at in 0..3 {
+        let name = cluster.name_on(at, "stock:lamp").await;
+        let guard = soon("the lock", ours.mutex(&name).lock()).await.unwrap();
+        let waiting = tokio::spawn(theirs.mutex(&name).lock());
+        eventually("it listens", async || !super::channels(&cluster, &name).await.is_empty()).await;
+        guard.release().await.unwrap();
+        soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();
+    }
+    // A lock that is made where its slot goes.
+    let name = cluster.name_on(0, "stock").await.replace("stock-", "stock:");
+    let (from, to) = (cluster.owner(&name).await, (cluster.owner(&name).await + 1) % 3);
+    cluster.begin_move(&name, from, to).await;
+    soon("the run", ours.mutex(&name).run(async {})).await.unwrap();
+    for node in cluster.nodes() {
+        let log: Vec<redis::Value> = node.ask(&["ACL", "LOG"]).await;
+        assert!(log.is_empty(), "something else was tried: {log:?}");
+    }
+}

@@ -1,0 +1,128 @@
+//! Masters that are replaced by their replicas, as is planned or after their death.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use nestlock::{Builder, ErrorKind, Locks, Loss, Memory, Owner};
+
+use super::{SECOND, channels, locks, without_timers};
+use crate::support::cluster::Cluster;
+use crate::support::{eventually, soon};
+
+#[tokio::test]
+async fn a_hold_survives_a_planned_failover() {
+    let cluster = Cluster::start().await;
+    let (ours, theirs) = (locks(&cluster).await, without_timers(&cluster).connect().await.unwrap());
+    let name = cluster.name_on(0, "planned").await;
+    let stock = ours.mutex(&name);
+    let guard = soon("the lock", stock.lock()).await.unwrap();
+    let waiting = tokio::spawn(theirs.mutex(&name).lock());
+    eventually("it listens", async || !channels(&cluster, &name).await.is_empty()).await;
+    // Scripts are not copied to a replica.
+    cluster.node(3).ask::<()>(&["SCRIPT", "FLUSH"]).await;
+    cluster.fail_over(3).await;
+    let inner = soon("a re-entry at the new master", stock.lock()).await.unwrap();
+    assert_eq!(cluster.fields_on(3, &name).await, [(guard.field().to_owned(), 2)]);
+    assert!(locks(&cluster).await.mutex(&name).try_lock().await.unwrap().is_none(), "two hold it");
+    inner.release().await.unwrap();
+    assert!(!guard.is_lost() && !waiting.is_finished());
+    guard.release().await.unwrap();
+    soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_hold_survives_its_masters_death_where_the_replica_has_it() {
+    let cluster = Cluster::short_lived().await;
+    let (ours, theirs) = (locks(&cluster).await, without_timers(&cluster).connect().await.unwrap());
+    let name = cluster.name_on(1, "replicated").await;
+    let stock = ours.mutex(&name);
+    let guard = soon("the lock", stock.lock()).await.unwrap();
+    cluster.replicated(1, &name).await;
+    let waiting = tokio::spawn(theirs.mutex(&name).lock());
+    eventually("it listens", async || !channels(&cluster, &name).await.is_empty()).await;
+    cluster.node(1).kill();
+    // Asked for while nobody serves it: that takes as long as the failover, which is less than a node timeout.
+    let inner = soon("a re-entry", stock.lock()).await.unwrap();
+    assert_eq!(cluster.fields_on(4, &name).await, [(guard.field().to_owned(), 2)]);
+    inner.release().await.unwrap();
+    assert!(!guard.is_lost() && !waiting.is_finished());
+    guard.release().await.unwrap();
+    soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_hold_that_the_replica_had_not_got_is_lost_and_told() {
+    let cluster = Cluster::short_lived().await;
+    let locks = locks(&cluster).await;
+    let name = cluster.name_on(0, "unreplicated").await;
+    let stock = locks.mutex(&name);
+    // What is written from now on does not get to the replica.
+    cluster.node(3).freeze();
+    assert_eq!(cluster.node(0).ask::<i64>(&["CLIENT", "KILL", "TYPE", "replica"]).await, 1);
+    let guard = soon("the lock", stock.lock()).await.unwrap();
+    cluster.node(0).kill();
+    cluster.node(3).thaw();
+    // Long before a third of the lease is over.
+    assert_eq!(soon("its loss", guard.lost()).await, Loss::Gone);
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    let again = soon("the lock at the new master", stock.lock()).await.unwrap();
+    assert_eq!(cluster.fields_on(3, &name).await, [(again.field().to_owned(), 1)]);
+    again.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn nobody_overlaps_through_planned_failovers() {
+    let cluster = Cluster::start().await;
+    let processes = [locks(&cluster).await, locks(&cluster).await];
+    let name = cluster.name_on(0, "crowd").await;
+    let (inside, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let mut tasks = Vec::new();
+    for at in 0..6 {
+        let (stock, inside, stop) = (processes[at % 2].mutex(&name), inside.clone(), stop.clone());
+        tasks.push(tokio::spawn(async move {
+            let mut rounds = 0;
+            while !stop.load(Ordering::SeqCst) {
+                let work = async {
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+                    let second = stock.try_lock().owner(&Owner::new()).await.unwrap();
+                    assert!(second.is_none(), "two hold it");
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                };
+                stock.run(work).await.unwrap();
+                rounds += 1;
+            }
+            rounds
+        }));
+    }
+    // There and back. The others do not vote for one shard twice within two of their timeouts.
+    for replica in [3, 0] {
+        cluster.fail_over(replica).await;
+        cluster.whole().await;
+    }
+    stop.store(true, Ordering::SeqCst);
+    for task in tasks {
+        assert!(soon("a task", task).await.unwrap() > 0);
+    }
+}
+
+/// A cluster is one of three masters here, and one of the others does not answer: its vote decides.
+#[tokio::test]
+async fn a_cluster_in_which_a_replica_took_over_has_no_vote_for_a_while() {
+    let cluster = Cluster::start().await;
+    let (silent, other) = (Memory::new(), Memory::new());
+    let several = || -> Builder {
+        let all = Locks::builder().cluster(cluster.urls()).memory(&silent).memory(&other);
+        all.node_timeout(SECOND).lease(5 * SECOND)
+    };
+    let stock = several().connect().await.unwrap().mutex(cluster.name_on(0, "vote").await);
+    silent.stall(600 * SECOND);
+    // The cluster was just started, and its first vote comes when it is old enough.
+    let votes = async || stock.try_lock().await;
+    eventually("its vote", async || votes().await.is_ok_and(|guard| guard.is_some())).await;
+    cluster.fail_over(3).await;
+    // It works, and its vote is not counted.
+    assert_eq!(soon("an attempt", votes()).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    let trusting = several().delayed_restart(false).connect().await.unwrap().mutex(stock.name());
+    soon("an attempt", trusting.try_lock()).await.unwrap().expect("it is free").release().await.unwrap();
+    eventually("its vote again", async || votes().await.is_ok_and(|guard| guard.is_some())).await;
+}

@@ -1,0 +1,148 @@
+//! What a lock does on a cluster in which nothing fails.
+
+use std::collections::BTreeSet;
+
+use nestlock::Owner;
+
+use super::{channels, locks, without_timers};
+use crate::support::cluster::Cluster;
+use crate::support::{enlisted, eventually, soon};
+
+const MASTERS: [usize; 3] = [0, 1, 2];
+
+#[tokio::test]
+async fn locks_of_all_names_are_kept_each_by_the_node_of_its_slot() {
+    let cluster = Cluster::shared().await;
+    let locks = locks(cluster).await;
+    let names: Vec<String> = (0..60).map(|at| format!("spread-{at}")).collect();
+    let mut guards = Vec::new();
+    for name in &names {
+        guards.push(soon("the lock", locks.mutex(name).lock()).await.unwrap());
+    }
+    let mut owners = BTreeSet::new();
+    for (name, guard) in names.iter().zip(&guards) {
+        let owner = cluster.owner(name).await;
+        assert_eq!(cluster.fields_on(owner, name).await, [(guard.field().to_owned(), 1)]);
+        owners.insert(owner);
+    }
+    assert_eq!(owners, BTreeSet::from(MASTERS));
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    let left = cluster.keys_on(&MASTERS).await;
+    assert!(left.iter().all(|key| !names.contains(key)), "{left:?}");
+}
+
+#[tokio::test]
+async fn a_lock_is_entered_again_and_by_nobody_else() {
+    let cluster = Cluster::shared().await;
+    let (ours, theirs) = (locks(cluster).await, locks(cluster).await);
+    for at in 0..10 {
+        let name = format!("nested-{at}");
+        let (stock, other) = (ours.mutex(&name), theirs.mutex(&name));
+        let depth = stock.run(stock.run(async {
+            assert!(other.try_lock().await.unwrap().is_none());
+            assert!(other.is_locked().await.unwrap());
+            stock.hold_count()
+        }));
+        assert_eq!(soon("the run", depth).await.unwrap().unwrap(), 2);
+        other.try_lock().await.unwrap().expect("it is free").release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn waiters_are_woken_by_messages_whichever_node_has_the_lock() {
+    let cluster = Cluster::shared().await;
+    let ours = without_timers(cluster).connect().await.unwrap();
+    let theirs = without_timers(cluster).connect().await.unwrap();
+    for at in MASTERS {
+        for braces in [false, true] {
+            let name = cluster.name_on(at, "woken").await;
+            let name = if braces { format!("{{{name}}}:part") } else { name };
+            for _ in 0..3 {
+                let guard = soon("ours", ours.mutex(&name).lock()).await.unwrap();
+                let waiting = tokio::spawn(theirs.mutex(&name).lock());
+                eventually("it listens", async || !channels(cluster, &name).await.is_empty()).await;
+                guard.release().await.unwrap();
+                soon("theirs", waiting).await.unwrap().unwrap().release().await.unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn many_tasks_of_two_processes_never_overlap() {
+    let cluster = Cluster::shared().await;
+    let processes = [locks(cluster).await, locks(cluster).await];
+    let inside = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let mut tasks = Vec::new();
+    for at in 0..20 {
+        let (stock, inside) = (processes[at % 2].mutex("crowd"), inside.clone());
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..5 {
+                let work = async {
+                    assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                    tokio::task::yield_now().await;
+                    inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                };
+                stock.run(work).await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        soon("a task", task).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn holds_on_all_nodes_are_renewed() {
+    let cluster = Cluster::shared().await;
+    let locks = super::builder(cluster).lease(super::SECOND * 30).connect().await.unwrap();
+    let mut guards = Vec::new();
+    for at in 0..30 {
+        let name = format!("renewed-{at}");
+        guards.push((cluster.owner(&name).await, soon("the lock", locks.mutex(&name).lock()).await.unwrap()));
+    }
+    // A connection that is made anew has all holds asked for at once, in pipelines.
+    for (owner, guard) in &guards {
+        let renewed = cluster.node(*owner);
+        renewed.ask::<i64>(&["PEXPIRE", guard.name(), "20000"]).await;
+    }
+    cluster.node(0).ask::<i64>(&["CLIENT", "KILL", "TYPE", "normal"]).await;
+    for (owner, guard) in &guards {
+        eventually("its renewal", async || {
+            cluster.node(*owner).ask::<i64>(&["PTTL", guard.name()]).await > 20_000
+        })
+        .await;
+        assert!(!guard.is_lost());
+    }
+    for (_, guard) in guards {
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_script_that_a_node_does_not_know_is_sent_as_text() {
+    let cluster = Cluster::shared().await;
+    let locks = locks(cluster).await;
+    for at in MASTERS {
+        cluster.node(at).ask::<()>(&["SCRIPT", "FLUSH"]).await;
+        let name = cluster.name_on(at, "flushed").await;
+        soon("the run", locks.mutex(&name).run(async {})).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_queue_of_strangers_is_served() {
+    let cluster = Cluster::shared().await;
+    let stock = locks(cluster).await.mutex("queue");
+    let guard = soon("the lock", stock.lock()).await.unwrap();
+    let waiting: Vec<_> = (0..5).map(|_| tokio::spawn(enlisted(&stock))).collect();
+    guard.release().await.unwrap();
+    for one in waiting {
+        soon("the next", one).await.unwrap().unwrap().release().await.unwrap();
+    }
+    let owned = stock.lock().owner(&Owner::new()).await.unwrap();
+    stock.force_release().await.unwrap();
+    soon("its loss", owned.lost()).await;
+}

@@ -1,0 +1,177 @@
+//! Slots that move from node to node while locks in them are held, waited for and taken.
+
+use nestlock::Owner;
+
+use super::{builder, channels, locks, without_timers};
+use crate::support::cluster::Cluster;
+use crate::support::{enlisted, eventually, soon};
+
+const EVERYBODY: [usize; 6] = [0, 1, 2, 3, 4, 5];
+
+#[tokio::test]
+async fn a_held_lock_moves_with_its_slot_while_another_waits() {
+    let cluster = Cluster::start().await;
+    let (ours, theirs) = (locks(&cluster).await, without_timers(&cluster).connect().await.unwrap());
+    let name = cluster.name_on(0, "held").await;
+    let stock = ours.mutex(&name);
+    let guard = soon("the lock", stock.lock()).await.unwrap();
+    let waiting = tokio::spawn(theirs.mutex(&name).lock());
+    eventually("it listens", async || !channels(&cluster, &name).await.is_empty()).await;
+
+    cluster.begin_move(&name, 0, 1).await;
+    // Not moved yet: the old node serves it.
+    let inner = soon("a re-entry", stock.lock()).await.unwrap();
+    cluster.move_key(&name, 0, 1).await;
+    // Moved, though the slot is still the old node's: asked for behind it.
+    assert_eq!(cluster.fields_on(1, &name).await, [(guard.field().to_owned(), 2)]);
+    soon("a longer lease", inner.extend(super::HOUR)).await.unwrap();
+    inner.release().await.unwrap();
+    assert_eq!(cluster.fields_on(1, &name).await, [(guard.field().to_owned(), 1)]);
+    let third = locks(&cluster).await.mutex(&name);
+    assert!(third.try_lock().await.unwrap().is_none(), "two hold it");
+    cluster.end_move(&name, 1, &[1, 0]).await;
+    let inner = soon("a re-entry at the new node", stock.lock()).await.unwrap();
+    assert_eq!(inner.depth(), 2);
+    inner.release().await.unwrap();
+    assert!(third.try_lock().await.unwrap().is_none(), "two hold it");
+    assert!(!waiting.is_finished() && !guard.is_lost());
+
+    guard.release().await.unwrap();
+    let next = soon("the waiter", waiting).await.unwrap().unwrap();
+    assert_eq!(cluster.fields_on(1, &name).await, [(next.field().to_owned(), 1)]);
+    next.release().await.unwrap();
+    assert!(cluster.keys_on(&EVERYBODY).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_lock_is_taken_where_its_slot_goes() {
+    let cluster = Cluster::start().await;
+    let (ours, theirs) = (locks(&cluster).await, locks(&cluster).await);
+    let name = cluster.name_on(2, "taken").await;
+    cluster.begin_move(&name, 2, 0).await;
+    // Nothing is there yet, so it is made on the other node.
+    let guard = soon("the lock", ours.mutex(&name).lock()).await.unwrap();
+    assert_eq!(cluster.fields_on(0, &name).await, [(guard.field().to_owned(), 1)]);
+    assert!(theirs.mutex(&name).try_lock().await.unwrap().is_none(), "two hold it");
+    // The node that it goes to does not know the text of this script.
+    cluster.node(0).ask::<()>(&["SCRIPT", "FLUSH"]).await;
+    assert!(theirs.mutex(&name).is_locked().await.unwrap());
+    cluster.end_move(&name, 0, &[0]).await;
+    assert!(theirs.mutex(&name).try_lock().await.unwrap().is_none(), "two hold it");
+    cluster.end_move(&name, 0, &[2, 1]).await;
+    assert!(theirs.mutex(&name).try_lock().await.unwrap().is_none(), "two hold it");
+    guard.release().await.unwrap();
+    soon("theirs", theirs.mutex(&name).lock()).await.unwrap().release().await.unwrap();
+    assert!(cluster.keys_on(&EVERYBODY).await.is_empty());
+}
+
+#[tokio::test]
+async fn holds_in_a_moving_slot_are_renewed_on_both_sides() {
+    let cluster = Cluster::start().await;
+    let locks = builder(&cluster).lease(super::SECOND * 30).connect().await.unwrap();
+    let tag = cluster.name_on(1, "tag").await;
+    let name = |at: usize| format!("{{{tag}}}:{at}");
+    let mut guards = Vec::new();
+    for at in 0..20 {
+        guards.push(soon("the lock", locks.mutex(name(at)).lock()).await.unwrap());
+    }
+    let elsewhere = soon("another", locks.mutex(cluster.name_on(2, "other").await).lock()).await.unwrap();
+    cluster.begin_move(&tag, 1, 0).await;
+    for at in (0..20).step_by(2) {
+        cluster.move_key(&name(at), 1, 0).await;
+    }
+    for (at, guard) in guards.iter().enumerate() {
+        let holder = if at % 2 == 0 { 0 } else { 1 };
+        expire_soon(&cluster, holder, guard.name()).await;
+    }
+    // A connection that is made anew has all holds asked for, in one pipeline: those that moved are asked for behind it.
+    cluster.node(1).ask::<i64>(&["CLIENT", "KILL", "TYPE", "normal"]).await;
+    for (at, guard) in guards.iter().enumerate() {
+        let holder = if at % 2 == 0 { 0 } else { 1 };
+        eventually("its renewal", async || left(&cluster, holder, guard.name()).await > 20_000).await;
+    }
+    for at in (1..20).step_by(2) {
+        cluster.move_key(&name(at), 1, 0).await;
+    }
+    cluster.end_move(&tag, 0, &[0, 1]).await;
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    elsewhere.release().await.unwrap();
+    assert!(cluster.keys_on(&EVERYBODY).await.is_empty());
+}
+
+/// Slots go round and round under a crowd: nobody overlaps, nothing is lost, and all are served.
+#[tokio::test]
+async fn nobody_overlaps_while_slots_move() {
+    let cluster = Cluster::start().await;
+    let processes = [locks(&cluster).await, locks(&cluster).await];
+    let name = cluster.name_on(0, "round").await;
+    let inside = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let mut tasks = Vec::new();
+    for at in 0..6 {
+        let (stock, inside, stop) = (processes[at % 2].mutex(&name), inside.clone(), stop.clone());
+        tasks.push(tokio::spawn(async move {
+            let mut rounds = 0;
+            while !stop.load(std::sync::atomic::Ordering::SeqCst) {
+                let work = async {
+                    assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0, "two are inside");
+                    stock.try_lock().owner(&Owner::new()).await.unwrap().map(|_| panic!("two hold it"));
+                    inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                };
+                stock.run(work).await.unwrap();
+                rounds += 1;
+            }
+            rounds
+        }));
+    }
+    for round in 0..12 {
+        let (from, to) = (round % 3, (round + 1) % 3);
+        cluster.begin_move(&name, from, to).await;
+        // It may be free, or made on the other side, at this moment.
+        let port = cluster.node(to).port().to_string();
+        let _ =
+            cluster.node(from).try_ask::<String>(&["MIGRATE", "127.0.0.1", &port, &name, "0", "10000"]).await;
+        cluster.end_move(&name, to, &[to, from, (to + 1) % 3]).await;
+    }
+    stop.store(true, std::sync::atomic::Ordering::SeqCst);
+    for task in tasks {
+        assert!(soon("a task", task).await.unwrap() > 0);
+    }
+}
+
+#[tokio::test]
+async fn a_slot_that_nobody_lets_in_is_given_up_in_time() {
+    let cluster = Cluster::start().await;
+    let locks = builder(&cluster).node_timeout(super::SECOND).connect().await.unwrap();
+    let name = cluster.name_on(0, "lost").await;
+    // Each of them says that it is the other's: an operator's mistake.
+    cluster.end_move(&name, 1, &[0]).await;
+    let error = soon("its end", locks.mutex(&name).try_lock()).await.unwrap_err();
+    assert_eq!(error.kind(), nestlock::ErrorKind::Unavailable);
+    assert!(error.to_string().contains("from one to the other"), "{error}");
+    cluster.end_move(&name, 0, &[0, 1, 2]).await;
+    let queued = enlisted(&locks.mutex(&name));
+    soon("the lock", queued).await.unwrap().release().await.unwrap();
+}
+
+async fn expire_soon(cluster: &Cluster, node: usize, key: &str) {
+    let mut admin = cluster.node(node).admin().await;
+    let mut pipe = redis::pipe();
+    pipe.cmd("ASKING").ignore().cmd("PEXPIRE").arg(key).arg(20_000);
+    assert_eq!(pipe.query_async::<(i64,)>(&mut admin).await.unwrap().0, 1);
+}
+
+async fn left(cluster: &Cluster, node: usize, key: &str) -> i64 {
+    let mut admin = cluster.node(node).admin().await;
+    redis::pipe()
+        .cmd("ASKING")
+        .ignore()
+        .cmd("PTTL")
+        .arg(key)
+        .query_async::<(i64,)>(&mut admin)
+        .await
+        .unwrap()
+        .0
+}

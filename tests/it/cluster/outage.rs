@@ -1,0 +1,165 @@
+//! Nodes that freeze, break off, restart, and are too few.
+
+use nestlock::{ErrorKind, Loss};
+use tokio::time::Instant;
+
+use super::{SECOND, builder, channels, locks, without_timers};
+use crate::support::cluster::Cluster;
+use crate::support::{eventually, soon};
+
+#[tokio::test]
+async fn a_frozen_node_stops_its_own_locks_alone() {
+    let cluster = Cluster::start().await;
+    let ours = builder(&cluster).node_timeout(SECOND).connect().await.unwrap();
+    let names = [
+        cluster.name_on(0, "frozen").await,
+        cluster.name_on(1, "alive").await,
+        cluster.name_on(2, "alive").await,
+    ];
+    for name in &names {
+        soon("a run", ours.mutex(name).run(async {})).await.unwrap();
+    }
+    cluster.node(0).freeze();
+    let frozen = ours.mutex(&names[0]);
+    let error = soon("its end", frozen.try_lock()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let begun = Instant::now();
+    for _ in 0..50 {
+        for name in &names[1..] {
+            soon("a run", ours.mutex(name).run(async {})).await.unwrap();
+        }
+    }
+    // Had each of them waited for the frozen one, it would have taken a hundred node timeouts.
+    assert!(begun.elapsed() < 50 * SECOND, "{:?}", begun.elapsed());
+    // Those that hold are renewed beside it, too.
+    cluster.node(0).thaw();
+    soon("the lock", frozen.lock()).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_comes_while_a_node_is_frozen_is_served_by_the_others() {
+    let cluster = Cluster::start().await;
+    cluster.node(1).freeze();
+    let late = builder(&cluster).node_timeout(SECOND).connect().await.unwrap();
+    let name = format!("{{{}}}", "alive");
+    let owner = cluster.owner(&name).await;
+    let name = if owner == 1 { cluster.name_on(0, "alive").await } else { name };
+    soon("a run", late.mutex(&name).run(async {})).await.unwrap();
+    cluster.node(1).thaw();
+    let name = cluster.name_on(1, "thawed").await;
+    soon("a run", late.mutex(&name).run(async {})).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_node_that_comes_back_with_its_data_has_its_holds() {
+    let cluster = Cluster::with(60 * SECOND, &["--appendonly", "yes", "--appendfsync", "always"]).await;
+    let (ours, theirs) = (locks(&cluster).await, locks(&cluster).await);
+    let name = cluster.name_on(2, "kept").await;
+    let stock = ours.mutex(&name);
+    let guard = soon("the lock", stock.lock()).await.unwrap();
+    cluster.node(2).restart().await;
+    let inner = soon("a re-entry", stock.lock()).await.unwrap();
+    assert_eq!(inner.field(), guard.field());
+    assert!(soon("an attempt", theirs.mutex(&name).try_lock()).await.unwrap().is_none(), "two hold it");
+    inner.release().await.unwrap();
+    guard.release().await.unwrap();
+    soon("theirs", theirs.mutex(&name).lock()).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_node_that_comes_back_empty_has_lost_its_holds_and_that_is_told() {
+    let cluster = Cluster::start().await;
+    let locks = locks(&cluster).await;
+    let (gone, kept) = (cluster.name_on(0, "gone").await, cluster.name_on(1, "kept").await);
+    let gone = soon("the lock", locks.mutex(&gone).lock()).await.unwrap();
+    let kept = soon("the lock", locks.mutex(&kept).lock()).await.unwrap();
+    cluster.node(0).restart_empty().await;
+    assert_eq!(soon("its loss", gone.lost()).await, Loss::Gone);
+    assert!(!kept.is_lost());
+    kept.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cluster_without_a_majority_is_unavailable_until_it_is_back() {
+    let cluster = Cluster::short_lived().await;
+    let locks = builder(&cluster).node_timeout(SECOND).connect().await.unwrap();
+    let stock = locks.mutex(cluster.name_on(0, "minority").await);
+    for at in [1, 2] {
+        cluster.node(at).kill();
+    }
+    eventually("a cluster that is down", async || {
+        cluster.node(0).ask::<String>(&["CLUSTER", "INFO"]).await.contains("cluster_state:fail")
+    })
+    .await;
+    let begun = Instant::now();
+    let error = soon("its end", stock.try_lock()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("CLUSTERDOWN"), "{error}");
+    assert!(begun.elapsed() >= SECOND / 2, "it was given up at once");
+    let waiting = tokio::spawn(stock.lock());
+    for at in [1, 2] {
+        cluster.node(at).restart().await;
+    }
+    soon("the lock", waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_waiter_is_woken_though_the_node_that_it_listened_at_died() {
+    let cluster = Cluster::start().await;
+    let (ours, theirs) = (locks(&cluster).await, without_timers(&cluster).connect().await.unwrap());
+    let (first, ear) = listening(&cluster, &ours, &theirs).await;
+    let name = cluster.name_on((ear + 1) % 3, "elsewhere").await;
+    let guard = soon("the lock", ours.mutex(&name).lock()).await.unwrap();
+    let waiting = tokio::spawn(theirs.mutex(&name).lock());
+    eventually("it listens", async || channels(&cluster, &name).await == [ear]).await;
+    cluster.node(ear).kill();
+    eventually("it listens elsewhere", async || {
+        let at = channels(&cluster, &name).await;
+        !at.is_empty() && !at.contains(&ear)
+    })
+    .await;
+    guard.release().await.unwrap();
+    soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();
+    drop(first);
+}
+
+#[tokio::test]
+async fn a_waiter_listens_elsewhere_where_its_node_is_silent() {
+    let cluster = Cluster::start().await;
+    let ours = builder(&cluster).node_timeout(SECOND).connect().await.unwrap();
+    let theirs = without_timers(&cluster).node_timeout(SECOND).connect().await.unwrap();
+    let (first, ear) = listening(&cluster, &ours, &theirs).await;
+    let name = cluster.name_on((ear + 1) % 3, "elsewhere").await;
+    let guard = soon("the lock", ours.mutex(&name).lock()).await.unwrap();
+    let waiting = tokio::spawn(theirs.mutex(&name).lock());
+    eventually("it listens", async || channels(&cluster, &name).await == [ear]).await;
+    cluster.node(ear).freeze();
+    let others: Vec<usize> = (0..6).filter(|at| *at != ear).collect();
+    eventually("it listens elsewhere", async || {
+        let mut heard = false;
+        for at in &others {
+            heard |= cluster.node(*at).channels().await.iter().any(|channel| channel.contains(&name));
+        }
+        heard
+    })
+    .await;
+    guard.release().await.unwrap();
+    soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();
+    cluster.node(ear).thaw();
+    drop(first);
+}
+
+/// A waiter, and the node that messages for its process are heard from.
+async fn listening(
+    cluster: &Cluster,
+    ours: &nestlock::Locks,
+    theirs: &nestlock::Locks,
+) -> (tokio::task::JoinHandle<()>, usize) {
+    let guard = soon("the lock", ours.mutex("first").lock()).await.unwrap();
+    let first = theirs.mutex("first");
+    let waiting = tokio::spawn(async move { drop(first.lock().await) });
+    eventually("it listens", async || channels(cluster, "first").await.len() == 1).await;
+    let ear = channels(cluster, "first").await[0];
+    std::mem::forget(guard);
+    (waiting, ear)
+}

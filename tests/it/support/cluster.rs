@@ -1,0 +1,233 @@
+//! A Redis Cluster of the test's own: three masters, and a replica of each.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use redis::Value;
+use tokio::sync::OnceCell;
+
+use super::server::{Server, free_port};
+use super::{eventually, log};
+
+const MASTERS: usize = 3;
+
+/// Six servers. The first three begin as masters, and `n + 3` as replica of `n`.
+pub struct Cluster {
+    nodes: Vec<Server>,
+}
+
+impl Cluster {
+    /// One in which no node is ever taken for dead, however busy the machine is.
+    pub async fn start() -> Cluster {
+        Cluster::with(Duration::from_secs(60), &[]).await
+    }
+
+    /// One in which a replica takes the place of a master that was away for two seconds.
+    pub async fn short_lived() -> Cluster {
+        Cluster::with(Duration::from_secs(2), &[]).await
+    }
+
+    /// The same for all tests that leave it as it is. Their locks have names of their own.
+    pub async fn shared() -> &'static Cluster {
+        static SHARED: OnceCell<Cluster> = OnceCell::const_new();
+        SHARED.get_or_init(Cluster::start).await
+    }
+
+    /// A master is dead after so long.
+    pub async fn with(timeout: Duration, args: &[&str]) -> Cluster {
+        log::capture();
+        let timeout = timeout.as_millis().to_string();
+        let mut nodes = Vec::new();
+        let mut buses = Vec::new();
+        for _ in 0..2 * MASTERS {
+            let bus = free_port().to_string();
+            let mut all = vec!["--cluster-enabled", "yes", "--cluster-port", &bus];
+            all.extend(["--cluster-node-timeout", &timeout, "--cluster-replica-validity-factor", "0"]);
+            all.extend(["--cluster-allow-replica-migration", "no", "--repl-diskless-sync-delay", "0"]);
+            all.extend(args);
+            nodes.push(Server::with(&all).await);
+            buses.push(bus);
+        }
+        let cluster = Cluster { nodes };
+        cluster.form(&buses).await;
+        cluster
+    }
+
+    async fn form(&self, buses: &[String]) {
+        let share = 16_384 / MASTERS;
+        for (at, master) in self.nodes[..MASTERS].iter().enumerate() {
+            let last = if at + 1 == MASTERS { 16_383 } else { (at + 1) * share - 1 };
+            let (first, last) = ((at * share).to_string(), last.to_string());
+            master.ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]).await;
+            master.ask::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(at + 1).to_string()]).await;
+        }
+        for (node, bus) in self.nodes.iter().zip(buses).skip(1) {
+            let port = node.port().to_string();
+            self.nodes[0].ask::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, bus]).await;
+        }
+        for node in &self.nodes {
+            eventually("all nodes know each other", async || {
+                let known: String = node.ask(&["CLUSTER", "NODES"]).await;
+                known.lines().count() == 2 * MASTERS
+                    && !known.contains("handshake")
+                    && !known.contains("noaddr")
+            })
+            .await;
+        }
+        for at in 0..MASTERS {
+            let id = self.id(at).await;
+            self.nodes[at + MASTERS].ask::<()>(&["CLUSTER", "REPLICATE", &id]).await;
+        }
+        self.whole().await;
+    }
+
+    /// Waits until all nodes are there, agree, and the replicas have what their masters have.
+    pub async fn whole(&self) {
+        for node in &self.nodes {
+            eventually("a node that knows the whole cluster", async || {
+                let shards = shards(node).await;
+                let complete = shards.len() >= MASTERS && shards.iter().all(|(_, _, ports)| ports.len() == 2);
+                let info: String = node.ask(&["CLUSTER", "INFO"]).await;
+                let replication = node.info("replication").await;
+                let linked = match replication["role"].as_str() {
+                    "slave" => replication["master_link_status"] == "up",
+                    _ => replication["connected_slaves"] == "1",
+                };
+                complete && linked && info.contains("cluster_state:ok")
+            })
+            .await;
+        }
+    }
+
+    pub fn node(&self, at: usize) -> &Server {
+        &self.nodes[at]
+    }
+
+    pub fn nodes(&self) -> &[Server] {
+        &self.nodes
+    }
+
+    /// Of all nodes.
+    pub fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(Server::url).collect()
+    }
+
+    async fn id(&self, at: usize) -> String {
+        self.nodes[at].ask(&["CLUSTER", "MYID"]).await
+    }
+
+    pub async fn slot(&self, key: &str) -> u16 {
+        self.nodes[0].ask(&["CLUSTER", "KEYSLOT", key]).await
+    }
+
+    /// Which node serves this key, as `witness` sees it.
+    pub async fn owner_seen_by(&self, witness: usize, key: &str) -> usize {
+        let node = &self.nodes[witness];
+        let slot: u16 = node.ask(&["CLUSTER", "KEYSLOT", key]).await;
+        let shards = shards(node).await;
+        let (_, _, ports) =
+            shards.iter().find(|(first, last, _)| (first..=last).contains(&&slot)).expect("it is served");
+        self.nodes.iter().position(|node| node.port() == ports[0]).unwrap()
+    }
+
+    pub async fn owner(&self, key: &str) -> usize {
+        self.owner_seen_by(0, key).await
+    }
+
+    /// A lock name that this node serves.
+    pub async fn name_on(&self, at: usize, name: &str) -> String {
+        for number in 0.. {
+            let name = format!("{name}-{number}");
+            if self.owner(&name).await == at {
+                return name;
+            }
+        }
+        unreachable!()
+    }
+
+    /// All keys on these nodes, sorted.
+    pub async fn keys_on(&self, nodes: &[usize]) -> Vec<String> {
+        let mut keys = BTreeSet::new();
+        for at in nodes {
+            keys.extend(self.nodes[*at].keys().await);
+        }
+        keys.into_iter().collect()
+    }
+
+    /// The fields of a lock on this node, with their counts.
+    pub async fn fields_on(&self, at: usize, key: &str) -> Vec<(String, usize)> {
+        let mut admin = self.nodes[at].admin().await;
+        redis::pipe()
+            .cmd("ASKING")
+            .ignore()
+            .cmd("HGETALL")
+            .arg(key)
+            .query_async::<(Vec<(String, usize)>,)>(&mut admin)
+            .await
+            .unwrap_or_default()
+            .0
+    }
+
+    /// Waits until the replica of a master has this key as well.
+    pub async fn replicated(&self, master: usize, key: &str) {
+        let replica = &self.nodes[(master + MASTERS) % (2 * MASTERS)];
+        eventually("the key on the replica", async || replica.keys().await.iter().any(|one| one == key))
+            .await;
+    }
+
+    /// Begins to move the slot of a key: from now on what is not there yet is made on the other node.
+    pub async fn begin_move(&self, key: &str, from: usize, to: usize) {
+        let slot = self.slot(key).await.to_string();
+        let (source, target) = (self.id(from).await, self.id(to).await);
+        self.nodes[to].ask::<()>(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source]).await;
+        self.nodes[from].ask::<()>(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target]).await;
+    }
+
+    /// Moves one key of a slot that is on its way.
+    pub async fn move_key(&self, key: &str, from: usize, to: usize) {
+        let port = self.nodes[to].port().to_string();
+        let done: String = self.nodes[from].ask(&["MIGRATE", "127.0.0.1", &port, key, "0", "10000"]).await;
+        assert_eq!(done, "OK", "{key} was not there");
+    }
+
+    /// The slot of this key has moved, and these nodes are told.
+    pub async fn end_move(&self, key: &str, to: usize, told: &[usize]) {
+        let (slot, target) = (self.slot(key).await.to_string(), self.id(to).await);
+        for at in told {
+            self.nodes[*at].ask::<()>(&["CLUSTER", "SETSLOT", &slot, "NODE", &target]).await;
+        }
+    }
+
+    /// This replica takes its master's place, who gives it up.
+    pub async fn fail_over(&self, replica: usize) {
+        self.nodes[replica].ask::<()>(&["CLUSTER", "FAILOVER"]).await;
+        self.promoted(replica).await;
+        let before = &self.nodes[(replica + MASTERS) % (2 * MASTERS)];
+        eventually("the old master follows", async || before.info("replication").await["role"] == "slave")
+            .await;
+    }
+
+    /// Waits until this replica has become a master.
+    pub async fn promoted(&self, replica: usize) {
+        let node = &self.nodes[replica];
+        eventually("the replica's promotion", async || node.info("replication").await["role"] == "master")
+            .await;
+        eventually("a cluster that works", async || {
+            node.ask::<String>(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok")
+        })
+        .await;
+    }
+}
+
+/// Ranges of slots with the ports of those who have them, the master first.
+async fn shards(node: &Server) -> Vec<(u16, u16, Vec<u16>)> {
+    let ranges: Vec<Vec<Value>> = node.ask(&["CLUSTER", "SLOTS"]).await;
+    let port = |node: Value| redis::from_redis_value::<Vec<Value>>(node).unwrap().swap_remove(1);
+    let number = |value: Value| redis::from_redis_value::<u16>(value).unwrap();
+    let shard = |range: Vec<Value>| {
+        let mut range = range.into_iter();
+        let (first, last) = (number(range.next().unwrap()), number(range.next().unwrap()));
+        (first, last, range.map(|node| number(port(node))).collect())
+    };
+    ranges.into_iter().map(shard).collect()
+}
