@@ -29,7 +29,8 @@ pub(super) struct Nodes {
     pub(super) seeds: Seeds,
     /// Whether a call waits for a node that is away, or for another to take its place.
     pub(super) patient: bool,
-    ages: bool,
+    /// What each node is: one of several, none of which is waited for.
+    role: Role,
     pub(super) node_timeout: Duration,
     runtime: Handle,
     events: Weak<dyn Events>,
@@ -81,7 +82,7 @@ impl Nodes {
             me: me.clone(),
             seeds,
             patient: role.alone,
-            ages: role.ages,
+            role: Role { alone: false, ..role },
             node_timeout,
             runtime,
             bell: Arc::new(Bell { nodes: me.clone(), events: events.clone() }),
@@ -131,10 +132,11 @@ impl Nodes {
             return Err(refused(Error::new(ErrorKind::Closed, CLOSED)));
         }
         let site = self.site(&place).map_err(refused)?;
-        let role = Role { alone: false, ages: self.ages, replicas: None };
         let (timeout, bell) = (self.node_timeout, Arc::downgrade(&self.bell));
-        let single = Single::begin(site, role, timeout, bell, &self.runtime);
-        self.runtime.spawn(mind(single.line().clone(), self.me.clone()));
+        let single = Single::begin(site, self.role, timeout, bell, &self.runtime);
+        for line in [Some(single.line()), single.line_of_grants()].into_iter().flatten() {
+            self.runtime.spawn(mind(line.clone(), self.me.clone()));
+        }
         known.standing.insert(place.clone(), single.clone());
         Ok(Node { single, place })
     }
@@ -200,14 +202,23 @@ impl Nodes {
         self.news.send_modify(|news| *news = news.wrapping_add(1));
     }
 
+    /// Whether replicas have to acknowledge grants.
+    pub(super) fn waits(&self) -> bool {
+        self.role.replicas.is_some()
+    }
+
     /// Waits until each node is connected to, or was tried. With the error of the last one, where none is there.
     pub(super) async fn meet(&self) -> Result<Option<Error>> {
         let deadline = after(Instant::now(), self.patience());
         let (nodes, _) = self.all();
         let (mut there, mut away) = (false, Vec::new());
         for node in &nodes {
-            match node.single.line().link(deadline).await {
-                Ok(_) => there = true,
+            let mut links = Ok(());
+            for line in [Some(node.single.line()), node.single.line_of_grants()].into_iter().flatten() {
+                links = links.and(line.link(deadline).await.map(drop));
+            }
+            match links {
+                Ok(()) => there = true,
                 Err(Failure { error, .. }) if error.kind() == ErrorKind::Unavailable => away.push(error),
                 Err(Failure { error, .. }) => return Err(error),
             }
@@ -250,15 +261,18 @@ impl Nodes {
 /// known, another takes its place.
 async fn mind(line: Arc<Line>, nodes: Weak<Nodes>) {
     let mut state = line.state.subscribe();
-    while state.changed().await.is_ok() {
+    loop {
         let failed = match &*state.borrow_and_update() {
-            State::Up(_) => false,
+            State::Up(_) | State::Down { attempt: 0, .. } => false,
             State::Down { .. } => true,
             State::Ended(_) => return,
         };
-        let Some(nodes) = nodes.upgrade() else { return };
         if failed {
+            let Some(nodes) = nodes.upgrade() else { return };
             nodes.stir();
+        }
+        if state.changed().await.is_err() {
+            return;
         }
     }
 }

@@ -88,6 +88,8 @@ async fn nothing_is_left_after_close() {
     soon("the run", stock.run(async {})).await.unwrap();
     locks.close().await.unwrap();
     assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::Closed);
+    let metrics = tokio::runtime::Handle::current().metrics();
+    eventually("no task", async || metrics.num_alive_tasks() == 0).await;
     for node in cluster.nodes() {
         eventually("no connection", async || {
             let list: String = node.ask(&["CLIENT", "LIST"]).await;

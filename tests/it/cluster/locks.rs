@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use nestlock::Owner;
+use nestlock::{ErrorKind, Owner};
 
 use super::{channels, locks, without_timers};
 use crate::support::cluster::Cluster;
@@ -145,4 +145,61 @@ async fn a_queue_of_strangers_is_served() {
     let owned = stock.lock().owner(&Owner::new()).await.unwrap();
     stock.force_release().await.unwrap();
     soon("its loss", owned.lost()).await;
+}
+
+#[tokio::test]
+async fn tokens_grow_whichever_node_has_lock_and_counter() {
+    let cluster = Cluster::shared().await;
+    let (ours, theirs) = (locks(cluster).await, locks(cluster).await);
+    for name in ["fenced", "{fenced}:part", "fenced:{part}"] {
+        let mut last = 0;
+        for locks in [&ours, &theirs, &ours] {
+            let guard = soon("the lock", locks.mutex(name).fenced().lock()).await.unwrap();
+            let token = guard.token().unwrap();
+            assert!(token > last, "{token} after {last}");
+            last = token;
+            guard.release().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_parts_a_lock_from_its_counter_is_told() {
+    let cluster = Cluster::shared().await;
+    let locks = locks(cluster).await;
+    for name in ["a}b", "a{}b"] {
+        let error = locks.mutex(name).fenced().lock().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.to_string().contains("different slots"), "{error}");
+        // Without a counter there is nothing to part.
+        soon("the run", locks.mutex(name).run(async {})).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_grant_that_replicas_have_to_acknowledge_is_on_one() {
+    let cluster = Cluster::start().await;
+    let locks = super::builder(&cluster).replicas(1, 25 * super::SECOND).connect().await.unwrap();
+    for at in MASTERS {
+        let name = cluster.name_on(at, "acknowledged").await;
+        let guard = soon("the lock", locks.mutex(&name).lock()).await.unwrap();
+        assert!(cluster.node(at + 3).keys().await.contains(&name));
+        guard.release().await.unwrap();
+        // What is not there yet is granted when the slot has moved.
+        let to = (at + 1) % 3;
+        cluster.begin_move(&name, at, to).await;
+        let waiting = tokio::spawn(locks.mutex(&name).lock());
+        cluster.end_move(&name, to, &[to, at, (at + 2) % 3]).await;
+        let guard = soon("the lock", waiting).await.unwrap().unwrap();
+        assert!(cluster.node(to + 3).keys().await.contains(&name));
+        guard.release().await.unwrap();
+    }
+    let short = super::builder(&cluster).replicas(1, super::SECOND / 10).connect().await.unwrap();
+    cluster.node(3).freeze();
+    assert_eq!(cluster.node(0).ask::<i64>(&["CLIENT", "KILL", "TYPE", "replica"]).await, 1);
+    let name = cluster.name_on(0, "alone").await;
+    let error = soon("its end", short.mutex(&name).try_lock()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    eventually("its undoing", async || cluster.node(0).keys().await.is_empty()).await;
+    cluster.node(3).thaw();
 }
