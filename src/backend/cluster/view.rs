@@ -19,9 +19,11 @@ impl View {
         let (mut slots, mut others) = (Slots::new(), Vec::new());
         for range in list(answer)? {
             let [Value::Int(first), Value::Int(last), nodes @ ..] = list(range)? else { return None };
+            let range = u16::try_from(*first).ok()?..=u16::try_from(*last).ok()?;
             let mut nodes = nodes.iter().filter_map(|node| place(node, asked));
-            let Some(master) = nodes.next() else { continue };
-            slots.assign(u16::try_from(*first).ok()?..=u16::try_from(*last).ok()?, &master);
+            if let Some(master) = nodes.next() {
+                slots.assign(range, &master);
+            }
             others.extend(nodes);
         }
         Some(View { slots, others })
