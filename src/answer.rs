@@ -85,7 +85,9 @@ impl Room {
         }
         let verdict = match reply {
             Reply::Gone => self.gone(job, tried, spread, at),
-            Reply::Deferred(_) => {
+            // A renewal puts off nothing but its counter, for which the next one is soon enough: a hold that were to be settled
+            // until the counter can be written would let nobody re-enter.
+            Reply::Deferred(_) if !matches!(job.step, Step::Renew { .. }) => {
                 if let Some(lease) = job.step.lease() {
                     // It was raised before what failed.
                     hold.confirmed(lease, job.sent, at.slept);

@@ -302,10 +302,7 @@ impl Hold {
             _ => Nodes::ALL,
         };
         let repeated = ends && self.release_tried;
-        let fence = match step {
-            Step::Acquire { count: 2.., .. } | Step::Release { .. } => None,
-            _ => self.fence.clone(),
-        };
+        let fence = self.fence.clone().filter(|_| step.is_counted(self.failures > 0));
         Job { hold: self.id, no, field: self.field.clone(), step, nodes, repeated, sent, fence }
     }
 

@@ -43,6 +43,17 @@ impl Step {
             Step::Release { .. } => None,
         }
     }
+
+    /// Whether the hold's fencing counter is dealt with too. `again`: it was put off before, maybe for the counter's sake, which
+    /// is left to the renewals then.
+    pub(crate) fn is_counted(self, again: bool) -> bool {
+        match self {
+            Step::Acquire { count, .. } => count == 1,
+            Step::Release { .. } => false,
+            Step::Settle { .. } => !again,
+            Step::Renew { .. } | Step::Repair { .. } => true,
+        }
+    }
 }
 
 /// The command under way. At most one for each hold: two could pass each other on the wire.

@@ -13,6 +13,7 @@ mod attack;
 mod cluster;
 mod errors;
 mod faults;
+mod fencing;
 mod house;
 mod leaks;
 mod leases;

@@ -1,0 +1,24 @@
+//! Fencing tokens on real servers: together with Redisson's, on a server that refuses, and over several that fail.
+
+mod masters;
+mod redisson;
+mod server;
+
+use std::time::Duration;
+
+use nestlock::{Mutex, Owner};
+
+use crate::support::soon;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The counter of the lock `stock`.
+const COUNTER: &str = "redisson_lock_token:{stock}";
+
+/// Takes the lock, and tells the token that it was given.
+async fn next(mutex: &Mutex) -> u64 {
+    let guard = soon("the lock", mutex.lock().owner(&Owner::new())).await.unwrap();
+    let given = guard.token().unwrap();
+    guard.release().await.unwrap();
+    given
+}
