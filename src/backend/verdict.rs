@@ -28,20 +28,20 @@ const BEFORE_START: [&str; 10] = [
 /// A call that the server answered with an error, or whose connection broke.
 pub(super) fn failed(error: RedisError, call: &Call, server: &Arc<str>) -> Failure {
     let outcome = outcome(&error);
-    let (name, key) = (call.name(), shown(call.key()));
+    let (name, keys) = (call.name(), keys(call));
     let (kind, message) = if let Some(text) = answer(&error) {
         if is_credentials(&error) {
             (ErrorKind::Denied, format!("the server wants other credentials ({text}); {GIVE_CREDENTIALS}"))
         } else if is_denied(&error) {
             let message = format!(
-                "the server denies this user a right that `{name}` on key `{key}` needs: {text}; grant it with \
+                "the server denies this user a right that `{name}` on {keys} needs: {text}; grant it with \
                  ACL SETUSER, or connect as another user"
             );
             (ErrorKind::Denied, message)
         } else {
             (
                 ErrorKind::Unavailable,
-                format!("the server refuses `{name}` on key `{key}`: {text}; {}", remedy(&error)),
+                format!("the server refuses `{name}` on {keys}: {text}; {}", remedy(&error)),
             )
         }
     } else if error.is_io_error() {
@@ -53,7 +53,7 @@ pub(super) fn failed(error: RedisError, call: &Call, server: &Arc<str>) -> Failu
         (
             ErrorKind::Unavailable,
             format!(
-                "the answer to `{name}` on key `{key}` can't be understood; check what it is that answers there"
+                "the answer to `{name}` on {keys} can't be understood; check what it is that answers there"
             ),
         )
     };
@@ -74,6 +74,15 @@ pub(super) fn elsewhere(failure: &Failure) -> Option<Elsewhere<'_>> {
     let error = std::error::Error::source(&failure.error)?.downcast_ref::<RedisError>()?;
     let (address, _) = error.redirect_node()?;
     Some(if error.code() == Some("ASK") { Elsewhere::Ask(address) } else { Elsewhere::Moved(address) })
+}
+
+/// What it touches, for people to read.
+fn keys(call: &Call) -> String {
+    let key = shown(call.key());
+    match call.fence() {
+        Some(fence) => format!("keys `{key}` and `{}`", shown(&fence.counter)),
+        None => format!("key `{key}`"),
+    }
 }
 
 /// A call that was sent and not answered in time.

@@ -19,6 +19,9 @@ const ENOUGH: [&str; 5] = [
     "+hset +hget +hdel +del",
 ];
 
+/// What one with fencing tokens needs besides.
+const FENCED: &str = "+get +set +incr +exists +time";
+
 /// The user `bob`, with these rights and no others.
 async fn bob(server: &Server, rights: &[&str]) {
     let rights = rights.iter().flat_map(|rights| rights.split(' '));
@@ -77,22 +80,127 @@ async fn the_keys_and_channels_under_the_prefix_are_enough() {
     assert_nothing_was_denied(&server).await;
 }
 
+/// The same of a lock with fencing tokens.
+async fn each_fenced_call_passes(
+    server: &Server,
+    prefix: &str,
+    name: &str,
+    connect: impl AsyncFn() -> Locks,
+) {
+    let (locks, others) = (connect().await, connect().await);
+    let stock = locks.mutex(name).fenced();
+    let guard = stock.lock().await.unwrap();
+    stock.run(async {}).await.unwrap();
+    guard.extend(Duration::from_secs(60)).await.unwrap();
+    let counter = format!("{prefix}redisson_lock_token:{{{prefix}{name}}}");
+    assert_eq!(server.keys().await, [counter.clone(), format!("{prefix}{name}")]);
+    let stranger = others.mutex(name).fenced();
+    assert!(stranger.try_lock().await.unwrap().is_none());
+    // Ahead of the clock, so that it is counted up, and found lost, so that it is put back.
+    server.ask::<()>(&["SET", &counter, "5000000000000000", "KEEPTTL"]).await;
+    let before = guard.token();
+    guard.release().await.unwrap();
+    let guard = stranger.lock().await.unwrap();
+    assert!(guard.token() > before);
+    server.ask::<()>(&["DEL", &counter]).await;
+    guard.extend(Duration::from_secs(60)).await.unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(server.keys().await, [counter.clone()]);
+    server.ask::<()>(&["DEL", &counter]).await;
+}
+
+/// The lines of the README: to make the user, and to add to its rights.
+fn lines(begin: &str) -> Vec<&'static str> {
+    include_str!("../../../README.md").lines().filter(|line| line.starts_with(begin)).collect()
+}
+
 #[tokio::test]
 async fn the_lines_of_the_readme_are_enough_as_they_stand() {
     let server = Server::start().await;
-    let lines =
-        include_str!("../../../README.md").lines().filter(|line| line.starts_with("ACL SETUSER locker "));
-    let lines: Vec<_> = lines.collect();
-    assert_eq!(lines.len(), 2, "one without a prefix, one with the prefix `app:`");
+    let (made, fenced) = (lines("ACL SETUSER locker reset "), lines("ACL SETUSER locker +"));
+    assert_eq!(made.len(), 2, "one without a prefix, one with the prefix `app:`");
+    let [fenced] = fenced[..] else { panic!("one for fencing tokens: {fenced:?}") };
     let url = format!("redis://locker:secret@127.0.0.1:{}", server.port());
-    for (line, prefix) in lines.into_iter().zip(["", "app:"]) {
+    for (line, prefix) in made.into_iter().zip(["", "app:"]) {
         server.ask::<()>(&line.split(' ').collect::<Vec<_>>()).await;
         let connect = async || builder(&url).prefix(prefix).connect().await.unwrap();
         each_call_passes(&server, prefix, "stock:42", connect).await;
         server.ask::<()>(&["SCRIPT", "FLUSH"]).await;
         each_call_passes(&server, prefix, "stock:43", connect).await;
+        server.ask::<()>(&fenced.split(' ').collect::<Vec<_>>()).await;
+        each_fenced_call_passes(&server, prefix, "stock:42", connect).await;
+        let forever = async || builder(&url).prefix(prefix).token_ttl(Duration::MAX).connect().await.unwrap();
+        each_fenced_call_passes(&server, prefix, "stock:43", forever).await;
+        server.ask::<()>(&["SCRIPT", "FLUSH"]).await;
+        each_fenced_call_passes(&server, prefix, "stock:44", connect).await;
     }
     assert_nothing_was_denied(&server).await;
+}
+
+#[tokio::test]
+async fn a_fenced_lock_needs_a_few_rights_more() {
+    let server = Server::start().await;
+    let rights = ENOUGH.into_iter().chain([FENCED]).collect::<Vec<_>>();
+    bob(&server, &rights).await;
+    each_fenced_call_passes(&server, "app:", "stock", async || connect(&server).await).await;
+    assert_nothing_was_denied(&server).await;
+}
+
+#[tokio::test]
+async fn a_counter_outside_of_the_users_keys_is_denied_by_its_name_and_leaves_nothing() {
+    let server = Server::start().await;
+    let rights = ["%RW~stock", "&*", "+@all"];
+    bob(&server, &rights).await;
+    let locks = builder(&url(&server)).connect().await.unwrap();
+    let stock = locks.mutex("stock").fenced();
+    for error in [
+        soon("lock", stock.lock()).await.unwrap_err(),
+        soon("try_lock", stock.try_lock()).await.unwrap_err(),
+        soon("run", stock.run(async {})).await.unwrap_err(),
+    ] {
+        let told = ["`stock`", "`redisson_lock_token:{stock}`", "ACL SETUSER"];
+        is(&error, ErrorKind::Denied, Some("stock"), &told);
+    }
+    assert!(server.keys().await.is_empty());
+    soon("a plain one", locks.mutex("stock").run(async {})).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_right_that_a_counter_needs_is_denied_where_it_is_missing_and_leaves_no_lock() {
+    let server = Server::start().await;
+    let counter = "app:redisson_lock_token:{app:stock}";
+    for (missing, stands) in
+        [("-get", ""), ("-exists", ""), ("-time", ""), ("-set", ""), ("-incr", "5000000000000000")]
+    {
+        let rights = ENOUGH.into_iter().chain([FENCED, missing]).collect::<Vec<_>>();
+        bob(&server, &rights).await;
+        if !stands.is_empty() {
+            server.ask::<()>(&["SET", counter, stands]).await;
+        }
+        let locks = connect(&server).await;
+        let error = soon("lock", locks.mutex("stock").fenced().lock()).await.unwrap_err();
+        is(&error, ErrorKind::Denied, Some("stock"), &["acquire", "right", "ACL SETUSER"]);
+        eventually("no lock is left", async || server.keys().await.iter().all(|key| key == counter)).await;
+        server.ask::<()>(&["FLUSHALL"]).await;
+    }
+}
+
+/// The hold is good: only its counter can't be kept.
+#[tokio::test]
+async fn rights_to_the_counter_taken_away_under_a_guard_end_nothing() {
+    let server = Server::start().await;
+    let rights = ENOUGH.into_iter().chain([FENCED]).collect::<Vec<_>>();
+    bob(&server, &rights).await;
+    let second = Duration::from_secs(1);
+    let locks = builder(&url(&server)).prefix("app:").lease(3 * second).connect().await.unwrap();
+    let stock = locks.mutex("stock").fenced();
+    let guard = stock.lock().await.unwrap();
+    server.ask::<()>(&["ACL", "SETUSER", "bob", "-get", "-set", "-exists"]).await;
+    let end = guard.valid_until();
+    eventually("renewals", async || guard.valid_until() > end + 3 * second).await;
+    soon("a re-entry", stock.run(async {})).await.unwrap();
+    soon("the release", guard.release()).await.unwrap();
+    assert!(!stock.is_locked().await.unwrap());
 }
 
 #[tokio::test]
