@@ -1,0 +1,199 @@
+//! A holder that is paused past its lease, and its late write: what it destroys, and how a fencing token has it refused.
+//!
+//! The resource is a table in SQLite. Ada takes the lock, reads the stock, and is paused before she writes, as a process is by a
+//! garbage collection, a swapped-out machine or a debugger: her thread stands still, and so does what renews her lease. Bo gets
+//! the lock and sells. Then Ada wakes up and writes what she had worked out before.
+//!
+//! - Without tokens the table takes it: what Bo sold is in stock again.
+//! - With tokens the table has seen Bo's, and refuses what comes with less.
+//!
+//! That Ada could look at `guard.is_lost()` first does not help: she may be paused right behind that look.
+//!
+//! Run it: `cargo run --example fencing`. It needs no server. With the URL of a Redis in `REDIS_URL` the lock is kept
+//! there: `scripts/redis cargo run --example fencing`.
+
+use std::error::Error;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use nestlock::{ErrorKind, Locks, Memory};
+use rusqlite::Connection;
+use tokio::runtime;
+use tokio::sync::oneshot;
+
+type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+
+/// Short, so that this does not take long. It is how long Bo has to wait for a lock whose holder does not move.
+const LEASE: Duration = Duration::from_secs(1);
+
+const IN_STOCK: i64 = 10;
+const ADA_SELLS: i64 = 3;
+const BO_SELLS: i64 = 4;
+
+/// The table that the lock guards.
+#[derive(Clone)]
+struct Stock(Arc<Mutex<Connection>>);
+
+impl Stock {
+    fn new() -> Result<Stock> {
+        let table = Connection::open_in_memory()?;
+        // The token stands in the row that it protects. Redis ends its counters at 2^63 - 1, so it fits any BIGINT.
+        table.execute("CREATE TABLE stock (id INTEGER PRIMARY KEY, units INTEGER, token INTEGER)", [])?;
+        table.execute("INSERT INTO stock VALUES (42, ?1, 0)", [IN_STOCK])?;
+        Ok(Stock(Arc::new(Mutex::new(table))))
+    }
+
+    fn units(&self) -> Result<i64> {
+        let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(table.query_row("SELECT units FROM stock WHERE id = 42", [], |row| row.get(0))?)
+    }
+
+    /// Whether the table took it. One statement looks and writes: nothing comes in between.
+    fn write(&self, units: i64, token: Option<u64>) -> Result<bool> {
+        let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows = match token {
+            // Not `<`: a holder may write more than once.
+            Some(token) => table.execute(
+                "UPDATE stock SET units = ?1, token = ?2 WHERE id = 42 AND token <= ?2",
+                (units, i64::try_from(token)?),
+            )?,
+            None => table.execute("UPDATE stock SET units = ?1 WHERE id = 42", [units])?,
+        };
+        Ok(rows == 1)
+    }
+}
+
+/// Where the lock is kept.
+#[derive(Clone)]
+enum Place {
+    Server(String),
+    Memory(Memory),
+}
+
+impl Place {
+    /// The locks of one process.
+    async fn connect(&self) -> Result<Locks> {
+        let builder = Locks::builder().lease(LEASE);
+        let builder = match self {
+            Place::Server(url) => builder.server(url),
+            Place::Memory(memory) => builder.memory(memory),
+        };
+        Ok(builder.connect().await?)
+    }
+}
+
+/// What both sell, and under which lock.
+#[derive(Clone)]
+struct Shop {
+    stock: Stock,
+    place: Place,
+    lock: String,
+    fenced: bool,
+}
+
+impl Shop {
+    /// The lock, which makes up tokens or does not.
+    fn mutex(&self, locks: &Locks) -> nestlock::Mutex {
+        let lock = locks.mutex(&self.lock);
+        if self.fenced { lock.fenced() } else { lock }
+    }
+
+    /// Takes the lock, reads, decides, tells that it has got so far, stands still until it may go on, and writes.
+    async fn ada(&self, paused: oneshot::Sender<()>, goes_on: mpsc::Receiver<()>) -> Result<()> {
+        let locks = self.place.connect().await?;
+        let lock = self.mutex(&locks);
+        let guard = lock.lock().await?;
+        let left = self.stock.units()? - ADA_SELLS;
+        println!("  Ada{} sells {ADA_SELLS} of {IN_STOCK} units, and is paused", with(guard.token()));
+
+        let _ = paused.send(());
+        goes_on.recv()?; // blocks the thread with all that runs on it
+
+        let token = guard.token();
+        if self.stock.write(left, token)? {
+            println!("  Ada wakes up and writes: {left} are left");
+        } else {
+            println!(
+                "  Ada wakes up, and the table refuses her write{}: it has seen a later one",
+                with(token)
+            );
+        }
+        match guard.release().await {
+            Err(error) if error.kind() == ErrorKind::Lost => println!("  Ada hears that her hold was lost"),
+            other => return Err(format!("her lease was over, and release gave {other:?}").into()),
+        }
+        if self.fenced {
+            // She begins anew, with a hold and a token that are good.
+            let guard = lock.lock().await?;
+            let left = self.stock.units()? - ADA_SELLS;
+            if !self.stock.write(left, guard.token())? {
+                return Err("the table refused who holds the lock".into());
+            }
+            println!("  Ada{} sells {ADA_SELLS}: {left} are left", with(guard.token()));
+            guard.release().await?;
+        }
+        locks.close().await?;
+        Ok(())
+    }
+
+    async fn bo(&self) -> Result<()> {
+        let locks = self.place.connect().await?;
+        let guard = self.mutex(&locks).lock().await?; // as soon as Ada's lease is over
+        let left = self.stock.units()? - BO_SELLS;
+        if !self.stock.write(left, guard.token())? {
+            return Err("the table refused who holds the lock".into());
+        }
+        println!("  Bo{} gets the lock and sells {BO_SELLS}: {left} are left", with(guard.token()));
+        guard.release().await?;
+        locks.close().await?;
+        Ok(())
+    }
+
+    /// What the table says in the end.
+    async fn sell(&self) -> Result<i64> {
+        let (paused, is_paused) = oneshot::channel();
+        let (go_on, goes_on) = mpsc::channel();
+        // A thread of her own, and a runtime: what stands still is all of her process, and nobody else.
+        let ada = self.clone();
+        let ada = thread::spawn(move || {
+            let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(ada.ada(paused, goes_on))
+        });
+        if is_paused.await.is_ok() {
+            self.bo().await?;
+        }
+        let _ = go_on.send(());
+        let ada = tokio::task::spawn_blocking(|| ada.join()).await?;
+        ada.map_err(|_| "Ada panicked")??;
+        self.stock.units()
+    }
+}
+
+fn with(token: Option<u64>) -> String {
+    token.map_or_else(String::new, |token| format!(" (token {token})"))
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let place = match std::env::var("REDIS_URL") {
+        Ok(url) => Place::Server(url),
+        Err(_) => Place::Memory(Memory::new()),
+    };
+    // The process id keeps two people who try this on one Redis out of each other's way.
+    let lock = format!("example:stock:{}", std::process::id());
+    let right = IN_STOCK - ADA_SELLS - BO_SELLS;
+
+    for fenced in [false, true] {
+        println!("{} fencing tokens", if fenced { "With" } else { "Without" });
+        let shop = Shop { stock: Stock::new()?, place: place.clone(), lock: lock.clone(), fenced };
+        let left = shop.sell().await?;
+        println!(
+            "  In the table: {left}. Of {IN_STOCK}, {ADA_SELLS} and {BO_SELLS} were sold, so {right} are right."
+        );
+        if fenced != (left == right) {
+            return Err("the late write must destroy what is not fenced, and nothing else".into());
+        }
+    }
+    Ok(())
+}
