@@ -193,6 +193,7 @@ pub mod guide {
     pub mod fencing {}
 
     /// [leases and loss]: crate::guide::leases
+    /// [fencing tokens]: crate::guide::fencing
     #[doc = include_str!("../docs/promises.md")]
     pub mod promises {}
 
@@ -204,6 +205,7 @@ pub mod guide {
     /// [owner]: crate::guide::owners
     /// [leases and loss]: crate::guide::leases
     /// [testing your code]: crate::guide::testing
+    /// [fencing tokens]: crate::guide::fencing
     #[doc = include_str!("../docs/migrating.md")]
     pub mod migrating {}
 }
