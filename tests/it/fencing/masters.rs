@@ -21,17 +21,26 @@ const ABOVE: u64 = 1 << 60;
 struct Masters(Vec<(Server, Proxy)>);
 
 impl Masters {
+    /// Whose counters stand there.
     async fn start(counters: [u64; 3]) -> Masters {
-        let mut masters = Vec::new();
-        for counter in counters {
-            let server = Server::start().await;
+        let masters = Masters::empty().await;
+        for (server, counter) in masters.servers().zip(counters) {
             server.ask::<()>(&["SET", COUNTER, &(ABOVE + counter).to_string()]).await;
+        }
+        masters
+    }
+
+    async fn empty() -> Masters {
+        let mut masters = Vec::new();
+        for _ in 0..3 {
+            let server = Server::start().await;
             let proxy = Proxy::to(&server).await;
             masters.push((server, proxy));
         }
         Masters(masters)
     }
 
+    /// Trusted, though they were just started.
     fn builder(&self) -> Builder {
         let builder = Locks::builder().delayed_restart(false).lease(60 * SECOND);
         self.0.iter().fold(builder, |builder, (_, proxy)| builder.server(proxy.url()))
@@ -153,8 +162,8 @@ async fn hold(locks: Locks, told: Arc<Mutex<Vec<u64>>>, end: Instant, mut random
     }
 }
 
-/// Replies lost, masters frozen for less and for more than a node timeout, and counters that run ahead.
-async fn trouble(masters: &Masters, end: Instant, mut random: StdRng) {
+/// Replies lost, masters frozen for less and for more than a node timeout; and then what `worst` does to one of them.
+async fn trouble(masters: &Masters, end: Instant, mut random: StdRng, worst: impl AsyncFn(&Server, u64)) {
     while Instant::now() < end {
         let (server, proxy) = &masters.0[random.random_range(0..3)];
         match random.random_range(0..4) {
@@ -168,32 +177,58 @@ async fn trouble(masters: &Masters, end: Instant, mut random: StdRng) {
                 let fault = proxy.on(|command| command.script.is_some()).times(lost).drop_reply();
                 let _ = timeout(SECOND / 2, fault.done()).await;
             }
-            2 => {
-                // As by attempts that it alone granted.
-                let more = random.random_range(1..1_000).to_string();
-                server.ask::<()>(&["INCRBY", COUNTER, &more]).await;
-            }
+            2 => worst(server, random.random_range(1..1_000)).await,
             _ => tokio::time::sleep(Duration::from_millis(random.random_range(0..200))).await,
         }
     }
 }
 
-#[tokio::test]
-async fn tokens_grow_while_replies_are_lost_and_masters_freeze() {
+/// How long the two below go on.
+fn time() -> Duration {
+    let asked = std::env::var("NESTLOCK_FENCING_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(asked.unwrap_or(8))
+}
+
+/// Four clients, each a process of its own, under trouble.
+async fn tokens_grow(masters: &Masters, builder: impl Fn() -> Builder, worst: impl AsyncFn(&Server, u64)) {
     let seed = rand::random::<u64>() >> 8;
-    let time = std::env::var("NESTLOCK_FENCING_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(8);
     println!("seed {seed}");
-    let masters = Masters::start([500, 30, 0]).await;
-    let (end, told) = (Instant::now() + Duration::from_secs(time), Arc::default());
+    let (end, told) = (Instant::now() + time(), Arc::default());
     let mut clients = JoinSet::new();
     for client in 0..4 {
-        let locks = masters.builder().node_timeout(SECOND / 4).connect().await.unwrap();
+        let locks = builder().node_timeout(SECOND / 4).connect().await.unwrap();
         clients.spawn(hold(locks, Arc::clone(&told), end, StdRng::seed_from_u64(seed + client)));
     }
-    trouble(&masters, end, StdRng::seed_from_u64(seed + 99)).await;
+    trouble(masters, end, StdRng::seed_from_u64(seed + 99), worst).await;
     clients.join_all().await;
     let told = told.lock().unwrap();
     println!("{} holds", told.len());
     assert!(told.is_sorted_by(|one, next| one < next), "seed {seed}: {told:?}");
     assert!(told.len() > 5, "seed {seed}: {} holds show nothing", told.len());
+}
+
+#[tokio::test]
+async fn tokens_grow_while_replies_are_lost_and_masters_freeze() {
+    let masters = Masters::start([500, 30, 0]).await;
+    tokens_grow(
+        &masters,
+        || masters.builder(),
+        async |server, more| {
+            // As by attempts that it alone granted.
+            server.ask::<()>(&["INCRBY", COUNTER, &more.to_string()]).await;
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn tokens_grow_while_masters_come_back_without_their_counters() {
+    let masters = Masters::empty().await;
+    let young = || masters.builder().delayed_restart(true).lease(2 * SECOND).unavailable_after(60 * SECOND);
+    tokens_grow(&masters, young, async |server, _| {
+        server.restart_empty().await;
+        // The next one comes when this one may vote again, or a majority never could.
+        tokio::time::sleep(3 * SECOND).await;
+    })
+    .await;
 }
