@@ -218,3 +218,6 @@ fn end_of(
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -146,7 +146,7 @@ mod tests {
     }
 
     fn value(wire: &str) -> Value {
-        redis::parse_redis_value(wire.replace(' ', "\r\n").as_bytes()).unwrap()
+        redis::parse_redis_value(wire.replace('|', "\r\n").as_bytes()).unwrap()
     }
 
     fn read(address: &str, details: &str) -> Said {
@@ -156,8 +156,8 @@ mod tests {
     fn details(port: u16, flags: &str) -> String {
         let words =
             ["name", "stock", "ip", "h", "port", &port.to_string(), "flags", flags, "config-epoch", "7"];
-        let words = words.map(|word| format!("${} {word} ", word.len()));
-        format!("*{} {}", words.len(), words.concat())
+        let words = words.map(|word| format!("${}|{word}|", word.len()));
+        format!("*{}|{}", words.len(), words.concat())
     }
 
     #[test]
@@ -199,13 +199,13 @@ mod tests {
 
     #[test]
     fn an_address_is_read_with_its_epoch_and_a_failover_that_is_not_through() {
-        let at_seven = "*2 $1 h $1 7 ";
+        let at_seven = "*2|$1|h|$1|7|";
         for (details, expected) in [
             (details(7, "master"), (7, false)),
             (details(7, "s_down,master,failover_in_progress"), (7, true)),
             // Promoted already.
             (details(8, "master,failover_in_progress"), (7, false)),
-            ("-NOPERM no right ".to_owned(), (0, false)),
+            ("-NOPERM no right|".to_owned(), (0, false)),
         ] {
             let Said::Named(named) = read(at_seven, &details) else { panic!("{details}") };
             assert_eq!((named.epoch, named.leaves), expected, "{details}");
@@ -215,12 +215,12 @@ mod tests {
 
     #[test]
     fn what_is_no_answer_of_a_sentinel_is_told_as_what_it_is() {
-        assert!(matches!(read("*-1 ", "-ERR No such master with that name "), Said::Unknown));
-        assert!(matches!(read("-ERR unknown command 'SENTINEL' ", ":1 "), Said::NoSentinel));
-        assert!(matches!(read(":1 ", ":1 "), Said::NoSentinel));
-        assert!(matches!(read("-NOAUTH Authentication required. ", ":1 "), Said::Denied(_)));
-        assert!(matches!(read("-NOPERM no permissions ", ":1 "), Said::Denied(_)));
-        assert!(matches!(read("-LOADING it ", ":1 "), Said::Away(_)));
+        assert!(matches!(read("*-1|", "-ERR No such master with that name|"), Said::Unknown));
+        assert!(matches!(read("-ERR unknown command 'SENTINEL'|", ":1|"), Said::NoSentinel));
+        assert!(matches!(read(":1|", ":1|"), Said::NoSentinel));
+        assert!(matches!(read("-NOAUTH Authentication required.|", ":1|"), Said::Denied(_)));
+        assert!(matches!(read("-NOPERM no permissions|", ":1|"), Said::Denied(_)));
+        assert!(matches!(read("-LOADING it|", ":1|"), Said::Away(_)));
         let named = Named { host: "::1".into(), port: 7, epoch: 0, leaves: false };
         assert_eq!(named.address(), "[::1]:7");
     }

@@ -8,6 +8,7 @@ use nestlock::{ErrorKind, Owner};
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::support::proxy::Proxy;
 use crate::support::{builder, eventually, soon};
 
 #[tokio::test]
@@ -31,11 +32,12 @@ async fn a_grant_is_on_all_replicas_that_it_waits_for() {
 #[tokio::test]
 async fn with_too_few_replicas_a_grant_is_undone_and_asked_for_again() {
     let (master, replicas) = master(2).await;
-    let connect = async |count| {
-        let builder = builder(&master.url()).replicas(count, SHORT).unavailable_after(60 * SECOND);
+    let connect = async |count, wait| {
+        let builder = builder(&master.url()).replicas(count, wait).unavailable_after(60 * SECOND);
         builder.lease(60 * SECOND).connect().await.unwrap().mutex("stock")
     };
-    let (one, both) = (connect(1).await, connect(2).await);
+    // Enough for the one that is well, on a busy machine.
+    let (one, both) = (connect(1, LONG).await, connect(2, 2 * SECOND).await);
     replicas[0].freeze();
     let error = soon("an answer", both.try_lock()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -46,7 +48,7 @@ async fn with_too_few_replicas_a_grant_is_undone_and_asked_for_again() {
     assert!(soon("busy", both.try_lock()).await.unwrap().is_none());
     guard.release().await.unwrap();
     let waiting = tokio::spawn(both.lock());
-    let refused = async || master.commands_run().await.get("wait").is_some_and(|run| *run > 5);
+    let refused = async || master.commands_run().await.get("wait").is_some_and(|run| *run > 4);
     eventually("some attempts", refused).await;
     replicas[0].thaw();
     let guard = soon("the lock, with both", waiting).await.unwrap().unwrap();
@@ -108,5 +110,26 @@ async fn a_request_that_is_dropped_leaves_nothing() {
         let pause = std::time::Duration::from_micros(300 * (round % 10));
         let _ = tokio::time::timeout(pause, asking).await;
     }
+    eventually("nothing is left", async || master.keys().await.is_empty()).await;
+}
+
+#[tokio::test]
+async fn what_undoes_an_acquire_does_not_overtake_it() {
+    let (master, _replicas) = master(1).await;
+    let proxy = Proxy::to(&master).await;
+    let builder = builder(&proxy.url()).node_timeout(20 * SECOND).lease(3600 * SECOND);
+    let locks = builder.replicas(1, LONG).connect().await.unwrap();
+    let held = proxy.on(|c| c.is("acquire")).times(1).hold();
+    let asking = tokio::spawn(locks.mutex("stock").lock());
+    soon("the acquire", held.seen()).await;
+    let undone = proxy.on(|c| c.is("release") || c.is("settle")).watch();
+    asking.abort();
+    // Time enough for what would go over the other connection.
+    for _ in 0..50 {
+        assert!(!locks.mutex("stock").is_locked().await.unwrap());
+    }
+    assert!(undone.seen_now().is_none());
+    held.let_through().await;
+    soon("the end", undone.seen()).await;
     eventually("nothing is left", async || master.keys().await.is_empty()).await;
 }
