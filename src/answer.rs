@@ -42,6 +42,8 @@ pub(crate) enum Late {
     There,
     /// The field is not there.
     Missing,
+    /// The command did not run.
+    Unsent,
     /// Nobody knows.
     Unknown,
 }
@@ -166,9 +168,15 @@ impl Room {
         let ended = job.step == (Step::Release { count: 0 });
         // Where a repair fails somebody else has the key: the next renewal tells whether that is still so.
         let tells = !ended && !matches!(job.step, Step::Repair { .. });
+        if acquired && matches!(answer, Late::Missing | Late::Unsent) {
+            hold.absence.note(Nodes::one(node));
+            hold.spread.remains = hold.spread.remains.without(hold.absence.nodes());
+        }
         match answer {
-            Late::There if hold.gone && acquired => hold.remains_at(node, now),
-            Late::Unknown if hold.gone && (acquired || ended) => hold.remains_at(node, now),
+            Late::There | Late::Unknown if hold.gone && acquired => hold.remains_at(node, now),
+            Late::Unsent | Late::Unknown if hold.gone && ended && !hold.absence.nodes().contains(node) => {
+                hold.remains_at(node, now);
+            }
             Late::Missing if hold.lives() && tells => {
                 let lacking = hold.spread.lacking.and(Nodes::one(node));
                 hold.lacked_by(lacking, now);
@@ -245,7 +253,9 @@ impl Room {
 
 impl Hold {
     /// A majority has confirmed that it is no more. What the others may have is ended in the background.
-    fn is_gone(&mut self, spread: Spread, now: Instant) {
+    fn is_gone(&mut self, mut spread: Spread, now: Instant) {
+        spread.remains = spread.remains.without(self.absence.nodes());
+        spread.unheard = spread.unheard.without(self.absence.nodes());
         if self.gone && !spread.remains.is_empty() {
             self.failed(now);
         } else {

@@ -106,7 +106,8 @@ impl Session {
 fn late(answer: &Reported) -> Late {
     match answer {
         Ok(Reply::Done | Reply::Token(_) | Reply::Deferred(_)) => Late::There,
-        Ok(_) | Err(Failure { outcome: Outcome::NotRun, .. }) => Late::Missing,
+        Ok(_) => Late::Missing,
+        Err(Failure { outcome: Outcome::NotRun, .. }) => Late::Unsent,
         Err(_) => Late::Unknown,
     }
 }

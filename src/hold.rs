@@ -10,7 +10,7 @@ use crate::error::Loss;
 use crate::fate::Fate;
 use crate::fence::Fence;
 use crate::level::Level;
-use crate::nodes::{Nodes, Spread};
+use crate::nodes::{Absence, Nodes, Spread};
 use crate::owner::Owner;
 use crate::step::{Command, Job, Step};
 use crate::terms::Terms;
@@ -51,6 +51,7 @@ pub(crate) struct Hold {
     pub(crate) leaving: Vec<Arc<Fate>>,
     /// Masters that lack it, those where it may stand though it is gone, and those whose answers are still to come.
     pub(crate) spread: Spread,
+    pub(crate) absence: Absence,
     /// Only some masters may have it yet, which are no majority: its end frees nobody.
     pub(crate) remnant: bool,
     /// Its fencing token, once it is granted, and the counter that has to remember it.
@@ -89,6 +90,7 @@ impl Hold {
             gone: false,
             leaving: Vec::new(),
             spread: Spread::default(),
+            absence: Absence::default(),
             remnant: false,
             fence,
             granted: false,
@@ -339,13 +341,6 @@ impl Hold {
         self.failures = self.failures.saturating_add(1);
         self.retry_at = after(now, self.terms.retry);
         self.renew_at = self.renew_at.max(self.retry_at);
-    }
-
-    /// When the command has been without an answer for too long.
-    pub(crate) fn overdue(&self) -> Option<Instant> {
-        self.command
-            .filter(|command| command.foreground)
-            .map(|command| after(command.sent, self.terms.patience))
     }
 }
 

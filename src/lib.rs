@@ -133,6 +133,7 @@ mod question;
 mod queue;
 mod quorum;
 mod registry;
+mod remnants;
 mod request;
 mod room;
 mod run;

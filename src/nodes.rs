@@ -67,4 +67,31 @@ pub(crate) struct Spread {
     pub(crate) remains: Nodes,
     /// Masters whose answers were not waited for.
     pub(crate) unheard: Nodes,
+    /// Masters where the field certainly is not, of a fresh grant: its end is no matter of theirs.
+    pub(crate) absent: Nodes,
+}
+
+/// Masters that certainly do not have a hold's field: nothing of its end is owed to them. 1. A master is away for long. 2. Each
+/// lock that is taken and released meanwhile would be ended there too, for a lease, and all of them again and again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Absence {
+    absent: Nodes,
+    /// They were asked to have it after all.
+    repaired: Nodes,
+}
+
+impl Absence {
+    /// The acquire did nothing there.
+    pub(crate) fn note(&mut self, nodes: Nodes) {
+        self.absent = self.absent.and(nodes.without(self.repaired));
+    }
+
+    pub(crate) fn repair(&mut self, nodes: Nodes) {
+        self.repaired = self.repaired.and(nodes);
+        self.absent = self.absent.without(nodes);
+    }
+
+    pub(crate) fn nodes(self) -> Nodes {
+        self.absent
+    }
 }

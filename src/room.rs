@@ -13,6 +13,7 @@ use crate::names::Names;
 use crate::nodes::Nodes;
 use crate::owner::{Owner, Place};
 use crate::queue::{Phase, Queue, Request};
+use crate::remnants::Remnants;
 
 /// What is to be done once no lock is held any more.
 #[derive(Debug, Default)]
@@ -46,6 +47,7 @@ pub(crate) struct Room {
     pub(crate) names: Arc<Names>,
     pub(crate) place: Place,
     pub(crate) holds: Vec<Hold>,
+    pub(crate) remnants: Remnants,
     pub(crate) queue: Queue,
     pub(crate) hearing: Hearing,
     /// The masters whose messages are heard.
@@ -70,6 +72,7 @@ impl Room {
             names,
             place,
             holds,
+            remnants: Remnants::default(),
             queue,
             hearing: Hearing::Off,
             heard: Nodes::NONE,
@@ -83,11 +86,12 @@ impl Room {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.holds.is_empty() && self.queue.is_empty()
+        self.holds.is_empty() && self.remnants.is_empty() && self.queue.is_empty()
     }
 
     pub(crate) fn hold(&mut self, id: u64) -> Option<&mut Hold> {
-        self.holds.iter_mut().find(|hold| hold.id == id)
+        let standing = self.holds.iter_mut().find(|hold| hold.id == id);
+        standing.or_else(|| self.remnants.get_mut(id))
     }
 
     /// The hold that lives, if any: at most one of all that are known here.
@@ -145,6 +149,8 @@ impl Room {
         // 3. Were that news, it would ask at once, leave the next remnant, and so on without a pause.
         let freed = self.holds.iter().any(|hold| hold.is_over() && !hold.remnant);
         self.holds.retain(|hold| !hold.is_over());
+        self.remnants.tidy();
+        self.holds.extract_if(.., |hold| hold.is_remnant()).for_each(|hold| self.remnants.take_in(hold));
         self.forget_proofs();
         if freed { self.freed(now) } else { self.rouse(now) }
     }

@@ -175,7 +175,9 @@ impl Tally {
         if self.is_majority(self.done) {
             // Those that failed tell of themselves when they are back.
             let lacking = self.barred.and(self.busy).without(self.unknown);
-            return Some(Verdict { token: self.token(), ..self.told(Reply::Done) }.lacking(lacking));
+            let mut verdict = Verdict { token: self.token(), ..self.told(Reply::Done) }.lacking(lacking);
+            verdict.spread.absent = lacking.and(self.failed).without(self.unknown);
+            return Some(verdict);
         }
         if self.is_majority(self.done.and(self.pending)) {
             return None;
@@ -191,7 +193,7 @@ impl Tally {
             Ok(Reply::Busy(self.soonest(self.done.len())))
         };
         let split = !self.done.is_empty();
-        let spread = Spread { lacking: Nodes::NONE, remains, unheard: self.pending };
+        let spread = Spread { remains, unheard: self.pending, ..Spread::default() };
         Some(Verdict { result: refused, spread, split, token: None })
     }
 

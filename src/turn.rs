@@ -249,6 +249,9 @@ impl Room {
         }
         hold.enter(level, stands);
         hold.lacked_by(spread.lacking, at.now);
+        if let Step::Acquire { count: 1, .. } = job.step {
+            hold.absence.note(spread.absent);
+        }
         let (depth, token) = (hold.count(), hold.token());
         self.lose_others(job.hold, at.now);
         self.recall();

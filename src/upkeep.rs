@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::deadline::{Lease, Moment};
+use crate::deadline::{Lease, Moment, after};
 use crate::error::Loss;
 use crate::hold::Hold;
 use crate::nodes::Spread;
@@ -75,6 +75,7 @@ impl Room {
         for hold in &mut self.holds {
             jobs.extend(hold.due_job(at.now, renews, numbers));
         }
+        jobs.extend(self.remnants.check(at.now, numbers));
         jobs.iter().for_each(|job| self.expect_echoes(job));
         self.check_heads(at.now);
         self.sweep(at.now);
@@ -148,7 +149,7 @@ impl Room {
         let holds = self.holds.iter().filter_map(|hold| hold.due(renews, waiting));
         let heads = [self.outer_front(), self.inner_front()].into_iter().flatten();
         let heads = heads.filter_map(|head| self.queue.late_at(head.id));
-        holds.chain(heads).min()
+        holds.chain(heads).chain(self.remnants.due()).min()
     }
 }
 
@@ -158,6 +159,13 @@ impl Hold {
         let slept = at.slept.saturating_sub(self.slept);
         let awake = at.now.checked_sub(slept).unwrap_or(at.now);
         if awake < self.end() { Loss::Suspended } else { Loss::Expired }
+    }
+
+    /// When the command has been without an answer for too long.
+    pub(crate) fn overdue(&self) -> Option<Instant> {
+        self.command
+            .filter(|command| command.foreground)
+            .map(|command| after(command.sent, self.terms.patience))
     }
 
     /// When its command is given up, where it keeps somebody waiting.
@@ -171,7 +179,12 @@ impl Hold {
         }
     }
 
-    fn due_job(&mut self, now: Instant, renews: bool, numbers: &mut dyn FnMut() -> u64) -> Option<Job> {
+    pub(crate) fn due_job(
+        &mut self,
+        now: Instant,
+        renews: bool,
+        numbers: &mut dyn FnMut() -> u64,
+    ) -> Option<Job> {
         let due = |at: Instant| at <= now;
         let step = match self.step() {
             Some(step) => due(self.retry_at).then_some(step),
@@ -181,10 +194,14 @@ impl Hold {
             None => None,
         }?;
         let no = numbers();
-        Some(self.begin_in_background(step, no, now))
+        let job = self.begin_in_background(step, no, now);
+        if let Step::Repair { .. } = job.step {
+            self.absence.repair(job.nodes);
+        }
+        Some(job)
     }
 
-    fn due(&self, renews: bool, waiting: usize) -> Option<Instant> {
+    pub(crate) fn due(&self, renews: bool, waiting: usize) -> Option<Instant> {
         let step = self.step().map(|_| self.retry_at);
         let remains = (self.gone && self.has_remains()).then_some(self.stands_until);
         let renewal = (renews && self.is_renewable()).then_some(self.renew_at);

@@ -53,6 +53,16 @@ fn a_grant_is_certain_with_the_majority_and_waits_for_nobody_else() {
         judge(tally(Question::Fresh, 5), vec![Ok(Reply::Done), busy(9), Ok(Reply::Done), Ok(Reply::Done)]);
     assert_eq!((asked, verdict.result.unwrap()), (4, Reply::Done));
     assert_eq!((verdict.spread.lacking, verdict.spread.unheard), (Nodes::one(1), Nodes::one(4)));
+    // Where it certainly is not.
+    let answers = vec![
+        failed(Outcome::NotRun),
+        Ok(Reply::Done),
+        failed(Outcome::Unknown),
+        Ok(Reply::Done),
+        Ok(Reply::Done),
+    ];
+    let (_, verdict) = judge(tally(Question::Fresh, 5), answers);
+    assert_eq!((verdict.spread.absent, verdict.spread.lacking), (Nodes::one(0), Nodes::NONE));
 }
 
 #[test]

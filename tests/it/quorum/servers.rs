@@ -5,6 +5,7 @@ use tokio::time::Instant;
 use tracing::Level;
 
 use super::SECOND;
+use crate::support::proxy::{Proxy, Which};
 use crate::support::server::Server;
 use crate::support::{eventually, log, soon};
 
@@ -104,6 +105,30 @@ async fn a_master_that_is_away_at_connect_joins_when_it_comes() {
     eventually("it has the hold", async || counts(&servers, "stock").await == [["1"]; 3]).await;
     guard.release().await.unwrap();
     eventually("all are free", async || are_free(&servers).await).await;
+}
+
+#[tokio::test]
+async fn a_master_that_is_away_for_long_is_owed_nothing_of_what_it_never_had() {
+    let servers = servers(3).await;
+    let proxy = Proxy::to(&servers[2]).await;
+    let locks = over(&servers[..2]).server(proxy.url()).connect().await.unwrap();
+    let (stock, other) = (locks.mutex("stock"), locks.mutex("other"));
+    soon("a run", stock.run(async {})).await.unwrap();
+    eventually("all are free", async || are_free(&servers).await).await;
+    let away = proxy.refuse().await;
+    proxy.close(Which::All).await;
+    for _ in 0..100 {
+        soon("a run", stock.run(async {})).await.unwrap();
+    }
+    drop(away);
+    let guard = other.lock().await.unwrap();
+    eventually("it is back", async || counts(&servers, "other").await == [["1"]; 3]).await;
+    guard.release().await.unwrap();
+    drop((stock, other, locks));
+    // It goes on until nothing is owed to anybody.
+    eventually("the end of its connections", async || servers[2].clients().await == 0).await;
+    let ended = servers[2].commands_run().await["hdel"];
+    assert!(ended < 20, "{ended} ends of holds that it never had");
 }
 
 #[tokio::test]
