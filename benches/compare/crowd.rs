@@ -1,5 +1,6 @@
 //! Many tasks that wait for one lock: what a hand-off costs must not depend on how many they are.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -14,8 +15,13 @@ use crate::stats::Stats;
 /// By then the heads have asked, hear of releases, and sleep.
 const ASLEEP: Duration = Duration::from_millis(50);
 
+/// The masters of all the locks.
+pub(crate) async fn one_server() -> Result<Vec<Stats>> {
+    Ok(vec![Stats::connect().await?])
+}
+
 /// Lets that many tasks wait in these, one after the other to each, and counts until all of them have had the lock.
-pub(crate) async fn crowd(of: &[&Locks], waiters: u64) -> Result<Crowd> {
+pub(crate) async fn crowd(of: &[&Locks], waiters: u64, masters: &mut [Stats]) -> Result<Crowd> {
     let name = format!("bench:crowd:{}:{waiters}", of.len());
     let guard = of[0].mutex(&name).lock().await?;
     let begun = Arc::new(AtomicU64::new(0));
@@ -31,19 +37,27 @@ pub(crate) async fn crowd(of: &[&Locks], waiters: u64) -> Result<Crowd> {
         tokio::task::yield_now().await;
     }
     tokio::time::sleep(ASLEEP).await;
-    let mut stats = Stats::connect().await?;
-    stats.reset().await?;
+    for stats in &mut *masters {
+        stats.reset().await?;
+    }
     let began = Instant::now();
     guard.release().await?;
     while let Some(done) = tasks.join_next().await {
         done??;
     }
     let took = began.elapsed();
+    let mut commands = BTreeMap::new();
+    for stats in &mut *masters {
+        for (name, count) in stats.commands().await? {
+            *commands.entry(name).or_default() += count;
+        }
+    }
     Ok(Crowd {
+        masters: masters.len() as u64,
         waiters,
         processes: of.len() as u64,
         handoffs: waiters,
-        commands: stats.commands().await?,
+        commands,
         micros_per_handoff: took.as_secs_f64() * 1e6 / waiters as f64,
     })
 }

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::floor::{Floor, Key};
 use crate::rounds::Ways;
-use crate::server::{Result, client};
+use crate::server::{Result, client_of, url};
 
 /// By then a waiter has asked, was told that the lock is busy, and sleeps.
 const ASLEEP: Duration = Duration::from_millis(4);
@@ -28,7 +28,7 @@ impl Handoffs {
     /// Each `Locks` has connections of its own, as in processes of their own.
     pub(crate) async fn new(ours: &Locks, others: &Locks) -> Result<Handoffs> {
         let key = Key::new("bench:raw-handoff");
-        let mut messages = client()?.get_async_pubsub().await?;
+        let mut messages = client_of(&url())?.get_async_pubsub().await?;
         messages.subscribe(&key.channel).await?;
         Ok(Handoffs {
             here: Floor::connect().await?,

@@ -2,6 +2,7 @@
 //!
 //! `scripts/bench` runs it on a server of its own.
 
+mod contest;
 mod cpu;
 mod crowd;
 #[path = "../shared/floor.rs"]
@@ -9,10 +10,12 @@ mod floor;
 mod handoff;
 mod machine;
 mod many;
+mod masters;
 mod page;
 mod pair;
 mod plot;
 mod profile;
+mod quorum;
 mod ratios;
 mod results;
 mod rounds;
@@ -25,11 +28,14 @@ mod store;
 mod table;
 mod throughput;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Parser;
 
+use crate::masters::Masters;
+use crate::rounds::TURN;
 use crate::server::{Result, patient};
+use crate::stats::Stats;
 use crate::store::put;
 use crate::throughput::Load;
 
@@ -42,7 +48,7 @@ struct Options {
     /// Where the figures go.
     #[arg(long, default_value = "target/bench/results.json")]
     results: PathBuf,
-    /// Only what has this in its name: pair, throughput, handoff, many, crowd.
+    /// Only what has this in its name: pair, throughput, handoff, many, crowd, quorum.
     #[arg(long, default_value = "")]
     only: String,
     /// Measures nothing: writes the report and its plots into this folder, from the figures.
@@ -68,6 +74,10 @@ struct Effort {
     handoffs: u64,
     load: Load,
     leases: u32,
+    /// Rounds and pairs in each, with masters frozen and not: longer than the node timeout.
+    freezes: (u64, u64),
+    /// Grants to each of those who compete.
+    contests: u64,
 }
 
 const FULL: Effort = Effort {
@@ -76,9 +86,18 @@ const FULL: Effort = Effort {
     handoffs: 100,
     load: Load { rounds: 21, pairs_per_task: 400 },
     leases: 5,
+    freezes: (9, 4_000),
+    contests: 100,
 };
-const QUICK: Effort =
-    Effort { rounds: 3, pairs: 200, handoffs: 50, load: Load { rounds: 3, pairs_per_task: 100 }, leases: 4 };
+const QUICK: Effort = Effort {
+    rounds: 3,
+    pairs: 200,
+    handoffs: 50,
+    load: Load { rounds: 3, pairs_per_task: 100 },
+    leases: 4,
+    freezes: (3, 2_000),
+    contests: 20,
+};
 
 /// On one thread: the client has one core, as the server has.
 #[tokio::main(flavor = "current_thread")]
@@ -117,7 +136,7 @@ async fn measure(options: &Options, effort: &Effort) -> Result<()> {
     if wanted("pair") {
         eprintln!("one task, a free lock");
         let mut pairs = pair::Pairs::new(&locks).await?;
-        put(file, "pair", &rounds::timed(&mut pairs, effort.rounds, effort.pairs).await?)?;
+        put(file, "pair", &rounds::timed(&mut pairs, effort.rounds, effort.pairs, TURN).await?)?;
     }
     if wanted("throughput") {
         eprintln!("64 tasks, a lock each");
@@ -126,14 +145,14 @@ async fn measure(options: &Options, effort: &Effort) -> Result<()> {
     if wanted("handoff") {
         eprintln!("hand-offs from one process to another");
         let mut handoffs = handoff::Handoffs::new(&locks, &others).await?;
-        put(file, "handoff", &rounds::timed(&mut handoffs, effort.rounds, effort.handoffs).await?)?;
+        put(file, "handoff", &rounds::timed(&mut handoffs, effort.rounds, effort.handoffs, TURN).await?)?;
     }
     if wanted("crowd") {
         eprintln!("up to 1,000 waiters for one lock");
         let mut crowds = Vec::new();
         for of in [&[&locks][..], &[&locks, &others]] {
             for waiters in [10, 100, 1_000] {
-                crowds.push(crowd::crowd(of, waiters).await?);
+                crowds.push(crowd::crowd(of, waiters, &mut crowd::one_server().await?).await?);
             }
         }
         put(file, "crowd", &crowds)?;
@@ -144,5 +163,43 @@ async fn measure(options: &Options, effort: &Effort) -> Result<()> {
         eprintln!("10,000 locks held");
         put(file, "many", &many::many(10_000, effort.leases).await?)?;
     }
+    if wanted("quorum") {
+        several_masters(file, effort).await?;
+    }
     Ok(())
+}
+
+/// Where there are some.
+async fn several_masters(file: &Path, effort: &Effort) -> Result<()> {
+    let (mut crowds, mut contests) = (Vec::new(), Vec::new());
+    for count in [3, 5] {
+        let Some(masters) = Masters::first(count) else {
+            eprintln!("no {count} masters: REDIS_URLS and REDIS_PIDS name them");
+            return Ok(());
+        };
+        eprintln!("one task, {count} masters");
+        let mut pairs = quorum::Pairs::new(&masters).await?;
+        let timed = rounds::timed(&mut pairs, effort.rounds, effort.pairs, TURN).await?;
+        put(file, &format!("quorum-{count}"), &timed)?;
+        eprintln!("{count} masters, of which a minority is frozen");
+        let mut freezes = quorum::Freezes::new(Masters::first(count).ok_or("they are gone")?).await?;
+        let (rounds, samples) = effort.freezes;
+        let timed = rounds::timed(&mut freezes, rounds, samples, samples).await?;
+        put(file, &format!("frozen-{count}"), &timed)?;
+        drop(freezes);
+        eprintln!("clients that compete over {count} masters, and waiters");
+        contests.push(contest::contest(&masters, count as u64, effort.contests).await?);
+        let (locks, others) = (masters.locks().connect().await?, masters.locks().connect().await?);
+        let mut stats = Vec::new();
+        for url in &masters.urls {
+            stats.push(Stats::of(url).await?);
+        }
+        for of in [&[&locks][..], &[&locks, &others]] {
+            for waiters in [10, 100] {
+                crowds.push(crowd::crowd(of, waiters, &mut stats).await?);
+            }
+        }
+    }
+    put(file, "quorum-contest", &contests)?;
+    put(file, "quorum-crowd", &crowds)
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::plot::{self, Axes, Bar, Line};
 use crate::ratios::rows;
-use crate::results::{Crowd, Instructions, Machine, Many, Quantiles, Rate, Throughput, Timed, get};
+use crate::results::{Contest, Crowd, Instructions, Machine, Many, Quantiles, Rate, Throughput, Timed, get};
 use crate::server::Result;
 use crate::spread::Spread;
 use crate::store::Counts;
@@ -29,6 +29,7 @@ pub(crate) fn write(results: &Path, folder: &Path) -> Result<()> {
     times(&mut page, &handoff)?;
     many(&mut page, &get(results, "many")?, &get(results, "counts")?)?;
     waiters(&mut page, &crowd)?;
+    several_masters(&mut page, results)?;
     machine(&mut page, &get(results, "machine")?)?;
     plots(results, folder, [("pair", &pair), ("handoff", &handoff)], &crowd)?;
     Ok(fs::write(folder.join("benchmarks.md"), page)?)
@@ -198,11 +199,16 @@ fn many(page: &mut String, seen: &Many, counts: &Counts) -> Result<()> {
 
 fn waiters(page: &mut String, crowds: &[Crowd]) -> Result<()> {
     write!(page, "{WAITERS}")?;
+    crowd_rows(page, crowds, false)
+}
+
+fn crowd_rows(page: &mut String, crowds: &[Crowd], several: bool) -> Result<()> {
     for crowd in crowds {
+        let first = if several { format!("| {} ", crowd.masters) } else { String::new() };
         let sent = crowd.commands.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>();
         let (waiters, processes, each) = (crowd.waiters, crowd.processes, crowd.per_handoff());
         let (micros, sent) = (crowd.micros_per_handoff, sent.join(", "));
-        writeln!(page, "| {waiters} | {processes} | {each:.2} | {sent} | {micros:.0} |")?;
+        writeln!(page, "{first}| {waiters} | {processes} | {each:.2} | {sent} | {micros:.0} |")?;
     }
     Ok(())
 }
@@ -217,6 +223,66 @@ The waiters are in one `Locks`, or half of them in each of two, as in two proces
 
 | waiters | `Locks` | commands a hand-off | which | µs a hand-off |
 | --- | --- | --- | --- | --- |
+";
+
+/// Where several were measured.
+fn several_masters(page: &mut String, results: &Path) -> Result<()> {
+    let Ok(contests) = get::<Vec<Contest>>(results, "quorum-contest") else { return Ok(()) };
+    writeln!(page, "{MASTERS}")?;
+    for count in [3, 5] {
+        writeln!(page, "{count} masters:\n")?;
+        times(page, &get(results, &format!("quorum-{count}"))?)?;
+        writeln!(page)?;
+    }
+    writeln!(page, "{FROZEN}")?;
+    for count in [3, 5] {
+        writeln!(page, "{} of {count} masters:\n", (count - 1) / 2)?;
+        times(page, &get(results, &format!("frozen-{count}"))?)?;
+        writeln!(page)?;
+    }
+    write!(page, "{CONTEST}")?;
+    for of in &contests {
+        let Contest { masters, clients, acquires, commands, micros, wait_p50, wait_p99, wait_max, .. } = of;
+        let (p50, p99, max) = (wait_p50 / 1_000, wait_p99 / 1_000, wait_max / 1_000);
+        writeln!(
+            page,
+            "| {masters} | {clients} | {acquires:.2} | {commands:.2} | {micros:.0} | {p50} | {p99} | {max} |"
+        )?;
+    }
+    write!(page, "{CROWDS}")?;
+    crowd_rows(page, &get::<Vec<Crowd>>(results, "quorum-crowd")?, true)
+}
+
+const MASTERS: &str = "
+## Several masters
+
+All masters run on this machine, and share one core. The floor is two raw round trips to all of them at once, on a connection
+to each, where the slowest ends a trip. A lock waits for a majority, and hears the others in the background: so it can be
+faster than that floor. Masters that were just started have no vote; that is waited for before, and looked at each time.
+";
+
+const FROZEN: &str = "
+The same lock while all masters answer, and while as many are frozen (`SIGSTOP`) as the others can do without, in turns. A turn is
+longer than the node timeout: first each command to them stays without an answer, then they count as away until they are
+connected to again.
+";
+
+const CONTEST: &str = "
+Clients that take and release one lock as fast as they can, each with connections of its own, as many as there are masters.
+Where none gets a majority, each ends what it got and pauses for a random while (`retry_delay`). Acquires and commands are counted
+by the masters, for each grant and master: 1.00 acquires were one attempt a grant. Nobody is served in turn, so a wait is long
+for whoever pauses while the others go on.
+
+| masters | clients | acquires a grant | commands a grant | µs a grant | a wait, ms | 99 % | longest |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+";
+
+const CROWDS: &str = "
+Many tasks that wait for one lock, as above, over several masters: commands a hand-off that each of them gets. Each master tells of
+a release, and a waiter asks once for all of them.
+
+| masters | waiters | `Locks` | commands a hand-off and master | which, on all masters | µs a hand-off |
+| --- | --- | --- | --- | --- | --- |
 ";
 
 fn machine(page: &mut String, machine: &Machine) -> Result<()> {
@@ -234,7 +300,7 @@ which shows in the spread and in the 99 % more than in the ratios.
 
 ## Run it again
 
-`scripts/bench` takes some minutes; it starts a server of its own, puts server and client on cores of their own where
+`scripts/bench` takes some minutes; it starts six servers of its own, puts servers and client on cores of their own where
 the system can, and writes this page. `scripts/bench --quick` shows in about a minute that everything works, and writes
 no page. `scripts/redis cargo bench --bench calls` measures single calls by criterion, for a look at a change of your own.
 ";

@@ -39,7 +39,32 @@ pub(crate) fn rows(file: &Path) -> Vec<Row> {
     rows.extend(get::<Timed>(file, "handoff").ok().map(|seen| handoff(&seen)));
     rows.extend(get::<Many>(file, "many").ok().map(|seen| many(&seen)));
     rows.extend(get::<Vec<Crowd>>(file, "crowd").ok().map(|seen| crowd(&seen)));
+    for count in [3, 5] {
+        rows.extend(get::<Timed>(file, &format!("quorum-{count}")).ok().map(|seen| quorum(count, &seen)));
+        rows.extend(get::<Timed>(file, &format!("frozen-{count}")).ok().map(|seen| frozen(count, &seen)));
+    }
     rows
+}
+
+fn quorum(masters: usize, seen: &Timed) -> Row {
+    let what = if masters == 3 { "lock + release over 3 masters" } else { "lock + release over 5 masters" };
+    let floor = "two raw EVALSHA round trips on all at once, the slowest";
+    Row { what, floor, target: "≤ 1.25 ×", ..limited(against(seen, 1, |round| round.p50), 1.25) }
+}
+
+fn frozen(masters: usize, seen: &Timed) -> Row {
+    let what = if masters == 3 { "the same, 1 of 3 frozen" } else { "the same, 2 of 5 frozen" };
+    Row {
+        what,
+        floor: "nobody is frozen",
+        target: "≤ 1.10 ×",
+        ..limited(against(seen, 1, |round| round.p50), 1.1)
+    }
+}
+
+fn limited(ratio: Spread, limit: f64) -> Row {
+    let (measured, met) = (factor(ratio), Some(ratio.median <= limit));
+    Row { what: "", floor: "", target: "", measured, met, client: false, ratio: Some((ratio, Some(limit))) }
 }
 
 /// A case beside the floor, round by round.

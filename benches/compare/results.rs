@@ -78,6 +78,9 @@ pub(crate) struct Many {
 /// Waiters for one lock, and what their hand-offs asked of the server.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Crowd {
+    /// Who each got these commands.
+    #[serde(default = "one")]
+    pub(crate) masters: u64,
     pub(crate) waiters: u64,
     pub(crate) processes: u64,
     pub(crate) handoffs: u64,
@@ -87,8 +90,26 @@ pub(crate) struct Crowd {
 
 impl Crowd {
     pub(crate) fn per_handoff(&self) -> f64 {
-        self.commands.values().sum::<u64>() as f64 / self.handoffs as f64
+        self.commands.values().sum::<u64>() as f64 / (self.handoffs * self.masters) as f64
     }
+}
+
+fn one() -> u64 {
+    1
+}
+
+/// Clients that competed for one lock over several masters. Counts are for each grant and master, times in microseconds.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Contest {
+    pub(crate) masters: u64,
+    pub(crate) clients: u64,
+    pub(crate) grants: u64,
+    pub(crate) acquires: f64,
+    pub(crate) commands: f64,
+    pub(crate) micros: f64,
+    pub(crate) wait_p50: u64,
+    pub(crate) wait_p99: u64,
+    pub(crate) wait_max: u64,
 }
 
 /// One section of the file.

@@ -9,7 +9,7 @@ use crate::results::{Case, Quantiles, Timed};
 use crate::server::Result;
 
 /// So many samples are taken of one way before it is another's turn.
-const TURN: u64 = 25;
+pub(crate) const TURN: u64 = 25;
 
 /// What can be done in several ways.
 pub(crate) trait Ways {
@@ -20,16 +20,16 @@ pub(crate) trait Ways {
     async fn once(&mut self, way: usize) -> Result<Duration>;
 }
 
-/// Takes that many samples of each way in each round.
-pub(crate) async fn timed<W: Ways>(ways: &mut W, rounds: u64, samples: u64) -> Result<Timed> {
+/// Takes that many samples of each way in each round, so many in a turn.
+pub(crate) async fn timed<W: Ways>(ways: &mut W, rounds: u64, samples: u64, turn: u64) -> Result<Timed> {
     let empty = Histogram::<u64>::new(3)?;
     let mut totals = vec![empty.clone(); W::NAMES.len()];
     let mut quantiles = vec![Vec::new(); W::NAMES.len()];
     // Not counted: connections, caches and the server's scripts get warm.
-    round(ways, samples.min(4 * TURN), &mut totals.clone()).await?;
+    round(ways, samples.min(4 * TURN), turn, &mut totals.clone()).await?;
     for _ in 0..rounds {
         let mut seen = vec![empty.clone(); W::NAMES.len()];
-        round(ways, samples, &mut seen).await?;
+        round(ways, samples, turn, &mut seen).await?;
         for (way, seen) in seen.iter().enumerate() {
             quantiles[way].push(of(seen));
             totals[way].add(seen)?;
@@ -41,11 +41,11 @@ pub(crate) async fn timed<W: Ways>(ways: &mut W, rounds: u64, samples: u64) -> R
     Ok(Timed { samples, cases: cases.collect() })
 }
 
-async fn round<W: Ways>(ways: &mut W, samples: u64, seen: &mut [Histogram<u64>]) -> Result<()> {
+async fn round<W: Ways>(ways: &mut W, samples: u64, turn: u64, seen: &mut [Histogram<u64>]) -> Result<()> {
     let mut order: Vec<usize> = (0..W::NAMES.len()).collect();
     let mut left = samples;
     while left > 0 {
-        let turn = left.min(TURN);
+        let turn = left.min(turn);
         order.shuffle(&mut rand::rng());
         for &way in &order {
             for _ in 0..turn {

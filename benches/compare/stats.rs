@@ -18,6 +18,10 @@ impl Stats {
         Ok(Stats(Floor::connect().await?.connection))
     }
 
+    pub(crate) async fn of(url: &str) -> Result<Stats> {
+        Ok(Stats(Floor::to(url).await?.connection))
+    }
+
     pub(crate) async fn reset(&mut self) -> Result<()> {
         Ok(redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut self.0).await?)
     }
@@ -25,12 +29,14 @@ impl Stats {
     /// How many of each came since the reset.
     pub(crate) async fn commands(&mut self) -> Result<BTreeMap<String, u64>> {
         let told: InfoDict = redis::cmd("INFO").arg("commandstats").query_async(&mut self.0).await?;
-        let calls = |name: &str| {
-            let line: String = told.get(&format!("cmdstat_{name}"))?;
-            line.strip_prefix("calls=")?.split(',').next()?.parse::<u64>().ok()
-        };
-        let seen = SENT.iter().filter_map(|name| calls(name).map(|calls| ((*name).to_owned(), calls)));
+        let seen = SENT.iter().filter_map(|name| calls(&told, name).map(|calls| ((*name).to_owned(), calls)));
         Ok(seen.collect())
+    }
+
+    /// How often acquires ran since the reset: of all scripts that a free or busy lock sees, they alone ask for its TTL.
+    pub(crate) async fn acquires(&mut self) -> Result<u64> {
+        let told: InfoDict = redis::cmd("INFO").arg("commandstats").query_async(&mut self.0).await?;
+        Ok(calls(&told, "pttl").unwrap_or_default())
     }
 
     /// A fact that the server tells of itself.
@@ -38,4 +44,9 @@ impl Stats {
         let told: InfoDict = redis::cmd("INFO").arg(section).query_async(&mut self.0).await?;
         Ok(told.get(name))
     }
+}
+
+fn calls(told: &InfoDict, name: &str) -> Option<u64> {
+    let line: String = told.get(&format!("cmdstat_{name}"))?;
+    line.strip_prefix("calls=")?.split(',').next()?.parse().ok()
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::ratios::rows;
-use crate::results::{Crowd, Many, Throughput, Timed, get};
+use crate::results::{Contest, Crowd, Many, Throughput, Timed, get};
 use crate::spread::Spread;
 
 pub(crate) fn print(file: &Path) {
@@ -16,16 +16,22 @@ pub(crate) fn print(file: &Path) {
         println!("{:<44} {:<23} {:<20} {}{met}", row.what, row.measured, row.target, row.floor);
     }
     println!();
-    for section in ["pair", "handoff"] {
+    for section in ["pair", "handoff", "quorum-3", "quorum-5", "frozen-3", "frozen-5"] {
         if let Ok(timed) = get::<Timed>(file, section) {
+            println!("{section}");
             times(&timed);
         }
     }
     if let Ok(seen) = get::<Throughput>(file, "throughput") {
         rates(&seen);
     }
-    if let Ok(seen) = get::<Vec<Crowd>>(file, "crowd") {
-        crowds(&seen);
+    for section in ["crowd", "quorum-crowd"] {
+        if let Ok(seen) = get::<Vec<Crowd>>(file, section) {
+            crowds(&seen);
+        }
+    }
+    for of in get::<Vec<Contest>>(file, "quorum-contest").unwrap_or_default() {
+        contest(&of);
     }
     if let Ok(seen) = get::<Many>(file, "many") {
         holds(&seen);
@@ -63,11 +69,20 @@ fn rates(seen: &Throughput) {
 
 fn crowds(seen: &[Crowd]) {
     for crowd in seen {
-        let what = format!("{} waiters in {} `Locks`", crowd.waiters, crowd.processes);
+        let what =
+            format!("{} waiters in {} `Locks`, {} masters", crowd.waiters, crowd.processes, crowd.masters);
         let (commands, micros) = (crowd.per_handoff(), crowd.micros_per_handoff);
         println!("{what:<44} {commands:>10.2} commands and {micros:.0} µs a hand-off {:?}", crowd.commands);
     }
     println!();
+}
+
+fn contest(of: &Contest) {
+    println!(
+        "{} clients, one lock, {} masters: {:.2} acquires and {:.2} commands a grant and master, {:.0} µs a grant; a wait {} µs, \
+         99 % {}, longest {}",
+        of.clients, of.masters, of.acquires, of.commands, of.micros, of.wait_p50, of.wait_p99, of.wait_max
+    );
 }
 
 fn holds(seen: &Many) {

@@ -3,7 +3,7 @@
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Script};
 
-use crate::server::{Result, client};
+use crate::server::{Result, client_of, url};
 
 pub(crate) const ACQUIRE: &str = include_str!("../../lua/acquire.lua");
 pub(crate) const RELEASE: &str = include_str!("../../lua/release.lua");
@@ -35,8 +35,12 @@ pub(crate) struct Floor {
 
 impl Floor {
     pub(crate) async fn connect() -> Result<Floor> {
+        Floor::to(&url()).await
+    }
+
+    pub(crate) async fn to(url: &str) -> Result<Floor> {
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        let mut connection = client()?.get_multiplexed_async_connection_with_config(&config).await?;
+        let mut connection = client_of(url)?.get_multiplexed_async_connection_with_config(&config).await?;
         let acquire = Script::new(ACQUIRE).prepare_invoke().load_async(&mut connection).await?;
         let release = Script::new(RELEASE).prepare_invoke().load_async(&mut connection).await?;
         Ok(Floor { connection, acquire, release })

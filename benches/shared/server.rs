@@ -12,16 +12,17 @@ pub(crate) fn url() -> String {
     std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".to_owned())
 }
 
-pub(crate) fn client() -> Result<Client> {
-    let info = url().into_connection_info()?;
+pub(crate) fn client_of(url: &str) -> Result<Client> {
+    let info = url.into_connection_info()?;
     let tcp = info.tcp_settings().clone().set_nodelay(true);
     Ok(Client::open(info.set_tcp_settings(tcp))?)
 }
 
+pub(crate) fn patience() -> Duration {
+    Duration::from_secs(10)
+}
+
 /// Locks as they are by default, with more patience: on a busy machine a benchmark gets slower, and does not fail.
 pub(crate) fn patient() -> Builder {
-    Locks::builder()
-        .server(url())
-        .node_timeout(Duration::from_secs(10))
-        .unavailable_after(Duration::from_secs(60))
+    Locks::builder().server(url()).node_timeout(patience()).unavailable_after(Duration::from_secs(60))
 }

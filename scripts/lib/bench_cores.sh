@@ -2,14 +2,14 @@
 # Sourced: puts the server and the client of a benchmark on cores of their own, where the system can.
 # Works with bash 3.2, which is what macOS has.
 #
-#   cores_pick PID       pins that process to the first core that this script may use; exports BENCH_PINNED and BENCH_CORES
+#   cores_pick PID...    pins these processes to the first core that this script may use; exports BENCH_PINNED and BENCH_CORES
 #   on_client COMMAND... runs the command on the last one
 
 client_core=
 
 # The cores that this script may use, as `0-3,8`: the first and the last of them, if they differ.
 cores_pick() {
-  local list first last
+  local list first last pid
   export BENCH_PINNED='nothing: server and client share all cores'
   # A pinned client sees one.
   BENCH_CORES=$(getconf _NPROCESSORS_ONLN) && export BENCH_CORES
@@ -19,9 +19,11 @@ cores_pick() {
   first=${list%%[-,]*}
   last=${list##*[-,]}
   [ "$first" != "$last" ] || return 0
-  taskset -acp "$first" "$1" >/dev/null 2>&1 || return 0
+  for pid in "$@"; do
+    taskset -acp "$first" "$pid" >/dev/null 2>&1 || return 0
+  done
   client_core=$last
-  BENCH_PINNED="server to core $first, client to core $last"
+  BENCH_PINNED="servers to core $first, client to core $last"
 }
 
 on_client() {

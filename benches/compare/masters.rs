@@ -1,0 +1,59 @@
+//! Several masters that know nothing of each other, and how some of them are frozen.
+
+use std::time::Duration;
+
+use nestlock::{Builder, Locks};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::server::Result;
+
+/// Those in `REDIS_URLS`, with their process numbers from `REDIS_PIDS`: `scripts/bench` starts five.
+pub(crate) struct Masters {
+    pub(crate) urls: Vec<String>,
+    pids: Vec<Pid>,
+    frozen: bool,
+}
+
+/// Masters that were just started have no vote for so long, which is waited for once.
+const LEASE: Duration = Duration::from_secs(5);
+
+impl Masters {
+    /// The first ones. `None`: there are not so many.
+    pub(crate) fn first(count: usize) -> Option<Masters> {
+        let list = |name| std::env::var(name).unwrap_or_default();
+        let urls: Vec<String> =
+            list("REDIS_URLS").split_whitespace().take(count).map(str::to_owned).collect();
+        let numbers = list("REDIS_PIDS");
+        let pids = numbers.split_whitespace().take(count).filter_map(|pid| Pid::from_raw(pid.parse().ok()?));
+        let pids: Vec<Pid> = pids.collect();
+        (urls.len() == count && pids.len() == count).then_some(Masters { urls, pids, frozen: false })
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.urls.len()
+    }
+
+    /// Locks over them, as they are by default but for the lease: that masters have no vote at first is checked each time.
+    pub(crate) fn locks(&self) -> Builder {
+        let builder = Locks::builder().lease(LEASE).unavailable_after(Duration::from_secs(60));
+        self.urls.iter().fold(builder, |builder, url| builder.server(url))
+    }
+
+    /// Stops as many of the last ones as the others can do without, or lets them go on.
+    pub(crate) fn freeze(&mut self, on: bool) -> Result<()> {
+        if on != self.frozen {
+            self.frozen = on;
+            let minority = &self.pids[self.pids.len().div_ceil(2)..];
+            let signal = if on { Signal::STOP } else { Signal::CONT };
+            minority.iter().try_for_each(|pid| kill_process(*pid, signal))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Masters {
+    fn drop(&mut self) {
+        // Else whoever started them would wait for their end in vain.
+        let _ = self.freeze(false);
+    }
+}

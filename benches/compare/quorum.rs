@@ -1,0 +1,74 @@
+//! One task that takes a free lock over several masters and releases it: beside the raw commands on all of them at once, and
+//! with some masters frozen.
+
+use std::time::{Duration, Instant};
+
+use futures::future::try_join_all;
+use nestlock::{Locks, Mutex};
+
+use crate::floor::{Floor, Key};
+use crate::masters::Masters;
+use crate::rounds::Ways;
+use crate::server::{Result, patience};
+
+pub(crate) struct Pairs {
+    floors: Vec<Floor>,
+    key: Key,
+    lock: Mutex,
+    _locks: Locks,
+}
+
+impl Pairs {
+    pub(crate) async fn new(masters: &Masters) -> Result<Pairs> {
+        let floors = try_join_all(masters.urls.iter().map(|url| Floor::to(url))).await?;
+        let locks = masters.locks().node_timeout(patience()).connect().await?;
+        let lock = locks.mutex("bench:quorum");
+        Ok(Pairs { floors, key: Key::new("bench:raw-quorum"), lock, _locks: locks })
+    }
+
+    /// The slowest of all, twice.
+    async fn raw(&mut self) -> Result<()> {
+        let key = &self.key;
+        try_join_all(self.floors.iter_mut().map(|floor| floor.acquire(key))).await?;
+        try_join_all(self.floors.iter_mut().map(|floor| floor.release(key))).await?;
+        Ok(())
+    }
+}
+
+impl Ways for Pairs {
+    const NAMES: &'static [&'static str] = &["two raw EVALSHA round trips on each", "lock and release"];
+
+    async fn once(&mut self, way: usize) -> Result<Duration> {
+        let began = Instant::now();
+        match way {
+            0 => self.raw().await?,
+            _ => self.lock.lock().await?.release().await?,
+        }
+        Ok(began.elapsed())
+    }
+}
+
+/// The same lock, while all masters answer and while a minority does not.
+pub(crate) struct Freezes {
+    masters: Masters,
+    lock: Mutex,
+    _locks: Locks,
+}
+
+impl Freezes {
+    pub(crate) async fn new(masters: Masters) -> Result<Freezes> {
+        let locks = masters.locks().connect().await?;
+        Ok(Freezes { lock: locks.mutex("bench:frozen"), _locks: locks, masters })
+    }
+}
+
+impl Ways for Freezes {
+    const NAMES: &'static [&'static str] = &["all masters answer", "a minority is frozen"];
+
+    async fn once(&mut self, way: usize) -> Result<Duration> {
+        self.masters.freeze(way == 1)?;
+        let began = Instant::now();
+        self.lock.lock().await?.release().await?;
+        Ok(began.elapsed())
+    }
+}
