@@ -64,6 +64,25 @@ async fn without_a_majority_nobody_gets_anything() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_nested_hold_and_its_release_need_a_majority_too() {
+    for masters in [3, 5] {
+        let stores = stores(masters);
+        let stock = locks(&stores).await.mutex("stock");
+        let outer = stock.lock().await.unwrap();
+        let inner = stock.lock().await.unwrap();
+        stores[masters / 2..].iter().for_each(|store| store.stall(3 * SECOND));
+        let error = stock.try_lock().await.unwrap_err();
+        assert_eq!((error.kind(), stock.hold_count()), (ErrorKind::Unavailable, 2));
+        assert_eq!(inner.release().await.unwrap_err().kind(), ErrorKind::Unavailable);
+        // It goes on in the background, and what was asked for in vain is taken back.
+        until("all count one", || counts(&stores, &outer) == vec![Some(1); masters]).await;
+        assert!(!outer.is_lost());
+        outer.release().await.unwrap();
+        assert!(are_free(&stores));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn clients_that_compete_exclude_each_other_and_all_get_on() {
     let stores = stores(5);
     let inside = Arc::new(AtomicUsize::new(0));

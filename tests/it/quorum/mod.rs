@@ -2,6 +2,7 @@
 
 mod ends;
 mod grants;
+mod network;
 mod random;
 mod repair;
 mod restarts;

@@ -9,7 +9,7 @@ use crate::support::proxy::{Proxy, Which};
 use crate::support::server::Server;
 use crate::support::{eventually, log, soon};
 
-async fn servers(count: usize) -> Vec<Server> {
+pub(super) async fn servers(count: usize) -> Vec<Server> {
     let mut servers = Vec::new();
     for _ in 0..count {
         servers.push(Server::start().await);
@@ -18,12 +18,12 @@ async fn servers(count: usize) -> Vec<Server> {
 }
 
 /// Options over these masters, which are trusted though they were just started.
-fn over(servers: &[Server]) -> Builder {
+pub(super) fn over(servers: &[Server]) -> Builder {
     let builder = nestlock::Locks::builder().node_timeout(20 * SECOND).delayed_restart(false);
     servers.iter().fold(builder, |builder, server| builder.server(server.url()))
 }
 
-async fn counts(servers: &[Server], key: &str) -> Vec<Vec<String>> {
+pub(super) async fn counts(servers: &[Server], key: &str) -> Vec<Vec<String>> {
     let mut counts = Vec::new();
     for server in servers {
         counts.push(server.ask::<Vec<String>>(&["HVALS", key]).await);
@@ -31,7 +31,7 @@ async fn counts(servers: &[Server], key: &str) -> Vec<Vec<String>> {
     counts
 }
 
-async fn are_free(servers: &[Server]) -> bool {
+pub(super) async fn are_free(servers: &[Server]) -> bool {
     for server in servers {
         if !server.keys().await.is_empty() {
             return false;
@@ -91,6 +91,133 @@ async fn a_frozen_minority_delays_nothing_and_is_put_right_later() {
     assert!(begun.elapsed() < 20 * SECOND);
     servers[1].thaw();
     eventually("all are free", async || are_free(&servers).await).await;
+}
+
+#[tokio::test]
+async fn a_minority_that_freezes_while_the_lock_is_held_is_no_matter_to_renewal_and_release() {
+    for masters in [3, 5] {
+        let servers = servers(masters).await;
+        let builder = over(&servers).lease(2 * SECOND).node_timeout(SECOND / 2);
+        let stock = builder.connect().await.unwrap().mutex("stock");
+        let guard = soon("the lock", stock.lock()).await.unwrap();
+        let minority = &servers[masters / 2 + 1..];
+        minority.iter().for_each(Server::freeze);
+        // Renewed by the others for longer than its lease.
+        let first = guard.valid_until();
+        eventually("two renewals", async || guard.valid_until() > first + 3 * SECOND).await;
+        assert!(!guard.is_lost());
+        minority.iter().for_each(Server::thaw);
+        eventually("all have it", async || counts(&servers, "stock").await == vec![["1"]; masters]).await;
+        minority.iter().for_each(Server::freeze);
+        soon("the release", guard.release()).await.unwrap();
+        soon("a run by the others", stock.run(async {})).await.unwrap();
+        minority.iter().for_each(Server::thaw);
+        eventually("all are free", async || are_free(&servers).await).await;
+    }
+}
+
+#[tokio::test]
+async fn masters_that_restart_with_their_data_one_after_the_other_keep_the_hold() {
+    let mut servers = Vec::new();
+    for _ in 0..3 {
+        servers.push(Server::with(&["--appendonly", "yes", "--appendfsync", "always"]).await);
+    }
+    let (ours, theirs) = (over(&servers).connect().await.unwrap(), over(&servers).connect().await.unwrap());
+    let guard = soon("the lock", ours.mutex("stock").lock()).await.unwrap();
+    eventually("all have it", async || counts(&servers, "stock").await == [["1"]; 3]).await;
+    for server in &servers {
+        server.restart().await;
+        assert_eq!(server.ask::<Vec<String>>(&["HKEYS", "stock"]).await, [guard.field()]);
+        // Until both clients are connected to it again, it takes no part.
+        let back = async || matches!(theirs.mutex("stock").try_lock().await, Ok(None));
+        eventually("it is refused", back).await;
+        eventually("it has a vote", async || ours.mutex("other").run(async {}).await.is_ok()).await;
+    }
+    assert!(!guard.is_lost());
+    guard.release().await.unwrap();
+    eventually("all are free", async || are_free(&servers).await).await;
+}
+
+#[tokio::test]
+async fn a_master_that_counts_otherwise_is_put_right_and_not_believed() {
+    for masters in [3, 5] {
+        let servers = servers(masters).await;
+        let stock = over(&servers).connect().await.unwrap().mutex("stock");
+        let all = |count: &str| vec![vec![count.to_owned()]; masters];
+        let guard = soon("the lock", stock.lock()).await.unwrap();
+        eventually("all have it", async || counts(&servers, "stock").await == all("1")).await;
+        servers[0].ask::<i64>(&["HSET", "stock", guard.field(), "7"]).await;
+        servers[1].ask::<i64>(&["DEL", "stock"]).await;
+        let inner = soon("a re-entry", stock.lock()).await.unwrap();
+        assert_eq!(inner.depth(), 2);
+        eventually("the one that lacked it", async || counts(&servers, "stock").await[1] == ["2"]).await;
+        inner.release().await.unwrap();
+        eventually("the one that had counted more", async || counts(&servers, "stock").await == all("1"))
+            .await;
+        servers[0].ask::<i64>(&["HSET", "stock", guard.field(), "0"]).await;
+        let inner = soon("a re-entry", stock.lock()).await.unwrap();
+        eventually("the one that had counted less", async || counts(&servers, "stock").await == all("2"))
+            .await;
+        drop(inner);
+        guard.release().await.unwrap();
+        eventually("all are free", async || are_free(&servers).await).await;
+    }
+}
+
+/// Each of several processes hears of a release from each master, and asks each master once for it.
+#[tokio::test]
+async fn one_release_makes_each_waiting_process_ask_each_master_once() {
+    const WAITERS: usize = 3;
+    for masters in [3, 5] {
+        let servers = servers(masters).await;
+        let connect =
+            async || over(&servers).poll_interval(3600 * SECOND).connect().await.unwrap().mutex("stock");
+        let ours = connect().await;
+        let guard = soon("ours", ours.lock()).await.unwrap();
+        let mut waiting = tokio::task::JoinSet::new();
+        for _ in 0..WAITERS {
+            waiting.spawn(connect().await.lock());
+        }
+        for server in &servers {
+            let channel = "redisson_lock__channel:{stock}";
+            eventually("all listen", async || {
+                let told: (String, usize) = server.ask(&["PUBSUB", "NUMSUB", channel]).await;
+                told.1 == WAITERS
+            })
+            .await;
+        }
+        let asked = async || {
+            let mut asked = 0;
+            for server in &servers {
+                asked += server.commands_run().await.get("pttl").copied().unwrap_or_default();
+            }
+            asked
+        };
+        quiet(&asked).await;
+        for server in &servers {
+            server.reset_commands_run().await;
+        }
+        guard.release().await.unwrap();
+        let next = soon("the next one", waiting.join_next()).await.unwrap().unwrap().unwrap();
+        quiet(&asked).await;
+        let asked = asked().await as f64 / masters as f64;
+        println!("{masters} masters: {asked} acquires by {WAITERS} waiters on each");
+        drop((next, waiting));
+    }
+}
+
+/// Until nothing is asked any more.
+async fn quiet(asked: &impl AsyncFn() -> u64) {
+    let mut before = asked().await;
+    let mut same = 0;
+    eventually("nobody asks any more", async || {
+        tokio::time::sleep(SECOND / 20).await;
+        let now = asked().await;
+        same = if now == before { same + 1 } else { 0 };
+        before = now;
+        same == 6
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -1,0 +1,118 @@
+//! Clients that do not reach the same masters, and masters whose answers are lost.
+
+use nestlock::{Builder, ErrorKind, Locks, Loss};
+use tokio::time::{Duration, Instant};
+
+use super::SECOND;
+use super::servers::{are_free, counts, servers};
+use crate::support::proxy::{HalfOpen, Proxy, Which};
+use crate::support::server::Server;
+use crate::support::{eventually, soon};
+
+/// A client's own ways to the masters, each of which can be cut.
+pub(super) async fn ways(servers: &[Server]) -> Vec<Proxy> {
+    let mut ways = Vec::new();
+    for server in servers {
+        ways.push(Proxy::to(server).await);
+    }
+    ways
+}
+
+/// Short: a lost answer is waited for, and so is the end of a lease.
+pub(super) fn by(ways: &[Proxy]) -> Builder {
+    let builder = Locks::builder().lease(3 * SECOND).node_timeout(Duration::from_millis(300));
+    let builder = builder.delayed_restart(false).unavailable_after(60 * SECOND);
+    ways.iter().fold(builder, |builder, way| builder.server(way.url()))
+}
+
+/// Nothing gets through until it is dropped, and nobody is told.
+fn cut(ways: &[Proxy]) -> Vec<HalfOpen> {
+    ways.iter().map(|way| way.half_open(Which::All)).collect()
+}
+
+#[tokio::test]
+async fn in_a_divided_network_those_with_the_majority_get_the_lock() {
+    let servers = servers(5).await;
+    let (our_ways, their_ways) = (ways(&servers).await, ways(&servers).await);
+    let (ours, theirs) = (by(&our_ways).connect().await.unwrap(), by(&their_ways).connect().await.unwrap());
+    let (ours, theirs) = (ours.mutex("stock"), theirs.mutex("stock"));
+    let (our_cut, their_cut) = (cut(&our_ways[2..]), cut(&their_ways[..2]));
+    // They ask the two that they reach, of which they are granted both.
+    assert_eq!(ours.try_lock().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    let guard = soon("the majority's grant", theirs.lock()).await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(ours.try_lock().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+    assert!(!guard.is_lost());
+    drop((our_cut, their_cut));
+    eventually("we are refused", async || matches!(ours.try_lock().await, Ok(None))).await;
+    assert!(!guard.is_lost());
+    let waiting = tokio::spawn(ours.lock());
+    guard.release().await.unwrap();
+    soon("ours", waiting).await.unwrap().unwrap().release().await.unwrap();
+    eventually("all are free", async || are_free(&servers).await).await;
+}
+
+#[tokio::test]
+async fn who_is_cut_off_from_the_majority_is_told_before_anybody_else_gets_the_lock() {
+    let servers = servers(5).await;
+    let (our_ways, their_ways) = (ways(&servers).await, ways(&servers).await);
+    let (ours, theirs) = (by(&our_ways).connect().await.unwrap(), by(&their_ways).connect().await.unwrap());
+    for _ in 0..3 {
+        let guard = soon("ours", ours.mutex("stock").lock()).await.unwrap();
+        let waiting = tokio::spawn(theirs.mutex("stock").lock());
+        eventually("they wait", async || !servers[2].channels().await.is_empty()).await;
+        let cuts = (cut(&our_ways[2..]), cut(&their_ways[..2]));
+        let next = soon("theirs", waiting).await.unwrap().unwrap();
+        assert!(guard.is_lost(), "two hold the lock");
+        assert!(Instant::now() >= guard.valid_until());
+        assert_eq!(guard.loss(), Some(Loss::Expired));
+        drop(cuts);
+        next.release().await.unwrap();
+        drop(guard);
+    }
+    eventually("all are free", async || are_free(&servers).await).await;
+}
+
+#[tokio::test]
+async fn a_master_whose_answers_are_lost_lets_nobody_in_and_keeps_nothing() {
+    for masters in [3, 5] {
+        let servers = servers(masters).await;
+        let ways = ways(&servers).await;
+        let ours = by(&ways).connect().await.unwrap().mutex("stock");
+        let theirs = super::servers::over(&servers).lease(3 * SECOND).connect().await.unwrap().mutex("stock");
+        let lost = ways[0].on(|c| c.is("acquire") || c.is("release") || c.is("settle")).drop_reply();
+        for _ in 0..4 {
+            let guard = soon("ours", ours.lock()).await.unwrap();
+            assert!(theirs.try_lock().await.unwrap().is_none());
+            let inner = soon("a re-entry", ours.lock()).await.unwrap();
+            soon("a release", inner.release()).await.unwrap();
+            soon("a release", guard.release()).await.unwrap();
+            let guard = soon("theirs", theirs.lock()).await.unwrap();
+            assert!(ours.try_lock().await.unwrap().is_none());
+            guard.release().await.unwrap();
+        }
+        drop(lost);
+        eventually("all are free", async || are_free(&servers).await).await;
+    }
+}
+
+/// What the majority said is not known: the next attempt has a field of its own, and the first one's are ended.
+#[tokio::test]
+async fn a_majority_whose_answers_are_lost_leaves_one_field_of_one_hold() {
+    let servers = servers(3).await;
+    let ways = ways(&servers).await;
+    let stock = by(&ways).connect().await.unwrap().mutex("stock");
+    let lost: Vec<_> =
+        ways[..2].iter().map(|way| way.on(|c| c.is("acquire")).times(1).drop_reply()).collect();
+    let guard = soon("the lock", stock.lock()).await.unwrap();
+    for lost in &lost {
+        lost.done().await;
+    }
+    eventually("all have it", async || counts(&servers, "stock").await == [["1"]; 3]).await;
+    for server in &servers {
+        assert_eq!(server.ask::<Vec<String>>(&["HKEYS", "stock"]).await, [guard.field()]);
+    }
+    guard.release().await.unwrap();
+    eventually("all are free", async || are_free(&servers).await).await;
+}
