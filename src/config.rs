@@ -330,7 +330,7 @@ impl Builder {
     /// Each master has a second connection then, for acquires alone: `WAIT` holds up what is behind it. Acquires that come
     /// while it waits are sent together after it, and share the next one.
     ///
-    /// Rejected: a wait of zero (rounded up to whole milliseconds, it would be for ever), any replicas of
+    /// Rejected: a wait of zero, which would be for ever, one that is not less than the lease, any replicas of
     /// [`memory`](Builder::memory), and a server that refuses `WAIT`: it takes the right `+wait`.
     pub fn replicas(mut self, count: usize, wait: Duration) -> Self {
         self.replicas = (count, wait);
@@ -369,7 +369,7 @@ impl Builder {
                 "retry_delay of {start:?}..={end:?} holds no value; its start must not be after its end"
             )));
         }
-        let replicas = checked_replicas(self.replicas, &masters)?;
+        let replicas = checked_replicas(self.replicas, lease, &masters)?;
         Ok(Config {
             masters,
             replicas,
@@ -452,12 +452,22 @@ fn checked_drift((factor, slack): (f64, Duration)) -> Result<Drift> {
     Err(rejected(format!("drift factor of {factor} can't be used; it must be at least 0 and less than 1")))
 }
 
-fn checked_replicas((count, wait): (usize, Duration), masters: &[Master]) -> Result<Option<Replicas>> {
+fn checked_replicas(
+    (count, wait): (usize, Duration),
+    lease: Lease,
+    masters: &[Master],
+) -> Result<Option<Replicas>> {
     if count == 0 {
         return Ok(None);
     }
     if wait.is_zero() {
         return Err(rejected("replicas with a wait of 0 ns would wait for ever; it must be more than zero"));
+    }
+    if wait >= lease.duration() {
+        let lease = lease.duration();
+        return Err(rejected(format!(
+            "replicas with a wait of {wait:?} leaves nothing of the lease of {lease:?}; wait for less than the lease"
+        )));
     }
     if masters.iter().any(|master| matches!(master, Master::Memory(_))) {
         return Err(rejected("replicas can't be waited for where a `memory` is a master: it has none"));
@@ -644,7 +654,8 @@ mod tests {
         assert!(config.patience() > good().check().unwrap().patience() + 2 * wait);
         rejects(asked(1, 0), &["replicas", "0 ns"]);
         rejects(Builder::new().memory(&Memory::new()).replicas(1, wait), &["replicas", "`memory`"]);
-        good().replicas(usize::MAX, Duration::MAX).check().unwrap();
+        rejects(good().replicas(1, Duration::from_secs(30)), &["replicas", "wait of 30s", "lease of 30s"]);
+        good().replicas(usize::MAX, Duration::from_secs(29)).check().unwrap();
     }
 
     #[test]

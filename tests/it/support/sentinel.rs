@@ -137,10 +137,19 @@ impl Group {
         self.master().await
     }
 
-    /// A failover on demand. The old master is not told before it is through.
+    /// A failover on demand, asked for again where it is given up. The old master is not told before it is through.
     pub async fn fail_over(&self) {
-        let begun = async || self.sentinels[0].try_ask::<()>(&["SENTINEL", "FAILOVER", NAME]).await.is_ok();
-        eventually("a failover that begins", begun).await;
+        let (first, old) = (&self.sentinels[0], self.master().await.port());
+        let has_begun = async || {
+            let named = first.try_ask::<(String, u16)>(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]).await;
+            if named.is_ok_and(|(_, port)| port != old) {
+                return true;
+            }
+            let _ = first.try_ask::<()>(&["SENTINEL", "FAILOVER", NAME]).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            false
+        };
+        eventually("a failover", has_begun).await;
     }
 }
 
