@@ -297,3 +297,6 @@ async fn all<F: Future>(work: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     .await;
     done.into_iter().flatten().collect()
 }
+
+#[cfg(test)]
+mod tests;
