@@ -1,9 +1,13 @@
 //! Clients that do not reach the same masters, and masters whose answers are lost.
 
 use nestlock::{Builder, ErrorKind, Locks, Loss};
-use tokio::time::{Duration, Instant};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::task::JoinSet;
+use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::SECOND;
+use super::random::{Holders, compete};
 use super::servers::{are_free, counts, servers};
 use crate::support::proxy::{HalfOpen, Proxy, Which};
 use crate::support::server::Server;
@@ -95,6 +99,48 @@ async fn a_master_whose_answers_are_lost_lets_nobody_in_and_keeps_nothing() {
         drop(lost);
         eventually("all are free", async || are_free(&servers).await).await;
     }
+}
+
+/// Each client has ways of its own to each master, which are cut and come back, and answers that are lost.
+#[tokio::test]
+async fn clients_whose_ways_come_and_go_never_hold_at_once() {
+    const CLIENTS: usize = 3;
+    let seed = rand::random::<u64>();
+    println!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let servers = servers(3).await;
+    let (holders, end) = (Holders::default(), Instant::now() + 12 * SECOND);
+    let mut clients = JoinSet::new();
+    let mut all_ways = Vec::new();
+    for client in 0..CLIENTS as u64 {
+        let ways = ways(&servers).await;
+        let locks = by(&ways).lease(SECOND).connect().await.unwrap();
+        clients.spawn(compete(locks, holders.clone(), end, StdRng::seed_from_u64(seed ^ client), (seed, 10)));
+        all_ways.extend(ways);
+    }
+    let mut cuts = Vec::new();
+    while Instant::now() < end {
+        sleep(Duration::from_millis(random.random_range(10..300))).await;
+        let way = &all_ways[random.random_range(0..all_ways.len())];
+        match random.random_range(0..4) {
+            0 => {
+                let lost = way.on(|c| c.is("acquire")).times(1).drop_reply_and_reset();
+                // Where nobody asks by this way meanwhile nothing is lost.
+                drop(timeout(SECOND / 5, lost.done()).await);
+            }
+            1 => drop(way.reset(Which::All).await),
+            _ => cuts.push(way.half_open(Which::All)),
+        }
+        // Each lasts for a while, and no more than a third of the ways are cut at once.
+        if cuts.len() > all_ways.len() / 3 {
+            drop(cuts.remove(random.random_range(0..cuts.len())));
+        }
+    }
+    drop(cuts);
+    let grants: usize = soon("the clients' end", clients.join_all()).await.into_iter().sum();
+    println!("{grants} grants");
+    assert!(grants > 5, "{grants} grants show nothing");
+    eventually("all are free", async || are_free(&servers).await).await;
 }
 
 /// What the majority said is not known: the next attempt has a field of its own, and the first one's are ended.

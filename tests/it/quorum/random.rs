@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::*;
 
 /// Everybody who was granted the lock and has not begun to release it.
-type Holders = Arc<Mutex<Vec<Arc<Guard>>>>;
+pub(super) type Holders = Arc<Mutex<Vec<Arc<Guard>>>>;
 
 /// Of all holders that believe to hold it there is one at the most.
 fn check(holders: &Holders, seed: u64) {
@@ -20,16 +20,23 @@ fn check(holders: &Holders, seed: u64) {
     assert!(good.len() <= 1, "seed {seed}: {good:?} hold it at once");
 }
 
-async fn compete(locks: Locks, holders: Holders, end: Instant, mut random: StdRng, seed: u64) -> usize {
+/// `haste`: so many times shorter than leases of ten seconds ask for.
+pub(super) async fn compete(
+    locks: Locks,
+    holders: Holders,
+    end: Instant,
+    mut random: StdRng,
+    (seed, haste): (u64, u64),
+) -> usize {
     let stock = locks.mutex("stock");
     let mut grants = 0;
     while Instant::now() < end {
-        let patience = Duration::from_millis(random.random_range(1..20_000));
+        let patience = Duration::from_millis(random.random_range(1..20_000 / haste));
         let Ok(Ok(guard)) = timeout(patience, stock.lock()).await else { continue };
         grants += 1;
         let guard = Arc::new(guard);
         holders.lock().unwrap().push(guard.clone());
-        let stay = Duration::from_millis(random.random_range(0..15_000));
+        let stay = Duration::from_millis(random.random_range(0..15_000 / haste));
         let until = Instant::now() + stay;
         while Instant::now() < until {
             check(&holders, seed);
@@ -66,7 +73,7 @@ async fn run(seed: u64, masters: usize) -> usize {
     let mut clients = JoinSet::new();
     for client in 0..4 {
         let locks = builder(&stores).lease(10 * SECOND).connect().await.unwrap();
-        clients.spawn(compete(locks, holders.clone(), end, random(client), seed));
+        clients.spawn(compete(locks, holders.clone(), end, random(client), (seed, 1)));
     }
     let trouble = tokio::spawn(trouble(stores.clone(), end, random(99)));
     let grants = clients.join_all().await.into_iter().sum();
