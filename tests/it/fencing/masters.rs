@@ -117,6 +117,27 @@ async fn nobody_is_told_a_token_that_the_next_holder_could_fall_below() {
     guard.release().await.unwrap();
 }
 
+/// 1. The raise is held up. 2. The lease ends, and another is told a token. 3. The raise arrives: the first is told none by it.
+#[tokio::test]
+async fn a_raise_that_arrives_after_the_lease_hands_out_nothing() {
+    let masters = Masters::start([100, 50, 0]).await;
+    let connect =
+        async || masters.builder().lease(2 * SECOND).node_timeout(20 * SECOND).connect().await.unwrap();
+    let (ours, theirs) = (connect().await.mutex("stock").fenced(), connect().await.mutex("stock").fenced());
+    masters.0[2].0.freeze();
+    let raise = masters.0[1].1.on(|command| command.is("renew")).times(1).hold();
+    let asking = tokio::spawn(ours.lock());
+    soon("the raise", raise.seen()).await;
+    let other = soon("the lock, at the end of that lease", theirs.lock()).await.unwrap();
+    raise.let_through().await;
+    masters.0[2].0.thaw();
+    assert!(!asking.is_finished() && !other.is_lost());
+    let given = other.token();
+    other.release().await.unwrap();
+    let guard = soon("the first", asking).await.unwrap().unwrap();
+    assert!(given > Some(ABOVE + 101) && guard.token() > given, "{given:?}, then {:?}", guard.token());
+}
+
 /// A request that is dropped between its grant and the raise leaves nothing, and the token that it would have had is burnt.
 #[tokio::test]
 async fn a_request_dropped_before_its_token_was_known_is_undone_everywhere() {
