@@ -105,7 +105,7 @@ async fn each_fenced_call_passes(
     server.ask::<()>(&["DEL", &counter]).await;
     guard.extend(Duration::from_secs(60)).await.unwrap();
     guard.release().await.unwrap();
-    assert_eq!(server.keys().await, [counter.clone()]);
+    assert_eq!(server.keys().await, [&*counter]);
     server.ask::<()>(&["DEL", &counter]).await;
 }
 
