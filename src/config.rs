@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::deadline::{Drift, Lease};
-use crate::error::{Result, rejected, shown};
+use crate::error::{Result, rejected};
+use crate::limits::{self, Replicas};
 #[cfg(feature = "sentinel")]
 use crate::master::Watched;
 use crate::master::{self, Master};
@@ -18,11 +19,7 @@ const DRIFT: Drift = Drift { factor: 0.01, slack: Duration::from_millis(2) };
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
-const TOKEN_TTL: Lease = Lease::DAY;
 const RETRY_DELAY: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_millis(250);
-
-/// The most bytes that a prefix may have.
-const LONGEST_PREFIX: usize = 1024;
 
 /// The options of a `Locks`.
 ///
@@ -68,15 +65,6 @@ pub struct Builder {
     delayed_restart: Option<bool>,
     token_ttl: Option<Duration>,
     replicas: (usize, Duration),
-}
-
-/// What makes a grant count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Replicas {
-    /// So many of them have to acknowledge it.
-    pub(crate) count: usize,
-    /// How long that is waited for.
-    pub(crate) wait: Duration,
 }
 
 /// Options that were checked.
@@ -338,7 +326,7 @@ impl Builder {
     }
 
     pub(crate) fn check(self) -> Result<Config> {
-        let drift = checked_drift(self.drift)?;
+        let drift = limits::drift(self.drift)?;
         let lease = Lease::new("lease", self.lease, drift)?;
         let longest_lease = Lease::new("longest_lease", self.longest_lease.unwrap_or(self.lease), drift)?;
         if longest_lease < lease {
@@ -347,12 +335,12 @@ impl Builder {
                 "longest_lease of {longest:?} is less than the lease of {lease:?}"
             )));
         }
-        let token_ttl = checked_token_ttl(self.token_ttl, longest_lease, drift)?;
+        let token_ttl = limits::token_ttl(self.token_ttl, longest_lease, drift)?;
         let masters = master::checked(self.masters)?;
         let delays = self.delayed_restart.unwrap_or(masters.len() > 1);
         let longest = longest_lease.duration();
         let probation = delays.then(|| longest.saturating_add(drift.of(longest)));
-        let prefix = checked_prefix(&self.prefix)?;
+        let prefix = limits::prefix(&self.prefix)?;
         if self.node_timeout.is_zero() {
             return Err(rejected(
                 "node_timeout of 0 ns leaves no time for an answer; it must be more than zero",
@@ -369,7 +357,7 @@ impl Builder {
                 "retry_delay of {start:?}..={end:?} holds no value; its start must not be after its end"
             )));
         }
-        let replicas = checked_replicas(self.replicas, lease, &masters)?;
+        let replicas = limits::replicas(self.replicas, lease, &masters)?;
         Ok(Config {
             masters,
             replicas,
@@ -415,7 +403,7 @@ impl Config {
             replicas: None,
             probation: None,
             longest_lease: Lease::DEFAULT,
-            token_ttl: Some(TOKEN_TTL),
+            token_ttl: Some(Lease::DAY),
             lease: Lease::DEFAULT,
             drift: DRIFT,
             prefix: "".into(),
@@ -425,70 +413,6 @@ impl Config {
             retry_delay: RETRY_DELAY,
         }
     }
-}
-
-/// `None`: for ever.
-fn checked_token_ttl(ttl: Option<Duration>, longest_lease: Lease, drift: Drift) -> Result<Option<Lease>> {
-    let asked = match ttl {
-        None => return Ok(Some(TOKEN_TTL.max(longest_lease))),
-        Some(Duration::MAX) => return Ok(None),
-        Some(asked) => asked,
-    };
-    let ttl = Lease::new("token_ttl", asked, drift)?;
-    if ttl < longest_lease {
-        let longest = longest_lease.duration();
-        return Err(rejected(format!(
-            "token_ttl of {asked:?} is less than the longest lease of {longest:?}: a counter has to outlive its holder"
-        )));
-    }
-    Ok(Some(ttl))
-}
-
-fn checked_drift((factor, slack): (f64, Duration)) -> Result<Drift> {
-    // Not `factor < 0.0 || factor >= 1.0`: a NaN would pass.
-    if (0.0..1.0).contains(&factor) {
-        return Ok(Drift { factor, slack });
-    }
-    Err(rejected(format!("drift factor of {factor} can't be used; it must be at least 0 and less than 1")))
-}
-
-fn checked_replicas(
-    (count, wait): (usize, Duration),
-    lease: Lease,
-    masters: &[Master],
-) -> Result<Option<Replicas>> {
-    if count == 0 {
-        return Ok(None);
-    }
-    if wait.is_zero() {
-        return Err(rejected("replicas with a wait of 0 ns would wait for ever; it must be more than zero"));
-    }
-    if wait >= lease.duration() {
-        let lease = lease.duration();
-        return Err(rejected(format!(
-            "replicas with a wait of {wait:?} leaves nothing of the lease of {lease:?}; wait for less than the lease"
-        )));
-    }
-    if masters.iter().any(|master| matches!(master, Master::Memory(_))) {
-        return Err(rejected("replicas can't be waited for where a `memory` is a master: it has none"));
-    }
-    Ok(Some(Replicas { count, wait }))
-}
-
-fn checked_prefix(prefix: &str) -> Result<Arc<str>> {
-    if prefix.len() > LONGEST_PREFIX {
-        let (bytes, cut) = (prefix.len(), shown(prefix));
-        return Err(rejected(format!(
-            "prefix of {bytes} bytes, `{cut}`, is too long; it may have {LONGEST_PREFIX} bytes"
-        )));
-    }
-    if prefix.starts_with('}') {
-        let cut = shown(prefix);
-        return Err(rejected(format!(
-            "prefix `{cut}` can't begin with `}}`, which would break the hash tag"
-        )));
-    }
-    Ok(prefix.into())
 }
 
 #[cfg(test)]

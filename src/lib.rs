@@ -121,6 +121,7 @@ mod guard;
 mod hearing;
 mod hold;
 mod level;
+mod limits;
 mod locks;
 mod master;
 mod memory;

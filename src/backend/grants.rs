@@ -12,9 +12,9 @@ use super::connection::{Line, Link};
 use super::keeper::Keeper;
 use super::single::ask_all;
 use super::verdict;
-use crate::config::Replicas;
 use crate::deadline::after;
 use crate::failure::{Failure, Outcome};
+use crate::limits::Replicas;
 use crate::script::{Call, Reply};
 use crate::sync::lock;
 

@@ -18,11 +18,11 @@ use super::source::{Site, Source};
 use super::subscriber::Subscriber;
 use super::vitals::Clock;
 use super::{Answer, Backend, verdict};
-use crate::config::Replicas;
 use crate::deadline::after;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
 use crate::failure::Failure;
+use crate::limits::Replicas;
 #[cfg(feature = "sentinel")]
 use crate::master::Watched;
 use crate::script::{Call, Reply};

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use redis::{ErrorKind as Told, RedisError, ServerErrorKind};
 
-use crate::config::Replicas;
 use crate::error::{Error, ErrorKind, shown};
 use crate::failure::{Failure, Outcome};
+use crate::limits::Replicas;
 use crate::script::Call;
 
 /// Refusals that come before a script starts. Not among them: OOM, READONLY, MISCONF, NOREPLICAS, which are refusals of

@@ -9,8 +9,8 @@ const FLOORS: [&[&str]; 9] = [
     &["sync", "error", "deadline", "fate", "owner", "scope", "telemetry", "names", "nodes", "failure"],
     &[
         "server", "seeds", "fence", "script", "step", "question", "tally", "events", "outage", "counters",
-        "store", "memory", "master", "config", "terms", "level", "hold", "remnants", "queue", "room", "turn",
-        "answer", "upkeep", "hearing", "registry",
+        "store", "memory", "master", "limits", "config", "terms", "level", "hold", "remnants", "queue",
+        "room", "turn", "answer", "upkeep", "hearing", "registry",
     ],
     &["clock", "backend"],
     &["quorum"],
