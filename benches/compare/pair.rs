@@ -1,4 +1,4 @@
-//! One task that takes a free lock and releases it: alone, as a re-entry, as a `run`.
+//! One task that takes a free lock and releases it: alone, as a re-entry, as a `run`, with a fencing token.
 
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ pub(crate) struct Pairs {
     key: Key,
     free: Mutex,
     held: Mutex,
+    fenced: Mutex,
     _outer: Guard,
 }
 
@@ -21,13 +22,19 @@ impl Pairs {
         let held = locks.mutex("bench:held");
         let outer = held.lock().await?;
         let floor = Floor::connect().await?;
-        Ok(Pairs { floor, key: Key::new("bench:pair"), free: locks.mutex("bench:free"), held, _outer: outer })
+        let (free, fenced) = (locks.mutex("bench:free"), locks.mutex("bench:fenced").fenced());
+        Ok(Pairs { floor, key: Key::new("bench:pair"), free, held, fenced, _outer: outer })
     }
 }
 
 impl Ways for Pairs {
-    const NAMES: &'static [&'static str] =
-        &["two raw EVALSHA round trips", "lock and release", "nested lock and release", "run"];
+    const NAMES: &'static [&'static str] = &[
+        "two raw EVALSHA round trips",
+        "lock and release",
+        "nested lock and release",
+        "run",
+        "lock and release, with a fencing token",
+    ];
 
     async fn once(&mut self, way: usize) -> Result<Duration> {
         let began = Instant::now();
@@ -35,7 +42,8 @@ impl Ways for Pairs {
             0 => self.floor.pair(&self.key).await?,
             1 => self.free.lock().await?.release().await?,
             2 => self.held.lock().await?.release().await?,
-            _ => self.free.run(async {}).await?,
+            3 => self.free.run(async {}).await?,
+            _ => self.fenced.lock().await?.release().await?,
         }
         Ok(began.elapsed())
     }

@@ -15,6 +15,7 @@ pub(crate) struct Pairs {
     floors: Vec<Floor>,
     key: Key,
     lock: Mutex,
+    fenced: Mutex,
     _locks: Locks,
 }
 
@@ -22,8 +23,8 @@ impl Pairs {
     pub(crate) async fn new(masters: &Masters) -> Result<Pairs> {
         let floors = try_join_all(masters.urls.iter().map(|url| Floor::to(url))).await?;
         let locks = masters.locks().node_timeout(patience()).connect().await?;
-        let lock = locks.mutex("bench:quorum");
-        Ok(Pairs { floors, key: Key::new("bench:raw-quorum"), lock, _locks: locks })
+        let (lock, fenced) = (locks.mutex("bench:quorum"), locks.mutex("bench:tokens").fenced());
+        Ok(Pairs { floors, key: Key::new("bench:raw-quorum"), lock, fenced, _locks: locks })
     }
 
     /// The slowest of all, twice.
@@ -36,13 +37,18 @@ impl Pairs {
 }
 
 impl Ways for Pairs {
-    const NAMES: &'static [&'static str] = &["two raw EVALSHA round trips on each", "lock and release"];
+    const NAMES: &'static [&'static str] = &[
+        "two raw EVALSHA round trips on each",
+        "lock and release",
+        "lock and release, with a fencing token",
+    ];
 
     async fn once(&mut self, way: usize) -> Result<Duration> {
         let began = Instant::now();
         match way {
             0 => self.raw().await?,
-            _ => self.lock.lock().await?.release().await?,
+            1 => self.lock.lock().await?.release().await?,
+            _ => self.fenced.lock().await?.release().await?,
         }
         Ok(began.elapsed())
     }

@@ -36,11 +36,16 @@ pub(crate) fn rows(file: &Path) -> Vec<Row> {
     rows.extend(
         pair.as_ref().map(|pair| times("`run` of empty work", "two raw EVALSHA round trips", pair, 3, None)),
     );
+    rows.extend(pair.as_ref().filter(|pair| pair.cases.len() > 4).map(|pair| {
+        times("the same with a fencing token", "two raw EVALSHA round trips, without one", pair, 4, None)
+    }));
     rows.extend(get::<Timed>(file, "handoff").ok().map(|seen| handoff(&seen)));
     rows.extend(get::<Many>(file, "many").ok().map(|seen| many(&seen)));
     rows.extend(get::<Vec<Crowd>>(file, "crowd").ok().map(|seen| crowd(&seen)));
     for count in [3, 5] {
-        rows.extend(get::<Timed>(file, &format!("quorum-{count}")).ok().map(|seen| quorum(count, &seen)));
+        let seen = get::<Timed>(file, &format!("quorum-{count}")).ok();
+        rows.extend(seen.as_ref().map(|seen| quorum(count, seen)));
+        rows.extend(seen.as_ref().filter(|seen| seen.cases.len() > 2).map(tokens));
         rows.extend(get::<Timed>(file, &format!("frozen-{count}")).ok().map(|seen| frozen(count, &seen)));
     }
     rows
@@ -50,6 +55,11 @@ fn quorum(masters: usize, seen: &Timed) -> Row {
     let what = if masters == 3 { "lock + release over 3 masters" } else { "lock + release over 5 masters" };
     let floor = "two raw EVALSHA round trips on all at once, the slowest";
     Row { what, floor, target: "≤ 1.25 ×", ..limited(against(seen, 1, |round| round.p50), 1.25) }
+}
+
+fn tokens(seen: &Timed) -> Row {
+    let floor = "the floor above, without a token";
+    Row { client: false, ..times("the same with a fencing token", floor, seen, 2, None) }
 }
 
 fn frozen(masters: usize, seen: &Timed) -> Row {
