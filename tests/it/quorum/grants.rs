@@ -83,6 +83,19 @@ async fn a_nested_hold_and_its_release_need_a_majority_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_grant_that_takes_long_is_good_for_as_much_less() {
+    let stores = stores(3);
+    let locks = builder(&stores).node_timeout(20 * SECOND).connect().await.unwrap();
+    let begun = Instant::now();
+    stores[1..].iter().for_each(|store| store.stall(10 * SECOND));
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    assert!(begun.elapsed() >= 10 * SECOND, "{:?}", begun.elapsed());
+    // From before it was asked for, less what clocks may differ: the first of them may drop it then.
+    let drift = 30 * SECOND / 100 + Duration::from_millis(2);
+    assert_eq!(guard.valid_until(), begun + 30 * SECOND - drift);
+}
+
+#[tokio::test(start_paused = true)]
 async fn clients_that_compete_exclude_each_other_and_all_get_on() {
     let stores = stores(5);
     let inside = Arc::new(AtomicUsize::new(0));

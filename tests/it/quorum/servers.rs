@@ -164,6 +164,27 @@ async fn a_master_that_counts_otherwise_is_put_right_and_not_believed() {
     }
 }
 
+#[tokio::test]
+async fn a_repair_puts_nothing_beside_what_somebody_else_has() {
+    let servers = servers(3).await;
+    let other = over(&servers[1..2]).connect().await.unwrap().mutex("stock").lock().await.unwrap();
+    let stock = over(&servers).connect().await.unwrap().mutex("stock");
+    let guard = soon("a majority", stock.lock().owner(&nestlock::Owner::new())).await.unwrap();
+    eventually("a repair was tried", async || {
+        // The acquire, and the repair, which looks for its own field first.
+        servers[1].commands_run().await.get("evalsha").copied() >= Some(3)
+    })
+    .await;
+    assert_eq!(server_fields(&servers[1]).await, [other.field()]);
+    guard.release().await.unwrap();
+    other.release().await.unwrap();
+    eventually("all are free", async || are_free(&servers).await).await;
+}
+
+async fn server_fields(server: &Server) -> Vec<String> {
+    server.ask(&["HKEYS", "stock"]).await
+}
+
 /// Each of several processes hears of a release from each master, and asks each master once for it.
 #[tokio::test]
 async fn one_release_makes_each_waiting_process_ask_each_master_once() {
