@@ -333,4 +333,5 @@ impl World {
 }
 
 mod master;
+mod messages;
 mod runs;
