@@ -126,7 +126,7 @@ impl Room {
                 hold.stands = count;
                 hold.failures = 0;
                 if count == 0 {
-                    hold.is_gone(spread, at.now);
+                    hold.is_gone(job.nodes, spread, at.now);
                 }
             }
             Step::Acquire { .. } | Step::Repair { .. } => {}
@@ -145,7 +145,7 @@ impl Room {
     /// The server says that the field is not there.
     fn gone(&mut self, job: &Job, tried: bool, spread: Spread, at: Moment) -> Verdict {
         let Some(hold) = self.hold(job.hold) else { return Verdict::Void };
-        hold.is_gone(spread, at.now);
+        hold.is_gone(job.nodes, spread, at.now);
         hold.unsettled = false;
         self.expect_no_echo(job);
         let Some(hold) = self.hold(job.hold) else { return Verdict::Void };
@@ -163,9 +163,13 @@ impl Room {
     /// A master's answer that the verdict did not wait for.
     pub(crate) fn straggled(&mut self, job: &Job, node: usize, answer: Late, now: Instant) {
         let Some(hold) = self.hold(job.hold) else { return };
-        hold.spread.unheard.remove(node);
         let acquired = matches!(job.step, Step::Acquire { count: 1, .. });
         let ended = job.step == (Step::Release { count: 0 });
+        if acquired || ended {
+            // Else 1. a renewal has no answer there, nor has the end behind it, 2. the renewal is given up first, 3. the end is
+            // forgotten.
+            hold.spread.unheard.remove(node);
+        }
         // Where a repair fails somebody else has the key: the next renewal tells whether that is still so.
         let tells = !ended && !matches!(job.step, Step::Repair { .. });
         if acquired && matches!(answer, Late::Missing | Late::Unsent) {
@@ -253,7 +257,7 @@ impl Room {
 
 impl Hold {
     /// A majority has confirmed that it is no more. What the others may have is ended in the background.
-    fn is_gone(&mut self, mut spread: Spread, now: Instant) {
+    fn is_gone(&mut self, asked: Nodes, mut spread: Spread, now: Instant) {
         spread.remains = spread.remains.without(self.absence.nodes());
         spread.unheard = spread.unheard.without(self.absence.nodes());
         if self.gone && !spread.remains.is_empty() {
@@ -261,6 +265,9 @@ impl Hold {
         } else {
             self.retry_at = now;
         }
+        // 1. Some masters are told of the end. 2. Another one's grant comes meanwhile, or is still to come.
+        spread.remains = spread.remains.and(self.spread.remains.without(asked));
+        spread.unheard = spread.unheard.and(self.spread.unheard.without(asked));
         self.gone = true;
         self.spread = Spread { lacking: Nodes::NONE, ..spread };
         self.remnant |= self.has_remains();
