@@ -263,7 +263,9 @@ impl Hold {
     /// Masters lack the hold, by what they said just now.
     pub(crate) fn lacked_by(&mut self, nodes: Nodes, now: Instant) {
         self.spread.lacking = nodes;
-        if !nodes.is_empty() && self.lives() {
+        // Once: 1. young masters lack it, and have another's field that a late command has left. 2. The repair changes nothing.
+        // 3. The settle behind it finds the same, and so on without a pause.
+        if !nodes.is_empty() && self.lives() && self.failures <= 1 {
             self.retry_at = now;
         }
     }
