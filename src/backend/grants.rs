@@ -1,5 +1,7 @@
 //! Acquires that count only once replicas have acknowledged them.
 
+use std::collections::HashSet;
+use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -49,6 +51,8 @@ struct Counter {
     /// The fields of those that were sent and not answered.
     asked: Vec<Arc<str>>,
     last: u64,
+    /// Nobody serves here any more.
+    closed: bool,
 }
 
 struct Wanted {
@@ -80,13 +84,14 @@ impl Grants {
         let unanswered = verdict::unanswered(&call, self.desk.node_timeout, &self.desk.line.address);
         let id = self.desk.bring(call, answer);
         let _taken_back = scopeguard::guard(id, |id| self.desk.take_back(id));
-        // The task ends when all is closed, or with its runtime.
+        // The task ends when all is closed, or with its runtime, and lets go of all that wait.
         answered.await.unwrap_or_else(|_| Err(self.desk.line.explain(unanswered)))
     }
 
     /// Waits until no acquire of these holds may run any more, so that its end does not come before it: they go over
-    /// different connections. It is not waited for longer than for an answer.
+    /// different connections. It is not waited for longer than for an answer, and one that was not sent is not sent any more.
     pub(super) async fn passed(&self, calls: &[Call]) {
+        self.desk.withdraw(calls);
         let until = after(Instant::now(), self.desk.node_timeout);
         loop {
             let answered = self.desk.answered.notified();
@@ -114,10 +119,41 @@ impl Desk {
         let mut counter = lock(&self.counter);
         counter.last += 1;
         let id = counter.last;
-        counter.waiting.push(Wanted { id, call, answer });
+        if !counter.closed {
+            counter.waiting.push(Wanted { id, call, answer });
+        }
         drop(counter);
         self.brought.notify_one();
         id
+    }
+
+    /// Takes those back whose holds are to end. 1. One of several masters is slow, and its grant is not waited for. 2. The lock is
+    /// released. 3. The acquire goes out behind that: a field that nobody holds.
+    fn withdraw(&self, calls: &[Call]) {
+        let withdrawn: Vec<Wanted> = {
+            let mut counter = lock(&self.counter);
+            if counter.waiting.is_empty() {
+                return;
+            }
+            let ends = |call: &&Call| matches!(call, Call::Release { count: 0, .. });
+            let ended: HashSet<&Arc<str>> = calls.iter().filter(ends).filter_map(field).collect();
+            let is_ended =
+                |wanted: &mut Wanted| field(&wanted.call).is_some_and(|field| ended.contains(field));
+            counter.waiting.extract_if(.., is_ended).collect()
+        };
+        for wanted in withdrawn {
+            let why = "not sent: it was given up before its turn came";
+            let _ = wanted.answer.send(Err(verdict::not_sent(why, &self.line.address)));
+        }
+    }
+
+    fn close(&self) {
+        let mut counter = lock(&self.counter);
+        counter.closed = true;
+        let waiting = std::mem::take(&mut counter.waiting);
+        drop(counter);
+        drop(waiting);
+        self.heard();
     }
 
     fn take_back(&self, id: u64) {
@@ -130,13 +166,17 @@ impl Desk {
         !counter.asked.is_empty() && calls.iter().any(is_asked)
     }
 
-    async fn serve(self: Arc<Self>) {
-        loop {
-            let batch = self.taken();
-            if batch.is_empty() {
-                self.brought.notified().await;
-            } else {
-                self.grant(batch).await;
+    fn serve(self: Arc<Self>) -> impl Future<Output = ()> + Send {
+        // Dropped with its runtime, maybe before its first poll.
+        let desk = scopeguard::guard(self, |desk| desk.close());
+        async move {
+            loop {
+                let batch = desk.taken();
+                if batch.is_empty() {
+                    desk.brought.notified().await;
+                } else {
+                    desk.grant(batch).await;
+                }
             }
         }
     }
@@ -260,3 +300,6 @@ fn field(call: &Call) -> Option<&Arc<str>> {
         Call::Force { .. } | Call::Look { .. } => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -151,6 +151,11 @@ impl Single {
         self.grants.as_ref().map(Grants::line)
     }
 
+    #[cfg(test)]
+    pub(super) fn grants(&self) -> &Grants {
+        self.grants.as_ref().unwrap()
+    }
+
     async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
         self.line.link(if self.patient { deadline } else { Instant::now() }).await
     }
