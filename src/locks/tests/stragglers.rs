@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use tokio::time::sleep;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::{Locks, Memory};
 
 async fn locks<'a>(stores: impl IntoIterator<Item = &'a Memory>) -> Locks {
     let builder = stores.into_iter().fold(Locks::builder(), |builder, store| builder.memory(store));
-    builder.connect().await.unwrap()
+    builder.lease(Duration::from_secs(60)).connect().await.unwrap()
 }
 
 fn shown(stores: &[Memory]) -> Vec<bool> {
@@ -63,8 +66,83 @@ async fn what_can_not_be_put_right_is_tried_again_after_a_pause() {
         // Without an end of it no time would pass here.
         store.visit(|store| store.loses = Some(Box::new(move || counted.fetch_add(1, SeqCst) > 500)));
     }
-    sleep(Duration::from_secs(15)).await;
+    sleep(Duration::from_secs(25)).await;
     assert!(!guard.is_lost());
     let commands = commands.load(SeqCst);
     assert!((4..100).contains(&commands), "{commands} commands");
+}
+
+async fn client(locks: Locks, end: Instant, mut random: StdRng) {
+    while Instant::now() < end {
+        let stock = locks.mutex("stock");
+        let stock = if random.random() { stock.fenced() } else { stock };
+        let patience = Duration::from_millis(random.random_range(1..3_000));
+        let work = Duration::from_millis(random.random_range(0..300));
+        match random.random_range(0..3) {
+            0 => drop(timeout(patience, stock.try_lock()).await),
+            1 => {
+                let nested = async {
+                    let inner = timeout(patience, stock.lock()).await;
+                    sleep(work).await;
+                    drop(inner);
+                };
+                drop(timeout(10 * patience, stock.run(nested)).await);
+            }
+            _ => {
+                let Ok(Ok(guard)) = timeout(patience, stock.lock()).await else { continue };
+                sleep(work).await;
+                drop(timeout(patience, guard.extend(Duration::from_secs(50))).await);
+                if random.random() {
+                    drop(timeout(patience, guard.release()).await);
+                }
+            }
+        }
+    }
+}
+
+async fn trouble(stores: &[Memory], end: Instant, random: &mut StdRng) {
+    for store in stores {
+        let mut random = StdRng::seed_from_u64(random.random());
+        let share = random.random_range(0.0..0.4);
+        store.visit(|store| store.loses = Some(Box::new(move || random.random_bool(share))));
+    }
+    while Instant::now() < end {
+        sleep(Duration::from_millis(random.random_range(0..400))).await;
+        let store = &stores[random.random_range(0..stores.len())];
+        match random.random_range(0..10) {
+            0..6 => store.stall(Duration::from_millis(random.random_range(0..1_500))),
+            _ => store.drop_replies(random.random_range(1..4)),
+        }
+    }
+    for store in stores {
+        store.visit(|store| store.loses = None);
+        store.drop_replies(0);
+        store.stall(Duration::ZERO);
+    }
+}
+
+/// A minute of it, and a few seconds of rest: far less than a lease.
+async fn leaves_nothing(seed: u64) {
+    let stores: Vec<_> = (0..if seed.is_multiple_of(2) { 3 } else { 5 }).map(|_| Memory::new()).collect();
+    let mut random = StdRng::seed_from_u64(seed);
+    let (all, mut clients) = ([locks(&stores).await, locks(&stores).await], JoinSet::new());
+    let end = Instant::now() + Duration::from_secs(60);
+    for locks in all.iter().flat_map(|locks| [locks, locks]) {
+        clients.spawn(client(locks.clone(), end, StdRng::seed_from_u64(random.random())));
+    }
+    trouble(&stores, end, &mut random).await;
+    clients.join_all().await;
+    sleep(Duration::from_secs(5)).await;
+    assert!(!shown(&stores).contains(&true), "seed {seed}: {stores:?}");
+    for locks in all {
+        assert!(locks.handle.registry(|registry, _| registry.is_empty()), "seed {seed}");
+        locks.close().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_stays_on_any_master_once_commands_arrive_and_are_answered_again() {
+    for seed in 0..12 {
+        leaves_nothing(seed).await;
+    }
 }
