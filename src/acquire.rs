@@ -157,10 +157,11 @@ impl Attempts {
                 Ok(Look::Wait(until.into_iter().chain(self.limit).min()))
             }
             Turn::Wait { refused: false, until } => {
-                let stuck = after(began, session.terms.patience);
-                if let Some(error) =
-                    session.away_too_long(self.began).or_else(|| (over && stuck <= now).then(unanswered))
-                {
+                let patience = session.terms.patience;
+                // Also where the server answers: a full one may put the command before this one off for ever.
+                let patience = if over { patience } else { patience.max(session.config.unavailable_after) };
+                let stuck = after(began, patience) <= now;
+                if let Some(error) = session.away_too_long(self.began).or_else(|| stuck.then(unanswered)) {
                     return Err(error);
                 }
                 let until = until.map(|until| at.local(until)).filter(|until| *until > now);
@@ -316,7 +317,8 @@ enum Look {
 }
 
 fn unanswered() -> Error {
-    let told = "an earlier command of this process for the same lock is still without an answer from the server; try again";
+    let told = "an earlier command of this process for the same lock is not done yet: the server does not answer it, or puts it \
+                off; check the server, and try again";
     Error::new(ErrorKind::Unavailable, told)
 }
 

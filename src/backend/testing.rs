@@ -97,7 +97,7 @@ impl TestServer {
     }
 
     /// Runs a command, given as one text, as the administrator.
-    pub(in crate::backend) async fn command(&self, command: &str) -> redis::Value {
+    pub(crate) async fn command(&self, command: &str) -> redis::Value {
         let mut words = command.split(' ');
         let mut cmd = redis::cmd(words.next().unwrap());
         cmd.arg(words.collect::<Vec<_>>());

@@ -92,3 +92,22 @@ async fn nothing_is_kept_of_a_release_that_a_slow_master_confirmed_with_others()
         assert_eq!(format!("{store:?}"), "Memory { locks: {} }");
     }
 }
+
+/// The server is full: the inner level's release can't be counted there, and what comes next goes behind it.
+#[tokio::test]
+async fn a_re_entry_in_a_full_server_ends_with_an_error() {
+    let server = TestServer::start(&[]).await;
+    let builder = Locks::builder().server(server.url("")).unavailable_after(Duration::from_secs(1));
+    let stock = builder.connect().await.unwrap().mutex("stock");
+    let hour = Duration::from_secs(3600);
+    let outer = stock.lock().fixed_lease(hour).await.unwrap();
+    let inner = stock.lock().fixed_lease(hour / 2).await.unwrap();
+    server.command("CONFIG SET maxmemory 1").await;
+    inner.release().await.unwrap();
+    let asked = tokio::time::timeout(Duration::from_secs(20), stock.lock()).await;
+    let error = asked.expect("it waits for ever").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    server.command("CONFIG SET maxmemory 0").await;
+    stock.lock().await.unwrap().release().await.unwrap();
+    outer.release().await.unwrap();
+}
