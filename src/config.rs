@@ -23,11 +23,12 @@ const RETRY_DELAY: RangeInclusive<Duration> = Duration::from_millis(50)..=Durati
 
 /// The options of a `Locks`.
 ///
-/// One master has to be named, by [`server`](Builder::server) or [`memory`](Builder::memory); all else has a default. Nothing
+/// One master has to be named at the least, by [`server`](Builder::server), [`memory`](Builder::memory), or, with the features of
+/// these names, `sentinel` or `cluster`; all else has a default. Several are a quorum, of whichever kinds. Nothing
 /// is checked before [`connect`](Builder::connect), which rejects what can't work with an error of kind
-/// [`ErrorKind::Config`](crate::ErrorKind::Config) that names the option and its value; nothing is sent then.
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) that names the option and its value, before it sends anything.
 ///
-/// All of them, at their defaults but for the prefix:
+/// All others, at their defaults but for the prefix:
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -45,6 +46,7 @@ const RETRY_DELAY: RangeInclusive<Duration> = Duration::from_millis(50)..=Durati
 ///     .longest_lease(Duration::from_secs(30))
 ///     .delayed_restart(false) // `true` by default where there are several masters
 ///     .token_ttl(Duration::from_secs(24 * 60 * 60))
+///     .replicas(0, Duration::ZERO) // none are waited for
 ///     .connect()
 ///     .await?;
 /// locks.mutex("stock:42").run(async {}).await?; // its key is `app:stock:42`
@@ -107,11 +109,20 @@ impl Builder {
 
     /// A master that keeps the locks: a URL, or a host and a port. Default: none.
     ///
-    /// [`Server`] says what an address looks like. One master has to be given at the least, this or
-    /// [`memory`](Builder::memory).
+    /// [`Server`] says what an address looks like.
     ///
     /// Called again it adds an independent master: then a lock is held by whoever holds it on a majority of them, so that with
-    /// three of them one may fail, with five two (Redlock). They must not be replicas of each other.
+    /// three of them one may fail, with five two (Redlock). They must not be replicas of each other. An even number tolerates
+    /// no more failures than one fewer would, and is warned of. [`connect`](Builder::connect) needs a majority; one that is away
+    /// then joins when it comes.
+    ///
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// let masters = ["redis://one:6379", "redis://two:6379", "redis://three:6379"];
+    /// let builder = masters.into_iter().fold(nestlock::Locks::builder(), |builder, master| builder.server(master));
+    /// let locks = builder.connect().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// Rejected: an address that can't be used, none at all, and one that was given before.
     pub fn server(mut self, server: impl Into<Server>) -> Self {
@@ -228,7 +239,7 @@ impl Builder {
         self
     }
 
-    /// For how long `lock` goes on while the server does not answer. Default: 10 s.
+    /// For how long `lock` goes on while the server, or too many of several, do not answer or have no vote. Default: 10 s.
     ///
     /// Zero: not at all; [`Duration::MAX`]: for ever. A `lock` with [`within`](crate::Lock::within) ends when that is over, if
     /// it is sooner; a `try_lock`, a release or a look makes one attempt.
@@ -259,8 +270,9 @@ impl Builder {
 
     /// The bounds of the random pause before a request asks again. Default: 50 ms to 250 ms.
     ///
-    /// It is made after an attempt without an answer, and between polls where the release messages can't be subscribed to. It
-    /// doubles from try to try, up to a second or, where that is longer, the upper bound. It is never less than 1 ms.
+    /// It is made after an attempt without an answer or with a split vote of several masters, and between polls where the release
+    /// messages can't be subscribed to. It doubles from try to try, up to a second or, where that is longer, the upper bound. It
+    /// is never less than 1 ms.
     ///
     /// Rejected: a range without a value in it.
     pub fn retry_delay(mut self, range: RangeInclusive<Duration>) -> Self {
@@ -268,8 +280,10 @@ impl Builder {
         self
     }
 
-    /// The longest lease that any client of these masters asks for. Default: the lease. All clients of a set of masters have
-    /// to agree on it: a master that restarted has no vote for that long, since it may have forgotten what it granted.
+    /// The longest lease that any client of these masters asks for. Default: the lease.
+    ///
+    /// All clients of a set of masters have to agree on it: a master that restarted has no vote for that long, since it may have
+    /// forgotten what it granted.
     ///
     /// Where [`delayed_restart`](Builder::delayed_restart) is on, a longer `fixed_lease` or `extend` is an error of kind
     /// [`Config`](crate::ErrorKind::Config).
@@ -284,8 +298,10 @@ impl Builder {
     /// Default: on for several masters, off for one.
     ///
     /// Without it two may hold a lock: 1. one holds it on masters A and B, 2. B restarts without its data, 3. another gets it
-    /// on B and C. With it a set of masters that was started together grants nothing for that long. Turn it off for tests, and
-    /// for masters that write each change to disk before they answer (`appendfsync always`). It needs the right to `INFO`.
+    /// on B and C. With it a set of masters that was started together grants nothing for that long: a `lock` whose
+    /// [`unavailable_after`](Builder::unavailable_after) ends before fails as [`Unavailable`](crate::ErrorKind::Unavailable),
+    /// and says so. Turn it off for tests, and for masters that write each change to disk before they answer
+    /// (`appendfsync always`). It needs the right to `INFO`.
     pub fn delayed_restart(mut self, on: bool) -> Self {
         self.delayed_restart = Some(on);
         self

@@ -64,9 +64,11 @@ pub enum ErrorKind {
     Ambiguous,
     /// The server refuses this user: a wrong password, or a right that is missing.
     Denied,
-    /// The server could not be reached, did not answer in time, or can't work now.
+    /// The server could not be reached, did not answer in time, or can't work now; of several masters, too few have a vote or
+    /// answered; or too few replicas have acknowledged the grant.
     Unavailable,
-    /// An option, a name or an address that can't work. Nothing was sent.
+    /// An option, a name or an address that can't work, or a fenced re-entry under a hold without a token. No lock was
+    /// touched.
     Config,
     /// The `Locks` was closed, or the runtime that it was connected on has ended.
     Closed,

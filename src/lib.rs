@@ -2,7 +2,9 @@
 //!
 //! Code that holds a lock may call code that takes the same lock. A lock has a lease that is renewed while it is held, so a
 //! crashed process blocks the others for one lease and no longer. Keys and channels are those of Redisson's `RLock`, so
-//! Java and Rust services can share locks. The same lock runs [in memory](Locks::in_memory), for tests without a server.
+//! Java and Rust services can share locks. A lock is kept by one server, by a master that sentinels watch, by a Cluster, or by a
+//! majority of several independent masters (Redlock). The same lock runs [in memory](Locks::in_memory), for tests without a
+//! server.
 //!
 //! ```
 //! use std::time::Duration;
@@ -42,10 +44,11 @@
 //! others for one lease.
 //!
 //! It can't promise that a process which was stopped past its lease sends no late write, or that a server which fails over
-//! keeps each lock. Only the resource can exclude these: make the guarded write conditional, by a version or
-//! compare-and-set. [`guide::promises`] has the whole list.
+//! keeps each lock. Only the resource can exclude these: make the guarded write conditional, by a version or a
+//! [fencing token](Mutex::fenced). [`guide::promises`] has the whole list.
 //!
-//! With several independent masters ([`Builder::server`] called again) a lock is held by whoever holds it on a majority.
+//! With several independent masters ([`Builder::server`] called again) a lock is held by whoever holds it on a majority: the
+//! end or the data loss of any minority changes nothing. The README has a table of which deployment serves which need.
 //!
 //! # Which call when
 //!
@@ -59,6 +62,7 @@
 //! | a lease that is not renewed; a limit for holders that hang | [`Lock::fixed_lease`]; [`Lock::max_hold`] |
 //! | stop work when the lock is lost | [`Mutex::run`], or `select!` with [`Guard::lost`] |
 //! | be sure for longer before a long step | [`Guard::extend`] |
+//! | have late writes refused | [`Mutex::fenced`], and [`Guard::token`] or [`Mutex::token`] along with each write |
 //! | look | [`Mutex::is_held`], [`Mutex::hold_count`] (asks nobody), [`Mutex::is_locked`], [`Mutex::remaining_lease`] |
 //! | a hold that outlives its call | [`Lock::owner`] with [`Owner::new`] |
 //! | test without a server | [`Locks::in_memory`], [`Memory`] |
@@ -86,9 +90,9 @@
 //! # Guides
 //!
 //! [Owners and re-entry](guide::owners), [leases and loss](guide::leases),
-//! [what a lock on Redis can promise](guide::promises), [testing your code](guide::testing) and
-//! [migrating](guide::migrating) from Redisson, redsync, rslock or tokio's own mutex. The README has what a drop leaves and
-//! the rights of a least-privilege user.
+//! [what a lock on Redis can promise](guide::promises), [fencing tokens](guide::fencing),
+//! [testing your code](guide::testing) and [migrating](guide::migrating) from Redisson, redsync, rslock or tokio's own mutex.
+//! The README has what a drop leaves and the rights of a least-privilege user.
 //!
 //! # Features
 //!
@@ -96,7 +100,8 @@
 //! | --- | --- |
 //! | `tls-rustls` | `rediss://` servers, over rustls with the ring provider and the system's certificates |
 //! | `tls-native-tls` | `rediss://` servers, over the system's own TLS library. One of the two: with both on, a `rediss://` URL is an error that says so |
-//! | `cluster` | [`Builder::cluster`]: a Redis Cluster as a master |
+//! | `sentinel` | `Builder::sentinel`: a master that sentinels watch |
+//! | `cluster` | `Builder::cluster`: a Redis Cluster as a master |
 //! | `with-redis-1` | a [`Server`] made of a `Client` or a `ConnectionInfo` of the `redis` crate, version 1 |
 //!
 //! None is on by default.
@@ -201,6 +206,7 @@ pub mod guide {
 
     /// [leases and loss]: crate::guide::leases
     /// [what a lock on Redis can promise]: crate::guide::promises
+    /// [fencing tokens]: crate::guide::fencing
     #[doc = include_str!("../docs/testing.md")]
     pub mod testing {}
 
