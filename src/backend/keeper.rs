@@ -53,7 +53,7 @@ impl Keeper {
     /// One that keeps a second connection, for another purpose, to wherever this one's goes.
     pub(super) fn beside(&self, purpose: Purpose) -> Keeper {
         let (address, vitals) = (self.line.address.clone(), self.line.vitals.clone());
-        let source = Source::beside(self.target());
+        let source = Source::beside(self.target(), address.clone());
         Keeper::with(source, address, vitals, purpose, self.events.clone(), self.limit)
     }
 

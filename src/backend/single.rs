@@ -107,7 +107,9 @@ impl Single {
         let mut grants = None;
         if let Some(replicas) = role.replicas {
             let beside = keeper.beside(Purpose { waits: true, ..purpose });
-            away = beside.connect().await?.or(away);
+            let beside_away = beside.connect().await?;
+            // Where the first one is away, so is this one, and only the first one knows why.
+            away = away.or(beside_away);
             grants = Some(Grants::start(beside, replicas, node_timeout, role.alone));
         }
         tokio::spawn(keeper.run());

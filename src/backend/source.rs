@@ -26,13 +26,16 @@ pub(super) enum Source {
     Fixed(Site),
     #[cfg(feature = "sentinel")]
     Sentinel(Sentinels),
-    /// Another keeper's connection, and the address that was told of last.
-    Beside(Target, Mutex<Option<Arc<str>>>),
+    /// Another keeper's connection, the address that was told of last, and what is told while there is none.
+    Beside(Target, Mutex<Option<Arc<str>>>, Arc<str>),
 }
 
+const NO_MASTER: &str =
+    "the sentinels have not told where the master is; check that they run, and their addresses";
+
 impl Source {
-    pub(super) fn beside(target: Target) -> Source {
-        Source::Beside(target, Mutex::default())
+    pub(super) fn beside(target: Target, name: Arc<str>) -> Source {
+        Source::Beside(target, Mutex::default(), name)
     }
 
     /// What it can be said to be before anybody was asked.
@@ -41,7 +44,7 @@ impl Source {
             Source::Fixed(site) => Some(site.clone()),
             #[cfg(feature = "sentinel")]
             Source::Sentinel(_) => None,
-            Source::Beside(target, _) => target.borrow().clone(),
+            Source::Beside(target, ..) => target.borrow().clone(),
         }
     }
 
@@ -58,10 +61,10 @@ impl Source {
             Source::Fixed(site) => Ok(site.clone()),
             #[cfg(feature = "sentinel")]
             Source::Sentinel(sentinels) => sentinels.site(first).await,
-            Source::Beside(target, told) => {
+            Source::Beside(target, told, name) => {
                 let site = target.borrow().clone();
                 *lock(told) = site.as_ref().map(|site| site.address.clone());
-                site.ok_or_else(|| verdict::not_sent("no master is known yet", &"unknown".into()).error)
+                site.ok_or_else(|| verdict::not_sent(NO_MASTER, name).error)
             }
         }
     }
@@ -72,7 +75,7 @@ impl Source {
             Source::Fixed(_) => pending().await,
             #[cfg(feature = "sentinel")]
             Source::Sentinel(sentinels) => sentinels.watch(moved).await,
-            Source::Beside(target, told) => {
+            Source::Beside(target, told, _) => {
                 let mut target = target.clone();
                 while target.changed().await.is_ok() {
                     let now = target.borrow().as_ref().map(|site| site.address.clone());

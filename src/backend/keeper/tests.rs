@@ -11,8 +11,13 @@ async fn an_attempt_ends_when_its_server_is_no_longer_the_one() {
     let (frozen, other) = (TestServer::start(&[]).await, TestServer::start(&[]).await);
     let (target, targets) = watch::channel(Some(site(&frozen)));
     let (mut told, hour) = (Watcher::new(), Duration::from_secs(3600));
-    let keeper =
-        Keeper::new(Source::beside(targets), "host:1".into(), Purpose::default(), told.events(), hour);
+    let keeper = Keeper::new(
+        Source::beside(targets, "host".into()),
+        "host:1".into(),
+        Purpose::default(),
+        told.events(),
+        hour,
+    );
     let (line, mut turned) = (keeper.line(), keeper.turned.subscribe());
     // The kernel takes the connection, and nobody answers.
     frozen.signal("STOP");

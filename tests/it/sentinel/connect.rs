@@ -77,9 +77,16 @@ async fn options_that_cannot_work_are_rejected() {
 #[tokio::test]
 async fn nobody_there_is_unavailable() {
     let urls = [free_port(), free_port()].map(|port| format!("redis://127.0.0.1:{port}"));
-    let error = soon("an answer", Locks::builder().sentinel(urls, NAME).connect()).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.to_string().contains(NAME), "{error}");
+    let alone = Locks::builder().sentinel(urls, NAME);
+    // The second connection, for acquires, knows nothing by itself.
+    for builder in [alone.clone(), alone.replicas(1, SECOND / 10)] {
+        let error = soon("an answer", builder.connect()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(
+            error.to_string().contains(&format!("no sentinel tells where the master `{NAME}` is")),
+            "{error}"
+        );
+    }
 }
 
 const SECRET: &str = "h1dden-sent1nel";
