@@ -147,10 +147,12 @@ macro_rules! options {
 /// # Errors
 ///
 /// [`Timeout`](ErrorKind::Timeout): somebody else held the lock until `within` was over.
-/// [`Unavailable`](ErrorKind::Unavailable): no answer for `unavailable_after`, or until `within` was over.
+/// [`Unavailable`](ErrorKind::Unavailable): no answer for `unavailable_after`, or until `within` was over; of several masters, no
+/// majority that has a vote; too few replicas have acknowledged the grant.
 /// [`Denied`](ErrorKind::Denied): a right is missing. [`NotALock`](ErrorKind::NotALock): the key holds something else.
 /// [`Lost`](ErrorKind::Lost): the hold that it would re-enter is lost. [`Ambiguous`](ErrorKind::Ambiguous): the owner was
-/// seen to ask from several branches. [`Config`](ErrorKind::Config): a bad name or option; nothing was sent.
+/// seen to ask from several branches. [`Config`](ErrorKind::Config): a bad name or option, or a fenced re-entry under a hold without
+/// a token; nothing was sent.
 /// [`Closed`](ErrorKind::Closed): the `Locks` was closed, or the runtime that it was connected on has ended.
 ///
 /// # Cancel safety

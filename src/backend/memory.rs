@@ -216,7 +216,8 @@ impl Memory {
 
     /// Comes back without any lock and at once, as a server without persistence does when it is restarted.
     ///
-    /// Holders lose their locks in moments. A stall is over, and no more answers are dropped.
+    /// Holders lose their locks in moments. A stall is over, and no more answers are dropped. As one of several masters it costs
+    /// them nothing: it is given what it lacks, and has no vote for a [`longest_lease`](crate::Builder::longest_lease).
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
