@@ -4,7 +4,7 @@ use nestlock::{Builder, ErrorKind};
 use tokio::time::Instant;
 use tracing::Level;
 
-use super::SECOND;
+use super::{SECOND, locks, stores};
 use crate::support::proxy::{Proxy, Which};
 use crate::support::server::Server;
 use crate::support::{eventually, log, soon};
@@ -352,4 +352,20 @@ async fn a_master_that_may_evict_locks_is_warned_of() {
         log::all(|e| e.level == Level::WARN && e.tells(&port) && e.tells("maxmemory-policy")).len()
     };
     assert_eq!(servers.iter().map(evicts).collect::<Vec<_>>(), [0, 1, 0]);
+}
+
+#[tokio::test]
+async fn an_even_number_of_masters_is_warned_of() {
+    log::capture();
+    // As many as no other test has.
+    for masters in [13, 14] {
+        locks(&stores(masters)).await.close().await.unwrap();
+    }
+    let warned = |masters: &str| {
+        log::all(|e| {
+            e.tells("an even number of masters") && e.fields.get("masters").is_some_and(|m| m == masters)
+        })
+        .len()
+    };
+    assert_eq!(["13", "14"].map(warned), [0, 1]);
 }
