@@ -183,7 +183,11 @@ impl Tally {
             return None;
         }
         let remains = self.done.and(self.unknown);
-        let voters = self.done.and(self.busy).and(self.foreign).and(self.pending);
+        let voters = self.done.and(self.busy).and(self.foreign);
+        if !self.is_majority(voters) && self.is_majority(voters.and(self.pending)) {
+            // Refused by a majority, or not answered by one: they are told apart by those that are still to answer.
+            return None;
+        }
         let refused = if !self.is_majority(voters) {
             let outcome = if remains.is_empty() { Outcome::NotRun } else { Outcome::Unknown };
             Err(Failure { outcome, error: self.error() })

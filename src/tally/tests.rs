@@ -73,7 +73,7 @@ fn a_refusal_is_certain_once_no_majority_can_be_had() {
     // What was granted in vain, or may have been, is to be ended.
     let answers = vec![Ok(Reply::Done), busy(9), failed(Outcome::Unknown), failed(Outcome::NotRun), busy(4)];
     let (asked, verdict) = judge(tally(Question::Fresh, 5), answers);
-    assert_eq!((asked, verdict.spread.unheard), (4, Nodes::one(4)));
+    assert_eq!((asked, verdict.spread.unheard), (5, Nodes::NONE));
     assert_eq!((verdict.result.unwrap(), verdict.split), (Reply::Busy(9 * SECOND), true));
     assert_eq!(verdict.spread.remains, Nodes::one(0).and(Nodes::one(2)));
 }
@@ -84,6 +84,12 @@ fn too_few_voters_are_no_refusal() {
         judge(tally(Question::Fresh, 3), vec![failed(Outcome::NotRun), failed(Outcome::NotRun)]);
     let failure = verdict.result.unwrap_err();
     assert_eq!((asked, failure.outcome, failure.error.kind()), (2, Outcome::NotRun, ErrorKind::Unavailable));
+    // It can't be granted once the first is away; that nobody can tell is certain with the last.
+    for last in [Outcome::NotRun, Outcome::Unknown] {
+        let answers = vec![busy(9), busy(9), failed(last), failed(last), failed(last)];
+        let (asked, verdict) = judge(tally(Question::Fresh, 5), answers);
+        assert_eq!((asked, verdict.result.unwrap_err().error.kind()), (5, ErrorKind::Unavailable));
+    }
     let answers = vec![failed(Outcome::NotRun), Ok(Reply::Done), failed(Outcome::NotRun)];
     assert_eq!(judge(tally(Question::Fresh, 3), answers).1.result.unwrap_err().outcome, Outcome::Unknown);
 }
