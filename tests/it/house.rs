@@ -32,9 +32,12 @@ fn sources() -> BTreeMap<PathBuf, String> {
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
+            if ["lib.rs", "tests", "tests.rs", "testing.rs"].iter().any(|name| path.ends_with(name)) {
+                continue;
+            }
             if path.is_dir() {
                 folders.push(path);
-            } else if !["lib.rs", "tests.rs", "testing.rs"].iter().any(|name| path.ends_with(name)) {
+            } else {
                 let text = fs::read_to_string(&path).unwrap();
                 let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default().to_owned();
                 found.insert(path.strip_prefix(root().join("src")).unwrap().to_owned(), code);
