@@ -263,6 +263,9 @@ impl Tally {
             return Some(self.told(Reply::Free));
         }
         let free = self.free.len();
+        if self.is_majority(self.busy) {
+            return Some(self.told(Reply::Busy(self.soonest(free))));
+        }
         self.looked(|this| Reply::Busy(this.soonest(free)))
     }
 

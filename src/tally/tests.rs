@@ -176,6 +176,9 @@ fn what_is_heard_after_the_verdict_is_no_straggler_any_more() {
 fn a_lock_is_free_where_a_majority_is_and_else_until_it_may_be() {
     let free = || Ok(Reply::Free);
     assert_eq!(judge(tally(Question::Look, 3), vec![busy(9), free(), free()]).1.result.unwrap(), Reply::Free);
+    // Who is frozen is not waited for.
+    let (asked, verdict) = judge(tally(Question::Look, 3), vec![busy(9), busy(4), free()]);
+    assert_eq!((asked, verdict.result.unwrap()), (2, Reply::Busy(9 * SECOND)));
     let (_, verdict) = judge(tally(Question::Look, 3), vec![busy(9), free(), busy(4)]);
     assert_eq!(verdict.result.unwrap(), Reply::Busy(4 * SECOND));
     let (_, verdict) =
