@@ -12,6 +12,7 @@ use crate::nodes::{Nodes, Spread};
 use crate::room::{News, Room};
 use crate::script::Reply;
 use crate::step::{Job, Step};
+use crate::terms::Terms;
 
 /// What a guard's release has to do.
 #[derive(Debug)]
@@ -161,8 +162,15 @@ impl Room {
     }
 
     /// A master's answer that the verdict did not wait for.
-    pub(crate) fn straggled(&mut self, job: &Job, node: usize, answer: Late, now: Instant) {
-        let Some(hold) = self.hold(job.hold) else { return };
+    pub(crate) fn straggled(&mut self, job: &Job, node: usize, answer: Late, terms: Terms, now: Instant) {
+        let left = job.step.creates() && answer == Late::There;
+        let Some(hold) = self.hold(job.hold) else {
+            if left {
+                // 1. An acquire is sent again, with the text of its script or to another node. 2. The end of the hold overtakes it.
+                self.remnants.take_in(Hold::left_behind(job, node, terms, now));
+            }
+            return;
+        };
         let acquired = matches!(job.step, Step::Acquire { count: 1, .. });
         let ended = job.step == (Step::Release { count: 0 });
         if acquired || ended {
@@ -178,6 +186,9 @@ impl Room {
         }
         match answer {
             Late::There | Late::Unknown if hold.gone && acquired => hold.remains_at(node, now),
+            Late::There if hold.gone && left && !hold.spread.unheard.contains(node) => {
+                hold.remains_at(node, now);
+            }
             Late::Unsent | Late::Unknown if hold.gone && ended && !hold.absence.nodes().contains(node) => {
                 hold.remains_at(node, now);
             }

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use tokio::runtime;
 
 use crate::answer::Late;
+use crate::deadline::Moment;
 use crate::failure::{Failure, Outcome};
 use crate::fence::Token;
 use crate::names::Names;
 use crate::quorum::{Reported, Stragglers};
+use crate::room::Room;
 use crate::script::Reply;
 use crate::session::Session;
 use crate::step::Job;
@@ -97,7 +99,12 @@ impl Session {
     fn straggled(&self, jobs: &[(Arc<Names>, Job)], node: usize, mut answer: impl FnMut(&Job) -> Late) {
         for (names, job) in jobs.iter().filter(|(_, job)| job.nodes.contains(node)) {
             let answer = answer(job);
-            self.visit_known(&names.name, |room, _, at| room.straggled(job, node, answer, at.now));
+            let told = |room: &mut Room, at: Moment| room.straggled(job, node, answer, self.terms, at.now);
+            match answer {
+                // Also where nothing of that lock is left here.
+                Late::There if job.step.creates() => self.visit(names, |room, _, at| told(room, at)),
+                _ => drop(self.visit_known(&names.name, |room, _, at| told(room, at))),
+            }
         }
     }
 }

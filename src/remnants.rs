@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use crate::deadline::after;
 use crate::hold::Hold;
 use crate::step::Job;
+use crate::terms::Terms;
 
 /// All are looked at no more often than this: each of them is due at a moment of its own.
 const REST: Duration = Duration::from_millis(20);
@@ -18,6 +19,16 @@ impl Hold {
     /// Only some masters are still to hear of its end.
     pub(crate) fn is_remnant(&self) -> bool {
         self.levels.is_empty() && self.leaving.is_empty() && self.gone && self.has_remains()
+    }
+
+    /// One that was over when this command of it ran on a master.
+    pub(crate) fn left_behind(job: &Job, node: usize, terms: Terms, now: Instant) -> Hold {
+        let lease = job.step.lease().unwrap_or(terms.lease);
+        let (mut hold, _) = Hold::asked(job.hold, job.field.clone(), terms, lease, None, now);
+        hold.finish(job.hold, now);
+        (hold.gone, hold.remnant) = (true, true);
+        hold.spread.remains.insert(node);
+        hold
     }
 }
 

@@ -44,6 +44,11 @@ impl Step {
         }
     }
 
+    /// Whether it makes a field where there is none.
+    pub(crate) fn creates(self) -> bool {
+        matches!(self, Step::Acquire { count: 1, .. } | Step::Repair { .. })
+    }
+
     /// Whether the hold's fencing counter is dealt with too. `again`: it was put off before, maybe for the counter's sake, which
     /// is left to the renewals then.
     pub(crate) fn is_counted(self, again: bool) -> bool {

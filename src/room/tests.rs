@@ -12,9 +12,9 @@ use tokio::time::Instant;
 
 use self::master::Master;
 use super::*;
-use crate::answer::Leave;
+use crate::answer::{Late, Leave, Verdict};
 use crate::deadline::{Drift, Lease, Moment};
-use crate::nodes::Spread;
+use crate::nodes::{Nodes, Spread};
 use crate::owner::OwnerEnds;
 use crate::script::Reply;
 use crate::step::{Job, Step};
@@ -335,3 +335,24 @@ impl World {
 mod master;
 mod messages;
 mod runs;
+
+/// Its acquire was sent there again, with the text of its script, behind the end of the hold.
+#[test]
+fn what_a_master_has_granted_after_the_end_is_ended_there() {
+    let mut world = World::new(1);
+    let step = Step::Acquire { count: 1, lease: world.terms.lease };
+    let (field, nodes) = ("me:7".into(), Nodes::ALL);
+    let (sent, repeated, fence) = (world.now, false, None);
+    let job = Job { hold: 7, no: 7, field, step, nodes, repeated, sent, fence };
+    let (room, terms, at) = (&mut world.room, world.terms, Moment { now: sent, slept: Duration::ZERO });
+    for (late, ends) in [(Late::Missing, 0), (Late::Unsent, 0), (Late::There, 1)] {
+        room.straggled(&job, 2, late, terms, at.now);
+        let jobs = room.check(at, true, &mut || 8);
+        assert_eq!(jobs.len(), ends, "{late:?}");
+        for end in jobs {
+            assert_eq!((end.step, end.nodes), (Step::Release { count: 0 }, Nodes::one(2)));
+            assert_eq!(room.answered(&end, &Reply::Done, Spread::default(), at), Verdict::Done);
+        }
+        assert!(room.is_empty());
+    }
+}
