@@ -70,7 +70,7 @@ impl Single {
     ) -> Result<(Arc<Single>, Option<Error>)> {
         let (client, address) = (server.client()?, server.address());
         let client = tuned(&client, node_timeout).map_err(|e| verdict::unreachable(e, &address))?;
-        let source = Source::Fixed(Site { client, address: address.clone() });
+        let source = Source::Fixed(Box::new(Site { client, address: address.clone() }));
         Single::over(source, address, role, node_timeout, events).await
     }
 
@@ -131,7 +131,7 @@ impl Single {
         let address = site.address.clone();
         let purpose = Purpose { ages: role.ages, ..Purpose::default() };
         let limit = node_timeout.max(SHORTEST_CONNECT);
-        let keeper = Keeper::new(Source::Fixed(site), address, purpose, events, limit);
+        let keeper = Keeper::new(Source::Fixed(Box::new(site)), address, purpose, events, limit);
         let line = keeper.line();
         let grants = role.replicas.map(|replicas| {
             let beside = keeper.beside(Purpose { waits: true, ..purpose });

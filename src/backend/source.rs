@@ -23,7 +23,7 @@ pub(super) type Target = watch::Receiver<Option<Site>>;
 
 /// How a keeper learns where to connect to.
 pub(super) enum Source {
-    Fixed(Site),
+    Fixed(Box<Site>),
     #[cfg(feature = "sentinel")]
     Sentinel(Sentinels),
     /// Another keeper's connection, the address that was told of last, and what is told while there is none.
@@ -41,7 +41,7 @@ impl Source {
     /// What it can be said to be before anybody was asked.
     pub(super) fn known(&self) -> Option<Site> {
         match self {
-            Source::Fixed(site) => Some(site.clone()),
+            Source::Fixed(site) => Some(Site::clone(site)),
             #[cfg(feature = "sentinel")]
             Source::Sentinel(_) => None,
             Source::Beside(target, ..) => target.borrow().clone(),
@@ -58,7 +58,7 @@ impl Source {
         #[cfg(not(feature = "sentinel"))]
         let _ = first;
         match self {
-            Source::Fixed(site) => Ok(site.clone()),
+            Source::Fixed(site) => Ok(Site::clone(site)),
             #[cfg(feature = "sentinel")]
             Source::Sentinel(sentinels) => sentinels.site(first).await,
             Source::Beside(target, told, name) => {
