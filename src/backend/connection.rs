@@ -122,6 +122,12 @@ impl Line {
         matches!(*self.state.borrow(), State::Up(_))
     }
 
+    /// The live connection, or what is known of why there is none. Not by a wait of no time: that may take a millisecond, by
+    /// which the verdict of several masters is made without this one, and it is heard out on a task of its own each time.
+    pub(super) fn link_now(&self) -> Result<Link, Failure> {
+        self.outcome(&self.state.borrow())
+    }
+
     /// What can be told at once. The state is locked for the moment of a clone.
     fn now(&self) -> Option<Result<Link, Failure>> {
         let state = self.state.borrow();

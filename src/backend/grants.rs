@@ -192,7 +192,7 @@ impl Desk {
     /// All at once, then one `WAIT` for those that were granted.
     async fn grant(&self, batch: Vec<Wanted>) {
         let deadline = after(Instant::now(), self.node_timeout);
-        let link = self.line.link(if self.patient { deadline } else { Instant::now() }).await;
+        let link = if self.patient { self.line.link(deadline).await } else { self.line.link_now() };
         match link {
             Ok(mut link) => {
                 let granted = self.asked(&mut link, batch, deadline).await;

@@ -159,7 +159,7 @@ impl Single {
     }
 
     async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
-        self.line.link(if self.patient { deadline } else { Instant::now() }).await
+        if self.patient { self.line.link(deadline).await } else { self.line.link_now() }
     }
 
     /// Runs one call, until then. `asking`: though its slot may only be on the way to this node.
