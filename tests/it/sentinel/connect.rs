@@ -4,6 +4,7 @@ use nestlock::{ErrorKind, Locks};
 use tokio::time::Instant;
 
 use super::SECOND;
+use super::failover::replicated;
 use crate::support::sentinel::{Group, NAME, Setup};
 use crate::support::server::{Server, free_port};
 use crate::support::{log, options, soon};
@@ -132,6 +133,7 @@ async fn a_user_of_the_sentinels_needs_the_rights_that_the_readme_names() {
     }
     let locks = options().sentinel(group.urls("watcher:secret@", ""), NAME).connect().await.unwrap();
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
+    replicated(&group, &guard).await;
     group.fail_over().await;
     let new = group.failed_over(&group.servers[0]).await;
     assert_eq!(new.ask::<Vec<String>>(&["HKEYS", "stock"]).await, [guard.field()]);

@@ -23,6 +23,7 @@ async fn a_hold_survives_a_failover_on_demand() {
     let old = &group.servers[0];
     let waiting = tokio::spawn(theirs.mutex("stock").lock());
     eventually("it listens", async || !old.channels().await.is_empty()).await;
+    replicated(&group, &guard).await;
     group.fail_over().await;
     let new = group.failed_over(old).await;
     eventually("nobody is left with the old master", async || is_deserted(old).await).await;
@@ -69,7 +70,8 @@ async fn a_hold_survives_the_masters_death() {
 }
 
 /// Waits until the replicas have the hold.
-async fn replicated(group: &Group, guard: &Guard) {
+/// What a failover finds at no replica is lost with the old master.
+pub(super) async fn replicated(group: &Group, guard: &Guard) {
     for replica in &group.servers[1..] {
         eventually("the replica has it", async || fields(replica).await == [guard.field()]).await;
     }

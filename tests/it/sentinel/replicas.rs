@@ -1,6 +1,7 @@
 //! Grants that replicas acknowledge, where sentinels say who is the master.
 
 use super::SECOND;
+use super::failover::replicated;
 use crate::support::sentinel::Group;
 use crate::support::soon;
 
@@ -10,6 +11,8 @@ async fn the_connection_for_acquires_follows_a_failover_too() {
     let locks = group.builder().replicas(1, 3 * SECOND).lease(60 * SECOND).connect().await.unwrap();
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
     let old = &group.servers[0];
+    // One of them has to have it, and the other may be promoted.
+    replicated(&group, &guard).await;
     group.fail_over().await;
     let new = group.failed_over(old).await;
     let other = soon("another, once a replica has caught up", locks.mutex("other").lock()).await.unwrap();
