@@ -100,8 +100,12 @@ pub(super) fn judged(said: Vec<Said>, asked: usize, name: &str, first: bool) -> 
     }
     let newest = named.iter().map(|named| named.epoch).max().unwrap_or_default();
     named.retain(|named| named.epoch == newest);
-    // One that takes part in a failover knows more than one that does not yet.
-    named.sort_by_key(|named| !named.leaves);
+    // One that takes part in a failover knows more than one that does not yet. Else whoever answers first must not decide: where
+    // one is set up with a name and another with an address, the same master would be left for itself again and again.
+    named.sort_by(|one, other| {
+        let by = |named: &Named| (!named.leaves, named.host.clone(), named.port);
+        by(one).cmp(&by(other))
+    });
     if let Some(named) = named.into_iter().next() {
         return Ok(named);
     }
@@ -174,6 +178,15 @@ mod tests {
     fn who_takes_part_in_a_failover_is_heard_before_who_does_not_yet() {
         let said = vec![named(1, 3, false), named(1, 3, true), named(1, 3, false)];
         assert!(judged(said, 3, "stock", true).unwrap().leaves);
+    }
+
+    #[test]
+    fn of_two_names_for_one_master_the_same_is_taken_whoever_answers_first() {
+        let said = |ports: [u16; 2]| ports.map(|port| named(port, 3, false)).into();
+        assert_eq!(
+            judged(said([1, 2]), 2, "stock", true).unwrap(),
+            judged(said([2, 1]), 2, "stock", true).unwrap()
+        );
     }
 
     #[test]
