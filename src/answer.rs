@@ -119,7 +119,8 @@ impl Room {
         match job.step {
             Step::Renew { lease } => hold.confirmed(lease, job.sent, at.slept),
             Step::Settle { count, lease } => {
-                hold.unsettled = false;
+                // 1. It ran. 2. The lock was forced away, or the server came back empty. 3. Its answer comes.
+                hold.unsettled = hold.doubted;
                 hold.stands = count;
                 hold.confirmed(lease, job.sent, at.slept);
             }

@@ -30,6 +30,8 @@ pub(crate) struct Hold {
     pub(crate) stands: u32,
     /// A command's outcome is unknown: only a settle, or the end, may be sent next.
     pub(crate) unsettled: bool,
+    /// Something may have happened to it since its command was sent, which that one's answer does not tell.
+    pub(crate) doubted: bool,
     /// Until then the server keeps the hold for certain, counted from before the send, less drift.
     pub(crate) sure_until: Instant,
     /// Until then it may, by a command that had no answer.
@@ -78,6 +80,7 @@ impl Hold {
             command: None,
             stands: 0,
             unsettled: false,
+            doubted: false,
             sure_until: now,
             perhaps_until: now,
             stands_until: after(now, lease.duration()),
@@ -282,14 +285,17 @@ impl Hold {
 
     /// Begins a command of a future of the user's.
     pub(crate) fn begin(&mut self, step: Step, no: u64, now: Instant) -> Job {
-        self.command = Some(Command { no, sent: now, step, foreground: true });
-        self.job(step, no, now)
+        self.send(Command { no, sent: now, step, foreground: true })
     }
 
     /// The same for one of the background.
     pub(crate) fn begin_in_background(&mut self, step: Step, no: u64, now: Instant) -> Job {
-        self.command = Some(Command { no, sent: now, step, foreground: false });
-        self.job(step, no, now)
+        self.send(Command { no, sent: now, step, foreground: false })
+    }
+
+    fn send(&mut self, command: Command) -> Job {
+        (self.command, self.doubted) = (Some(command), false);
+        self.job(command.step, command.no, command.sent)
     }
 
     fn job(&self, mut step: Step, no: u64, sent: Instant) -> Job {

@@ -69,7 +69,8 @@ async fn what_can_not_be_put_right_is_tried_again_after_a_pause() {
     sleep(Duration::from_secs(25)).await;
     assert!(!guard.is_lost());
     let commands = commands.load(SeqCst);
-    assert!((4..100).contains(&commands), "{commands} commands");
+    // A settle and a repair, on two masters, every half of a second.
+    assert!((4..=210).contains(&commands), "{commands} commands");
 }
 
 async fn client(locks: Locks, end: Instant, mut random: StdRng) {

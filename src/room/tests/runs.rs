@@ -147,21 +147,52 @@ fn random_events_keep_to_the_rules_and_forget_nobody() {
     assert!(granted > 2000, "{granted} grants are too few to say anything");
 }
 
+impl World {
+    /// Nobody else is there. Its acquire, and its level.
+    fn take(&mut self) -> (Job, u64) {
+        let (owner, now) = (self.owners[0].clone(), self.now);
+        let (id, no, lease) = (self.number(), self.number(), self.terms.lease);
+        self.room.enter(Request::new(id, owner.clone(), owner, true, now)).unwrap();
+        let ask = Ask { once: false, lease, terms: self.terms, uuid: "me", fence: None };
+        let Turn::Ask(job) = self.room.turn(id, no, ask, now) else { panic!("nobody is before it") };
+        assert_eq!(self.room.due(true), None);
+        let (level, fate) = (self.number(), Arc::<Fate>::default());
+        let entry = Entry { level, lease, fixed: false, max_hold: None, fate, token: None };
+        let moment = self.at();
+        assert!(self.room.granted(id, &job, &entry, Spread::default(), moment).is_some());
+        (job, level)
+    }
+}
+
+/// 1. A settle runs. 2. The lock is forced away, or its server comes back empty. 3. The settle's answer comes.
+#[test]
+fn what_happens_while_a_hold_is_settled_is_asked_for_again() {
+    let mut world = World::new(1);
+    world.take();
+    let (at, mut numbers) = (world.at(), 100..);
+    let mut settles = |world: &mut World| {
+        let jobs = world.room.check(at, true, &mut || numbers.next().unwrap());
+        assert!(jobs.iter().all(|job| matches!(job.step, Step::Settle { .. })));
+        jobs
+    };
+    world.room.ask_all(at.now);
+    for again in [true, false] {
+        let [settle] = &settles(&mut world)[..] else { panic!("it is asked for at once") };
+        if again {
+            world.room.ask_all(at.now);
+        }
+        world.room.answered(settle, &Reply::Done, Spread::default(), at);
+    }
+    assert!(settles(&mut world).is_empty());
+}
+
 /// A lock that is taken and released by one alone wakes the watchdog for nothing: not before its first renewal.
 #[test]
 fn who_is_alone_makes_nothing_due_before_a_renewal() {
     let mut world = World::new(1);
-    let (owner, now) = (world.owners[0].clone(), world.now);
-    let (id, no) = (world.number(), world.number());
-    world.room.enter(Request::new(id, owner.clone(), owner, true, now)).unwrap();
-    let lease = world.terms.lease;
-    let ask = Ask { once: false, lease, terms: world.terms, uuid: "me", fence: None };
-    let Turn::Ask(job) = world.room.turn(id, no, ask, now) else { panic!("nobody is before it") };
-    assert_eq!(world.room.due(true), None);
-    let (level, fate) = (world.number(), Arc::<Fate>::default());
-    let entry = Entry { level, lease, fixed: false, max_hold: None, fate, token: None };
+    let now = world.now;
+    let (job, level) = world.take();
     let moment = world.at();
-    assert!(world.room.granted(id, &job, &entry, Spread::default(), moment).is_some());
     let renewal = world.room.due(true).unwrap();
     assert!(renewal > now + LEASE / 4);
     let no = world.number();
