@@ -33,6 +33,10 @@ impl Masters {
         self.urls.len()
     }
 
+    pub(crate) fn majority(&self) -> usize {
+        self.urls.len() / 2 + 1
+    }
+
     /// Locks over them, as they are by default but for the lease: that masters have no vote at first is checked each time.
     pub(crate) fn locks(&self) -> Builder {
         let builder = Locks::builder().lease(LEASE).unavailable_after(Duration::from_secs(60));
@@ -43,7 +47,7 @@ impl Masters {
     pub(crate) fn freeze(&mut self, on: bool) -> Result<()> {
         if on != self.frozen {
             self.frozen = on;
-            let minority = &self.pids[self.pids.len().div_ceil(2)..];
+            let minority = &self.pids[self.majority()..];
             let signal = if on { Signal::STOP } else { Signal::CONT };
             minority.iter().try_for_each(|pid| kill_process(*pid, signal))?;
         }

@@ -264,7 +264,8 @@ faster than that floor. Masters that were just started have no vote; that is wai
 const FROZEN: &str = "
 The same lock while all masters answer, and while as many are frozen (`SIGSTOP`) as the others can do without, in turns. A turn is
 longer than the node timeout: first each command to them stays without an answer, then they count as away until they are
-connected to again.
+connected to again. Raw commands go to whoever answers, and wait for a majority: what they lose is the machine's doing. The
+masters share a core here. While all of them answer, those that a verdict does not wait for keep that core awake for the rest.
 ";
 
 const CONTEST: &str = "

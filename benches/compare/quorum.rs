@@ -1,9 +1,11 @@
 //! One task that takes a free lock over several masters and releases it: beside the raw commands on all of them at once, and
 //! with some masters frozen.
 
+use std::future::Future;
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
+use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt};
 use nestlock::{Locks, Mutex};
 
 use crate::floor::{Floor, Key};
@@ -54,27 +56,53 @@ impl Ways for Pairs {
     }
 }
 
-/// The same lock, while all masters answer and while a minority does not.
+/// The same lock, while all masters answer and while a minority does not; and raw commands, which wait for a majority too.
 pub(crate) struct Freezes {
     masters: Masters,
+    floors: Vec<Floor>,
+    key: Key,
     lock: Mutex,
     _locks: Locks,
 }
 
 impl Freezes {
     pub(crate) async fn new(masters: Masters) -> Result<Freezes> {
-        let locks = masters.locks().connect().await?;
-        Ok(Freezes { lock: locks.mutex("bench:frozen"), _locks: locks, masters })
+        let floors = try_join_all(masters.urls.iter().map(|url| Floor::to(url))).await?;
+        let (locks, key) = (masters.locks().connect().await?, Key::new("bench:raw-frozen"));
+        Ok(Freezes { lock: locks.mutex("bench:frozen"), _locks: locks, floors, key, masters })
+    }
+
+    /// Those that are not frozen are asked, and as many waited for as are a majority of all.
+    async fn raw(&mut self, frozen: bool) -> Result<()> {
+        let (majority, key) = (self.masters.majority(), &self.key);
+        let asked = if frozen { majority } else { self.floors.len() };
+        let asked = &mut self.floors[..asked];
+        first(majority, asked.iter_mut().map(|floor| floor.acquire(key))).await?;
+        first(majority, asked.iter_mut().map(|floor| floor.release(key))).await
     }
 }
 
+/// Waits for so many of them.
+async fn first(count: usize, asked: impl Iterator<Item = impl Future<Output = Result<()>>>) -> Result<()> {
+    asked.collect::<FuturesUnordered<_>>().take(count).try_collect().await
+}
+
 impl Ways for Freezes {
-    const NAMES: &'static [&'static str] = &["all masters answer", "a minority is frozen"];
+    const NAMES: &'static [&'static str] = &[
+        "raw, all masters answer",
+        "raw, a minority is frozen",
+        "lock and release, all masters answer",
+        "lock and release, a minority is frozen",
+    ];
 
     async fn once(&mut self, way: usize) -> Result<Duration> {
-        self.masters.freeze(way == 1)?;
+        let frozen = way % 2 == 1;
+        self.masters.freeze(frozen)?;
         let began = Instant::now();
-        self.lock.lock().await?.release().await?;
+        match way {
+            0 | 1 => self.raw(frozen).await?,
+            _ => self.lock.lock().await?.release().await?,
+        }
         Ok(began.elapsed())
     }
 }
