@@ -126,7 +126,9 @@ impl Room {
             }
             Step::Release { count } => {
                 hold.stands = count;
-                hold.failures = 0;
+                if !hold.gone {
+                    hold.failures = 0;
+                }
                 if count == 0 {
                     hold.is_gone(job.nodes, spread, at.now);
                 }

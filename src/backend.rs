@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use vitals::Clock;
 
+use crate::error::{Error, ErrorKind, Result};
 use crate::failure::Failure;
 use crate::script::{Call, Reply};
 
@@ -49,6 +50,12 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// answer counts by what this says after it came.
     fn is_younger_than(&self, age: Duration) -> bool;
 
+    /// Whether a call would be told at once that there is no connection. When there is one again is told by
+    /// [`Events::reconnected`](crate::events::Events::reconnected).
+    fn is_away(&self) -> bool {
+        false
+    }
+
     /// What its clock said at the first connection, where that was asked.
     fn clock(&self) -> Option<Clock> {
         None
@@ -66,4 +73,12 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Ends connections and tasks. Calls fail from then on.
     fn close(&self);
+}
+
+/// The runtime that a connection's tasks live on.
+fn runtime() -> Result<tokio::runtime::Handle> {
+    tokio::runtime::Handle::try_current().map_err(|_| {
+        let told = "`connect` works inside a tokio runtime only; use `block_on` of a runtime";
+        Error::new(ErrorKind::Config, told)
+    })
 }

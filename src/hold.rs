@@ -346,8 +346,8 @@ impl Hold {
     }
 
     pub(crate) fn failed(&mut self, now: Instant) {
+        self.retry_at = after(now, self.pause());
         self.failures = self.failures.saturating_add(1);
-        self.retry_at = after(now, self.terms.retry);
         self.renew_at = self.renew_at.max(self.retry_at);
     }
 }

@@ -37,6 +37,12 @@ impl Quorum {
         self.probation.is_some_and(|probation| self.masters[node].is_younger_than(probation))
     }
 
+    /// Masters that can't be asked now, and tell when they can.
+    pub(crate) fn away(&self) -> Nodes {
+        let away = self.masters.iter().enumerate().filter(|(_, master)| master.is_away());
+        away.fold(Nodes::NONE, |nodes, (node, _)| nodes.and(Nodes::one(node)))
+    }
+
     /// Sends one command of a hold to all masters that it is for, and returns as soon as the verdict is certain.
     pub(crate) async fn ask(&self, names: &Names, job: &Job) -> (Verdict, Stragglers) {
         let question = Question::of(job.step, job.nodes, job.repeated);

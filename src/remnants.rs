@@ -2,13 +2,14 @@
 //!
 //! Apart from those that requests look at: while a master is frozen, a lock that is busy leaves thousands of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::deadline::after;
 use crate::hold::Hold;
+use crate::nodes::{Nodes, Spread};
 use crate::step::Job;
 use crate::terms::Terms;
 
@@ -30,16 +31,32 @@ impl Hold {
         hold.spread.remains.insert(node);
         hold
     }
+
+    /// How long it waits after a failure. What is left of an ended hold keeps nobody waiting here, and there may be thousands:
+    /// they are tried less and less often, and at once when the master is back.
+    pub(crate) fn pause(&self) -> Duration {
+        self.terms.retry * if self.gone { 1 << self.failures.min(2) } else { 1 }
+    }
+
+    fn due_as_remnant(&self) -> Instant {
+        self.due(false, 0).unwrap_or(self.stands_until)
+    }
 }
 
+/// In the order in which they are due, so that thousands cost no more than those that have something to do.
 #[derive(Debug, Default)]
 pub(crate) struct Remnants {
-    holds: BTreeMap<u64, Hold>,
-    /// No later than the first of them has something to do.
-    due: Option<Instant>,
+    holds: BTreeMap<u64, Remnant>,
+    dues: BTreeSet<(Instant, u64)>,
     rests_until: Option<Instant>,
     /// It may have changed since it was noted when it is due.
     lent: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Remnant {
+    hold: Hold,
+    due: Instant,
 }
 
 impl Remnants {
@@ -48,16 +65,16 @@ impl Remnants {
     }
 
     pub(crate) fn take_in(&mut self, hold: Hold) {
-        let id = hold.id;
-        self.holds.insert(id, hold);
-        self.note(id);
+        let (id, due) = (hold.id, hold.due_as_remnant());
+        self.dues.insert((due, id));
+        self.holds.insert(id, Remnant { hold, due });
     }
 
     pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut Hold> {
         self.tidy();
-        let hold = self.holds.get_mut(&id)?;
+        let remnant = self.holds.get_mut(&id)?;
         self.lent = Some(id);
-        Some(hold)
+        Some(&mut remnant.hold)
     }
 
     /// Looks at the one that was lent out.
@@ -68,30 +85,58 @@ impl Remnants {
     }
 
     fn note(&mut self, id: u64) {
-        let Some(hold) = self.holds.get(&id) else { return };
-        if hold.is_over() {
+        let Some(remnant) = self.holds.get_mut(&id) else { return };
+        let over = remnant.hold.is_over();
+        let due = remnant.hold.due_as_remnant();
+        let before = std::mem::replace(&mut remnant.due, due);
+        if over {
             self.holds.remove(&id);
-            return;
         }
-        let due = hold.due(false, 0).max(self.rests_until);
-        self.due = self.due.into_iter().chain(due).min();
+        if over || due != before {
+            self.dues.remove(&(before, id));
+        }
+        if !over {
+            self.dues.insert((due, id));
+        }
     }
 
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.due.filter(|_| !self.holds.is_empty())
+        let (first, _) = self.dues.first()?;
+        Some(self.rests_until.map_or(*first, |rests_until| rests_until.max(*first)))
     }
 
     /// What has to be sent now. What the masters have dropped by themselves is forgotten.
-    pub(crate) fn check(&mut self, now: Instant, numbers: &mut dyn FnMut() -> u64) -> Vec<Job> {
+    pub(crate) fn check(&mut self, now: Instant, away: Nodes, numbers: &mut dyn FnMut() -> u64) -> Vec<Job> {
         self.tidy();
+        let mut jobs = Vec::new();
         if self.due().is_none_or(|due| now < due) {
-            return Vec::new();
+            return jobs;
         }
-        self.holds.retain(|_, hold| now < hold.stands_until && !hold.is_over());
-        let jobs = self.holds.values_mut().filter_map(|hold| hold.due_job(now, false, numbers)).collect();
         self.rests_until = Some(after(now, REST));
-        let due = self.holds.values().filter_map(|hold| hold.due(false, 0)).min();
-        self.due = due.max(self.rests_until.filter(|_| due.is_some()));
+        let due: Vec<u64> = self.dues.range(..=(now, u64::MAX)).map(|(_, id)| *id).collect();
+        for id in due {
+            let Some(Remnant { hold, .. }) = self.holds.get_mut(&id) else { continue };
+            if hold.stands_until <= now {
+                // Whoever still had it has dropped it by now.
+                hold.spread = Spread::default();
+            }
+            if hold.spread.remains.without(away).is_empty() && hold.step().is_some() {
+                hold.failed(now);
+            }
+            jobs.extend(hold.due_job(now, false, numbers));
+            self.note(id);
+        }
         jobs
+    }
+
+    /// A master may be back: none of them waits any longer.
+    pub(crate) fn retry(&mut self, now: Instant) {
+        self.tidy();
+        for id in self.holds.keys().copied().collect::<Vec<_>>() {
+            if let Some(hold) = self.get_mut(id) {
+                hold.retry_at = now;
+            }
+        }
+        self.tidy();
     }
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::deadline::{Lease, Moment, after};
 use crate::error::Loss;
 use crate::hold::Hold;
-use crate::nodes::Spread;
+use crate::nodes::{Nodes, Spread};
 use crate::owner::Owner;
 use crate::queue::Late;
 use crate::room::{News, Room, enters};
@@ -52,6 +52,7 @@ impl Room {
         for hold in self.holds.iter_mut().filter(|hold| hold.ends()) {
             hold.retry_at = now;
         }
+        self.remnants.retry(now);
     }
 
     /// This owner's last scope has ended: what it has is its nearest living ancestor's.
@@ -68,14 +69,21 @@ impl Room {
         self.rouse(now);
     }
 
-    /// Does what is due, and says what has to be sent. `numbers`: a fresh one for each command.
-    pub(crate) fn check(&mut self, at: Moment, renews: bool, numbers: &mut dyn FnMut() -> u64) -> Vec<Job> {
+    /// Does what is due, and says what has to be sent. `away`: masters that are left out where they alone are meant. `numbers`: a
+    /// fresh one for each command.
+    pub(crate) fn check(
+        &mut self,
+        at: Moment,
+        renews: bool,
+        away: Nodes,
+        numbers: &mut dyn FnMut() -> u64,
+    ) -> Vec<Job> {
         self.end_overdue(at);
         let mut jobs = Vec::new();
         for hold in &mut self.holds {
             jobs.extend(hold.due_job(at.now, renews, numbers));
         }
-        jobs.extend(self.remnants.check(at.now, numbers));
+        jobs.extend(self.remnants.check(at.now, away, numbers));
         jobs.iter().for_each(|job| self.expect_echoes(job));
         self.check_heads(at.now);
         self.sweep(at.now);

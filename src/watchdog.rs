@@ -61,9 +61,9 @@ fn due(session: &Session) -> (Batch, Option<Instant>) {
             return (Batch::new(), next);
         }
         let mut batch = Batch::new();
-        let renews = session.stage() == Stage::Open;
+        let (renews, away) = (session.stage() == Stage::Open, session.quorum.away());
         for names in names {
-            let jobs = session.visit(&names, |room, number, at| room.check(at, renews, number));
+            let jobs = session.visit(&names, |room, number, at| room.check(at, renews, away, number));
             batch.extend(jobs.into_iter().map(|job| (names.clone(), job)));
         }
         if !batch.is_empty() {

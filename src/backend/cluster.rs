@@ -20,7 +20,7 @@ use self::nodes::Nodes;
 use self::survey::survey;
 use super::single::Role;
 use super::subscriber::Subscriber;
-use super::{Answer, Backend};
+use super::{Answer, Backend, runtime};
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
 use crate::failure::Failure;
@@ -44,13 +44,7 @@ impl Cluster {
         node_timeout: Duration,
         events: Weak<dyn Events>,
     ) -> Result<(Arc<Cluster>, Option<Error>)> {
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            return Err(Error::new(
-                ErrorKind::Config,
-                "`connect` works inside a tokio runtime only; use `block_on` of a runtime",
-            ));
-        };
-        let nodes = Nodes::new(seeds.clone(), role, node_timeout, events.clone(), runtime);
+        let nodes = Nodes::new(seeds.clone(), role, node_timeout, events.clone(), runtime()?);
         let away = match nodes.scout().await {
             Ok(view) => {
                 nodes.install(&view);

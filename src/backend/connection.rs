@@ -117,7 +117,6 @@ impl Line {
         }
     }
 
-    #[cfg(feature = "cluster")]
     pub(super) fn is_up(&self) -> bool {
         matches!(*self.state.borrow(), State::Up(_))
     }

@@ -17,9 +17,9 @@ use super::settings::tuned;
 use super::source::{Site, Source};
 use super::subscriber::Subscriber;
 use super::vitals::Clock;
-use super::{Answer, Backend, verdict};
+use super::{Answer, Backend, runtime, verdict};
 use crate::deadline::after;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::events::Events;
 use crate::failure::Failure;
 use crate::limits::Replicas;
@@ -94,12 +94,8 @@ impl Single {
         node_timeout: Duration,
         events: Weak<dyn Events>,
     ) -> Result<(Arc<Single>, Option<Error>)> {
-        if tokio::runtime::Handle::try_current().is_err() {
-            return Err(Error::new(
-                ErrorKind::Config,
-                "`connect` works inside a tokio runtime only; use `block_on` of a runtime",
-            ));
-        }
+        // Tasks are spawned below.
+        runtime()?;
         let limit = node_timeout.max(SHORTEST_CONNECT);
         let purpose = Purpose { ages: role.ages, several: !role.alone, ..Purpose::default() };
         let keeper = Keeper::new(source, address.clone(), purpose, events.clone(), limit);
@@ -294,6 +290,10 @@ impl Backend for Single {
 
     fn is_younger_than(&self, age: Duration) -> bool {
         self.line.vitals.is_younger_than(age, Instant::now())
+    }
+
+    fn is_away(&self) -> bool {
+        !self.patient && !self.line.is_up()
     }
 
     fn clock(&self) -> Option<Clock> {

@@ -300,7 +300,7 @@ impl World {
         // One look passes over one head at the most, and each hold has few things to do.
         for _ in 0..self.room.queue.len() + 2 * self.room.holds.len() + 1 {
             let (moment, numbers) = (self.at(), &mut self.numbers);
-            let jobs = self.room.check(moment, true, &mut || {
+            let jobs = self.room.check(moment, true, Nodes::NONE, &mut || {
                 *numbers += 1;
                 *numbers
             });
@@ -336,18 +336,44 @@ mod master;
 mod messages;
 mod runs;
 
+impl World {
+    /// An acquire that is nobody's any more.
+    fn bygone(&self) -> Job {
+        let step = Step::Acquire { count: 1, lease: self.terms.lease };
+        let (field, nodes) = ("me:7".into(), Nodes::ALL);
+        let (sent, repeated, fence) = (self.now, false, None);
+        Job { hold: 7, no: 7, field, step, nodes, repeated, sent, fence }
+    }
+}
+
+#[test]
+fn what_a_master_that_is_away_may_have_waits_for_its_return() {
+    let mut world = World::new(1);
+    let (job, terms) = (world.bygone(), world.terms);
+    world.room.straggled(&job, 2, Late::There, terms, world.now);
+    let asked = |world: &mut World, away| {
+        let jobs = world.room.check(world.at(), true, away, &mut || 8);
+        jobs.iter().map(|job| job.nodes).collect::<Vec<_>>()
+    };
+    for _ in 0..8 {
+        assert_eq!(asked(&mut world, Nodes::first(3)), []);
+        world.now += terms.lease.duration() / 20;
+    }
+    world.room.ask_all(world.now);
+    // It is due, and some time has passed since they were looked at.
+    world.now += terms.lease.duration() / 20;
+    assert_eq!(asked(&mut world, Nodes::first(2)), [Nodes::one(2)]);
+}
+
 /// Its acquire was sent there again, with the text of its script, behind the end of the hold.
 #[test]
 fn what_a_master_has_granted_after_the_end_is_ended_there() {
     let mut world = World::new(1);
-    let step = Step::Acquire { count: 1, lease: world.terms.lease };
-    let (field, nodes) = ("me:7".into(), Nodes::ALL);
-    let (sent, repeated, fence) = (world.now, false, None);
-    let job = Job { hold: 7, no: 7, field, step, nodes, repeated, sent, fence };
-    let (room, terms, at) = (&mut world.room, world.terms, Moment { now: sent, slept: Duration::ZERO });
+    let (job, at) = (world.bygone(), world.at());
+    let (room, terms) = (&mut world.room, world.terms);
     for (late, ends) in [(Late::Missing, 0), (Late::Unsent, 0), (Late::There, 1)] {
         room.straggled(&job, 2, late, terms, at.now);
-        let jobs = room.check(at, true, &mut || 8);
+        let jobs = room.check(at, true, Nodes::NONE, &mut || 8);
         assert_eq!(jobs.len(), ends, "{late:?}");
         for end in jobs {
             assert_eq!((end.step, end.nodes), (Step::Release { count: 0 }, Nodes::one(2)));

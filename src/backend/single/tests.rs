@@ -1,6 +1,7 @@
 use super::*;
 use crate::backend::testing::{ALONE, TestServer, Told, Watcher, until};
 use crate::deadline::{Drift, Lease};
+use crate::error::ErrorKind;
 use crate::failure::Outcome;
 
 /// Longer than any stall of a busy machine, for tests in which nothing should time out.

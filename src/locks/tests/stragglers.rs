@@ -73,6 +73,30 @@ async fn what_can_not_be_put_right_is_tried_again_after_a_pause() {
     assert!((4..=210).contains(&commands), "{commands} commands");
 }
 
+/// A busy lock leaves thousands of them while a master is away, and each costs as much to try as the next.
+#[tokio::test(start_paused = true)]
+async fn what_a_master_may_have_is_tried_less_and_less_often_and_at_once_when_it_is_back() {
+    let stores = [Memory::new(), Memory::new(), Memory::new()];
+    let guard = locks(&stores).await.mutex("stock").lock().await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    let commands = Arc::new(AtomicUsize::new(0));
+    let counted = commands.clone();
+    let loses = move || {
+        counted.fetch_add(1, SeqCst);
+        true
+    };
+    stores[2].visit(|store| store.loses = Some(Box::new(loses)));
+    stores[2].stall(Duration::from_secs(30));
+    guard.release().await.unwrap();
+    sleep(Duration::from_secs(29)).await;
+    let tried = commands.load(SeqCst);
+    assert!((8..20).contains(&tried), "{tried} commands");
+    stores[2].visit(|store| store.loses = None);
+    assert_eq!(shown(&stores), [false, false, true]);
+    sleep(Duration::from_millis(1_100)).await;
+    assert_eq!(shown(&stores), [false; 3]);
+}
+
 async fn client(locks: Locks, end: Instant, mut random: StdRng) {
     while Instant::now() < end {
         let stock = locks.mutex("stock");

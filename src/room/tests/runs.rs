@@ -171,7 +171,7 @@ fn what_happens_while_a_hold_is_settled_is_asked_for_again() {
     world.take();
     let (at, mut numbers) = (world.at(), 100..);
     let mut settles = |world: &mut World| {
-        let jobs = world.room.check(at, true, &mut || numbers.next().unwrap());
+        let jobs = world.room.check(at, true, Nodes::NONE, &mut || numbers.next().unwrap());
         assert!(jobs.iter().all(|job| matches!(job.step, Step::Settle { .. })));
         jobs
     };
