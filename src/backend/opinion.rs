@@ -1,5 +1,6 @@
 //! What sentinels say, and who is the master by that.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use redis::{RedisError, Value};
@@ -100,14 +101,13 @@ pub(super) fn judged(said: Vec<Said>, asked: usize, name: &str, first: bool) -> 
     }
     let newest = named.iter().map(|named| named.epoch).max().unwrap_or_default();
     named.retain(|named| named.epoch == newest);
-    // One that takes part in a failover knows more than one that does not yet. Else whoever answers first must not decide: where
-    // one is set up with a name and another with an address, the same master would be left for itself again and again.
-    named.sort_by(|one, other| {
-        let by = |named: &Named| (!named.leaves, named.host.clone(), named.port);
-        by(one).cmp(&by(other))
-    });
-    if let Some(named) = named.into_iter().next() {
-        return Ok(named);
+    // One that takes part in a failover knows more than one that does not yet. Else most decide, and never whoever answers first:
+    // where one is set up with a name and another with an address, the same master would be left for itself again and again.
+    let most =
+        |one: &Named| named.iter().filter(|other| (&other.host, other.port) == (&one.host, one.port)).count();
+    let order = |one: &Named| (!one.leaves, Reverse(most(one)), one.host.clone(), one.port);
+    if let Some(at) = (0..named.len()).min_by_key(|at| order(&named[*at])) {
+        return Ok(named.swap_remove(at));
     }
     if let Some(error) = denied {
         return Err(error);
@@ -178,6 +178,12 @@ mod tests {
     fn who_takes_part_in_a_failover_is_heard_before_who_does_not_yet() {
         let said = vec![named(1, 3, false), named(1, 3, true), named(1, 3, false)];
         assert!(judged(said, 3, "stock", true).unwrap().leaves);
+    }
+
+    #[test]
+    fn whom_most_name_is_taken_though_a_stale_one_comes_first() {
+        let said = [1, 2, 2].map(|port| named(port, 0, false)).into();
+        assert_eq!(judged(said, 3, "stock", true).unwrap().port, 2);
     }
 
     #[test]
