@@ -127,6 +127,7 @@ impl Room {
             Step::Release { count } => {
                 hold.stands = count;
                 if !hold.gone {
+                    // What is left of it is answered so though nobody may have heard of it.
                     hold.failures = 0;
                 }
                 if count == 0 {
@@ -274,13 +275,14 @@ impl Hold {
     fn is_gone(&mut self, asked: Nodes, mut spread: Spread, now: Instant) {
         spread.remains = spread.remains.without(self.absence.nodes());
         spread.unheard = spread.unheard.without(self.absence.nodes());
-        if self.gone && !spread.remains.is_empty() {
+        if self.gone && !spread.remains.is_empty() && !self.doubted {
             self.failed(now);
         } else {
             self.retry_at = now;
         }
         // 1. Some masters are told of the end. 2. Another one's grant comes meanwhile, or is still to come.
-        spread.remains = spread.remains.and(self.spread.remains.without(asked));
+        let over = if self.doubted { Nodes::NONE } else { asked };
+        spread.remains = spread.remains.and(self.spread.remains.without(over));
         spread.unheard = spread.unheard.and(self.spread.unheard.without(asked));
         self.gone = true;
         self.spread = Spread { lacking: Nodes::NONE, ..spread };
@@ -289,6 +291,8 @@ impl Hold {
 
     fn remains_at(&mut self, node: usize, now: Instant) {
         self.spread.remains.insert(node);
+        // 1. An end runs there. 2. A late grant does, and is told first. 3. So the end's answer says nothing of it.
+        self.doubted |= self.command.is_some();
         self.retry_at = self.retry_at.max(now);
     }
 

@@ -50,7 +50,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// answer counts by what this says after it came.
     fn is_younger_than(&self, age: Duration) -> bool;
 
-    /// Whether a call would be told at once that there is no connection. When there is one again is told by
+    /// Whether any call would be told at once that there is no connection. When there is one again is told by
     /// [`Events::reconnected`](crate::events::Events::reconnected).
     fn is_away(&self) -> bool {
         false

@@ -346,7 +346,7 @@ impl Hold {
     }
 
     pub(crate) fn failed(&mut self, now: Instant) {
-        self.retry_at = after(now, self.pause());
+        self.retry_at = after(now, self.terms.pause(if self.gone { self.failures } else { 0 }));
         self.failures = self.failures.saturating_add(1);
         self.renew_at = self.renew_at.max(self.retry_at);
     }

@@ -48,6 +48,7 @@ struct Left {
 impl Room {
     #[inline(never)]
     fn left(&mut self, renews: bool) -> Left {
+        self.remnants.tidy();
         let (hear, out) = (self.hears(), std::mem::take(&mut self.out));
         let (before, due) = (self.scheduled, self.due(renews));
         self.scheduled = due;

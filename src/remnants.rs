@@ -13,7 +13,7 @@ use crate::nodes::{Nodes, Spread};
 use crate::step::Job;
 use crate::terms::Terms;
 
-/// All are looked at no more often than this: each of them is due at a moment of its own.
+/// They are looked at no more often than this: each of them is due at a moment of its own.
 const REST: Duration = Duration::from_millis(20);
 
 impl Hold {
@@ -30,12 +30,6 @@ impl Hold {
         (hold.gone, hold.remnant) = (true, true);
         hold.spread.remains.insert(node);
         hold
-    }
-
-    /// How long it waits after a failure. What is left of an ended hold keeps nobody waiting here, and there may be thousands:
-    /// they are tried less and less often, and at once when the master is back.
-    pub(crate) fn pause(&self) -> Duration {
-        self.terms.retry * if self.gone { 1 << self.failures.min(2) } else { 1 }
     }
 
     fn due_as_remnant(&self) -> Instant {
@@ -129,12 +123,12 @@ impl Remnants {
         jobs
     }
 
-    /// A master may be back: none of them waits any longer.
-    pub(crate) fn retry(&mut self, now: Instant) {
-        self.tidy();
+    /// This master has a connection again: what it may have waits no longer.
+    pub(crate) fn retry(&mut self, node: usize, now: Instant) {
         for id in self.holds.keys().copied().collect::<Vec<_>>() {
-            if let Some(hold) = self.get_mut(id) {
-                hold.retry_at = now;
+            if let Some(hold) = self.get_mut(id).filter(|hold| hold.spread.remains.contains(node)) {
+                // 1. It is being ended there, and the connection breaks. 2. There is another one. 3. The failure is told.
+                (hold.retry_at, hold.doubted) = (now, hold.command.is_some());
             }
         }
         self.tidy();

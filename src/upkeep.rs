@@ -49,10 +49,9 @@ impl Room {
             (hold.unsettled, hold.doubted) = (true, hold.command.is_some());
             hold.retry_at = now;
         }
-        for hold in self.holds.iter_mut().filter(|hold| hold.ends()) {
+        for hold in self.holds.iter_mut().filter(|hold| hold.ends() || hold.gone) {
             hold.retry_at = now;
         }
-        self.remnants.retry(now);
     }
 
     /// This owner's last scope has ended: what it has is its nearest living ancestor's.

@@ -48,6 +48,7 @@ impl Events for Bell {
         // A server that came back empty is noticed now, not after a third of the lease.
         self.doorbell.ring_all(|room, at| {
             room.ask_all(at.now);
+            room.remnants.retry(self.node, at.now);
             room.freed(at.now);
         });
     }

@@ -8,6 +8,8 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::failure::Outcome;
 use crate::names::Names;
+use crate::question::Question;
+use crate::room::Room;
 use crate::session::{Session, Stage};
 use crate::step::Job;
 use crate::tally::Verdict;
@@ -31,8 +33,13 @@ async fn attend(session: &Arc<Session>) {
     loop {
         let (batch, next) = due(session);
         if !batch.is_empty() {
-            // On a task of its own: a server that does not answer must not keep the watchdog from declaring a loss.
-            sent.spawn(send(session.clone(), batch));
+            // On tasks of their own: a server that does not answer must not keep the watchdog from declaring a loss, nor one that
+            // has a remnant, whose answer is waited for, keep a renewal from being told.
+            let remains = |job: &Job| Question::of(job.step, job.nodes, job.repeated) == Question::Remains;
+            let (remnants, batch): (Batch, Batch) = batch.into_iter().partition(|(_, job)| remains(job));
+            for batch in [batch, remnants].into_iter().filter(|batch| !batch.is_empty()) {
+                sent.spawn(send(session.clone(), batch));
+            }
             continue;
         }
         session.progress.notify_waiters();
@@ -61,9 +68,13 @@ fn due(session: &Session) -> (Batch, Option<Instant>) {
             return (Batch::new(), next);
         }
         let mut batch = Batch::new();
-        let (renews, away) = (session.stage() == Stage::Open, session.quorum.away());
+        let renews = session.stage() == Stage::Open;
         for names in names {
-            let jobs = session.visit(&names, |room, number, at| room.check(at, renews, away, number));
+            // Who is away is looked at inside: a return is told of to the room behind this, or was seen here.
+            let check = |room: &mut Room, number: &mut dyn FnMut() -> u64, at| {
+                room.check(at, renews, session.quorum.away(), number)
+            };
+            let jobs = session.visit(&names, check);
             batch.extend(jobs.into_iter().map(|job| (names.clone(), job)));
         }
         if !batch.is_empty() {

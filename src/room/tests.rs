@@ -359,10 +359,34 @@ fn what_a_master_that_is_away_may_have_waits_for_its_return() {
         assert_eq!(asked(&mut world, Nodes::first(3)), []);
         world.now += terms.lease.duration() / 20;
     }
-    world.room.ask_all(world.now);
+    world.room.remnants.retry(2, world.now);
     // It is due, and some time has passed since they were looked at.
     world.now += terms.lease.duration() / 20;
     assert_eq!(asked(&mut world, Nodes::first(2)), [Nodes::one(2)]);
+}
+
+/// 1. What is left on a master is being ended there. 2. It has another connection, or a late grant runs. 3. The end's answer comes.
+#[test]
+fn what_happens_on_a_master_while_something_is_ended_there_is_not_forgotten() {
+    let mut world = World::new(1);
+    let (bygone, terms) = (world.bygone(), world.terms);
+    world.room.straggled(&bygone, 2, Late::There, terms, world.now);
+    let mut asked = |world: &mut World| {
+        world.now += Duration::from_millis(20);
+        world.room.check(world.at(), true, Nodes::NONE, &mut || 8)
+    };
+    let failed = Spread { remains: Nodes::one(2), ..Spread::default() };
+    for (again, spread) in [(false, failed), (true, Spread::default())] {
+        let [end] = &asked(&mut world)[..] else { panic!("it is due") };
+        match again {
+            true => world.room.straggled(&bygone, 2, Late::There, terms, world.now),
+            false => world.room.remnants.retry(2, world.now),
+        }
+        world.room.answered(end, &Reply::Done, spread, world.at());
+    }
+    let [end] = &asked(&mut world)[..] else { panic!("it is due") };
+    world.room.answered(end, &Reply::Done, Spread::default(), world.at());
+    assert!(world.room.is_empty());
 }
 
 /// Its acquire was sent there again, with the text of its script, behind the end of the hold.

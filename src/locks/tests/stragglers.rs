@@ -97,6 +97,22 @@ async fn what_a_master_may_have_is_tried_less_and_less_often_and_at_once_when_it
     assert_eq!(shown(&stores), [false; 3]);
 }
 
+/// All are due at the same moments: else a renewal would be told as late as what is left of another lock.
+#[tokio::test(start_paused = true)]
+async fn what_is_left_on_a_minority_delays_no_renewal() {
+    let stores = [Memory::new(), Memory::new(), Memory::new()];
+    let builder = stores.iter().fold(Locks::builder(), |builder, store| builder.memory(store));
+    let locks = builder.lease(Duration::from_millis(600)).connect().await.unwrap();
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    stores[2].stall(Duration::from_secs(10));
+    let end = Instant::now() + Duration::from_secs(9);
+    while Instant::now() < end {
+        drop(locks.mutex("order").lock().await.unwrap());
+        sleep(Duration::from_millis(7)).await;
+    }
+    assert!(!guard.is_lost());
+}
+
 async fn client(locks: Locks, end: Instant, mut random: StdRng) {
     while Instant::now() < end {
         let stock = locks.mutex("stock");
