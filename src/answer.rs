@@ -140,6 +140,9 @@ impl Room {
         if hold.stands <= hold.count() {
             self.tell_leaving(job.hold, Ok(()));
         }
+        if job.step == (Step::Release { count: 0 }) {
+            self.expect_no_echo_of(spread.remains);
+        }
         if settled {
             self.out.news.push(News::Settled { field });
         } else if late > 0 && matches!(job.step, Step::Renew { .. }) {
@@ -182,6 +185,7 @@ impl Room {
             // forgotten.
             hold.spread.unheard.remove(node);
         }
+        let silent = ended && answer != Late::There;
         // Where a repair fails somebody else has the key: the next renewal tells whether that is still so.
         let tells = !ended && !matches!(job.step, Step::Repair { .. });
         if acquired && matches!(answer, Late::Missing | Late::Unsent) {
@@ -201,6 +205,9 @@ impl Room {
                 hold.lacked_by(lacking, now);
             }
             _ => {}
+        }
+        if silent {
+            self.expect_no_echo_of(Nodes::one(node));
         }
         self.sweep(now);
     }

@@ -248,6 +248,10 @@ impl Room {
             hold.is_fenced_by(token);
         }
         hold.enter(level, stands);
+        if hold.doubted {
+            // 1. It was granted. 2. The lock was forced away, or the server came back empty. 3. The grant is looked at.
+            (hold.unsettled, hold.retry_at) = (true, at.now);
+        }
         hold.lacked_by(spread.lacking, at.now);
         if let Step::Acquire { count: 1, .. } = job.step {
             hold.absence.note(spread.absent);

@@ -45,9 +45,11 @@ impl Room {
 
     /// Asks the server for all holds at once: something may have happened to them.
     pub(crate) fn ask_all(&mut self, now: Instant) {
-        for hold in self.holds.iter_mut().filter(|hold| hold.lives()) {
-            (hold.unsettled, hold.doubted) = (true, hold.command.is_some());
-            hold.retry_at = now;
+        for hold in &mut self.holds {
+            hold.doubted = hold.command.is_some();
+            if hold.lives() {
+                (hold.unsettled, hold.retry_at) = (true, now);
+            }
         }
         for hold in self.holds.iter_mut().filter(|hold| hold.ends() || hold.gone) {
             hold.retry_at = now;

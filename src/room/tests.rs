@@ -371,7 +371,7 @@ fn what_happens_on_a_master_while_something_is_ended_there_is_not_forgotten() {
     let mut world = World::new(1);
     let (bygone, terms) = (world.bygone(), world.terms);
     world.room.straggled(&bygone, 2, Late::There, terms, world.now);
-    let mut asked = |world: &mut World| {
+    let asked = |world: &mut World| {
         world.now += Duration::from_millis(20);
         world.room.check(world.at(), true, Nodes::NONE, &mut || 8)
     };

@@ -4,6 +4,36 @@ use super::*;
 use crate::queue::{Phase, Request};
 use crate::room::Hearing;
 
+/// A master that does not run a release tells nobody of it. Else the next message from there, of a lock that was forced away, would
+/// be taken for that of the release.
+#[test]
+fn no_message_of_a_release_is_expected_from_a_master_that_did_not_run_it() {
+    let third = Nodes::one(2);
+    let spreads = [
+        Spread { unheard: third, ..Spread::default() },
+        Spread { remains: third, ..Spread::default() },
+        Spread::default(),
+    ];
+    for (spread, asks) in spreads.into_iter().zip([1, 1, 0]) {
+        let mut world = World::new(1);
+        (world.room.hearing, world.room.heard) = (Hearing::On, Nodes::first(3));
+        let (job, level) = world.take();
+        let (at, terms) = (world.at(), world.terms);
+        let Leave::Send(release) = world.room.leave(job.hold, level, Some(8), at) else {
+            panic!("it is held")
+        };
+        world.room.answered(&release, &Reply::Done, spread, at);
+        if !spread.unheard.is_empty() {
+            world.room.straggled(&release, 2, Late::Missing, terms, at.now);
+        }
+        world.take();
+        world.room.message(2, at.now);
+        let jobs = world.room.check(at, true, Nodes::NONE, &mut || 9);
+        let settles = jobs.iter().filter(|job| matches!(job.step, Step::Settle { .. }));
+        assert_eq!(settles.count(), asks, "{spread:?}");
+    }
+}
+
 #[test]
 fn one_release_that_each_master_tells_of_wakes_once() {
     let nobody: Weak<dyn OwnerEnds> = Weak::<Nobody>::new();

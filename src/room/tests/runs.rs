@@ -149,13 +149,18 @@ fn random_events_keep_to_the_rules_and_forget_nobody() {
 
 impl World {
     /// Nobody else is there. Its acquire, and its level.
-    fn take(&mut self) -> (Job, u64) {
+    pub(super) fn take(&mut self) -> (Job, u64) {
+        self.take_while(|_| ())
+    }
+
+    /// The same, while this happens.
+    pub(super) fn take_while(&mut self, happens: impl FnOnce(&mut Room)) -> (Job, u64) {
         let (owner, now) = (self.owners[0].clone(), self.now);
         let (id, no, lease) = (self.number(), self.number(), self.terms.lease);
         self.room.enter(Request::new(id, owner.clone(), owner, true, now)).unwrap();
         let ask = Ask { once: false, lease, terms: self.terms, uuid: "me", fence: None };
         let Turn::Ask(job) = self.room.turn(id, no, ask, now) else { panic!("nobody is before it") };
-        assert_eq!(self.room.due(true), None);
+        happens(&mut self.room);
         let (level, fate) = (self.number(), Arc::<Fate>::default());
         let entry = Entry { level, lease, fixed: false, max_hold: None, fate, token: None };
         let moment = self.at();
@@ -186,12 +191,21 @@ fn what_happens_while_a_hold_is_settled_is_asked_for_again() {
     assert!(settles(&mut world).is_empty());
 }
 
+#[test]
+fn what_happens_while_a_lock_is_granted_is_asked_for() {
+    let mut world = World::new(1);
+    let now = world.now;
+    world.take_while(|room| room.ask_all(now));
+    let jobs = world.room.check(world.at(), true, Nodes::NONE, &mut || 8);
+    assert!(matches!(jobs[..], [Job { step: Step::Settle { .. }, .. }]));
+}
+
 /// A lock that is taken and released by one alone wakes the watchdog for nothing: not before its first renewal.
 #[test]
 fn who_is_alone_makes_nothing_due_before_a_renewal() {
     let mut world = World::new(1);
     let now = world.now;
-    let (job, level) = world.take();
+    let (job, level) = world.take_while(|room| assert_eq!(room.due(true), None));
     let moment = world.at();
     let renewal = world.room.due(true).unwrap();
     assert!(renewal > now + LEASE / 4);
