@@ -26,7 +26,8 @@ const RETRY_DELAY: RangeInclusive<Duration> = Duration::from_millis(50)..=Durati
 /// One master has to be named at the least, by [`server`](Builder::server), [`memory`](Builder::memory), or, with the features of
 /// these names, `sentinel` or `cluster`; all else has a default. Several are a quorum, of whichever kinds. Nothing
 /// is checked before [`connect`](Builder::connect), which rejects what can't work with an error of kind
-/// [`ErrorKind::Config`](crate::ErrorKind::Config) that names the option and its value, before it sends anything.
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) that names the option and its value: before it sends anything, but for
+/// what only a server can tell.
 ///
 /// All others, at their defaults but for the prefix:
 ///
@@ -133,15 +134,15 @@ impl Builder {
     /// A master that sentinels watch: it is followed through their failovers. Default: none.
     ///
     /// `master` is the name by which they monitor it (`sentinel monitor NAME …`). All sentinels should be given, or several of
-    /// them: some may be down, and of two that disagree the one with the newer configuration is believed. It is one master,
-    /// so called again, or beside [`server`](Builder::server), it adds one more.
+    /// them: some may be down, and of those that disagree the newer configuration is believed, and of equally new ones what most
+    /// say. It is one master, so called again, or beside [`server`](Builder::server), it adds one more.
     ///
     /// **User, password and database in the first URL are the master's**, and so is its being `rediss://`. Each sentinel is
     /// tried with the credentials in its own URL and, if it refuses them, without: so
     /// `["redis://:secret@one:26379/2", "redis://two:26379"]` will do where the sentinels have no password.
     ///
-    /// A hold lives on through a failover if the new master has it: the next renewal asks, and where it is gone the hold is
-    /// lost with [`Loss::Gone`](crate::Loss::Gone). The guide on [promises](crate::guide::promises) tells what a failover may
+    /// A hold lives on through a failover if the new master has it: that is asked as soon as it is connected to, and where it is gone
+    /// the hold is lost with [`Loss::Gone`](crate::Loss::Gone). The guide on [promises](crate::guide::promises) tells what a failover may
     /// lose.
     ///
     /// ```no_run

@@ -57,7 +57,8 @@ pub enum ErrorKind {
     Timeout,
     /// The hold is over although nobody released it: [`Error::loss`] says why.
     Lost,
-    /// The key holds something that is no lock. It is never touched, and never waited for.
+    /// The key holds something that is no lock, or the key of its fencing counter no counter. It is never touched, and never waited
+    /// for.
     NotALock,
     /// It can't be told whether the request is nested in a hold of its owner or a branch beside it: use
     /// [`run`](crate::Mutex::run), or a [`scope`](crate::scope()) for each branch.

@@ -86,7 +86,8 @@ impl Guard {
     ///
     /// [`Lost`](ErrorKind::Lost): the hold was over before; nobody else's lock was touched.
     /// [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): the server did not confirm within the node
-    /// timeout, or refused; the release goes on in the background until the lease is over.
+    /// timeout (two of them behind another command of the hold; with `replicas`, more), or refused; the release goes on in the
+    /// background until the lease is over.
     ///
     /// # Cancel safety
     ///
@@ -268,7 +269,8 @@ impl Guard {
     ///
     /// [`Config`](ErrorKind::Config): a lease that is too short or too long; nothing was sent.
     /// [`Lost`](ErrorKind::Lost): the hold is over. [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied):
-    /// the server did not answer within the node timeout, or refused; the hold stands as it did.
+    /// the server did not answer within the node timeout (two of them behind another command of the hold; with `replicas`,
+    /// more), or refused; the hold stands as it did.
     /// [`Closed`](ErrorKind::Closed): after `close`, guards can only be released.
     ///
     /// # Cancel safety

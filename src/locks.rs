@@ -22,11 +22,12 @@ use crate::session::{Handle, Session, Stage, Watch};
 use crate::wake::{Bell, Doorbell};
 use crate::watchdog::watch;
 
-/// All locks of one Redis: one per process and deployment, cheap to clone.
+/// All locks of one deployment: one per process and deployment, cheap to clone.
 ///
-/// It owns one connection for commands and, once somebody has to wait, one for messages; it renews what is held and
-/// releases what was dropped. When the last `Locks`, [`Mutex`] and [`Guard`](crate::Guard) of it are gone, its background
-/// task and connections end, after what was queued is done.
+/// For each master it owns a connection for commands (of a cluster, one to each node that serves slots; with
+/// [`replicas`](Builder::replicas), one more each for grants) and, once somebody has to wait, one for messages; sentinels are
+/// listened to over one each. It renews what is held and releases what was dropped. When the last `Locks`, [`Mutex`] and
+/// [`Guard`](crate::Guard) of it are gone, its background task and connections end, after what was queued is done.
 ///
 /// It lives on the tokio runtime that [`connect`](Locks::connect) was awaited on, and may be used from others while that
 /// one lives. That runtime needs its time and I/O drivers (`enable_all`). Without a server there is
