@@ -30,7 +30,7 @@ pub(crate) struct Store {
     #[cfg(test)]
     pub(crate) loses: Option<Box<dyn FnMut() -> bool + Send>>,
     /// Commands that have arrived and not run.
-    backlog: VecDeque<(Call, Slip)>,
+    pub(crate) backlog: VecDeque<(Call, Slip)>,
     /// When it came back empty. A new one counts as old: nothing can have been forgotten.
     pub(crate) restarted: Option<Instant>,
     /// Whoever waits for an answer has to look.

@@ -30,7 +30,7 @@ pub(super) fn by(ways: &[Proxy]) -> Builder {
 }
 
 /// Nothing gets through until it is dropped, and nobody is told.
-fn cut(ways: &[Proxy]) -> Vec<HalfOpen> {
+pub(super) fn cut(ways: &[Proxy]) -> Vec<HalfOpen> {
     ways.iter().map(|way| way.half_open(Which::All)).collect()
 }
 

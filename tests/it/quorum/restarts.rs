@@ -1,9 +1,14 @@
 //! A master that was started a short while ago may have forgotten what it granted: it has no vote on fresh grants.
 
-use nestlock::{ErrorKind, Guard, Mutex};
+use nestlock::{Builder, ErrorKind, Guard, Mutex};
 use tokio::time::Instant;
 
+use super::network::{by, cut, ways};
+use super::servers::{over, servers};
 use super::*;
+use crate::support::proxy::{HalfOpen, Proxy};
+use crate::support::server::Server;
+use crate::support::soon;
 
 /// One holds the lock on the first two of three masters, and does not reach the third. Another asks all three: the first two
 /// refuse, the third has never heard of the hold. Then some restart without their data.
@@ -62,6 +67,47 @@ async fn with_the_rule_two_restarts_within_a_lease_let_nobody_in_either() {
     let waiting = tokio::spawn(theirs.lock());
     guard.release().await.unwrap();
     assert_eq!(counts(&stores, &waiting.await.unwrap().unwrap()), [Some(1); 3]);
+}
+
+/// What has to live on while two compete on servers.
+type Alive = (Vec<Server>, Vec<Proxy>, [Vec<HalfOpen>; 2]);
+
+/// The same on three servers: those who hold the lock do not reach the third, and none of them any more when some restart.
+async fn on_servers(lease: Duration, trusting: bool, restarted: &[usize]) -> (Guard, Mutex, Alive) {
+    let servers = servers(3).await;
+    let ways = ways(&servers).await;
+    let connect = async |builder: Builder| {
+        let builder = builder.lease(lease).delayed_restart(!trusting).unavailable_after(60 * SECOND);
+        builder.connect().await.unwrap().mutex("stock")
+    };
+    let (ours, theirs) = (connect(by(&ways)).await, connect(over(&servers)).await);
+    let third = cut(&ways[2..]);
+    let guard = soon("ours", ours.lock()).await.unwrap();
+    let others = cut(&ways[..2]);
+    for at in restarted {
+        servers[*at].restart_empty().await;
+    }
+    (guard, theirs, (servers, ways, [third, others]))
+}
+
+#[tokio::test]
+async fn on_servers_too_two_hold_the_lock_without_the_rule() {
+    for restarted in [&[1][..], &[0, 1]] {
+        let (guard, theirs, _alive) = on_servers(60 * SECOND, true, restarted).await;
+        let second = soon("theirs", theirs.lock()).await.unwrap();
+        assert!(!second.is_lost() && !guard.is_lost(), "this is what the rule is for");
+    }
+}
+
+#[tokio::test]
+async fn on_servers_too_the_second_one_waits_with_the_rule() {
+    for restarted in [&[1][..], &[0, 1]] {
+        let (guard, theirs, _alive) = on_servers(3 * SECOND, false, restarted).await;
+        let second = soon("theirs", theirs.lock()).await.unwrap();
+        assert!(guard.is_lost(), "two hold the lock");
+        assert!(Instant::now() >= guard.valid_until());
+        second.release().await.unwrap();
+    }
 }
 
 /// Also a majority of young masters is none.
