@@ -2,6 +2,7 @@
 //!
 //! `scripts/bench` runs it on a server of its own.
 
+mod awake;
 mod contest;
 mod cpu;
 mod crowd;
@@ -32,6 +33,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 
+use crate::awake::Awake;
 use crate::masters::Masters;
 use crate::rounds::TURN;
 use crate::server::{Result, patient};
@@ -181,12 +183,7 @@ async fn several_masters(file: &Path, effort: &Effort) -> Result<()> {
         let mut pairs = quorum::Pairs::new(&masters).await?;
         let timed = rounds::timed(&mut pairs, effort.rounds, effort.pairs, TURN).await?;
         put(file, &format!("quorum-{count}"), &timed)?;
-        eprintln!("{count} masters, of which a minority is frozen");
-        let mut freezes = quorum::Freezes::new(Masters::first(count).ok_or("they are gone")?).await?;
-        let (rounds, samples) = effort.freezes;
-        let timed = rounds::timed(&mut freezes, rounds, samples, samples).await?;
-        put(file, &format!("frozen-{count}"), &timed)?;
-        drop(freezes);
+        freezes(file, effort, count).await?;
         eprintln!("clients that compete over {count} masters, and waiters");
         contests.push(contest::contest(&masters, count as u64, effort.contests).await?);
         let (locks, others) = (masters.locks().connect().await?, masters.locks().connect().await?);
@@ -202,4 +199,17 @@ async fn several_masters(file: &Path, effort: &Effort) -> Result<()> {
     }
     put(file, "quorum-contest", &contests)?;
     put(file, "quorum-crowd", &crowds)
+}
+
+/// As the machine is, and where no core halts.
+async fn freezes(file: &Path, effort: &Effort, count: usize) -> Result<()> {
+    eprintln!("{count} masters, of which a minority is frozen");
+    let (rounds, samples) = effort.freezes;
+    let mut freezes = quorum::Freezes::new(Masters::first(count).ok_or("they are gone")?).await?;
+    put(file, &format!("frozen-{count}"), &rounds::timed(&mut freezes, rounds, samples, samples).await?)?;
+    let Some(_awake) = Awake::keep().await else {
+        eprintln!("not with cores kept awake: they are not pinned, or there is no `chrt --idle`");
+        return Ok(());
+    };
+    put(file, &format!("awake-{count}"), &rounds::timed(&mut freezes, rounds, samples, samples).await?)
 }

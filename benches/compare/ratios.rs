@@ -46,8 +46,10 @@ pub(crate) fn rows(file: &Path) -> Vec<Row> {
         let seen = get::<Timed>(file, &format!("quorum-{count}")).ok();
         rows.extend(seen.as_ref().map(|seen| quorum(count, seen)));
         rows.extend(seen.as_ref().filter(|seen| seen.cases.len() > 2).map(tokens));
-        let seen = get::<Timed>(file, &format!("frozen-{count}")).ok();
-        rows.extend(seen.iter().flat_map(|seen| frozen(count, seen)));
+        for (name, awake) in [("frozen", false), ("awake", true)] {
+            let seen = get::<Timed>(file, &format!("{name}-{count}")).ok();
+            rows.extend(seen.iter().flat_map(|seen| frozen(count, awake, seen)));
+        }
     }
     rows
 }
@@ -63,10 +65,12 @@ fn tokens(seen: &Timed) -> Row {
     Row { client: false, ..times("the same with a fencing token", floor, seen, 2, None) }
 }
 
-fn frozen(masters: usize, seen: &Timed) -> [Row; 2] {
-    let (what, beside) = match masters {
-        3 => ("the same, 1 of 3 frozen", "raw commands to a majority, 1 of 3 frozen"),
-        _ => ("the same, 2 of 5 frozen", "raw commands to a majority, 2 of 5 frozen"),
+fn frozen(masters: usize, awake: bool, seen: &Timed) -> [Row; 2] {
+    let (what, beside) = match (masters, awake) {
+        (3, false) => ("the same, 1 of 3 frozen", "raw commands to a majority, 1 of 3 frozen"),
+        (_, false) => ("the same, 2 of 5 frozen", "raw commands to a majority, 2 of 5 frozen"),
+        (3, true) => ("1 of 3 frozen, cores kept awake", "the same, raw commands to a majority"),
+        (_, true) => ("2 of 5 frozen, cores kept awake", "the same, raw commands to a majority"),
     };
     let floor = "nobody is frozen";
     let ours = limited(between(seen, 3, 2, |round| round.p50), 1.1);

@@ -16,7 +16,8 @@ pub(crate) fn print(file: &Path) {
         println!("{:<44} {:<23} {:<20} {}{met}", row.what, row.measured, row.target, row.floor);
     }
     println!();
-    for section in ["pair", "handoff", "quorum-3", "quorum-5", "frozen-3", "frozen-5"] {
+    let sections = ["pair", "handoff", "quorum-3", "quorum-5", "frozen-3", "awake-3", "frozen-5", "awake-5"];
+    for section in sections {
         if let Ok(timed) = get::<Timed>(file, section) {
             println!("{section}");
             times(&timed);

@@ -2,7 +2,8 @@
 # Sourced: puts the server and the client of a benchmark on cores of their own, where the system can.
 # Works with bash 3.2, which is what macOS has.
 #
-#   cores_pick PID...    pins these processes to the first core that this script may use; exports BENCH_PINNED and BENCH_CORES
+#   cores_pick PID...    pins these processes to the first core that this script may use; exports BENCH_PINNED, BENCH_CORES
+#                        and, where it worked, BENCH_PINNED_CORES: the servers' and the client's
 #   on_client COMMAND... runs the command on the last one
 
 client_core=
@@ -24,6 +25,7 @@ cores_pick() {
   done
   client_core=$last
   BENCH_PINNED="servers to core $first, client to core $last"
+  export BENCH_PINNED_CORES="$first $last"
 }
 
 on_client() {
