@@ -19,8 +19,11 @@ mod leaks;
 mod leases;
 mod loss;
 mod memory;
+#[cfg(feature = "cluster")]
+mod on_cluster;
 mod on_memory;
 mod on_paused_memory;
+mod on_quorum;
 mod on_redis;
 mod quorum;
 mod replicas;

@@ -229,6 +229,10 @@ async fn locks_of_any_name_and_prefix_have_tokens() {
         let locks = home.builder().prefix(prefix).connect().await.unwrap();
         for name in ["stock", "{tag}:stock", "a{b}c", "a}b", "{}", "🔒", " ", "\0", &"x".repeat(1_024)] {
             let stock = locks.mutex(name).fenced();
+            if home.has_slots() && ["a}b", "{}"].contains(&name) && !prefix.contains('{') {
+                assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::Config, "{prefix}{name}");
+                continue;
+            }
             let before = next(&stock).await;
             assert!(next(&stock).await > before, "{prefix}{name}");
         }

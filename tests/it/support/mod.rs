@@ -47,6 +47,7 @@ mod child;
 pub mod cluster;
 pub mod home;
 pub mod log;
+mod lone_node;
 pub mod process;
 pub mod proxy;
 pub mod resp;

@@ -1,5 +1,6 @@
-//! A store in this process as the home of a test's locks.
+//! Stores in this process as the home of a test's locks.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use nestlock::{Builder, Locks, Memory};
@@ -8,23 +9,26 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use crate::support::{self, eventually, log};
 
 /// A store of the test's own.
-pub type Home = Kept<false>;
+pub type Home = Kept<false, 1>;
 
 /// The same, where time passes as soon as nothing else is to be done: in tests whose runtime has one thread.
-pub type PausedHome = Kept<true>;
+pub type PausedHome = Kept<true, 1>;
 
-pub struct Kept<const PAUSED: bool> {
-    store: Memory,
+/// Three of them, of which a majority decides.
+pub type QuorumHome = Kept<true, 3>;
+
+pub struct Kept<const PAUSED: bool, const MASTERS: usize> {
+    stores: [Memory; MASTERS],
 }
 
-impl<const PAUSED: bool> Kept<PAUSED> {
+impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
     /// An empty one.
     pub async fn start() -> Self {
         log::capture();
         if PAUSED && Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
             tokio::time::pause();
         }
-        Kept { store: Memory::new() }
+        Kept { stores: std::array::from_fn(|_| Memory::new()) }
     }
 
     /// The same for tests that [`drop_replies`](Kept::drop_replies).
@@ -34,12 +38,18 @@ impl<const PAUSED: bool> Kept<PAUSED> {
 
     /// The options that a test starts from.
     pub fn builder(&self) -> Builder {
-        Locks::builder().memory(&self.store).node_timeout(support::NODE_TIMEOUT)
+        let builder = Locks::builder().node_timeout(support::NODE_TIMEOUT).delayed_restart(false);
+        self.stores.iter().fold(builder, |builder, store| builder.memory(store))
     }
 
     /// A `Locks` of its own, as another process has one.
     pub async fn locks(&self) -> Locks {
         self.builder().connect().await.expect("there is nothing that could fail")
+    }
+
+    /// Whether a lock's counter has to be told to lie in its slot, by braces.
+    pub fn has_slots(&self) -> bool {
+        false
     }
 
     /// A lock name that no other test has: for looks at the log.
@@ -70,7 +80,7 @@ impl<const PAUSED: bool> Kept<PAUSED> {
 
     /// Takes a lock away from whoever holds it.
     pub async fn lose(&self, name: &str) {
-        assert!(self.store.lose(name), "nobody held {name}");
+        assert!(self.each(|store| store.lose(name)).contains(&true), "nobody held {name}");
     }
 
     /// Waits until somebody listens for releases, as far as that can be seen. Here everybody has time to get that far.
@@ -109,22 +119,32 @@ impl<const PAUSED: bool> Kept<PAUSED> {
 
     /// No answers for so long; what came meanwhile then runs in its order. Zero ends what an earlier call began.
     pub async fn stall(&self, time: Duration) {
-        self.store.stall(time);
+        self.each(|store| store.stall(time));
     }
 
     /// The next commands run, and their replies never come. Zero ends what an earlier call began.
     pub async fn drop_replies(&self, count: usize) {
-        self.store.drop_replies(count);
+        self.each(|store| store.drop_replies(count));
     }
 
     /// It goes, and comes back without any lock.
     pub async fn restart_empty(&self) {
-        self.store.restart_empty();
+        self.each(Memory::restart_empty);
     }
 
-    /// What the store shows of itself: key, field and count of each lock, in the order of their keys.
+    fn each<T>(&self, deed: impl Fn(&Memory) -> T) -> [T; MASTERS] {
+        self.stores.each_ref().map(deed)
+    }
+
+    /// Key, field and count of what stands on any of them, in the order of their keys.
     fn standing(&self) -> Vec<(String, String, usize)> {
-        let shown = format!("{:?}", self.store);
+        let all: BTreeSet<_> = self.each(Self::shown).into_iter().flatten().collect();
+        all.into_iter().collect()
+    }
+
+    /// The same by what one of them shows of itself.
+    fn shown(store: &Memory) -> Vec<(String, String, usize)> {
+        let shown = format!("{store:?}");
         let held = shown.strip_prefix("Memory { locks: {").and_then(|shown| shown.strip_suffix("} }"));
         let held = held.unwrap_or_else(|| panic!("not the locks of a store: {shown}"));
         let locks = held.split_inclusive(" }").filter(|lock| !lock.is_empty());

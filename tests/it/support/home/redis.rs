@@ -7,45 +7,61 @@ use nestlock::{Builder, Locks};
 
 use tokio::task::AbortHandle;
 
+use crate::support::lone_node::lone_node;
 use crate::support::proxy::{Fault, Proxy};
 use crate::support::server::Server;
 use crate::support::{self, eventually};
 
 /// A server of the test's own.
-pub struct Home {
+pub type Home = Served<false>;
+
+/// The same, which is the only node of a cluster.
+#[cfg(feature = "cluster")]
+pub type ClusterHome = Served<true>;
+
+pub struct Served<const CLUSTERED: bool> {
     server: Arc<Server>,
     proxy: Option<Proxy>,
     fault: Mutex<Option<Fault>>,
     stall: Mutex<Option<AbortHandle>>,
 }
 
-impl Home {
+impl<const CLUSTERED: bool> Served<CLUSTERED> {
     /// An empty one.
-    pub async fn start() -> Home {
-        Home {
-            server: Arc::new(Server::start().await),
-            proxy: None,
-            fault: Mutex::default(),
-            stall: Mutex::default(),
-        }
+    pub async fn start() -> Self {
+        let server = Arc::new(if CLUSTERED { lone_node().await } else { Server::start().await });
+        Served { server, proxy: None, fault: Mutex::default(), stall: Mutex::default() }
     }
 
-    /// The same for tests that [`drop_replies`](Home::drop_replies).
-    pub async fn with_faults() -> Home {
-        let home = Home::start().await;
+    /// The same for tests that [`drop_replies`](Served::drop_replies).
+    pub async fn with_faults() -> Self {
+        let home = Self::start().await;
         let proxy = Proxy::to(&home.server).await;
-        Home { proxy: Some(proxy), ..home }
+        if CLUSTERED {
+            // Else whoever asks for the node that has a slot is sent past the proxy.
+            home.server.set("cluster-announce-port", proxy.port()).await;
+        }
+        Served { proxy: Some(proxy), ..home }
     }
 
     /// The options that a test starts from.
     pub fn builder(&self) -> Builder {
         let url = self.proxy.as_ref().map_or_else(|| self.server.url(), Proxy::url);
+        #[cfg(feature = "cluster")]
+        if CLUSTERED {
+            return support::options().cluster([url]);
+        }
         support::builder(&url)
     }
 
     /// A `Locks` of its own, as another process has one.
     pub async fn locks(&self) -> Locks {
         self.builder().connect().await.expect("the test's server takes connections")
+    }
+
+    /// Whether a lock's counter has to be told to lie in its slot, by braces.
+    pub fn has_slots(&self) -> bool {
+        CLUSTERED
     }
 
     /// A lock name that no other test has: for looks at the log.

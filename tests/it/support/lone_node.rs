@@ -1,0 +1,45 @@
+//! Clusters of one node, made ahead: a cluster refuses all commands in its first two seconds.
+
+use std::sync::LazyLock;
+
+use futures::future::join_all;
+use tokio::runtime;
+use tokio::sync::{Mutex, mpsc};
+
+use super::eventually;
+use super::server::Server;
+
+/// So many are made at a time, and wait for whoever wants them.
+const MAKERS: usize = 6;
+
+/// A cluster that has all slots on one node, and nothing in them.
+pub async fn lone_node() -> Server {
+    static MADE: LazyLock<Mutex<mpsc::Receiver<Server>>> = LazyLock::new(|| Mutex::new(made()));
+    MADE.lock().await.recv().await.expect("a node was made")
+}
+
+/// On a thread of its own: the runtime of a test ends with it.
+fn made() -> mpsc::Receiver<Server> {
+    let (give, made) = mpsc::channel(1);
+    std::thread::spawn(move || {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(join_all((0..MAKERS).map(|_| make(&give))));
+    });
+    made
+}
+
+async fn make(give: &mpsc::Sender<Server>) {
+    loop {
+        let node = Server::with(&["--cluster-enabled", "yes"]).await;
+        node.ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
+        eventually("a cluster that works", async || {
+            node.ask::<String>(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok")
+        })
+        .await;
+        // Those of the looks above are no test's.
+        node.reset_commands_run().await;
+        if give.send(node).await.is_err() {
+            return;
+        }
+    }
+}
