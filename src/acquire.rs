@@ -1,7 +1,7 @@
 //! From a request to a guard: the one way in, for `lock`, `try_lock` and `run` alike.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -31,12 +31,13 @@ use crate::wish::Wish;
 /// Asks until the lock is granted. `None`: somebody else had it until the time was over.
 pub(crate) async fn acquire(wish: Wish) -> Result<Option<Guard>> {
     let name = wish.names.name.clone();
-    let asking = async move {
+    // Pinned where it stands: each move of it is a copy of kilobytes.
+    let asking = pin!(async move {
         let mut attempts = scopeguard::guard(Attempts::begin(wish)?, |attempts| attempts.leave_line());
         let granted = attempts.until_granted().await?;
         // With its grant it left its line.
         Ok::<_, Error>(granted.inspect(|_| drop(ScopeGuard::into_inner(attempts))))
-    };
+    });
     telemetry::acquiring(&name, asking).await.map_err(|error| error.on(&name))
 }
 
@@ -111,7 +112,7 @@ impl Attempts {
     /// Waits for this request's turn. `None`: its time is over.
     async fn turn(&self) -> Result<Option<Job>> {
         let began = Instant::now();
-        let mut nap = std::pin::pin!(sleep_until(began));
+        let mut nap = pin!(sleep_until(began));
         poll_fn(|cx| {
             loop {
                 let until = match self.look(cx.waker(), began)? {
@@ -179,7 +180,7 @@ impl Attempts {
             session.visit(&names, |room, _, at| room.unknown(&job, at.now));
         });
         // Dropped at the end, behind what is told to the room.
-        let (verdict, _latecomers) = self.polled(session.ask(&names, &undo)).await;
+        let (verdict, _latecomers) = self.polled(pin!(session.ask(&names, &undo))).await;
         let job = ScopeGuard::into_inner(undo);
         match verdict.result {
             Ok(Reply::Busy(left)) => {
@@ -194,8 +195,7 @@ impl Attempts {
 
     /// Tells the line that this request comes when it is woken, though its answer does not: what is late is the server,
     /// and the next in line would not fare better.
-    async fn polled<T>(&self, asking: impl Future<Output = T>) -> T {
-        let mut asking = pin!(asking);
+    async fn polled<T>(&self, mut asking: Pin<&mut impl Future<Output = T>>) -> T {
         let mut first = true;
         poll_fn(|cx| {
             let answer = asking.as_mut().poll(cx);

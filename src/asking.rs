@@ -46,7 +46,7 @@ impl Session {
             // n3, and is told 52. Only who still holds the lock may be told that its token is known: else 4. the next holder
             // has 52 already when n2 hears of 101.
             let acknowledging = job.acknowledging(highest);
-            let acknowledged = self.ask_once(names, &acknowledging, &mut late.0[1]).await;
+            let acknowledged = Box::pin(self.ask_once(names, &acknowledging, &mut late.0[1])).await;
             verdict = verdict.acknowledged(acknowledged);
         }
         (verdict, late)

@@ -236,11 +236,16 @@ impl Single {
 /// there is no second "unknown", and so no window for another SCRIPT FLUSH.
 async fn ask(link: &mut Link, call: &Call, asking: bool) -> RedisResult<Value> {
     if asking {
-        let answer = link.send_asking(call.evalsha()).await?;
-        return if is_unknown_script(&answer) { link.send_asking(call.eval()).await } else { Ok(answer) };
+        return Box::pin(ask_before_move(link, call)).await;
     }
     let answer = link.send(&call.evalsha()).await?;
-    if is_unknown_script(&answer) { link.send(&call.eval()).await } else { Ok(answer) }
+    // What is rare has a place of its own: the future of each call would be as large as both.
+    if is_unknown_script(&answer) { Box::pin(link.send(&call.eval())).await } else { Ok(answer) }
+}
+
+async fn ask_before_move(link: &mut Link, call: &Call) -> RedisResult<Value> {
+    let answer = link.send_asking(call.evalsha()).await?;
+    if is_unknown_script(&answer) { link.send_asking(call.eval()).await } else { Ok(answer) }
 }
 
 /// The same for many. `answers` has what was answered, however far it got.
