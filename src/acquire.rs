@@ -3,29 +3,24 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use scopeguard::ScopeGuard;
-use tokio::runtime;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use crate::answer::Verdict;
-use crate::deadline::{Lease, Moment, after, limit};
+use crate::attempts::Attempts;
+use crate::deadline::after;
 use crate::error::{Error, ErrorKind, Result};
 use crate::failure::{Failure, Outcome};
 use crate::fate::Fate;
 use crate::fence::Token;
 use crate::guard::{Granted, Guard};
-use crate::names;
 use crate::nodes::Spread;
-use crate::owner::Owner;
-use crate::queue::Request;
-use crate::room::Room;
 use crate::script::Reply;
 use crate::step::Job;
 use crate::telemetry;
-use crate::turn::{Ask, Entry, Nap, Turn};
+use crate::turn::{Entry, Nap};
 use crate::wish::Wish;
 
 /// Asks until the lock is granted. `None`: somebody else had it until the time was over.
@@ -41,23 +36,6 @@ pub(crate) async fn acquire(wish: Wish) -> Result<Option<Guard>> {
     telemetry::acquiring(&name, asking).await.map_err(|error| error.on(&name))
 }
 
-/// A request in its line, from its first poll until it is ready or dropped.
-struct Attempts {
-    wish: Wish,
-    id: u64,
-    lease: Lease,
-    began: Instant,
-    /// When the caller's patience ends.
-    limit: Option<Instant>,
-    /// It makes one attempt, and does not wait for others.
-    once: bool,
-    tries: u32,
-    /// The last attempt had no answer.
-    failed: Option<Error>,
-    /// Since when all attempts have failed.
-    failing: Option<Instant>,
-}
-
 /// What became of one attempt.
 enum Attempt {
     Granted(Guard),
@@ -65,31 +43,6 @@ enum Attempt {
 }
 
 impl Attempts {
-    fn begin(wish: Wish) -> Result<Attempts> {
-        let session = &wish.handle;
-        names::check(&wish.names.name, &session.config.prefix)?;
-        let lease = match wish.fixed_lease {
-            Some(asked) => session.config.lease("fixed_lease", asked)?,
-            None => session.config.lease,
-        };
-        session.check_open()?;
-        if runtime::Handle::try_current().is_err() {
-            let told = "a lock can be awaited inside a tokio runtime only; use `block_on` of a runtime";
-            return Err(Error::new(ErrorKind::Config, told));
-        }
-        let (began, ambient) = (Instant::now(), Owner::current());
-        let owner = wish.owner.clone().unwrap_or_else(|| ambient.clone());
-        let bare = wish.bare;
-        let id = session.visit(&wish.names, |room, number, at| {
-            let id = number();
-            room.enter(Request::new(id, owner, ambient, bare, at.now)).map(|()| id)
-        });
-        let id = id.map_err(|_| Error::new(ErrorKind::Ambiguous, AMBIGUOUS))?;
-        let once = wish.within == Some(Duration::ZERO);
-        let limit = wish.within.and_then(|within| limit(began, within));
-        Ok(Attempts { wish, id, lease, began, limit, once, tries: 0, failed: None, failing: None })
-    }
-
     async fn until_granted(&mut self) -> Result<Option<Guard>> {
         loop {
             let Some(job) = self.turn().await? else {
@@ -101,73 +54,6 @@ impl Attempts {
                 Attempt::Granted(guard) => return Ok(Some(guard)),
                 Attempt::Again if self.once && self.failed.is_none() => return self.refusal(),
                 Attempt::Again => {}
-            }
-        }
-    }
-
-    fn refusal(&self) -> Result<Option<Guard>> {
-        self.wish.refusal().map_or(Ok(None), Err)
-    }
-
-    /// Waits for this request's turn. `None`: its time is over.
-    async fn turn(&self) -> Result<Option<Job>> {
-        let began = Instant::now();
-        let mut nap = pin!(sleep_until(began));
-        poll_fn(|cx| {
-            loop {
-                let until = match self.look(cx.waker(), began)? {
-                    Look::Go(job) => return Poll::Ready(Ok(job)),
-                    Look::Wait(until) => until,
-                };
-                let Some(until) = until else { return Poll::Pending };
-                nap.as_mut().reset(until);
-                if Future::poll(nap.as_mut(), cx).is_pending() {
-                    return Poll::Pending;
-                }
-            }
-        })
-        .await
-    }
-
-    /// Whether it is this request's turn, and if not, when to look again at the latest.
-    fn look(&self, waker: &Waker, began: Instant) -> Result<Look> {
-        let session = &self.wish.handle;
-        session.check_open()?;
-        // Else all who wait would find out one after the other, each by an attempt of its own.
-        session.is_away(self.began).map_or(Ok(()), Err)?;
-        let (uuid, fence) = (&*session.uuid, self.wish.fence());
-        let ask = Ask { once: self.once, lease: self.lease, terms: session.terms, uuid, fence };
-        let (turn, at, _spent) = self.visit(|room, number, at| {
-            let spent = room.queue.get_mut(self.id).and_then(|request| request.polled(waker, at.now));
-            let turn = room.turn(self.id, number(), ask, at.now);
-            if self.once && matches!(turn, Turn::Wait { refused: false, .. }) {
-                // It need not be the head, which alone is woken when the command that it waits for is answered.
-                room.idlers.push(waker.clone());
-            }
-            (turn, at, spent)
-        });
-        let now = Instant::now();
-        let over = self.once || self.limit.is_some_and(|limit| limit <= now);
-        match turn {
-            Turn::Ask(job) => Ok(Look::Go(Some(job))),
-            Turn::Lost(loss) => Err(Error::lost(loss)),
-            Turn::Unfenced => Err(Error::new(ErrorKind::Config, UNFENCED)),
-            Turn::Wait { refused: true, .. } if over => Ok(Look::Go(None)),
-            Turn::Wait { refused: true, until } => {
-                let until = until.map(|until| at.local(until));
-                Ok(Look::Wait(until.into_iter().chain(self.limit).min()))
-            }
-            Turn::Wait { refused: false, until } => {
-                let patience = session.terms.patience;
-                // Also where the server answers: a full one may put the command before this one off for ever.
-                let patience = if over { patience } else { patience.max(session.config.unavailable_after) };
-                let stuck = after(began, patience) <= now;
-                if let Some(error) = session.away_too_long(self.began).or_else(|| stuck.then(unanswered)) {
-                    return Err(error);
-                }
-                let until = until.map(|until| at.local(until)).filter(|until| *until > now);
-                let again = after(now, session.config.node_timeout);
-                Ok(Look::Wait(until.into_iter().chain([again]).min()))
             }
         }
     }
@@ -301,28 +187,4 @@ impl Attempts {
         self.failed = Some(error);
         Ok(Attempt::Again)
     }
-
-    fn visit<R>(&self, visit: impl FnOnce(&mut Room, &mut dyn FnMut() -> u64, Moment) -> R) -> R {
-        self.wish.handle.visit(&self.wish.names, visit)
-    }
-
-    fn leave_line(&self) {
-        drop(self.visit(|room, _, at| room.leave_line(self.id, at.now)));
-    }
 }
-
-enum Look {
-    Go(Option<Job>),
-    Wait(Option<Instant>),
-}
-
-fn unanswered() -> Error {
-    let told = "an earlier command of this process for the same lock is not done yet: the server does not answer it, or puts it \
-                off; check the server, and try again";
-    Error::new(ErrorKind::Unavailable, told)
-}
-
-const AMBIGUOUS: &str = "it can't be told whether this request is nested in a hold of its owner or stands beside it in \
-    another branch of the same task; take the lock by `run`, or put each branch into a `scope`";
-
-const UNFENCED: &str = "the hold that this would re-enter has no fencing token: take the outermost hold by a `fenced` handle too";

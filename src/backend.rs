@@ -10,6 +10,7 @@ mod keeper;
 pub(crate) mod memory;
 #[cfg(feature = "sentinel")]
 mod opinion;
+mod scripts;
 #[cfg(feature = "sentinel")]
 mod sentinel;
 mod settings;

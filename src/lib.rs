@@ -111,6 +111,7 @@
 mod acquire;
 mod answer;
 mod asking;
+mod attempts;
 mod backend;
 mod clock;
 mod config;

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::connection::{Line, Link};
 use super::keeper::Keeper;
-use super::single::ask_all;
+use super::scripts::ask_all;
 use super::verdict;
 use crate::deadline::after;
 use crate::failure::{Failure, Outcome};

@@ -4,13 +4,14 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::{RedisResult, ServerErrorKind, Value};
+use redis::{RedisResult, Value};
 use tokio::time::{Instant, timeout_at};
 
 use super::connection::{Line, Link};
 use super::grants::Grants;
 use super::handshake::Purpose;
 use super::keeper::Keeper;
+use super::scripts::{ask, ask_all};
 #[cfg(feature = "sentinel")]
 use super::sentinel::Sentinels;
 use super::settings::tuned;
@@ -230,58 +231,6 @@ impl Single {
         }
         in_time
     }
-}
-
-/// Runs a call by the hash of its script, or by its text where the server does not know it. Only once: with the text
-/// there is no second "unknown", and so no window for another SCRIPT FLUSH.
-async fn ask(link: &mut Link, call: &Call, asking: bool) -> RedisResult<Value> {
-    if asking {
-        return Box::pin(ask_before_move(link, call)).await;
-    }
-    let answer = link.send(&call.evalsha()).await?;
-    // What is rare has a place of its own: the future of each call would be as large as both.
-    if is_unknown_script(&answer) { Box::pin(link.send(&call.eval())).await } else { Ok(answer) }
-}
-
-async fn ask_before_move(link: &mut Link, call: &Call) -> RedisResult<Value> {
-    let answer = link.send_asking(call.evalsha()).await?;
-    if is_unknown_script(&answer) { link.send_asking(call.eval()).await } else { Ok(answer) }
-}
-
-/// The same for many. `answers` has what was answered, however far it got.
-pub(super) async fn ask_all(link: &mut Link, calls: &[Call], answers: &mut [Option<RedisResult<Value>>]) {
-    let all: Vec<usize> = (0..calls.len()).collect();
-    send_all(link, &all, answers, |at| calls[at].evalsha()).await;
-    let unknown: Vec<usize> = all
-        .into_iter()
-        .filter(|&at| matches!(&answers[at], Some(Ok(answer)) if is_unknown_script(answer)))
-        .collect();
-    if unknown.is_empty() {
-        return;
-    }
-    // Sent by its text now, so "unknown script" is no longer what became of it.
-    unknown.iter().for_each(|&at| answers[at] = None);
-    send_all(link, &unknown, answers, |at| calls[at].eval()).await;
-}
-
-async fn send_all(
-    link: &mut Link,
-    places: &[usize],
-    answers: &mut [Option<RedisResult<Value>>],
-    command: impl Fn(usize) -> redis::Cmd,
-) {
-    let mut pipeline = redis::Pipeline::with_capacity(places.len());
-    for &at in places {
-        pipeline.add_command(command(at));
-    }
-    match link.send_all(&pipeline).await {
-        Ok(values) => places.iter().zip(values).for_each(|(&at, value)| answers[at] = Some(Ok(value))),
-        Err(error) => places.iter().for_each(|&at| answers[at] = Some(Err(error.clone()))),
-    }
-}
-
-fn is_unknown_script(answer: &Value) -> bool {
-    matches!(answer, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
 }
 
 impl Backend for Single {

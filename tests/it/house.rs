@@ -15,7 +15,7 @@ const FLOORS: [&[&str]; 9] = [
     &["clock", "backend"],
     &["quorum"],
     &["session", "asking", "wake", "watchdog"],
-    &["guard", "wish", "acquire"],
+    &["guard", "wish", "attempts", "acquire"],
     &["request", "run"],
     &["mutex"],
     &["enroll", "locks"],
