@@ -20,7 +20,7 @@ use crate::nodes::Spread;
 use crate::script::Reply;
 use crate::step::Job;
 use crate::telemetry;
-use crate::turn::{Entry, Nap};
+use crate::turn::{Entry, InVain, Nap};
 use crate::wish::Wish;
 
 /// Asks until the lock is granted. `None`: somebody else had it until the time was over.
@@ -52,7 +52,7 @@ impl Attempts {
             };
             match self.attempt(job).await? {
                 Attempt::Granted(guard) => return Ok(Some(guard)),
-                Attempt::Again if self.once && self.failed.is_none() => return self.refusal(),
+                Attempt::Again if self.failed.is_none() && self.is_over() => return self.refusal(),
                 Attempt::Again => {}
             }
         }
@@ -70,9 +70,8 @@ impl Attempts {
         let job = ScopeGuard::into_inner(undo);
         match verdict.result {
             Ok(Reply::Busy(left)) => {
-                (self.failed, self.failing) = (None, None);
                 self.busy(&job, left, verdict.spread, verdict.split);
-                Ok(Attempt::Again)
+                Ok(self.again())
             }
             Ok(reply) => self.answered(&job, &reply, (verdict.spread, verdict.token)),
             Err(failure) => self.failed(&job, failure, verdict.spread),
@@ -100,7 +99,6 @@ impl Attempts {
         reply: &Reply,
         (spread, token): (Spread, Option<Token>),
     ) -> Result<Attempt> {
-        (self.failed, self.failing) = (None, None);
         if let Some(foreign) = self.wish.foreign(reply) {
             self.visit(|room, _, at| room.declined(job, spread, at.now));
             return Err(foreign);
@@ -108,31 +106,52 @@ impl Attempts {
         match reply {
             Reply::Gone => match self.visit(|room, _, at| room.answered(job, reply, spread, at)) {
                 Verdict::Lost(loss) => Err(Error::lost(loss)),
-                _ => Ok(Attempt::Again),
+                _ => Ok(self.again()),
             },
             _ => {
                 // Closed while it was under way: nobody is to renew it, so it is undone.
                 let open = self.wish.handle.check_open();
                 open.inspect_err(|_| self.visit(|room, _, at| room.unknown(job, at.now)))?;
-                Ok(self.granted(job, spread, token).map_or(Attempt::Again, Attempt::Granted))
+                match self.granted(job, spread, token) {
+                    Ok(guard) => Ok(Attempt::Granted(guard)),
+                    Err(InVain::Taken) => Ok(self.again()),
+                    // Not as one that was answered: 1. the masters take longer than the lease. 2. Each grant is over before it is
+                    // heard of, and is undone. 3. The next one is asked for at once, and so for ever.
+                    Err(InVain::Late) => self.unsuccessful(self.too_late(), true),
+                }
             }
         }
     }
 
-    fn granted(&mut self, job: &Job, spread: Spread, token: Option<Token>) -> Option<Guard> {
+    /// The masters do answer.
+    fn again(&mut self) -> Attempt {
+        (self.failed, self.failing) = (None, None);
+        Attempt::Again
+    }
+
+    fn too_late(&self) -> Error {
+        let lease = self.lease.duration();
+        let told = format!(
+            "granted, and told of it only when the lease of {lease:?} was over: the masters answer slowly, or this future was \
+             not polled for as long; ask for a longer lease"
+        );
+        Error::new(ErrorKind::Unavailable, told)
+    }
+
+    fn granted(&mut self, job: &Job, spread: Spread, token: Option<Token>) -> Result<Guard, InVain> {
         let fate = Arc::new(Fate::default());
         let (fixed, max_hold) = (self.wish.fixed_lease.is_some(), self.wish.max_hold);
         let granted = self.visit(|room, number, at| {
             let (level, token) = (number(), token.map(|token| token.highest));
             let entry = Entry { level, lease: self.lease, fixed, max_hold, fate: fate.clone(), token };
-            Some((level, room.granted(self.id, job, &entry, spread, at)?))
+            Ok((level, room.granted(self.id, job, &entry, spread, at)?))
         });
         let (level, (depth, token, _spent)) = granted?;
         if self.tries > 0 {
             telemetry::acquired_after_waiting(&self.wish.names.name, &job.field, self.began.elapsed());
         }
         let granted = Granted { hold: job.hold, level, depth, token, field: job.field.clone(), fate };
-        Some(Guard::new(self.wish.handle.clone(), self.wish.names.clone(), granted))
+        Ok(Guard::new(self.wish.handle.clone(), self.wish.names.clone(), granted))
     }
 
     /// Somebody else holds it. Where releases are heard, their message wakes the request; else it asks now and then.
@@ -158,7 +177,6 @@ impl Attempts {
 
     fn failed(&mut self, job: &Job, failure: Failure, spread: Spread) -> Result<Attempt> {
         let Failure { outcome, error } = failure;
-        let session = self.wish.handle.clone();
         self.visit(|room, _, at| {
             match outcome {
                 // Masters that have not answered yet may grant it all the same.
@@ -167,16 +185,23 @@ impl Attempts {
             }
             room.lacks(job, spread, at.now);
         });
+        let undone = !spread.remains.and(spread.unheard).is_empty();
+        self.unsuccessful(error, undone)
+    }
+
+    /// An attempt came to nothing: there is another one after a pause, unless the time for it is over. `undone`: what it left
+    /// on a master is ended there.
+    fn unsuccessful(&mut self, error: Error, undone: bool) -> Result<Attempt> {
+        let session = self.wish.handle.clone();
         let now = Instant::now();
         // The session's outage alone does not tell: 1. a full server refuses the acquire, 2. it answers the release that
         // undoes it, or another hold's renewal, 3. that ends the outage, and so for ever.
         let failing = after(*self.failing.get_or_insert(now), session.config.unavailable_after);
-        let over = self.once || self.limit.is_some_and(|limit| limit <= now) || failing <= now;
+        let over = self.is_over() || failing <= now;
         if error.kind() != ErrorKind::Unavailable || over || session.away_too_long(self.began).is_some() {
             return Err(error);
         }
         let pause = session.pause(self.tries);
-        let undone = !spread.remains.and(spread.unheard).is_empty();
         self.visit(|room, _, at| match undone {
             // The end of what it left is told by the master where it stands: it would ask again at once, and so on.
             true => room.pauses(self.id, after(at.now, pause)),

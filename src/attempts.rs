@@ -66,6 +66,11 @@ impl Attempts {
         self.wish.refusal().map_or(Ok(None), Err)
     }
 
+    /// Whether it makes no further attempt.
+    pub(crate) fn is_over(&self) -> bool {
+        self.once || self.limit.is_some_and(|limit| limit <= Instant::now())
+    }
+
     /// Waits for this request's turn. `None`: its time is over.
     pub(crate) async fn turn(&self) -> Result<Option<Job>> {
         let began = Instant::now();
@@ -104,7 +109,7 @@ impl Attempts {
             (turn, at, spent)
         });
         let now = Instant::now();
-        let over = self.once || self.limit.is_some_and(|limit| limit <= now);
+        let over = self.is_over();
         match turn {
             Turn::Ask(job) => Ok(Look::Go(Some(job))),
             Turn::Lost(loss) => Err(Error::lost(loss)),

@@ -148,7 +148,7 @@ macro_rules! options {
 ///
 /// [`Timeout`](ErrorKind::Timeout): somebody else held the lock until `within` was over.
 /// [`Unavailable`](ErrorKind::Unavailable): no answer for `unavailable_after`, or until `within` was over; of several masters, no
-/// majority that has a vote; too few replicas have acknowledged the grant.
+/// majority that has a vote; too few replicas have acknowledged the grant; it was told only when its lease was over.
 /// [`Denied`](ErrorKind::Denied): a right is missing. [`NotALock`](ErrorKind::NotALock): the key holds something else.
 /// [`Lost`](ErrorKind::Lost): the hold that it would re-enter is lost. [`Ambiguous`](ErrorKind::Ambiguous): the owner was
 /// seen to ask from several branches. [`Config`](ErrorKind::Config): a bad name or option, or a fenced re-entry under a hold without

@@ -35,6 +35,15 @@ pub(crate) enum Turn {
     Unfenced,
 }
 
+/// Why a grant is no hold.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum InVain {
+    /// Its lease was over before its answer was looked at.
+    Late,
+    /// It was given up before, or taken away.
+    Taken,
+}
+
 /// What a turn needs to know of the request's options and its registry.
 #[derive(Clone)]
 pub(crate) struct Ask<'a> {
@@ -209,7 +218,7 @@ impl Room {
         }
     }
 
-    /// The acquire was granted. `None`: it had been given up, or its end is over already; it is undone.
+    /// The acquire was granted, unless it was in vain: then it is undone.
     pub(crate) fn granted(
         &mut self,
         id: u64,
@@ -217,22 +226,23 @@ impl Room {
         entry: &Entry,
         spread: Spread,
         at: Moment,
-    ) -> Option<(u32, Option<u64>, Request)> {
+    ) -> Result<(u32, Option<u64>, Request), InVain> {
         // A hold that was asked for later, and lives: this grant was taken away before it was looked at.
         let newer = self.live().map(|live| live.id).filter(|live| *live > job.hold);
-        let hold = self.holds.iter_mut().find(|hold| hold.id == job.hold)?;
+        let hold = self.holds.iter_mut().find(|hold| hold.id == job.hold).ok_or(InVain::Taken)?;
         if !hold.finish(job.no, at.now) {
-            return None;
+            return Err(InVain::Taken);
         }
         let ends = entry.lease.valid_until(job.sent, hold.terms.drift);
         let over = if hold.levels.is_empty() { ends } else { hold.end() };
         if at.now >= over || hold.loss.is_some() || newer.is_some() {
             // What the server has is more than what is held here: it has to be brought back.
             hold.unsettled = true;
+            let late = hold.levels.is_empty() && hold.loss.is_none() && newer.is_none();
             self.set_phase(id, Phase::Waiting);
-            return None;
+            return Err(if late { InVain::Late } else { InVain::Taken });
         }
-        let request = self.queue.leave(id)?;
+        let request = self.queue.leave(id).ok_or(InVain::Taken)?;
         hold.confirmed(entry.lease, job.sent, at.slept);
         let stands = if let Step::Acquire { count, .. } = job.step { count } else { hold.stands };
         let level = Level {
@@ -260,7 +270,7 @@ impl Room {
         self.lose_others(job.hold, at.now);
         self.recall();
         self.rouse(at.now);
-        Some((depth, token, request))
+        Ok((depth, token, request))
     }
 
     /// A fresh grant shows that no other field is in the key: a hold that was believed alive is gone.

@@ -247,13 +247,13 @@ impl World {
             token: None,
         };
         match self.room.granted(asker.id, job, &entry, Spread::default(), moment) {
-            Some(_) => {
+            Ok(_) => {
                 self.askers.swap_remove(at);
                 self.granted += 1;
                 self.guards.push(Kept { hold: job.hold, level, fate });
                 self.wake();
             }
-            None => self.poll(at),
+            Err(_) => self.poll(at),
         }
     }
 

@@ -164,7 +164,7 @@ impl World {
         let (level, fate) = (self.number(), Arc::<Fate>::default());
         let entry = Entry { level, lease, fixed: false, max_hold: None, fate, token: None };
         let moment = self.at();
-        assert!(self.room.granted(id, &job, &entry, Spread::default(), moment).is_some());
+        assert!(self.room.granted(id, &job, &entry, Spread::default(), moment).is_ok());
         (job, level)
     }
 }
