@@ -30,7 +30,7 @@ pub(crate) struct Attempts {
     /// It makes one attempt, and does not wait for others.
     pub(crate) once: bool,
     pub(crate) tries: u32,
-    /// The last attempt had no answer.
+    /// The last attempt had no answer, or one that came too late.
     pub(crate) failed: Option<Error>,
     /// Since when all attempts have failed.
     pub(crate) failing: Option<Instant>,
