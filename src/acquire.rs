@@ -3,6 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use scopeguard::ScopeGuard;
@@ -80,11 +81,24 @@ impl Attempts {
 
     /// Tells the line that this request comes when it is woken, though its answer does not: what is late is the server,
     /// and the next in line would not fare better.
+    ///
+    /// An answer that is there in the first poll is looked at in the next one. 1. Two branches of a `join!` ask in one poll of
+    /// their task. 2. The first one is answered by another thread before its poll ends. 3. Granted in it, it would hold before
+    /// the second one asks, which would be taken for a re-entry: nothing would prove that they are branches.
     async fn polled<T>(&self, mut asking: Pin<&mut impl Future<Output = T>>) -> T {
-        let mut first = true;
+        let (mut first, mut early) = (true, None);
         poll_fn(|cx| {
+            if let Some(answer) = early.take() {
+                return Poll::Ready(answer);
+            }
             let answer = asking.as_mut().poll(cx);
-            if answer.is_pending() && !std::mem::take(&mut first) {
+            let first = std::mem::take(&mut first);
+            if first && let Poll::Ready(answer) = answer {
+                early = Some(answer);
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if answer.is_pending() && !first {
                 // Dropped once nothing is locked: with a waker the last of a task may go.
                 drop(self.visit(|room, _, at| room.queue.get_mut(self.id)?.polled(cx.waker(), at.now)));
             }
@@ -104,10 +118,16 @@ impl Attempts {
             return Err(foreign);
         }
         match reply {
-            Reply::Gone => match self.visit(|room, _, at| room.answered(job, reply, spread, at)) {
-                Verdict::Lost(loss) => Err(Error::lost(loss)),
-                _ => Ok(self.again()),
-            },
+            Reply::Gone => {
+                let verdict = self.visit(|room, _, at| {
+                    room.asks_anew(self.id);
+                    room.answered(job, reply, spread, at)
+                });
+                match verdict {
+                    Verdict::Lost(loss) => Err(Error::lost(loss)),
+                    _ => Ok(self.again()),
+                }
+            }
             _ => {
                 // Closed while it was under way: nobody is to renew it, so it is undone.
                 let open = self.wish.handle.check_open();

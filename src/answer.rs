@@ -63,7 +63,10 @@ impl Room {
         let field = hold.field.clone();
         let leave = match (left.level.fate.loss(), no) {
             (Some(loss), _) => Leave::Lost(loss),
-            (None, Some(no)) if hold.command.is_none() && !hold.unsettled => hold.send_release(no, at.now),
+            (None, Some(no)) if hold.command.is_none() && !hold.unsettled => {
+                hold.releasing = Some(left.level.fate);
+                hold.send_release(no, at.now)
+            }
             (None, _) => {
                 hold.leaving.push(left.level.fate);
                 Leave::Wait
@@ -81,6 +84,9 @@ impl Room {
 
     /// A command in the background, or a release, was answered.
     pub(crate) fn answered(&mut self, job: &Job, reply: &Reply, spread: Spread, at: Moment) -> Verdict {
+        // 1. The process stops for longer than the lease. 2. It goes on, and looks at a renewal's answer before the end that has
+        // come meanwhile. 3. Its hold would be good again after it was over.
+        self.end_late(job.hold, at);
         let Some(hold) = self.hold(job.hold) else { return Verdict::Void };
         let (tried, remnant) = (hold.release_tried, hold.remnant);
         if !hold.finish(job.no, at.now) {
@@ -163,17 +169,19 @@ impl Room {
             self.tell_leaving(job.hold, Ok(()));
             return Verdict::Done;
         }
-        self.tell_leaving(job.hold, Err(Loss::Gone));
-        self.lose(job.hold, Loss::Gone, at.now);
-        Verdict::Lost(Loss::Gone)
+        let loss = hold.loss.unwrap_or(Loss::Gone);
+        self.tell_leaving(job.hold, Err(loss));
+        self.lose(job.hold, loss, at.now);
+        Verdict::Lost(loss)
     }
 
     /// A master's answer that the verdict did not wait for.
     pub(crate) fn straggled(&mut self, job: &Job, node: usize, answer: Late, terms: Terms, now: Instant) {
-        let left = job.step.creates() && answer == Late::There;
+        let left = job.step.creates() && matches!(answer, Late::There | Late::Unknown);
         let Some(hold) = self.hold(job.hold) else {
             if left {
                 // 1. An acquire is sent again, with the text of its script or to another node. 2. The end of the hold overtakes it.
+                // 3. The end is confirmed there, by "not held".
                 self.remnants.take_in(Hold::left_behind(job, node, terms, now));
             }
             return;
@@ -194,9 +202,10 @@ impl Room {
         }
         match answer {
             Late::There | Late::Unknown if hold.gone && acquired => hold.remains_at(node, now),
-            Late::There if hold.gone && left && !hold.spread.unheard.contains(node) => {
-                hold.remains_at(node, now);
-            }
+            // Whether the end ran behind it is told by what the end finds there.
+            _ if left && !hold.gone && hold.is_ending() => hold.late.insert(node),
+            _ if left && hold.gone => hold.remains_at(node, now),
+            Late::Missing if hold.gone && ended && hold.late.contains(node) => hold.remains_at(node, now),
             Late::Unsent | Late::Unknown if hold.gone && ended && !hold.absence.nodes().contains(node) => {
                 hold.remains_at(node, now);
             }
@@ -239,6 +248,7 @@ impl Room {
         self.expect_no_echo(job);
         let Some(hold) = self.hold(job.hold) else { return };
         let fresh = hold.is_asked();
+        hold.give_up_release(job.no);
         if hold.finish(job.no, now) && fresh {
             self.holds.retain(|hold| hold.id != job.hold);
         }
@@ -249,6 +259,7 @@ impl Room {
     pub(crate) fn postponed(&mut self, job: &Job, now: Instant) {
         self.expect_no_echo(job);
         if let Some(hold) = self.hold(job.hold).filter(|hold| hold.under_way(job.no)) {
+            hold.give_up_release(job.no);
             hold.finish(job.no, now);
             hold.failed(now);
         }
@@ -290,6 +301,8 @@ impl Hold {
         // 1. Some masters are told of the end. 2. Another one's grant comes meanwhile, or is still to come.
         let over = if self.doubted { Nodes::NONE } else { asked };
         spread.remains = spread.remains.and(self.spread.remains.without(over));
+        spread.remains = spread.remains.and(self.late.within(spread.missing));
+        self.late = self.late.within(spread.unheard);
         spread.unheard = spread.unheard.and(self.spread.unheard.without(asked));
         self.gone = true;
         self.spread = Spread { lacking: Nodes::NONE, ..spread };

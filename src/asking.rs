@@ -102,7 +102,9 @@ impl Session {
             let told = |room: &mut Room, at: Moment| room.straggled(job, node, answer, self.terms, at.now);
             match answer {
                 // Also where nothing of that lock is left here.
-                Late::There if job.step.creates() => self.visit(names, |room, _, at| told(room, at)),
+                Late::There | Late::Unknown if job.step.creates() => {
+                    self.visit(names, |room, _, at| told(room, at))
+                }
                 _ => drop(self.visit_known(&names.name, |room, _, at| told(room, at))),
             }
         }

@@ -101,7 +101,7 @@ impl Attempts {
         let ask = Ask { once: self.once, lease: self.lease, terms: session.terms, uuid, fence };
         let (turn, at, _spent) = self.visit(|room, number, at| {
             let spent = room.queue.get_mut(self.id).and_then(|request| request.polled(waker, at.now));
-            let turn = room.turn(self.id, number(), ask, at.now);
+            let turn = room.turn(self.id, number(), ask, at);
             if self.once && matches!(turn, Turn::Wait { refused: false, .. }) {
                 // It need not be the head, which alone is woken when the command that it waits for is answered.
                 room.idlers.push(waker.clone());

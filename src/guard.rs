@@ -146,14 +146,10 @@ impl Guard {
             Ok(reply) => Ok(self.handle.visit(&self.names, |room, _, at| {
                 let verdict = room.answered(job, &reply, spread, at);
                 then(room, verdict);
-                if verdict == Verdict::Void {
-                    self.enlist(room);
-                }
                 verdict
             })),
             Err(Failure { outcome, error }) => {
                 self.handle.visit(&self.names, |room, _, at| {
-                    self.enlist(room);
                     match outcome {
                         Outcome::NotRun => room.unsent(job, at.now),
                         Outcome::Unknown => room.unknown(job, at.now),
@@ -162,13 +158,6 @@ impl Guard {
                 });
                 Err(error)
             }
-        }
-    }
-
-    /// A release that the background has to finish: what becomes of it is told to this guard's fate.
-    fn enlist(&self, room: &mut Room) {
-        if let Some(hold) = room.hold(self.hold).filter(|_| self.left) {
-            hold.leaving.push(self.fate.clone());
         }
     }
 

@@ -51,9 +51,17 @@ pub(crate) struct Hold {
     pub(crate) gone: bool,
     /// Levels that left while a command was under way: told what became of their release by the one that carries it out.
     pub(crate) leaving: Vec<Arc<Fate>>,
+    /// The level whose release is under way, sent by its guard. Given up, it is one of those that leave: 1. the guard is not
+    /// polled for long, 2. its release is given up for a waiter's sake, 3. the background sends it again, and is answered, 4. the
+    /// guard is polled, and has to find out.
+    pub(crate) releasing: Option<Arc<Fate>>,
     /// Masters that lack it, those where it may stand though it is gone, and those whose answers are still to come.
     pub(crate) spread: Spread,
     pub(crate) absence: Absence,
+    /// Masters whose answer to what makes the field came while its end was under way there: which of the two ran first is told by
+    /// what the end finds. 1. A master does not know the acquire's script; two others grant. 2. The end of the hold runs there, and
+    /// finds nothing. 3. The acquire runs, by the text of its script. Its answer may be looked at before the end's.
+    pub(crate) late: Nodes,
     /// Only some masters may have it yet, which are no majority: its end frees nobody.
     pub(crate) remnant: bool,
     /// Its fencing token, once it is granted, and the counter that has to remember it.
@@ -92,8 +100,10 @@ impl Hold {
             end_now: false,
             gone: false,
             leaving: Vec::new(),
+            releasing: None,
             spread: Spread::default(),
             absence: Absence::default(),
+            late: Nodes::NONE,
             remnant: false,
             fence,
             granted: false,
@@ -120,6 +130,11 @@ impl Hold {
     /// Whether some masters may have it yet.
     pub(crate) fn has_remains(&self) -> bool {
         !self.spread.remains.and(self.spread.unheard).is_empty()
+    }
+
+    /// Its end is under way.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.command.is_some_and(|command| command.step == (Step::Release { count: 0 }))
     }
 
     pub(crate) fn is_asked(&self) -> bool {
@@ -295,6 +310,10 @@ impl Hold {
 
     fn send(&mut self, command: Command) -> Job {
         (self.command, self.doubted) = (Some(command), false);
+        if command.step == (Step::Release { count: 0 }) {
+            // What has answered before goes before it.
+            self.late = Nodes::NONE;
+        }
         self.job(command.step, command.no, command.sent)
     }
 
@@ -327,14 +346,22 @@ impl Hold {
             if let Some(lease) = self.command.and_then(|command| command.step.lease()) {
                 self.stands_until = self.stands_until.max(after(now, lease.duration()));
             }
-            self.command = None;
+            (self.command, self.releasing) = (None, None);
         }
         ours
+    }
+
+    /// The release under way is carried out by the background.
+    pub(crate) fn give_up_release(&mut self, no: u64) {
+        if self.under_way(no) {
+            self.leaving.extend(self.releasing.take());
+        }
     }
 
     /// The command may have run, or may run yet.
     pub(crate) fn unknown(&mut self, no: u64, now: Instant) {
         let step = self.command.map(|command| command.step);
+        self.give_up_release(no);
         if self.finish(no, now) {
             if let Some(lease) = step.and_then(Step::lease) {
                 self.perhaps_until = self.perhaps_until.max(after(now, lease.duration()));

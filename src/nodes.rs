@@ -77,6 +77,8 @@ pub(crate) struct Spread {
     pub(crate) unheard: Nodes,
     /// Masters where the field certainly is not, of a fresh grant: its end is no matter of theirs.
     pub(crate) absent: Nodes,
+    /// Masters that were asked to end the field, and had none.
+    pub(crate) missing: Nodes,
 }
 
 /// Masters that certainly do not have a hold's field: nothing of its end is owed to them. 1. A master is away for long. 2. Each

@@ -47,12 +47,17 @@ struct Left {
 
 impl Room {
     #[inline(never)]
-    fn left(&mut self, renews: bool) -> Left {
+    fn left(&mut self, renews: bool, now: Instant) -> Left {
         self.remnants.tidy();
-        let (hear, out) = (self.hears(), std::mem::take(&mut self.out));
-        let (before, due) = (self.scheduled, self.due(renews));
+        let (hear, out, empty) = (self.hears(), std::mem::take(&mut self.out), self.is_empty());
+        let before = self.scheduled;
+        // Only the look that it was due for moves it to a later time. 1. A grant makes a renewal due. 2. Its release is sent, which
+        // is due to be given up later than that. 3. The background looks, and sleeps until then. 4. The next grant makes a renewal
+        // due sooner than it knows. So each pair would wake it.
+        let kept = before.filter(|before| *before > now && !empty);
+        let due = self.due(renews).into_iter().chain(kept).min();
         self.scheduled = due;
-        Left { out, hear, before, due, empty: self.is_empty() }
+        Left { out, hear, before, due, empty }
     }
 }
 
@@ -97,6 +102,7 @@ impl Registry {
         &mut self,
         names: &Arc<Names>,
         registry: &Weak<dyn OwnerEnds>,
+        now: Instant,
         visit: impl FnOnce(&mut Room, &mut dyn FnMut() -> u64) -> R,
     ) -> (R, Chores) {
         let renews = !self.closed;
@@ -105,7 +111,7 @@ impl Registry {
             *numbers += 1;
             *numbers
         });
-        let left = room.left(renews);
+        let left = room.left(renews, now);
         (result, self.leave(names, left))
     }
 

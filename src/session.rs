@@ -153,7 +153,8 @@ impl Session {
         let me: Weak<dyn OwnerEnds> = self.me.clone();
         let (result, chores) = {
             let mut registry = lock(&self.registry);
-            let (result, mut chores) = registry.visit(names, &me, |room, numbers| visit(room, numbers, at));
+            let (result, mut chores) =
+                registry.visit(names, &me, at.now, |room, numbers| visit(room, numbers, at));
             if let Some(on) = chores.hear.take() {
                 // While the registry is locked: else 1. one visit wishes to hear, 2. another not to, 3. the second
                 // wish is passed on before the first, and a waiter relies on messages that nobody asked for.

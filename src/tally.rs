@@ -300,7 +300,8 @@ impl Tally {
 
     /// Who did not confirm the end may still have the field.
     fn ended(&self, reply: Reply) -> Verdict {
-        let spread = Spread { remains: self.failed, unheard: self.pending, ..Spread::default() };
+        let missing = self.gone.and(self.gone_young);
+        let spread = Spread { remains: self.failed, unheard: self.pending, missing, ..Spread::default() };
         Verdict { spread, ..self.told(reply) }
     }
 

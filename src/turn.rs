@@ -13,7 +13,7 @@ use crate::hold::Hold;
 use crate::level::Level;
 use crate::nodes::{Nodes, Spread};
 use crate::queue::{Ambiguous, Phase, Request};
-use crate::room::{News, Room, enters};
+use crate::room::{News, Room, admits, enters};
 use crate::step::{Job, Step};
 use crate::terms::Terms;
 
@@ -107,7 +107,13 @@ impl Room {
     }
 
     /// What this request has to do, asked in its poll. `once`: it does not wait for others.
-    pub(crate) fn turn(&mut self, id: u64, no: u64, ask: Ask, now: Instant) -> Turn {
+    pub(crate) fn turn(&mut self, id: u64, no: u64, ask: Ask, at: Moment) -> Turn {
+        // 1. The outer level's `max_hold` is over, and the background has not looked yet. 2. Its owner asks to re-enter. 3. A
+        // grant beneath a level that is over would live on.
+        if let Some(live) = self.live().map(|hold| hold.id) {
+            self.end_late(live, at);
+        }
+        let now = at.now;
         let Some(request) = self.queue.get(id) else { return Turn::Wait { until: None, refused: true } };
         if let Some(loss) = self.lost_above(request) {
             return Turn::Lost(loss);
@@ -218,6 +224,13 @@ impl Room {
         }
     }
 
+    /// Its command is over, and was in vain: it asks again as soon as it is its turn. Else 1. its command is given up, 2. an
+    /// earlier request that had been passed over comes back and is the front, 3. this one, taken to be asking still, waits for
+    /// that, 4. the front goes, and nobody wakes who is taken to be asking.
+    pub(crate) fn asks_anew(&mut self, id: u64) {
+        self.set_phase(id, Phase::Waiting);
+    }
+
     /// The acquire was granted, unless it was in vain: then it is undone.
     pub(crate) fn granted(
         &mut self,
@@ -227,22 +240,33 @@ impl Room {
         spread: Spread,
         at: Moment,
     ) -> Result<(u32, Option<u64>, Request), InVain> {
+        self.end_late(job.hold, at);
         // A hold that was asked for later, and lives: this grant was taken away before it was looked at.
         let newer = self.live().map(|live| live.id).filter(|live| *live > job.hold);
-        let hold = self.holds.iter_mut().find(|hold| hold.id == job.hold).ok_or(InVain::Taken)?;
-        if !hold.finish(job.no, at.now) {
+        let under_way = |hold: &&mut Hold| hold.id == job.hold && hold.under_way(job.no);
+        let Some(hold) = self.holds.iter_mut().find(under_way) else {
+            self.asks_anew(id);
             return Err(InVain::Taken);
-        }
+        };
+        hold.finish(job.no, at.now);
         let ends = entry.lease.valid_until(job.sent, hold.terms.drift);
         let over = if hold.levels.is_empty() { ends } else { hold.end() };
-        if at.now >= over || hold.loss.is_some() || newer.is_some() {
+        let taken = hold.loss.is_some() || newer.is_some();
+        // 1. A child asks to re-enter. 2. Its last scope ends: the request is its parent's, and another branch of that one holds.
+        // Or 2. the level that it would be nested in ends.
+        let enters = |request: &Request| {
+            let above = hold.levels.is_empty() || hold.levels_of(&request.owner).next().is_some();
+            above && (hold.levels.is_empty() || admits(request, hold))
+        };
+        let entered = self.queue.get(id).is_some_and(enters);
+        let in_time = at.now < over && !taken;
+        let Some(request) = (in_time && entered).then(|| self.queue.leave(id)).flatten() else {
             // What the server has is more than what is held here: it has to be brought back.
             hold.unsettled = true;
-            let late = hold.levels.is_empty() && hold.loss.is_none() && newer.is_none();
-            self.set_phase(id, Phase::Waiting);
+            let late = hold.levels.is_empty() && entered && !taken;
+            self.asks_anew(id);
             return Err(if late { InVain::Late } else { InVain::Taken });
-        }
-        let request = self.queue.leave(id).ok_or(InVain::Taken)?;
+        };
         hold.confirmed(entry.lease, job.sent, at.slept);
         let stands = if let Step::Acquire { count, .. } = job.step { count } else { hold.stands };
         let level = Level {

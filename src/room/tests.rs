@@ -57,6 +57,8 @@ struct Kept {
     hold: u64,
     level: u64,
     fate: Arc<Fate>,
+    /// Whose it was at its grant, where it was one of several branches of that owner.
+    branch_of: Option<Owner>,
 }
 
 struct World {
@@ -165,7 +167,7 @@ impl World {
             return;
         }
         let ask = Ask { once: asker.once, lease: asker.lease, terms: self.terms, uuid: "me", fence: None };
-        match self.room.turn(id, no, ask, moment.now) {
+        match self.room.turn(id, no, ask, moment) {
             Turn::Ask(job) => asker.asking = Some(job),
             Turn::Wait { refused: true, .. } if asker.once => self.go(at),
             Turn::Wait { until, refused } => {
@@ -224,7 +226,10 @@ impl World {
                     let nap = Nap::Heard { until, soon: until };
                     self.room.refused(id, &job, Spread::default(), nap, self.now);
                 }
-                Reply::Gone => drop(self.room.answered(&job, &Reply::Gone, Spread::default(), moment)),
+                Reply::Gone => {
+                    self.room.asks_anew(id);
+                    self.room.answered(&job, &Reply::Gone, Spread::default(), moment);
+                }
                 _ => return self.grant(at, &job),
             }
             if self.askers[at].once {
@@ -247,10 +252,11 @@ impl World {
             token: None,
         };
         match self.room.granted(asker.id, job, &entry, Spread::default(), moment) {
-            Ok(_) => {
+            Ok((_, _, request)) => {
                 self.askers.swap_remove(at);
                 self.granted += 1;
-                self.guards.push(Kept { hold: job.hold, level, fate });
+                let branch_of = request.branch.then_some(request.owner);
+                self.guards.push(Kept { hold: job.hold, level, fate, branch_of });
                 self.wake();
             }
             Err(_) => self.poll(at),
@@ -295,10 +301,14 @@ impl World {
         self.wake();
     }
 
-    /// What the watchdog does: it looks until nothing is due.
+    /// What the background task does: it looks when something is due, until nothing is. A look at each step would hide what
+    /// only a look repairs.
     fn check(&mut self) {
         // One look passes over one head at the most, and each hold has few things to do.
         for _ in 0..self.room.queue.len() + 2 * self.room.holds.len() + 1 {
+            if self.room.due(true).is_none_or(|due| due > self.now) {
+                return;
+            }
             let (moment, numbers) = (self.at(), &mut self.numbers);
             let jobs = self.room.check(moment, true, Nodes::NONE, &mut || {
                 *numbers += 1;
@@ -306,9 +316,9 @@ impl World {
             });
             self.flight.extend(jobs);
             self.wake();
-            if self.room.due(true).is_none_or(|due| due > self.now) {
-                return;
-            }
+        }
+        if self.room.due(true).is_none_or(|due| due > self.now) {
+            return;
         }
         panic!("due again and again: {:#?}", self.room);
     }
@@ -332,6 +342,7 @@ impl World {
     }
 }
 
+mod late;
 mod master;
 mod messages;
 mod runs;

@@ -22,6 +22,7 @@ mod max_hold;
 mod names;
 mod options;
 mod owners;
+mod polls;
 mod promises;
 mod recursion;
 mod runs;

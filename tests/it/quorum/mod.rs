@@ -5,6 +5,7 @@ mod grants;
 mod network;
 mod random;
 mod repair;
+mod resent;
 mod restarts;
 mod servers;
 

@@ -1,0 +1,219 @@
+//! Answers, requests and ends that are looked at late: what has changed meanwhile counts.
+
+use super::*;
+
+const MOMENT: Duration = Duration::from_millis(1);
+
+impl World {
+    /// A request of this owner, begun and polled once. Its place among the askers is found by its number.
+    fn asks(&mut self, owner: &Owner, bare: bool) -> u64 {
+        let (id, lease, flag) = (self.number(), self.terms.lease, Arc::<Flag>::default());
+        self.room.enter(Request::new(id, owner.clone(), owner.clone(), bare, self.now)).unwrap();
+        self.askers.push(Asker {
+            id,
+            flag,
+            nap: None,
+            lease,
+            fixed: false,
+            limit: None,
+            once: false,
+            asking: None,
+        });
+        self.poll(self.asker(id));
+        id
+    }
+
+    fn asker(&self, id: u64) -> usize {
+        self.askers.iter().position(|asker| asker.id == id).unwrap()
+    }
+
+    /// Its command is answered as it should be.
+    fn answers(&mut self, id: u64) {
+        self.faults = false;
+        self.answer(self.asker(id));
+    }
+
+    fn is_woken(&self, id: u64) -> bool {
+        self.askers[self.asker(id)].flag.0.load(SeqCst)
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.check();
+    }
+
+    /// Another process takes the free lock, for long.
+    fn is_taken(&mut self) {
+        assert!(self.master.key.is_none());
+        self.master.key = Some(("another".into(), 1, self.now + 100 * LEASE));
+    }
+}
+
+/// 1. Another process holds the lock, two of this one wait. 2. It is released; the first one is woken, is not polled, and is
+/// passed over. Then 3. the second one is granted it, is not polled either, and its grant is undone. 4. Another process takes the lock.
+/// 5. The first one is polled, asks, and sleeps. 6. The second one finds that its grant was in vain. 7. The first one goes.
+#[test]
+fn who_was_granted_in_vain_is_woken_when_it_is_the_front() {
+    let mut world = World::new(1);
+    world.faults = false;
+    world.is_taken();
+    let [first, second] = [Owner::new(), Owner::new()].map(|owner| world.asks(&owner, true));
+    world.answers(first);
+    (world.master.key, world.master.messages) = (None, 1);
+    world.hear();
+    // The subscription is confirmed: it asks once more, for nothing.
+    while !world.is_woken(second) {
+        world.pass(STEP);
+    }
+    world.poll(world.asker(second));
+    let job = world.askers[world.asker(second)].asking.clone().expect("it is its turn");
+    assert_eq!(world.master.run(&job, world.now), Reply::Done);
+    world.pass(world.terms.patience + MOMENT);
+    while world.master.key.is_some() {
+        world.arrives();
+        world.pass(STEP);
+    }
+    world.is_taken();
+    world.poll(world.asker(first));
+    world.answers(first);
+    let at = world.asker(second);
+    let job = world.askers[at].asking.take().unwrap();
+    world.grant(at, &job);
+    let at = world.asker(first);
+    world.go(at);
+    assert!(world.is_woken(second), "it sleeps beside a lock that nobody of this process asks for");
+}
+
+/// 1. A child asks to re-enter. 2. Its last scope ends, so that the request is its parent's. 3. Another branch of the parent holds.
+#[test]
+fn a_re_entry_is_undone_where_the_hold_does_not_admit_it_any_more() {
+    let mut world = World::new(1);
+    world.faults = false;
+    let parent = Owner::new();
+    let child = parent.child();
+    let [one, two] = [world.asks(&parent, true), world.asks(&parent, true)];
+    world.answers(one);
+    let asks = world.asks(&child, true);
+    assert!(world.askers[world.asker(asks)].asking.is_some(), "it may enter its parent's hold");
+    child.enter();
+    child.leave();
+    world.room.owner_ended(&child, world.now);
+    world.answers(asks);
+    let hold = world.room.live().unwrap();
+    assert_eq!((hold.levels.len(), hold.unsettled), (1, true), "two branches of one owner hold it");
+    let jobs = world.room.check(world.at(), true, Nodes::NONE, &mut || 99);
+    assert!(matches!(jobs[..], [Job { step: Step::Settle { count: 1, .. }, .. }]), "{jobs:?}");
+    assert!(world.askers[world.asker(two)].asking.is_none());
+}
+
+impl World {
+    /// A hold whose outer level ends after a second, by `max_hold`.
+    fn is_held_for_a_second(&mut self) -> Owner {
+        let owner = Owner::new();
+        let id = self.asks(&owner, false);
+        let at = self.asker(id);
+        self.askers[at].limit = Some(Duration::from_secs(1));
+        self.answers(id);
+        assert_eq!(self.guards.len(), 1);
+        owner
+    }
+}
+
+/// The background has not looked yet.
+#[test]
+fn nothing_is_nested_in_a_level_whose_max_hold_is_over() {
+    let mut world = World::new(1);
+    let owner = world.is_held_for_a_second();
+    world.now += Duration::from_secs(1);
+    let id = world.number();
+    world.room.enter(Request::new(id, owner.clone(), owner, true, world.now)).unwrap();
+    let ask = Ask { once: false, lease: world.terms.lease, terms: world.terms, uuid: "me", fence: None };
+    let turn = world.room.turn(id, 99, ask, world.at());
+    assert!(matches!(turn, Turn::Lost(Loss::MaxHold)), "{turn:?}");
+    assert_eq!(world.guards[0].fate.loss(), Some(Loss::MaxHold));
+}
+
+/// 1. A re-entry is asked for. 2. The outer level's `max_hold` is over. 3. The re-entry is granted.
+#[test]
+fn a_re_entry_is_undone_where_the_level_that_it_is_nested_in_is_over() {
+    let mut world = World::new(1);
+    let owner = world.is_held_for_a_second();
+    let id = world.asks(&owner, true);
+    assert!(world.askers[world.asker(id)].asking.is_some());
+    world.now += Duration::from_secs(1);
+    world.answers(id);
+    assert!(world.askers.is_empty(), "it ends with what it would have been nested in");
+    assert_eq!((world.guards.len(), world.granted), (1, 1));
+}
+
+/// 1. A renewal, or a settle, is sent. 2. The process stops until its hold is over. 3. It goes on with the answer.
+#[test]
+fn an_answer_past_the_end_of_a_hold_does_not_make_it_good_again() {
+    for settles in [false, true] {
+        let mut world = World::new(1);
+        let (job, _) = world.take();
+        let end = world.room.live().unwrap().end();
+        world.now = end - MOMENT;
+        if settles {
+            world.room.ask_all(world.now);
+        }
+        let jobs = world.room.check(world.at(), true, Nodes::NONE, &mut || 99);
+        let [sent] = &jobs[..] else { panic!("{jobs:?}") };
+        world.now = end;
+        world.room.answered(sent, &Reply::Done, Spread::default(), world.at());
+        let hold = world.room.hold(job.hold).unwrap();
+        assert_eq!(hold.loss, Some(Loss::Expired));
+        assert!(hold.end() <= end);
+    }
+}
+
+/// A hold of three masters, whose third has not answered what makes the field there: the acquire, or a repair.
+#[test]
+fn what_ran_on_a_master_behind_the_end_of_its_hold_is_ended_there() {
+    let third = Nodes::one(2);
+    // Whether its answer is looked at before the end's verdict, and what the end found there; `None`: it is awaited yet.
+    for repair in [false, true] {
+        for (before, found, ends) in [
+            (true, Some(false), 1),
+            (true, Some(true), 0),
+            (true, None, 1),
+            (false, Some(false), 1),
+            (false, None, 1),
+        ] {
+            let mut world = World::new(1);
+            let (mut job, level) = world.take();
+            let (at, terms) = (world.at(), world.terms);
+            if repair {
+                job.step = Step::Repair { count: 1, lease: terms.lease };
+            }
+            let Leave::Send(end) = world.room.leave(job.hold, level, Some(98), at) else {
+                panic!("it is held")
+            };
+            let made = |room: &mut Room| room.straggled(&job, 2, Late::There, terms, at.now);
+            if before {
+                made(&mut world.room);
+            }
+            let spread = match found {
+                Some(false) => Spread { missing: third, ..Spread::default() },
+                Some(true) => Spread::default(),
+                None => Spread { unheard: third, ..Spread::default() },
+            };
+            world.room.answered(&end, &Reply::Done, spread, at);
+            if !before {
+                made(&mut world.room);
+            }
+            if found.is_none() {
+                world.room.straggled(&end, 2, Late::Missing, terms, at.now);
+            }
+            world.now += Duration::from_secs(1);
+            let jobs = world.room.check(world.at(), true, Nodes::NONE, &mut || 99);
+            let told = format!("repair {repair}, before {before}, found {found:?}: {jobs:?}");
+            assert_eq!(jobs.len(), ends, "{told}");
+            for again in &jobs {
+                assert_eq!((again.step, again.nodes), (Step::Release { count: 0 }, third), "{told}");
+                world.room.answered(again, &Reply::Done, Spread::default(), world.at());
+            }
+            assert!(world.room.is_empty(), "{told}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Commands that are sent a second time, with the text of their script, behind the end of their hold.
+
+use futures::poll;
+
+use super::SECOND;
+use super::servers::{over, servers};
+use crate::support::proxy::Proxy;
+use crate::support::{eventually, scripts, soon};
+
+/// 1. The third master does not know the acquire's script; the two others grant. 2. The end of the hold runs there, and finds
+/// nothing. 3. The acquire runs there, by the text of its script. 4. Its answer is looked at before the end's is.
+#[tokio::test]
+async fn a_field_that_is_made_behind_the_end_of_its_hold_is_ended() {
+    let servers = servers(3).await;
+    let proxy = Proxy::to(&servers[2]).await;
+    servers[2].ask::<()>(&["SCRIPT", "FLUSH"]).await;
+    for known in scripts::all().iter().filter(|script| ["look", "release"].contains(&script.name)) {
+        servers[2].ask::<String>(&["SCRIPT", "LOAD", &known.body]).await;
+    }
+    let builder = over(&servers[..2]).server(proxy.url()).lease(600 * SECOND).longest_lease(600 * SECOND);
+    let stock = builder.connect().await.unwrap().mutex("stock");
+
+    // All that comes behind that reply waits with it: "unknown script" is read when the end has run.
+    let replies = proxy.on(|command| command.is("look")).times(1).hold_reply();
+    assert!(!soon("a look", stock.is_locked()).await.unwrap());
+    replies.done().await;
+    let guard = soon("the lock", stock.lock()).await.unwrap();
+    let ends = proxy.on(|command| command.is("release")).watch();
+    let again = proxy.on(|command| command.name == "EVAL" && command.is("acquire")).watch();
+    let mut release = Box::pin(guard.release());
+    assert!(poll!(&mut release).is_pending());
+    ends.seen().await;
+    eventually("the end", async || servers[2].commands_run().await.contains_key("hdel")).await;
+    drop(replies);
+    again.done().await;
+    assert_eq!(servers[2].keys().await, ["stock"]);
+    // What else is read of the third master is behind that answer.
+    servers[0].freeze();
+    soon("a look", stock.is_locked()).await.unwrap();
+    tokio::task::yield_now().await;
+    servers[0].thaw();
+    soon("the release", release).await.unwrap();
+    eventually("the end of what was made", async || servers[2].keys().await.is_empty()).await;
+}
+
+/// As it comes about by itself: each master forgets its scripts while many lock and release.
+#[tokio::test]
+async fn scripts_that_are_forgotten_leave_no_field_behind() {
+    let servers = servers(3).await;
+    let builder = || over(&servers).lease(600 * SECOND).longest_lease(600 * SECOND);
+    let mut all = Vec::new();
+    for _ in 0..5 {
+        all.push(builder().connect().await.unwrap());
+    }
+    for _ in 0..4 {
+        for server in &servers {
+            server.ask::<()>(&["SCRIPT", "FLUSH"]).await;
+        }
+        let users = all.iter().map(|locks| async {
+            for _ in 0..10 {
+                soon("a run", locks.mutex("stock").run(async {})).await.unwrap();
+            }
+        });
+        futures::future::join_all(users).await;
+        eventually("all are free", async || super::servers::are_free(&servers).await).await;
+    }
+}
