@@ -29,6 +29,9 @@ pub(crate) struct Store {
     /// Whether the next command is lost on its way.
     #[cfg(test)]
     pub(crate) loses: Option<Box<dyn FnMut() -> bool + Send>>,
+    /// Answers come in a call's first poll, as they may from a server whose connection another thread drives.
+    #[cfg(test)]
+    pub(crate) prompt: bool,
     /// Commands that have arrived and not run.
     pub(crate) backlog: VecDeque<(Call, Slip)>,
     /// When it came back empty. A new one counts as old: nothing can have been forgotten.

@@ -98,3 +98,32 @@ async fn scripts_flushed_every_few_milliseconds_are_no_error_and_no_hang() {
     assert!(server.commands_run().await["eval"] > 20, "scripts had to be sent anew");
     assert!(server.keys().await.is_empty());
 }
+
+/// The answer of the first branch's request may be there before the poll in which both are begun ends: another thread reads it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn branches_of_one_join_exclude_each_other_though_another_thread_reads_their_answers() {
+    let server = Server::start().await;
+    let stock = builder(&server.url()).connect().await.unwrap().mutex("stock");
+    // As is the rule on a machine with other work to do.
+    let busy = tokio::task::spawn_blocking(|| {
+        let end = Instant::now() + Duration::from_millis(300);
+        while Instant::now() < end {
+            std::hint::spin_loop();
+        }
+    });
+    let inside = std::cell::Cell::new(0);
+    let branch = async || {
+        let guard = stock.lock().await.unwrap();
+        assert_eq!(inside.replace(1), 0, "two branches of one task are inside");
+        tokio::task::yield_now().await;
+        inside.set(0);
+        guard.release().await.unwrap();
+    };
+    let rounds = async {
+        for _ in 0..1_000 {
+            tokio::join!(branch(), branch());
+        }
+    };
+    soon("the rounds", rounds).await;
+    busy.await.unwrap();
+}

@@ -1,0 +1,53 @@
+//! Branches of one task that ask in one poll of it, where answers are there before that poll ends.
+
+use std::cell::Cell;
+
+use futures::future::{join_all, select};
+use futures::poll;
+use futures::stream::{FuturesUnordered, StreamExt};
+use tokio::task::yield_now;
+
+use crate::{Locks, Memory, Mutex};
+
+async fn prompt() -> Mutex {
+    let store = Memory::new();
+    store.visit(|store| store.prompt = true);
+    Locks::builder().memory(&store).connect().await.unwrap().mutex("stock")
+}
+
+/// One branch: how often it was inside, with another or alone.
+async fn branch(stock: &Mutex, inside: &Cell<u32>, tries: bool) {
+    let guard = match tries {
+        true => stock.try_lock().await.unwrap(),
+        false => Some(stock.lock().await.unwrap()),
+    };
+    let Some(guard) = guard else { return };
+    assert_eq!(inside.replace(1), 0, "two branches of one task are inside");
+    yield_now().await;
+    inside.set(0);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_request_is_granted_in_its_first_poll() {
+    let stock = prompt().await;
+    let mut lock = Box::pin(stock.lock());
+    assert!(poll!(&mut lock).is_pending());
+    lock.await.unwrap().release().await.unwrap();
+    let mut try_lock = Box::pin(stock.try_lock());
+    assert!(poll!(&mut try_lock).is_pending());
+    assert!(try_lock.await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn branches_that_are_answered_at_once_exclude_each_other() {
+    let (stock, inside) = (prompt().await, Cell::new(0));
+    for tries in [false, true] {
+        let branch = || Box::pin(branch(&stock, &inside, tries));
+        tokio::join!(branch(), branch(), branch());
+        join_all([branch(), branch()]).await;
+        let unordered: FuturesUnordered<_> = [branch(), branch(), branch()].into_iter().collect();
+        unordered.collect::<Vec<()>>().await;
+        select(branch(), branch()).await.factor_first().1.await;
+    }
+}
