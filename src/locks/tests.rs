@@ -2,6 +2,7 @@
 
 mod branches;
 mod late;
+mod polls;
 mod restarts;
 mod stragglers;
 mod tokens;

@@ -1,0 +1,59 @@
+//! What is different from run to run: some are calm and only polled late, others have all kinds of trouble at once.
+
+use std::time::Duration;
+
+use super::dice::Dice;
+use super::{MILLISECOND, SECOND};
+
+/// What is different from run to run.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) masters: usize,
+    pub(super) lease: Duration,
+    pub(super) node_timeout: Duration,
+    /// How late a future that was woken may be polled.
+    pub(super) lateness: Duration,
+    /// For how long a caller stays where it is.
+    pub(super) stay: Duration,
+    /// Masters that stall, and commands and answers that are lost.
+    pub(super) faults: bool,
+    /// Locks that are forced away, or deleted.
+    pub(super) forces: bool,
+    /// A master that comes back empty.
+    pub(super) restarts: bool,
+    /// A `Locks` that is closed.
+    pub(super) closes: bool,
+    /// The runtime is blocked now and then.
+    pub(super) blocks: bool,
+    pub(super) rounds: usize,
+}
+
+impl Plan {
+    pub(super) fn draw(dice: &Dice) -> Plan {
+        let node_timeout = dice.pick(&[100, 500, 500, 2000]) * MILLISECOND;
+        let lease = dice.pick(&[5, 30, 1800, 1800]) * SECOND;
+        Plan {
+            masters: dice.pick(&[1, 3]),
+            lease,
+            node_timeout,
+            lateness: dice.pick(&[50 * MILLISECOND, 3 * node_timeout, 10 * node_timeout]),
+            stay: dice.pick(&[20 * MILLISECOND, 5 * SECOND, 60 * SECOND]),
+            faults: dice.one_in(2),
+            forces: dice.one_in(4),
+            restarts: dice.one_in(3),
+            closes: dice.one_in(4),
+            blocks: dice.one_in(3),
+            rounds: 1 + dice.roll(3),
+        }
+    }
+
+    /// Long enough for commands to be given up, and for short leases to end.
+    pub(super) fn longest_stall(&self) -> Duration {
+        (3 * self.node_timeout).max(self.lease.min(30 * SECOND) * 3 / 2)
+    }
+
+    /// Where all is well and everybody lets go: how long it takes at most until the locks are free and nothing is left of them.
+    pub(super) fn patience(&self) -> Duration {
+        10 * SECOND + 10 * self.node_timeout
+    }
+}
