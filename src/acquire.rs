@@ -180,15 +180,18 @@ impl Attempts {
             return self.visit(|room, _, at| room.declined(job, spread, at.now));
         }
         let session = &self.wish.handle;
-        let (lease_end, pause) = (left + Duration::from_millis(1), session.pause(self.tries));
-        let heard = lease_end.min(session.config.poll_interval);
-        let unheard = heard.min(pause);
+        let pause = session.pause(self.tries);
+        // From when it was asked: this future may be polled long after it was answered, and the end of a lease is told by no
+        // message.
+        let lease_end = after(job.sent, left + Duration::from_millis(1));
         self.visit(|room, _, at| {
-            let until = |nap| after(at.now, nap);
+            let pause = after(at.now, pause);
+            let heard = lease_end.min(after(at.now, session.config.poll_interval));
+            let soon = heard.min(pause);
             let nap = match (split, room.is_heard()) {
-                (true, _) => Nap::Deaf(until(pause)),
-                (false, true) => Nap::Heard { until: until(heard), soon: until(unheard) },
-                (false, false) => Nap::Heard { until: until(unheard), soon: until(unheard) },
+                (true, _) => Nap::Deaf(pause),
+                (false, true) => Nap::Heard { until: heard, soon },
+                (false, false) => Nap::Heard { until: soon, soon },
             };
             room.refused(self.id, job, spread, nap, at.now);
         });

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::deadline::after;
 use crate::owner::Owner;
 
 /// How long a woken head may stay unpolled before the next one gets its turn.
@@ -248,6 +249,17 @@ impl Queue {
     pub(crate) fn late_at(&self, head: u64) -> Option<Instant> {
         let head = self.get(head)?;
         head.late_at().filter(|_| self.len() > 1)
+    }
+
+    /// Passes over a head that was woken and has not come, or has not looked at its answer for that long.
+    pub(crate) fn pass_over(&mut self, head: u64, now: Instant, patience: Duration) -> bool {
+        let Some(request) = self.get_mut(head) else { return false };
+        let late = match request.woken {
+            Some(woken) => woken + HEAD_PATIENCE <= now,
+            None => request.phase == Phase::Asking && after(request.polled, patience) <= now,
+        };
+        request.parked |= late;
+        late
     }
 
     /// Looks at a head that is late. One that was not woken is woken first: what it waits for may be ready without

@@ -114,6 +114,12 @@ impl Room {
             self.end_late(live, at);
         }
         let now = at.now;
+        if ask.once && self.queue.len() > 1 {
+            // The background looks at a late head only while another request is in line, which this one is for a moment: else a
+            // lock that nobody holds would be refused for as long as the head is not polled.
+            self.end_overdue(at);
+            self.pass_over_late(now, ask.terms.patience);
+        }
         let Some(request) = self.queue.get(id) else { return Turn::Wait { until: None, refused: true } };
         if let Some(loss) = self.lost_above(request) {
             return Turn::Lost(loss);

@@ -91,7 +91,7 @@ impl Room {
         jobs
     }
 
-    fn end_overdue(&mut self, at: Moment) {
+    pub(crate) fn end_overdue(&mut self, at: Moment) {
         let waiting = self.queue.len();
         let mut ids = Vec::new();
         for hold in &mut self.holds {
@@ -138,6 +138,16 @@ impl Room {
         hold.failures = 0;
         let loss = hold.why_late(at);
         self.lose(id, loss, at.now);
+    }
+
+    /// Passes over the first in line where it has not come in time.
+    pub(crate) fn pass_over_late(&mut self, now: Instant, patience: Duration) {
+        let heads = [self.outer_front(), self.inner_front()].map(|head| head.map(|head| head.id));
+        for head in heads.into_iter().flatten() {
+            if self.queue.pass_over(head, now, patience) {
+                self.freed(now);
+            }
+        }
     }
 
     fn check_heads(&mut self, now: Instant) {

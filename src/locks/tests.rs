@@ -6,6 +6,7 @@ mod polls;
 mod restarts;
 mod stragglers;
 mod tokens;
+mod unpolled;
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;

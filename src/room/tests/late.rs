@@ -49,8 +49,8 @@ impl World {
     }
 }
 
-/// 1. Another process holds the lock, two of this one wait. 2. It is released; the first one is woken, is not polled, and is
-/// passed over. Then 3. the second one is granted it, is not polled either, and its grant is undone. 4. Another process takes the lock.
+/// First, another process holds the lock, and two of this one wait. 2. It is released; the first one is woken, is not polled, and is
+/// passed over. 3. The second one is granted it, is not polled either, and its grant is undone. 4. Another process takes it.
 /// 5. The first one is polled, asks, and sleeps. 6. The second one finds that its grant was in vain. 7. The first one goes.
 #[test]
 fn who_was_granted_in_vain_is_woken_when_it_is_the_front() {
@@ -84,7 +84,7 @@ fn who_was_granted_in_vain_is_woken_when_it_is_the_front() {
     assert!(world.is_woken(second), "it sleeps beside a lock that nobody of this process asks for");
 }
 
-/// 1. A child asks to re-enter. 2. Its last scope ends, so that the request is its parent's. 3. Another branch of the parent holds.
+/// In this order: 1. A child asks to re-enter. 2. Its last scope ends, so that the request is its parent's. 3. Another branch of the parent holds.
 #[test]
 fn a_re_entry_is_undone_where_the_hold_does_not_admit_it_any_more() {
     let mut world = World::new(1);
@@ -133,7 +133,7 @@ fn nothing_is_nested_in_a_level_whose_max_hold_is_over() {
     assert_eq!(world.guards[0].fate.loss(), Some(Loss::MaxHold));
 }
 
-/// 1. A re-entry is asked for. 2. The outer level's `max_hold` is over. 3. The re-entry is granted.
+/// In this order: 1. A re-entry is asked for. 2. The outer level's `max_hold` is over. 3. The re-entry is granted.
 #[test]
 fn a_re_entry_is_undone_where_the_level_that_it_is_nested_in_is_over() {
     let mut world = World::new(1);
@@ -146,7 +146,7 @@ fn a_re_entry_is_undone_where_the_level_that_it_is_nested_in_is_over() {
     assert_eq!((world.guards.len(), world.granted), (1, 1));
 }
 
-/// 1. A renewal, or a settle, is sent. 2. The process stops until its hold is over. 3. It goes on with the answer.
+/// In this order: 1. A renewal, or a settle, is sent. 2. The process stops until its hold is over. 3. It goes on with the answer.
 #[test]
 fn an_answer_past_the_end_of_a_hold_does_not_make_it_good_again() {
     for settles in [false, true] {

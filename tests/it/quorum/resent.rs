@@ -7,7 +7,7 @@ use super::servers::{over, servers};
 use crate::support::proxy::Proxy;
 use crate::support::{eventually, scripts, soon};
 
-/// 1. The third master does not know the acquire's script; the two others grant. 2. The end of the hold runs there, and finds
+/// In this order: 1. The third master does not know the acquire's script; the two others grant. 2. The end of the hold runs there, and finds
 /// nothing. 3. The acquire runs there, by the text of its script. 4. Its answer is looked at before the end's is.
 #[tokio::test]
 async fn a_field_that_is_made_behind_the_end_of_its_hold_is_ended() {

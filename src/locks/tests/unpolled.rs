@@ -1,0 +1,70 @@
+//! Futures that are not polled for long: what became of them, and of whoever is beside them.
+
+use std::time::Duration;
+
+use futures::poll;
+use tokio::time::{Instant, sleep};
+
+use crate::{Locks, Memory, Owner};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn a_free_lock_is_tried_beside_a_waiter_that_was_woken_and_is_not_polled() {
+    let stock = Locks::in_memory().mutex("stock");
+    let guard = stock.lock().owner(&Owner::new()).await.unwrap();
+    let mut waits = Box::pin(stock.lock().owner(&Owner::new()));
+    assert!(poll!(&mut waits).is_pending());
+    guard.release().await.unwrap(); // wakes it, and it is not polled
+    sleep(Duration::from_secs(600)).await;
+    let got = stock.try_lock().owner(&Owner::new()).await.unwrap();
+    assert!(got.is_some(), "None on a free lock");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_free_lock_is_tried_beside_a_request_whose_answer_nobody_looks_at() {
+    let stock = Locks::in_memory().mutex("stock");
+    let mut asks = Box::pin(stock.lock().owner(&Owner::new()));
+    assert!(poll!(&mut asks).is_pending()); // granted at the store, and it is not polled again
+    sleep(Duration::from_secs(600)).await;
+    assert!(!stock.is_locked().await.unwrap()); // the lease is over
+    let got = stock.try_lock().owner(&Owner::new()).await.unwrap();
+    assert!(got.is_some(), "None on a free lock");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_ends_when_it_was_said_to_though_the_answer_is_looked_at_late() {
+    let store = Memory::new();
+    let theirs = Locks::builder().memory(&store).connect().await.unwrap();
+    let ours = Locks::builder().memory(&store).poll_interval(3600 * SECOND).connect().await.unwrap();
+    let guard = theirs.mutex("stock").lock().await.unwrap();
+    // 1. We wait, and are subscribed.
+    let mut asks = Box::pin(ours.mutex("stock").lock());
+    assert!(tokio::time::timeout(5 * SECOND, &mut asks).await.is_err());
+    // 2. Our sleep is over: we ask; it is held for 20 to 30 s more.
+    sleep(30 * SECOND).await;
+    assert!(poll!(&mut asks).is_pending());
+    // 3. Its process crashes. 4. Our future is not polled for so long that the lease ends, which no message tells.
+    theirs.close().await.unwrap();
+    std::mem::forget(guard);
+    sleep(40 * SECOND).await;
+    assert!(!ours.mutex("stock").is_locked().await.unwrap());
+    // 5. Polled whenever it is woken from now on, it sleeps beside a free lock.
+    let began = Instant::now();
+    let _guard = asks.await.unwrap();
+    assert!(began.elapsed() < SECOND, "{:?} beside a free lock", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extension_whose_answer_is_looked_at_past_the_end_does_not_bring_a_hold_back() {
+    let stock = Locks::in_memory().mutex("stock");
+    // Valid for 11.86 ms; timers go off at whole milliseconds, so at 11.9 ms nobody has looked at its end.
+    let guard = stock.lock().fixed_lease(Duration::from_millis(14)).await.unwrap();
+    let mut extends = Box::pin(guard.extend(10 * SECOND));
+    assert!(poll!(&mut extends).is_pending());
+    // Polled once, the clock has moved and no other task has run.
+    let _ = poll!(Box::pin(tokio::time::advance(Duration::from_micros(11_900))));
+    assert!(guard.valid_until() < Instant::now());
+    let told = poll!(&mut extends);
+    assert!(guard.valid_until() <= Instant::now(), "{told:?}, and good again");
+}
