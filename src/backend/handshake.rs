@@ -88,7 +88,6 @@ async fn can_wait(connection: &mut MultiplexedConnection, address: &Arc<str>) ->
 async fn learn_age(connection: &mut MultiplexedConnection, line: &Line) -> RedisResult<()> {
     let told = info(connection, "server").await?;
     if !line.vitals.learn(&told, Instant::now()) {
-        line.vitals.forget();
         telemetry::age_unknown(&line.address);
     }
     Ok(())

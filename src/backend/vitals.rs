@@ -33,30 +33,43 @@ impl Clock {
 #[derive(Debug)]
 struct Seen {
     run: String,
-    /// When it was started, at the latest, by its own account.
+    /// When it was started, at the latest.
     started: Instant,
-    /// When it was first seen here, where another run had been seen before: its own account follows the wall clock, which
-    /// may be set forward by an hour.
-    since: Option<Instant>,
+    /// When it was first seen here.
+    first: Instant,
 }
 
 impl Vitals {
-    /// What the server tells of itself. False: it is not to be understood.
+    /// Reads the answer to `INFO`, which is empty where the user has not the right. False: nothing is known of the server's
+    /// age, and it counts as old.
+    ///
+    /// The uptime follows the wall clock. By it a server that was just started may be an hour old, or `-3599` seconds. So the
+    /// uptime counts for the first run that is seen here alone, and an `INFO` that can't be read makes no server old:
+    ///
+    /// 1. A master of a hold restarts without its data.
+    /// 2. Its clock is set, or its `INFO` can't be read.
+    /// 3. Taken for old, it would grant a second client what the holder still has.
     pub(super) fn learn(&self, info: &str, now: Instant) -> bool {
-        let (Some(run), Some(uptime)) = (field(info, "run_id"), field(info, "uptime_in_seconds")) else {
-            return false;
-        };
-        let Ok(uptime) = uptime.parse::<u64>() else { return false };
+        let run = field(info, "run_id");
+        let uptime = field(info, "uptime_in_seconds").and_then(|told| told.parse::<i64>().ok());
         // It counts begun seconds.
-        let uptime = Duration::from_secs(uptime.saturating_sub(1));
+        let uptime = uptime.map(|told| Duration::from_secs(told.max(1).unsigned_abs() - 1));
+        let started = uptime.map(|uptime| now.checked_sub(uptime).unwrap_or(now));
         let mut seen = lock(&self.0);
-        let since = match &*seen {
-            Some(known) if known.run == run => known.since,
-            Some(_) => Some(now),
-            None => None,
+        *seen = match (seen.take(), run) {
+            (Some(known), Some(run)) if known.run == run => {
+                let told = started.unwrap_or(known.started);
+                Some(Seen { started: told.max(known.started).min(known.first), ..known })
+            }
+            (Some(_), Some(run)) => Some(Seen { run: run.to_owned(), started: now, first: now }),
+            // It may be another run.
+            (Some(known), None) => Some(Seen { started: now, first: now, ..known }),
+            (None, Some(run)) => {
+                Some(Seen { run: run.to_owned(), started: started.unwrap_or(now), first: now })
+            }
+            (None, None) => None,
         };
-        *seen = Some(Seen { run: run.to_owned(), started: now.checked_sub(uptime).unwrap_or(now), since });
-        true
+        seen.is_some()
     }
 
     /// The same for its clock.
@@ -71,16 +84,9 @@ impl Vitals {
         *lock(&self.1)
     }
 
-    /// Nothing can be known: it counts as old.
-    pub(super) fn forget(&self) {
-        *lock(&self.0) = None;
-    }
-
     pub(super) fn is_younger_than(&self, age: Duration, now: Instant) -> bool {
-        lock(&self.0).as_ref().is_some_and(|seen| {
-            let started = seen.since.map_or(seen.started, |since| since.max(seen.started));
-            now.saturating_duration_since(started) < age
-        })
+        let seen = lock(&self.0);
+        seen.as_ref().is_some_and(|seen| now.saturating_duration_since(seen.started) < age)
     }
 }
 
@@ -92,7 +98,7 @@ pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    fn info(run: &str, uptime: u64) -> String {
+    fn info(run: &str, uptime: i64) -> String {
         format!("# Server\r\nrun_id:{run}\r\nuptime_in_seconds:{uptime}\r\n")
     }
 
@@ -147,10 +153,54 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_tells_nothing() {
-        let vitals = Vitals::default();
-        for info in ["", "run_id:a", "run_id:a\r\nuptime_in_seconds:x"] {
-            assert!(!vitals.learn(info, Instant::now()), "{info}");
+    fn a_negative_uptime_is_that_of_a_server_that_was_just_started() {
+        let (vitals, now) = (Vitals::default(), Instant::now());
+        assert!(vitals.learn(&info("a", -3599), now));
+        assert!(vitals.is_younger_than(seconds(10), now + seconds(9)));
+        assert!(!vitals.is_younger_than(seconds(10), now + seconds(10)));
+        assert!(vitals.learn(&info("b", i64::MIN), now + seconds(20)));
+        assert!(vitals.is_younger_than(seconds(10), now + seconds(29)));
+    }
+
+    #[test]
+    fn a_run_is_as_old_as_it_was_seen_however_its_clock_is_set_meanwhile() {
+        let (vitals, now) = (Vitals::default(), Instant::now());
+        vitals.learn(&info("a", 1), now);
+        for uptime in [3600, 3, -3599] {
+            vitals.learn(&info("a", uptime), now + seconds(5));
+            assert!(vitals.is_younger_than(seconds(6), now + seconds(5)), "{uptime}");
+            assert!(!vitals.is_younger_than(seconds(5), now + seconds(5)), "{uptime}");
         }
+    }
+
+    #[test]
+    fn another_run_whose_uptime_cannot_be_read_is_young() {
+        for info in ["run_id:b", "run_id:b\r\nuptime_in_seconds:x", ""] {
+            let (vitals, now) = (Vitals::default(), Instant::now());
+            vitals.learn("run_id:a\r\nuptime_in_seconds:3600", now);
+            assert!(!vitals.is_younger_than(seconds(10), now + seconds(5)));
+            assert!(vitals.learn(info, now + seconds(5)), "{info}");
+            assert!(vitals.is_younger_than(seconds(10), now + seconds(14)), "{info}");
+            assert!(!vitals.is_younger_than(seconds(10), now + seconds(15)), "{info}");
+        }
+    }
+
+    #[test]
+    fn the_same_run_whose_uptime_cannot_be_read_is_as_old_as_before() {
+        let (vitals, now) = (Vitals::default(), Instant::now());
+        vitals.learn(&info("a", 3600), now);
+        assert!(vitals.learn("run_id:a\r\nuptime_in_seconds:x", now + seconds(5)));
+        assert!(!vitals.is_younger_than(seconds(3600), now + seconds(5)));
+    }
+
+    #[test]
+    fn a_server_that_never_reports_its_run_is_trusted_and_one_without_an_uptime_is_young() {
+        let (vitals, now) = (Vitals::default(), Instant::now());
+        for info in ["", "uptime_in_seconds:1"] {
+            assert!(!vitals.learn(info, now), "{info}");
+            assert!(!vitals.is_younger_than(seconds(10), now), "{info}");
+        }
+        assert!(vitals.learn("run_id:a", now));
+        assert!(vitals.is_younger_than(seconds(10), now));
     }
 }

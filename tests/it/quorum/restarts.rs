@@ -110,6 +110,30 @@ async fn on_servers_too_the_second_one_waits_with_the_rule() {
     }
 }
 
+/// What `INFO` says where the system clock was set back by an hour after the server was started.
+const SET_BACK: (&str, &str) = ("uptime_in_seconds:", "uptime_in_seconds:-359");
+
+#[tokio::test]
+async fn a_master_that_restarts_and_reports_a_negative_uptime_has_no_vote() {
+    let servers = servers(3).await;
+    let (our_ways, their_ways) = (ways(&servers).await, ways(&servers).await);
+    let connect = async |ways: &[Proxy]| {
+        let builder = by(ways).node_timeout(SECOND).delayed_restart(true);
+        builder.connect().await.unwrap().mutex("stock")
+    };
+    let (ours, theirs) = (connect(&our_ways).await, connect(&their_ways).await);
+    let third = cut(&our_ways[2..]);
+    let guard = soon("ours", ours.lock()).await.unwrap();
+    let others = cut(&our_ways[..2]);
+    let told = their_ways[1].on(|c| c.is("info")).replace_in_reply(SET_BACK.0, SET_BACK.1);
+    servers[1].restart_empty().await;
+    let second = soon("theirs", theirs.lock()).await.unwrap();
+    assert!(guard.is_lost(), "two hold the lock");
+    told.done().await;
+    drop((third, others));
+    second.release().await.unwrap();
+}
+
 /// Also a majority of young masters is none.
 #[tokio::test(start_paused = true)]
 async fn a_majority_of_young_masters_has_no_vote_either() {

@@ -29,7 +29,7 @@
 //!
 //! **On commands**: [`Command::is`](resp::Command::is) takes a script's file name (`acquire`, `release`, `renew`, `settle`,
 //! `force`, `look`) or a command's (`subscribe`). Faults after [`on`](proxy::Proxy::on): `watch`, `hold`, `hold_reply`,
-//! `drop_reply`, `drop_reply_and_reset`, `drop_reply_and_close`, `delay_reply`, `lose_and_reset`; before them `times(n)` and
+//! `drop_reply`, `drop_reply_and_reset`, `drop_reply_and_close`, `delay_reply`, `replace_in_reply`, `lose_and_reset`; before them `times(n)` and
 //! `skip(n)`. A fault ends when its [`Fault`](proxy::Fault) is dropped, so bind it to a name. Held commands keep back all
 //! that follows on their connection, as TCP does.
 //!

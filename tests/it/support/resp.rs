@@ -113,6 +113,16 @@ fn words(frame: &[u8]) -> Vec<String> {
     words
 }
 
+/// The frame of one string with another text in it.
+pub(super) fn replaced(frame: &[u8], text: &str, by: &str) -> Vec<u8> {
+    let Some(start) = line_len(frame).filter(|_| matches!(frame[0], b'$' | b'=')) else {
+        return frame.to_vec();
+    };
+    let body = String::from_utf8_lossy(&frame[start..]);
+    let body = body.trim_end_matches("\r\n").replace(text, by);
+    format!("{}{}\r\n{body}\r\n", char::from(frame[0]), body.len()).into_bytes()
+}
+
 /// What a frame from the server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -181,6 +191,12 @@ mod tests {
             (command.keys(), command.argv()),
             (&["a".into(), "b".into()][..], &["".into(), "c".into()][..])
         );
+    }
+
+    #[test]
+    fn a_text_within_a_string_is_replaced() {
+        assert_eq!(replaced(b"$7\r\nup:1\r\n9\r\n", "up:", "up:-36"), b"$10\r\nup:-361\r\n9\r\n");
+        assert_eq!(replaced(b"+up:1\r\n", "up:", "up:-36"), b"+up:1\r\n");
     }
 
     #[test]

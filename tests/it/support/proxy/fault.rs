@@ -21,6 +21,8 @@ pub(super) enum Deed {
     /// The command runs, its reply is lost, and the connection ends or goes on without a word.
     DropReply(Option<End>),
     DelayReply(Duration),
+    /// The first text in the reply is replaced by the second one.
+    ReplaceInReply(&'static str, &'static str),
     /// It never gets to the server.
     Lose(End),
 }
@@ -159,6 +161,11 @@ impl On<'_> {
     /// Their replies come later by so much.
     pub fn delay_reply(self, by: Duration) -> Fault {
         self.fault(Deed::DelayReply(by))
+    }
+
+    /// Their replies have the second text in place of the first one.
+    pub fn replace_in_reply(self, text: &'static str, by: &'static str) -> Fault {
+        self.fault(Deed::ReplaceInReply(text, by))
     }
 
     /// They never get to the server; the connection is reset.

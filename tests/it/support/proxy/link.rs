@@ -268,6 +268,10 @@ fn meet(link: &Link, frame: Vec<u8>, silent: &mut bool) -> Option<Outgoing> {
                 rule.done(&command);
                 next.late = Some((rule, command, Instant::now()));
             }
+            Some((Deed::ReplaceInReply(text, by), rule)) => {
+                next.frame = resp::replaced(&next.frame, text, by);
+                rule.done(&command);
+            }
             Some((Deed::DelayReply(by), rule)) => next.late = Some((rule, command, Instant::now() + by)),
             _ => {}
         }
