@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, RedisResult, ServerErrorKind, Value};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout_at};
 
 use super::verdict;
@@ -17,6 +18,11 @@ use crate::script::{Call, Reply};
 use crate::telemetry;
 
 pub(super) const CLOSED: &str = "this `Locks` was closed; connect anew";
+
+/// How many commands may wait for the connection's driver: all. A connection whose queue can be full sends in a later poll than
+/// the first one, and so maybe past the deadline. Each caller waits for its answer, which bounds the queue as well. The
+/// second cause of a late send is tokio's budget for a task, which [`unconstrained`] takes off.
+pub(super) const QUEUE: usize = Semaphore::MAX_PERMITS;
 
 /// A connection that stood, under its number. Cheap to clone; whoever waits for an answer holds one, so a connection that
 /// was replaced still brings the answers that are under way.
@@ -36,24 +42,46 @@ pub(super) struct Signs {
     pub(super) ended: AtomicBool,
 }
 
+/// What runs scripts is sent before its deadline or never, and it is sent in the first poll or never:
+///
+/// 1. A future sends a part of its work: the `EVALSHA` of an acquire, which the server does not know.
+/// 2. It is not polled for two node timeouts. The hold is given up, and its end runs.
+/// 3. The future is polled again, past its deadline. A timeout around it does not help, since it polls the future first.
+/// 4. The future would send the rest, the `EVAL`: a field that nobody ends before its lease.
+///
+/// What came as an answer is read at any time: where node timeouts are short, a grant would else be given up, undone and asked
+/// for again without an end.
 impl Link {
-    pub(super) async fn send(&mut self, cmd: &Cmd) -> RedisResult<Value> {
-        let answer = self.connection.send_packed_command(cmd).await;
+    /// Sends a command, but not after that: the error then [says so](verdict::is_unsent).
+    pub(super) async fn send(&mut self, cmd: &Cmd, deadline: Instant) -> RedisResult<Value> {
+        in_time(deadline)?;
+        self.send_whenever(cmd).await
+    }
+
+    /// Sends a command that changes nothing, at any time.
+    pub(super) async fn send_whenever(&mut self, cmd: &Cmd) -> RedisResult<Value> {
+        let answer = unconstrained(self.connection.send_packed_command(cmd)).await;
         self.answered(answer.is_ok());
         answer
     }
 
-    pub(super) async fn send_all(&mut self, pipeline: &redis::Pipeline) -> RedisResult<Vec<Value>> {
-        let answers = self.connection.send_packed_commands(pipeline, 0, pipeline.len()).await;
+    /// The same for many commands.
+    pub(super) async fn send_all(
+        &mut self,
+        pipeline: &redis::Pipeline,
+        deadline: Instant,
+    ) -> RedisResult<Vec<Value>> {
+        in_time(deadline)?;
+        let answers = unconstrained(self.connection.send_packed_commands(pipeline, 0, pipeline.len())).await;
         self.answered(answers.is_ok());
         answers
     }
 
     /// Sends a command for a slot that may only be on its way to this node.
-    pub(super) async fn send_asking(&mut self, cmd: Cmd) -> RedisResult<Value> {
+    pub(super) async fn send_asking(&mut self, cmd: Cmd, deadline: Instant) -> RedisResult<Value> {
         let mut pipeline = redis::Pipeline::with_capacity(2);
         pipeline.add_command(redis::cmd("ASKING")).add_command(cmd);
-        let mut answers = self.send_all(&pipeline).await?.into_iter();
+        let mut answers = self.send_all(&pipeline, deadline).await?.into_iter();
         Ok(match (answers.next(), answers.next()) {
             // The way back is told where it is not let in; why it is not tells more.
             (Some(refused @ Value::ServerError(_)), Some(Value::ServerError(error)))
@@ -74,6 +102,10 @@ impl Link {
     pub(super) fn answers(&self) -> u64 {
         self.signs.answers.load(Ordering::Relaxed)
     }
+}
+
+fn in_time(deadline: Instant) -> RedisResult<()> {
+    if Instant::now() < deadline { Ok(()) } else { Err(verdict::unsent()) }
 }
 
 /// The place of the one connection, seen by callers and by its keeper.

@@ -171,11 +171,13 @@ impl Desk {
         let desk = scopeguard::guard(self, |desk| desk.close());
         async move {
             loop {
+                // Not behind `taken`: whoever finds one of them asked waits for no less than until then.
+                let deadline = after(Instant::now(), desk.node_timeout);
                 let batch = desk.taken();
                 if batch.is_empty() {
                     desk.brought.notified().await;
                 } else {
-                    desk.grant(batch).await;
+                    desk.grant(batch, deadline).await;
                 }
             }
         }
@@ -190,8 +192,7 @@ impl Desk {
     }
 
     /// All at once, then one `WAIT` for those that were granted.
-    async fn grant(&self, batch: Vec<Wanted>) {
-        let deadline = after(Instant::now(), self.node_timeout);
+    async fn grant(&self, batch: Vec<Wanted>, deadline: Instant) {
         let link = if self.patient { self.line.link(deadline).await } else { self.line.link_now() };
         match link {
             Ok(mut link) => {
@@ -216,7 +217,7 @@ impl Desk {
         let (calls, callers): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|wanted| (wanted.call, wanted.answer)).unzip();
         let mut answers: Vec<Option<RedisResult<Value>>> = calls.iter().map(|_| None).collect();
-        if timeout_at(deadline, ask_all(link, &calls, &mut answers)).await.is_err() {
+        if timeout_at(deadline, ask_all(link, &calls, &mut answers, deadline)).await.is_err() {
             self.line.silent(link, before);
         }
         self.heard();
@@ -269,7 +270,7 @@ impl Desk {
         command.arg(u32::try_from(count).unwrap_or(u32::MAX)).arg(millis);
         let deadline = after(Instant::now(), self.node_timeout.saturating_add(wait));
         let before = link.answers();
-        let answer = timeout_at(deadline, link.send(&command)).await;
+        let answer = timeout_at(deadline, link.send_whenever(&command)).await;
         match answer.map(|answer| answer.and_then(Value::extract_error)) {
             Ok(Ok(Value::Int(had))) => Acknowledged::By(had),
             Ok(Ok(_)) => Acknowledged::By(0),

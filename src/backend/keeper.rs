@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::backoff::Backoff;
-use super::connection::{Line, Link, Signs, State};
+use super::connection::{Line, Link, QUEUE, Signs, State};
 use super::handshake::Purpose;
 use super::source::{Site, Source, Target};
 use super::verdict;
@@ -176,6 +176,7 @@ impl Keeper {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
+            .set_pipeline_buffer_size(QUEUE)
             .set_push_sender(end_of(id, signs.clone(), Arc::downgrade(&self.line)));
         let connect = async {
             let connection = site.client.get_multiplexed_async_connection_with_config(&config).await;

@@ -139,7 +139,7 @@ impl Single {
     }
 
     /// That of its commands.
-    #[cfg(feature = "cluster")]
+    #[cfg(any(test, feature = "cluster"))]
     pub(super) fn line(&self) -> &Arc<Line> {
         &self.line
     }
@@ -171,14 +171,15 @@ impl Single {
             Some(grants) => {
                 let before = Instant::now();
                 grants.passed(std::slice::from_ref(call)).await;
-                // What goes before it takes nothing of its time.
-                deadline += before.elapsed();
+                // What goes before it takes nothing of its time. It takes a node timeout at most: where that is over by more, this
+                // future was not polled, and the call may have been given up.
+                deadline += before.elapsed().min(self.node_timeout);
             }
             None => {}
         }
         let mut link = self.link(deadline).await?;
         let before = link.answers();
-        match timeout_at(deadline, ask(&mut link, call, asking)).await {
+        match timeout_at(deadline, ask(&mut link, call, asking, deadline)).await {
             Ok(answer) => self.line.decoded(&link, call, answer),
             Err(_) => {
                 self.line.silent(&link, before);
@@ -192,20 +193,21 @@ impl Single {
             grants.passed(calls).await;
         }
         let mut replies = Vec::with_capacity(calls.len());
-        let mut silent = false;
+        let mut late = false;
         for chunk in calls.chunks(CHUNK) {
-            if silent {
-                // The rest is not sent into the silence, one node timeout after the other: who asks can do better.
-                let why = "not sent: the server does not answer the commands before it";
+            if late {
+                // The rest is not sent into the silence, one node timeout after the other: who asks can do better. Nor where the
+                // answers were there in time and were looked at too late: then the rest may have been given up.
+                let why = "not sent: the commands before it were not answered within the node timeout";
                 replies.extend(chunk.iter().map(|_| Err(verdict::not_sent(why, &self.line.address))));
             } else {
-                silent = !self.answer_chunk(chunk, &mut replies).await;
+                late = !self.answer_chunk(chunk, &mut replies).await;
             }
         }
         replies
     }
 
-    /// Whether the server answered.
+    /// Whether the answers were there in time.
     async fn answer_chunk(&self, calls: &[Call], replies: &mut Vec<Result<Reply, Failure>>) -> bool {
         let deadline = after(Instant::now(), self.node_timeout);
         let mut link = match self.link(deadline).await {
@@ -217,7 +219,7 @@ impl Single {
         };
         let before = link.answers();
         let mut answers: Vec<Option<RedisResult<Value>>> = calls.iter().map(|_| None).collect();
-        let in_time = timeout_at(deadline, ask_all(&mut link, calls, &mut answers)).await.is_ok();
+        let in_time = timeout_at(deadline, ask_all(&mut link, calls, &mut answers, deadline)).await.is_ok();
         if !in_time {
             self.line.silent(&link, before);
         }
@@ -229,7 +231,7 @@ impl Single {
                 }
             });
         }
-        in_time
+        in_time && Instant::now() < deadline
     }
 }
 

@@ -44,6 +44,11 @@ pub(super) fn failed(error: RedisError, call: &Call, server: &Arc<str>) -> Failu
                 format!("the server refuses `{name}` on {keys}: {text}; {}", remedy(&error)),
             )
         }
+    } else if is_unsent(&error) {
+        (
+            ErrorKind::Unavailable,
+            format!("`{name}` was not sent: the node timeout was over before it could be"),
+        )
     } else if error.is_io_error() {
         (
             ErrorKind::Unavailable,
@@ -99,6 +104,17 @@ pub(super) fn unacknowledged(had: i64, replicas: Replicas, server: &Arc<str>) ->
          check the replicas and the link to them, or ask for fewer"
     );
     Failure { outcome: Outcome::Unknown, error: Error::new(ErrorKind::Unavailable, message).at(server) }
+}
+
+const UNSENT: &str = "its deadline was over";
+
+/// What a connection answers to a command that it did not send, since its time was over.
+pub(super) fn unsent() -> RedisError {
+    (Told::Client, "not sent", UNSENT.to_owned()).into()
+}
+
+pub(super) fn is_unsent(error: &RedisError) -> bool {
+    error.kind() == Told::Client && error.detail() == Some(UNSENT)
 }
 
 /// A call that was not sent.
@@ -157,7 +173,7 @@ fn outcome(error: &RedisError) -> Outcome {
     let code = error.code().unwrap_or_default();
     // An error of a command within a script is marked with the script that it came out of.
     let within = error.detail().is_some_and(|text| text.contains("user_script"));
-    if error.is_connection_refusal() || (BEFORE_START.contains(&code) && !within) {
+    if is_unsent(error) || error.is_connection_refusal() || (BEFORE_START.contains(&code) && !within) {
         Outcome::NotRun
     } else {
         Outcome::Unknown

@@ -111,7 +111,7 @@ async fn asked(site: &Site, line: Option<Arc<Line>>) -> Result<Value> {
     let unreachable = |error| verdict::unreachable(error, &site.address);
     if let Some(line) = line {
         let mut link = line.link(Instant::now()).await.map_err(|failure| failure.error)?;
-        return link.send(&question).await.map_err(unreachable);
+        return link.send_whenever(&question).await.map_err(unreachable);
     }
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let connection = site.client.get_multiplexed_async_connection_with_config(&config).await;
