@@ -22,7 +22,7 @@ if ttl == -2 then
   if expires ~= 1 then
     -- A user without the right to PEXPIRE must not leave a hash without a TTL: busy for ever.
     redis.call('HDEL', KEYS[1], ARGV[1])
-    return expires
+    return redis.error_reply(expires.err .. ' script: user_script')
   end
   return -1
 end
@@ -41,7 +41,7 @@ if type(count) == 'string' then
 end
 
 if count and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
-  return count
+  return redis.error_reply(count.err .. ' script: user_script')
 end
 if ARGV[2] ~= '1' then
   return -2

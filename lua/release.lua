@@ -20,7 +20,7 @@ if ARGV[2] == '0' then
     return -1
   end
   if type(ended) == 'table' and string.sub(ended.err, 1, 9) ~= 'WRONGTYPE' then
-    return ended
+    return redis.error_reply(ended.err .. ' script: user_script')
   end
   return -2
 end
@@ -28,7 +28,7 @@ end
 local count = redis.pcall('HGET', KEYS[1], ARGV[1])
 if type(count) ~= 'string' then
   if count and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
-    return count
+    return redis.error_reply(count.err .. ' script: user_script')
   end
   return -2
 end

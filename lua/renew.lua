@@ -10,7 +10,7 @@
 local count = redis.pcall('HGET', KEYS[1], ARGV[1])
 if type(count) ~= 'string' then
   if count and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
-    return count
+    return redis.error_reply(count.err .. ' script: user_script')
   end
   return -2
 end

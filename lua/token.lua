@@ -11,7 +11,7 @@
 
 local stands, wrong = counter()
 if wrong then
-  return wrong
+  return wrong.err and redis.error_reply(wrong.err .. ' script: user_script') or wrong
 end
 local held = redis.call('EXISTS', KEYS[1]) == 1
 -- Looked at before the lock is touched: a grant without a token would have to be undone.
@@ -25,18 +25,28 @@ end
 if held and stands then
   return stands
 end
-local token = ARGV[4]
-if token == '' then
-  local now = redis.call('TIME')
-  token = now[1] .. string.format('%06d', now[2])
-end
-if stands and not below(stands, token) then
-  -- By the server, which counts exactly.
-  redis.call('INCR', KEYS[2])
-  token = redis.call('GET', KEYS[2])
-end
-local written = put(token, stands, ARGV[5])
-if written.err then
-  return written
+local given, token = pcall(function()
+  local token = ARGV[4]
+  if token == '' then
+    local now = redis.call('TIME')
+    token = now[1] .. string.format('%06d', now[2])
+  end
+  if stands and not below(stands, token) then
+    -- By the server, which counts exactly.
+    redis.call('INCR', KEYS[2])
+    token = redis.call('GET', KEYS[2])
+  end
+  local written = put(token, stands, ARGV[5])
+  if written.err then
+    error(written)
+  end
+  return token
+end)
+if not given then
+  -- A user without the right to SET must not leave a hold without a token: busy for a lease.
+  if not held then
+    redis.call('HDEL', KEYS[1], ARGV[1])
+  end
+  return redis.error_reply((token.err or token) .. ' script: user_script')
 end
 return token

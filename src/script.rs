@@ -402,6 +402,25 @@ mod tests {
         }
     }
 
+    /// An error that the server raises out of a script ends with ` script: SHA, on @user_script:LINE.`, so that it is known not to
+    /// be a refusal before the script began. One that a script catches and returns lacks that, and is given it.
+    #[test]
+    fn an_error_that_a_script_catches_is_returned_with_the_mark_of_a_script_alone() {
+        let all = calls().into_iter().chain(fenced());
+        for body in all.map(|call| call.script().body) {
+            let caught = body.lines().filter_map(|line| {
+                let (name, _) = line.trim().strip_prefix("local ")?.split_once(" = redis.pcall(")?;
+                // The counter, which is returned as text alone.
+                (name != "text").then_some(name)
+            });
+            for name in caught {
+                assert!(!body.lines().any(|line| line.trim() == format!("return {name}")), "{name}: {body}");
+            }
+            let marked = |line: &&str| line.contains("error_reply(");
+            assert!(body.lines().filter(marked).all(|line| line.contains(".. ' script: user_script')")));
+        }
+    }
+
     #[test]
     fn each_reply_is_understood_by_the_calls_that_give_it_and_by_no_other() {
         use Reply::{Busy, Deferred, Done, Free, Gone, NotALock};

@@ -171,7 +171,8 @@ const GIVE_CREDENTIALS: &str = "give both in its URL, redis://user:password@host
 
 fn outcome(error: &RedisError) -> Outcome {
     let code = error.code().unwrap_or_default();
-    // An error of a command within a script is marked with the script that it came out of.
+    // An error of a command within a script is marked with the script that it came out of: by the server, or by the script
+    // where that catches the error. What stands in front differs between versions, and may be `NOPERM`.
     let within = error.detail().is_some_and(|text| text.contains("user_script"));
     if is_unsent(error) || error.is_connection_refusal() || (BEFORE_START.contains(&code) && !within) {
         Outcome::NotRun
@@ -274,6 +275,7 @@ mod tests {
             "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments",
             "ERR ACL failure in script: User bob has no permissions to run the 'hset' command script: f00, on @user_script:1.",
             "NOPERM something script: f00, on @user_script:1.",
+            "NOPERM something script: user_script",
         ] {
             is(wire, Outcome::Unknown, ErrorKind::Denied);
         }

@@ -7,9 +7,9 @@ use redis::RedisResult;
 use super::*;
 use crate::support::scripts::fenced_body;
 
-const COUNTER: &str = "redisson_lock_token:{order:1}";
+pub(super) const COUNTER: &str = "redisson_lock_token:{order:1}";
 
-const DAY: &str = "86400000";
+pub(super) const DAY: &str = "86400000";
 
 /// The highest number that a counter can have.
 const LAST: &str = "9223372036854775807";
@@ -25,7 +25,13 @@ impl Wire {
     }
 
     /// An acquire whose token is no less than `least`, on a counter that stays for so long.
-    async fn try_take(&mut self, field: &str, count: &str, least: &str, stays: &str) -> RedisResult<Value> {
+    pub(super) async fn try_take(
+        &mut self,
+        field: &str,
+        count: &str,
+        least: &str,
+        stays: &str,
+    ) -> RedisResult<Value> {
         self.fenced("acquire", "token", &[field, count, &LEASE.to_string(), least, stays]).await
     }
 

@@ -18,9 +18,13 @@ fn refusal(answer: RedisResult<Value>) -> String {
     answer.expect_err("refused").to_string()
 }
 
+/// What tells an error out of a script from a refusal before it began, by which it certainly did not run.
+const MARK: &str = " script: ";
+
 /// A right is missing: to versions before 7.0 the code says it, to later ones the text.
 fn is_denied(answer: RedisResult<Value>) -> bool {
     let told = refusal(answer);
+    assert!(told.contains(MARK) && told.contains("user_script"), "{told}");
     told.contains("NOPERM") || told.contains("The user executing the script can't run this command")
 }
 
@@ -50,6 +54,25 @@ async fn without_the_right_to_expire_no_lock_is_left_behind() {
     let mut wire = admin.login(&server, &["allchannels", "+@all", "-pexpire"]).await;
     assert!(is_denied(wire.try_acquire(OURS, 1, LEASE).await));
     assert_eq!(admin.look().await, FREE);
+}
+
+#[tokio::test]
+async fn without_a_right_to_the_counter_no_lock_is_left_behind() {
+    let server = Server::start().await;
+    let mut admin = Wire::to(&server).await;
+    for (right, least) in [("-set", "5"), ("-set", "1"), ("-incr", "1"), ("-time", ""), ("-get", "5")] {
+        let mut wire = admin.login(&server, &["allchannels", "+@all", right]).await;
+        admin.clear().await;
+        admin.ask::<()>(&["SET", tokens::COUNTER, "3"]).await;
+        assert!(is_denied(wire.try_take(OURS, "1", least, tokens::DAY).await), "{right}");
+        assert_eq!(admin.look().await, FREE, "{right}");
+        // A hold that stood before is not touched.
+        assert_eq!(admin.acquire(OURS, 1, LEASE).await, DONE);
+        admin.ask::<()>(&["DEL", tokens::COUNTER]).await;
+        let refused = wire.try_take(OURS, "1", least, tokens::DAY).await;
+        assert!(refused.is_ok() || is_denied(refused), "{right}");
+        assert!(is_busy(&admin.look().await), "{right}");
+    }
 }
 
 #[tokio::test]
