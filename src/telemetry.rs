@@ -74,6 +74,33 @@ pub(crate) fn cluster_unseen(error: &Error) {
     tracing::warn!(%error, "no node of the cluster tells who serves what; what is known is used, and they are asked again");
 }
 
+/// A node of another cluster answers where one of this cluster was.
+#[cfg(feature = "cluster")]
+pub(crate) fn stranger(server: &str) {
+    tracing::warn!(
+        server,
+        "a node of another cluster answers at an address of this cluster, nothing is sent to it"
+    );
+}
+
+/// A seed that was away before is a node of another cluster.
+#[cfg(feature = "cluster")]
+pub(crate) fn seed_of_another(server: &str) {
+    tracing::warn!(
+        server,
+        "a seed is a node of another cluster than the one that is used; give seeds of one cluster only"
+    );
+}
+
+/// Most seeds are nodes of another cluster, and none of the old one is left.
+#[cfg(feature = "cluster")]
+pub(crate) fn cluster_replaced(server: &str) {
+    tracing::warn!(
+        server,
+        "no node of the cluster is left, and most seeds are nodes of another one, which is used now"
+    );
+}
+
 /// The subscriber connection was lost, or could not be made.
 pub(crate) fn subscriber_lost(server: &str, why: &str) {
     tracing::warn!(server, why, "subscriber connection to Redis lost, waiters poll until it is back");

@@ -1,9 +1,12 @@
 //! A Redis Cluster as one master: each lock is kept by the node that serves the slot of its key.
 
 mod ear;
+mod gate;
+mod identity;
 mod nodes;
 mod route;
 mod scout;
+mod seeding;
 mod slots;
 mod survey;
 mod view;

@@ -182,6 +182,9 @@ impl Keeper {
             let connection = site.client.get_multiplexed_async_connection_with_config(&config).await;
             let mut connection = connection.map_err(|error| verdict::unreachable(error, &site.address))?;
             self.purpose.examine(&mut connection, &self.line, &site.address).await?;
+            if let Some(gate) = &site.gate {
+                gate(connection.clone()).await?;
+            }
             Ok(connection)
         };
         match timeout(self.limit, connect).await {

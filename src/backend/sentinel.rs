@@ -90,7 +90,8 @@ impl Sentinels {
         let address = format!("{}, master `{}`", named.address(), self.shown()).into();
         let info = self.entry.as_ref().clone().set_addr(at(self.entry.addr(), &named));
         let client = redis::Client::open(info).and_then(|client| tuned(&client, self.node_timeout));
-        Ok(Site { client: client.map_err(|error| verdict::unreachable(error, &address))?, address })
+        let client = client.map_err(|error| verdict::unreachable(error, &address))?;
+        Ok(Site { client, address, gate: None })
     }
 
     fn shown(&self) -> String {

@@ -71,7 +71,7 @@ impl Single {
     ) -> Result<(Arc<Single>, Option<Error>)> {
         let (client, address) = (server.client()?, server.address());
         let client = tuned(&client, node_timeout).map_err(|e| verdict::unreachable(e, &address))?;
-        let source = Source::Fixed(Box::new(Site { client, address: address.clone() }));
+        let source = Source::Fixed(Box::new(Site { client, address: address.clone(), gate: None }));
         Single::over(source, address, role, node_timeout, events).await
     }
 

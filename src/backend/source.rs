@@ -3,11 +3,12 @@
 use std::future::pending;
 use std::sync::{Arc, Mutex};
 
+use redis::aio::MultiplexedConnection;
 use tokio::sync::watch;
 
 #[cfg(feature = "sentinel")]
 use super::sentinel::Sentinels;
-use super::verdict;
+use super::{Answer, verdict};
 use crate::error::Result;
 use crate::sync::lock;
 
@@ -16,7 +17,12 @@ use crate::sync::lock;
 pub(super) struct Site {
     pub(super) client: redis::Client,
     pub(super) address: Arc<str>,
+    /// Asked of each new command connection before anything is sent over it.
+    pub(super) gate: Option<Gate>,
 }
+
+/// Whether the server at the other end is the one that is meant.
+pub(super) type Gate = Arc<dyn Fn(MultiplexedConnection) -> Answer<Result<()>> + Send + Sync>;
 
 /// Where the command connection went last. Whoever follows it never goes to a server that was not seen to be the master.
 pub(super) type Target = watch::Receiver<Option<Site>>;

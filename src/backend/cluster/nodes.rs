@@ -9,6 +9,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use super::gate::gate;
+use super::identity::Identity;
 use super::slots::{Place, Slots};
 use super::view::View;
 use crate::backend::connection::{CLOSED, Line, State};
@@ -37,6 +39,7 @@ pub(super) struct Nodes {
     /// What the nodes' connections tell.
     bell: Arc<dyn Events>,
     known: Mutex<Known>,
+    pub(super) identity: Identity,
     /// Who serves what is to be asked again.
     pub(super) wanted: Notify,
     /// Goes up where it is worth while to try again.
@@ -88,6 +91,7 @@ impl Nodes {
             bell: Arc::new(Bell { nodes: me.clone(), events: events.clone() }),
             events,
             known: Mutex::new(known),
+            identity: Identity::default(),
             wanted: Notify::new(),
             news: watch::Sender::new(0),
         })
@@ -148,7 +152,8 @@ impl Nodes {
         let address = server.address();
         let client = tuned(&server.client()?, self.node_timeout)
             .map_err(|error| verdict::unreachable(error, &address))?;
-        Ok(Site { client, address })
+        let gate = Some(gate(self.me.clone(), place.clone(), address.clone()));
+        Ok(Site { client, address, gate })
     }
 
     /// Whether a node is part of the cluster, as far as is known.
@@ -174,7 +179,8 @@ impl Nodes {
         if known.closed {
             return;
         }
-        if !known.slots.is_empty() && known.slots != view.slots {
+        let other = self.identity.install(&view.ids);
+        if other || !known.slots.is_empty() && known.slots != view.slots {
             known.changed = Some(Instant::now());
             known.untold = true;
         }

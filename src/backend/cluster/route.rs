@@ -65,7 +65,7 @@ impl Nodes {
     /// Runs a call, within the node timeout, wherever it has to go. What may have run is never repeated.
     pub(super) async fn answer(&self, call: &Call) -> Answered {
         let limit = Limit::new(self.node_timeout);
-        match self.send(call, slot_of(call)?, Way::Owner, limit).await {
+        match self.send(call, self.admitted(call)?, Way::Owner, limit).await {
             Ok(reply) => Ok(reply),
             Err(missed) => {
                 let mut answers = self.repeat(std::slice::from_ref(call), vec![(0, missed)], limit).await;
@@ -154,6 +154,12 @@ impl Nodes {
         answer.map_err(|failure| Missed { failure, at: Some(node.place) })
     }
 
+    /// The slot of a call that may be sent.
+    fn admitted(&self, call: &Call) -> Result<u16, Failure> {
+        self.identity.permits(call)?;
+        slot_of(call)
+    }
+
     fn node_on(&self, way: Way, slot: u16) -> Result<Node, Failure> {
         match way {
             Way::Owner => self.owner(slot),
@@ -165,7 +171,7 @@ impl Nodes {
         let mut groups: Vec<Group> = Vec::new();
         for (at, way) in ways {
             let asking = way != Way::Owner;
-            let node = slot_of(&calls[at]).and_then(|slot| self.node_on(way, slot));
+            let node = self.admitted(&calls[at]).and_then(|slot| self.node_on(way, slot));
             let same = groups.iter_mut().find(|group| match (&group.node, &node) {
                 (Ok(one), Ok(other)) => group.asking == asking && one.place == other.place,
                 _ => false,

@@ -15,43 +15,79 @@ use crate::backend::keeper::too_long;
 use crate::backend::source::Site;
 use crate::backend::verdict;
 use crate::error::{Error, ErrorKind, Result};
+use crate::telemetry;
 
 /// The next one is asked after so long without an answer; the first one may be frozen.
 const STAGGER: Duration = Duration::from_millis(100);
 
 /// A node that may be asked.
-struct Candidate {
+pub(super) struct Candidate {
     place: Place,
     site: Site,
     /// Its command connection, where there is one.
     line: Option<Arc<Line>>,
 }
 
+/// What a node answered, and where.
+pub(super) struct Told {
+    pub(super) view: View,
+    pub(super) place: Place,
+    pub(super) address: Arc<str>,
+    line: Option<Arc<Line>>,
+}
+
 impl Nodes {
-    /// The view of the first node that tells.
+    /// The view of the first node that knows most of the known nodes or, where none does, the one that knows most of them.
+    /// A view that knows none of them is another cluster's.
     pub(super) async fn scout(&self) -> Result<View> {
-        let limit = self.patience();
-        let mut candidates = self.candidates().into_iter().peekable();
-        let mut asking = JoinSet::new();
-        let mut failed: Option<Error> = None;
-        loop {
-            if let Some(candidate) = candidates.next() {
-                asking.spawn(look(candidate, limit));
-            }
-            tokio::select! {
-                told = asking.join_next() => match told {
-                    Some(Ok(Ok(view))) => return Ok(view),
-                    Some(Ok(Err(error))) => failed = Some(graver(failed, error)),
-                    Some(Err(_)) => {}
-                    None if candidates.peek().is_none() => break,
-                    None => {}
-                },
-                () = sleep(STAGGER), if candidates.peek().is_some() => {}
+        let Some(ids) = self.identity.ids() else { return self.first_scout().await };
+        let mut inquiry = Inquiry::new(self.candidates(), STAGGER, self.patience());
+        let mut best: Option<(usize, View)> = None;
+        let mut strangers = Vec::new();
+        while let Some(told) = inquiry.next().await {
+            let Ok(told) = told else { continue };
+            match ids.shared(&told.view.ids) {
+                _ if ids.vouch_for(&told.view.ids) => {
+                    best = Some((usize::MAX, told.view));
+                    break;
+                }
+                0 => strangers.push(told),
+                shared if best.as_ref().is_some_and(|(most, _)| *most >= shared) => {}
+                shared => best = Some((shared, told.view)),
             }
         }
-        Err(failed.unwrap_or_else(|| {
-            Error::new(ErrorKind::Unavailable, format!("no node of {} can be asked", self.seeds))
-        }))
+        strangers.iter().for_each(|stranger| self.shun(stranger));
+        match best {
+            Some((_, view)) => Ok(view),
+            None => self.successor(strangers).ok_or_else(|| inquiry.failure(self)),
+        }
+    }
+
+    /// A node of another cluster answers there.
+    fn shun(&self, stranger: &Told) {
+        if let Some(line) = &stranger.line {
+            line.lost_any("the node belongs to another cluster now");
+        }
+        if self.identity.is_news(&stranger.address) {
+            telemetry::stranger(&stranger.address);
+        }
+    }
+
+    /// The cluster that was built anew where this one was: most seeds are its nodes, and no node of the old one has
+    /// answered for as long as a lease. Two clients with the same seeds come to the same end: no two clusters have most.
+    fn successor(&self, strangers: Vec<Told>) -> Option<View> {
+        if !self.identity.is_gone() {
+            return None;
+        }
+        let seeds = self.seed_places();
+        let votes = |view: &View| {
+            let same = |told: &&Told| seeds.contains(&told.place) && told.view.ids.meet(&view.ids);
+            strangers.iter().filter(same).count()
+        };
+        let at = strangers.iter().position(|told| 2 * votes(&told.view) > seeds.len())?;
+        let Told { view, address, .. } = strangers.into_iter().nth(at)?;
+        telemetry::cluster_replaced(&address);
+        Some(view)
     }
 
     /// Those whose connections stand, those that are known, the seeds; each once, and beginning anywhere.
@@ -60,25 +96,82 @@ impl Nodes {
         let (up, down): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| node.single.line().is_up());
         let lines = mixed(up).into_iter().map(|node| (node.place, Some(node.single.line().clone())));
         let others = mixed(down.into_iter().map(|node| node.place).chain(replicas).collect());
+        let places =
+            lines.chain(others.into_iter().chain(mixed(self.seed_places())).map(|place| (place, None)));
         let mut candidates: Vec<Candidate> = Vec::new();
-        for (place, line) in lines.chain(others.into_iter().map(|place| (place, None))) {
-            if let Ok(site) = self.site(&place) {
-                candidates.push(Candidate { place, site, line });
-            }
-        }
-        for place in
-            mixed(self.seeds.all().iter().filter_map(|seed| seed.info()).filter_map(Place::seed).collect())
-        {
+        for (place, line) in places {
             if !candidates.iter().any(|candidate| candidate.place == place)
                 && let Ok(site) = self.site(&place)
             {
-                candidates.push(Candidate { place, site, line: None });
+                candidates.push(Candidate { place, site, line });
             }
         }
         candidates
     }
+
+    /// The same, of these alone.
+    pub(super) fn candidates_at(&self, places: Vec<Place>) -> Vec<Candidate> {
+        let candidate = |place| Some(Candidate { site: self.site(&place).ok()?, place, line: None });
+        mixed(places).into_iter().filter_map(candidate).collect()
+    }
+
+    /// Each once.
+    pub(super) fn seed_places(&self) -> Vec<Place> {
+        let mut places = Vec::new();
+        for place in self.seeds.all().iter().filter_map(|seed| seed.info()).filter_map(Place::seed) {
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        }
+        places
+    }
 }
 
+/// Nodes that are asked one after the other, and answer in any order.
+pub(super) struct Inquiry {
+    candidates: std::vec::IntoIter<Candidate>,
+    stagger: Duration,
+    limit: Duration,
+    asking: JoinSet<Result<Told>>,
+    failed: Option<Error>,
+}
+
+impl Inquiry {
+    pub(super) fn new(candidates: Vec<Candidate>, stagger: Duration, limit: Duration) -> Inquiry {
+        let candidates = candidates.into_iter();
+        Inquiry { candidates, stagger, limit, asking: JoinSet::new(), failed: None }
+    }
+
+    /// The next answer; `None` when there will be no more.
+    pub(super) async fn next(&mut self) -> Option<Result<Told, ()>> {
+        loop {
+            if let Some(candidate) = self.candidates.next() {
+                self.asking.spawn(look(candidate, self.limit));
+            }
+            let more = self.candidates.len() > 0;
+            tokio::select! {
+                told = self.asking.join_next() => match told {
+                    Some(Ok(Ok(told))) => return Some(Ok(told)),
+                    Some(Ok(Err(error))) => {
+                        self.failed = Some(graver(self.failed.take(), error));
+                        return Some(Err(()));
+                    }
+                    Some(Err(_)) => {}
+                    None if !more => return None,
+                    None => {}
+                },
+                () = sleep(self.stagger), if more => {}
+            }
+        }
+    }
+
+    /// Why none gave what was looked for.
+    pub(super) fn failure(&mut self, nodes: &Nodes) -> Error {
+        self.failed.take().unwrap_or_else(|| {
+            Error::new(ErrorKind::Unavailable, format!("no node of {} can be asked", nodes.seeds))
+        })
+    }
+}
 /// Begins anywhere, so that not all clients ask the same node.
 fn mixed<T>(mut list: Vec<T>) -> Vec<T> {
     if !list.is_empty() {
@@ -97,17 +190,20 @@ fn graver(known: Option<Error>, error: Error) -> Error {
 }
 
 /// What one node tells.
-async fn look(candidate: Candidate, limit: Duration) -> Result<View> {
+async fn look(candidate: Candidate, limit: Duration) -> Result<Told> {
     let Candidate { place, site, line } = candidate;
-    match timeout(limit, asked(&site, line)).await {
-        Ok(answer) => understood(answer?, &place, &site.address),
+    match timeout(limit, asked(&site, line.clone())).await {
+        Ok(answer) => {
+            let (view, address) = (understood(answer?, &place, &site.address)?, site.address);
+            Ok(Told { view, place, address, line })
+        }
         Err(_) => Err(verdict::not_sent(&too_long(limit), &site.address).error),
     }
 }
 
 /// Over its command connection or, where it has none, over one for the moment.
 async fn asked(site: &Site, line: Option<Arc<Line>>) -> Result<Value> {
-    let question = redis::cmd("CLUSTER").arg("SLOTS").to_owned();
+    let question = question();
     let unreachable = |error| verdict::unreachable(error, &site.address);
     if let Some(line) = line {
         let mut link = line.link(Instant::now()).await.map_err(|failure| failure.error)?;
@@ -118,7 +214,11 @@ async fn asked(site: &Site, line: Option<Arc<Line>>) -> Result<Value> {
     connection.map_err(unreachable)?.send_packed_command(&question).await.map_err(unreachable)
 }
 
-fn understood(answer: Value, place: &Place, address: &Arc<str>) -> Result<View> {
+pub(super) fn question() -> redis::Cmd {
+    redis::cmd("CLUSTER").arg("SLOTS").to_owned()
+}
+
+pub(super) fn understood(answer: Value, place: &Place, address: &Arc<str>) -> Result<View> {
     let answer = answer.extract_error().map_err(|error| refused(error, address))?;
     let wrong = match View::read(&answer, place) {
         Some(view) if view.slots.is_empty() => "no slot of its cluster is served; give each to a node",

@@ -2,6 +2,7 @@
 
 use redis::Value;
 
+use super::identity::Ids;
 use super::slots::{Place, Slots};
 
 /// A cluster as one of its nodes sees it.
@@ -10,23 +11,31 @@ pub(super) struct View {
     pub(super) slots: Slots,
     /// Replicas.
     pub(super) others: Vec<Place>,
+    /// Of all these nodes.
+    pub(super) ids: Ids,
 }
 
 impl View {
     /// What `CLUSTER SLOTS` answered: ranges, each with its master and then its replicas. `asked` is where it was asked:
     /// a node that does not know its own name, or is not to tell it, is reached there.
     pub(super) fn read(answer: &Value, asked: &Place) -> Option<View> {
-        let (mut slots, mut others) = (Slots::new(), Vec::new());
+        let (mut slots, mut others, mut ids) = (Slots::new(), Vec::new(), Ids::default());
         for range in list(answer)? {
             let [Value::Int(first), Value::Int(last), nodes @ ..] = list(range)? else { return None };
             let range = u16::try_from(*first).ok()?..=u16::try_from(*last).ok()?;
-            let mut nodes = nodes.iter().filter_map(|node| place(node, asked));
-            if let Some(master) = nodes.next() {
+            nodes.iter().filter_map(id).for_each(|id| ids.add(id));
+            let [master, replicas @ ..] = nodes else { continue };
+            if let Some(master) = place(master, asked) {
                 slots.assign(range, &master);
             }
-            others.extend(nodes);
+            others.extend(replicas.iter().filter_map(|node| place(node, asked)));
         }
-        Some(View { slots, others })
+        Some(View { slots, others, ids })
+    }
+
+    /// Whether a node of it is there.
+    pub(super) fn has(&self, place: &Place) -> bool {
+        self.others.contains(place) || self.slots.serving().contains(&place)
     }
 }
 
@@ -35,6 +44,10 @@ fn list(value: &Value) -> Option<&[Value]> {
         Value::Array(list) => Some(list),
         _ => None,
     }
+}
+
+fn id(node: &Value) -> Option<&str> {
+    text(list(node)?.get(2)?)
 }
 
 /// `None`: an entry that tells no port.
@@ -101,6 +114,26 @@ mod tests {
             let view = read(&format!("*1 *3 :0 :16383 *4 $1 ? :7000 $2 id {more} ")).unwrap();
             assert_eq!(view.slots.owner(3).unwrap().to_string(), "10.0.0.1:7000", "{more}");
         }
+    }
+
+    #[test]
+    fn a_replica_is_no_master_where_its_master_tells_no_port() {
+        let view = read("*1 *4 :0 :16383 *3 $1 a :0 $2 id *3 $1 b :7001 $2 ie ").unwrap();
+        assert!(view.slots.is_empty(), "{view:?}");
+        assert_eq!(view.others.iter().map(Place::to_string).collect::<Vec<_>>(), ["b:7001"]);
+    }
+
+    #[test]
+    fn all_nodes_are_known_by_their_ids() {
+        let view = read("*2 *4 :0 :1 *3 $1 a :1 $1 x *3 $1 b :2 $1 y *3 :2 :3 *4 $1 c :3 $1 z *0 ").unwrap();
+        assert_eq!(
+            ["x", "y", "z", "q"].map(|id| {
+                let mut one = Ids::default();
+                one.add(id);
+                view.ids.shared(&one)
+            }),
+            [1, 1, 1, 0]
+        );
     }
 
     #[test]

@@ -4,7 +4,8 @@ use super::*;
 use crate::backend::testing::{TestServer, Told, Watcher};
 
 fn site(url: &str) -> Site {
-    Site { client: redis::Client::open(format!("{url}?protocol=resp3")).unwrap(), address: url.into() }
+    let client = redis::Client::open(format!("{url}?protocol=resp3")).unwrap();
+    Site { client, address: url.into(), gate: None }
 }
 
 #[tokio::test]

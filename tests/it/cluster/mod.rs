@@ -5,6 +5,7 @@ mod failover;
 mod locks;
 mod moves;
 mod outage;
+mod strangers;
 
 use std::time::Duration;
 

@@ -14,6 +14,8 @@ const MASTERS: usize = 3;
 /// Six servers. The first three begin as masters, and `n + 3` as replica of `n`.
 pub struct Cluster {
     nodes: Vec<Server>,
+    /// The ports at which the nodes talk among themselves.
+    buses: Vec<String>,
 }
 
 impl Cluster {
@@ -48,12 +50,12 @@ impl Cluster {
             nodes.push(Server::with(&all).await);
             buses.push(bus);
         }
-        let cluster = Cluster { nodes };
-        cluster.form(&buses).await;
+        let cluster = Cluster { nodes, buses };
+        cluster.form().await;
         cluster
     }
 
-    async fn form(&self, buses: &[String]) {
+    async fn form(&self) {
         let share = 16_384 / MASTERS;
         for (at, master) in self.nodes[..MASTERS].iter().enumerate() {
             let last = if at + 1 == MASTERS { 16_383 } else { (at + 1) * share - 1 };
@@ -61,7 +63,7 @@ impl Cluster {
             master.ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]).await;
             master.ask::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(at + 1).to_string()]).await;
         }
-        for (node, bus) in self.nodes.iter().zip(buses).skip(1) {
+        for (node, bus) in self.nodes.iter().zip(&self.buses).skip(1) {
             let port = node.port().to_string();
             self.nodes[0].ask::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, bus]).await;
         }
@@ -205,6 +207,15 @@ impl Cluster {
         let before = &self.nodes[(replica + MASTERS) % (2 * MASTERS)];
         eventually("the old master follows", async || before.info("replication").await["role"] == "slave")
             .await;
+    }
+
+    /// This node dies, and an empty one that belongs to another cluster takes its address.
+    pub async fn lose_address(&self, at: usize, to: &Cluster) {
+        let node = &self.nodes[at];
+        node.restart_as_new_node().await;
+        let port = node.port().to_string();
+        to.nodes[0].ask::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, &self.buses[at]]).await;
+        eventually("the new node knows its cluster", async || shards(node).await.len() >= MASTERS).await;
     }
 
     /// Waits until this replica has become a master.

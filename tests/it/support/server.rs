@@ -123,6 +123,13 @@ impl Server {
         self.restart().await;
     }
 
+    /// The same for a node of a cluster, which comes back as one that no cluster knows.
+    pub async fn restart_as_new_node(&self) {
+        self.kill();
+        let _ = std::fs::remove_file(self.dir.path().join("nodes.conf"));
+        self.restart_empty().await;
+    }
+
     /// SIGSTOP: no answers, but connections stand and new ones are even accepted by the kernel.
     pub fn freeze(&self) {
         self.child.lock().unwrap().as_ref().expect("the server was killed").freeze();

@@ -1,0 +1,126 @@
+//! Addresses of a cluster at which a node of another cluster answers.
+
+use futures::future::join_all;
+use nestlock::{Error, ErrorKind, Guard, Locks, Mutex, Owner};
+use tracing::Level;
+
+use super::{SECOND, builder};
+use crate::support::cluster::Cluster;
+use crate::support::server::{Server, free_port};
+use crate::support::{eventually, log, soon};
+
+/// What a stranger gets; an error where the lock's node is away.
+async fn tried(stock: &Mutex) -> Option<Guard> {
+    match stock.try_lock().owner(&Owner::new()).await {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            None
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_another_cluster_uses_now_takes_nobody_along() {
+    let (ours, theirs) = tokio::join!(Cluster::start(), Cluster::start());
+    let name = ours.name_on(0, "address").await;
+    let connect =
+        || async { builder(&ours).node_timeout(2 * SECOND).lease(600 * SECOND).connect().await.unwrap() };
+    let stock = connect().await.mutex(&name);
+    let guard = soon("the lock", stock.lock()).await.unwrap();
+    ours.replicated(0, &name).await;
+    // Who waits in a process goes before who tries there.
+    let mut connected = join_all((0..8).map(|_| connect())).await;
+    let waiting: Vec<_> = connected.drain(..2).map(|locks| tokio::spawn(locks.mutex(&name).lock())).collect();
+    let others: Vec<Mutex> = connected.iter().map(|locks| locks.mutex(&name)).collect();
+
+    // The others do not notice yet that another node answers there, nor can anybody ask them.
+    ours.nodes()[1..].iter().for_each(Server::freeze);
+    ours.lose_address(0, &theirs).await;
+    let port = ours.node(0).port();
+    let nobody_gets_it = async || {
+        for outcome in soon("an answer for each", join_all(others.iter().map(tried))).await {
+            assert!(outcome.is_none(), "two hold it");
+        }
+    };
+    nobody_gets_it().await;
+    log::told(|e| e.level == Level::WARN && e.tells("another cluster") && e.tells(&port.to_string())).await;
+    nobody_gets_it().await;
+    // A replica would copy whatever it finds at its master's address.
+    ours.node(0).kill();
+    ours.nodes()[1..].iter().for_each(Server::thaw);
+    ours.node(3).ask::<()>(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await;
+    ours.promoted(3).await;
+    let inner = soon("a re-entry", stock.lock()).await.unwrap();
+    assert_eq!(ours.fields_on(3, &name).await, [(guard.field().to_owned(), 2)]);
+    inner.release().await.unwrap();
+    nobody_gets_it().await;
+    assert!(!guard.is_lost() && waiting.iter().all(|waiter| !waiter.is_finished()));
+    assert_eq!(theirs.keys_on(&[0, 1, 2, 3, 4, 5]).await, [""; 0]);
+
+    guard.release().await.unwrap();
+    for waiter in waiting {
+        soon("a waiter", waiter).await.unwrap().unwrap().release().await.unwrap();
+    }
+}
+
+fn is_of_two_clusters(error: &Error) {
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    assert!(error.to_string().contains("different clusters"), "{error}");
+}
+
+#[tokio::test]
+async fn seeds_of_two_clusters_are_a_wrong_option() {
+    let (one, other) = tokio::join!(Cluster::start(), Cluster::start());
+    for _ in 0..8 {
+        let seeds = [one.node(0).url(), one.node(4).url(), other.node(1).url()];
+        let error = Locks::builder().cluster(seeds).connect().await.unwrap_err();
+        is_of_two_clusters(&error);
+    }
+}
+
+#[tokio::test]
+async fn a_seed_that_comes_later_and_is_of_another_cluster_ends_grants_unless_most_are_of_this_one() {
+    let (one, other) = tokio::join!(Cluster::start(), Cluster::start());
+    other.node(0).freeze();
+    let connect = |seeds: Vec<String>| Locks::builder().cluster(seeds).node_timeout(10 * SECOND).connect();
+    let even = connect(vec![one.node(0).url(), other.node(0).url()]).await.unwrap().mutex("seeds");
+    let most = [one.node(0).url(), one.node(1).url(), other.node(0).url()];
+    let most = connect(most.to_vec()).await.unwrap().mutex("seeds");
+    let guard = soon("the lock", even.lock()).await.unwrap();
+    other.node(0).thaw();
+    let stranger = async || even.try_lock().owner(&Owner::new()).await;
+    eventually("its end", async || stranger().await.is_err()).await;
+    is_of_two_clusters(&stranger().await.unwrap_err());
+    // What is held is given back all the same.
+    assert!(soon("an answer", tried(&most)).await.is_none());
+    guard.release().await.unwrap();
+    log::told(|e| e.level == Level::WARN && e.tells("seed") && e.tells(&other.node(0).port().to_string()))
+        .await;
+    soon("the lock", most.lock()).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cluster_that_was_built_anew_at_its_addresses_is_believed_after_a_while() {
+    let bus = free_port().to_string();
+    let server = Server::with(&["--cluster-enabled", "yes", "--cluster-port", &bus]).await;
+    let build = async || {
+        server.ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
+        eventually("a cluster that works", async || {
+            server.ask::<String>(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok")
+        })
+        .await;
+    };
+    build().await;
+    let connect = Locks::builder().cluster([server.url()]).lease(3 * SECOND).node_timeout(SECOND).connect();
+    let stock = connect.await.unwrap().mutex("anew");
+    let guard = soon("the lock", stock.lock()).await.unwrap();
+    server.restart_as_new_node().await;
+    build().await;
+    let lost = std::time::Instant::now();
+    let again = stock.lock().owner(&Owner::new()).within(20 * SECOND);
+    let again = soon("the lock of the new cluster", again).await.unwrap();
+    // Not before the lease of what the old cluster may have granted is over.
+    assert!(lost.elapsed() > 2 * SECOND && guard.is_lost(), "{:?}", lost.elapsed());
+    again.release().await.unwrap();
+}
