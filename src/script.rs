@@ -32,6 +32,21 @@ pub(crate) enum Call {
     Force { key: Arc<str>, channel: Arc<str> },
     /// Who is in the way, if anybody.
     Look { key: Arc<str> },
+    /// What one of the above does with the fencing counter, where its two keys are on different nodes.
+    #[cfg(feature = "cluster")]
+    Count { fence: Arc<Fence>, ask: Count },
+}
+
+/// What is asked of a fencing counter alone.
+#[cfg(feature = "cluster")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Count {
+    /// Whether a token can be made.
+    Look,
+    /// The next token, for whoever has the lock.
+    Next,
+    /// That it is no less than a token.
+    Raise,
 }
 
 /// What a server answered to a [`Call`].
@@ -39,7 +54,7 @@ pub(crate) enum Call {
 pub(crate) enum Reply {
     /// It is as asked: granted, released, lowered, renewed, settled, freed.
     Done,
-    /// Granted, with this fencing token.
+    /// Granted, with this fencing token; or a counter stands at it.
     Token(u64),
     /// The count could not be lowered, or the counter raised (a full server): the hold stands, and must be settled later.
     Deferred(String),
@@ -97,6 +112,8 @@ static LOOK: Script = script!("look", lua!("look"));
 static ACQUIRE_FENCED: Script = fenced!("acquire", "token");
 static RENEW_FENCED: Script = fenced!("renew", "raise");
 static SETTLE_FENCED: Script = fenced!("settle", "raise");
+#[cfg(feature = "cluster")]
+static COUNT: Script = script!("count", concat!(lua!("fence"), lua!("count")));
 
 // The integers that the scripts answer with; from 0 on it is the TTL of another's hold in milliseconds.
 const DONE: i64 = -1;
@@ -123,6 +140,8 @@ impl Call {
             | Call::Settle { key, .. }
             | Call::Force { key, .. }
             | Call::Look { key } => key,
+            #[cfg(feature = "cluster")]
+            Call::Count { fence, .. } => &fence.counter,
         }
     }
 
@@ -142,6 +161,8 @@ impl Call {
             Call::Settle { .. } => &SETTLE_FENCED,
             Call::Force { .. } => &FORCE,
             Call::Look { .. } => &LOOK,
+            #[cfg(feature = "cluster")]
+            Call::Count { .. } => &COUNT,
         }
     }
 
@@ -152,7 +173,22 @@ impl Call {
                 fence.as_deref()
             }
             Call::Release { .. } | Call::Force { .. } | Call::Look { .. } => None,
+            #[cfg(feature = "cluster")]
+            Call::Count { fence, .. } => Some(fence),
         }
+    }
+
+    /// The same for the lock alone, and the counter that it leaves out. `None`: it has one key.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn alone(&self) -> Option<(Call, Arc<Fence>)> {
+        let mut alone = self.clone();
+        let fence = match &mut alone {
+            Call::Acquire { fence, .. } | Call::Renew { fence, .. } | Call::Settle { fence, .. } => {
+                fence.take()
+            }
+            _ => None,
+        };
+        fence.map(|fence| (alone, fence))
     }
 
     fn command(&self, command: &str, script: &str) -> Cmd {
@@ -176,6 +212,12 @@ impl Call {
             }
             Call::Force { channel, .. } => cmd.arg(&**channel),
             Call::Look { .. } => &mut cmd,
+            #[cfg(feature = "cluster")]
+            Call::Count { ask: Count::Look, .. } => cmd.arg("look"),
+            #[cfg(feature = "cluster")]
+            Call::Count { ask: Count::Next, .. } => cmd.arg("next"),
+            #[cfg(feature = "cluster")]
+            Call::Count { ask: Count::Raise, .. } => cmd.arg("raise"),
         };
         if let Some(Fence { least, stays, .. }) = fence {
             // Nothing stands for the server's time, and for ever.
@@ -195,6 +237,12 @@ impl Call {
     pub(crate) fn decode(&self, value: Value) -> Result<Reply, RedisError> {
         use Call::{Acquire, Force, Look, Release, Renew, Settle};
         let fenced = self.fence().is_some();
+        let counts = match self {
+            Acquire { .. } => true,
+            #[cfg(feature = "cluster")]
+            Call::Count { .. } => true,
+            _ => false,
+        };
         Ok(match (self, value) {
             (_, Value::ServerError(refused)) => return Err(refused.into()),
             // A key lives through its last millisecond: one that has none left is still held, not free.
@@ -202,13 +250,13 @@ impl Call {
                 Reply::Busy(Duration::from_millis(ttl.max(1).unsigned_abs()))
             }
             (Force { .. } | Look { .. }, Value::Int(FREE)) => Reply::Free,
-            (Acquire { .. } | Force { .. } | Look { .. }, Value::SimpleString(kind)) => {
+            (_, Value::SimpleString(kind)) if counts || matches!(self, Force { .. } | Look { .. }) => {
                 match kind.strip_prefix("counter ") {
                     Some(kind) if fenced => Reply::NotACounter(no_counter(kind)),
                     _ => Reply::NotALock(self.told(&kind)),
                 }
             }
-            (Acquire { .. }, Value::BulkString(token)) if fenced => {
+            (_, Value::BulkString(token)) if counts && fenced => {
                 let text = str::from_utf8(&token).ok();
                 match text.and_then(|text| text.parse().ok()) {
                     Some(token) => Reply::Token(token),
@@ -218,6 +266,8 @@ impl Call {
             (Release { .. } | Settle { .. }, Value::BulkString(why)) => deferred(&why),
             (Renew { .. }, Value::BulkString(why)) if fenced => deferred(&why),
             (Look { .. }, value) => return Err(self.garbled(&value)),
+            #[cfg(feature = "cluster")]
+            (Call::Count { .. }, value) => return Err(self.garbled(&value)),
             (Acquire { .. }, value @ Value::Int(DONE)) if fenced => return Err(self.garbled(&value)),
             (_, Value::Int(DONE)) => Reply::Done,
             (Force { .. }, value) => return Err(self.garbled(&value)),

@@ -1,5 +1,6 @@
 //! A Redis Cluster as one master: each lock is kept by the node that serves the slot of its key.
 
+mod apart;
 mod ear;
 mod gate;
 mod identity;

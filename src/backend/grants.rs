@@ -299,6 +299,8 @@ fn field(call: &Call) -> Option<&Arc<str>> {
         | Call::Renew { field, .. }
         | Call::Settle { field, .. } => Some(field),
         Call::Force { .. } | Call::Look { .. } => None,
+        #[cfg(feature = "cluster")]
+        Call::Count { .. } => None,
     }
 }
 

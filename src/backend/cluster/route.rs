@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
+use super::apart::is_torn;
 use super::nodes::{Node, Nodes};
 use super::slots::{Place, slot};
 use crate::backend::verdict::{self, Elsewhere};
@@ -21,7 +22,7 @@ const HOPS: u32 = 4;
 /// The longest pause before a call that certainly did not run is sent again, where nothing tells that it is worth while.
 const PAUSE: Duration = Duration::from_millis(50);
 
-type Answered = Result<Reply, Failure>;
+pub(super) type Answered = Result<Reply, Failure>;
 
 /// A call that failed, and where.
 struct Missed {
@@ -33,6 +34,8 @@ struct Missed {
 enum Turn {
     /// It is sent there.
     To(Way),
+    /// For each of its keys.
+    Apart,
     /// Later, to whoever serves it then.
     Later,
     /// It may have run, or time can't mend it.
@@ -48,7 +51,7 @@ enum Way {
 
 /// Until when.
 #[derive(Clone, Copy)]
-struct Limit {
+pub(super) struct Limit {
     answer: Instant,
     /// What is sent later has hardly time for an answer: that it did not run is better to know than nothing.
     send: Instant,
@@ -59,12 +62,22 @@ impl Limit {
         let now = Instant::now();
         Limit { answer: after(now, node_timeout), send: after(now, node_timeout / 4 * 3) }
     }
+
+    /// Until half of what is left is over.
+    pub(super) fn half(self) -> Limit {
+        let now = Instant::now();
+        let half = |end: Instant| after(now, end.saturating_duration_since(now) / 2);
+        Limit { answer: half(self.answer), send: half(self.send) }
+    }
 }
 
 impl Nodes {
     /// Runs a call, within the node timeout, wherever it has to go. What may have run is never repeated.
     pub(super) async fn answer(&self, call: &Call) -> Answered {
-        let limit = Limit::new(self.node_timeout);
+        self.answer_until(call, Limit::new(self.node_timeout)).await
+    }
+
+    pub(super) async fn answer_until(&self, call: &Call, limit: Limit) -> Answered {
         match self.send(call, self.admitted(call)?, Way::Owner, limit).await {
             Ok(reply) => Ok(reply),
             Err(missed) => {
@@ -100,7 +113,7 @@ impl Nodes {
     ) -> Vec<(usize, Answered)> {
         let mut done = Vec::new();
         for hop in 1_u32.. {
-            let mut ways = Vec::new();
+            let (mut ways, mut torn) = (Vec::new(), Vec::new());
             let tired = hop.is_multiple_of(HOPS);
             let mut pause = false;
             for (at, missed) in missed {
@@ -110,9 +123,16 @@ impl Nodes {
                     done.push((at, Err(told(missed.failure, &calls[at]))));
                     continue;
                 }
+                if matches!(turn, Turn::Apart) {
+                    torn.push(at);
+                    continue;
+                }
                 pause |= late;
                 ways.push((at, if let Turn::To(way) = turn { way } else { Way::Owner }, missed));
             }
+            let apart = torn.iter().map(|&at| self.answer_apart(&calls[at], limit));
+            let apart = all(apart).await.into_iter().map(|answer| answer.unwrap_or_else(|| Err(nowhere())));
+            done.extend(torn.iter().copied().zip(apart));
             if ways.is_empty() {
                 break;
             }
@@ -234,6 +254,7 @@ impl Nodes {
         };
         match to {
             Some(way) => Turn::To(way),
+            None if is_torn(call, failure) => Turn::Apart,
             None if failure.error.kind() == ErrorKind::Unavailable => Turn::Later,
             None => Turn::Over,
         }

@@ -101,6 +101,101 @@ async fn holds_in_a_moving_slot_are_renewed_on_both_sides() {
     assert!(cluster.keys_on(&EVERYBODY).await.is_empty());
 }
 
+/// A free lock has no key, so that both nodes refuse a script over it and its counter.
+#[tokio::test]
+async fn a_free_fenced_lock_is_taken_while_its_slot_moves() {
+    let cluster = Cluster::start().await;
+    let ours = locks(&cluster).await;
+    for (at, counted) in [(0, false), (1, true)] {
+        let name = cluster.name_on(at, "fenced").await;
+        let (stock, to) = (ours.mutex(&name).fenced(), (at + 1) % 3);
+        let third = locks(&cluster).await.mutex(&name).fenced();
+        let mut last = 0;
+        if counted {
+            last = token(&stock).await;
+        }
+        cluster.begin_move(&name, at, to).await;
+        for _ in 0..3 {
+            let guard = soon("the lock", stock.lock()).await.unwrap();
+            let next = guard.token().unwrap();
+            assert!(next > last, "{next} after {last}");
+            last = next;
+            assert_eq!(cluster.fields_on(to, &name).await, [(guard.field().to_owned(), 1)]);
+            assert!(soon("its answer", third.try_lock()).await.unwrap().is_none(), "two hold it");
+            let inner = soon("a re-entry", stock.lock()).await.unwrap();
+            assert_eq!((inner.depth(), inner.token()), (2, Some(last)));
+            inner.release().await.unwrap();
+            guard.release().await.unwrap();
+        }
+        if counted {
+            cluster.move_key(&counter(&name), at, to).await;
+        }
+        for _ in 0..2 {
+            let next = token(&third).await;
+            assert!(next > last, "{next} after {last}");
+            last = next;
+        }
+        cluster.end_move(&name, to, &[to, at, (at + 2) % 3]).await;
+        let next = token(&stock).await;
+        assert!(next > last, "{next} after {last}");
+    }
+}
+
+#[tokio::test]
+async fn a_counter_that_is_none_is_reported_while_its_slot_moves_and_nothing_is_taken() {
+    let cluster = Cluster::start().await;
+    let name = cluster.name_on(0, "no-counter").await;
+    cluster.node(0).ask::<i64>(&["RPUSH", &counter(&name), "x"]).await;
+    cluster.begin_move(&name, 0, 1).await;
+    let error = soon("its end", locks(&cluster).await.mutex(&name).fenced().lock()).await.unwrap_err();
+    assert_eq!(error.kind(), nestlock::ErrorKind::NotALock, "{error}");
+    assert_eq!(cluster.fields_on(1, &name).await, []);
+}
+
+#[tokio::test]
+async fn fenced_holds_are_renewed_while_one_of_their_two_keys_has_moved() {
+    let cluster = Cluster::start().await;
+    let locks = builder(&cluster).lease(super::SECOND * 30).connect().await.unwrap();
+    let tag = cluster.name_on(0, "torn").await;
+    let names = [0, 1].map(|at| format!("{{{tag}}}:{at}"));
+    let mut guards = Vec::new();
+    for name in &names {
+        guards.push(soon("the lock", locks.mutex(name).fenced().lock()).await.unwrap());
+    }
+    cluster.begin_move(&tag, 0, 1).await;
+    cluster.move_key(&names[0], 0, 1).await;
+    cluster.move_key(&counter(&names[1]), 0, 1).await;
+    for (at, name) in [(1, &names[0]), (0, &names[1])] {
+        expire_soon(&cluster, at, name).await;
+    }
+    // A connection that is made anew has all holds asked for.
+    cluster.node(0).ask::<i64>(&["CLIENT", "KILL", "TYPE", "normal"]).await;
+    for (at, name) in [(1, &names[0]), (0, &names[1])] {
+        eventually("its renewal", async || left(&cluster, at, name).await > 20_000).await;
+    }
+    for guard in guards {
+        assert!(!guard.is_lost());
+        let (stock, last) = (locks.mutex(guard.name()).fenced(), guard.token().unwrap());
+        guard.release().await.unwrap();
+        assert!(token(&stock).await > last);
+    }
+}
+
+/// The token of a hold that is given back at once.
+async fn token(stock: &nestlock::Mutex) -> u64 {
+    let guard = soon("the lock", stock.lock()).await.unwrap();
+    let token = guard.token().unwrap();
+    guard.release().await.unwrap();
+    token
+}
+
+fn counter(name: &str) -> String {
+    match name.starts_with('{') {
+        true => format!("redisson_lock_token:{name}"),
+        false => format!("redisson_lock_token:{{{name}}}"),
+    }
+}
+
 /// Slots go round and round under a crowd: nobody overlaps, nothing is lost, and all are served.
 #[tokio::test]
 async fn nobody_overlaps_while_slots_move() {
@@ -155,6 +250,62 @@ async fn a_slot_that_nobody_lets_in_is_given_up_in_time() {
     cluster.end_move(&name, 0, &[0, 1, 2]).await;
     let queued = enlisted(&locks.mutex(&name));
     soon("the lock", queued).await.unwrap().release().await.unwrap();
+}
+
+/// The same for fenced locks, whose two keys go one after the other: each hold's token is greater than all before.
+#[tokio::test]
+async fn tokens_grow_while_slots_move() {
+    let cluster = Cluster::start().await;
+    let processes = [locks(&cluster).await, locks(&cluster).await];
+    let name = cluster.name_on(0, "counted").await;
+    let last = std::sync::Arc::new(std::sync::Mutex::new((0, 0)));
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let mut tasks = Vec::new();
+    for at in 0..6 {
+        let (stock, last, stop) = (processes[at % 2].mutex(&name).fenced(), last.clone(), stop.clone());
+        tasks.push(tokio::spawn(async move {
+            while !stop.load(std::sync::atomic::Ordering::SeqCst) {
+                let guard = stock.lock().owner(&Owner::new()).await.unwrap();
+                let token = guard.token().unwrap();
+                {
+                    let mut last = last.lock().unwrap();
+                    assert!(token > last.0, "{token} after {}", last.0);
+                    *last = (token, last.1 + 1);
+                }
+                tokio::task::yield_now().await;
+                assert_eq!(last.lock().unwrap().0, token, "two hold it");
+                guard.release().await.unwrap();
+            }
+        }));
+    }
+    let grants = || last.lock().unwrap().1;
+    for round in 0..9 {
+        let (from, to) = (round % 3, (round + 1) % 3);
+        let port = cluster.node(to).port().to_string();
+        let migrate = async |key: &str| {
+            // It may be free, or made on the other side, at this moment.
+            let command = ["MIGRATE", "127.0.0.1", &port, key, "0", "10000"];
+            let _ = cluster.node(from).try_ask::<String>(&command).await;
+        };
+        let some_more = async || {
+            let before = grants();
+            eventually("grants while the slot moves", async || grants() > before + 2).await;
+        };
+        cluster.begin_move(&name, from, to).await;
+        some_more().await;
+        let keys = [name.clone(), counter(&name)];
+        migrate(&keys[round % 2]).await;
+        some_more().await;
+        migrate(&keys[(round + 1) % 2]).await;
+        // Whatever of them was made on the old node meanwhile.
+        migrate(&keys[round % 2]).await;
+        cluster.end_move(&name, to, &[to, from, (to + 1) % 3]).await;
+        some_more().await;
+    }
+    stop.store(true, std::sync::atomic::Ordering::SeqCst);
+    for task in tasks {
+        soon("a task", task).await.unwrap();
+    }
 }
 
 async fn expire_soon(cluster: &Cluster, node: usize, key: &str) {

@@ -13,7 +13,7 @@ pub struct Script {
 }
 
 /// What stands around others, and is no script by itself: see `src/script.rs`.
-const PARTS: [&str; 3] = ["fence", "token", "raise"];
+const PARTS: [&str; 4] = ["fence", "token", "raise", "count"];
 
 /// All of them; none where there is no such directory.
 pub fn all() -> &'static [Script] {
@@ -33,6 +33,7 @@ pub fn all() -> &'static [Script] {
         plain
             .into_iter()
             .chain(fenced.map(|(name, around)| script(name, fenced_body(name, around))))
+            .chain([script("count", count_body())])
             .collect()
     })
 }
@@ -40,6 +41,11 @@ pub fn all() -> &'static [Script] {
 /// The body of a script that deals with fencing tokens too.
 pub fn fenced_body(name: &str, around: &str) -> String {
     format!("local function plain()\n{}end\n{}{}", file(name), file("fence"), file(around))
+}
+
+/// The body of the script that deals with a fencing counter alone.
+pub fn count_body() -> String {
+    format!("{}{}", file("fence"), file("count"))
 }
 
 fn dir() -> PathBuf {
