@@ -116,7 +116,8 @@ impl Attempts {
             Turn::Unfenced => Err(Error::new(ErrorKind::Config, UNFENCED)),
             Turn::Wait { refused: true, .. } if over => Ok(Look::Go(None)),
             Turn::Wait { refused: true, until } => {
-                let until = until.map(|until| at.local(until));
+                // It looks again in short, as whoever waits for a lease's end does: the machine may sleep past it.
+                let until = until.map(|until| at.nap(until));
                 Ok(Look::Wait(until.into_iter().chain(self.limit).min()))
             }
             Turn::Wait { refused: false, until } => {
@@ -127,7 +128,7 @@ impl Attempts {
                 if let Some(error) = session.away_too_long(self.began).or_else(|| stuck.then(unanswered)) {
                     return Err(error);
                 }
-                let until = until.map(|until| at.local(until)).filter(|until| *until > now);
+                let until = until.map(|until| at.nap(until)).filter(|until| *until > now);
                 let again = after(now, session.config.node_timeout);
                 Ok(Look::Wait(until.into_iter().chain([again]).min()))
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::deadline::Moment;
+use crate::deadline::{Moment, after};
 
 /// How far the clock that counts sleep is ahead of the one that does not.
 type Gap = fn() -> Duration;
@@ -47,6 +47,24 @@ impl Clock {
         }
         let seen = u64::try_from(seen.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(self.most.fetch_max(seen, Relaxed).max(seen))
+    }
+}
+
+/// The longest that a wait for a moment on the line of holds sleeps without a look at the clock.
+const GLANCE: Duration = Duration::from_secs(1);
+
+/// Sleeps until `end`, a moment on the line of time on which holds' deadlines are kept.
+///
+/// A timer of tokio's is not enough: 1. it is set for the end of a lease, an hour away; 2. the machine sleeps for two hours,
+/// in which tokio's clock stands still; 3. the timer fires an hour after the machine woke. So the sleep is cut into slices,
+/// and the end is missed by one of them at most. A slice costs two or three readings of a clock; nothing is locked.
+pub(crate) async fn sleep_until(end: Instant, moment: impl Fn() -> Moment) {
+    loop {
+        let at = moment();
+        if end <= at.now {
+            return;
+        }
+        tokio::time::sleep_until(at.nap(end)).await;
     }
 }
 
@@ -95,6 +113,13 @@ fn gap() -> Duration {
 #[cfg(not(target_os = "linux"))]
 fn gap() -> Duration {
     Duration::ZERO
+}
+
+impl Moment {
+    /// Until when a timer of tokio's may sleep that waits for this moment on the line of holds: then it looks again.
+    pub(crate) fn nap(self, end: Instant) -> Instant {
+        self.local(end).min(after(self.local(self.now), GLANCE))
+    }
 }
 
 impl fmt::Debug for Clock {

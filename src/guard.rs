@@ -9,11 +9,11 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use crate::answer::{Leave, Verdict};
-use crate::deadline::{Lease, Moment, after};
+use crate::clock::sleep_until;
+use crate::deadline::{Lease, after};
 use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::failure::{Failure, Outcome};
 use crate::fate::Fate;
-use crate::hold::Hold;
 use crate::names::Names;
 use crate::owner::Owner;
 use crate::room::Room;
@@ -167,7 +167,8 @@ impl Guard {
 
     /// Resolves when the hold is lost, and tells why. Pending for as long as the hold is good.
     ///
-    /// It has a timer of its own for the hold's end, so it resolves in time also where nothing else runs any more.
+    /// It has a timer of its own for the hold's end, so it resolves in time also where nothing else runs any more. Where the
+    /// machine slept past that end, it resolves about a second after the machine woke, with [`Loss::Suspended`] (on Linux).
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -393,16 +394,18 @@ async fn loss(handle: Handle, names: Arc<Names>, (id, level): (u64, u64), fate: 
         if let Some(loss) = fate.loss() {
             return loss;
         }
-        let end = |hold: &Hold, at: Moment| at.local(hold.end_of(level));
         let end = handle.visit_known(&names.name, |room, _, at| {
             room.end_late(id, at);
-            room.hold(id).map(|hold| end(hold, at))
+            room.hold(id).map(|hold| hold.end_of(level))
         });
         match end.flatten() {
             _ if fate.loss().is_some() => {}
-            Some(end) => {
-                let _ = timeout_at(end, told).await;
-            }
+            // By a sleep of its own: the runtime of the background may have ended, or stand still.
+            Some(end) => tokio::select! {
+                biased;
+                () = told => {}
+                () = sleep_until(end, || handle.moment()) => {}
+            },
             // The guard is gone, and with it what could be lost.
             None => told.await,
         }

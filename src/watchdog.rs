@@ -4,8 +4,9 @@ use std::future::Future;
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
+use crate::clock::sleep_until;
 use crate::failure::Outcome;
 use crate::names::Names;
 use crate::question::Question;
@@ -51,19 +52,17 @@ async fn attend(session: &Arc<Session>) {
         }
         tokio::select! {
             () = session.nudge.notified() => {}
-            () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
+            // Without a timer where nothing is due.
+            () = sleep_until(next.unwrap_or_else(Instant::now), || session.moment()), if next.is_some() => {}
             Some(_) = sent.join_next() => {}
         }
     }
 }
 
-/// What has to be sent now; if nothing, when to look again.
+/// What has to be sent now; if nothing, when to look again, on the line of holds.
 fn due(session: &Session) -> (Batch, Option<Instant>) {
     loop {
-        let (names, next) = session.registry(|registry, at| {
-            let (names, next) = registry.due(at.now);
-            (names, next.map(|next| at.local(next)))
-        });
+        let (names, next) = session.registry(|registry, at| registry.due(at.now));
         if names.is_empty() {
             return (Batch::new(), next);
         }

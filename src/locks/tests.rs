@@ -1,5 +1,6 @@
 //! What a sleep of the machine does to a hold, by a clock that the test moves.
 
+mod asleep;
 mod branches;
 mod late;
 mod polls;

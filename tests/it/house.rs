@@ -85,6 +85,22 @@ fn the_two_lowest_floors_read_no_clock_and_move_no_bytes() {
     }
 }
 
+/// A timer that is set to a lease's end as tokio's clock has it is late by what the machine sleeps through. `clock.rs` sets such
+/// timers in slices; beside it `valid_until` alone hands the instant out.
+#[test]
+fn only_the_clock_sets_a_timer_by_a_lease() {
+    for (path, code) in sources() {
+        let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let local = lines.filter(|line| line.contains(".local(")).count();
+        let allowed = match path.to_str() {
+            Some("clock.rs") => local,
+            Some("guard.rs") => 1,
+            _ => 0,
+        };
+        assert_eq!(local, allowed, "{}", path.display());
+    }
+}
+
 #[test]
 fn only_telemetry_names_tracing() {
     for (path, code) in sources() {
