@@ -11,6 +11,7 @@ use crate::hold::Hold;
 use crate::level::Level;
 use crate::names::{self, Names};
 use crate::owner::Owner;
+use crate::question::Question;
 use crate::request::{Lock, Request, TryLock};
 use crate::run::Run;
 use crate::script::Reply;
@@ -210,10 +211,14 @@ impl Mutex {
     ///
     /// It changes nothing.
     pub async fn is_locked(&self) -> Result<bool> {
-        Ok(self.look().await?.is_some())
+        Ok(self.look(Question::Look).await?.is_some())
     }
 
     /// How long the lock stays held if nobody renews it; `None`: it is free. Asks Redis.
+    ///
+    /// Over several masters that is the time until a majority of them may be free: a hold on a minority does not count, and a
+    /// master that does not answer counts as held for ever. A slow master is waited for only where its answer may change the
+    /// result by more than 1 % of it, or 10 ms if that is more.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -233,7 +238,7 @@ impl Mutex {
     ///
     /// It changes nothing.
     pub async fn remaining_lease(&self) -> Result<Option<Duration>> {
-        self.look().await
+        self.look(Question::Left).await
     }
 
     /// Frees the lock, whoever holds it; false: it was free.
@@ -273,9 +278,9 @@ impl Mutex {
         }
     }
 
-    async fn look(&self) -> Result<Option<Duration>> {
+    async fn look(&self, question: Question) -> Result<Option<Duration>> {
         self.check()?;
-        match self.reply(self.handle.quorum.look(&self.names).await)? {
+        match self.reply(self.handle.quorum.look(&self.names, question).await)? {
             Reply::Busy(left) => Ok(Some(left)),
             _ => Ok(None),
         }

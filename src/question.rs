@@ -20,6 +20,8 @@ pub(crate) enum Question {
     Force,
     /// Whether there is any hold.
     Look,
+    /// When a majority may be had, if nobody renews what is in the way.
+    Left,
 }
 
 impl Question {

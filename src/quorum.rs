@@ -118,10 +118,10 @@ impl Quorum {
         self.put(Question::Force, Nodes::ALL, call).await.0.result.map_err(|failure| about(failure, names))
     }
 
-    /// Looks whether somebody holds the lock.
-    pub(crate) async fn look(&self, names: &Names) -> Reported {
+    /// Looks at the lock: `question` says what for.
+    pub(crate) async fn look(&self, names: &Names, question: Question) -> Reported {
         let call = Call::Look { key: names.key.clone() };
-        self.put(Question::Look, Nodes::ALL, call).await.0.result.map_err(|failure| about(failure, names))
+        self.put(question, Nodes::ALL, call).await.0.result.map_err(|failure| about(failure, names))
     }
 
     /// Begins or ends to hear of the releases told on a channel, by whichever master.

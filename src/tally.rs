@@ -1,6 +1,8 @@
 //! What the answers of several masters to one command mean together. One master is the case in which the first answer
 //! decides.
 
+mod looks;
+
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
@@ -159,6 +161,7 @@ impl Tally {
             Question::Repair => Some(self.told(Reply::Done)),
             Question::Force => self.force(),
             Question::Look => self.look(),
+            Question::Left => self.left(),
         }
     }
 
@@ -194,7 +197,7 @@ impl Tally {
         } else if self.is_blocking(self.foreign) {
             Ok(self.foreign_reply())
         } else {
-            Ok(Reply::Busy(self.soonest(self.done.len())))
+            Ok(Reply::Busy(self.again()))
         };
         let split = !self.done.is_empty();
         let spread = Spread { remains, unheard: self.pending, ..Spread::default() };
@@ -258,19 +261,8 @@ impl Tally {
         self.looked(|this| if this.done.is_empty() { Reply::Free } else { Reply::Done })
     }
 
-    fn look(&self) -> Option<Verdict> {
-        if self.is_majority(self.free) {
-            return Some(self.told(Reply::Free));
-        }
-        let free = self.free.len();
-        if self.is_majority(self.busy) {
-            return Some(self.told(Reply::Busy(self.soonest(free))));
-        }
-        self.looked(|this| Reply::Busy(this.soonest(free)))
-    }
-
     /// What all have said who said anything, if that is a majority.
-    fn looked(&self, reply: impl Fn(&Tally) -> Reply) -> Option<Verdict> {
+    fn looked(&self, reply: impl FnOnce(&Tally) -> Reply) -> Option<Verdict> {
         if self.is_blocking(self.foreign) {
             let reply = self.foreign_reply();
             return Some(self.told(reply));
@@ -283,14 +275,6 @@ impl Tally {
         }
         let failure = self.undecided();
         Some(Verdict { result: Err(failure), ..self.told(Reply::Done) })
-    }
-
-    /// When so many of the holds in the way are over that a majority may be had, of which `have` are.
-    fn soonest(&self, have: usize) -> Duration {
-        let mut left = self.left.clone();
-        left.sort_unstable();
-        let wanted = self.majority.saturating_sub(have).saturating_sub(1);
-        left.get(wanted).or(left.last()).copied().unwrap_or_default()
     }
 
     fn told(&self, reply: Reply) -> Verdict {

@@ -68,7 +68,8 @@ fn a_grant_is_certain_with_the_majority_and_waits_for_nobody_else() {
 #[test]
 fn a_refusal_is_certain_once_no_majority_can_be_had() {
     let (asked, verdict) = judge(tally(Question::Fresh, 3), vec![busy(9), busy(5)]);
-    assert_eq!((asked, verdict.result.unwrap(), verdict.split), (2, Reply::Busy(9 * SECOND), false));
+    // After 5 s, for the third may be free by then.
+    assert_eq!((asked, verdict.result.unwrap(), verdict.split), (2, Reply::Busy(5 * SECOND), false));
     assert_eq!((verdict.spread.remains, verdict.spread.unheard), (Nodes::NONE, Nodes::one(2)));
     // What was granted in vain, or may have been, is to be ended.
     let answers = vec![Ok(Reply::Done), busy(9), failed(Outcome::Unknown), failed(Outcome::NotRun), busy(4)];
@@ -184,6 +185,123 @@ fn a_lock_is_free_where_a_majority_is_and_else_until_it_may_be() {
     let (_, verdict) =
         judge(tally(Question::Look, 3), vec![failed(Outcome::NotRun), failed(Outcome::NotRun), free()]);
     verdict.result.unwrap_err();
+}
+
+/// What a master may say of a lock.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Says {
+    Left(Duration),
+    Foreign,
+    Fails,
+}
+
+const SAYINGS: [Says; 6] = [
+    Says::Left(Duration::ZERO),
+    Says::Left(Duration::from_secs(20)),
+    // The same hold, of which it was told a little later.
+    Says::Left(Duration::from_millis(20_005)),
+    Says::Left(Duration::from_secs(600)),
+    Says::Foreign,
+    Says::Fails,
+];
+
+impl Says {
+    fn answer(self) -> Result<Reply, Failure> {
+        match self {
+            Says::Left(Duration::ZERO) => Ok(Reply::Free),
+            Says::Left(left) => Ok(Reply::Busy(left)),
+            Says::Foreign => Ok(Reply::NotALock("a list".into())),
+            Says::Fails => failed(Outcome::NotRun),
+        }
+    }
+}
+
+/// Whatever so many masters may say, in whatever order it comes.
+fn all_sayings(masters: usize) -> impl Iterator<Item = Vec<Says>> {
+    let number = SAYINGS.len().pow(masters as u32);
+    (0..number).map(move |number| {
+        let digit = |at| number / SAYINGS.len().pow(at as u32) % SAYINGS.len();
+        (0..masters).map(|at| SAYINGS[digit(at)]).collect()
+    })
+}
+
+/// When a majority may be had, if it ever may.
+fn had_after(said: &[Says]) -> Option<Duration> {
+    let mut left: Vec<Duration> =
+        said.iter().filter_map(|said| if let Says::Left(left) = said { Some(*left) } else { None }).collect();
+    left.sort_unstable();
+    left.get(said.len() / 2).copied()
+}
+
+fn answers(said: &[Says]) -> Vec<Result<Reply, Failure>> {
+    said.iter().map(|said| said.answer()).collect()
+}
+
+#[test]
+fn how_long_a_lock_is_held_is_when_a_majority_may_be_had_in_whatever_order_they_answer() {
+    for masters in [1, 2, 3, 4, 5] {
+        for said in all_sayings(masters) {
+            let (_, verdict) = judge(tally(Question::Left, masters), answers(&said));
+            match (verdict.result, had_after(&said)) {
+                (Ok(Reply::Free), Some(Duration::ZERO)) => {}
+                (Ok(Reply::Busy(told)), Some(left)) => {
+                    let apart = told.max(left) - told.min(left);
+                    assert!(apart <= Duration::from_millis(10).max(left / 100), "{said:?}: {told:?}");
+                }
+                (Ok(Reply::NotALock(_)) | Err(_), None) => {}
+                (told, left) => panic!("{said:?}: {told:?} instead of {left:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn how_long_a_lock_is_held_waits_only_for_those_that_may_change_it() {
+    let asked = |said: &[Says]| judge(tally(Question::Left, said.len()), answers(said)).0;
+    let [free, short, same, long, ..] = SAYINGS;
+    assert_eq!(asked(&[short, same, long]), 2);
+    assert_eq!(asked(&[short, long, same]), 3);
+    assert_eq!(asked(&[free, long, free]), 3);
+    assert_eq!(asked(&[long, long, long, short, short]), 3);
+    assert_eq!(asked(&[long, short, short, short, free]), 4);
+}
+
+#[test]
+fn whether_a_lock_is_held_is_certain_with_a_majority() {
+    for masters in [1, 3, 5] {
+        for said in all_sayings(masters) {
+            let (asked, verdict) = judge(tally(Question::Look, masters), answers(&said));
+            let free = |said: &&Says| **said == Says::Left(Duration::ZERO);
+            match (verdict.result, had_after(&said)) {
+                (Ok(Reply::Free), Some(Duration::ZERO)) => {}
+                (Ok(Reply::Busy(_)), Some(left)) => assert!(!left.is_zero(), "{said:?}"),
+                (Ok(Reply::NotALock(_)) | Err(_), None) => {}
+                (told, left) => panic!("{said:?}: {told:?}, and {left:?}"),
+            }
+            let heard = &said[..asked - 1];
+            let busy = heard.iter().filter(|said| matches!(said, Says::Left(_)) && !free(said)).count();
+            let majority = masters / 2 + 1;
+            assert!(busy < majority && heard.iter().filter(free).count() < majority, "{said:?}: {asked}");
+        }
+    }
+}
+
+#[test]
+fn a_refused_request_asks_again_no_later_than_a_majority_may_be_had_in_whatever_order_they_answer() {
+    for masters in [1, 2, 3, 4, 5] {
+        // A master that is free grants it.
+        let free = |said: &Says| *said == Says::Left(Duration::ZERO);
+        for said in all_sayings(masters).filter(|said| !said.iter().any(free)) {
+            let (_, verdict) = judge(tally(Question::Fresh, masters), answers(&said));
+            if let (Ok(Reply::Busy(told)), Some(left)) = (verdict.result, had_after(&said)) {
+                assert!(told <= left + Duration::from_millis(10).max(left / 100), "{said:?}: {told:?}");
+                assert!(!told.is_zero(), "{said:?}");
+            }
+        }
+    }
+    // One that has granted it is had already, and given back.
+    let (_, verdict) = judge(tally(Question::Fresh, 3), vec![Ok(Reply::Done), busy(600), busy(20)]);
+    assert_eq!((verdict.result.unwrap(), verdict.split), (Reply::Busy(20 * SECOND), true));
 }
 
 #[test]

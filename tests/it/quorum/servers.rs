@@ -93,6 +93,50 @@ async fn a_frozen_minority_delays_nothing_and_is_put_right_later() {
     eventually("all are free", async || are_free(&servers).await).await;
 }
 
+/// Two masters have a hold of 20 s, the third a foreign field of 600 s, and answers before one of the two.
+#[tokio::test]
+async fn the_remaining_lease_is_when_a_majority_may_be_had_whoever_answers_first() {
+    let servers = servers(3).await;
+    let mut ways = Vec::new();
+    for server in &servers {
+        ways.push(Proxy::to(server).await);
+    }
+    let builder = nestlock::Locks::builder().node_timeout(20 * SECOND).delayed_restart(false);
+    let builder = ways.iter().fold(builder, |builder, way| builder.server(way.url()));
+    let stock = builder.connect().await.unwrap().mutex("stock");
+    servers[2].ask::<i64>(&["HSET", "stock", "other:1", "1"]).await;
+    servers[2].ask::<i64>(&["PEXPIRE", "stock", "600000"]).await;
+    let guard = soon("the lock", stock.lock().fixed_lease(20 * SECOND)).await.unwrap();
+    for late in 0..3 {
+        let slow = ways[late].on(|command| command.is("look")).times(1).hold_reply();
+        let others = ways.iter().enumerate().filter(|(node, _)| *node != late);
+        let others: Vec<_> = others.map(|(_, way)| way.on(|command| command.is("look")).watch()).collect();
+        let asked = tokio::spawn({
+            let stock = stock.clone();
+            async move { stock.remaining_lease().await }
+        });
+        for other in &others {
+            other.done().await;
+        }
+        slow.seen().await;
+        if late == 2 {
+            // What the third one says would change nothing: it is not waited for.
+            assert!(soon("the answer", asked).await.unwrap().unwrap().unwrap() <= 20 * SECOND);
+            slow.let_through().await;
+        } else {
+            slow.let_through().await;
+            let left = soon("the answer", asked).await.unwrap().unwrap().unwrap();
+            assert!(left <= 20 * SECOND, "{left:?}, and master {late} was late");
+        }
+        others.iter().for_each(|other| other.forget());
+    }
+    // Whether it is held is certain before that.
+    servers[0].freeze();
+    assert!(soon("the answer", stock.is_locked()).await.unwrap());
+    servers[0].thaw();
+    guard.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_minority_that_freezes_while_the_lock_is_held_is_no_matter_to_renewal_and_release() {
     for masters in [3, 5] {
