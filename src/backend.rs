@@ -4,6 +4,7 @@ mod backoff;
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 mod connection;
+mod dial;
 mod grants;
 mod handshake;
 mod keeper;

@@ -99,12 +99,12 @@
 //! | feature | what it adds |
 //! | --- | --- |
 //! | `tls-rustls` | `rediss://` servers, over rustls with the ring provider and the system's certificates |
-//! | `tls-native-tls` | `rediss://` servers, over the system's own TLS library. One of the two: with both on, a `rediss://` URL is an error that says so |
+//! | `tls-native-tls` | `rediss://` servers, over the system's own TLS library; over rustls where both are on |
 //! | `sentinel` | `Builder::sentinel`: a master that sentinels watch |
 //! | `cluster` | `Builder::cluster`: a Redis Cluster as a master |
 //! | `with-redis-1` | a [`Server`] made of a `Client` or a `ConnectionInfo` of the `redis` crate, version 1 |
 //!
-//! None is on by default.
+//! None is on by default, and each only adds. [`Server`] says what TLS does.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

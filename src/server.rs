@@ -12,7 +12,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// Made from a URL or from a host and a port, wherever a server is asked for:
 ///
 /// - `redis://[user[:password]@]host[:port][/database]`, the port being 6379 unless given; `valkey://` means the same
-/// - `rediss://…` the same over TLS, with the feature `tls-rustls` or `tls-native-tls`
+/// - `rediss://…` the same over TLS, with the feature `tls-rustls` or `tls-native-tls`; with `#insecure` at its end the
+///   server's certificate is not verified
 /// - `unix:///path/to/redis.sock[?db=…&user=…&pass=…]`
 /// - `("host", 6379)`
 ///
@@ -20,7 +21,17 @@ use crate::error::{Error, ErrorKind, Result};
 /// be used is kept, and told by `connect` as an error of kind [`ErrorKind::Config`]. Neither `Debug` nor any error shows
 /// credentials.
 ///
-/// With the feature `with-redis-1`, a `Client` or a `ConnectionInfo` of the redis crate, version 1, will do too.
+/// With the feature `with-redis-1`, a `Client` or a `ConnectionInfo` of the redis crate, version 1, will do too. One that was
+/// built with `TlsCertificates` keeps them: name the authorities in its `root_cert` too, for the system's are not added.
+///
+/// # TLS
+///
+/// With `tls-rustls` a server's certificate is verified by rustls, against the system's authorities or those in the files that
+/// `SSL_CERT_FILE` and `SSL_CERT_DIR` name, read at each connection. With `tls-native-tls` alone the system's own TLS library
+/// verifies it. With both, rustls does.
+///
+/// With `tls-rustls`, the first server over TLS installs the ring provider as rustls's provider of cryptography for the whole
+/// process, unless the program has installed one before.
 ///
 /// ```
 /// use nestlock::Server;
@@ -94,9 +105,6 @@ impl Server {
             return Server::unusable(NO_TLS);
         }
         match url.into_connection_info() {
-            Ok(info) if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) && BOTH_TLS => {
-                Server::unusable(TOO_MUCH_TLS)
-            }
             Ok(info) => Server::from_info(info),
             // Its description is fixed text; its detail would repeat a part of the URL.
             Err(e) => Server::unusable(unreadable(&e)),
@@ -133,12 +141,6 @@ impl Server {
 
 const NO_TLS: &str = "this server is to be reached over TLS, but nestlock was built without it: \
      enable its feature `tls-rustls` or `tls-native-tls`";
-
-/// With both, redis 1.8 uses rustls and gives it no authority to trust, so that no certificate would do.
-const BOTH_TLS: bool = cfg!(all(feature = "tls-rustls", feature = "tls-native-tls"));
-
-const TOO_MUCH_TLS: &str = "nestlock was built with both `tls-rustls` and `tls-native-tls`, and then no certificate is \
-     trusted: turn one of the two features off";
 
 const fn has_tls() -> bool {
     cfg!(any(feature = "tls-rustls", feature = "tls-native-tls"))
@@ -319,7 +321,7 @@ mod tests {
         }
     }
 
-    #[cfg(all(feature = "tls-rustls", not(feature = "tls-native-tls")))]
+    #[cfg(feature = "tls-rustls")]
     #[test]
     fn tls_has_its_cryptography() {
         Server::from("rediss://host").client().unwrap();

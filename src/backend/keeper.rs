@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::backoff::Backoff;
 use super::connection::{Line, Link, QUEUE, Signs, State};
+use super::dial;
 use super::handshake::Purpose;
 use super::source::{Site, Source, Target};
 use super::verdict;
@@ -179,7 +180,7 @@ impl Keeper {
             .set_pipeline_buffer_size(QUEUE)
             .set_push_sender(end_of(id, signs.clone(), Arc::downgrade(&self.line)));
         let connect = async {
-            let connection = site.client.get_multiplexed_async_connection_with_config(&config).await;
+            let connection = dial::connect(&site.client, &config).await;
             let mut connection = connection.map_err(|error| verdict::unreachable(error, &site.address))?;
             self.purpose.examine(&mut connection, &self.line, &site.address).await?;
             if let Some(gate) = &site.gate {

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::backoff::Backoff;
+use super::dial;
 use super::opinion::{Named, Said, judged};
 use super::settings::{for_messages, tuned};
 use super::source::Site;
@@ -222,7 +223,7 @@ impl Sentinel {
 
 async fn ask(door: &redis::Client, name: &str) -> RedisResult<(Value, Value)> {
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-    let mut connection = door.get_multiplexed_async_connection_with_config(&config).await?;
+    let mut connection = dial::connect(door, &config).await?;
     let mut pipeline = redis::Pipeline::with_capacity(2);
     pipeline.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
     pipeline.cmd("SENTINEL").arg("MASTER").arg(name);
@@ -232,7 +233,7 @@ async fn ask(door: &redis::Client, name: &str) -> RedisResult<(Value, Value)> {
 }
 
 async fn subscribed(door: &redis::Client) -> RedisResult<PubSub> {
-    let mut connection = door.get_async_pubsub().await?;
+    let mut connection = dial::listen(door).await?;
     for channel in NEWS {
         connection.subscribe(channel).await?;
     }

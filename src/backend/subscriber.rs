@@ -14,6 +14,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::backoff::Backoff;
+use super::dial;
 use super::keeper::too_long;
 use super::settings::for_messages;
 use super::source::{Target, moved};
@@ -169,7 +170,7 @@ impl Task {
             let Some(site) = site else { return Err(End::Lost("no master is known yet".into())) };
             let unreachable = |error| End::Lost(verdict::unreachable(error, &site.address).to_string());
             let client = for_messages(&site.client).map_err(unreachable)?;
-            match timeout(limit, client.get_async_pubsub()).await {
+            match timeout(limit, dial::listen(&client)).await {
                 Ok(connection) => connection.map_err(unreachable),
                 Err(_) => Err(End::Lost(too_long(limit))),
             }

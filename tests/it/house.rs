@@ -101,6 +101,15 @@ fn only_the_clock_sets_a_timer_by_a_lease() {
     }
 }
 
+/// Else one kind of connection would be left without the authorities that it is to trust.
+#[test]
+fn connections_are_made_in_one_place() {
+    for (path, code) in sources() {
+        let dials = ["get_multiplexed_async_connection", "get_async_pubsub"].map(|call| code.contains(call));
+        assert_eq!(dials.contains(&true), path == Path::new("backend/dial.rs"), "{}", path.display());
+    }
+}
+
 #[test]
 fn only_telemetry_names_tracing() {
     for (path, code) in sources() {

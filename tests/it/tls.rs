@@ -1,10 +1,6 @@
 //! Servers that are reached over TLS, whose certificate an authority of the test's own has signed.
 
-// With both features on no authority is trusted, and `connect` says so.
-#![cfg(any(
-    all(feature = "tls-rustls", not(feature = "tls-native-tls")),
-    all(feature = "tls-native-tls", not(feature = "tls-rustls"))
-))]
+#![cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 
 use nestlock::{ErrorKind, Locks};
 
@@ -50,4 +46,14 @@ async fn a_server_without_tls_is_told() {
     let server = Server::start().await;
     let error = Locks::connect(format!("rediss://127.0.0.1:{}", server.port())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+/// No library that another crate turns on makes a difference to it.
+#[tokio::test]
+async fn a_url_that_asks_for_no_proof_is_asked_for_none() {
+    let server = Server::tls().await;
+    let insecure = crate::support::locks(&format!("{}/#insecure", server.tls_url())).await;
+    let guard = insecure.mutex("stock").lock().await.unwrap();
+    assert_eq!(server.keys().await, ["stock"]);
+    guard.release().await.unwrap();
 }

@@ -11,6 +11,7 @@ use super::nodes::Nodes;
 use super::slots::Place;
 use super::view::View;
 use crate::backend::connection::Line;
+use crate::backend::dial;
 use crate::backend::keeper::too_long;
 use crate::backend::source::Site;
 use crate::backend::verdict;
@@ -210,7 +211,7 @@ async fn asked(site: &Site, line: Option<Arc<Line>>) -> Result<Value> {
         return link.send_whenever(&question).await.map_err(unreachable);
     }
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-    let connection = site.client.get_multiplexed_async_connection_with_config(&config).await;
+    let connection = dial::connect(&site.client, &config).await;
     connection.map_err(unreachable)?.send_packed_command(&question).await.map_err(unreachable)
 }
 

@@ -52,13 +52,6 @@ async fn addresses_that_cannot_be_used_are_rejected() {
     assert_eq!(Locks::connect(("localhost", 0)).await.unwrap_err().kind(), ErrorKind::Config);
 }
 
-#[cfg(all(feature = "tls-rustls", feature = "tls-native-tls"))]
-#[tokio::test]
-async fn two_tls_libraries_at_once_are_told() {
-    let error = Locks::connect("rediss://localhost:1").await.unwrap_err();
-    is(&error, ErrorKind::Config, None, &["`tls-rustls`", "`tls-native-tls`", "off"]);
-}
-
 #[cfg(not(any(feature = "tls-rustls", feature = "tls-native-tls")))]
 #[tokio::test]
 async fn tls_without_its_feature_names_the_features() {
