@@ -118,7 +118,8 @@ impl Attempts {
             Turn::Wait { refused: true, until } => {
                 // It looks again in short, as whoever waits for a lease's end does: the machine may sleep past it.
                 let until = until.map(|until| at.nap(until));
-                Ok(Look::Wait(until.into_iter().chain(self.limit).min()))
+                let again = session.takeover_pause().map(|pause| after(now, 10 * pause));
+                Ok(Look::Wait(until.into_iter().chain(self.limit).chain(again).min()))
             }
             Turn::Wait { refused: false, until } => {
                 let patience = session.terms.patience;
@@ -129,7 +130,9 @@ impl Attempts {
                     return Err(error);
                 }
                 let until = until.map(|until| at.nap(until)).filter(|until| *until > now);
-                let again = after(now, session.config.node_timeout);
+                let node_timeout = session.config.node_timeout;
+                let again = session.takeover_pause().map_or(node_timeout, |pause| pause.min(node_timeout));
+                let again = after(now, again);
                 Ok(Look::Wait(until.into_iter().chain([again]).min()))
             }
         }

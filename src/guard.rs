@@ -128,7 +128,9 @@ impl Guard {
             if let Some(outcome) = self.fate.released() {
                 return Ok(outcome);
             }
-            if timeout_at(limit, told).await.is_err() {
+            let slice = self.handle.takeover_pause().map(|pause| after(Instant::now(), pause));
+            let until = slice.map_or(limit, |slice| slice.min(limit));
+            if timeout_at(until, told).await.is_err() && limit <= Instant::now() {
                 let told = "the release could not be confirmed in time; it goes on in the background until the lease is over";
                 return Err(Error::new(ErrorKind::Unavailable, told).on(&self.names.name));
             }

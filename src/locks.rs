@@ -99,7 +99,7 @@ impl Locks {
         // Without randomness its locks are still its own: nobody else has this store.
         let uuid = uuid().unwrap_or_else(|_| "in-memory".to_owned());
         let quorum = Quorum::new(vec![master], config.probation);
-        let watch: Watch = |session| Box::pin(watch(session));
+        let watch: Watch = |session, number| Box::pin(watch(session, number));
         Locks::over(Session::new(config, quorum, uuid, Clock::new(), vec![bell], watch), &doorbell)
     }
 
@@ -174,7 +174,9 @@ impl Locks {
             if session.stage() >= Stage::Closed || !(errands || empty) {
                 return Ok(());
             }
-            if timeout_at(limit, progress).await.is_err() {
+            let slice = session.takeover_pause().map(|pause| after(Instant::now(), pause));
+            let until = slice.map_or(limit, |slice| slice.min(limit));
+            if timeout_at(until, progress).await.is_err() && limit <= Instant::now() {
                 let told = "some releases could not be confirmed in time; they go on in the background until their leases are over";
                 return Err(Error::new(ErrorKind::Unavailable, told));
             }
@@ -219,7 +221,7 @@ impl Builder {
             (0..config.masters.len()).map(|node| Bell::of(doorbell.clone(), node)).collect();
         let masters = enroll(&config, &bells).await?;
         let quorum = Quorum::new(masters, config.probation);
-        let watch: Watch = |session| Box::pin(watch(session));
+        let watch: Watch = |session, number| Box::pin(watch(session, number));
         let session = Session::new(config, quorum, uuid()?, clock, bells, watch);
         Ok(Locks::over(session, &doorbell))
     }

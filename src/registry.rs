@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -24,6 +25,10 @@ pub(crate) struct Registry {
     pub(crate) closed: bool,
     /// Until when the watchdog sleeps; `None` while it is awake, and will look at the agenda before it sleeps.
     asleep: Option<Option<Instant>>,
+    /// How long what is due may be left alone; `None`: for ever.
+    takeover: Option<Duration>,
+    /// Since when something is due, and the background task has not looked. By the clock that no test pauses.
+    unattended: Option<std::time::Instant>,
 }
 
 /// What a visit left to be done once the registry is unlocked.
@@ -34,6 +39,8 @@ pub(crate) struct Chores {
     pub(crate) hear: Option<bool>,
     /// Something is due sooner than the watchdog knows.
     pub(crate) sooner: bool,
+    /// The background task does not look at what is due.
+    pub(crate) unattended: bool,
 }
 
 /// What a visitor left in a room.
@@ -62,6 +69,25 @@ impl Room {
 }
 
 impl Registry {
+    pub(crate) fn new(takeover: Option<Duration>) -> Registry {
+        Registry { takeover, ..Registry::default() }
+    }
+
+    /// Whether the background task has not looked at what is due for too long. It is said once.
+    fn is_unattended(&mut self, now: Instant) -> bool {
+        let Some(takeover) = self.takeover else { return false };
+        if self.agenda.first().is_none_or(|(due, _)| *due > now) {
+            self.unattended = None;
+            return false;
+        }
+        let since = *self.unattended.get_or_insert_with(std::time::Instant::now);
+        let late = since.elapsed() >= takeover;
+        if late {
+            self.unattended = None;
+        }
+        late
+    }
+
     pub(crate) fn names(&self) -> Vec<Arc<Names>> {
         self.rooms.values().map(|room| room.names.clone()).collect()
     }
@@ -73,6 +99,7 @@ impl Registry {
 
     /// The locks that are due. None: the watchdog sleeps from now on, until the time told, or until it is nudged.
     pub(crate) fn due(&mut self, now: Instant) -> (Vec<Arc<Names>>, Option<Instant>) {
+        self.unattended = None;
         let due = self.agenda.iter().take_while(|(at, _)| *at <= now);
         let names = due
             .filter_map(|(_, name)| self.rooms.get(name))
@@ -112,7 +139,9 @@ impl Registry {
             *numbers
         });
         let left = room.left(renews, now);
-        (result, self.leave(names, left))
+        let mut chores = self.leave(names, left);
+        chores.unattended = self.is_unattended(now);
+        (result, chores)
     }
 
     // What stands around all visits is one piece of code: a copy for each kind of visit would have to be fetched anew for
@@ -133,7 +162,7 @@ impl Registry {
         }
         let hear = left.hear.filter(|on| self.hear(names, *on));
         let sooner = self.schedule(&names.name, left.before, left.due);
-        Chores { out: left.out, hear, sooner }
+        Chores { out: left.out, hear, sooner, unattended: false }
     }
 
     /// Notes who hears a channel. Whether the backend has to be told: the end of it only when the last lock goes.

@@ -58,6 +58,10 @@ impl Remnants {
         self.holds.is_empty()
     }
 
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u64> {
+        self.holds.keys().copied()
+    }
+
     pub(crate) fn take_in(&mut self, hold: Hold) {
         let (id, due) = (hold.id, hold.due_as_remnant());
         self.dues.insert((due, id));

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -29,8 +29,11 @@ use crate::telemetry;
 use crate::terms::Terms;
 use crate::upkeep::retry_pause;
 
+/// So long the background task may leave what is due alone before another runtime takes it over.
+const TAKEOVER: Duration = Duration::from_millis(50);
+
 /// Makes the background task of a session.
-pub(crate) type Watch = fn(Arc<Session>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(crate) type Watch = fn(Arc<Session>, u64) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// One process's view of the locks on its masters.
 pub(crate) struct Session {
@@ -49,8 +52,9 @@ pub(crate) struct Session {
     outage: Mutex<Outage>,
     pub(crate) me: Weak<Session>,
     watch: Watch,
-    /// The background task lives.
-    watched: AtomicBool,
+    /// Which background task it is that works; zero: none.
+    watched: AtomicU64,
+    watches: AtomicU64,
     /// What the backends tell goes through them: the backends themselves do not keep them alive.
     _events: Vec<Arc<dyn Events>>,
 }
@@ -82,6 +86,7 @@ impl Session {
         let retry = retry_pause(config.lease);
         let (lease, drift) = (config.lease, config.drift);
         let epoch = clock.moment().now;
+        let takeover = quorum.is_portable().then_some(TAKEOVER);
         Arc::new_cyclic(|me| Session {
             config,
             quorum,
@@ -89,13 +94,14 @@ impl Session {
             uuid,
             nudge: Notify::new(),
             progress: Notify::new(),
-            registry: Mutex::default(),
+            registry: Mutex::new(Registry::new(takeover)),
             clock,
             stage: AtomicU8::new(Stage::Open as u8),
             outage: Mutex::default(),
             me: me.clone(),
             watch,
-            watched: AtomicBool::new(false),
+            watched: AtomicU64::new(0),
+            watches: AtomicU64::new(0),
             _events: events,
         })
     }
@@ -115,27 +121,58 @@ impl Session {
         self.visit_unwatched(names, visit)
     }
 
-    /// Has the background task run, where it is not: on the runtime of whoever comes by.
+    /// Has the background task run, where it is not: on the runtime of the caller.
     pub(crate) fn keep_watch(&self) {
-        if self.watched.load(SeqCst) || self.stage() > Stage::Closing {
-            return;
+        if self.watched.load(SeqCst) == 0 {
+            self.watch_from(|session, number| {
+                session.watched.compare_exchange(0, number, SeqCst, SeqCst).is_ok()
+            });
         }
-        let Ok(runtime) = runtime::Handle::try_current() else { return };
-        if let Some(me) = self.me.upgrade()
-            && !self.watched.swap(true, SeqCst)
-        {
-            drop(runtime.spawn((self.watch)(me)));
+    }
+
+    fn watch_from(&self, begin: impl FnOnce(&Session, u64) -> bool) -> bool {
+        let (Ok(runtime), Some(me)) = (runtime::Handle::try_current(), self.me.upgrade()) else {
+            return false;
+        };
+        let number = self.watches.fetch_add(1, SeqCst) + 1;
+        let begins = self.stage() <= Stage::Closing && begin(self, number);
+        if begins {
+            drop(runtime.spawn((self.watch)(me, number)));
+        }
+        begins
+    }
+
+    pub(crate) fn is_watched_by(&self, number: u64) -> bool {
+        self.watched.load(SeqCst) == number
+    }
+
+    /// How often whoever waits has to look whether the background task works, where another runtime may take it over.
+    pub(crate) fn takeover_pause(&self) -> Option<Duration> {
+        self.quorum.is_portable().then_some(TAKEOVER)
+    }
+
+    /// The background task has not looked at what is due: its runtime lives, and nobody drives it. It goes on here, on the runtime
+    /// of the caller. The old one finds out should it be driven again; what it has sent counts as unanswered.
+    fn take_over(&self) {
+        let taken = self.watch_from(|session, number| {
+            session.watched.store(number, SeqCst);
+            true
+        });
+        if taken {
+            self.visit_all(|room, at| room.abandon(at.now));
         }
     }
 
     /// The background task was dropped with its runtime. Where that ends everything, whoever waits is told; else they are
     /// woken, and the first of them takes the task over on its own runtime.
-    pub(crate) fn orphaned(&self) {
+    pub(crate) fn orphaned(&self, number: u64) {
         if !self.quorum.is_portable() {
             return self.advance(Stage::Orphaned);
         }
         // Before anybody is woken: they look at it.
-        self.watched.store(false, SeqCst);
+        if self.watched.compare_exchange(number, 0, SeqCst, SeqCst).is_err() {
+            return; // another has taken over
+        }
         let names = lock(&self.registry).names();
         for name in names {
             // Not by way of `visit`: the runtime that is current here is the one that ends.
@@ -162,6 +199,9 @@ impl Session {
             }
             (result, chores)
         };
+        if chores.unattended {
+            self.take_over();
+        }
         self.attend(names, chores);
         result
     }
@@ -193,7 +233,7 @@ impl Session {
         // Once it is closed, also what makes nothing due may be the last that `close`, or the watchdog's end, waits for:
         // a release that its caller sent and heard of.
         if chores.sooner || self.stage() > Stage::Open {
-            self.nudge.notify_one();
+            self.nudge.notify_waiters();
         }
         for news in chores.out.news {
             tell(&names.name, &news);
@@ -222,7 +262,7 @@ impl Session {
         self.stage.fetch_max(stage as u8, SeqCst);
         self.registry(|registry, _| registry.closed = true);
         self.visit_all(|room, at| room.wake_all(at.now));
-        self.nudge.notify_one();
+        self.nudge.notify_waiters();
         self.progress.notify_waiters();
     }
 

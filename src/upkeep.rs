@@ -43,6 +43,25 @@ impl Room {
         self.out.tell.extend(levels.chain(leaving));
     }
 
+    /// Whoever has sent the background's commands does not run: their answers may never be looked at.
+    pub(crate) fn abandon(&mut self, now: Instant) {
+        let mut ended = false;
+        let ids: Vec<u64> = self.holds.iter().map(|hold| hold.id).chain(self.remnants.ids()).collect();
+        for id in ids {
+            let Some(hold) = self.hold(id) else { continue };
+            if let Some(command) = hold.command.filter(|command| !command.foreground) {
+                ended |= hold.is_ending();
+                hold.unknown(command.no, now);
+                hold.retry_at = now;
+            }
+        }
+        if ended {
+            // A release that was never sent has no echo.
+            self.expect_no_echo_of(Nodes::ALL);
+        }
+        self.rouse(now);
+    }
+
     /// Asks the server for all holds at once: something may have happened to them.
     pub(crate) fn ask_all(&mut self, now: Instant) {
         for hold in &mut self.holds {

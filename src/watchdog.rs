@@ -18,20 +18,27 @@ use crate::telemetry;
 
 type Batch = Vec<(Arc<Names>, Job)>;
 
-/// Runs until the session is closed, or nobody has a handle of it, and nothing is left to be sent.
-pub(crate) fn watch(session: Arc<Session>) -> impl Future<Output = ()> + Send {
+/// Runs until the session is closed, or nobody has a handle of it, and nothing is left to be sent. `number`: which of the
+/// session's background tasks it is.
+pub(crate) fn watch(session: Arc<Session>, number: u64) -> impl Future<Output = ()> + Send {
     // Dropped with its runtime, maybe before its first poll: nobody is left to wake those who wait.
-    let orphaned = scopeguard::guard(session.clone(), |session| session.orphaned());
+    let orphaned = scopeguard::guard(session.clone(), move |session| session.orphaned(number));
     async move {
-        attend(&session).await;
-        scopeguard::ScopeGuard::into_inner(orphaned).advance(Stage::Closed);
-        session.quorum.close();
+        let ended = attend(&session, number).await;
+        let session = scopeguard::ScopeGuard::into_inner(orphaned);
+        if ended {
+            session.advance(Stage::Closed);
+            session.quorum.close();
+        }
     }
 }
 
-async fn attend(session: &Arc<Session>) {
+/// Whether the session has ended. If not, another task has taken over.
+async fn attend(session: &Arc<Session>, number: u64) -> bool {
     let mut sent = JoinSet::new();
-    loop {
+    while session.is_watched_by(number) {
+        // Made before the look: what becomes due between is not missed.
+        let nudged = session.nudge.notified();
         let (batch, next) = due(session);
         if !batch.is_empty() {
             // On tasks of their own: a server that does not answer must not keep the watchdog from declaring a loss, nor one that
@@ -48,15 +55,16 @@ async fn attend(session: &Arc<Session>) {
             && sent.is_empty()
             && session.registry(|registry, _| registry.is_empty())
         {
-            break;
+            return true;
         }
         tokio::select! {
-            () = session.nudge.notified() => {}
+            () = nudged => {}
             // Without a timer where nothing is due.
             () = sleep_until(next.unwrap_or_else(Instant::now), || session.moment()), if next.is_some() => {}
             Some(_) = sent.join_next() => {}
         }
     }
+    false
 }
 
 /// What has to be sent now; if nothing, when to look again, on the line of holds.

@@ -114,6 +114,55 @@ fn runtimes_that_come_and_go_leave_nobody_waiting() {
     });
 }
 
+/// The runtime of the background task lives, and nobody drives it: as between two `block_on`.
+#[test]
+fn a_runtime_that_is_not_driven_keeps_nobody_waiting() {
+    let first = one_thread();
+    let locks = first.block_on(Locks::builder().memory(&Memory::new()).lease(LONG).connect()).unwrap();
+    let stock = locks.mutex("stock");
+    for round in 0..3 {
+        drop(first.block_on(stock.lock()).unwrap());
+        one_thread().block_on(async {
+            let tried = soon("the attempt", stock.try_lock().owner(&Owner::new())).await.unwrap();
+            tried.expect("its release is queued").release().await.unwrap();
+        });
+        let guard = first.block_on(stock.lock()).unwrap();
+        // It waits before the guard goes.
+        let waits = std::thread::spawn({
+            let stock = stock.clone();
+            move || {
+                one_thread().block_on(async { soon("the lock", stock.lock()).await.unwrap().release().await })
+            }
+        });
+        if round > 0 {
+            std::thread::sleep(SECOND / 10);
+        }
+        drop(guard);
+        waits.join().unwrap().unwrap();
+    }
+    // Driven again, its task finds that another one works.
+    first.block_on(async {
+        soon("the lock", stock.lock()).await.unwrap().release().await.unwrap();
+        soon("the close", locks.close()).await.unwrap();
+    });
+}
+
+#[test]
+fn a_hold_is_renewed_though_its_runtime_is_not_driven() {
+    let first = one_thread();
+    let options = Locks::builder().memory(&Memory::new()).lease(3 * SECOND);
+    let locks = first.block_on(options.connect()).unwrap();
+    let guard = first.block_on(locks.mutex("held").lock()).unwrap();
+    one_thread().block_on(async {
+        let end = tokio::time::Instant::now() + 4 * SECOND;
+        while tokio::time::Instant::now() < end {
+            locks.mutex("other").run(tokio::time::sleep(SECOND / 2)).await.unwrap();
+        }
+    });
+    assert!(!guard.is_lost(), "{:?}", guard.loss());
+    first.block_on(guard.release()).unwrap();
+}
+
 #[test]
 fn a_hold_is_renewed_by_whichever_runtime_uses_its_locks() {
     let options = Locks::builder().memory(&Memory::new()).lease(3 * SECOND);
