@@ -418,6 +418,27 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "cluster")]
+    #[test]
+    fn a_fenced_call_is_one_for_its_lock_alone_and_one_for_its_counter_which_is_given_twice() {
+        for (call, plain) in fenced().iter().zip(["acquire", "acquire", "renew", "settle"]) {
+            let (alone, fence) = call.alone().unwrap();
+            assert_eq!((alone.name(), alone.fence()), (plain, None));
+            assert_eq!(alone.script().sha.len(), 40);
+            assert!(alone.alone().is_none());
+            for (ask, word) in [(Count::Look, "look"), (Count::Next, "next"), (Count::Raise, "raise")] {
+                let count = Call::Count { fence: fence.clone(), ask };
+                assert_eq!(words(&count.evalsha())[2..6], ["2", "token", "token", word]);
+                assert!(count.alone().is_none() && count.name() == "count");
+                let told = count.decode(Value::BulkString(b"7".to_vec())).unwrap();
+                assert_eq!(told, Reply::Token(7));
+                let wrong = count.decode(Value::SimpleString("counter list".to_owned())).unwrap();
+                assert_eq!(wrong, Reply::NotACounter("a list".into()));
+                assert!(count.decode(Value::Int(DONE)).is_err());
+            }
+        }
+    }
+
     #[test]
     fn a_grant_with_a_fence_is_told_by_its_token_alone() {
         let [acquire, _, renew, settle] = fenced();

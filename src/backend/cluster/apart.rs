@@ -73,9 +73,16 @@ impl Nodes {
         })
     }
 
-    /// A call with one key.
+    /// A call with one key. Not when the time is over: who polls this late may have given up its hold, and ended it.
     fn go<'a>(&'a self, call: &'a Call, limit: Limit) -> Pin<Box<dyn Future<Output = Answered> + Send + 'a>> {
-        Box::pin(self.answer_until(call, limit))
+        Box::pin(async move {
+            if limit.is_over() {
+                let told = "the slot of the lock is on its way, and no time is left to ask both nodes; try again later";
+                let error = Error::new(ErrorKind::Unavailable, told);
+                return Err(Failure { outcome: Outcome::NotRun, error });
+            }
+            self.answer_until(call, limit).await
+        })
     }
 }
 

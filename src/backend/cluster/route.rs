@@ -63,6 +63,11 @@ impl Limit {
         Limit { answer: after(now, node_timeout), send: after(now, node_timeout / 4 * 3) }
     }
 
+    /// Whether nothing is to be sent any more.
+    pub(super) fn is_over(self) -> bool {
+        Instant::now() >= self.send
+    }
+
     /// Until half of what is left is over.
     pub(super) fn half(self) -> Limit {
         let now = Instant::now();

@@ -5,7 +5,7 @@ mod counters;
 use redis::RedisResult;
 
 use super::*;
-use crate::support::scripts::fenced_body;
+use crate::support::scripts::{count_body, fenced_body};
 
 pub(super) const COUNTER: &str = "redisson_lock_token:{order:1}";
 
@@ -37,6 +37,17 @@ impl Wire {
 
     async fn take(&mut self, field: &str, least: &str) -> Value {
         self.try_take(field, "1", least, DAY).await.unwrap()
+    }
+
+    /// What is asked of the counter alone, where the lock is on another node.
+    async fn count(&mut self, ask: &str, least: &str) -> Value {
+        redis::Script::new(&count_body())
+            .key(COUNTER)
+            .key(COUNTER)
+            .arg(&[ask, least, DAY])
+            .invoke_async(&mut self.redis)
+            .await
+            .unwrap()
     }
 
     /// A renewal of a hold with this token.
@@ -214,4 +225,43 @@ async fn what_comes_late_lets_no_token_fall() {
     assert_eq!(wire.fields().await, held(&[(THEIRS, "1")]));
     wire.release(THEIRS, 0).await;
     assert_eq!(wire.take("c:1", "9").await, token("71"));
+}
+
+#[tokio::test]
+async fn a_counter_alone_counts_as_it_does_beside_its_lock() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+    let status = |text: &str| Value::SimpleString(text.to_owned());
+    assert_eq!(wire.count("look", "").await, bulk("0"));
+    assert!(server.keys().await.is_empty(), "looking has written");
+    assert_eq!(wire.count("next", "5").await, bulk("5"));
+    assert_eq!(wire.count("next", "5").await, bulk("6"));
+    assert_eq!(wire.count("next", "90").await, bulk("90"));
+    assert_eq!(wire.count("raise", "7").await, bulk("90"));
+    assert_eq!(wire.count("raise", "91").await, bulk("91"));
+    assert_eq!(wire.count("look", "").await, bulk("0"));
+    assert_eq!(wire.ask::<String>(&["GET", COUNTER]).await, "91");
+    assert!(wire.ask::<i64>(&["PTTL", COUNTER]).await > 80_000_000);
+    let Value::BulkString(token) = wire.count("next", "").await else { panic!("no token") };
+    assert!(
+        String::from_utf8(token).unwrap().parse::<u64>().unwrap() > 1_600_000_000_000_000,
+        "not the time"
+    );
+    // Redisson's has no TTL, and gets none.
+    wire.ask::<()>(&["SET", COUNTER, "3"]).await;
+    assert_eq!(wire.count("next", "").await.clone(), bulk(&wire.ask::<String>(&["GET", COUNTER]).await));
+    assert_eq!(wire.ask::<i64>(&["PTTL", COUNTER]).await, -1);
+    wire.ask::<()>(&["SET", COUNTER, LAST]).await;
+    for ask in ["look", "next"] {
+        assert_eq!(wire.count(ask, "").await, status("counter end"), "{ask}");
+    }
+    assert_eq!(wire.count("raise", "7").await, bulk(LAST));
+    wire.ask::<()>(&["SET", COUNTER, "x"]).await;
+    assert_eq!(wire.count("next", "").await, status("counter string"));
+    wire.ask::<()>(&["DEL", COUNTER]).await;
+    wire.ask::<()>(&["RPUSH", COUNTER, "x"]).await;
+    for ask in ["look", "next", "raise"] {
+        assert_eq!(wire.count(ask, "7").await, status("counter list"), "{ask}");
+    }
 }
