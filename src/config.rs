@@ -183,7 +183,7 @@ impl Builder {
     ///
     /// One node that answers is enough to learn of all the others, at the addresses that the cluster gives for them; name
     /// several, so that some may be down. A lock is kept by the node that serves the slot of its key. Failovers and
-    /// slots that move are followed. User, password and TLS of the nodes named hold for all of them.
+    /// slots that move are followed. User, password and TLS settings of the nodes named hold for all of them.
     ///
     /// The whole cluster has one vote, however many nodes it has. A failover may lose what its replica had not got yet: what
     /// that means for locks is told in [`guide::promises`](crate::guide::promises).
@@ -197,8 +197,8 @@ impl Builder {
     /// ```
     ///
     /// Rejected: no node at all; an address that can't be used, is a socket, or names a database other than 0; nodes with
-    /// different credentials; a node that was given to another master. [`connect`](Builder::connect) rejects a server that
-    /// is no node of a cluster.
+    /// different credentials or TLS settings; a node that was given to another master. [`connect`](Builder::connect) rejects
+    /// a server that is no node of a cluster, and nodes of two clusters.
     #[cfg(feature = "cluster")]
     #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
     pub fn cluster(mut self, seeds: impl IntoIterator<Item = impl Into<Server>>) -> Self {

@@ -21,6 +21,17 @@ impl Seeds {
         &self.0
     }
 
+    /// How to connect to a node at this address: as the seed there is given or, where none is, like the first.
+    pub(crate) fn at(&self, host: &str, port: u16) -> Option<Server> {
+        let is_there = |seed: &&Server| match seed.info().map(ConnectionInfo::addr) {
+            Some(ConnectionAddr::Tcp(at, its) | ConnectionAddr::TcpTls { host: at, port: its, .. }) => {
+                at == host && *its == port
+            }
+            _ => false,
+        };
+        self.0.iter().find(is_there).cloned().or_else(|| Some(self.0.first()?.at(host, port)))
+    }
+
     /// Rejects what can't lead to a cluster, before anything is sent.
     pub(crate) fn check(&self) -> Result<()> {
         let Some(first) = self.0.first() else {
@@ -34,7 +45,7 @@ impl Seeds {
             } else if info.redis_settings().db() != 0 {
                 "a cluster has no database but 0; leave it out of the URLs given to `cluster`"
             } else if first.info().is_some_and(|first| !is_entered_alike(info, first)) {
-                "the URLs given to `cluster` must have the same user, password and TLS: they hold for all its nodes"
+                "the URLs given to `cluster` must have the same user, password and TLS settings: they hold for all its nodes"
             } else {
                 continue;
             };
@@ -60,7 +71,13 @@ impl Seeds {
 fn is_entered_alike(one: &ConnectionInfo, other: &ConnectionInfo) -> bool {
     let login = |info: &ConnectionInfo| {
         let redis = info.redis_settings();
-        let tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
+        // Certificates can be compared by what is shown of them alone. Each seed is connected to with its own.
+        let tls = match info.addr() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                Some((*insecure, format!("{tls_params:?}")))
+            }
+            _ => None,
+        };
         (redis.username().map(str::to_owned), redis.password().map(str::to_owned), tls)
     };
     login(one) == login(other)
@@ -96,9 +113,44 @@ mod tests {
         assert!(wrong(["redis://a:1", "unix:///run/redis.sock"]).contains("(server /run/redis.sock)"));
         assert!(wrong(["redis://:secret@a:1", "redis://:secret@b:2/3"]).contains("(server b:2)"));
         for other in ["redis://b:2", "redis://user:secret@b:2", "redis://:secrets@b:2"] {
-            assert!(wrong(["redis://:secret@a:1", other]).contains("same user, password and TLS"), "{other}");
+            assert!(
+                wrong(["redis://:secret@a:1", other]).contains("same user, password and TLS settings"),
+                "{other}"
+            );
         }
         Seeds::new(["redis://:secret@a:1", "redis://:secret@b:2", "redis://:secret@b:2"]).check().unwrap();
+    }
+
+    #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+    #[test]
+    fn seeds_have_the_same_tls_settings() {
+        use redis::IntoConnectionInfo;
+        // Which of them a TLS library takes is not asked here.
+        let info = |url: &str| url.into_connection_info().unwrap();
+        let alike = |one: &str, other: &str| is_entered_alike(&info(one), &info(other));
+        for mark in ["", "/#insecure"] {
+            assert!(alike(&format!("rediss://a:1{mark}"), &format!("rediss://b:2{mark}")), "{mark}");
+        }
+        for (one, other) in [
+            ("rediss://a:1/#insecure", "rediss://b:2"),
+            ("rediss://a:1", "redis://b:2"),
+            ("redis://a:1", "rediss://b:2"),
+        ] {
+            assert!(!alike(one, other) && !alike(other, one), "{one} {other}");
+        }
+        let none = redis::TlsCertificates { client_tls: None, root_cert: None };
+        let own = redis::Client::build_with_tls("rediss://a:1", none).unwrap().get_connection_info().clone();
+        assert!(is_entered_alike(&own, &own) && !is_entered_alike(&own, &info("rediss://b:2")));
+    }
+
+    #[test]
+    fn a_seed_is_connected_to_as_it_was_given_and_other_nodes_like_the_first() {
+        let seeds = Seeds::new(["redis://one:secret@a:1", "redis://two:secret@b:2"]);
+        let user = |host, port| {
+            seeds.at(host, port).unwrap().info().unwrap().redis_settings().username().map(str::to_owned)
+        };
+        assert_eq!([user("a", 1), user("b", 2), user("c", 3)].map(Option::unwrap), ["one", "two", "one"]);
+        assert!(Seeds::new([""; 0]).at("a", 1).is_none());
     }
 
     #[test]

@@ -145,10 +145,10 @@ impl Nodes {
         Ok(Node { single, place })
     }
 
-    /// How to connect to that place: as to the seeds.
+    /// How to connect to that place: as to the seed there, or to the first one.
     pub(super) fn site(&self, place: &Place) -> Result<Site> {
-        let seed = self.seeds.all().first().ok_or_else(|| rejected("no node was given to `cluster`"))?;
-        let server = seed.at(&place.host, place.port);
+        let server = self.seeds.at(&place.host, place.port);
+        let server = server.ok_or_else(|| rejected("no node was given to `cluster`"))?;
         let address = server.address();
         let client = tuned(&server.client()?, self.node_timeout)
             .map_err(|error| verdict::unreachable(error, &address))?;
