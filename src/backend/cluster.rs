@@ -63,9 +63,10 @@ impl Cluster {
         let (target, place) = (watch::Sender::new(None), seeds.to_string().into());
         let subscriber = Subscriber::start(target.subscribe(), place, events, nodes.patience());
         let ear = Ear::new(nodes.clone(), target);
+        let (failures, wanted) = subscriber.seen();
         let tasks = [
-            tokio::spawn(survey(nodes.clone())).abort_handle(),
-            tokio::spawn(ear.listen(subscriber.failures())).abort_handle(),
+            tokio::spawn(survey(nodes.clone(), wanted)).abort_handle(),
+            tokio::spawn(ear.listen(failures)).abort_handle(),
         ];
         Ok((Arc::new(Cluster { nodes, subscriber, tasks }), away))
     }

@@ -153,6 +153,12 @@ impl Line {
         matches!(*self.state.borrow(), State::Up(_))
     }
 
+    /// Whether the last attempt to connect has failed.
+    #[cfg(feature = "cluster")]
+    pub(super) fn is_refused(&self) -> bool {
+        matches!(*self.state.borrow(), State::Down { failed: Some(_), .. })
+    }
+
     /// The live connection, or what is known of why there is none. Not by a wait of no time: that may take a millisecond, by
     /// which the verdict of several masters is made without this one, and it is heard out on a task of its own each time.
     pub(super) fn link_now(&self) -> Result<Link, Failure> {

@@ -37,8 +37,13 @@ pub(super) struct Subscriber {
     wishes: mpsc::UnboundedSender<Wish>,
     task: AbortHandle,
     #[cfg(feature = "cluster")]
-    failures: watch::Receiver<u64>,
+    seen: Seen,
 }
+
+/// What others can see: a number that goes up with each connection that is lost or can't be made, and whether somebody waits
+/// for a message.
+#[cfg(feature = "cluster")]
+pub(super) type Seen = (watch::Receiver<u64>, watch::Receiver<bool>);
 
 enum Wish {
     Want(Arc<str>),
@@ -54,22 +59,23 @@ impl Subscriber {
         limit: Duration,
     ) -> Subscriber {
         let (sender, wishes) = mpsc::unbounded_channel();
-        let failures = watch::Sender::new(0);
+        let (failures, wanted) = (watch::Sender::new(0), watch::Sender::new(false));
         #[cfg(feature = "cluster")]
-        let seen = failures.subscribe();
-        let task = Task { target, address, events, limit, wishes, topics: Topics::default(), failures };
+        let seen = (failures.subscribe(), wanted.subscribe());
+        let topics = Topics::default();
+        let task = Task { target, address, events, limit, wishes, topics, failures, wanted };
         Subscriber {
             wishes: sender,
             task: tokio::spawn(task.run()).abort_handle(),
             #[cfg(feature = "cluster")]
-            failures: seen,
+            seen,
         }
     }
 
-    /// Goes up with each connection that is lost or can't be made, for whoever can name another target.
+    /// For whoever can name another target.
     #[cfg(feature = "cluster")]
-    pub(super) fn failures(&self) -> watch::Receiver<u64> {
-        self.failures.clone()
+    pub(super) fn seen(&self) -> Seen {
+        self.seen.clone()
     }
 
     pub(super) fn subscribe(&self, channel: &str) {
@@ -96,6 +102,8 @@ struct Task {
     topics: Topics,
     /// Connections that were lost or could not be made.
     failures: watch::Sender<u64>,
+    /// Whether there is anything to subscribe to.
+    wanted: watch::Sender<bool>,
 }
 
 /// Why a connection is done with.
@@ -242,6 +250,8 @@ impl Task {
             Wish::Want(channel) => self.topics.want(&channel),
             Wish::Leave(channel) => self.topics.leave(&channel, Instant::now()),
         }
+        let wanted = self.topics.wanted() > 0;
+        self.wanted.send_if_modified(|known| std::mem::replace(known, wanted) != wanted);
     }
 
     /// What an answer means; says why, if it means the end of the connection.

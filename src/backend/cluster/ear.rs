@@ -32,7 +32,7 @@ impl Ear {
                 },
                 _ = news.changed() => false,
             };
-            if failed || !self.last.as_ref().is_some_and(|last| self.nodes.has(last)) {
+            if failed || !self.last.as_ref().is_some_and(|last| self.nodes.may_hear(last)) {
                 self.turn();
             }
         }
@@ -43,6 +43,7 @@ impl Ear {
         if let Ok(site) = self.nodes.site(&place) {
             self.target.send_replace(Some(site));
         }
+        self.nodes.set_ear(&place);
         self.last = Some(place);
     }
 

@@ -51,6 +51,8 @@ struct Known {
     /// A connection to each node that serves a slot, or was named in a redirection since that was asked last.
     standing: HashMap<Place, Arc<Single>>,
     others: Vec<Place>,
+    /// Where messages are heard.
+    ear: Option<Place>,
     /// When slots were last seen to have another owner than before.
     changed: Option<Instant>,
     /// That was not told yet.
@@ -77,6 +79,7 @@ impl Nodes {
             slots: Slots::new(),
             standing: HashMap::new(),
             others: Vec::new(),
+            ear: None,
             changed: None,
             untold: false,
             closed: false,
@@ -156,10 +159,25 @@ impl Nodes {
         Ok(Site { client, address, gate })
     }
 
-    /// Whether a node is part of the cluster, as far as is known.
-    pub(super) fn has(&self, place: &Place) -> bool {
+    /// Whether a node is part of the cluster, as far as is known, so that messages are told there. Not one that can't be
+    /// connected to for commands, where others can: another cluster may use its address.
+    pub(super) fn may_hear(&self, place: &Place) -> bool {
         let known = lock(&self.known);
-        known.standing.contains_key(place) || known.others.contains(place)
+        match known.standing.get(place) {
+            Some(node) => {
+                !node.line().is_refused() || known.standing.values().all(|node| !node.line().is_up())
+            }
+            None => known.others.contains(place),
+        }
+    }
+
+    /// Messages are heard from there.
+    pub(super) fn set_ear(&self, place: &Place) {
+        lock(&self.known).ear = Some(place.clone());
+    }
+
+    pub(super) fn ear(&self) -> Option<Place> {
+        lock(&self.known).ear.clone()
     }
 
     /// A node tells that another one serves this slot now.

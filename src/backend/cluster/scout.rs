@@ -91,7 +91,8 @@ impl Nodes {
         Some(view)
     }
 
-    /// Those whose connections stand, those that are known, the seeds; each once, and beginning anywhere.
+    /// Those whose connections stand, those that are known, the seeds; each once, and beginning anywhere. The one that messages
+    /// are heard from comes last: where it has left the cluster, it may be the last to know.
     fn candidates(&self) -> Vec<Candidate> {
         let (nodes, replicas) = self.all();
         let (up, down): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| node.single.line().is_up());
@@ -107,6 +108,10 @@ impl Nodes {
                 candidates.push(Candidate { place, site, line });
             }
         }
+        let ear = self.ear();
+        let (last, mut candidates): (Vec<_>, Vec<_>) =
+            candidates.into_iter().partition(|candidate| Some(&candidate.place) == ear.as_ref());
+        candidates.extend(last);
         candidates
     }
 

@@ -123,6 +123,33 @@ async fn a_waiter_is_woken_though_the_node_that_it_listened_at_died() {
     drop(first);
 }
 
+/// Its connections stand, and no message comes to it any more.
+#[tokio::test]
+async fn waiters_are_woken_though_the_node_that_they_listened_at_has_left_the_cluster() {
+    let cluster = Cluster::start().await;
+    let ours = builder(&cluster).lease(600 * SECOND).connect().await.unwrap();
+    let theirs = without_timers(&cluster).connect().await.unwrap();
+    let (first, ear) = listening(&cluster, &ours, &theirs).await;
+    let name = cluster.name_on((ear + 1) % 3, "left").await;
+    let mut guard = soon("the lock", ours.mutex(&name).lock()).await.unwrap();
+    let mut waiting = tokio::spawn(theirs.mutex(&name).lock());
+    eventually("it listens", async || channels(&cluster, &name).await == [ear]).await;
+    cluster.expel(ear, (ear + 2) % 3).await;
+    eventually("it listens elsewhere", async || {
+        let at = channels(&cluster, &name).await;
+        !at.is_empty() && !at.contains(&ear)
+    })
+    .await;
+    for _ in 0..5 {
+        guard.release().await.unwrap();
+        soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();
+        guard = soon("the lock", ours.mutex(&name).lock()).await.unwrap();
+        waiting = tokio::spawn(theirs.mutex(&name).lock());
+        eventually("it listens", async || !channels(&cluster, &name).await.is_empty()).await;
+    }
+    drop((first, guard, waiting));
+}
+
 #[tokio::test]
 async fn a_waiter_listens_elsewhere_where_its_node_is_silent() {
     let cluster = Cluster::start().await;

@@ -56,10 +56,8 @@ impl Cluster {
     }
 
     async fn form(&self) {
-        let share = 16_384 / MASTERS;
         for (at, master) in self.nodes[..MASTERS].iter().enumerate() {
-            let last = if at + 1 == MASTERS { 16_383 } else { (at + 1) * share - 1 };
-            let (first, last) = ((at * share).to_string(), last.to_string());
+            let (first, last) = share(at);
             master.ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]).await;
             master.ask::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(at + 1).to_string()]).await;
         }
@@ -209,6 +207,28 @@ impl Cluster {
             .await;
     }
 
+    /// All others forget this master and its replica, and another one has its slots. It goes on as if nothing had happened.
+    pub async fn expel(&self, at: usize, heir: usize) {
+        let gone = [at, at + MASTERS];
+        let left: Vec<&Server> =
+            (0..2 * MASTERS).filter(|node| !gone.contains(node)).map(|node| &self.nodes[node]).collect();
+        let ids = [self.id(gone[0]).await, self.id(gone[1]).await];
+        for node in &left {
+            for id in &ids {
+                node.ask::<()>(&["CLUSTER", "FORGET", id]).await;
+            }
+        }
+        let (first, last) = share(at);
+        self.nodes[heir].ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]).await;
+        for node in left {
+            eventually("a cluster without it", async || {
+                let info: String = node.ask(&["CLUSTER", "INFO"]).await;
+                info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:4")
+            })
+            .await;
+        }
+    }
+
     /// This node dies, and an empty one that belongs to another cluster takes its address.
     pub async fn lose_address(&self, at: usize, to: &Cluster) {
         let node = &self.nodes[at];
@@ -228,6 +248,13 @@ impl Cluster {
         })
         .await;
     }
+}
+
+/// The first and the last slot that this master begins with.
+fn share(at: usize) -> (String, String) {
+    let share = 16_384 / MASTERS;
+    let last = if at + 1 == MASTERS { 16_383 } else { (at + 1) * share - 1 };
+    ((at * share).to_string(), last.to_string())
 }
 
 /// Ranges of slots with the ports of those who have them, the master first.
