@@ -128,7 +128,7 @@ impl Error {
     }
 
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        let message = message.into();
+        let message = in_one_line(message.into());
         Error(Box::new(Inner { kind, lock: None, server: None, message, loss: None, source: None }))
     }
 
@@ -168,6 +168,25 @@ impl Error {
 /// An option or a name that can't be used.
 pub(crate) fn rejected(wrong: impl Into<String>) -> Error {
     Error::new(ErrorKind::Config, wrong)
+}
+
+/// Without line breaks, and cut where it is long: what a server answers may be a page, and is a part of messages.
+fn in_one_line(message: String) -> String {
+    const LONGEST: usize = 1000;
+    if message.len() <= LONGEST && !message.contains(char::is_control) {
+        return message;
+    }
+    let mut line = String::with_capacity(message.len().min(LONGEST) + 8);
+    for char in message.chars().take(LONGEST) {
+        match char.is_control() {
+            true => line.extend(char.escape_debug()),
+            false => line.push(char),
+        }
+    }
+    if message.chars().nth(LONGEST).is_some() {
+        line.push('…');
+    }
+    line
 }
 
 /// A lock's name as messages show it: escaped and, where it is long, cut.
@@ -217,6 +236,13 @@ mod tests {
     #[test]
     fn an_error_is_one_word_wide() {
         assert_eq!(size_of::<Error>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn a_message_is_one_line_of_a_bearable_length() {
+        let told = rejected(format!("a page:\r\n\u{1b}[31m`\\n`{}", "x".repeat(5000))).to_string();
+        assert!(told.starts_with("a page:\\r\\n\\u{1b}[31m`\\n`xx"), "{told}");
+        assert!(told.ends_with("x…") && told.chars().count() < 1100, "{told}");
     }
 
     #[test]

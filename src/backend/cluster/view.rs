@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn a_replica_is_no_master_where_its_master_tells_no_port() {
         let view = read("*1 *4 :0 :16383 *3 $1 a :0 $2 id *3 $1 b :7001 $2 ie ").unwrap();
-        assert!(view.slots.is_empty(), "{view:?}");
+        assert!(view.slots.is_empty());
         assert_eq!(view.others.iter().map(Place::to_string).collect::<Vec<_>>(), ["b:7001"]);
     }
 

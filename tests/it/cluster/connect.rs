@@ -38,6 +38,23 @@ async fn a_server_that_is_no_node_of_a_cluster_is_a_wrong_option() {
 }
 
 #[tokio::test]
+async fn what_answers_in_place_of_a_node_is_shown_in_one_line() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let page = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n400 Bad Request";
+            let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, page.as_bytes()).await;
+        }
+    });
+    for builder in [Locks::builder().cluster([&url]), Locks::builder().server(&url)] {
+        let error = soon("the end", builder.connect()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(!error.to_string().contains(char::is_control), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_node_that_is_given_as_a_server_is_told_as_what_it_is() {
     let cluster = Cluster::shared().await;
     let locks = crate::support::locks(&cluster.node(0).url()).await;
