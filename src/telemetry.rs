@@ -68,6 +68,11 @@ pub(crate) fn absent(error: &Error) {
     tracing::warn!(%error, "a master can't be reached now; it joins when it comes");
 }
 
+/// A server's certificate is not accepted when it is connected to anew: expired, most often.
+pub(crate) fn distrusted(error: &Error) {
+    tracing::warn!(%error, "a server is away for its certificate alone, and joins when that is put right");
+}
+
 /// Nobody tells who serves what in a cluster.
 #[cfg(feature = "cluster")]
 pub(crate) fn cluster_unseen(error: &Error) {

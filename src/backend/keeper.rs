@@ -121,6 +121,10 @@ impl Keeper {
         let mut attempt = 1;
         // One that nobody waited for begins here.
         let mut connected = !matches!(&*self.line.state.borrow(), State::Down { attempt: 0, .. });
+        // Once in an outage. Whoever connected for the first time was told by the error, and who follows another goes to the
+        // same server.
+        let mut told = self.purpose.waits
+            || matches!(&*self.line.state.borrow(), State::Down { failed: Some(error), .. } if verdict::is_distrusted(error));
         loop {
             let since = Instant::now();
             if state.wait_for(|state| !matches!(state, State::Up(_))).await.is_err() {
@@ -138,12 +142,17 @@ impl Keeper {
                 match opened {
                     Ok(opened) => break opened,
                     Err(error) => {
+                        if !told && verdict::is_distrusted(&error) {
+                            telemetry::distrusted(&error);
+                            told = true;
+                        }
                         let down = State::Down { attempt, failed: Some(error) };
                         self.line.replace(down, |state| matches!(state, State::Down { .. }));
                     }
                 }
             };
             let again = std::mem::replace(&mut connected, true);
+            told = self.purpose.waits;
             self.install(link, site);
             if again {
                 telemetry::reconnected(&self.line.address);

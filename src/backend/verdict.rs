@@ -143,6 +143,12 @@ pub(super) fn unreachable(error: RedisError, server: &Arc<str>) -> Error {
         (ErrorKind::Unavailable, "the server is too old: nestlock needs Redis 6.2 or later".into())
     } else if let Some(text) = answer(&error) {
         (ErrorKind::Unavailable, format!("the server refuses to work: {text}; {PUT_RIGHT}"))
+    } else if is_distrust(&error) {
+        let message = format!(
+            "the connection is not trusted: {error}; check the server's certificate, its dates and its names, and the \
+             authorities that are trusted here"
+        );
+        (ErrorKind::Unavailable, message)
     } else {
         (
             ErrorKind::Unavailable,
@@ -150,6 +156,17 @@ pub(super) fn unreachable(error: RedisError, server: &Arc<str>) -> Error {
         )
     };
     Error::new(kind, message).at(server).because(error)
+}
+
+/// Whether an attempt to connect failed for a certificate: the server is there, and time alone does not mend it.
+pub(super) fn is_distrusted(error: &Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<RedisError>());
+    cause.is_some_and(is_distrust)
+}
+
+/// The TLS libraries have no type in common, and all name what it is about.
+fn is_distrust(error: &RedisError) -> bool {
+    error.is_io_error() && error.to_string().to_lowercase().contains("certificate")
 }
 
 /// What helps against a refusal.

@@ -57,3 +57,84 @@ async fn a_url_that_asks_for_no_proof_is_asked_for_none() {
     assert_eq!(server.keys().await, ["stock"]);
     guard.release().await.unwrap();
 }
+
+#[cfg(feature = "with-redis-1")]
+mod expired {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    use nestlock::Locks;
+    use tokio::net::{TcpListener, TcpStream};
+    use tracing::Level;
+
+    use crate::support::server::Server;
+    use crate::support::{eventually, log};
+
+    /// One of three masters, whose certificate expires while it is connected to: the lock works on without it.
+    #[tokio::test]
+    async fn a_master_whose_certificate_has_expired_is_warned_of_once_in_an_outage() {
+        let (one, two, three) = (Server::start().await, Server::start().await, Server::tls().await);
+        let root_cert = Some(std::fs::read(three.ca_file()).unwrap());
+        // A server without a password takes any user's.
+        let (port, attempts) = counted(three.tls_url().trim_start_matches("rediss://").to_owned()).await;
+        let address = format!("localhost:{port}");
+        let url = format!("rediss://default:hidden@{address}");
+        let certificates = redis::TlsCertificates { client_tls: None, root_cert };
+        let connect = async || {
+            let masters = Locks::builder().server(one.url()).server(two.url()).delayed_restart(false);
+            let client = redis::Client::build_with_tls(url.as_str(), certificates.clone()).unwrap();
+            masters.server(client).connect().await.unwrap()
+        };
+        let warnings = || {
+            log::all(|event| {
+                event.level == Level::WARN
+                    && event.tells("certificate")
+                    && event.tells("xpired")
+                    && event.tells(&address)
+            })
+        };
+        let locks = connect().await;
+        for outage in 1..=2 {
+            three.restart_expired(true).await;
+            eventually("a warning", async || warnings().len() >= outage).await;
+            // It is tried again meanwhile.
+            locks.mutex("stock").run(async {}).await.unwrap();
+            let before = attempts.load(SeqCst);
+            eventually("more attempts", async || attempts.load(SeqCst) >= before + 3).await;
+            assert_eq!(warnings().len(), outage, "{:?}", warnings());
+            three.restart_expired(false).await;
+            let again = |event: &log::Event| {
+                event.message.contains("connected to Redis again") && event.tells(&address)
+            };
+            eventually("it is back", async || log::all(again).len() == outage).await;
+        }
+        // From the start on.
+        three.restart_expired(true).await;
+        eventually("a warning", async || warnings().len() >= 3).await;
+        let other = connect().await;
+        eventually("a warning", async || warnings().len() >= 4).await;
+        other.mutex("stock").run(async {}).await.unwrap();
+        let before = attempts.load(SeqCst);
+        eventually("more attempts of both", async || attempts.load(SeqCst) >= before + 8).await;
+        assert_eq!(warnings().len(), 4, "{:?}", warnings());
+        assert!(warnings().iter().all(|event| !event.tells("hidden")));
+    }
+
+    /// A port that leads to another, and how many connections it took. The server does not count those that fail for a certificate.
+    async fn counted(to: String) -> (u16, Arc<AtomicUsize>) {
+        let door = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let (port, count) = (door.local_addr().unwrap().port(), Arc::new(AtomicUsize::new(0)));
+        let taken = count.clone();
+        tokio::spawn(async move {
+            while let Ok((mut near, _)) = door.accept().await {
+                taken.fetch_add(1, SeqCst);
+                let to = to.clone();
+                tokio::spawn(async move {
+                    let mut far = TcpStream::connect(to).await?;
+                    tokio::io::copy_bidirectional(&mut near, &mut far).await
+                });
+            }
+        });
+        (port, count)
+    }
+}

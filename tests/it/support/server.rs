@@ -90,6 +90,13 @@ impl Server {
         self.dir.path().join(tls::CA)
     }
 
+    /// Restarts it with a certificate that has expired, or with the one that it began with.
+    pub async fn restart_expired(&self, expired: bool) {
+        let certificate = if expired { tls::EXPIRED } else { tls::FRESH };
+        std::fs::copy(self.dir.path().join(certificate), self.dir.path().join(tls::CERT)).unwrap();
+        self.restart().await;
+    }
+
     /// The server's own directory.
     pub fn dir(&self) -> &Path {
         self.dir.path()

@@ -2,13 +2,21 @@
 
 use std::path::Path;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
+    date_time_ymd,
+};
 
 pub const CA: &str = "ca.pem";
 pub const CERT: &str = "server.pem";
 pub const KEY: &str = "server.key";
 
-/// Writes an authority's certificate, and a certificate for `localhost` that it signed, with its key.
+/// The same for the same key, long expired.
+pub const EXPIRED: &str = "expired.pem";
+/// A copy of the one that is not.
+pub const FRESH: &str = "fresh.pem";
+
+/// Writes an authority's certificate, and certificates for `localhost` that it signed, with their key.
 pub fn write_certificates(dir: &Path) {
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -17,8 +25,13 @@ pub fn write_certificates(dir: &Path) {
     let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
     let key = KeyPair::generate().unwrap();
     let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let mut expired = CertificateParams::new(names.clone()).unwrap();
+    (expired.not_before, expired.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
+    let expired = expired.signed_by(&key, &authority).unwrap();
     let server = CertificateParams::new(names).unwrap().signed_by(&key, &authority).unwrap();
     std::fs::write(dir.join(CA), authority.pem()).unwrap();
+    std::fs::write(dir.join(EXPIRED), expired.pem()).unwrap();
+    std::fs::write(dir.join(FRESH), server.pem()).unwrap();
     std::fs::write(dir.join(CERT), server.pem()).unwrap();
     std::fs::write(dir.join(KEY), key.serialize_pem()).unwrap();
 }
