@@ -164,9 +164,10 @@ pub(super) fn is_distrusted(error: &Error) -> bool {
     cause.is_some_and(is_distrust)
 }
 
-/// The TLS libraries have no type in common, and all name what it is about.
+/// The TLS libraries have no type in common, nor does the redis crate give both the same kind; both name what it is about.
 fn is_distrust(error: &RedisError) -> bool {
-    error.is_io_error() && error.to_string().to_lowercase().contains("certificate")
+    matches!(error.kind(), Told::Io | Told::Client)
+        && error.to_string().to_lowercase().contains("certificate")
 }
 
 /// What helps against a refusal.
