@@ -84,9 +84,83 @@ impl Said {
     }
 }
 
-/// The newest account of who is the master. `first`: nobody was connected yet, so that what looks like a mistake is told as
-/// one; later it may be that the sentinels are set up anew.
-pub(super) fn judged(said: Vec<Said>, asked: usize, name: &str, first: bool) -> Result<Named> {
+/// What one client was told so far. Configuration epochs grow only until the sentinels are set up anew; the order in which
+/// accounts were first heard has no such end.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    /// Each account that was ever given, by host, port and epoch, in the order of its first hearing.
+    accounts: Vec<(String, u16, u64)>,
+    /// By whom a connection was made last.
+    pub(super) current: Option<Named>,
+}
+
+/// So many accounts are remembered: one more with each failover.
+const REMEMBERED: usize = 1000;
+
+/// Who is the master, by all that answer now.
+#[derive(Debug)]
+pub(super) struct Opinion {
+    pub(super) named: Named,
+    /// Most of the sentinels name it.
+    backed: bool,
+    /// Most of the sentinels have answered.
+    quorate: bool,
+}
+
+impl Heard {
+    fn note(&mut self, named: &[Named]) {
+        let mut named: Vec<&Named> = named.iter().collect();
+        named.sort_by_key(|named| named.epoch);
+        for named in named {
+            if self.age(named).is_none() {
+                self.accounts.push((named.host.clone(), named.port, named.epoch));
+            }
+        }
+        let many = self.accounts.len().saturating_sub(REMEMBERED);
+        self.accounts.drain(..many);
+    }
+
+    /// Greater where an account was first heard later.
+    fn age(&self, named: &Named) -> Option<usize> {
+        self.accounts
+            .iter()
+            .rposition(|(host, port, epoch)| (host, *port, *epoch) == (&named.host, named.port, named.epoch))
+    }
+
+    /// Whether it is worth no more than what was heard before: 1. All sentinels name A in epoch 2. 2. They are set up anew, but for
+    /// one that is cut off. 3. They name B in epoch 1. 4. The one that is left over is the only one to answer. And a single
+    /// sentinel that is set up anew may name whom it likes.
+    pub(super) fn is_stale(&self, opinion: &Opinion) -> bool {
+        self.current.as_ref().is_some_and(|current| {
+            let named = &opinion.named;
+            let older = self.age(named) < self.age(current);
+            let lower = named.epoch < current.epoch && !opinion.quorate;
+            !opinion.backed && (older || lower)
+        })
+    }
+
+    /// Whether another master is named than to whoever connected last, or it is about to be replaced.
+    pub(super) fn is_news(&self, opinion: &Opinion) -> bool {
+        let named = &opinion.named;
+        self.current.as_ref().is_some_and(|current| {
+            let other = !named.is_at(current) || named.leaves && !current.leaves;
+            other && !self.is_stale(opinion)
+        })
+    }
+}
+
+/// Who is the master, by what the sentinels say now. `first`: nobody was connected yet, so that what looks like a mistake is
+/// told as one; later it may be that the sentinels are set up anew.
+///
+/// The account with the largest epoch counts: who leads a failover knows of the new master first. With one exception: an account that
+/// was heard before is outdone by one that was first heard later and that most sentinels agree with, be its epoch smaller.
+pub(super) fn judged(
+    said: Vec<Said>,
+    asked: usize,
+    name: &str,
+    first: bool,
+    heard: &mut Heard,
+) -> Result<Opinion> {
     let mistake = if first { ErrorKind::Config } else { ErrorKind::Unavailable };
     let (mut named, mut unknown, mut others, mut denied, mut away): (Vec<Named>, _, _, _, _) =
         (Vec::new(), 0, 0, None, None);
@@ -99,6 +173,10 @@ pub(super) fn judged(said: Vec<Said>, asked: usize, name: &str, first: bool) -> 
             Said::Away(error) => away = away.or(Some(error)),
         }
     }
+    heard.note(&named);
+    let all = named.clone();
+    let votes = |one: &Named| all.iter().filter(|other| other.is_at(one)).count();
+    let is_most = |votes: usize| votes > asked / 2;
     let newest = named.iter().map(|named| named.epoch).max().unwrap_or_default();
     named.retain(|named| named.epoch == newest);
     // One that takes part in a failover knows more than one that does not yet. Else most decide, and never whoever answers first:
@@ -107,7 +185,16 @@ pub(super) fn judged(said: Vec<Said>, asked: usize, name: &str, first: bool) -> 
         |one: &Named| named.iter().filter(|other| (&other.host, other.port) == (&one.host, one.port)).count();
     let order = |one: &Named| (!one.leaves, Reverse(most(one)), one.host.clone(), one.port);
     if let Some(at) = (0..named.len()).min_by_key(|at| order(&named[*at])) {
-        return Ok(named.swap_remove(at));
+        let mut named = named.swap_remove(at);
+        let backed = all.iter().filter(|one| is_most(votes(one)));
+        if let Some(backed) = backed.max_by_key(|one| (one.epoch, one.leaves))
+            && !backed.is_at(&named)
+            && heard.age(backed) > heard.age(&named)
+        {
+            named = backed.clone();
+        }
+        let (backed, quorate) = (is_most(votes(&named)), is_most(all.len()));
+        return Ok(Opinion { named, backed, quorate });
     }
     if let Some(error) = denied {
         return Err(error);
@@ -143,6 +230,80 @@ mod tests {
 
     fn away() -> Said {
         Said::Away(Error::new(ErrorKind::Unavailable, "away"))
+    }
+
+    fn judged(said: Vec<Said>, asked: usize, name: &str, first: bool) -> Result<Named> {
+        super::judged(said, asked, name, first, &mut Heard::default()).map(|opinion| opinion.named)
+    }
+
+    /// What a client of three sentinels makes of what they say, look by look: the master's port, where it is news.
+    #[derive(Default)]
+    struct Client(Heard);
+
+    impl Client {
+        fn connect(&mut self, said: Vec<Said>) -> u16 {
+            let opinion = super::judged(said, 3, "stock", false, &mut self.0).unwrap();
+            assert!(!self.0.is_stale(&opinion));
+            self.0.current = Some(opinion.named.clone());
+            opinion.named.port
+        }
+
+        fn look(&mut self, said: Vec<Said>) -> Option<u16> {
+            let opinion = super::judged(said, 3, "stock", false, &mut self.0).unwrap();
+            self.0.is_news(&opinion).then_some(opinion.named.port)
+        }
+    }
+
+    #[test]
+    fn sentinels_that_were_set_up_anew_are_followed_though_their_epochs_are_smaller() {
+        let mut client = Client::default();
+        assert_eq!(client.connect(vec![named(1, 2, false), named(1, 2, false), named(1, 2, false)]), 1);
+        assert_eq!(client.look(vec![named(1, 0, false), named(1, 0, false), named(1, 0, false)]), None);
+        // One leads a failover.
+        assert_eq!(
+            client.look(vec![named(1, 0, true), named(1, 0, false), named(1, 0, false)]),
+            Some(1),
+            "it is left"
+        );
+        let promoted = || vec![named(2, 1, false), named(1, 0, false), named(1, 0, false)];
+        assert_eq!(client.look(promoted()), Some(2));
+        assert_eq!(client.connect(promoted()), 2);
+        assert_eq!(client.look(promoted()), None, "those who do not know yet move nobody back");
+        assert_eq!(client.look(vec![named(2, 1, false), away(), named(2, 1, false)]), None);
+    }
+
+    #[test]
+    fn one_that_was_left_out_when_the_others_were_set_up_anew_moves_nobody_back() {
+        let mut client = Client::default();
+        client.connect(vec![named(1, 2, false), named(1, 2, false), named(1, 2, false)]);
+        let anew = || vec![named(1, 2, false), named(2, 1, false), named(2, 1, false)];
+        assert_eq!(client.look(anew()), Some(2));
+        assert_eq!(client.connect(anew()), 2);
+        assert_eq!(client.look(anew()), None);
+        // It answers alone.
+        assert_eq!(client.look(vec![named(1, 2, false), away(), away()]), None);
+        let alone = super::judged(vec![named(1, 2, false)], 3, "stock", false, &mut client.0).unwrap();
+        assert!(client.0.is_stale(&alone));
+    }
+
+    #[test]
+    fn a_minority_that_was_set_up_anew_moves_nobody() {
+        let mut client = Client::default();
+        client.connect(vec![named(2, 3, false), named(2, 3, false), named(2, 3, false)]);
+        assert_eq!(client.look(vec![named(1, 0, false), away(), away()]), None);
+        assert_eq!(client.look(vec![named(1, 0, false), named(2, 3, false), away()]), None);
+        assert_eq!(client.look(vec![named(1, 0, false), named(1, 0, false), away()]), Some(1));
+    }
+
+    #[test]
+    fn a_failover_that_one_leads_is_followed_before_the_others_know() {
+        let mut client = Client::default();
+        client.connect(vec![named(1, 2, false), named(1, 2, false), named(1, 2, false)]);
+        assert_eq!(client.look(vec![named(1, 2, true), away(), away()]), Some(1));
+        let promoted = || vec![named(2, 3, false), named(1, 2, false), named(1, 2, false)];
+        assert_eq!(client.connect(promoted()), 2);
+        assert_eq!(client.look(promoted()), None);
+        assert_eq!(client.look(vec![named(1, 2, false), away(), away()]), None);
     }
 
     fn kind(said: Vec<Said>, first: bool) -> ErrorKind {

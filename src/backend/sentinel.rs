@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::backoff::Backoff;
 use super::dial;
-use super::opinion::{Named, Said, judged};
+use super::opinion::{Heard, Named, Opinion, Said, judged};
 use super::settings::{for_messages, tuned};
 use super::source::Site;
 use super::verdict;
@@ -39,6 +39,9 @@ const QUIET: Duration = Duration::from_secs(5);
 /// What sentinels publish on the way to a new master: one is about to be promoted, was promoted, is known to be the master.
 const NEWS: [&str; 3] = ["+failover-state-send-slaveof-noone", "+promoted-slave", "+switch-master"];
 
+const STALE: &str = "the sentinels that answer know less than others did before, which named another master later; check that most \
+     of them run";
+
 /// The sentinels of one master.
 pub(super) struct Sentinels {
     sentinels: Box<[Sentinel]>,
@@ -47,8 +50,7 @@ pub(super) struct Sentinels {
     entry: Box<ConnectionInfo>,
     node_timeout: Duration,
     limit: Duration,
-    /// Who was named last to whoever connects.
-    current: Mutex<Option<Named>>,
+    heard: Mutex<Heard>,
 }
 
 /// One of them.
@@ -73,14 +75,23 @@ impl Sentinels {
             entry,
             node_timeout,
             limit: limit.min(LONGEST),
-            current: Mutex::default(),
+            heard: Mutex::default(),
         })
     }
 
     /// Where the master is.
     pub(super) async fn site(&self, first: bool) -> Result<Site> {
-        let named = self.find(first).await?;
-        *lock(&self.current) = Some(named.clone());
+        let said = self.said().await;
+        let named = {
+            let mut heard = lock(&self.heard);
+            let opinion = judged(said, self.sentinels.len(), &self.name, first, &mut heard)?;
+            if heard.is_stale(&opinion) {
+                let address = opinion.named.address().into();
+                return Err(Error::new(ErrorKind::Unavailable, STALE).at(&address));
+            }
+            heard.current = Some(opinion.named.clone());
+            opinion.named
+        };
         if named.leaves {
             let told = format!(
                 "a failover of the master `{}` is under way; try again when it is through",
@@ -100,7 +111,7 @@ impl Sentinels {
     }
 
     /// Asks all of them at once.
-    async fn find(&self, first: bool) -> Result<Named> {
+    async fn said(&self) -> Vec<Said> {
         let mut asking = JoinSet::new();
         for sentinel in &self.sentinels {
             asking.spawn(sentinel.clone().asked(self.name.clone(), self.limit));
@@ -117,7 +128,7 @@ impl Sentinels {
                 until = Some(Instant::now() + GRACE);
             }
         }
-        judged(said, self.sentinels.len(), &self.name, first)
+        said
     }
 
     /// Tells whenever another master was named than to whoever connected last.
@@ -130,21 +141,17 @@ impl Sentinels {
         loop {
             // It is time to look in either case.
             let _ = timeout(AGAIN, hint.notified()).await;
-            let Ok(named) = self.find(false).await else { continue };
-            if self.is_news(&named) {
+            let said = self.said().await;
+            let news = {
+                let mut heard = lock(&self.heard);
+                let opinion = judged(said, self.sentinels.len(), &self.name, false, &mut heard);
+                opinion.ok().filter(|opinion| heard.is_news(opinion))
+            };
+            if let Some(Opinion { named, .. }) = news {
                 telemetry::master_moved(&self.name, &named.address(), named.leaves);
                 moved();
             }
         }
-    }
-
-    /// Whoever was asked before may know more than all that answer now.
-    fn is_news(&self, named: &Named) -> bool {
-        let current = lock(&self.current);
-        current.as_ref().is_some_and(|current| {
-            let other = !named.is_at(current) || named.leaves && !current.leaves;
-            other && named.epoch >= current.epoch
-        })
     }
 }
 

@@ -39,6 +39,37 @@ async fn a_hold_survives_a_failover_on_demand() {
     assert!(new.keys().await.is_empty());
 }
 
+#[tokio::test]
+async fn sentinels_that_were_set_up_anew_are_followed_though_their_epochs_begin_anew() {
+    let group = Group::start().await;
+    add_user(&group).await;
+    let locks = options().sentinel(group.urls("locker:secret@", ""), NAME).lease(60 * SECOND);
+    let locks = locks.unavailable_after(60 * SECOND).connect().await.unwrap();
+    // So that the client has seen a greater epoch than theirs will be.
+    let mut master = &group.servers[0];
+    for _ in 0..2 {
+        group.fail_over().await;
+        master = group.failed_over(master).await;
+        group.settled().await;
+    }
+    soon("a run", locks.mutex("stock").run(async {})).await.unwrap();
+    assert!(!is_deserted(master).await);
+    group.set_up_anew(master).await;
+    group.be_silent().await;
+    let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
+    for replica in group.servers.iter().filter(|server| server.port() != master.port()) {
+        eventually("the replica has it", async || fields(replica).await == [guard.field()]).await;
+    }
+    group.fail_over().await;
+    let new = group.failed_over(master).await;
+    eventually("nobody is left with the old master", async || is_deserted(master).await).await;
+    // What went on there would be lost.
+    assert!(is_master(master).await);
+    soon("the release", guard.release()).await.unwrap();
+    assert!(new.keys().await.is_empty());
+    assert_eq!(fields(master).await.len(), 1);
+}
+
 /// By this user the connections of this crate are told from those of sentinels and replicas.
 async fn add_user(group: &Group) {
     for server in &group.servers {

@@ -59,12 +59,27 @@ impl Group {
         let group = Group { sentinels, servers };
         group.settled().await;
         if setup.silent {
-            // It is told four of these periods after it was seen.
-            for sentinel in &group.sentinels {
-                sentinel.try_ask::<()>(&["SENTINEL", "DEBUG", "publish-period", "3600000"]).await.unwrap();
-            }
+            group.be_silent().await;
         }
         group
+    }
+
+    /// From now on an old master that is alive is not told to be a replica.
+    pub async fn be_silent(&self) {
+        // It is told four of these periods after it was seen.
+        for sentinel in &self.sentinels {
+            sentinel.try_ask::<()>(&["SENTINEL", "DEBUG", "publish-period", "3600000"]).await.unwrap();
+        }
+    }
+
+    /// All sentinels are started with a new configuration, in which epochs begin anew.
+    pub async fn set_up_anew(&self, master: &Server) {
+        self.sentinels.iter().for_each(Sentinel::kill);
+        for sentinel in &self.sentinels {
+            sentinel.configure(master.port(), Setup::default());
+            eventually("a sentinel", async || sentinel.run().await).await;
+        }
+        self.settled().await;
     }
 
     /// Waits until all sentinels know all there is, and each replica has what its master has.
