@@ -12,7 +12,6 @@ use crate::nodes::{Nodes, Spread};
 use crate::room::{News, Room};
 use crate::script::Reply;
 use crate::step::{Job, Step};
-use crate::terms::Terms;
 
 /// What a guard's release has to do.
 #[derive(Debug)]
@@ -176,13 +175,13 @@ impl Room {
     }
 
     /// A master's answer that the verdict did not wait for.
-    pub(crate) fn straggled(&mut self, job: &Job, node: usize, answer: Late, terms: Terms, now: Instant) {
+    pub(crate) fn straggled(&mut self, job: &Job, node: usize, answer: Late, now: Instant) {
         let left = job.step.creates() && matches!(answer, Late::There | Late::Unknown);
         let Some(hold) = self.hold(job.hold) else {
             if left {
                 // 1. An acquire is sent again, with the text of its script or to another node. 2. The end of the hold overtakes it.
                 // 3. The end is confirmed there, by "not held".
-                self.remnants.take_in(Hold::left_behind(job, node, terms, now));
+                self.remnants.take_in(Hold::left_behind(job, Nodes::one(node), self.terms, now));
             }
             return;
         };
@@ -201,13 +200,15 @@ impl Room {
             hold.spread.remains = hold.spread.remains.without(hold.absence.nodes());
         }
         match answer {
-            Late::There | Late::Unknown if hold.gone && acquired => hold.remains_at(node, now),
+            Late::There | Late::Unknown if hold.gone && acquired => hold.remains_at(Nodes::one(node), now),
             // Whether the end ran behind it is told by what the end finds there.
             _ if left && !hold.gone && hold.is_ending() => hold.late.insert(node),
-            _ if left && hold.gone => hold.remains_at(node, now),
-            Late::Missing if hold.gone && ended && hold.late.contains(node) => hold.remains_at(node, now),
+            _ if left && hold.gone => hold.remains_at(Nodes::one(node), now),
+            Late::Missing if hold.gone && ended && hold.late.contains(node) => {
+                hold.remains_at(Nodes::one(node), now)
+            }
             Late::Unsent | Late::Unknown if hold.gone && ended && !hold.absence.nodes().contains(node) => {
-                hold.remains_at(node, now);
+                hold.remains_at(Nodes::one(node), now);
             }
             Late::Missing if hold.lives() && tells => {
                 let lacking = hold.spread.lacking.and(Nodes::one(node));
@@ -283,8 +284,28 @@ impl Room {
             hold.retry_at = now;
             // Not tried yet: what asks next goes behind it.
             hold.failures = 0;
+        } else {
+            self.made_late(job, now);
         }
         self.rouse(now);
+    }
+
+    /// What became of a command that makes the field is seen when its hold has been given up, and maybe ended. 1. It waits to be
+    /// sent. 2. The machine sleeps, or the process stops; the hold is given up, and its end runs. 3. The command is sent, for its own
+    /// time stood still. So whatever it made is ended, on each master that it was for.
+    pub(crate) fn made_late(&mut self, job: &Job, now: Instant) {
+        if !job.step.creates() {
+            return;
+        }
+        let nodes = Nodes::first(Nodes::MOST).within(job.nodes);
+        match self.hold(job.hold) {
+            None => self.remnants.take_in(Hold::left_behind(job, nodes, self.terms, now)),
+            Some(hold) if hold.gone => hold.remains_at(nodes, now),
+            Some(hold) if hold.is_ending() => hold.late = hold.late.and(nodes),
+            // Its end is sent behind this.
+            Some(_) => {}
+        }
+        self.sweep(now);
     }
 }
 
@@ -309,8 +330,8 @@ impl Hold {
         self.remnant |= self.has_remains();
     }
 
-    fn remains_at(&mut self, node: usize, now: Instant) {
-        self.spread.remains.insert(node);
+    fn remains_at(&mut self, nodes: Nodes, now: Instant) {
+        self.spread.remains = self.spread.remains.and(nodes);
         // 1. An end runs there. 2. A late grant does, and is told first. 3. So the end's answer says nothing of it.
         self.doubted |= self.command.is_some();
         self.retry_at = self.retry_at.max(now);

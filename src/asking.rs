@@ -95,11 +95,22 @@ impl Session {
         }))
     }
 
+    /// Frees the lock on all masters, whoever holds it.
+    pub(crate) async fn force(&self, names: &Names) -> Reported {
+        let (reply, stragglers) = self.quorum.force(names).await;
+        // 1. All masters are asked, and do not know the script. 2. Two are sent its text and answer, which is the verdict. 3. Were
+        // the third one's future dropped, a dead holder's field would stay there for its lease.
+        if let (false, Ok(runtime)) = (stragglers.is_empty(), runtime::Handle::try_current()) {
+            drop(runtime.spawn(stragglers.hear(|_, _| {})));
+        }
+        reply
+    }
+
     /// A master has answered what it was asked to do of these jobs, or never will.
     fn straggled(&self, jobs: &[(Arc<Names>, Job)], node: usize, mut answer: impl FnMut(&Job) -> Late) {
         for (names, job) in jobs.iter().filter(|(_, job)| job.nodes.contains(node)) {
             let answer = answer(job);
-            let told = |room: &mut Room, at: Moment| room.straggled(job, node, answer, self.terms, at.now);
+            let told = |room: &mut Room, at: Moment| room.straggled(job, node, answer, at.now);
             match answer {
                 // Also where nothing of that lock is left here.
                 Late::There | Late::Unknown if job.step.creates() => {

@@ -265,7 +265,7 @@ impl Mutex {
     /// If the future is dropped, the lock may have been freed or not.
     pub async fn force_release(&self) -> Result<bool> {
         self.check()?;
-        match self.reply(self.handle.quorum.force(&self.names).await)? {
+        match self.reply(self.handle.force(&self.names).await)? {
             Reply::Done => {
                 // Holds of this process, if it was one of them, hear of it now.
                 self.handle.visit_known(&self.names.name, |room, _, at| {

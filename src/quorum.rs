@@ -113,9 +113,10 @@ impl Quorum {
     }
 
     /// Frees the lock, whoever holds it.
-    pub(crate) async fn force(&self, names: &Names) -> Reported {
+    pub(crate) async fn force(&self, names: &Names) -> (Reported, Stragglers) {
         let call = Call::Force { key: names.key.clone(), channel: names.channel.clone() };
-        self.put(Question::Force, Nodes::ALL, call).await.0.result.map_err(|failure| about(failure, names))
+        let (verdict, stragglers) = self.put(Question::Force, Nodes::ALL, call).await;
+        (verdict.result.map_err(|failure| about(failure, names)), stragglers)
     }
 
     /// Looks at the lock: `question` says what for.

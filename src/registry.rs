@@ -10,9 +10,10 @@ use crate::hold::Hold;
 use crate::names::Names;
 use crate::owner::{OwnerEnds, Place};
 use crate::room::{Out, Room};
+use crate::terms::Terms;
 
 /// Changes only while locked, and never across an await.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Registry {
     rooms: HashMap<Arc<str>, Room>,
     /// The channels that are heard, and the locks that they tell of: as Redisson forms it, the channel of `x` is also that
@@ -27,6 +28,7 @@ pub(crate) struct Registry {
     asleep: Option<Option<Instant>>,
     /// How long what is due may be left alone; `None`: for ever.
     takeover: Option<Duration>,
+    terms: Terms,
     /// Since when something is due, and the background task has not looked. By the clock that no test pauses.
     unattended: Option<std::time::Instant>,
 }
@@ -69,8 +71,18 @@ impl Room {
 }
 
 impl Registry {
-    pub(crate) fn new(takeover: Option<Duration>) -> Registry {
-        Registry { takeover, ..Registry::default() }
+    pub(crate) fn new(terms: Terms, takeover: Option<Duration>) -> Registry {
+        Registry {
+            rooms: HashMap::new(),
+            channels: HashMap::new(),
+            agenda: BTreeSet::new(),
+            numbers: 0,
+            closed: false,
+            asleep: None,
+            terms,
+            takeover,
+            unattended: None,
+        }
     }
 
     /// Whether the background task has not looked at what is due for too long. It is said once.
@@ -150,7 +162,8 @@ impl Registry {
     fn enter(&mut self, names: &Arc<Names>, registry: &Weak<dyn OwnerEnds>) -> (&mut Room, &mut u64) {
         let name = &names.name;
         let room = self.rooms.entry(name.clone()).or_insert_with(|| {
-            Room::new(names.clone(), Place { registry: registry.clone(), name: name.clone() })
+            let place = Place { registry: registry.clone(), name: name.clone() };
+            Room::new(names.clone(), place, self.terms)
         });
         (room, &mut self.numbers)
     }

@@ -22,13 +22,13 @@ impl Hold {
         self.levels.is_empty() && self.leaving.is_empty() && self.gone && self.has_remains()
     }
 
-    /// One that was over when this command of it ran on a master.
-    pub(crate) fn left_behind(job: &Job, node: usize, terms: Terms, now: Instant) -> Hold {
+    /// One that was over when this command of it ran on masters.
+    pub(crate) fn left_behind(job: &Job, nodes: Nodes, terms: Terms, now: Instant) -> Hold {
         let lease = job.step.lease().unwrap_or(terms.lease);
         let (mut hold, _) = Hold::asked(job.hold, job.field.clone(), terms, lease, None, now);
         hold.finish(job.hold, now);
         (hold.gone, hold.remnant) = (true, true);
-        hold.spread.remains.insert(node);
+        hold.spread.remains = nodes;
         hold
     }
 

@@ -14,6 +14,7 @@ use crate::nodes::Nodes;
 use crate::owner::{Owner, Place};
 use crate::queue::{Phase, Queue, Request};
 use crate::remnants::Remnants;
+use crate::terms::Terms;
 
 /// What is to be done once no lock is held any more.
 #[derive(Debug, Default)]
@@ -46,6 +47,7 @@ pub(crate) enum Hearing {
 pub(crate) struct Room {
     pub(crate) names: Arc<Names>,
     pub(crate) place: Place,
+    pub(crate) terms: Terms,
     pub(crate) holds: Vec<Hold>,
     pub(crate) remnants: Remnants,
     pub(crate) queue: Queue,
@@ -66,11 +68,12 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    pub(crate) fn new(names: Arc<Names>, place: Place) -> Room {
+    pub(crate) fn new(names: Arc<Names>, place: Place, terms: Terms) -> Room {
         let (holds, queue) = (Vec::new(), Queue::default());
         Room {
             names,
             place,
+            terms,
             holds,
             remnants: Remnants::default(),
             queue,

@@ -86,15 +86,16 @@ impl Session {
         let retry = retry_pause(config.lease);
         let (lease, drift) = (config.lease, config.drift);
         let epoch = clock.moment().now;
+        let terms = Terms { lease, drift, patience, retry, epoch };
         let takeover = quorum.is_portable().then_some(TAKEOVER);
         Arc::new_cyclic(|me| Session {
             config,
             quorum,
-            terms: Terms { lease, drift, patience, retry, epoch },
+            terms,
             uuid,
             nudge: Notify::new(),
             progress: Notify::new(),
-            registry: Mutex::new(Registry::new(takeover)),
+            registry: Mutex::new(Registry::new(terms, takeover)),
             clock,
             stage: AtomicU8::new(Stage::Open as u8),
             outage: Mutex::default(),

@@ -251,6 +251,7 @@ impl Room {
         let newer = self.live().map(|live| live.id).filter(|live| *live > job.hold);
         let under_way = |hold: &&mut Hold| hold.id == job.hold && hold.under_way(job.no);
         let Some(hold) = self.holds.iter_mut().find(under_way) else {
+            self.made_late(job, at.now);
             self.asks_anew(id);
             return Err(InVain::Taken);
         };
@@ -331,6 +332,8 @@ impl Room {
         if let Some(hold) = self.hold(job.hold).filter(|hold| hold.under_way(job.no)) {
             hold.finish(job.no, now);
             (hold.gone, hold.remnant, hold.spread, hold.retry_at) = (true, true, spread, now);
+        } else {
+            self.made_late(job, now);
         }
         self.rouse(now);
     }

@@ -82,7 +82,7 @@ impl TestServer {
     }
 
     /// Sends a signal: `STOP` freezes the server, `CONT` lets it go on.
-    pub(in crate::backend) fn signal(&self, signal: &str) {
+    pub(crate) fn signal(&self, signal: &str) {
         let pid = self.child.as_ref().unwrap().id().to_string();
         assert!(Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap().success());
     }

@@ -95,7 +95,7 @@ impl World {
             roots.iter().flat_map(|root| [root.clone(), root.child(), root.child(), root.child().child()]);
         World {
             random: StdRng::seed_from_u64(seed),
-            room: Room::new(names, place),
+            room: Room::new(names, place, terms),
             master: Master::default(),
             now,
             numbers: 0,
@@ -361,7 +361,7 @@ impl World {
 fn what_a_master_that_is_away_may_have_waits_for_its_return() {
     let mut world = World::new(1);
     let (job, terms) = (world.bygone(), world.terms);
-    world.room.straggled(&job, 2, Late::There, terms, world.now);
+    world.room.straggled(&job, 2, Late::There, world.now);
     let asked = |world: &mut World, away| {
         let jobs = world.room.check(world.at(), true, away, &mut || 8);
         jobs.iter().map(|job| job.nodes).collect::<Vec<_>>()
@@ -380,8 +380,8 @@ fn what_a_master_that_is_away_may_have_waits_for_its_return() {
 #[test]
 fn what_happens_on_a_master_while_something_is_ended_there_is_not_forgotten() {
     let mut world = World::new(1);
-    let (bygone, terms) = (world.bygone(), world.terms);
-    world.room.straggled(&bygone, 2, Late::There, terms, world.now);
+    let bygone = world.bygone();
+    world.room.straggled(&bygone, 2, Late::There, world.now);
     let asked = |world: &mut World| {
         world.now += Duration::from_millis(20);
         world.room.check(world.at(), true, Nodes::NONE, &mut || 8)
@@ -390,7 +390,7 @@ fn what_happens_on_a_master_while_something_is_ended_there_is_not_forgotten() {
     for (again, spread) in [(false, failed), (true, Spread::default())] {
         let [end] = &asked(&mut world)[..] else { panic!("it is due") };
         match again {
-            true => world.room.straggled(&bygone, 2, Late::There, terms, world.now),
+            true => world.room.straggled(&bygone, 2, Late::There, world.now),
             false => world.room.remnants.retry(2, world.now),
         }
         world.room.answered(end, &Reply::Done, spread, world.at());
@@ -405,9 +405,9 @@ fn what_happens_on_a_master_while_something_is_ended_there_is_not_forgotten() {
 fn what_a_master_has_granted_after_the_end_is_ended_there() {
     let mut world = World::new(1);
     let (job, at) = (world.bygone(), world.at());
-    let (room, terms) = (&mut world.room, world.terms);
+    let room = &mut world.room;
     for (late, ends) in [(Late::Missing, 0), (Late::Unsent, 0), (Late::There, 1)] {
-        room.straggled(&job, 2, late, terms, at.now);
+        room.straggled(&job, 2, late, at.now);
         let jobs = room.check(at, true, Nodes::NONE, &mut || 8);
         assert_eq!(jobs.len(), ends, "{late:?}");
         for end in jobs {

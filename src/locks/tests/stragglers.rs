@@ -187,3 +187,31 @@ async fn nothing_stays_on_any_master_once_commands_arrive_and_are_answered_again
         leaves_nothing(seed).await;
     }
 }
+
+/// A master is slow to say that it does not know the script, and the verdict of the others is there before.
+#[tokio::test]
+async fn a_forced_release_reaches_a_slow_master_that_does_not_know_its_script() {
+    use crate::backend::testing::TestServer;
+    let servers = [TestServer::start(&[]).await, TestServer::start(&[]).await, TestServer::start(&[]).await];
+    let builder = || {
+        let builder = Locks::builder().delayed_restart(false).lease(Duration::from_secs(600));
+        servers.iter().fold(builder, |builder, server| builder.server(server.url("")))
+    };
+    let held = builder().connect().await.unwrap().mutex("stock").lock().await.unwrap();
+    let theirs = builder().connect().await.unwrap();
+    let has = async |server: &TestServer| server.command("EXISTS stock").await == redis::Value::Int(1);
+    while !has(&servers[2]).await {
+        sleep(Duration::from_millis(5)).await;
+    }
+    servers[2].signal("STOP");
+    assert!(theirs.mutex("stock").force_release().await.unwrap());
+    servers[2].signal("CONT");
+    // The holder, which would end what is left as well, is not asked.
+    let end = async {
+        while has(&servers[2]).await {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), end).await.expect("it stays for a lease");
+    drop(held);
+}

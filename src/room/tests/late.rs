@@ -189,7 +189,7 @@ fn what_ran_on_a_master_behind_the_end_of_its_hold_is_ended_there() {
             let Leave::Send(end) = world.room.leave(job.hold, level, Some(98), at) else {
                 panic!("it is held")
             };
-            let made = |room: &mut Room| room.straggled(&job, 2, Late::There, terms, at.now);
+            let made = |room: &mut Room| room.straggled(&job, 2, Late::There, at.now);
             if before {
                 made(&mut world.room);
             }
@@ -203,7 +203,7 @@ fn what_ran_on_a_master_behind_the_end_of_its_hold_is_ended_there() {
                 made(&mut world.room);
             }
             if found.is_none() {
-                world.room.straggled(&end, 2, Late::Missing, terms, at.now);
+                world.room.straggled(&end, 2, Late::Missing, at.now);
             }
             world.now += Duration::from_secs(1);
             let jobs = world.room.check(world.at(), true, Nodes::NONE, &mut || 99);
@@ -214,6 +214,47 @@ fn what_ran_on_a_master_behind_the_end_of_its_hold_is_ended_there() {
                 world.room.answered(again, &Reply::Done, Spread::default(), world.at());
             }
             assert!(world.room.is_empty(), "{told}");
+        }
+    }
+}
+
+/// In this order: 1. An acquire waits to be sent. 2. Its hold is given up, and its end runs. 3. The acquire runs. 4. Its future looks
+/// at the answer, or is dropped, or is answered that others refuse.
+#[test]
+fn what_an_acquire_makes_behind_the_end_of_its_hold_is_ended() {
+    for confirmed in [false, true] {
+        for how in ["granted", "dropped", "refused"] {
+            let mut world = World::new(1);
+            world.faults = false;
+            let [first, _] = [Owner::new(), Owner::new()].map(|owner| world.asks(&owner, true));
+            world.pass(world.terms.patience + MOMENT);
+            let end = world.flight.pop().expect("its end is sent");
+            assert_eq!(world.master.run(&end, world.now), Reply::Gone);
+            let missing = Spread { missing: Nodes::one(0), ..Spread::default() };
+            let moment = world.at();
+            if confirmed {
+                world.room.answered(&end, &Reply::Gone, missing, moment);
+            }
+            let at = world.asker(first);
+            let job = world.askers[at].asking.take().unwrap();
+            assert_eq!(world.master.run(&job, world.now), Reply::Done);
+            match how {
+                "granted" => world.grant(at, &job),
+                "dropped" => world.room.unknown(&job, world.now),
+                _ => {
+                    let remains = Spread { remains: Nodes::one(0), ..Spread::default() };
+                    world.room.declined(&job, remains, world.now);
+                }
+            }
+            if !confirmed {
+                world.room.answered(&end, &Reply::Gone, missing, moment);
+            }
+            assert_eq!(world.granted, 0);
+            for _ in 0..100 {
+                world.pass(STEP);
+                world.arrives();
+            }
+            assert!(world.master.key.is_none(), "{how}, confirmed {confirmed}: it stays for a lease");
         }
     }
 }

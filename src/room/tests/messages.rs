@@ -18,13 +18,13 @@ fn no_message_of_a_release_is_expected_from_a_master_that_did_not_run_it() {
         let mut world = World::new(1);
         (world.room.hearing, world.room.heard) = (Hearing::On, Nodes::first(3));
         let (job, level) = world.take();
-        let (at, terms) = (world.at(), world.terms);
+        let at = world.at();
         let Leave::Send(release) = world.room.leave(job.hold, level, Some(8), at) else {
             panic!("it is held")
         };
         world.room.answered(&release, &Reply::Done, spread, at);
         if !spread.unheard.is_empty() {
-            world.room.straggled(&release, 2, Late::Missing, terms, at.now);
+            world.room.straggled(&release, 2, Late::Missing, at.now);
         }
         world.take();
         world.room.message(2, at.now);
@@ -39,7 +39,7 @@ fn one_release_that_each_master_tells_of_wakes_once() {
     let nobody: Weak<dyn OwnerEnds> = Weak::<Nobody>::new();
     let name: Arc<str> = "stock".into();
     let names = Arc::new(Names::new("", "stock"));
-    let mut room = Room::new(names, Place { registry: nobody, name });
+    let mut room = Room::new(names, Place { registry: nobody, name }, World::new(1).terms);
     let now = Instant::now();
     let (owner, later) = (Owner::new(), now + LEASE);
     room.enter(Request::new(1, owner.clone(), owner, false, now)).unwrap();
