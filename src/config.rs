@@ -336,7 +336,8 @@ impl Builder {
     /// while it waits are sent together after it, and share the next one.
     ///
     /// Rejected: a wait of zero, which would be for ever, one that is not less than the lease, any replicas of
-    /// [`memory`](Builder::memory), and a server that refuses `WAIT`: it takes the right `+wait`.
+    /// [`memory`](Builder::memory), and a server that refuses `WAIT`: it takes the right `+wait`, and
+    /// `+info` to notice an address that leads to another server.
     pub fn replicas(mut self, count: usize, wait: Duration) -> Self {
         self.replicas = (count, wait);
         self

@@ -31,6 +31,10 @@ pub(super) struct Link {
     pub(super) connection: MultiplexedConnection,
     pub(super) id: u64,
     pub(super) signs: Arc<Signs>,
+    /// Of one for acquires: the number of the connection for commands that it was made beside.
+    pub(super) beside: Option<u64>,
+    /// By what the server is known from others, where it was asked and may tell.
+    pub(super) run: Option<Arc<str>>,
 }
 
 /// What was seen of a connection.
@@ -114,6 +118,8 @@ pub(super) struct Line {
     pub(super) address: Arc<str>,
     /// Of the server, whichever connection it was asked over.
     pub(super) vitals: Arc<Vitals>,
+    /// Of one for acquires: the line of commands. A connection of either ends with the other's.
+    pub(super) main: Option<Arc<Line>>,
 }
 
 pub(super) enum State {
@@ -147,6 +153,23 @@ impl Line {
                 _ => Err(self.no_connection()),
             },
         }
+    }
+
+    /// The number of the live connection.
+    pub(super) fn id(&self) -> Option<u64> {
+        match &*self.state.borrow() {
+            State::Up(link) => Some(link.id),
+            _ => None,
+        }
+    }
+
+    /// Whether this connection is still the one, and so is the one for commands that it was made beside. Otherwise:
+    ///
+    /// 1. A failover begins, and the connection for commands is dropped.
+    /// 2. Acquires go on over the other one, at the old master, and a replica that is not promoted acknowledges them.
+    /// 3. They are lost with the old master.
+    pub(super) fn is_together(&self, link: &Link) -> bool {
+        self.id() == Some(link.id) && self.main.as_ref().is_none_or(|main| main.id() == link.beside)
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -204,20 +227,26 @@ impl Line {
 
     /// Whichever it is.
     pub(super) fn lost_any(&self, why: &str) {
-        let id = match &*self.state.borrow() {
-            State::Up(link) => link.id,
-            _ => return,
-        };
-        self.lost_id(id, why);
+        if let Some(id) = self.id() {
+            self.lost_id(id, why);
+        }
     }
 
     pub(super) fn lost_id(&self, id: u64, why: &str) {
+        let beside = match &*self.state.borrow() {
+            State::Up(link) if link.id == id => link.beside,
+            _ => return,
+        };
         let replaced = self.replace(
             State::Down { attempt: id, failed: None },
             |state| matches!(state, State::Up(link) if link.id == id),
         );
         if replaced {
             telemetry::connection_lost(&self.address, why);
+            // Made anew alone, it may come to another server than the one for commands, where the address leads elsewhere now.
+            if let (Some(main), Some(beside)) = (&self.main, beside) {
+                main.lost_id(beside, why);
+            }
         }
     }
 

@@ -193,12 +193,12 @@ impl Desk {
 
     /// All at once, then one `WAIT` for those that were granted.
     async fn grant(&self, batch: Vec<Wanted>, deadline: Instant) {
-        let link = if self.patient { self.line.link(deadline).await } else { self.line.link_now() };
-        match link {
+        match self.link(deadline).await {
             Ok(mut link) => {
                 let granted = self.asked(&mut link, batch, deadline).await;
                 if !granted.is_empty() {
                     let had = self.acknowledged(&mut link).await;
+                    let had = if self.line.is_together(&link) { had } else { Acknowledged::Parted };
                     granted.into_iter().for_each(|granted| self.tell(granted, &had));
                 }
             }
@@ -207,6 +207,27 @@ impl Desk {
                 for wanted in batch {
                     let _ = wanted.answer.send(Err(Failure { outcome, error: error.again() }));
                 }
+            }
+        }
+    }
+
+    /// The connection for acquires, once the one for commands stands that it goes with.
+    async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
+        let link = async |line: &Line| if self.patient { line.link(deadline).await } else { line.link_now() };
+        loop {
+            // Why there is none is known to this one.
+            if let Some(main) = &self.line.main {
+                link(main).await?;
+            }
+            let link = link(&self.line).await?;
+            if self.line.is_together(&link) {
+                return Ok(link);
+            }
+            self.line.lost(&link, "the connection for commands was replaced");
+            if Instant::now() >= deadline {
+                return Err(self
+                    .line
+                    .explain(verdict::not_sent("there was no connection in time", &self.line.address)));
             }
         }
     }
@@ -221,6 +242,8 @@ impl Desk {
             self.line.silent(link, before);
         }
         self.heard();
+        // Also what else it says is an old master's word then.
+        let together = self.line.is_together(link);
         let mut granted = Vec::new();
         for ((call, answer), caller) in calls.into_iter().zip(answers).zip(callers) {
             let reply = match answer {
@@ -228,6 +251,7 @@ impl Desk {
                 None => Err(self.unanswered(&call)),
             };
             match reply {
+                Ok(_) if !together => drop(caller.send(Err(self.parted(&call)))),
                 Ok(reply @ (Reply::Done | Reply::Token(_))) => granted.push(Granted { call, reply, caller }),
                 reply => drop(caller.send(reply)),
             }
@@ -246,6 +270,7 @@ impl Desk {
                 // The acquire itself did run.
                 Err(self.line.explain(Failure { outcome: Outcome::Unknown, ..failed }))
             }
+            Acknowledged::Parted => Err(self.parted(&call)),
             Acknowledged::Silent => Err(self.unanswered(&call)),
         };
         let _ = caller.send(reply);
@@ -255,6 +280,10 @@ impl Desk {
     fn heard(&self) {
         lock(&self.counter).asked.clear();
         self.answered.notify_waiters();
+    }
+
+    fn parted(&self, call: &Call) -> Failure {
+        self.line.explain(verdict::parted(call, &self.line.address))
     }
 
     fn unanswered(&self, call: &Call) -> Failure {
@@ -288,6 +317,8 @@ impl Desk {
 
 enum Acknowledged {
     By(i64),
+    /// By whomever: the connection for commands goes elsewhere now.
+    Parted,
     Refused(redis::RedisError),
     Silent,
 }

@@ -23,16 +23,18 @@ pub(super) struct Purpose {
     pub(super) doubts: bool,
     /// Replicas are waited for over it.
     pub(super) waits: bool,
+    /// It has another one beside it, or is that one: both have to be to the same server.
+    pub(super) paired: bool,
 }
 
 impl Purpose {
-    /// Looks at the server at the other end.
+    /// Looks at the server at the other end. Tells by what it is known from others, where that is asked and told.
     pub(super) async fn examine(
         self,
         connection: &mut MultiplexedConnection,
         line: &Line,
         address: &Arc<str>,
-    ) -> Result<()> {
+    ) -> Result<Option<Arc<str>>> {
         let unreachable = |error| verdict::unreachable(error, address);
         serves(connection).await.map_err(unreachable)?;
         if self.doubts && !is_master(connection).await.map_err(unreachable)? {
@@ -44,7 +46,14 @@ impl Purpose {
         if self.several && line.vitals.clock().is_none() {
             warn_of(connection, line).await.map_err(unreachable)?;
         }
-        if self.waits { can_wait(connection, address).await } else { Ok(()) }
+        if self.waits {
+            can_wait(connection, address).await?;
+        }
+        if !self.paired {
+            return Ok(None);
+        }
+        let told = info(connection, "server").await.map_err(unreachable)?;
+        Ok(field(&told, "run_id").map(Arc::from))
     }
 }
 

@@ -20,6 +20,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
 use crate::telemetry;
 
+const OTHER: &str = "its address leads to another server than a moment ago";
+
 const TURNED: &str = "another server has become the master while this one was connected to";
 
 const RUNTIME_ENDED: &str =
@@ -48,14 +50,22 @@ impl Keeper {
         limit: Duration,
     ) -> Keeper {
         let vitals = Arc::default();
-        Keeper::with(source, address, vitals, purpose, events, limit)
+        Keeper::with(source, address, vitals, purpose, events, limit, None)
     }
 
     /// One that keeps a second connection, for another purpose, to wherever this one's goes.
     pub(super) fn beside(&self, purpose: Purpose) -> Keeper {
         let (address, vitals) = (self.line.address.clone(), self.line.vitals.clone());
-        let source = Source::beside(self.target(), address.clone());
-        Keeper::with(source, address, vitals, purpose, self.events.clone(), self.limit)
+        let source = Source::beside(self.line.clone(), self.target());
+        Keeper::with(
+            source,
+            address,
+            vitals,
+            purpose,
+            self.events.clone(),
+            self.limit,
+            Some(self.line.clone()),
+        )
     }
 
     fn with(
@@ -65,9 +75,10 @@ impl Keeper {
         purpose: Purpose,
         events: Weak<dyn Events>,
         limit: Duration,
+        main: Option<Arc<Line>>,
     ) -> Keeper {
         let state = watch::Sender::new(State::Down { attempt: 0, failed: None });
-        let line = Arc::new(Line { state, address, vitals });
+        let line = Arc::new(Line { state, address, vitals, main });
         let purpose = Purpose { doubts: source.changes(), ..purpose };
         let target = watch::Sender::new(source.known());
         Keeper { line, source, purpose, target, turned: watch::Sender::new(()), events, limit }
@@ -182,7 +193,7 @@ impl Keeper {
 
     async fn open(&self, id: u64) -> Result<(Link, Site)> {
         let site = self.source.site(id == 1).await?;
-        let signs = Arc::new(Signs::default());
+        let (beside, signs) = (self.source.with(), Arc::new(Signs::default()));
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
@@ -191,16 +202,30 @@ impl Keeper {
         let connect = async {
             let connection = dial::connect(&site.client, &config).await;
             let mut connection = connection.map_err(|error| verdict::unreachable(error, &site.address))?;
-            self.purpose.examine(&mut connection, &self.line, &site.address).await?;
+            let run = self.purpose.examine(&mut connection, &self.line, &site.address).await?;
+            self.meets(beside, &run, &site.address)?;
             if let Some(gate) = &site.gate {
                 gate(connection.clone()).await?;
             }
-            Ok(connection)
+            Ok(Link { connection, id, signs, beside, run })
         };
         match timeout(self.limit, connect).await {
-            Ok(connection) => Ok((Link { connection: connection?, id, signs }, site)),
+            Ok(link) => Ok((link?, site)),
             Err(_) => Err(verdict::not_sent(&too_long(self.limit), &site.address).error),
         }
+    }
+}
+
+impl Keeper {
+    /// Both connections go to one server: the address may have come to lead to another one in between.
+    fn meets(&self, beside: Option<u64>, run: &Option<Arc<str>>, address: &Arc<str>) -> Result<()> {
+        let (Some(main), Some(beside), Some(run)) = (&self.line.main, beside, run) else { return Ok(()) };
+        let other = |link: &Link| link.id == beside && link.run.as_ref().is_some_and(|other| other != run);
+        if main.link_now().is_ok_and(|link| other(&link)) {
+            main.lost_id(beside, OTHER);
+            return Err(verdict::not_sent(OTHER, address).error);
+        }
+        Ok(())
     }
 }
 

@@ -98,7 +98,12 @@ impl Single {
         // Tasks are spawned below.
         runtime()?;
         let limit = node_timeout.max(SHORTEST_CONNECT);
-        let purpose = Purpose { ages: role.ages, several: !role.alone, ..Purpose::default() };
+        let purpose = Purpose {
+            ages: role.ages,
+            several: !role.alone,
+            paired: role.replicas.is_some(),
+            ..Purpose::default()
+        };
         let keeper = Keeper::new(source, address.clone(), purpose, events.clone(), limit);
         let (line, target, mut away) = (keeper.line(), keeper.target(), keeper.connect().await?);
         let mut grants = None;
@@ -126,7 +131,7 @@ impl Single {
         // What is spawned below, by whomever, lives there too.
         let _entered = runtime.enter();
         let address = site.address.clone();
-        let purpose = Purpose { ages: role.ages, ..Purpose::default() };
+        let purpose = Purpose { ages: role.ages, paired: role.replicas.is_some(), ..Purpose::default() };
         let limit = node_timeout.max(SHORTEST_CONNECT);
         let keeper = Keeper::new(Source::Fixed(Box::new(site)), address, purpose, events, limit);
         let line = keeper.line();

@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex};
 use redis::aio::MultiplexedConnection;
 use tokio::sync::watch;
 
+use super::connection::{Line, State};
 #[cfg(feature = "sentinel")]
 use super::sentinel::Sentinels;
 use super::{Answer, verdict};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
+use crate::failure::Failure;
 use crate::sync::lock;
 
 /// A server that can be connected to.
@@ -32,16 +34,32 @@ pub(super) enum Source {
     Fixed(Box<Site>),
     #[cfg(feature = "sentinel")]
     Sentinel(Sentinels),
-    /// Another keeper's connection, the address that was told of last, and what is told while there is none.
-    Beside(Target, Mutex<Option<Arc<str>>>, Arc<str>),
+    /// Where the connection for commands goes.
+    Beside(Beside),
+}
+
+/// A connection beside the one for commands: it is made once that one stands, and ends with it.
+pub(super) struct Beside {
+    main: Arc<Line>,
+    target: Target,
+    /// The number of the connection for commands that this one goes with.
+    with: Mutex<Option<u64>>,
 }
 
 const NO_MASTER: &str =
     "the sentinels have not told where the master is; check that they run, and their addresses";
 
 impl Source {
-    pub(super) fn beside(target: Target, name: Arc<str>) -> Source {
-        Source::Beside(target, Mutex::default(), name)
+    pub(super) fn beside(main: Arc<Line>, target: Target) -> Source {
+        Source::Beside(Beside { main, target, with: Mutex::default() })
+    }
+
+    /// The number of the connection that the last one goes with.
+    pub(super) fn with(&self) -> Option<u64> {
+        match self {
+            Source::Beside(beside) => *lock(&beside.with),
+            _ => None,
+        }
     }
 
     /// What it can be said to be before anybody was asked.
@@ -50,7 +68,7 @@ impl Source {
             Source::Fixed(site) => Some(Site::clone(site)),
             #[cfg(feature = "sentinel")]
             Source::Sentinel(_) => None,
-            Source::Beside(target, ..) => target.borrow().clone(),
+            Source::Beside(beside) => beside.target.borrow().clone(),
         }
     }
 
@@ -61,17 +79,11 @@ impl Source {
 
     /// Where to connect to now. `first`: nobody was connected yet, so what looks like a mistake is told as one.
     pub(super) async fn site(&self, first: bool) -> Result<Site> {
-        #[cfg(not(feature = "sentinel"))]
-        let _ = first;
         match self {
             Source::Fixed(site) => Ok(Site::clone(site)),
             #[cfg(feature = "sentinel")]
             Source::Sentinel(sentinels) => sentinels.site(first).await,
-            Source::Beside(target, told, name) => {
-                let site = target.borrow().clone();
-                *lock(told) = site.as_ref().map(|site| site.address.clone());
-                site.ok_or_else(|| verdict::not_sent(NO_MASTER, name).error)
-            }
+            Source::Beside(beside) => beside.site(first).await,
         }
     }
 
@@ -81,17 +93,45 @@ impl Source {
             Source::Fixed(_) => pending().await,
             #[cfg(feature = "sentinel")]
             Source::Sentinel(sentinels) => sentinels.watch(moved).await,
-            Source::Beside(target, told, _) => {
-                let mut target = target.clone();
-                while target.changed().await.is_ok() {
-                    let now = target.borrow().as_ref().map(|site| site.address.clone());
-                    if *lock(told) != now {
-                        moved();
-                    }
+            Source::Beside(beside) => beside.watch(moved).await,
+        }
+    }
+}
+
+impl Beside {
+    async fn site(&self, first: bool) -> Result<Site> {
+        let mut state = self.main.state.subscribe();
+        loop {
+            if !first {
+                let _ = state.wait_for(|state| !matches!(state, State::Down { .. })).await;
+            }
+            let with = match self.main.link_now() {
+                Ok(link) => link.id,
+                Err(Failure { error, .. }) if first || error.kind() == ErrorKind::Closed => {
+                    return Err(error);
                 }
-                pending().await
+                Err(_) => continue,
+            };
+            *lock(&self.with) = Some(with);
+            let site = self.target.borrow().clone();
+            // 1. The number is read. 2. That connection is replaced: `watch` finds nothing that goes with it. 3. The number is
+            // noted. Looked at again behind that, one of the two sees it in every order.
+            if self.main.id() == Some(with) {
+                return site.ok_or_else(|| verdict::not_sent(NO_MASTER, &self.main.address).error);
             }
         }
+    }
+
+    async fn watch(&self, moved: impl Fn()) {
+        let mut state = self.main.state.subscribe();
+        while state.changed().await.is_ok() {
+            let now = self.main.id();
+            let parted = lock(&self.with).take_if(|with| now != Some(*with)).is_some();
+            if parted {
+                moved();
+            }
+        }
+        pending().await
     }
 }
 

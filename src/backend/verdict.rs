@@ -96,6 +96,16 @@ pub(super) fn unanswered(call: &Call, limit: Duration, server: &Arc<str>) -> Fai
     Failure { outcome: Outcome::Unknown, error: Error::new(ErrorKind::Unavailable, message).at(server) }
 }
 
+/// An acquire whose connection, or the one for commands beside it, was replaced before it counted.
+pub(super) fn parted(call: &Call, server: &Arc<str>) -> Failure {
+    let message = format!(
+        "the connection was replaced before `{}` on {} was acknowledged by replicas, so it is undone; {CHECK}",
+        call.name(),
+        keys(call)
+    );
+    Failure { outcome: Outcome::Unknown, error: Error::new(ErrorKind::Unavailable, message).at(server) }
+}
+
 /// A grant that too few replicas have acknowledged.
 pub(super) fn unacknowledged(had: i64, replicas: Replicas, server: &Arc<str>) -> Failure {
     let Replicas { count, wait } = replicas;

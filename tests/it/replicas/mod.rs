@@ -1,5 +1,6 @@
 //! Grants that count only once replicas have acknowledged them.
 
+mod address;
 mod connect;
 mod grants;
 mod promotion;

@@ -256,7 +256,7 @@ impl Fault {
                 Err(_) => {}
             }
         }
-        let server = self.shared.upgrade().expect("the proxy lives").server;
+        let server = *self.shared.upgrade().expect("the proxy lives").server.lock().unwrap();
         let run = link::run_alone(server, handshake, frame);
         run.await.expect("the server takes the held command")
     }

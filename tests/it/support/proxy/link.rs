@@ -104,7 +104,8 @@ impl Link {
 
 /// Carries a connection until it ends.
 pub(super) async fn serve(shared: Arc<Shared>, link: Arc<Link>, mut client: TcpStream) {
-    let end = match TcpStream::connect(shared.server).await {
+    let to = *shared.server.lock().unwrap();
+    let end = match TcpStream::connect(to).await {
         Ok(mut server) => {
             let _ = (client.set_nodelay(true), server.set_nodelay(true));
             let mut order = link.end.subscribe();

@@ -30,7 +30,7 @@ pub struct Proxy {
 }
 
 struct Shared {
-    server: SocketAddr,
+    server: Mutex<SocketAddr>,
     rules: Mutex<Vec<Arc<Rule>>>,
     links: Mutex<HashMap<u64, Arc<Link>>>,
     count: AtomicU64,
@@ -71,7 +71,7 @@ impl Proxy {
             }
         };
         let shared = Arc::new(Shared {
-            server: SocketAddr::from(([127, 0, 0, 1], server.port())),
+            server: Mutex::new(at(server)),
             rules: Mutex::default(),
             links: Mutex::default(),
             count: AtomicU64::new(0),
@@ -136,6 +136,11 @@ impl Proxy {
         Refusing { door: self.door.clone(), port: self.port }
     }
 
+    /// From now on new connections go to that server, as where an address is given to another machine. Those that stand go on.
+    pub fn lead_to(&self, server: &Server) {
+        *self.shared.server.lock().unwrap() = at(server);
+    }
+
     /// How many connections stand.
     pub fn connections(&self, which: Which) -> usize {
         self.links(which).len()
@@ -145,6 +150,10 @@ impl Proxy {
         let links = self.shared.links.lock().unwrap();
         links.values().filter(|link| which.covers(link.is_subscriber())).cloned().collect()
     }
+}
+
+fn at(server: &Server) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], server.port()))
 }
 
 impl Drop for Proxy {
