@@ -81,7 +81,7 @@ fn table(page: &mut String, results: &Path) -> Result<()> {
 }
 
 const WHY: &str = "
-Why a target is missed: both sides of a comparison make the same system calls for a pair (two writes, two reads, four
+Why a target is missed: both sides of a comparison make the same system calls for a pair (two writes, two reads, two
 waits), no task is spawned, nobody else is woken. What lies between them is what the client executes itself, below by whose code
 it is, spread over many small functions. A client that sleeps between its commands spends several times as long on the same
 instructions as one that is kept busy, most likely because other code takes their place in the caches meanwhile; so the
