@@ -165,10 +165,10 @@ impl Hold {
     }
 
     /// The hold's end: the latest of its live levels', and never later than the server is sure to keep it. A watched
-    /// level has no end of its own, and one whose `max_hold` is over leaves the key to its lease.
+    /// level has no end of its own, and one whose `max_hold` is over leaves the key to its lease. A fixed one keeps its end then:
+    /// else what is over would be good again for as long as a nested hold has made the key live.
     pub(crate) fn end(&self) -> Instant {
-        let open = |level: &Level| level.watched || level.fate.loss().is_some();
-        if self.levels.iter().any(open) {
+        if self.levels.iter().any(|level| level.watched) {
             return self.sure_until;
         }
         let latest = self.levels.iter().filter_map(|level| level.until).max();

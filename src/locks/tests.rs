@@ -3,6 +3,7 @@
 mod asleep;
 mod branches;
 mod late;
+mod limits;
 mod polls;
 mod restarts;
 mod stragglers;
