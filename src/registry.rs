@@ -212,3 +212,69 @@ impl Registry {
         sooner
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deadline::{Drift, Lease, Moment};
+    use crate::fate::Fate;
+    use crate::nodes::Spread;
+    use crate::owner::Owner;
+    use crate::queue::Request;
+    use crate::script::Reply;
+    use crate::turn::{Ask, Entry, Turn};
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl OwnerEnds for Nobody {
+        fn owner_ended(&self, _: &Arc<str>, _: &Owner) {}
+    }
+
+    /// Where a release is due to be given up later than its hold is due to be renewed.
+    #[test]
+    fn pairs_of_grants_and_releases_wake_the_background_once() {
+        let (now, drift) = (Instant::now(), Drift { factor: 0.0, slack: Duration::ZERO });
+        let lease = Lease::new("lease", Duration::from_secs(30), drift).unwrap();
+        let (patience, retry) = (Duration::from_secs(60), Duration::from_millis(500));
+        let terms = Terms { lease, drift, patience, retry, epoch: now };
+        let (mut registry, names) = (Registry::new(terms, None), Arc::new(Names::new("", "stock")));
+        let nobody: Weak<dyn OwnerEnds> = Weak::<Nobody>::new();
+        registry.due(now);
+        let mut woken = 0;
+        for round in 0..10 {
+            let at = Moment { now: now + Duration::from_millis(round), slept: Duration::ZERO };
+            let mut visit = |visit: &mut dyn FnMut(&mut Room, &mut dyn FnMut() -> u64)| {
+                let ((), chores) = registry.visit(&names, &nobody, at.now, visit);
+                woken += u32::from(chores.sooner);
+            };
+            let (mut job, mut id, level, owner) = (None, 0, 1_000_000, Owner::new());
+            visit(&mut |room, number| {
+                id = number();
+                room.enter(Request::new(id, owner.clone(), owner.clone(), true, at.now)).unwrap();
+                let ask = Ask { once: false, lease, terms, uuid: "me", fence: None };
+                let Turn::Ask(asked) = room.turn(id, number(), ask, at) else {
+                    panic!("nobody is before it")
+                };
+                job = Some(asked);
+            });
+            let job = job.unwrap();
+            visit(&mut |room, _| {
+                let fate = Arc::<Fate>::default();
+                let entry = Entry { level, lease, fixed: false, max_hold: None, fate, token: None };
+                assert!(room.granted(id, &job, &entry, Spread::default(), at).is_ok());
+            });
+            let mut release = None;
+            visit(&mut |room, number| release = Some(room.leave(job.hold, level, Some(number()), at)));
+            let Some(crate::answer::Leave::Send(release)) = release else { panic!("it is held") };
+            // The background looks while the release is under way, and sleeps until what is due then.
+            registry.due(at.now);
+            let answered = |room: &mut Room, _: &mut dyn FnMut() -> u64| {
+                room.answered(&release, &Reply::Done, Spread::default(), at);
+            };
+            let ((), chores) = registry.visit(&names, &nobody, at.now, answered);
+            woken += u32::from(chores.sooner);
+        }
+        assert_eq!(woken, 1);
+    }
+}
