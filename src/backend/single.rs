@@ -172,7 +172,13 @@ impl Single {
         mut deadline: Instant,
     ) -> Result<Reply, Failure> {
         match &self.grants {
-            Some(grants) if matches!(call, Call::Acquire { .. }) => return grants.ask(call.clone()).await,
+            Some(grants) if matches!(call, Call::Acquire { .. }) => {
+                // Polled late, behind another call of the same request, it would be sent when its hold was given up.
+                if Instant::now() >= deadline {
+                    return Err(verdict::failed(verdict::unsent(), call, &self.line.address));
+                }
+                return grants.ask(call.clone()).await;
+            }
             Some(grants) => {
                 let before = Instant::now();
                 grants.passed(std::slice::from_ref(call)).await;
