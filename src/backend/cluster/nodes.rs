@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::gate::gate;
 use super::identity::Identity;
 use super::slots::{Place, Slots};
+use super::survey::Usage;
 use super::view::View;
 use crate::backend::connection::{CLOSED, Line, State};
 use crate::backend::settings::tuned;
@@ -40,6 +41,7 @@ pub(super) struct Nodes {
     bell: Arc<dyn Events>,
     known: Mutex<Known>,
     pub(super) identity: Identity,
+    pub(super) usage: Usage,
     /// Who serves what is to be asked again.
     pub(super) wanted: Notify,
     /// Goes up where it is worth while to try again.
@@ -95,6 +97,7 @@ impl Nodes {
             events,
             known: Mutex::new(known),
             identity: Identity::default(),
+            usage: Usage::default(),
             wanted: Notify::new(),
             news: watch::Sender::new(0),
         })

@@ -182,6 +182,7 @@ impl Nodes {
     /// The slot of a call that may be sent.
     fn admitted(&self, call: &Call) -> Result<u16, Failure> {
         self.identity.permits(call)?;
+        self.usage.used();
         slot_of(call)
     }
 

@@ -1,7 +1,7 @@
 //! Addresses of a cluster at which a node of another cluster answers.
 
 use futures::future::join_all;
-use nestlock::{Error, ErrorKind, Guard, Locks, Mutex, Owner};
+use nestlock::{Error, ErrorKind, Guard, Locks, Loss, Mutex, Owner};
 use tracing::Level;
 
 use super::{SECOND, builder};
@@ -125,4 +125,31 @@ async fn a_cluster_that_was_built_anew_at_its_addresses_is_believed_after_a_whil
     // Not before the lease of what the old cluster may have granted is over.
     assert!(lost.elapsed() > 2 * SECOND && guard.is_lost(), "{:?}", lost.elapsed());
     again.release().await.unwrap();
+}
+
+/// Its connections stand, so nothing calls for a look but the use of them.
+#[tokio::test]
+async fn a_node_that_joined_another_cluster_without_a_restart_takes_nobody_along_for_long() {
+    let (ours, theirs) = tokio::join!(Cluster::start(), Cluster::start());
+    let name = ours.name_on(0, "defector").await;
+    let connected = builder(&ours).lease(600 * SECOND).connect().await.unwrap();
+    let stock = connected.mutex(&name);
+    soon("the lock", stock.lock()).await.unwrap().release().await.unwrap();
+    ours.defect(0, 1, &theirs, &name).await;
+    let left = [1, 2, 4, 5].map(|at| ours.node(at).url());
+    let fresh = Locks::builder().cluster(left).lease(600 * SECOND).node_timeout(10 * SECOND);
+    let guard = soon("the lock", fresh.connect().await.unwrap().mutex(&name).lock()).await.unwrap();
+    // No client can see the first moment.
+    if let Some(wrong) = soon("an answer", tried(&stock)).await {
+        assert_eq!(soon("the loss of what the other cluster granted", wrong.lost()).await, Loss::Gone);
+    }
+    for _ in 0..20 {
+        assert!(soon("an answer", tried(&stock)).await.is_none(), "two hold it");
+    }
+    assert!(!guard.is_lost());
+    let waiting = tokio::spawn(stock.lock());
+    guard.release().await.unwrap();
+    let guard = soon("the lock", waiting).await.unwrap().unwrap();
+    assert_eq!(ours.fields_on(1, &name).await, [(guard.field().to_owned(), 1)]);
+    guard.release().await.unwrap();
 }

@@ -229,6 +229,34 @@ impl Cluster {
         }
     }
 
+    /// This master, which has no key, leaves for another cluster and serves the slot of this key there. It is not restarted,
+    /// so its clients' connections stand. Its slots here go to `heir`, and its replica leaves as well.
+    pub async fn defect(&self, at: usize, heir: usize, to: &Cluster, key: &str) {
+        for leaver in [at + MASTERS, at] {
+            self.nodes[leaver].ask::<()>(&["CLUSTER", "RESET", "SOFT"]).await;
+        }
+        self.expel(at, heir).await;
+        let (node, slot, id) = (&self.nodes[at], self.slot(key).await.to_string(), self.id(at).await);
+        let port = node.port().to_string();
+        to.nodes[0].ask::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, &self.buses[at]]).await;
+        for master in &to.nodes[..MASTERS] {
+            eventually("a node that knows the new one", async || {
+                let known: String = master.ask(&["CLUSTER", "NODES"]).await;
+                known.contains(&id) && !known.contains("handshake")
+            })
+            .await;
+        }
+        eventually("the new node knows its cluster", async || shards(node).await.len() >= MASTERS).await;
+        for told in std::iter::once(node).chain(&to.nodes[..MASTERS]) {
+            told.ask::<()>(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]).await;
+        }
+        eventually("the new node serves the slot", async || {
+            let works = node.ask::<String>(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok");
+            works && node.try_ask::<String>(&["TYPE", key]).await.is_ok()
+        })
+        .await;
+    }
+
     /// This node dies, and an empty one that belongs to another cluster takes its address.
     pub async fn lose_address(&self, at: usize, to: &Cluster) {
         let node = &self.nodes[at];
