@@ -18,27 +18,44 @@ const GONE_AFTER: (Duration, Duration) = (Duration::from_secs(5), Duration::from
 
 /// The ids of a cluster's nodes, as one of them gives them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ids(BTreeSet<Arc<str>>);
+pub(super) struct Ids {
+    all: BTreeSet<Arc<str>>,
+    /// The master of the first slot.
+    first: Option<Arc<str>>,
+}
 
 impl Ids {
     pub(super) fn add(&mut self, id: &str) {
-        self.0.insert(id.into());
+        self.all.insert(id.into());
+    }
+
+    /// The master of the first slot that is served.
+    pub(super) fn set_first(&mut self, id: &str) {
+        self.first = Some(id.into());
     }
 
     /// How many nodes both know.
     pub(super) fn shared(&self, other: &Ids) -> usize {
-        self.0.intersection(&other.0).count()
+        self.all.intersection(&other.all).count()
     }
 
     /// Whether another view is certainly one of this cluster: it knows more than half of these nodes, which no view of
-    /// another cluster does beside it. A server that gives no ids can't be told from any other.
+    /// another cluster does beside it. Or exactly half, with the master of the first slot and nobody else: so a master whose
+    /// only replica has failed, which it does not name any more, goes on. A server that gives no ids can't be told from any other.
     pub(super) fn vouch_for(&self, other: &Ids) -> bool {
-        self.0.is_empty() || 2 * self.shared(other) > self.0.len()
+        let (twice, count) = (2 * self.shared(other), self.all.len());
+        let has_first = || self.first.as_ref().is_some_and(|first| other.all.contains(first));
+        count == 0 || twice > count || twice == count && has_first() && self.includes(other)
+    }
+
+    /// Whether the other one has no node that this one lacks.
+    pub(super) fn includes(&self, other: &Ids) -> bool {
+        other.all.is_subset(&self.all)
     }
 
     /// Whether both may be of one cluster.
     pub(super) fn meet(&self, other: &Ids) -> bool {
-        self.0.is_empty() || other.0.is_empty() || self.shared(other) > 0
+        self.all.is_empty() || other.all.is_empty() || self.shared(other) > 0
     }
 }
 
@@ -56,7 +73,7 @@ pub(super) struct Identity {
 struct State {
     /// `None` until a node has answered.
     ids: Option<Ids>,
-    /// Since when no node of it answers.
+    /// Since when no view has vouched for it.
     missing: Option<Instant>,
     /// Seeds that have not answered yet.
     unheard: Vec<Place>,
@@ -73,19 +90,25 @@ impl Identity {
 
     /// Whether a connection to a node that knows these may be used.
     pub(super) fn admits(&self, ids: &Ids) -> bool {
-        lock(&self.state).ids.as_ref().is_none_or(|known| known.vouch_for(ids))
+        let mut state = lock(&self.state);
+        let admits = state.ids.as_ref().is_none_or(|known| known.vouch_for(ids));
+        if admits {
+            state.missing = None;
+        }
+        admits
     }
 
-    /// Its nodes are these from now on. Whether it is another cluster than before.
+    /// Its nodes are these from now on. Whether it may be another cluster than before.
     pub(super) fn install(&self, ids: &Ids) -> bool {
         let mut state = lock(&self.state);
-        let other = state.ids.as_ref().is_some_and(|known| !known.meet(ids));
+        let other = state.ids.as_ref().is_some_and(|known| !known.vouch_for(ids));
         state.ids = Some(ids.clone());
         state.missing = None;
         other
     }
 
-    /// No node of it answers. Whether that has been so for as long as one of them may keep a lock that it granted.
+    /// No view vouches for it. Whether that has been so for as long as one of its nodes may keep a lock that it granted.
+    /// Only a view that vouches ends that time, or one that was taken at its end.
     pub(super) fn is_gone(&self) -> bool {
         let now = Instant::now();
         let since = *lock(&self.state).missing.get_or_insert(now);
@@ -163,6 +186,11 @@ mod tests {
         for other in ["x", "x y z"] {
             assert!(!known.vouch_for(&ids(other)) && !known.meet(&ids(other)), "{other}");
         }
+        // Half of them: one half only, and only where no other cluster can have it.
+        let mut pair = ids("m r");
+        pair.set_first("m");
+        assert!(pair.vouch_for(&ids("m")) && !pair.vouch_for(&ids("r")));
+        assert!(!pair.vouch_for(&ids("m x")) && !pair.vouch_for(&ids("r x")));
         // Without any id nothing can be told.
         assert!(ids("").vouch_for(&known) && ids("").meet(&known) && known.meet(&ids("")));
         assert!(!known.vouch_for(&ids("")));
@@ -191,7 +219,9 @@ mod tests {
         assert!(!identity.is_gone());
         tokio::time::advance(Duration::from_secs(29)).await;
         assert!(!identity.is_gone());
-        identity.install(&ids("a"));
+        assert!(!identity.admits(&ids("x")));
+        tokio::time::advance(Duration::from_millis(900)).await;
+        assert!(!identity.is_gone() && identity.admits(&ids("a")));
         tokio::time::advance(Duration::from_secs(29)).await;
         assert!(!identity.is_gone());
         tokio::time::advance(Duration::from_secs(30)).await;

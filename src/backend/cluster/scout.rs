@@ -7,6 +7,7 @@ use redis::{AsyncConnectionConfig, RedisError, Value};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::identity::Ids;
 use super::nodes::Nodes;
 use super::slots::Place;
 use super::view::View;
@@ -20,6 +21,8 @@ use crate::telemetry;
 
 /// The next one is asked after so long without an answer; the first one may be frozen.
 const STAGGER: Duration = Duration::from_millis(100);
+
+const TOO_FEW: &str = "the nodes that answer know too few of the nodes of this cluster to be believed; they may have been given to another one";
 
 /// A node that may be asked.
 pub(super) struct Candidate {
@@ -38,29 +41,34 @@ pub(super) struct Told {
 }
 
 impl Nodes {
-    /// The view of the first node that knows most of the known nodes or, where none does, the one that knows most of them.
-    /// A view that knows none of them is another cluster's.
+    /// The first view that vouches: it knows more than half of the known nodes. What else answers is not believed as long as one
+    /// that vouches may come back. 1. A node is taken out, and given to another cluster; its id stays. 2. For a moment it alone
+    /// answers. 3. Its view knows a node of ours, and leads to the other cluster.
     pub(super) async fn scout(&self) -> Result<View> {
         let Some(ids) = self.identity.ids() else { return self.first_scout().await };
         let mut inquiry = Inquiry::new(self.candidates(), STAGGER, self.patience());
-        let mut best: Option<(usize, View)> = None;
-        let mut strangers = Vec::new();
+        let mut vouching = None;
+        let (mut doubtful, mut strangers) = (Vec::new(), Vec::new());
         while let Some(told) = inquiry.next().await {
             let Ok(told) = told else { continue };
-            match ids.shared(&told.view.ids) {
-                _ if ids.vouch_for(&told.view.ids) => {
-                    best = Some((usize::MAX, told.view));
-                    break;
-                }
-                0 => strangers.push(told),
-                shared if best.as_ref().is_some_and(|(most, _)| *most >= shared) => {}
-                shared => best = Some((shared, told.view)),
+            if ids.vouch_for(&told.view.ids) {
+                vouching = Some(told.view);
+                break;
             }
+            let few = if ids.shared(&told.view.ids) > 0 { &mut doubtful } else { &mut strangers };
+            few.push(told);
         }
         strangers.iter().for_each(|stranger| self.shun(stranger));
-        match best {
-            Some((_, view)) => Ok(view),
-            None => self.successor(strangers).ok_or_else(|| inquiry.failure(self)),
+        if let Some(view) = vouching {
+            // What the gate would refuse is not used over a connection that stands, either.
+            doubtful.iter().filter(|told| !ids.includes(&told.view.ids)).for_each(|told| self.shun(told));
+            return Ok(view);
+        }
+        let doubt = doubtful.first().map(|told| told.address.clone());
+        match (self.successor(&ids, doubtful, strangers), doubt) {
+            (Some(view), _) => Ok(view),
+            (None, Some(address)) => Err(Error::new(ErrorKind::Unavailable, TOO_FEW).at(&address)),
+            (None, None) => Err(inquiry.failure(self)),
         }
     }
 
@@ -74,20 +82,30 @@ impl Nodes {
         }
     }
 
-    /// The cluster that was built anew where this one was: most seeds are its nodes, and no node of the old one has
-    /// answered for as long as a lease. Two clients with the same seeds come to the same end: no two clusters have most.
-    fn successor(&self, strangers: Vec<Told>) -> Option<View> {
+    /// What is taken where no view has vouched for as long as a lease. First of all the cluster that most seeds are nodes of now:
+    /// two clients with the same seeds come to the same end, since no two clusters have most. Else what is left of the old
+    /// one: the view that knows most of its nodes and no others.
+    fn successor(&self, ids: &Ids, doubtful: Vec<Told>, strangers: Vec<Told>) -> Option<View> {
         if !self.identity.is_gone() {
             return None;
         }
         let seeds = self.seed_places();
+        let mut all: Vec<Told> = doubtful.into_iter().chain(strangers).collect();
         let votes = |view: &View| {
             let same = |told: &&Told| seeds.contains(&told.place) && told.view.ids.meet(&view.ids);
-            strangers.iter().filter(same).count()
+            all.iter().filter(same).count()
         };
-        let at = strangers.iter().position(|told| 2 * votes(&told.view) > seeds.len())?;
-        let Told { view, address, .. } = strangers.into_iter().nth(at)?;
-        telemetry::cluster_replaced(&address);
+        let elected = all.iter().position(|told| 2 * votes(&told.view) > seeds.len());
+        let left = || {
+            let left = all.iter().enumerate().filter(|(_, told)| ids.includes(&told.view.ids));
+            let most =
+                left.map(|(at, told)| (ids.shared(&told.view.ids), at)).filter(|(shared, _)| *shared > 0);
+            most.max().map(|(_, at)| at)
+        };
+        let Told { view, address, .. } = all.swap_remove(elected.or_else(left)?);
+        if !ids.meet(&view.ids) {
+            telemetry::cluster_replaced(&address);
+        }
         Some(view)
     }
 

@@ -20,11 +20,18 @@ impl View {
     /// a node that does not know its own name, or is not to tell it, is reached there.
     pub(super) fn read(answer: &Value, asked: &Place) -> Option<View> {
         let (mut slots, mut others, mut ids) = (Slots::new(), Vec::new(), Ids::default());
+        let mut lowest = None;
         for range in list(answer)? {
             let [Value::Int(first), Value::Int(last), nodes @ ..] = list(range)? else { return None };
             let range = u16::try_from(*first).ok()?..=u16::try_from(*last).ok()?;
             nodes.iter().filter_map(id).for_each(|id| ids.add(id));
             let [master, replicas @ ..] = nodes else { continue };
+            if lowest.is_none_or(|lowest| first < lowest)
+                && let Some(id) = id(master)
+            {
+                ids.set_first(id);
+                lowest = Some(first);
+            }
             if let Some(master) = place(master, asked) {
                 slots.assign(range, &master);
             }
@@ -134,6 +141,17 @@ mod tests {
             }),
             [1, 1, 1, 0]
         );
+    }
+
+    #[test]
+    fn the_master_of_the_first_slot_decides_between_halves() {
+        let view = read("*2 *4 :9 :9 *3 $1 a :1 $1 x *3 $1 b :2 $1 y *3 :0 :8 *3 $1 c :3 $1 z ").unwrap();
+        let of = |wire| read(wire).unwrap().ids;
+        assert!(view.ids.vouch_for(&of("*1 *4 :0 :9 *3 $1 a :1 $1 x *3 $1 c :3 $1 z ")));
+        let pair = of("*1 *4 :0 :9 *3 $1 a :1 $1 x *3 $1 b :2 $1 y ");
+        assert!(pair.vouch_for(&of("*1 *3 :0 :9 *3 $1 a :1 $1 x ")));
+        assert!(!pair.vouch_for(&of("*1 *3 :0 :9 *3 $1 b :2 $1 y ")));
+        assert!(!pair.vouch_for(&of("*1 *4 :0 :9 *3 $1 a :1 $1 x *3 $1 q :9 $1 q ")));
     }
 
     #[test]

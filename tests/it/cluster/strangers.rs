@@ -153,3 +153,125 @@ async fn a_node_that_joined_another_cluster_without_a_restart_takes_nobody_along
     assert_eq!(ours.fields_on(1, &name).await, [(guard.field().to_owned(), 1)]);
     guard.release().await.unwrap();
 }
+
+/// A node that nobody knows yet, and the port at which it talks to others.
+async fn lone(args: &[&str]) -> (Server, String) {
+    let bus = free_port().to_string();
+    let mut all = vec!["--cluster-enabled", "yes", "--cluster-port", &bus];
+    all.extend(["--cluster-require-full-coverage", "no", "--repl-diskless-sync-delay", "0"]);
+    all.extend(args);
+    (Server::with(&all).await, bus)
+}
+
+async fn meet(one: &Server, (other, bus): &(Server, String)) {
+    one.ask::<()>(&["CLUSTER", "MEET", "127.0.0.1", &other.port().to_string(), bus]).await;
+    let id: String = other.ask(&["CLUSTER", "MYID"]).await;
+    let own: String = one.ask(&["CLUSTER", "MYID"]).await;
+    eventually("both know each other", async || {
+        let known: String = one.ask(&["CLUSTER", "NODES"]).await;
+        let back: String = other.ask(&["CLUSTER", "NODES"]).await;
+        known.contains(&id) && back.contains(&own) && ![known, back].concat().contains("handshake")
+    })
+    .await;
+}
+
+/// Whether the view of a node names another one.
+async fn shows(node: &Server, id: &str) -> bool {
+    format!("{:?}", node.ask::<Vec<redis::Value>>(&["CLUSTER", "SLOTS"]).await).contains(id)
+}
+
+#[tokio::test]
+async fn a_node_that_was_given_to_another_cluster_is_not_believed_while_it_alone_answers() {
+    let theirs = Cluster::start().await;
+    let (master, _) = lone(&["--appendonly", "yes", "--appendfsync", "always"]).await;
+    let leaver = lone(&[]).await;
+    let replica = &leaver.0;
+    master.ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
+    meet(&master, &leaver).await;
+    let id: String = replica.ask(&["CLUSTER", "MYID"]).await;
+    replica.ask::<()>(&["CLUSTER", "REPLICATE", &master.ask::<String>(&["CLUSTER", "MYID"]).await]).await;
+    // A replica without any data is named by nobody.
+    eventually("the replica", async || {
+        master.try_ask::<()>(&["SET", "any", "thing"]).await.is_ok() && shows(&master, &id).await
+    })
+    .await;
+    let builder = || {
+        let seeds = [master.url(), replica.url()];
+        Locks::builder().cluster(seeds).lease(600 * SECOND).node_timeout(2 * SECOND)
+    };
+    let others = join_all((0..4).map(|_| async { builder().connect().await.unwrap().mutex("pair") })).await;
+    let ours = builder().connect().await.unwrap();
+
+    replica.ask::<()>(&["CLUSTER", "RESET", "SOFT"]).await;
+    master.ask::<()>(&["CLUSTER", "FORGET", &id]).await;
+    meet(theirs.node(0), &leaver).await;
+    let heir: String = theirs.node(0).ask(&["CLUSTER", "MYID"]).await;
+    eventually("it knows its new master", async || {
+        replica.try_ask::<()>(&["CLUSTER", "REPLICATE", &heir]).await.is_ok()
+    })
+    .await;
+    eventually("the replica of another", async || {
+        shows(theirs.node(0), &id).await && shows(replica, &id).await
+    })
+    .await;
+    let guard = soon("the lock", ours.mutex("pair").lock()).await.unwrap();
+
+    master.kill();
+    for outcome in soon("an answer for each", join_all(others.iter().map(tried))).await {
+        assert!(outcome.is_none(), "two hold it");
+    }
+    log::told(|e| e.level == Level::WARN && e.tells("too few") && e.tells(&format!(":{}", replica.port())))
+        .await;
+    master.restart().await;
+    eventually("answers of the old master", async || {
+        let tries = others.iter().map(|stock| stock.try_lock().owner(&Owner::new()).into_future());
+        let outcomes = join_all(tries).await;
+        outcomes.into_iter().fold(true, |all, outcome| match outcome {
+            Ok(granted) => {
+                assert!(granted.is_none(), "two hold it");
+                all
+            }
+            Err(_) => false,
+        })
+    })
+    .await;
+    assert!(!guard.is_lost());
+    guard.release().await.unwrap();
+    assert_eq!(theirs.keys_on(&[0, 1, 2, 3, 4, 5]).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn the_few_nodes_that_are_left_of_a_cluster_are_believed_after_a_while() {
+    let (left, _) = lone(&[]).await;
+    let gone = [lone(&[]).await, lone(&[]).await];
+    for (node, first, last) in [(&left, 0, 99), (&gone[0].0, 100, 8_000), (&gone[1].0, 8_001, 16_383)] {
+        let range = [first, last].map(|slot: u16| slot.to_string());
+        node.ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", &range[0], &range[1]]).await;
+    }
+    for node in &gone {
+        meet(&left, node).await;
+    }
+    let seeds = [left.url(), gone[0].0.url(), gone[1].0.url()];
+    let mut ids = Vec::new();
+    for (node, _) in &gone {
+        ids.push(node.ask::<String>(&["CLUSTER", "MYID"]).await);
+    }
+    for id in &ids {
+        for node in [&left, &gone[0].0, &gone[1].0] {
+            eventually("the whole cluster", async || shows(node, id).await).await;
+        }
+    }
+    let connect = Locks::builder().cluster(seeds).lease(3 * SECOND).node_timeout(SECOND).connect();
+    let stock = connect.await.unwrap().mutex("shrunk");
+    for ((node, _), id) in gone.iter().zip(&ids) {
+        node.kill();
+        left.ask::<()>(&["CLUSTER", "FORGET", id]).await;
+    }
+    left.ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", "100", "16383"]).await;
+    let begun = std::time::Instant::now();
+    let guard = stock.lock().within(20 * SECOND);
+    let guard = soon("the lock", guard).await.unwrap();
+    // It may be a part that went its own way: not before leases of the others are over.
+    assert!(begun.elapsed() > 2 * SECOND, "{:?}", begun.elapsed());
+    guard.release().await.unwrap();
+}
