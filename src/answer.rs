@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::deadline::{Lease, Moment};
+use crate::deadline::{Lease, Moment, after};
 use crate::error::Loss;
 use crate::fate::Fate;
 use crate::hold::Hold;
@@ -202,10 +202,16 @@ impl Room {
         match answer {
             Late::There | Late::Unknown if hold.gone && acquired => hold.remains_at(Nodes::one(node), now),
             // Whether the end ran behind it is told by what the end finds there.
+            Late::Unknown if left && !hold.gone => hold.unsure.insert(node),
             _ if left && !hold.gone && hold.is_ending() => hold.late.insert(node),
             _ if left && hold.gone => hold.remains_at(Nodes::one(node), now),
             Late::Missing if hold.gone && ended && hold.late.contains(node) => {
                 hold.remains_at(Nodes::one(node), now)
+            }
+            Late::Missing if hold.gone && ended && hold.unsure.contains(node) => {
+                hold.unsure.remove(node);
+                let later = after(now, hold.terms.retry);
+                hold.remains_at(Nodes::one(node), later);
             }
             Late::Unsent | Late::Unknown if hold.gone && ended && !hold.absence.nodes().contains(node) => {
                 hold.remains_at(Nodes::one(node), now);
@@ -322,8 +328,12 @@ impl Hold {
         // 1. Some masters are told of the end. 2. Another one's grant comes meanwhile, or is still to come.
         let over = if self.doubted { Nodes::NONE } else { asked };
         spread.remains = spread.remains.and(self.spread.remains.without(over));
-        spread.remains = spread.remains.and(self.late.within(spread.missing));
-        self.late = self.late.within(spread.unheard);
+        let again = self.late.and(self.unsure).within(spread.missing);
+        if !again.within(self.unsure).is_empty() {
+            self.retry_at = after(now, self.terms.retry);
+        }
+        spread.remains = spread.remains.and(again);
+        (self.late, self.unsure) = (self.late.within(spread.unheard), self.unsure.within(spread.unheard));
         spread.unheard = spread.unheard.and(self.spread.unheard.without(asked));
         self.gone = true;
         self.spread = Spread { lacking: Nodes::NONE, ..spread };

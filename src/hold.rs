@@ -62,6 +62,9 @@ pub(crate) struct Hold {
     /// what the end finds. 1. A master does not know the acquire's script; two others grant. 2. The end of the hold runs there, and
     /// finds nothing. 3. The acquire runs, by the text of its script. Its answer may be looked at before the end's.
     pub(crate) late: Nodes,
+    /// Masters where what makes the field had no answer while the hold stood. It may run yet, behind an end that finds nothing:
+    /// over a connection that was replaced since.
+    pub(crate) unsure: Nodes,
     /// Only some masters may have it yet, which are no majority: its end frees nobody.
     pub(crate) remnant: bool,
     /// Its fencing token, once it is granted, and the counter that has to remember it.
@@ -104,6 +107,7 @@ impl Hold {
             spread: Spread::default(),
             absence: Absence::default(),
             late: Nodes::NONE,
+            unsure: Nodes::NONE,
             remnant: false,
             fence,
             granted: false,

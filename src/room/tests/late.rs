@@ -258,3 +258,36 @@ fn what_an_acquire_makes_behind_the_end_of_its_hold_is_ended() {
         }
     }
 }
+
+/// In this order: 1. A repair has no answer in time, and waits in a connection that is replaced. 2. The end of the hold finds nothing.
+/// 3. The repair runs.
+#[test]
+fn what_had_no_answer_on_a_master_is_ended_there_twice() {
+    let third = Nodes::one(2);
+    for straggles in [false, true] {
+        let mut world = World::new(1);
+        let (mut repair, level) = world.take();
+        let at = world.at();
+        repair.step = Step::Repair { count: 2, lease: world.terms.lease };
+        world.room.straggled(&repair, 2, Late::Unknown, at.now);
+        let Leave::Send(end) = world.room.leave(repair.hold, level, Some(98), at) else {
+            panic!("it is held")
+        };
+        let spread = match straggles {
+            true => Spread { unheard: third, ..Spread::default() },
+            false => Spread { missing: third, ..Spread::default() },
+        };
+        world.room.answered(&end, &Reply::Done, spread, at);
+        if straggles {
+            world.room.straggled(&end, 2, Late::Missing, at.now);
+        }
+        assert!(world.room.check(at, true, Nodes::NONE, &mut || 99).is_empty(), "not at once");
+        world.now += 2 * world.terms.retry;
+        let jobs = world.room.check(world.at(), true, Nodes::NONE, &mut || 99);
+        let [again] = &jobs[..] else { panic!("{jobs:?}") };
+        assert_eq!((again.step, again.nodes), (Step::Release { count: 0 }, third));
+        let missing = Spread { missing: third, ..Spread::default() };
+        world.room.answered(again, &Reply::Done, missing, world.at());
+        assert!(world.room.is_empty(), "and no more");
+    }
+}
