@@ -181,8 +181,8 @@ impl Attempts {
         }
         let session = &self.wish.handle;
         let pause = session.pause(self.tries);
-        // From when it was asked: this future may be polled long after it was answered, and the end of a lease is told by no
-        // message.
+        // From when it was asked: this future may be polled long after it was answered, and no message is published at the end
+        // of a lease.
         let lease_end = after(job.sent, left + Duration::from_millis(1));
         self.visit(|room, _, at| {
             let pause = after(at.now, pause);

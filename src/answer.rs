@@ -201,7 +201,7 @@ impl Room {
         }
         match answer {
             Late::There | Late::Unknown if hold.gone && acquired => hold.remains_at(Nodes::one(node), now),
-            // Whether the end ran behind it is told by what the end finds there.
+            // What the end finds there shows whether it ran behind this.
             Late::Unknown if left && !hold.gone => hold.unsure.insert(node),
             _ if left && !hold.gone && hold.is_ending() => hold.late.insert(node),
             _ if left && hold.gone => hold.remains_at(Nodes::one(node), now),

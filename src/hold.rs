@@ -58,8 +58,8 @@ pub(crate) struct Hold {
     /// Masters that lack it, those where it may stand though it is gone, and those whose answers are still to come.
     pub(crate) spread: Spread,
     pub(crate) absence: Absence,
-    /// Masters whose answer to what makes the field came while its end was under way there: which of the two ran first is told by
-    /// what the end finds. 1. A master does not know the acquire's script; two others grant. 2. The end of the hold runs there, and
+    /// Masters whose answer to what makes the field came while its end was under way there: what the end finds shows which
+    /// of the two ran first. 1. A master does not know the acquire's script; two others grant. 2. The end of the hold runs there, and
     /// finds nothing. 3. The acquire runs, by the text of its script. Its answer may be looked at before the end's.
     pub(crate) late: Nodes,
     /// Masters where what makes the field had no answer while the hold stood. It may run yet, behind an end that finds nothing:

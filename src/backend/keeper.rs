@@ -132,7 +132,7 @@ impl Keeper {
         let mut attempt = 1;
         // One that nobody waited for begins here.
         let mut connected = !matches!(&*self.line.state.borrow(), State::Down { attempt: 0, .. });
-        // Once in an outage. Whoever connected for the first time was told by the error, and who follows another goes to the
+        // Once in an outage. The first connection reports it by its error, and who follows another goes to the
         // same server.
         let mut told = self.purpose.waits
             || matches!(&*self.line.state.borrow(), State::Down { failed: Some(error), .. } if verdict::is_distrusted(error));

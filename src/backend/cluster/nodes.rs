@@ -162,7 +162,7 @@ impl Nodes {
         Ok(Site { client, address, gate })
     }
 
-    /// Whether a node is part of the cluster, as far as is known, so that messages are told there. Not one that can't be
+    /// Whether a node is part of the cluster, as far as is known, so that messages are published there. Not one that can't be
     /// connected to for commands, where others can: another cluster may use its address.
     pub(super) fn may_hear(&self, place: &Place) -> bool {
         let known = lock(&self.known);

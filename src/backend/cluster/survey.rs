@@ -21,7 +21,7 @@ const AGAIN: Duration = Duration::from_secs(2);
 /// somebody waits for a message, or calls are sent:
 ///
 /// 1. A node is taken out of the cluster, and maybe given to another one. Its connections stand.
-/// 2. A waiter listens there, and is told of no message any more; or a call is sent there, and takes a lock in the other cluster.
+/// 2. A waiter listens there, and no message reaches it any more; or a call is sent there, and takes a lock in the other cluster.
 /// 3. Neither fails, so nothing says that it has left.
 ///
 /// The first call after a long rest comes with a look at once. Who sends nothing, and waits for nothing, costs nothing.

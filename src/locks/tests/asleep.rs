@@ -133,7 +133,7 @@ async fn an_awaited_loss_over_a_server_is_reported_soon_after_the_machine_wakes(
     assert_eq!(both.unwrap(), (Loss::Suspended, Loss::Suspended));
 }
 
-/// The holder crashed, and its lease ended while the machine slept. No message tells of that.
+/// The holder crashed, and its lease ended while the machine slept. No message is published for that.
 #[tokio::test]
 async fn a_waiter_asks_soon_after_the_machine_wakes() {
     clock!(SLEPT);
