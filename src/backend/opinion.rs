@@ -1,9 +1,12 @@
 //! What sentinels say, and who is the master by that.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::{RedisError, Value};
+use tokio::time::Instant;
 
 use super::verdict;
 use crate::error::{Error, ErrorKind, Result, shown};
@@ -92,10 +95,16 @@ pub(super) struct Heard {
     accounts: Vec<(String, u16, u64)>,
     /// By whom a connection was made last.
     pub(super) current: Option<Named>,
+    /// The last account of each sentinel, by its place among them, and when it was given.
+    last: HashMap<usize, (Named, Instant)>,
 }
 
 /// So many accounts are remembered: one more with each failover.
 const REMEMBERED: usize = 1000;
+
+/// So long the last account of a sentinel that does not answer restrains what the others say. It is longer than the others need to
+/// make a replica again of what a leader that died had promoted: they read roles each ten seconds, and wait for eight more.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// Who is the master, by all that answer now.
 #[derive(Debug)]
@@ -108,6 +117,33 @@ pub(super) struct Opinion {
 }
 
 impl Heard {
+    /// The last accounts of sentinels that did not answer now. Who leads a failover is for a while the only one to know of it: 1. It
+    /// reports that the master is to be replaced, and all clients leave. 2. It promotes a replica, and does not answer for a second.
+    /// 3. The others name the old master, which takes writes. What is granted there would be lost, and two would hold a lock.
+    fn silent(&mut self, said: &[(usize, Said)], now: Instant) -> Vec<Named> {
+        for (sentinel, said) in said {
+            match said {
+                Said::Named(named) => drop(self.last.insert(*sentinel, (named.clone(), now))),
+                Said::Away(_) => {}
+                Said::Unknown | Said::NoSentinel | Said::Denied(_) => drop(self.last.remove(sentinel)),
+            }
+        }
+        self.last.retain(|_, (_, at)| now.saturating_duration_since(*at) < SILENCE);
+        let is_silent = |sentinel: &usize| {
+            !said.iter().any(|(answered, said)| answered == sentinel && matches!(said, Said::Named(_)))
+        };
+        let silent = self.last.iter().filter(|(sentinel, _)| is_silent(sentinel));
+        silent.map(|(_, (named, _))| named.clone()).collect()
+    }
+
+    /// Whether this account decides whatever the sentinels say that have not answered yet: once connected, the first report that the
+    /// master is to be replaced, and the first of a new one. The promotion follows the former by a tenth of a second.
+    pub(super) fn is_decided_by(&self, named: &Named) -> bool {
+        let known = self.last.values().map(|(known, _)| known).chain(&self.current);
+        let is_newest = known.map(|known| known.epoch).max().is_some_and(|known| named.epoch > known);
+        is_newest || named.leaves && self.current.as_ref().is_some_and(|current| named.is_at(current))
+    }
+
     fn note(&mut self, named: &[Named]) {
         let mut named: Vec<&Named> = named.iter().collect();
         named.sort_by_key(|named| named.epoch);
@@ -152,19 +188,23 @@ impl Heard {
 /// Who is the master, by what the sentinels say now. `first`: nobody was connected yet, so that what looks like a mistake is
 /// told as one; later it may be that the sentinels are set up anew.
 ///
-/// The account with the largest epoch counts: who leads a failover knows of the new master first. With one exception: an account that
-/// was heard before is outdone by one that was first heard later and that most sentinels agree with, be its epoch smaller.
+/// The account with the largest epoch counts: who leads a failover knows of the new master first, and counts for a while after it fell
+/// silent. With one exception: an account that was heard before is outdone by one that was first heard later and that most sentinels
+/// agree with, be its epoch smaller.
+///
+/// `said`: what each sentinel answered, by its place among those that were `asked`.
 pub(super) fn judged(
-    said: Vec<Said>,
+    said: Vec<(usize, Said)>,
     asked: usize,
     name: &str,
     first: bool,
     heard: &mut Heard,
 ) -> Result<Opinion> {
+    let silent = heard.silent(&said, Instant::now());
     let mistake = if first { ErrorKind::Config } else { ErrorKind::Unavailable };
     let (mut named, mut unknown, mut others, mut denied, mut away): (Vec<Named>, _, _, _, _) =
         (Vec::new(), 0, 0, None, None);
-    for said in said {
+    for (_, said) in said {
         match said {
             Said::Named(one) => named.push(one),
             Said::Unknown => unknown += 1,
@@ -177,6 +217,11 @@ pub(super) fn judged(
     let all = named.clone();
     let votes = |one: &Named| all.iter().filter(|other| other.is_at(one)).count();
     let is_most = |votes: usize| votes > asked / 2;
+    // Nobody is followed to a master that no sentinel speaks for now.
+    if !named.is_empty() {
+        named.extend(silent);
+    }
+    let leaving: Vec<Named> = named.iter().filter(|named| named.leaves).cloned().collect();
     let newest = named.iter().map(|named| named.epoch).max().unwrap_or_default();
     named.retain(|named| named.epoch == newest);
     // One that takes part in a failover knows more than one that does not yet. Else most decide, and never whoever answers first:
@@ -193,6 +238,8 @@ pub(super) fn judged(
         {
             named = backed.clone();
         }
+        // Where the sentinels were set up anew, but for one, whose epoch is larger, the smaller epoch leads the failover.
+        named.leaves |= leaving.iter().any(|one| one.is_at(&named));
         let (backed, quorate) = (is_most(votes(&named)), is_most(all.len()));
         return Ok(Opinion { named, backed, quorate });
     }
@@ -222,6 +269,8 @@ pub(super) fn judged(
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::advance;
+
     use super::*;
 
     fn named(port: u16, epoch: u64, leaves: bool) -> Said {
@@ -232,8 +281,12 @@ mod tests {
         Said::Away(Error::new(ErrorKind::Unavailable, "away"))
     }
 
+    fn placed(said: Vec<Said>) -> Vec<(usize, Said)> {
+        said.into_iter().enumerate().collect()
+    }
+
     fn judged(said: Vec<Said>, asked: usize, name: &str, first: bool) -> Result<Named> {
-        super::judged(said, asked, name, first, &mut Heard::default()).map(|opinion| opinion.named)
+        super::judged(placed(said), asked, name, first, &mut Heard::default()).map(|opinion| opinion.named)
     }
 
     /// What a client of three sentinels makes of what they say, look by look: the master's port, where it is news.
@@ -242,14 +295,14 @@ mod tests {
 
     impl Client {
         fn connect(&mut self, said: Vec<Said>) -> u16 {
-            let opinion = super::judged(said, 3, "stock", false, &mut self.0).unwrap();
+            let opinion = super::judged(placed(said), 3, "stock", false, &mut self.0).unwrap();
             assert!(!self.0.is_stale(&opinion));
             self.0.current = Some(opinion.named.clone());
             opinion.named.port
         }
 
         fn look(&mut self, said: Vec<Said>) -> Option<u16> {
-            let opinion = super::judged(said, 3, "stock", false, &mut self.0).unwrap();
+            let opinion = super::judged(placed(said), 3, "stock", false, &mut self.0).unwrap();
             self.0.is_news(&opinion).then_some(opinion.named.port)
         }
     }
@@ -282,7 +335,8 @@ mod tests {
         assert_eq!(client.look(anew()), None);
         // It answers alone.
         assert_eq!(client.look(vec![named(1, 2, false), away(), away()]), None);
-        let alone = super::judged(vec![named(1, 2, false)], 3, "stock", false, &mut client.0).unwrap();
+        let alone =
+            super::judged(placed(vec![named(1, 2, false)]), 3, "stock", false, &mut client.0).unwrap();
         assert!(client.0.is_stale(&alone));
     }
 
@@ -304,6 +358,69 @@ mod tests {
         assert_eq!(client.connect(promoted()), 2);
         assert_eq!(client.look(promoted()), None);
         assert_eq!(client.look(vec![named(1, 2, false), away(), away()]), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_leads_a_failover_and_falls_silent_is_waited_for_before_the_old_master_is_one_again() {
+        let mut client = Client::default();
+        client.connect(vec![named(1, 2, false), named(1, 2, false), named(1, 2, false)]);
+        assert_eq!(client.look(vec![named(1, 2, true), named(1, 2, false), named(1, 2, false)]), Some(1));
+        let silent = || vec![away(), named(1, 2, false), named(1, 2, false)];
+        let is_left = |client: &mut Client| {
+            super::judged(placed(silent()), 3, "stock", false, &mut client.0).unwrap().named.leaves
+        };
+        assert!(is_left(&mut client));
+        advance(SILENCE - Duration::from_millis(1)).await;
+        assert!(is_left(&mut client), "nobody has said that the failover is given up");
+        // It may be dead. By now the others have made a replica of what it may have promoted.
+        advance(Duration::from_millis(1)).await;
+        assert!(!is_left(&mut client));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failover_that_its_leader_gives_up_ends_at_once() {
+        let mut client = Client::default();
+        let calm = || vec![named(1, 2, false), named(1, 2, false), named(1, 2, false)];
+        client.connect(calm());
+        assert_eq!(client.look(vec![named(1, 2, true), named(1, 2, false), away()]), Some(1));
+        assert!(!super::judged(placed(calm()), 3, "stock", false, &mut client.0).unwrap().named.leaves);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_promoted_a_master_and_falls_silent_is_not_outvoted_by_those_who_do_not_know_yet() {
+        let mut client = Client::default();
+        client.connect(vec![named(1, 2, false), named(1, 2, false), named(1, 2, false)]);
+        assert_eq!(client.connect(vec![named(2, 3, false), named(1, 2, false), named(1, 2, false)]), 2);
+        let silent = || vec![away(), named(1, 2, false), named(1, 2, false)];
+        assert_eq!(client.look(silent()), None);
+        assert_eq!(client.connect(silent()), 2);
+        advance(SILENCE).await;
+        // They have never learned of it, so the promotion was undone.
+        assert_eq!(client.look(silent()), Some(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failover_is_noticed_though_a_sentinel_that_was_left_over_names_a_larger_epoch() {
+        let mut client = Client::default();
+        client.connect(vec![named(1, 5, false), named(1, 0, false), named(1, 0, false)]);
+        assert_eq!(client.look(vec![named(1, 5, false), named(1, 0, false), named(1, 0, true)]), Some(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_report_of_a_failover_decides() {
+        let mut client = Client::default();
+        let account = |said| match said {
+            Said::Named(named) => named,
+            _ => unreachable!(),
+        };
+        let decides = |client: &Client, said| client.0.is_decided_by(&account(said));
+        assert!(!decides(&client, named(1, 2, false)), "the others may know more");
+        client.connect(vec![named(1, 2, false), named(1, 2, false), away()]);
+        assert!(!decides(&client, named(1, 2, false)));
+        assert!(!decides(&client, named(2, 1, false)));
+        assert!(!decides(&client, named(2, 1, true)), "another one is left");
+        assert!(decides(&client, named(1, 2, true)));
+        assert!(decides(&client, named(2, 3, false)));
     }
 
     fn kind(said: Vec<Said>, first: bool) -> ErrorKind {

@@ -111,24 +111,13 @@ impl Sentinels {
     }
 
     /// Asks all of them at once.
-    async fn said(&self) -> Vec<Said> {
+    async fn said(&self) -> Vec<(usize, Said)> {
         let mut asking = JoinSet::new();
-        for sentinel in &self.sentinels {
-            asking.spawn(sentinel.clone().asked(self.name.clone(), self.limit));
+        for (place, sentinel) in self.sentinels.iter().enumerate() {
+            let asked = sentinel.clone().asked(self.name.clone(), self.limit);
+            asking.spawn(async move { (place, asked.await) });
         }
-        let (mut said, mut until) = (Vec::new(), None);
-        loop {
-            let next = match until {
-                Some(until) => timeout_at(until, asking.join_next()).await.unwrap_or_default(),
-                None => asking.join_next().await,
-            };
-            let Some(next) = next else { break };
-            said.extend(next);
-            if until.is_none() && matches!(said.last(), Some(Said::Named(_))) {
-                until = Some(Instant::now() + GRACE);
-            }
-        }
-        said
+        gathered(asking, |named| lock(&self.heard).is_decided_by(named)).await
     }
 
     /// Tells whenever another master was named than to whoever connected last.
@@ -151,6 +140,28 @@ impl Sentinels {
                 telemetry::master_moved(&self.name, &named.address(), named.leaves);
                 moved();
             }
+        }
+    }
+}
+
+/// The answers, until one decides or the others have had their time.
+async fn gathered(
+    mut asking: JoinSet<(usize, Said)>,
+    decides: impl Fn(&Named) -> bool,
+) -> Vec<(usize, Said)> {
+    let (mut said, mut until) = (Vec::new(), None);
+    loop {
+        let next = match until {
+            Some(until) => timeout_at(until, asking.join_next()).await.unwrap_or_default(),
+            None => asking.join_next().await,
+        };
+        let Some(next) = next else { return said };
+        said.extend(next);
+        if let Some((_, Said::Named(named))) = said.last() {
+            if decides(named) {
+                return said;
+            }
+            until = until.or(Some(Instant::now() + GRACE));
         }
     }
 }
@@ -263,5 +274,41 @@ async fn listen(connection: PubSub, name: &str, hint: &Notify, limit: Duration) 
             Err(_) if matches!(timeout(limit, sink.ping::<Value>()).await, Ok(Ok(_))) => {}
             Err(_) => return,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    fn account(epoch: u64, leaves: bool) -> Said {
+        Said::Named(Named { host: "host".into(), port: 1, epoch, leaves })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_report_that_decides_does_not_wait_for_a_sentinel_that_hangs() {
+        let mut asking = JoinSet::new();
+        asking.spawn(async { (0, account(2, false)) });
+        asking.spawn(pending());
+        asking.spawn(async {
+            sleep(GRACE / 10).await;
+            (2, account(2, true))
+        });
+        let since = Instant::now();
+        let said = gathered(asking, |named| named.leaves).await;
+        assert_eq!(said.iter().map(|(place, _)| *place).collect::<Vec<_>>(), [0, 2]);
+        assert!(since.elapsed() < GRACE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_hangs_is_waited_for_as_long_as_the_grace() {
+        let mut asking = JoinSet::new();
+        asking.spawn(async { (0, account(2, false)) });
+        asking.spawn(pending());
+        let since = Instant::now();
+        assert_eq!(gathered(asking, |named| named.leaves).await.len(), 1);
+        assert!((GRACE..GRACE * 2).contains(&since.elapsed()));
     }
 }

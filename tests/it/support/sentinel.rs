@@ -258,6 +258,18 @@ impl Sentinel {
         *self.child.lock().unwrap() = None;
     }
 
+    /// What it has logged since this was called last.
+    pub fn new_lines(&self) -> Vec<String> {
+        self.child.lock().unwrap().as_ref().expect("the sentinel was killed").lines_so_far()
+    }
+
+    /// How many connections it has taken so far. Asking is one.
+    pub async fn connections(&self) -> usize {
+        let info: String = self.try_ask(&["INFO", "stats"]).await.unwrap();
+        let count = info.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+        count.expect("a count").parse().unwrap()
+    }
+
     async fn master(&self) -> RedisResult<HashMap<String, String>> {
         self.try_ask(&["SENTINEL", "MASTER", NAME]).await
     }
