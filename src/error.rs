@@ -61,7 +61,7 @@ pub enum ErrorKind {
     /// for.
     NotALock,
     /// It can't be told whether the request is nested in a hold of its owner or a branch beside it: use
-    /// [`run`](crate::Mutex::run), or a [`scope`](crate::scope()) for each branch.
+    /// [`run`](crate::Mutex::run), or a [`scope`](crate::owner::scope()) for each branch.
     Ambiguous,
     /// The server refuses this user: a wrong password, or a right that is missing.
     Denied,

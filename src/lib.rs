@@ -108,71 +108,29 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod acquire;
-mod answer;
-mod asking;
-mod attempts;
 mod backend;
-mod clock;
+mod base;
+mod client;
 mod config;
-mod counters;
-mod deadline;
-mod enroll;
 mod error;
-mod events;
-mod failure;
-mod fate;
-mod fence;
-mod guard;
-mod hearing;
-mod hold;
-mod level;
-mod limits;
-mod locks;
-mod master;
 mod memory;
-mod mutex;
-mod names;
-mod nodes;
-mod outage;
 mod owner;
-mod question;
-mod queue;
 mod quorum;
-mod registry;
-mod remnants;
-mod request;
-mod room;
-mod run;
-mod scope;
-mod script;
-#[cfg(feature = "cluster")]
-mod seeds;
-mod server;
 mod session;
-mod step;
-mod store;
-mod sync;
-mod tally;
-mod telemetry;
-mod terms;
-mod turn;
-mod upkeep;
-mod wake;
-mod watchdog;
-mod wish;
+mod table;
+mod wire;
 
+pub use client::Guard;
+pub use client::Locks;
+pub use client::Mutex;
+pub use client::{Lock, TryLock};
+pub use client::{Run, TryRun};
 pub use config::Builder;
+pub use config::Server;
 pub use error::{Error, ErrorKind, Loss, Result};
-pub use guard::Guard;
-pub use locks::Locks;
 pub use memory::Memory;
-pub use mutex::Mutex;
 pub use owner::Owner;
-pub use request::{Lock, TryLock};
-pub use run::{Run, TryRun};
-pub use scope::{Scope, scope};
-pub use server::Server;
+pub use owner::{Scope, scope};
 
 /// The guides: what is too long for one item.
 ///

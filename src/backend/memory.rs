@@ -7,14 +7,12 @@ use std::time::Duration;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
-use super::{Answer, Backend, verdict};
-use crate::deadline::after;
+use crate::backend::connection::verdict;
+use crate::backend::{Answer, Backend};
+use crate::base::{Events, Failure, Outcome, after};
 use crate::error::{Error, ErrorKind};
-use crate::events::Events;
-use crate::failure::{Failure, Outcome};
-use crate::memory::Memory;
-use crate::script::{Call, Reply};
-use crate::store::{Held, Slip};
+use crate::memory::{Held, Memory, Slip};
+use crate::wire::{Call, Reply};
 
 /// What errors name as the server.
 static ADDRESS: LazyLock<Arc<str>> = LazyLock::new(|| "an in-memory store".into());

@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::single::Role;
-use crate::events::Events;
+use crate::backend::server::Role;
+use crate::base::Events;
 
 /// The only master, of any age.
 pub(in crate::backend) const ALONE: Role = Role { alone: true, ages: false, replicas: None };

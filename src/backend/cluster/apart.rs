@@ -7,12 +7,11 @@ use std::sync::Arc;
 
 use redis::RedisError;
 
-use super::nodes::Nodes;
-use super::route::{Answered, Limit};
+use crate::backend::cluster::nodes::Nodes;
+use crate::backend::cluster::route::{Answered, Limit};
+use crate::base::{Failure, Outcome};
 use crate::error::{Error, ErrorKind};
-use crate::failure::{Failure, Outcome};
-use crate::fence::Fence;
-use crate::script::{Call, Count, Reply};
+use crate::wire::{Call, Count, Fence, Reply};
 
 /// Whether the call can be answered for its two keys apart, and not for both.
 pub(super) fn is_torn(call: &Call, failure: &Failure) -> bool {

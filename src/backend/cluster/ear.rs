@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::nodes::Nodes;
-use super::slots::Place;
-use crate::backend::source::Site;
+use crate::backend::cluster::nodes::Nodes;
+use crate::backend::cluster::slots::Place;
+use crate::backend::connection::Site;
 
 /// Names the node that messages are heard from. Any will do: what is published on one is told by all.
 pub(super) struct Ear {

@@ -2,13 +2,12 @@
 
 use std::sync::{Arc, Weak};
 
-use super::nodes::Nodes;
-use super::scout::{question, understood};
-use super::slots::Place;
-use crate::backend::source::Gate;
-use crate::backend::verdict;
+use crate::backend::cluster::nodes::Nodes;
+use crate::backend::cluster::scout::{question, understood};
+use crate::backend::cluster::slots::Place;
+use crate::backend::connection::{Gate, verdict};
+use crate::base::telemetry;
 use crate::error::{Error, ErrorKind};
-use crate::telemetry;
 
 /// That it leads to a node of this cluster, by the node's own view. 1. A node dies, or leaves. 2. A node of another cluster
 /// is started at its address. 3. A call that is sent there takes a lock in the other cluster. Asked by the very connection that

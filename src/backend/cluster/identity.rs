@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::slots::Place;
+use crate::backend::cluster::slots::Place;
+use crate::base::{Failure, Outcome, lock};
 use crate::error::Error;
-use crate::failure::{Failure, Outcome};
-use crate::script::Call;
-use crate::sync::lock;
+use crate::wire::Call;
 
 /// A cluster that nobody answers for is taken for gone after the longest lease that was asked for, within these bounds.
 const GONE_AFTER: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
@@ -209,7 +208,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_cluster_is_gone_when_nobody_answered_for_the_longest_lease() {
-        use crate::deadline::{Drift, Lease};
+        use crate::base::{Drift, Lease};
         let identity = Identity::default();
         let drift = Drift { factor: 0.0, slack: Duration::ZERO };
         let lease = Lease::new("lease", Duration::from_secs(30), drift).unwrap();

@@ -9,23 +9,17 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::gate::gate;
-use super::identity::Identity;
-use super::slots::{Place, Slots};
-use super::survey::Usage;
-use super::view::View;
-use crate::backend::connection::{CLOSED, Line, State};
-use crate::backend::settings::tuned;
-use crate::backend::single::{Role, SHORTEST_CONNECT, Single};
-use crate::backend::source::Site;
-use crate::backend::{Backend, verdict};
-use crate::deadline::after;
+use crate::backend::Backend;
+use crate::backend::cluster::gate::gate;
+use crate::backend::cluster::identity::Identity;
+use crate::backend::cluster::slots::{Place, Slots};
+use crate::backend::cluster::survey::Usage;
+use crate::backend::cluster::view::View;
+use crate::backend::connection::{CLOSED, Line, Site, State, tuned, verdict};
+use crate::backend::server::{Role, SHORTEST_CONNECT, Single};
+use crate::base::{Events, Failure, Outcome, after, lock, telemetry};
+use crate::config::Seeds;
 use crate::error::{Error, ErrorKind, Result, rejected};
-use crate::events::Events;
-use crate::failure::{Failure, Outcome};
-use crate::seeds::Seeds;
-use crate::sync::lock;
-use crate::telemetry;
 
 pub(super) struct Nodes {
     me: Weak<Nodes>,

@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::apart::is_torn;
-use super::nodes::{Node, Nodes};
-use super::slots::{Place, slot};
-use crate::backend::verdict::{self, Elsewhere};
-use crate::deadline::after;
+use crate::backend::cluster::apart::is_torn;
+use crate::backend::cluster::nodes::{Node, Nodes};
+use crate::backend::cluster::slots::{Place, slot};
+use crate::backend::connection::verdict::{self, Elsewhere};
+use crate::base::{Failure, Outcome, after};
 use crate::error::{Error, ErrorKind, shown};
-use crate::failure::{Failure, Outcome};
-use crate::script::{Call, Reply};
+use crate::wire::{Call, Reply};
 
 /// So often a call is sent on at once. Two nodes that each name the other may both be on the way to know better.
 const HOPS: u32 = 4;

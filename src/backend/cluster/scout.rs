@@ -7,17 +7,14 @@ use redis::{AsyncConnectionConfig, RedisError, Value};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::identity::Ids;
-use super::nodes::Nodes;
-use super::slots::Place;
-use super::view::View;
-use crate::backend::connection::Line;
-use crate::backend::dial;
-use crate::backend::keeper::too_long;
-use crate::backend::source::Site;
-use crate::backend::verdict;
+use crate::backend::cluster::identity::Ids;
+use crate::backend::cluster::nodes::Nodes;
+use crate::backend::cluster::slots::Place;
+use crate::backend::cluster::view::View;
+use crate::backend::connection::dial::too_long;
+use crate::backend::connection::{Line, Site, dial, verdict};
+use crate::base::telemetry;
 use crate::error::{Error, ErrorKind, Result};
-use crate::telemetry;
 
 /// The next one is asked after so long without an answer; the first one may be frozen.
 const STAGGER: Duration = Duration::from_millis(100);

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::nodes::Nodes;
-use super::scout::{Inquiry, Told};
-use super::view::View;
+use crate::backend::cluster::nodes::Nodes;
+use crate::backend::cluster::scout::{Inquiry, Told};
+use crate::backend::cluster::view::View;
+use crate::base::telemetry;
 use crate::error::{Error, ErrorKind, Result};
-use crate::telemetry;
 
 /// How long the other seeds are waited for, once one has answered.
 const GRACE: Duration = Duration::from_secs(1);

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::nodes::Nodes;
-use crate::backend::backoff::Backoff;
-use crate::telemetry;
+use crate::backend::cluster::nodes::Nodes;
+use crate::backend::connection::Backoff;
+use crate::base::telemetry;
 
 /// How often it is asked though nothing calls for it, while the cluster is used; cut by up to a third at random.
 const LOOK: Duration = Duration::from_secs(5);

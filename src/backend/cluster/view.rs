@@ -2,8 +2,8 @@
 
 use redis::Value;
 
-use super::identity::Ids;
-use super::slots::{Place, Slots};
+use crate::backend::cluster::identity::Ids;
+use crate::backend::cluster::slots::{Place, Slots};
 
 /// A cluster as one of its nodes sees it.
 #[derive(Clone, Debug, PartialEq)]

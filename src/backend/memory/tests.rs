@@ -4,7 +4,7 @@ use futures::FutureExt;
 
 use super::*;
 use crate::backend::testing::{Told, Watcher};
-use crate::deadline::Lease;
+use crate::base::Lease;
 
 mod twins;
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use redis::RedisError;
 
 use super::*;
-use crate::backend::single::Role;
+use crate::backend::server::Role;
 use crate::backend::testing::Watcher;
-use crate::seeds::Seeds;
+use crate::config::Seeds;
 
 fn nodes() -> (Arc<Nodes>, Watcher) {
     let told = Watcher::new();

@@ -9,13 +9,12 @@ use redis::aio::MultiplexedConnection;
 
 use crate::backend::Backend;
 use crate::backend::memory::InMemory;
-use crate::backend::single::Single;
+use crate::backend::server::Single;
 use crate::backend::testing::{ALONE, TestServer, Told, Watcher};
-use crate::deadline::{Drift, Lease};
-use crate::fence::Fence;
+use crate::base::{Drift, Lease};
 use crate::memory::Memory;
-use crate::names::{channel, counter};
-use crate::script::{Call, Reply};
+use crate::wire::names::{channel, counter};
+use crate::wire::{Call, Fence, Reply};
 
 /// Leases are so far apart that the time which a test takes can't make one look like another.
 const STEP: Duration = Duration::from_secs(600);

@@ -1,0 +1,104 @@
+//! A Redis Cluster as one master: each lock is kept by the node that serves the slot of its key.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use crate::backend::cluster::ear::Ear;
+use crate::backend::cluster::nodes::Nodes;
+use crate::backend::cluster::survey::survey;
+use crate::backend::connection::Subscriber;
+use crate::backend::server::Role;
+use crate::backend::{Answer, Backend, runtime};
+use crate::base::{Events, Failure};
+use crate::config::Seeds;
+use crate::error::{Error, ErrorKind, Result};
+use crate::wire::{Call, Reply};
+
+/// A backend over a Redis Cluster: a command connection to each node that serves slots, and one connection for messages,
+/// to any node, since what is published on one is told by all.
+pub(crate) struct Cluster {
+    nodes: Arc<Nodes>,
+    subscriber: Subscriber,
+    tasks: [AbortHandle; 2],
+}
+
+impl Cluster {
+    /// Finds the cluster by its seeds, and connects to its nodes. With the error of one that can't be found now: it joins
+    /// when it comes.
+    pub(crate) async fn connect(
+        seeds: &Seeds,
+        role: Role,
+        node_timeout: Duration,
+        events: Weak<dyn Events>,
+    ) -> Result<(Arc<Cluster>, Option<Error>)> {
+        let nodes = Nodes::new(seeds.clone(), role, node_timeout, events.clone(), runtime()?);
+        let away = match nodes.scout().await {
+            Ok(view) => {
+                nodes.install(&view);
+                nodes.meet().await?
+            }
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                nodes.stir();
+                Some(error)
+            }
+            Err(error) => return Err(error),
+        };
+        let (target, place) = (watch::Sender::new(None), seeds.to_string().into());
+        let subscriber = Subscriber::start(target.subscribe(), place, events, nodes.patience());
+        let ear = Ear::new(nodes.clone(), target);
+        let (failures, wanted) = subscriber.seen();
+        let tasks = [
+            tokio::spawn(survey(nodes.clone(), wanted)).abort_handle(),
+            tokio::spawn(ear.listen(failures)).abort_handle(),
+        ];
+        Ok((Arc::new(Cluster { nodes, subscriber, tasks }), away))
+    }
+}
+
+impl Backend for Cluster {
+    fn run(self: Arc<Self>, call: Call) -> Answer<Result<Reply, Failure>> {
+        Box::pin(async move { self.nodes.answer(&call).await })
+    }
+
+    fn run_all(self: Arc<Self>, calls: Vec<Call>) -> Answer<Vec<Result<Reply, Failure>>> {
+        Box::pin(async move { self.nodes.answer_all(&calls).await })
+    }
+
+    fn is_younger_than(&self, age: Duration) -> bool {
+        self.nodes.is_younger_than(age)
+    }
+
+    fn subscribe(&self, channel: &str) {
+        self.subscriber.subscribe(channel);
+    }
+
+    fn unsubscribe(&self, channel: &str) {
+        self.subscriber.unsubscribe(channel);
+    }
+
+    fn is_portable(&self) -> bool {
+        false
+    }
+
+    fn close(&self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+        self.nodes.close();
+        self.subscriber.close();
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Cluster").field(&format_args!("{}", self.nodes)).finish()
+    }
+}

@@ -1,0 +1,118 @@
+//! Where connections are made, and the authorities that they trust.
+
+use std::time::Duration;
+
+use redis::aio::{MultiplexedConnection, PubSub};
+use redis::{AsyncConnectionConfig, Client, RedisResult};
+
+/// A connection for commands.
+pub(crate) async fn connect(
+    client: &Client,
+    config: &AsyncConnectionConfig,
+) -> RedisResult<MultiplexedConnection> {
+    trusting(client)?.get_multiplexed_async_connection_with_config(config).await
+}
+
+/// A connection for messages.
+pub(crate) async fn listen(client: &Client) -> RedisResult<PubSub> {
+    trusting(client)?.get_async_pubsub().await
+}
+
+/// Why an attempt that took longer than its limit failed.
+pub(crate) fn too_long(limit: Duration) -> String {
+    format!("the server can't be reached within {limit:?}; check that it runs, its address, and the network")
+}
+
+/// The client with the system's authorities, given explicitly, where it goes over TLS and brings none.
+///
+/// Left to itself the redis crate trusts nobody where its two TLS libraries are both built in, and any crate of the program may
+/// turn on the other one. They are read for each connection, as it does: they may be renewed while the process lives.
+#[cfg(feature = "tls-rustls")]
+fn trusting(client: &Client) -> RedisResult<Client> {
+    use redis::{ConnectionAddr, TlsCertificates};
+    let info = client.get_connection_info();
+    if let ConnectionAddr::TcpTls { insecure: false, tls_params: None, .. } = info.addr() {
+        let root_cert = Some(roots::system()?.into_bytes());
+        return Client::build_with_tls(info.clone(), TlsCertificates { client_tls: None, root_cert });
+    }
+    Ok(client.clone())
+}
+
+#[cfg(not(feature = "tls-rustls"))]
+fn trusting(client: &Client) -> RedisResult<&Client> {
+    Ok(client)
+}
+
+#[cfg(feature = "tls-rustls")]
+mod roots {
+    use std::io::{Error, ErrorKind};
+    use std::sync::Mutex;
+
+    use redis::RedisResult;
+    use rustls::RootCertStore;
+    use rustls::pki_types::CertificateDer;
+
+    use crate::base::lock;
+
+    /// What was read last, and what became of it.
+    static LAST: Mutex<(Vec<CertificateDer<'static>>, String)> = Mutex::new((Vec::new(), String::new()));
+
+    /// The system's authorities, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name, as PEM. One that rustls can't use is left
+    /// out.
+    pub(crate) fn system() -> RedisResult<String> {
+        let read = rustls_native_certs::load_native_certs();
+        if read.certs.is_empty() {
+            let why = read.errors.first().map_or_else(|| "there are none".to_owned(), ToString::to_string);
+            let told = format!(
+                "no certificate authority can be read on this machine ({why}), so that no certificate is trusted; install \
+                 the system's, or name a file of them by SSL_CERT_FILE"
+            );
+            return Err(Error::new(ErrorKind::NotFound, told).into());
+        }
+        let mut last = lock(&LAST);
+        if last.0 != read.certs {
+            let mut store = RootCertStore::empty();
+            let usable = read.certs.iter().filter(|cert| store.add((*cert).clone()).is_ok());
+            let text = usable.map(|cert| pem(cert)).collect();
+            *last = (read.certs, text);
+        }
+        Ok(last.1.clone())
+    }
+
+    pub(crate) fn pem(der: &[u8]) -> String {
+        let mut text = "-----BEGIN CERTIFICATE-----\n".to_owned();
+        for line in der.chunks(48) {
+            line.chunks(3).for_each(|three| text.extend(base64(three)));
+            text.push('\n');
+        }
+        text + "-----END CERTIFICATE-----\n"
+    }
+
+    /// One to three bytes as four characters.
+    fn base64(bytes: &[u8]) -> [char; 4] {
+        const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let byte = |at: usize| u32::from(bytes.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        let digit = |at: usize| match at <= bytes.len() {
+            true => char::from(DIGITS[(bits >> (18 - 6 * at)) as usize & 63]),
+            false => '=',
+        };
+        [0, 1, 2, 3].map(digit)
+    }
+}
+
+#[cfg(all(test, feature = "tls-rustls"))]
+mod tests {
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject;
+
+    use super::roots::pem;
+
+    #[test]
+    fn a_certificate_is_written_as_it_is_read() {
+        for length in 1..200 {
+            let der: Vec<u8> = (0..length).map(|at: u8| at.wrapping_mul(83) ^ length).collect();
+            assert_eq!(CertificateDer::from_pem_slice(pem(&der).as_bytes()).unwrap().as_ref(), der);
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! From a request to a guard: the one way in, for `lock`, `try_lock` and `run` alike.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use scopeguard::ScopeGuard;
+use tokio::time::Instant;
+
+use crate::base::{Failure, Fate, Outcome, Spread, after, telemetry};
+use crate::client::attempts::Attempts;
+use crate::client::guard::{Granted, Guard};
+use crate::client::wish::Wish;
+use crate::error::{Error, ErrorKind, Result};
+use crate::table::{Entry, InVain, Nap, Verdict};
+use crate::wire::{Job, Reply, Token};
+
+/// Asks until the lock is granted. `None`: somebody else had it until the time was over.
+pub(crate) async fn acquire(wish: Wish) -> Result<Option<Guard>> {
+    let name = wish.names.name.clone();
+    // Pinned where it stands: each move of it is a copy of kilobytes.
+    let asking = pin!(async move {
+        let mut attempts = scopeguard::guard(Attempts::begin(wish)?, |attempts| attempts.leave_line());
+        let granted = attempts.until_granted().await?;
+        // With its grant it left its line.
+        Ok::<_, Error>(granted.inspect(|_| drop(ScopeGuard::into_inner(attempts))))
+    });
+    telemetry::acquiring(&name, asking).await.map_err(|error| error.on(&name))
+}
+
+/// What became of one attempt.
+enum Attempt {
+    Granted(Guard),
+    Again,
+}
+
+impl Attempts {
+    async fn until_granted(&mut self) -> Result<Option<Guard>> {
+        loop {
+            let Some(job) = self.turn().await? else {
+                // Whoever waited behind others did not see for itself that the masters are away.
+                let away = self.failed.take().or_else(|| self.wish.handle.away());
+                return away.map_or_else(|| self.refusal(), Err);
+            };
+            match self.attempt(job).await? {
+                Attempt::Granted(guard) => return Ok(Some(guard)),
+                Attempt::Again if self.failed.is_none() && self.is_over() => return self.refusal(),
+                Attempt::Again => {}
+            }
+        }
+    }
+
+    /// Sends one acquire. Its undoing is armed before it is sent: a dropped future may leave it running.
+    async fn attempt(&mut self, job: Job) -> Result<Attempt> {
+        let session = self.wish.handle.clone();
+        let names = self.wish.names.clone();
+        let undo = scopeguard::guard(job, |job| {
+            session.visit(&names, |room, _, at| room.unknown(&job, at.now));
+        });
+        // Dropped at the end, behind what is told to the room.
+        let (verdict, _latecomers) = self.polled(pin!(session.ask(&names, &undo))).await;
+        let job = ScopeGuard::into_inner(undo);
+        match verdict.result {
+            Ok(Reply::Busy(left)) => {
+                self.busy(&job, left, verdict.spread, verdict.split);
+                Ok(self.again())
+            }
+            Ok(reply) => self.answered(&job, &reply, (verdict.spread, verdict.token)),
+            Err(failure) => self.failed(&job, failure, verdict.spread),
+        }
+    }
+
+    /// Tells the line that this request comes when it is woken, though its answer does not: what is late is the server,
+    /// and the next in line would not fare better.
+    ///
+    /// An answer that is there in the first poll is looked at in the next one. 1. Two branches of a `join!` ask in one poll of
+    /// their task. 2. The first one is answered by another thread before its poll ends. 3. Granted in it, it would hold before
+    /// the second one asks, which would be taken for a re-entry: nothing would prove that they are branches.
+    async fn polled<T>(&self, mut asking: Pin<&mut impl Future<Output = T>>) -> T {
+        let (mut first, mut early) = (true, None);
+        poll_fn(|cx| {
+            if let Some(answer) = early.take() {
+                return Poll::Ready(answer);
+            }
+            let answer = asking.as_mut().poll(cx);
+            let first = std::mem::take(&mut first);
+            if first && let Poll::Ready(answer) = answer {
+                early = Some(answer);
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if answer.is_pending() && !first {
+                // Dropped once nothing is locked: with a waker the last of a task may go.
+                drop(self.visit(|room, _, at| room.queue.get_mut(self.id)?.polled(cx.waker(), at.now)));
+            }
+            answer
+        })
+        .await
+    }
+
+    fn answered(
+        &mut self,
+        job: &Job,
+        reply: &Reply,
+        (spread, token): (Spread, Option<Token>),
+    ) -> Result<Attempt> {
+        if let Some(foreign) = self.wish.foreign(reply) {
+            self.visit(|room, _, at| room.declined(job, spread, at.now));
+            return Err(foreign);
+        }
+        match reply {
+            Reply::Gone => {
+                let verdict = self.visit(|room, _, at| {
+                    room.asks_anew(self.id);
+                    room.answered(job, reply, spread, at)
+                });
+                match verdict {
+                    Verdict::Lost(loss) => Err(Error::lost(loss)),
+                    _ => Ok(self.again()),
+                }
+            }
+            _ => {
+                // Closed while it was under way: nobody is to renew it, so it is undone.
+                let open = self.wish.handle.check_open();
+                open.inspect_err(|_| self.visit(|room, _, at| room.unknown(job, at.now)))?;
+                match self.granted(job, spread, token) {
+                    Ok(guard) => Ok(Attempt::Granted(guard)),
+                    Err(InVain::Taken) => Ok(self.again()),
+                    // Not as one that was answered: 1. the masters take longer than the lease. 2. Each grant is over before it is
+                    // heard of, and is undone. 3. The next one is asked for at once, and so for ever.
+                    Err(InVain::Late) => self.unsuccessful(self.too_late(), true),
+                }
+            }
+        }
+    }
+
+    /// The masters do answer.
+    fn again(&mut self) -> Attempt {
+        (self.failed, self.failing) = (None, None);
+        Attempt::Again
+    }
+
+    fn too_late(&self) -> Error {
+        let lease = self.lease.duration();
+        let told = format!(
+            "granted, and told of it only when the lease of {lease:?} was over: the masters answer slowly, or this future was \
+             not polled for as long; ask for a longer lease"
+        );
+        Error::new(ErrorKind::Unavailable, told)
+    }
+
+    fn granted(&mut self, job: &Job, spread: Spread, token: Option<Token>) -> Result<Guard, InVain> {
+        let fate = Arc::new(Fate::default());
+        let (fixed, max_hold) = (self.wish.fixed_lease.is_some(), self.wish.max_hold);
+        let granted = self.visit(|room, number, at| {
+            let (level, token) = (number(), token.map(|token| token.highest));
+            let entry = Entry { level, lease: self.lease, fixed, max_hold, fate: fate.clone(), token };
+            Ok((level, room.granted(self.id, job, &entry, spread, at)?))
+        });
+        let (level, (depth, token, _spent)) = granted?;
+        if self.tries > 0 {
+            telemetry::acquired_after_waiting(&self.wish.names.name, &job.field, self.began.elapsed());
+        }
+        let granted = Granted { hold: job.hold, level, depth, token, field: job.field.clone(), fate };
+        Ok(Guard::new(self.wish.handle.clone(), self.wish.names.clone(), granted))
+    }
+
+    /// Somebody else holds it. Where releases are heard, their message wakes the request; else it asks now and then.
+    fn busy(&mut self, job: &Job, left: Duration, spread: Spread, split: bool) {
+        if self.once {
+            return self.visit(|room, _, at| room.declined(job, spread, at.now));
+        }
+        let session = &self.wish.handle;
+        let pause = session.pause(self.tries);
+        // From when it was asked: this future may be polled long after it was answered, and no message is published at the end
+        // of a lease.
+        let lease_end = after(job.sent, left + Duration::from_millis(1));
+        self.visit(|room, _, at| {
+            let pause = after(at.now, pause);
+            let heard = lease_end.min(after(at.now, session.config.poll_interval));
+            let soon = heard.min(pause);
+            let nap = match (split, room.is_heard()) {
+                (true, _) => Nap::Deaf(pause),
+                (false, true) => Nap::Heard { until: heard, soon },
+                (false, false) => Nap::Heard { until: soon, soon },
+            };
+            room.refused(self.id, job, spread, nap, at.now);
+        });
+        self.tries = self.tries.saturating_add(1);
+    }
+
+    fn failed(&mut self, job: &Job, failure: Failure, spread: Spread) -> Result<Attempt> {
+        let Failure { outcome, error } = failure;
+        self.visit(|room, _, at| {
+            match outcome {
+                // Masters that have not answered yet may grant it all the same.
+                Outcome::NotRun => room.declined(job, spread, at.now),
+                Outcome::Unknown => room.unknown(job, at.now),
+            }
+            room.lacks(job, spread, at.now);
+        });
+        let undone = !spread.remains.and(spread.unheard).is_empty();
+        self.unsuccessful(error, undone)
+    }
+
+    /// An attempt came to nothing: there is another one after a pause, unless the time for it is over. `undone`: what it left
+    /// on a master is ended there.
+    fn unsuccessful(&mut self, error: Error, undone: bool) -> Result<Attempt> {
+        let session = self.wish.handle.clone();
+        let now = Instant::now();
+        // The session's outage alone does not tell: 1. a full server refuses the acquire, 2. it answers the release that
+        // undoes it, or another hold's renewal, 3. that ends the outage, and so for ever.
+        let failing = after(*self.failing.get_or_insert(now), session.config.unavailable_after);
+        let over = self.is_over() || failing <= now;
+        if error.kind() != ErrorKind::Unavailable || over || session.away_too_long(self.began).is_some() {
+            return Err(error);
+        }
+        let pause = session.pause(self.tries);
+        self.visit(|room, _, at| match undone {
+            // The end of what it left is told by the master where it stands: it would ask again at once, and so on.
+            true => room.pauses(self.id, after(at.now, pause)),
+            false => room.sleeps(self.id, after(at.now, pause)),
+        });
+        telemetry::attempt_failed(&self.wish.names.name, &error);
+        self.tries = self.tries.saturating_add(1);
+        self.failed = Some(error);
+        Ok(Attempt::Again)
+    }
+}

@@ -1,0 +1,161 @@
+//! A request in its line: how it comes in, waits for its turn, and leaves.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use tokio::runtime;
+use tokio::time::{Instant, sleep_until};
+
+use crate::base::{Lease, Moment, after, limit};
+use crate::client::guard::Guard;
+use crate::client::wish::Wish;
+use crate::error::{Error, ErrorKind, Result};
+use crate::owner::Owner;
+use crate::table::{Ask, Request, Room, Turn};
+use crate::wire::{Job, names};
+
+/// A request in its line, from its first poll until it is ready or dropped.
+pub(crate) struct Attempts {
+    pub(crate) wish: Wish,
+    pub(crate) id: u64,
+    pub(crate) lease: Lease,
+    pub(crate) began: Instant,
+    /// When the caller's patience ends.
+    pub(crate) limit: Option<Instant>,
+    /// It makes one attempt, and does not wait for others.
+    pub(crate) once: bool,
+    pub(crate) tries: u32,
+    /// The last attempt had no answer, or one that came too late.
+    pub(crate) failed: Option<Error>,
+    /// Since when all attempts have failed.
+    pub(crate) failing: Option<Instant>,
+}
+
+impl Attempts {
+    pub(crate) fn begin(wish: Wish) -> Result<Attempts> {
+        let session = &wish.handle;
+        names::check(&wish.names.name, &session.config.prefix)?;
+        let lease = match wish.fixed_lease {
+            Some(asked) => session.config.lease("fixed_lease", asked)?,
+            None => session.config.lease,
+        };
+        session.check_open()?;
+        if runtime::Handle::try_current().is_err() {
+            let told = "a lock can be awaited inside a tokio runtime only; use `block_on` of a runtime";
+            return Err(Error::new(ErrorKind::Config, told));
+        }
+        let (began, ambient) = (Instant::now(), Owner::current());
+        let owner = wish.owner.clone().unwrap_or_else(|| ambient.clone());
+        let bare = wish.bare;
+        let id = session.visit(&wish.names, |room, number, at| {
+            let id = number();
+            room.enter(Request::new(id, owner, ambient, bare, at.now)).map(|()| id)
+        });
+        let id = id.map_err(|_| Error::new(ErrorKind::Ambiguous, AMBIGUOUS))?;
+        let once = wish.within == Some(Duration::ZERO);
+        let limit = wish.within.and_then(|within| limit(began, within));
+        Ok(Attempts { wish, id, lease, began, limit, once, tries: 0, failed: None, failing: None })
+    }
+
+    pub(crate) fn refusal(&self) -> Result<Option<Guard>> {
+        self.wish.refusal().map_or(Ok(None), Err)
+    }
+
+    /// Whether it makes no further attempt.
+    pub(crate) fn is_over(&self) -> bool {
+        self.once || self.limit.is_some_and(|limit| limit <= Instant::now())
+    }
+
+    /// Waits for this request's turn. `None`: its time is over.
+    pub(crate) async fn turn(&self) -> Result<Option<Job>> {
+        let began = Instant::now();
+        let mut nap = pin!(sleep_until(began));
+        poll_fn(|cx| {
+            loop {
+                let until = match self.look(cx.waker(), began)? {
+                    Look::Go(job) => return Poll::Ready(Ok(job)),
+                    Look::Wait(until) => until,
+                };
+                let Some(until) = until else { return Poll::Pending };
+                nap.as_mut().reset(until);
+                if Future::poll(nap.as_mut(), cx).is_pending() {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await
+    }
+
+    /// Whether it is this request's turn, and if not, when to look again at the latest.
+    fn look(&self, waker: &Waker, began: Instant) -> Result<Look> {
+        let session = &self.wish.handle;
+        session.check_open()?;
+        // Else all who wait would find out one after the other, each by an attempt of its own.
+        session.is_away(self.began).map_or(Ok(()), Err)?;
+        let (uuid, fence) = (&*session.uuid, self.wish.fence());
+        let ask = Ask { once: self.once, lease: self.lease, terms: session.terms, uuid, fence };
+        let (turn, at, _spent) = self.visit(|room, number, at| {
+            let spent = room.queue.get_mut(self.id).and_then(|request| request.polled(waker, at.now));
+            let turn = room.turn(self.id, number(), ask, at);
+            if self.once && matches!(turn, Turn::Wait { refused: false, .. }) {
+                // It need not be the head, which alone is woken when the command that it waits for is answered.
+                room.idlers.push(waker.clone());
+            }
+            (turn, at, spent)
+        });
+        let now = Instant::now();
+        let over = self.is_over();
+        match turn {
+            Turn::Ask(job) => Ok(Look::Go(Some(job))),
+            Turn::Lost(loss) => Err(Error::lost(loss)),
+            Turn::Unfenced => Err(Error::new(ErrorKind::Config, UNFENCED)),
+            Turn::Wait { refused: true, .. } if over => Ok(Look::Go(None)),
+            Turn::Wait { refused: true, until } => {
+                // It looks again in short, as whoever waits for a lease's end does: the machine may sleep past it.
+                let until = until.map(|until| at.nap(until));
+                let again = session.takeover_pause().map(|pause| after(now, 10 * pause));
+                Ok(Look::Wait(until.into_iter().chain(self.limit).chain(again).min()))
+            }
+            Turn::Wait { refused: false, until } => {
+                let patience = session.terms.patience;
+                // Also where the server answers: a full one may put the command before this one off for ever.
+                let patience = if over { patience } else { patience.max(session.config.unavailable_after) };
+                let stuck = after(began, patience) <= now;
+                if let Some(error) = session.away_too_long(self.began).or_else(|| stuck.then(unanswered)) {
+                    return Err(error);
+                }
+                let until = until.map(|until| at.nap(until)).filter(|until| *until > now);
+                let node_timeout = session.config.node_timeout;
+                let again = session.takeover_pause().map_or(node_timeout, |pause| pause.min(node_timeout));
+                let again = after(now, again);
+                Ok(Look::Wait(until.into_iter().chain([again]).min()))
+            }
+        }
+    }
+
+    pub(crate) fn visit<R>(&self, visit: impl FnOnce(&mut Room, &mut dyn FnMut() -> u64, Moment) -> R) -> R {
+        self.wish.handle.visit(&self.wish.names, visit)
+    }
+
+    pub(crate) fn leave_line(&self) {
+        drop(self.visit(|room, _, at| room.leave_line(self.id, at.now)));
+    }
+}
+
+enum Look {
+    Go(Option<Job>),
+    Wait(Option<Instant>),
+}
+
+fn unanswered() -> Error {
+    let told = "an earlier command of this process for the same lock is not done yet: the server does not answer it, or puts it \
+                off; check the server, and try again";
+    Error::new(ErrorKind::Unavailable, told)
+}
+
+const AMBIGUOUS: &str = "it can't be told whether this request is nested in a hold of its owner or stands beside it in \
+    another branch of the same task; take the lock by `run`, or put each branch into a `scope`";
+
+const UNFENCED: &str = "the hold that this would re-enter has no fencing token: take the outermost hold by a `fenced` handle too";

@@ -1,0 +1,428 @@
+//! The guard: one hold of a lock, until it goes.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use crate::base::{Failure, Fate, Lease, Outcome, after};
+use crate::error::{Error, ErrorKind, Loss, Result};
+use crate::owner::{Owner, scope_by};
+use crate::session::Handle;
+use crate::session::clock::sleep_until;
+use crate::table::{Leave, Room, Verdict};
+use crate::wire::names::Names;
+use crate::wire::{Job, Step};
+
+/// A hold of a lock: dropping it releases in the background, [`release`](Guard::release) does so and reports.
+///
+/// A guard may be moved to another task and released there. It may be dropped anywhere: inside a runtime, outside one,
+/// while a panic unwinds, at the end of `main`. That never blocks and never panics; where no runtime is left to carry the
+/// release out, the lease frees the lock.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// # let stock = nestlock::Locks::in_memory().mutex("stock");
+/// let guard = stock.lock().await?;
+/// let nested = stock.lock().await?; // the same task re-enters
+/// assert_eq!((guard.depth(), nested.depth(), nested.name()), (1, 2, "stock"));
+/// assert_eq!(guard.field(), nested.field()); // one hold, as Redis sees it
+/// drop(nested);
+/// guard.release().await
+/// # }
+/// ```
+#[must_use = "dropping the guard releases the lock"]
+pub struct Guard {
+    handle: Handle,
+    names: Arc<Names>,
+    field: Arc<str>,
+    fate: Arc<Fate>,
+    hold: u64,
+    level: u64,
+    depth: u32,
+    token: Option<u64>,
+    left: bool,
+}
+
+/// What a grant hands to its guard.
+pub(crate) struct Granted {
+    pub(crate) hold: u64,
+    pub(crate) level: u64,
+    pub(crate) depth: u32,
+    pub(crate) token: Option<u64>,
+    pub(crate) field: Arc<str>,
+    pub(crate) fate: Arc<Fate>,
+}
+
+impl Guard {
+    pub(crate) fn new(handle: Handle, names: Arc<Names>, granted: Granted) -> Guard {
+        let Granted { hold, level, depth, token, field, fate } = granted;
+        Guard { handle, names, field, fate, hold, level, depth, token, left: false }
+    }
+
+    /// Releases this hold, and tells whether it was still held. The outermost release frees the lock.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// use nestlock::{ErrorKind, Locks, Memory};
+    /// let memory = Memory::new();
+    /// let stock = Locks::builder().memory(&memory).connect().await?.mutex("stock");
+    /// stock.lock().await?.release().await?;
+    ///
+    /// let guard = stock.lock().await?;
+    /// memory.lose("stock");
+    /// assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](ErrorKind::Lost): the hold was over before; nobody else's lock was touched.
+    /// [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): the server did not confirm within the node
+    /// timeout (two of them behind another command of the hold; with `replicas`, more), or refused; the release goes on in the
+    /// background until the lease is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// The hold counts as released from the first poll on. If the future is dropped after it, the release goes on in the
+    /// background; before it, the guard is dropped with the future, which comes to the same.
+    pub async fn release(mut self) -> Result<()> {
+        let began = Instant::now();
+        let left = self.handle.visit(&self.names, |room, number, at| {
+            self.left = true;
+            room.leave(self.hold, self.level, Some(number()), at)
+        });
+        let lost = |loss| Err(Error::lost(loss).on(&self.names.name));
+        match left {
+            Leave::Released => Ok(()),
+            Leave::Lost(loss) => lost(loss),
+            Leave::Wait => self.await_release(self.handle.terms.patience).await?.or_else(lost),
+            Leave::Send(job) => match self.command(&job, |_, _| {}).await {
+                Ok(Verdict::Done) => Ok(()),
+                Ok(Verdict::Lost(loss)) => lost(loss),
+                Ok(Verdict::Void) => self.await_release(self.handle.terms.patience).await?.or_else(lost),
+                Err(error) if error.kind() == ErrorKind::Unavailable => {
+                    // The background sends it again, and may soon be answered: over a connection that broke it is.
+                    let left = self.handle.config.node_timeout.saturating_sub(began.elapsed());
+                    self.await_release(left).await.map_err(|_| error)?.or_else(lost)
+                }
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    /// Waits for a release that another command of the hold carries out.
+    async fn await_release(&self, patience: Duration) -> Result<Result<(), Loss>> {
+        let limit = after(Instant::now(), patience);
+        loop {
+            let told = self.fate.told();
+            // The runtime of the background may have ended while it carried the release out.
+            self.handle.keep_watch();
+            if let Some(outcome) = self.fate.released() {
+                return Ok(outcome);
+            }
+            let slice = self.handle.takeover_pause().map(|pause| after(Instant::now(), pause));
+            let until = slice.map_or(limit, |slice| slice.min(limit));
+            if timeout_at(until, told).await.is_err() && limit <= Instant::now() {
+                let told = "the release could not be confirmed in time; it goes on in the background until the lease is over";
+                return Err(Error::new(ErrorKind::Unavailable, told).on(&self.names.name));
+            }
+        }
+    }
+
+    /// Sends a command of this hold, and tells the room what came of it, also when the future is dropped on the way.
+    async fn command(&self, job: &Job, then: impl FnOnce(&mut Room, Verdict)) -> Result<Verdict> {
+        let unknown = scopeguard::guard((), |()| self.unknown(job));
+        // Dropped at the end, behind what is told to the room.
+        let (answer, _latecomers) = self.handle.ask(&self.names, job).await;
+        scopeguard::ScopeGuard::into_inner(unknown);
+        let spread = answer.spread;
+        match answer.result {
+            Ok(reply) => Ok(self.handle.visit(&self.names, |room, _, at| {
+                let verdict = room.answered(job, &reply, spread, at);
+                then(room, verdict);
+                verdict
+            })),
+            Err(Failure { outcome, error }) => {
+                self.handle.visit(&self.names, |room, _, at| {
+                    match outcome {
+                        Outcome::NotRun => room.unsent(job, at.now),
+                        Outcome::Unknown => room.unknown(job, at.now),
+                    }
+                    room.lacks(job, spread, at.now);
+                });
+                Err(error)
+            }
+        }
+    }
+
+    fn unknown(&self, job: &Job) {
+        self.handle.visit(&self.names, |room, _, at| room.unknown(job, at.now));
+    }
+
+    /// Resolves when the hold is lost, and tells why. Pending for as long as the hold is good.
+    ///
+    /// It has a timer of its own for the hold's end, so it resolves in time also where nothing else runs any more. Where the
+    /// machine slept past that end, it resolves about a second after the machine woke, with [`Loss::Suspended`] (on Linux).
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// # async fn recount() {}
+    /// let guard = stock.lock().await?;
+    /// tokio::select! {
+    ///     () = recount() => {}
+    ///     loss = guard.lost() => println!("stopped: {loss}"),
+    /// }
+    /// guard.release().await
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost by dropping the future; any number of callers may wait at once.
+    pub async fn lost(&self) -> Loss {
+        loss(self.handle.clone(), self.names.clone(), (self.hold, self.level), self.fate.clone()).await
+    }
+
+    /// The same, for a future that must not borrow the guard.
+    pub(crate) fn watch(&self) -> impl Future<Output = Loss> + Send + use<> {
+        loss(self.handle.clone(), self.names.clone(), (self.hold, self.level), self.fate.clone())
+    }
+
+    /// Whether the hold is lost, by what is known here and now. Asks nobody.
+    ///
+    /// True from [`valid_until`](Guard::valid_until) on at the latest. The example there looks at both.
+    pub fn is_lost(&self) -> bool {
+        self.loss().is_some()
+    }
+
+    /// Why the hold was lost; `None` while it is good. Asks nobody.
+    ///
+    /// The example of [`Loss`] has it.
+    pub fn loss(&self) -> Option<Loss> {
+        if self.fate.loss().is_none() && self.valid_until() <= Instant::now() {
+            // Its end came a moment ago, or while the machine slept.
+            self.handle.visit_known(&self.names.name, |room, _, at| room.end_late(self.hold, at));
+        }
+        self.fate.loss()
+    }
+
+    /// Until when the hold is good, if nothing renews it.
+    ///
+    /// Counted from before the granting or renewing command was sent, less drift, and never later than `max_hold` allows.
+    /// Renewals, [`extend`](Guard::extend) and nested holds move it on. It is past once the hold is lost.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// use std::time::Duration;
+    /// use tokio::time::Instant;
+    /// let guard = stock.lock().await?;
+    /// // Right before a write that may take a second:
+    /// if guard.is_lost() || guard.valid_until() < Instant::now() + Duration::from_secs(1) {
+    ///     return Ok(()); // too late to write
+    /// }
+    /// guard.release().await
+    /// # }
+    /// ```
+    pub fn valid_until(&self) -> Instant {
+        let seen = self.handle.registry(|registry, at| {
+            let hold = registry.room(&self.names.name)?.holds.iter().find(|hold| hold.id == self.hold)?;
+            Some(at.local(hold.end_of(self.level)))
+        });
+        seen.unwrap_or_else(Instant::now)
+    }
+
+    /// Makes the hold good for at least that long from now, in whole milliseconds.
+    ///
+    /// Never shortens it. A hold that is renewed stays renewed.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// use std::time::Duration;
+    /// let guard = stock.lock().await?;
+    /// let before = guard.valid_until(); // 30 s from the send, less drift
+    /// guard.extend(Duration::from_secs(120)).await?;
+    /// assert!(guard.valid_until() > before + Duration::from_secs(60));
+    /// guard.release().await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](ErrorKind::Config): a lease that is too short or too long; nothing was sent.
+    /// [`Lost`](ErrorKind::Lost): the hold is over. [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied):
+    /// the server did not answer within the node timeout (two of them behind another command of the hold; with `replicas`,
+    /// more), or refused; the hold stands as it did.
+    /// [`Closed`](ErrorKind::Closed): after `close`, guards can only be released.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the lease may have been extended or not.
+    pub async fn extend(&self, lease: Duration) -> Result<()> {
+        let lease = self
+            .handle
+            .config
+            .lease("extend", lease)
+            .and_then(|lease| self.handle.check_open().map(|()| lease))
+            .map_err(|error| error.on(&self.names.name))?;
+        let job = self.claim(lease).await?;
+        let extend = |room: &mut Room, verdict| {
+            if verdict == Verdict::Done {
+                room.extended(&job, self.level, lease);
+            }
+        };
+        match self.command(&job, extend).await? {
+            // Its end may have come while the answer was on its way, and lost is final.
+            Verdict::Done => self.loss().map_or(Ok(()), |loss| Err(Error::lost(loss).on(&self.names.name))),
+            Verdict::Lost(loss) => Err(Error::lost(loss).on(&self.names.name)),
+            Verdict::Void => Err(self.stuck()),
+        }
+    }
+
+    /// Waits until no other command of the hold is under way, and begins this renewal.
+    async fn claim(&self, lease: Lease) -> Result<Job> {
+        let limit = after(Instant::now(), self.handle.terms.patience);
+        let free = poll_fn(|cx| {
+            if let Some(loss) = self.loss() {
+                return Poll::Ready(Err(Error::lost(loss).on(&self.names.name)));
+            }
+            let job = self.handle.visit(&self.names, |room, number, at| {
+                let hold = room.hold(self.hold)?;
+                if hold.command.is_some() || hold.step().is_some() {
+                    room.idlers.push(cx.waker().clone());
+                    return None;
+                }
+                let (no, step) = (number(), Step::Renew { lease });
+                Some(hold.begin(step, no, at.now))
+            });
+            job.map_or(Poll::Pending, |job| Poll::Ready(Ok(job)))
+        });
+        timeout_at(limit, free).await.unwrap_or_else(|_| Err(self.stuck()))
+    }
+
+    fn stuck(&self) -> Error {
+        let told = "the hold could not be extended in time, an earlier command of it is still without an answer; try again";
+        Error::new(ErrorKind::Unavailable, told).on(&self.names.name)
+    }
+
+    /// The fencing token of this hold, where its lock is [`fenced`](crate::Mutex::fenced). It never changes.
+    ///
+    /// Greater than that of every earlier hold of the lock. Levels of one hold have the same one, whether their own handle
+    /// is fenced or not. The example of [`fenced`](crate::Mutex::fenced) has it.
+    pub fn token(&self) -> Option<u64> {
+        self.token
+    }
+
+    /// The level of this hold at its grant: 1 is the outermost. It never changes.
+    ///
+    /// The example of [`Guard`] has it.
+    pub fn depth(&self) -> usize {
+        self.depth as usize
+    }
+
+    /// The name of the lock, without the prefix.
+    ///
+    /// The example of [`Guard`] has it.
+    pub fn name(&self) -> &str {
+        &self.names.name
+    }
+
+    /// The field that stands for this hold in Redis: `<uuid>:<id>`. Nested holds share it.
+    ///
+    /// For logs, and to compare with what `HGETALL` shows. The example of [`Guard`] has it.
+    pub fn field(&self) -> &str {
+        &self.field
+    }
+
+    /// Whom the hold belongs to now.
+    ///
+    /// That is the owner that asked for it or, where that one's last scope has ended, its nearest living ancestor.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// use nestlock::{Owner, scope};
+    /// let guard = scope(async { stock.lock().await }).await?;
+    /// assert_eq!(guard.owner(), Owner::current()); // the scope has ended
+    /// guard.release().await
+    /// # }
+    /// ```
+    pub fn owner(&self) -> Owner {
+        let owner = self.handle.registry(|registry, _| {
+            let hold = registry.room(&self.names.name)?.holds.iter().find(|hold| hold.id == self.hold)?;
+            hold.level(self.level).map(|level| level.owner.clone())
+        });
+        // A guard's level stands for as long as the guard.
+        owner.unwrap_or_else(Owner::new)
+    }
+
+    /// Runs `work` as a child of this hold's owner, wherever the guard was moved to.
+    ///
+    /// Calls in it that take the same lock re-enter. The work is not dropped when the hold is lost:
+    /// [`Mutex::run`](crate::Mutex::run) does that.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// let guard = stock.lock().await?;
+    /// let there = async move { guard.scope(stock.run(async {})).await }; // the new task alone would be a stranger
+    /// tokio::spawn(there).await.unwrap()
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work`. The guard stays.
+    pub fn scope<'a, F: Future>(&'a self, work: F) -> impl Future<Output = F::Output> + use<'a, F> {
+        scope_by(work, || self.owner().child())
+    }
+}
+
+/// Waits for the loss of a level, at the latest at its hold's end.
+async fn loss(handle: Handle, names: Arc<Names>, (id, level): (u64, u64), fate: Arc<Fate>) -> Loss {
+    loop {
+        // Made before the fate is read: else 1. it is read, 2. it is told, 3. this waits for what was told before.
+        let told = fate.told();
+        if let Some(loss) = fate.loss() {
+            return loss;
+        }
+        let end = handle.visit_known(&names.name, |room, _, at| {
+            room.end_late(id, at);
+            room.hold(id).map(|hold| hold.end_of(level))
+        });
+        match end.flatten() {
+            _ if fate.loss().is_some() => {}
+            // By a sleep of its own: the runtime of the background may have ended, or stand still.
+            Some(end) => tokio::select! {
+                biased;
+                () = told => {}
+                () = sleep_until(end, || handle.moment()) => {}
+            },
+            // The guard is gone, and with it what could be lost.
+            None => told.await,
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.left {
+            self.handle
+                .visit_known(&self.names.name, |room, _, at| room.leave(self.hold, self.level, None, at));
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Guard");
+        out.field("name", &self.name()).field("field", &self.field).field("depth", &self.depth);
+        out.field("loss", &self.fate.loss()).finish_non_exhaustive()
+    }
+}

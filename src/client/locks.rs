@@ -1,0 +1,247 @@
+//! The entry: one `Locks` for a process and its Redis.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rand::TryRng;
+use rand::rngs::SysRng;
+use tokio::time::{Instant, timeout_at};
+
+use crate::backend::memory::InMemory;
+use crate::base::{Events, after};
+use crate::client::enroll::enroll;
+use crate::client::mutex::Mutex;
+use crate::config::{Builder, Config, Server};
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Memory;
+use crate::quorum::Quorum;
+use crate::session::clock::Clock;
+use crate::session::{Bell, Doorbell, Handle, Session, Stage, Watch, watch};
+
+/// All locks of one deployment: one per process and deployment, cheap to clone.
+///
+/// For each master it owns a connection for commands (of a cluster, one to each node that serves slots; with
+/// [`replicas`](Builder::replicas), one more each for grants) and, once somebody has to wait, one for messages; sentinels are
+/// listened to over one each. It renews what is held and releases what was dropped. When the last `Locks`, [`Mutex`] and
+/// [`Guard`](crate::Guard) of it are gone, its background task and connections end, after what was queued is done.
+///
+/// It lives on the tokio runtime that [`connect`](Locks::connect) was awaited on, and may be used from others while that
+/// one lives. That runtime needs its time and I/O drivers (`enable_all`). Without a server there is
+/// [`in_memory`](Locks::in_memory), which asks for less.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// use nestlock::Locks;
+/// let locks = match std::env::var("REDIS_URL") {
+///     Ok(url) => Locks::connect(url).await?,
+///     Err(_) => Locks::in_memory(),
+/// };
+/// let stock = locks.mutex("stock:42");
+/// stock.run(async { /* one at a time, in all processes */ }).await?;
+/// locks.close().await
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Locks {
+    handle: Handle,
+}
+
+impl Locks {
+    /// Connects to one server, with the defaults of [`Builder`].
+    ///
+    /// A URL, or a host and a port: see [`Server`]. The example of [`Locks`] has it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Builder::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is left behind.
+    pub async fn connect(server: impl Into<Server>) -> Result<Locks> {
+        Locks::builder().server(server).connect().await
+    }
+
+    /// Locks without a server: kept in this process, in a [`Memory`] of their own.
+    ///
+    /// For tests, for development, and for services that run as one copy. It has the defaults of [`Builder`];
+    /// [`Builder::memory`] takes options. [`guide::testing`](crate::guide::testing) shows how to test with it.
+    ///
+    /// It can be made outside a runtime, and so be a `static`. Its background task runs on the runtime that uses it first.
+    /// Where that one ends, the next use from another runtime takes the task over; until then nothing is renewed. A runtime
+    /// that lives and is not driven keeps it (one of the current thread, between two `block_on`): what is left to be renewed or
+    /// released waits for it, and so does whoever wants the lock. Several runtimes that share one have to be driven.
+    /// So one `static` serves many `#[tokio::test]`s, which have a runtime each; where a test pauses the clock, give it a
+    /// `Locks` of its own, since other runtimes' clocks go on.
+    ///
+    /// ```
+    /// use std::sync::LazyLock;
+    /// use nestlock::Locks;
+    ///
+    /// static LOCKS: LazyLock<Locks> = LazyLock::new(Locks::in_memory);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> nestlock::Result<()> {
+    /// let stock = LOCKS.mutex("stock:42");
+    /// let depth = stock.run(stock.run(async { stock.hold_count() })).await??;
+    /// assert_eq!(depth, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn in_memory() -> Locks {
+        let (store, doorbell) = (Memory::new(), Arc::new(Doorbell::default()));
+        let config = Config::over(&store);
+        let bell = Bell::of(doorbell.clone(), 0);
+        let master = InMemory::join(&store, config.node_timeout, Arc::downgrade(&bell));
+        // Without randomness its locks are still its own: nobody else has this store.
+        let uuid = uuid().unwrap_or_else(|_| "in-memory".to_owned());
+        let quorum = Quorum::new(vec![master], config.probation);
+        let watch: Watch = |session, number| Box::pin(watch(session, number));
+        Locks::over(Session::new(config, quorum, uuid, Clock::new(), vec![bell], watch), &doorbell)
+    }
+
+    fn over(session: Arc<Session>, doorbell: &Doorbell) -> Locks {
+        doorbell.lead_to(&session);
+        session.keep_watch();
+        Locks { handle: Handle::new(session) }
+    }
+
+    /// Every option, with its default.
+    ///
+    /// The example of [`Builder`] has it.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// The lock of that name. Nothing is sent, and nothing can fail yet.
+    ///
+    /// A bad name (empty, longer than 1 KiB, or beginning with `}` where there is no prefix) is an error of the first use,
+    /// before anything is sent.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let locks = nestlock::Locks::in_memory();
+    /// locks.mutex("stock:42").run(async {}).await?;
+    /// let error = locks.mutex("").lock().await.unwrap_err();
+    /// assert_eq!(error.kind(), nestlock::ErrorKind::Config);
+    /// # Ok(()) }
+    /// ```
+    pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
+        Mutex::new(self.handle.clone(), name.as_ref())
+    }
+
+    /// Ends this `Locks`: no new holds, queued releases are done, the background ends.
+    ///
+    /// May be called more than once. With guards still alive renewal ends, so that they are lost when their leases end;
+    /// [`release`](crate::Guard::release) works, a drop is done as well as possible. All else is
+    /// [`Closed`](ErrorKind::Closed) from now on.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let locks = nestlock::Locks::in_memory();
+    /// let stock = locks.mutex("stock");
+    /// drop(stock.lock().await?); // released in the background
+    /// locks.close().await?; // which is waited for here
+    /// assert_eq!(stock.lock().await.unwrap_err().kind(), nestlock::ErrorKind::Closed);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`](ErrorKind::Unavailable): after two node timeouts some releases were not confirmed; they go on in the
+    /// background. Or the runtime has ended with some left, and their leases free those locks.
+    ///
+    /// # Cancel safety
+    ///
+    /// It is closed from the first poll on.
+    pub async fn close(&self) -> Result<()> {
+        let session = &self.handle;
+        session.advance(Stage::Closing);
+        let limit = after(Instant::now(), session.terms.patience);
+        loop {
+            session.keep_watch();
+            // Made before the look: what comes between is not missed.
+            let progress = session.progress.notified();
+            let (errands, empty) =
+                session.registry(|registry, _| (registry.has_errands(), registry.is_empty()));
+            if session.stage() == Stage::Orphaned && errands {
+                let told = "the tokio runtime that this `Locks` was connected on ended before some releases were confirmed; the leases free those locks";
+                return Err(Error::new(ErrorKind::Unavailable, told));
+            }
+            if session.stage() >= Stage::Closed || !(errands || empty) {
+                return Ok(());
+            }
+            let slice = session.takeover_pause().map(|pause| after(Instant::now(), pause));
+            let until = slice.map_or(limit, |slice| slice.min(limit));
+            if timeout_at(until, progress).await.is_err() && limit <= Instant::now() {
+                let told = "some releases could not be confirmed in time; they go on in the background until their leases are over";
+                return Err(Error::new(ErrorKind::Unavailable, told));
+            }
+        }
+    }
+}
+
+impl Builder {
+    /// Connects, on the tokio runtime that awaits this: its tasks live there.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// use std::time::Duration;
+    /// use nestlock::{ErrorKind, Locks, Memory};
+    /// let options = Locks::builder().memory(&Memory::new()).lease(Duration::from_millis(1));
+    /// let error = options.connect().await.unwrap_err(); // that lease is not longer than the drift over it
+    /// assert_eq!(error.kind(), ErrorKind::Config);
+    /// assert!(error.to_string().contains("lease"));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](ErrorKind::Config), naming option and value, before anything is sent: no master, or one given twice; a URL
+    /// that can't be read; `rediss://` without a TLS feature; a lease that is not more than the drift over it, or more than Redis can
+    /// store; any other option out of its range; no tokio runtime around. Also `Config`, told by those who were asked: a master
+    /// that the sentinels do not know, a server that is no node of a cluster or that can't wait for
+    /// [`replicas`](Builder::replicas). [`Denied`](ErrorKind::Denied): a wrong password, or a right that is missing.
+    /// [`Unavailable`](ErrorKind::Unavailable): the server can't be reached, or of several masters no majority.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is left behind.
+    pub async fn connect(self) -> Result<Locks> {
+        self.connect_by(Clock::new()).await
+    }
+
+    async fn connect_by(self, clock: Clock) -> Result<Locks> {
+        let config = self.check()?;
+        let doorbell = Arc::new(Doorbell::default());
+        let bells: Vec<Arc<dyn Events>> =
+            (0..config.masters.len()).map(|node| Bell::of(doorbell.clone(), node)).collect();
+        let masters = enroll(&config, &bells).await?;
+        let quorum = Quorum::new(masters, config.probation);
+        let watch: Watch = |session, number| Box::pin(watch(session, number));
+        let session = Session::new(config, quorum, uuid()?, clock, bells, watch);
+        Ok(Locks::over(session, &doorbell))
+    }
+}
+
+/// A random UUID, version 4. From the operating system's randomness: a generator in this process would be copied by `fork`,
+/// and two processes would be one owner.
+fn uuid() -> Result<String> {
+    let mut bytes = [0; 16];
+    SysRng.try_fill_bytes(&mut bytes).map_err(|error| {
+        Error::new(ErrorKind::Unavailable, "the operating system has no randomness for an owner's id")
+            .because(error)
+    })?;
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locks").field("session", &**self.handle).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! What a sleep of the machine does to a hold, by a clock that the test moves.
+
+mod asleep;
+mod branches;
+mod late;
+mod limits;
+mod polls;
+mod restarts;
+mod stragglers;
+mod tokens;
+mod unpolled;
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Locks;
+use crate::backend::testing::TestServer;
+use crate::session::clock::Clock;
+use crate::{ErrorKind, Loss};
+
+#[tokio::test]
+async fn what_the_machine_slept_through_is_taken_off_a_hold() {
+    static SLEPT: AtomicU64 = AtomicU64::new(0);
+    let server = TestServer::start(&[]).await;
+    let clock = Clock::with(|| Duration::from_secs(SLEPT.load(SeqCst)));
+    let locks = Locks::builder().server(server.url("")).connect_by(clock).await.unwrap();
+    let stock = locks.mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    let before = guard.valid_until();
+
+    SLEPT.store(10, SeqCst);
+    assert!(!guard.is_lost());
+    assert_eq!(before - guard.valid_until(), Duration::from_secs(10));
+
+    SLEPT.store(40, SeqCst);
+    assert!(guard.valid_until() < Instant::now());
+    assert_eq!(guard.loss(), Some(Loss::Suspended));
+    assert_eq!(guard.lost().await, Loss::Suspended);
+    assert!(!stock.is_held());
+    let late = guard.release().await.unwrap_err();
+    assert_eq!((late.kind(), late.loss()), (ErrorKind::Lost, Some(Loss::Suspended)));
+}
+
+#[tokio::test]
+async fn a_release_after_a_long_sleep_is_lost_though_nobody_looked() {
+    static SLEPT: AtomicU64 = AtomicU64::new(0);
+    let server = TestServer::start(&[]).await;
+    let clock = Clock::with(|| Duration::from_secs(SLEPT.load(SeqCst)));
+    let locks = Locks::builder().server(server.url("")).connect_by(clock).await.unwrap();
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    SLEPT.store(40, SeqCst);
+    assert_eq!(guard.release().await.unwrap_err().loss(), Some(Loss::Suspended));
+    // What was left on the server is ended all the same, and the lock can be taken again.
+    locks.mutex("stock").lock().await.unwrap().release().await.unwrap();
+}
+
+/// The answer to its release is lost, and asked for again before `close` gives up.
+#[tokio::test(start_paused = true)]
+async fn close_is_told_of_a_release_whose_answer_was_lost() {
+    let store = crate::Memory::new();
+    let locks = Locks::builder().memory(&store).connect().await.unwrap();
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    store.drop_replies(1);
+    drop(guard);
+    locks.close().await.unwrap();
+}
+
+/// The extension ran, and nobody here knows: what it gave the key must not outlive the hold.
+#[tokio::test(start_paused = true)]
+async fn a_fixed_hold_ends_its_key_also_where_an_extension_had_no_answer() {
+    let store = crate::Memory::new();
+    let locks = Locks::builder().memory(&store).connect().await.unwrap();
+    let guard = locks.mutex("stock").lock().fixed_lease(Duration::from_secs(20)).await.unwrap();
+    store.drop_replies(1);
+    guard.extend(Duration::from_secs(600)).await.unwrap_err();
+    assert_eq!(guard.lost().await, Loss::Expired);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(format!("{store:?}"), "Memory { locks: {} }");
+    assert!(guard.is_lost());
+}
+
+/// One release is certain while another of the same batch still waits for a slow master: that master is heard for both.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_kept_of_a_release_that_a_slow_master_confirmed_with_others() {
+    let stores = [crate::Memory::new(), crate::Memory::new(), crate::Memory::new()];
+    let builder = stores.iter().fold(Locks::builder(), |builder, store| builder.memory(store));
+    let locks = builder.connect().await.unwrap();
+    let (one, two) = (locks.mutex("one").lock().await.unwrap(), locks.mutex("two").lock().await.unwrap());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stores[2].stall(Duration::from_millis(300));
+    // The first two masters do not agree on it.
+    assert!(stores[1].lose("two"));
+    drop((one, two));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(locks.handle.registry(|registry, _| registry.is_empty()), "kept for a lease");
+    for store in &stores {
+        assert_eq!(format!("{store:?}"), "Memory { locks: {} }");
+    }
+}
+
+/// The server is full: the inner level's release can't be counted there, and what comes next goes behind it.
+#[tokio::test]
+async fn a_re_entry_in_a_full_server_ends_with_an_error() {
+    let server = TestServer::start(&[]).await;
+    let builder = Locks::builder().server(server.url("")).unavailable_after(Duration::from_secs(1));
+    let stock = builder.connect().await.unwrap().mutex("stock");
+    let hour = Duration::from_secs(3600);
+    let outer = stock.lock().fixed_lease(hour).await.unwrap();
+    let inner = stock.lock().fixed_lease(hour / 2).await.unwrap();
+    server.command("CONFIG SET maxmemory 1").await;
+    inner.release().await.unwrap();
+    let asked = tokio::time::timeout(Duration::from_secs(20), stock.lock()).await;
+    let error = asked.expect("it waits for ever").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    server.command("CONFIG SET maxmemory 0").await;
+    stock.lock().await.unwrap().release().await.unwrap();
+    outer.release().await.unwrap();
+}

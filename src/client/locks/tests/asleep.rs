@@ -1,0 +1,154 @@
+//! The machine sleeps, and what waits for a lease's end comes soon after it wakes: nobody calls anything before.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::Locks;
+use crate::backend::testing::TestServer;
+use crate::session::clock::Clock;
+use crate::table::{Request, Room};
+use crate::{ErrorKind, Loss, Memory};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// How late it may be on a clock that stands still while there is something to do.
+const SOON: Duration = Duration::from_secs(2);
+
+/// A clock of a test's own, which is moved on by `$slept.store(seconds)`.
+macro_rules! clock {
+    ($slept:ident) => {
+        static $slept: AtomicU64 = AtomicU64::new(0);
+    };
+}
+
+macro_rules! connect {
+    ($builder:expr, $slept:ident) => {
+        $builder.connect_by(Clock::with(|| Duration::from_secs($slept.load(SeqCst)))).await.unwrap()
+    };
+}
+
+fn sleeps(slept: &AtomicU64, length: Duration) {
+    slept.fetch_add(length.as_secs(), SeqCst);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_awaited_loss_is_reported_soon_after_the_machine_wakes() {
+    clock!(SLEPT);
+    let locks = connect!(Locks::builder().memory(&Memory::new()), SLEPT);
+    let (watched, fixed) = (locks.mutex("watched"), locks.mutex("fixed"));
+    let (watched, fixed) = (watched.lock().await.unwrap(), fixed.lock().fixed_lease(HOUR).await.unwrap());
+    let watched = tokio::spawn(async move { (watched.lost().await, Instant::now()) });
+    let fixed = tokio::spawn(async move { (fixed.lost().await, Instant::now()) });
+    sleep(SECOND / 2).await;
+
+    // Twice the lease of the one, and a small part of the other's.
+    sleeps(&SLEPT, MINUTE);
+    let woke = Instant::now();
+    let (loss, at) = watched.await.unwrap();
+    assert!(loss == Loss::Suspended && at < woke + SOON, "{loss:?} after {:?}", at - woke);
+    sleep(MINUTE).await;
+    assert!(!fixed.is_finished());
+
+    sleeps(&SLEPT, 2 * HOUR);
+    let woke = Instant::now();
+    let (loss, at) = fixed.await.unwrap();
+    assert!(loss == Loss::Suspended && at < woke + SOON, "{loss:?} after {:?}", at - woke);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_drops_its_work_soon_after_the_machine_wakes() {
+    clock!(SLEPT);
+    let locks = connect!(Locks::builder().memory(&Memory::new()), SLEPT);
+    let stock = locks.mutex("stock");
+    for fixed in [false, true] {
+        let stock = stock.clone();
+        let run = tokio::spawn(async move {
+            let work = std::future::pending::<()>();
+            match fixed {
+                true => stock.lock().fixed_lease(HOUR).run(work).await,
+                false => stock.run(work).await,
+            }
+        });
+        sleep(SECOND / 2).await;
+        sleeps(&SLEPT, 2 * HOUR);
+        let woke = Instant::now();
+        let error = run.await.unwrap().unwrap_err();
+        assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(Loss::Suspended)));
+        assert!(woke.elapsed() < SOON, "{:?}", woke.elapsed());
+    }
+}
+
+/// Nobody awaits the loss: the background finds it.
+#[tokio::test(start_paused = true)]
+async fn the_background_ends_what_is_over_soon_after_the_machine_wakes() {
+    clock!(SLEPT);
+    let locks = connect!(Locks::builder().memory(&Memory::new()), SLEPT);
+    let guard = locks.mutex("stock").lock().fixed_lease(HOUR).await.unwrap();
+    let lives = || locks.handle.registry(|registry, _| registry.room("stock").unwrap().live().is_some());
+    sleep(SECOND / 2).await;
+    sleeps(&SLEPT, 2 * HOUR);
+    assert!(lives());
+    sleep(SOON).await;
+    assert!(!lives());
+    assert_eq!(guard.loss(), Some(Loss::Suspended));
+}
+
+/// Nothing but the future itself looks at the time: the runtime that the background ran on has ended.
+#[test]
+fn an_awaited_loss_needs_no_background_to_be_reported_after_the_machine_wakes() {
+    clock!(SLEPT);
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let first = runtime();
+    let guard = first.block_on(async {
+        let server = TestServer::start(&[]).await;
+        let locks = connect!(Locks::builder().server(server.url("")), SLEPT);
+        locks.mutex("stock").lock().fixed_lease(HOUR).await.unwrap()
+    });
+    drop(first);
+    runtime().block_on(async {
+        let lost = tokio::spawn(async move { guard.lost().await });
+        tokio::task::yield_now().await;
+        sleeps(&SLEPT, 2 * HOUR);
+        let loss = timeout(MINUTE, lost).await.expect("it sleeps on for the rest of the lease");
+        assert_eq!(loss.unwrap(), Loss::Suspended);
+    });
+}
+
+#[tokio::test]
+async fn an_awaited_loss_over_a_server_is_reported_soon_after_the_machine_wakes() {
+    clock!(SLEPT);
+    let server = TestServer::start(&[]).await;
+    let locks = connect!(Locks::builder().server(server.url("")).lease(10 * MINUTE), SLEPT);
+    let (watched, fixed) = (locks.mutex("watched"), locks.mutex("fixed"));
+    let (watched, fixed) = (watched.lock().await.unwrap(), fixed.lock().fixed_lease(HOUR).await.unwrap());
+    let lost = tokio::spawn(async move { (watched.lost().await, fixed.lost().await) });
+    tokio::task::yield_now().await;
+    sleeps(&SLEPT, 2 * HOUR);
+    let both = timeout(MINUTE, lost).await.expect("they sleep on for the rest of their leases");
+    assert_eq!(both.unwrap(), (Loss::Suspended, Loss::Suspended));
+}
+
+/// The holder crashed, and its lease ended while the machine slept. No message is published for that.
+#[tokio::test]
+async fn a_waiter_asks_soon_after_the_machine_wakes() {
+    clock!(SLEPT);
+    let server = TestServer::start(&[]).await;
+    let locks = connect!(Locks::builder().server(server.url("")).poll_interval(HOUR), SLEPT);
+    server.command("HSET stock other:1 1").await;
+    server.command("PEXPIRE stock 3600000").await;
+    let stock = locks.mutex("stock");
+    let waits = tokio::spawn(async move { stock.lock().await });
+    // It sleeps for good once it was refused again behind the subscription.
+    let is_asleep = |room: &Room| room.is_heard() && room.outer_front().is_some_and(Request::is_asleep);
+    while !locks.handle.registry(|registry, _| registry.room("stock").is_some_and(is_asleep)) {
+        sleep(SECOND / 100).await;
+    }
+    server.command("DEL stock").await;
+    sleeps(&SLEPT, 2 * HOUR);
+    let guard = timeout(MINUTE, waits).await.expect("it sleeps on for the rest of the lease");
+    guard.unwrap().unwrap().release().await.unwrap();
+}

@@ -1,0 +1,108 @@
+//! The masters, and what goes wrong with them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use super::dice::Dice;
+use super::journal::note;
+use crate::wire::Call;
+use crate::{Builder, Memory};
+
+pub(super) struct Masters {
+    stores: Vec<Memory>,
+    /// The one of several that restarts.
+    restarts: usize,
+    commands: Arc<AtomicUsize>,
+    /// So many of the next commands never arrive, at whichever master.
+    lost: Arc<AtomicUsize>,
+}
+
+impl Masters {
+    pub(super) fn new(count: usize, dice: &Dice) -> Masters {
+        let stores: Vec<Memory> = (0..count).map(|_| Memory::new()).collect();
+        let (commands, lost) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        for store in &stores {
+            let (commands, lost) = (commands.clone(), lost.clone());
+            let arrives = move || {
+                commands.fetch_add(1, SeqCst);
+                lost.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
+            };
+            store.visit(|store| store.loses = Some(Box::new(arrives)));
+        }
+        Masters { stores, restarts: dice.roll(count), commands, lost }
+    }
+
+    pub(super) fn are_several(&self) -> bool {
+        self.stores.len() > 1
+    }
+
+    pub(super) fn join(&self, builder: Builder) -> Builder {
+        self.stores.iter().fold(builder, |builder, store| builder.memory(store))
+    }
+
+    /// How many commands were sent.
+    pub(super) fn commands(&self) -> usize {
+        self.commands.load(SeqCst)
+    }
+
+    /// Answers that come late or not at all, and commands that never arrive.
+    pub(super) fn fail(&self, dice: &Dice, longest: Duration) {
+        let at = dice.roll(self.stores.len());
+        let store = &self.stores[at];
+        match dice.roll(4) {
+            0 | 1 => {
+                let time = dice.time(longest);
+                note(|| format!("master {at} stalls for {time:?}"));
+                store.stall(time);
+            }
+            2 => {
+                let answers = dice.roll(4);
+                note(|| format!("master {at} does not send {answers} answers"));
+                store.drop_replies(answers);
+            }
+            _ => {
+                let commands = dice.roll(4);
+                note(|| format!("{commands} commands do not arrive"));
+                self.lost.store(commands, SeqCst);
+            }
+        }
+    }
+
+    /// One of several: the same one each time, since a majority has to remember.
+    pub(super) fn restart(&self) {
+        self.stores[self.restarts].restart_empty();
+    }
+
+    pub(super) fn lose(&self, names: &[&str]) {
+        for (store, name) in self.stores.iter().flat_map(|store| names.iter().map(move |name| (store, name)))
+        {
+            store.lose(name);
+        }
+    }
+
+    /// A forced release has been sent and has not run yet.
+    pub(super) fn are_to_force(&self) -> bool {
+        let force = |store: &Memory| {
+            store.visit(|store| store.backlog.iter().any(|(call, _)| matches!(call, Call::Force { .. })))
+        };
+        self.stores.iter().any(force)
+    }
+
+    /// From now on all is well.
+    pub(super) fn recover(&self) {
+        self.lost.store(0, SeqCst);
+        for store in &self.stores {
+            store.drop_replies(0);
+            store.stall(Duration::ZERO);
+        }
+    }
+
+    pub(super) fn are_empty(&self) -> bool {
+        self.stores.iter().all(|store| format!("{store:?}") == "Memory { locks: {} }")
+    }
+
+    pub(super) fn shown(&self) -> String {
+        format!("{:#?}", self.stores)
+    }
+}

@@ -1,0 +1,327 @@
+//! The handle of one lock.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::Failure;
+use crate::client::request::{Lock, Request, TryLock};
+use crate::client::run::Run;
+use crate::client::wish::Wish;
+use crate::error::{Error, ErrorKind, Result, shown};
+use crate::owner::Owner;
+use crate::quorum::Question;
+use crate::session::Handle;
+use crate::table::{Hold, Level};
+use crate::wire::Reply;
+use crate::wire::names::{self, Names};
+
+/// A lock by its name: cheap to make and to clone, holds nothing by itself.
+///
+/// All handles of one name are one lock, in this process and in all others that use the same Redis. It guards no value: what
+/// it protects is in a database or a service.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// # let locks = nestlock::Locks::in_memory();
+/// let (one, two) = (locks.mutex("stock:42"), locks.mutex("stock:42"));
+/// let guard = one.lock().await?;
+/// assert!(two.is_held()); // the same lock, held by this task
+/// guard.release().await
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Mutex {
+    handle: Handle,
+    names: Arc<Names>,
+    fenced: bool,
+}
+
+impl Mutex {
+    pub(crate) fn new(handle: Handle, name: &str) -> Mutex {
+        let names = Arc::new(Names::new(&handle.config.prefix, name));
+        Mutex { handle, names, fenced: false }
+    }
+
+    /// The lock's name, without the prefix.
+    ///
+    /// ```
+    /// assert_eq!(nestlock::Locks::in_memory().mutex("stock:42").name(), "stock:42");
+    /// ```
+    pub fn name(&self) -> &str {
+        &self.names.name
+    }
+
+    /// The same lock, with a fencing token for each hold of it.
+    ///
+    /// A token is a number that is greater than that of every earlier hold of this lock, whoever had it. A resource that
+    /// remembers the highest that it has seen, and refuses what comes with less, is safe from a holder that went on after
+    /// its lease was over, because it was paused or cut off. [`guide::fencing`](crate::guide::fencing) tells when one is needed
+    /// and how it is checked.
+    ///
+    /// Re-entries have the token of their hold. One by a fenced handle, where the hold has none, is an error of kind
+    /// [`Config`](ErrorKind::Config): all that take a lock which guards such a resource take it fenced.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let locks = nestlock::Locks::in_memory();
+    /// let stock = locks.mutex("stock:42").fenced();
+    /// let first = stock.lock().await?;
+    /// let token = first.token(); // goes along with each write, and is checked where it is written
+    /// assert_eq!(stock.run(async { stock.token() }).await?, token);
+    /// first.release().await?;
+    /// assert!(stock.lock().await?.token() > token);
+    /// # Ok(()) }
+    /// ```
+    pub fn fenced(mut self) -> Mutex {
+        self.fenced = true;
+        self
+    }
+
+    /// Asks for the lock, for as long as it takes. The hold is renewed until its guard goes.
+    ///
+    /// The hold belongs to the current owner itself, by default the tokio task: what the task does while the guard lives
+    /// re-enters. Two branches of one task that take bare guards look like one owner; [`run`](Mutex::run) is right there too.
+    ///
+    /// See [`Lock`] for options, errors and cancel safety.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// use std::time::Duration;
+    /// let guard = stock.lock().within(Duration::from_secs(5)).await?;
+    /// // … the work …
+    /// guard.release().await
+    /// # }
+    /// ```
+    pub fn lock(&self) -> Lock {
+        Lock(self.request(None, true))
+    }
+
+    /// Asks once: ready with `None` where somebody else holds the lock.
+    ///
+    /// See [`TryLock`] for options, errors and cancel safety.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// let Some(guard) = stock.try_lock().await? else {
+    ///     return Ok(()); // somebody else is at it
+    /// };
+    /// guard.release().await
+    /// # }
+    /// ```
+    pub fn try_lock(&self) -> TryLock {
+        TryLock(self.request(Some(Duration::ZERO), false))
+    }
+
+    /// Waits for the lock, runs `work` while it is held, and releases it.
+    ///
+    /// The work runs as a child of the current owner: calls nested in it re-enter, branches beside it wait. If the hold is
+    /// lost, the work is dropped. Short for [`lock()`](Mutex::lock)[`.run(work)`](Lock::run).
+    ///
+    /// See [`Run`] for what it tells, and cancel safety.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// let work = async { stock.run(async { 41 + 1 }).await }; // nested: it re-enters
+    /// let left = stock.run(work).await??; // the lock's result, then the work's
+    /// assert_eq!(left, 42);
+    /// # Ok(()) }
+    /// ```
+    pub fn run<F: Future>(&self, work: F) -> Run<F> {
+        self.lock().run(work)
+    }
+
+    /// Whether the current owner or one of its ancestors holds the lock. By what is known here; asks nobody.
+    ///
+    /// False after a loss that is known. [`is_locked`](Mutex::is_locked) tells of everybody, and asks Redis.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// assert!(!stock.is_held());
+    /// assert!(stock.run(async { stock.is_held() }).await?);
+    /// # Ok(()) }
+    /// ```
+    pub fn is_held(&self) -> bool {
+        self.hold_count() > 0
+    }
+
+    /// How many holds the current owner and its ancestors have. By what is known here; asks nobody.
+    ///
+    /// 0 after a loss that is known. Guards that were dropped don't count any more.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// let guard = stock.lock().await?;
+    /// assert_eq!(stock.run(async { stock.hold_count() }).await?, 2);
+    /// assert_eq!(stock.hold_count(), 1);
+    /// guard.release().await
+    /// # }
+    /// ```
+    pub fn hold_count(&self) -> usize {
+        self.held(|_, levels| levels).unwrap_or(0)
+    }
+
+    /// The fencing token of the hold that the current owner or an ancestor has. By what is known here; asks nobody.
+    ///
+    /// How work inside [`run`](Mutex::run) reads it. `None` without a hold, after a loss that is known, and where the hold was
+    /// not taken by a [`fenced`](Mutex::fenced) handle; that has an example.
+    pub fn token(&self) -> Option<u64> {
+        self.held(|hold, _| hold.token()).flatten()
+    }
+
+    /// The hold of the current owner and its ancestors, and how many levels of it are theirs.
+    fn held<R>(&self, look: impl FnOnce(&Hold, usize) -> R) -> Option<R> {
+        let owner = Owner::current();
+        self.handle.registry(|registry, at| {
+            let hold = registry.room(&self.names.name)?.live().filter(|hold| at.now < hold.end())?;
+            let lives = |level: &&Level| level.max_hold.is_none_or(|end| at.now < end);
+            let levels = hold.levels_of(&owner).filter(lives).count();
+            (levels > 0).then(|| look(hold, levels))
+        })
+    }
+
+    /// Whether anybody holds the lock: asks Redis.
+    ///
+    /// Right after a hold ran out it may still say so: a hold is over here a drift earlier than on the server.
+    ///
+    /// The answer may be out of date when it arrives. To do something only if nobody else does, take the lock by
+    /// [`try_lock`](Mutex::try_lock).
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// assert!(!stock.is_locked().await?);
+    /// assert!(stock.run(stock.is_locked()).await??);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`NotALock`](ErrorKind::NotALock): the key holds something else. [`Unavailable`](ErrorKind::Unavailable): no answer
+    /// within the node timeout. [`Denied`](ErrorKind::Denied), [`Config`](ErrorKind::Config), [`Closed`](ErrorKind::Closed).
+    ///
+    /// # Cancel safety
+    ///
+    /// It changes nothing.
+    pub async fn is_locked(&self) -> Result<bool> {
+        Ok(self.look(Question::Look).await?.is_some())
+    }
+
+    /// How long the lock stays held if nobody renews it; `None`: it is free. Asks Redis.
+    ///
+    /// Over several masters that is the time until a majority of them may be free: a hold on a minority does not count, and a
+    /// master that does not answer counts as held for ever. A slow master is waited for only where its answer may change the
+    /// result by more than 1 % of it, or 10 ms if that is more.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// assert_eq!(stock.remaining_lease().await?, None);
+    /// let guard = stock.lock().await?;
+    /// assert!(stock.remaining_lease().await?.is_some_and(|left| left.as_secs() <= 30));
+    /// guard.release().await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`is_locked`](Mutex::is_locked).
+    ///
+    /// # Cancel safety
+    ///
+    /// It changes nothing.
+    pub async fn remaining_lease(&self) -> Result<Option<Duration>> {
+        self.look(Question::Left).await
+    }
+
+    /// Frees the lock, whoever holds it; false: it was free.
+    ///
+    /// For a lock whose holder is known to be gone, and its lease too long to wait for. Waiters wake, the holder's guard is
+    /// lost. A key that is no lock, or a lock of another kind (a plain string), is left alone.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// let guard = stock.lock().await?;
+    /// assert!(stock.force_release().await?);
+    /// assert_eq!(guard.lost().await, nestlock::Loss::Gone);
+    /// assert!(!stock.force_release().await?); // it is free
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`is_locked`](Mutex::is_locked). After [`Unavailable`](ErrorKind::Unavailable) the lock may have been freed.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the lock may have been freed or not.
+    pub async fn force_release(&self) -> Result<bool> {
+        self.check()?;
+        match self.reply(self.handle.force(&self.names).await)? {
+            Reply::Done => {
+                // Holds of this process, if it was one of them, hear of it now.
+                self.handle.visit_known(&self.names.name, |room, _, at| {
+                    room.ask_all(at.now);
+                    room.freed(at.now);
+                });
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    async fn look(&self, question: Question) -> Result<Option<Duration>> {
+        self.check()?;
+        match self.reply(self.handle.quorum.look(&self.names, question).await)? {
+            Reply::Busy(left) => Ok(Some(left)),
+            _ => Ok(None),
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        let checked = names::check(&self.names.name, &self.handle.config.prefix);
+        checked.and_then(|()| self.handle.check_open()).map_err(|error| error.on(&self.names.name))
+    }
+
+    fn reply(&self, answer: Result<Reply, Failure>) -> Result<Reply> {
+        self.handle.heard(&answer);
+        match answer {
+            Ok(Reply::NotALock(found)) => {
+                let key = shown(&self.names.key);
+                let told = format!(
+                    "the key `{key}` holds something that is no lock of this kind: {found}; it is left untouched"
+                );
+                Err(Error::new(ErrorKind::NotALock, told).on(&self.names.name))
+            }
+            Ok(reply) => Ok(reply),
+            Err(failure) => Err(failure.error),
+        }
+    }
+
+    fn request(&self, within: Option<Duration>, must: bool) -> Request {
+        Request::new(Wish {
+            handle: self.handle.clone(),
+            names: self.names.clone(),
+            within,
+            fixed_lease: None,
+            max_hold: None,
+            owner: None,
+            bare: true,
+            must,
+            fenced: self.fenced,
+        })
+    }
+}
+
+impl fmt::Debug for Mutex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mutex").field("name", &self.name()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,228 @@
+//! The futures of a request: made of options until the first poll.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use crate::client::acquire::acquire;
+use crate::client::guard::Guard;
+use crate::client::wish::Wish;
+use crate::error::{Error, ErrorKind, Result};
+use crate::owner::Owner;
+
+/// What a request runs as, from the first poll on.
+type Asking = Pin<Box<dyn Future<Output = Result<Option<Guard>>> + Send>>;
+
+/// The part that all request futures share.
+pub(crate) struct Request {
+    pub(crate) wish: Wish,
+    asking: Option<Asking>,
+    answered: bool,
+}
+
+impl Request {
+    pub(crate) fn new(wish: Wish) -> Request {
+        Request { wish, asking: None, answered: false }
+    }
+
+    /// Sets an option. A request that is under way is dropped, and with it undone.
+    pub(crate) fn set(&mut self, option: impl FnOnce(&mut Wish)) {
+        self.asking = None;
+        option(&mut self.wish);
+    }
+
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Guard>>> {
+        if self.answered {
+            let told = "the request was answered before, and its future polled again; make a new one";
+            return Poll::Ready(Err(Error::new(ErrorKind::Config, told).on(&self.wish.names.name)));
+        }
+        let asking = self.asking.get_or_insert_with(|| Box::pin(acquire(self.wish.clone())));
+        let answer = ready!(asking.as_mut().poll(cx));
+        self.asking = None;
+        self.answered = true;
+        Poll::Ready(answer)
+    }
+
+    pub(crate) fn is_begun(&self) -> bool {
+        self.asking.is_some()
+    }
+}
+
+/// The options that all requests take, with their docs in one place.
+macro_rules! options {
+    ($name:ident, $within:literal) => {
+        impl $name {
+            #[doc = $within]
+            pub fn within(mut self, limit: Duration) -> Self {
+                self.0.set(|wish| wish.within = Some(limit));
+                self
+            }
+
+            /// Gives the hold this lease, and never renews it. Default: the builder's lease, renewed while the guard lives.
+            ///
+            /// At its end the hold is lost, and this client ends the key. A hold nested in another never shortens it. Counted
+            /// in whole milliseconds.
+            ///
+            /// An impossible lease is an error of kind [`Config`](ErrorKind::Config) when the future is awaited.
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
+            /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+            /// use std::time::Duration;
+            /// let guard = stock.lock().fixed_lease(Duration::from_secs(10)).await?;
+            /// assert_eq!(guard.lost().await, nestlock::Loss::Expired); // ten seconds later
+            /// # Ok(()) }
+            /// ```
+            pub fn fixed_lease(mut self, lease: Duration) -> Self {
+                self.0.set(|wish| wish.fixed_lease = Some(lease));
+                self
+            }
+
+            /// Ends the hold after that long, also where it would be renewed. Default: never.
+            ///
+            /// For a holder that hangs. [`Guard::lost`] resolves then, and a `run` drops its work and frees the lock; a
+            /// guard's lock is free when the guard goes, or when its lease ends, since renewal has stopped.
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
+            /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+            /// use std::time::Duration;
+            /// let hung = stock.lock().max_hold(Duration::from_secs(300)).run(std::future::pending::<()>());
+            /// assert_eq!(hung.await.unwrap_err().loss(), Some(nestlock::Loss::MaxHold)); // five minutes later
+            /// # Ok(()) }
+            /// ```
+            pub fn max_hold(mut self, limit: Duration) -> Self {
+                self.0.set(|wish| wish.max_hold = Some(limit));
+                self
+            }
+
+            /// Asks as this owner. Default: the owner that is current at the first poll.
+            ///
+            /// A hold that outlives its call takes an owner of its own, so that what the task does next does not re-enter.
+            ///
+            /// ```
+            /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+            /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+            /// let guard = stock.lock().owner(&nestlock::Owner::new()).await?;
+            /// assert!(!stock.is_held()); // not by this task
+            /// assert!(stock.try_lock().await?.is_none());
+            /// guard.release().await
+            /// # }
+            /// ```
+            pub fn owner(mut self, owner: &Owner) -> Self {
+                self.0.set(|wish| wish.owner = Some(owner.clone()));
+                self
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let mut out = f.debug_struct(stringify!($name));
+                out.field("name", &self.0.wish.names.name).finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+/// The future of [`Mutex::lock`](crate::Mutex::lock): takes options until it is polled.
+///
+/// An option that is set after a poll, and a [`run`](Lock::run), drops the request under way, and the next poll begins a
+/// new one.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// # let stock = nestlock::Locks::in_memory().mutex("stock");
+/// use std::time::Duration;
+/// use nestlock::{ErrorKind, Owner};
+/// let guard = stock.lock().await?;
+///
+/// let request = stock.lock().within(Duration::from_millis(10)).owner(&Owner::new());
+/// assert_eq!(request.await.unwrap_err().kind(), ErrorKind::Timeout);
+/// guard.release().await
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// [`Timeout`](ErrorKind::Timeout): somebody else held the lock until `within` was over.
+/// [`Unavailable`](ErrorKind::Unavailable): no answer for `unavailable_after`, or until `within` was over; of several masters, no
+/// majority that has a vote; too few replicas have acknowledged the grant; it was told only when its lease was over.
+/// [`Denied`](ErrorKind::Denied): a right is missing. [`NotALock`](ErrorKind::NotALock): the key holds something else.
+/// [`Lost`](ErrorKind::Lost): the hold that it would re-enter is lost. [`Ambiguous`](ErrorKind::Ambiguous): the owner was
+/// seen to ask from several branches. [`Config`](ErrorKind::Config): a bad name or option, or a fenced re-entry under a hold without
+/// a token; nothing was sent.
+/// [`Closed`](ErrorKind::Closed): the `Locks` was closed, or the runtime that it was connected on has ended.
+///
+/// # Cancel safety
+///
+/// A dropped future leaves its line at once. If its command was under way, what that may have granted is undone in the
+/// background; at the worst it lives one lease.
+#[must_use = "futures do nothing unless polled"]
+pub struct Lock(pub(crate) Request);
+
+options!(
+    Lock,
+    "Waits that long at the most, then fails with [`Timeout`](ErrorKind::Timeout). Default: as long as it takes. One \
+     attempt is made even for zero; [`Duration::MAX`] means for ever.\n\nThe example of [`Lock`] has it."
+);
+
+impl Future for Lock {
+    type Output = Result<Guard>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Guard>> {
+        let granted = ready!(self.0.poll(cx))?;
+        Poll::Ready(granted.ok_or_else(not_granted))
+    }
+}
+
+/// A request that must end with a guard ends with one, or with an error of its own.
+pub(crate) fn not_granted() -> Error {
+    Error::new(ErrorKind::Timeout, "the lock was not granted in time; try again later, or wait longer")
+}
+
+/// The future of [`Mutex::try_lock`](crate::Mutex::try_lock): takes options until it is polled.
+///
+/// Ready with `None` where somebody else holds the lock, after one attempt or, with [`within`](TryLock::within), after that
+/// time.
+///
+/// Bind the guard to a name: `try_lock().await?;` alone releases it at once, and no lint tells of it.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// # let stock = nestlock::Locks::in_memory().mutex("stock");
+/// use std::time::Duration;
+/// use nestlock::Owner;
+/// let guard = stock.try_lock().await?.expect("it is free");
+///
+/// let request = stock.try_lock().within(Duration::from_millis(10)).owner(&Owner::new());
+/// assert!(request.await?.is_none());
+/// guard.release().await
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// As [`Lock`], but for [`Timeout`](ErrorKind::Timeout), which is `None` here. [`Unavailable`](ErrorKind::Unavailable) comes
+/// after one attempt.
+///
+/// # Cancel safety
+///
+/// As [`Lock`].
+#[must_use = "futures do nothing unless polled"]
+pub struct TryLock(pub(crate) Request);
+
+options!(
+    TryLock,
+    "Waits that long at the most, then is ready with `None`. Default: zero, which is one attempt. [`Duration::MAX`] means \
+     for ever.\n\nThe example of [`TryLock`] has it."
+);
+
+impl Future for TryLock {
+    type Output = Result<Option<Guard>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Option<Guard>>> {
+        self.0.poll(cx)
+    }
+}

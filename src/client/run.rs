@@ -1,0 +1,284 @@
+//! Work that runs while a lock is held, as an owner of its own.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use pin_project_lite::pin_project;
+
+use crate::base::telemetry;
+use crate::client::guard::Guard;
+use crate::client::request::{Lock, Request, TryLock, not_granted};
+use crate::error::{Error, Loss, Result};
+use crate::owner::{Inside, Owner, inside};
+
+type Releasing = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+type Watching = Pin<Box<dyn Future<Output = Loss> + Send>>;
+
+pin_project! {
+    #[project = WorkNow]
+    enum Work<F: Future> {
+        ToDo { #[pin] work: F },
+        Done { output: Option<F::Output> },
+    }
+}
+
+/// How far it has come. The guard goes after the work, always.
+enum Stage {
+    Asking { request: Request },
+    Working { guard: Guard, owner: Owner, watching: Option<Watching> },
+    Releasing { releasing: Releasing },
+    Over,
+}
+
+pin_project! {
+    /// Asks for the lock, works, releases. `None`: the lock was not to be had in time.
+    #[project = HeldNow]
+    struct Held<F: Future> {
+        #[pin]
+        work: Work<F>,
+        stage: Stage,
+    }
+
+    impl<F: Future> PinnedDrop for Held<F> {
+        fn drop(this: Pin<&mut Self>) {
+            this.project().stop();
+        }
+    }
+}
+
+impl<F: Future> Held<F> {
+    fn new(mut request: Request, work: F) -> Held<F> {
+        // As with an option: what was under way asked for its owner itself, and not for a child of it.
+        request.set(|wish| wish.bare = false);
+        Held { work: Work::ToDo { work }, stage: Stage::Asking { request } }
+    }
+}
+
+impl<F: Future> HeldNow<'_, F> {
+    /// Polls the request, as an owner of its own.
+    fn ask(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool>> {
+        let Stage::Asking { request } = &mut *self.stage else { return Poll::Ready(Ok(true)) };
+        if !request.is_begun() {
+            let above = request.wish.owner.take().unwrap_or_else(Owner::current);
+            request.wish.owner = Some(above.child());
+        }
+        let granted = ready!(request.poll(cx));
+        let owner = request.wish.owner.clone().unwrap_or_else(Owner::current);
+        *self.stage = Stage::Over;
+        let Some(guard) = granted? else { return Poll::Ready(Ok(false)) };
+        owner.enter();
+        *self.stage = Stage::Working { guard, owner, watching: None };
+        Poll::Ready(Ok(true))
+    }
+
+    /// Where the work may be polled: as its owner, while the hold is good.
+    fn inside(&self) -> Option<Inside> {
+        match &*self.stage {
+            Stage::Working { guard, owner, .. } if !guard.is_lost() => Some(inside(owner)),
+            _ => None,
+        }
+    }
+
+    fn done(&mut self, output: F::Output, cx: &mut Context<'_>) {
+        if let Stage::Working { owner, .. } = &*self.stage {
+            let _inside = inside(owner);
+            self.work.set(Work::Done { output: Some(output) });
+        }
+        self.release(cx);
+    }
+
+    /// Drops the work, as its owner; then the guard; then ends the scope, so that the hold is never the parent's.
+    fn stop(&mut self) {
+        if let Stage::Working { owner, .. } = &*self.stage {
+            let owner = owner.clone();
+            let inside = inside(&owner);
+            self.work.set(Work::Done { output: None });
+            drop(inside);
+            *self.stage = Stage::Over;
+            owner.leave();
+        }
+    }
+
+    /// Waits for what ends it: the loss of the hold while the work goes on, the release when it is done.
+    fn end(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<F::Output>>> {
+        match &mut *self.stage {
+            Stage::Working { guard, watching, .. } => {
+                let watching = watching.get_or_insert_with(|| Box::pin(guard.watch()));
+                let loss = ready!(watching.as_mut().poll(cx));
+                let error = Error::lost(loss).on(&guard.name().into());
+                self.stop();
+                return Poll::Ready(Err(error));
+            }
+            // What became of the release is told to the log: the work is done.
+            Stage::Releasing { releasing } => drop(ready!(releasing.as_mut().poll(cx))),
+            Stage::Asking { .. } | Stage::Over => {}
+        }
+        *self.stage = Stage::Over;
+        match self.work.as_mut().project() {
+            WorkNow::Done { output } => {
+                output.take().map_or(Poll::Pending, |output| Poll::Ready(Ok(Some(output))))
+            }
+            WorkNow::ToDo { .. } => Poll::Pending,
+        }
+    }
+
+    /// Begins the release: from its first poll on the level is gone, and the scope may end.
+    fn release(&mut self, cx: &mut Context<'_>) {
+        let Stage::Working { guard, owner, .. } = std::mem::replace(&mut *self.stage, Stage::Over) else {
+            return;
+        };
+        let name = guard.name().to_owned();
+        let mut releasing: Releasing = Box::pin(async move {
+            guard.release().await.inspect_err(|error| telemetry::release_unconfirmed(&name, error))
+        });
+        if releasing.as_mut().poll(cx).is_pending() {
+            *self.stage = Stage::Releasing { releasing };
+        }
+        owner.leave();
+    }
+}
+
+impl<F: Future> Future for Held<F> {
+    type Output = Result<Option<F::Output>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        if !ready!(this.ask(cx))? {
+            return Poll::Ready(Ok(None));
+        }
+        if let Some(inside) = this.inside()
+            && let WorkNow::ToDo { work } = this.work.as_mut().project()
+        {
+            let polled = work.poll(cx);
+            drop(inside);
+            if let Poll::Ready(output) = polled {
+                this.done(output, cx);
+            }
+        }
+        this.end(cx)
+    }
+}
+
+pin_project! {
+    /// The future of [`Mutex::run`](crate::Mutex::run) and [`Lock::run`]: work that runs while the lock is held.
+    ///
+    /// `Ok(output)`: the work ran to its end. The release is awaited; where it could not be confirmed it goes on in the
+    /// background, and a `tracing` warning tells of it, as it does where the hold was found gone at that point.
+    ///
+    /// The work is dropped at the `.await` where it stands as soon as the hold is lost.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// use nestlock::{ErrorKind, Locks, Memory};
+    /// let memory = Memory::new();
+    /// let locks = Locks::builder().memory(&memory).connect().await?;
+    /// let work = async {
+    ///     memory.lose("stock");
+    ///     std::future::pending::<()>().await
+    /// };
+    /// let stopped = locks.mutex("stock").run(work).await.unwrap_err();
+    /// assert_eq!(stopped.kind(), ErrorKind::Lost);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](crate::ErrorKind::Lost): the work was dropped before its end, since the hold was lost, or never started,
+    /// since the hold above it was. Any other kind is one of [`Lock`]'s, and the work never started.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the work first, then releases the lock in the background.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct Run<F: Future> {
+        #[pin]
+        held: Held<F>,
+    }
+}
+
+pin_project! {
+    /// The future of [`TryLock::run`]: work that runs while the lock is held, if it is to be had.
+    ///
+    /// `Ok(None)`: somebody else holds the lock, and the work never started.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// let guard = stock.lock().owner(&nestlock::Owner::new()).await?;
+    /// assert_eq!(stock.try_lock().run(async { 41 }).await?, None);
+    /// guard.release().await?;
+    /// assert_eq!(stock.try_lock().run(async { 41 }).await?, Some(41));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Run`], but for [`Timeout`](crate::ErrorKind::Timeout), which is `None` here.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Run`].
+    #[must_use = "futures do nothing unless polled"]
+    pub struct TryRun<F: Future> {
+        #[pin]
+        held: Held<F>,
+    }
+}
+
+impl Lock {
+    /// Runs `work` while the lock is held: [`Mutex::run`](crate::Mutex::run), with this request's options.
+    ///
+    /// See [`Run`] for what it tells, and cancel safety.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// use std::time::Duration;
+    /// let left = stock.lock().within(Duration::from_secs(5)).run(async { 41 }).await?;
+    /// assert_eq!(left, 41);
+    /// # Ok(()) }
+    /// ```
+    pub fn run<F: Future>(self, work: F) -> Run<F> {
+        Run { held: Held::new(self.0, work) }
+    }
+}
+
+impl TryLock {
+    /// Runs `work` while the lock is held, if it is to be had: else it is ready with `None`.
+    ///
+    /// See [`TryRun`] for an example, and cancel safety.
+    pub fn run<F: Future>(self, work: F) -> TryRun<F> {
+        TryRun { held: Held::new(self.0, work) }
+    }
+}
+
+impl<F: Future> Future for Run<F> {
+    type Output = Result<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let output = ready!(self.project().held.poll(cx))?;
+        Poll::Ready(output.ok_or_else(not_granted))
+    }
+}
+
+impl<F: Future> Future for TryRun<F> {
+    type Output = Result<Option<F::Output>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().held.poll(cx)
+    }
+}
+
+impl<F: Future> fmt::Debug for Run<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run").finish_non_exhaustive()
+    }
+}
+
+impl<F: Future> fmt::Debug for TryRun<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TryRun").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,609 @@
+//! Every option, its default, and what it rejects.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::{Drift, Lease};
+use crate::config::limits::{self, Replicas};
+#[cfg(feature = "sentinel")]
+use crate::config::master::Watched;
+use crate::config::master::{self, Master};
+#[cfg(feature = "cluster")]
+use crate::config::seeds::Seeds;
+use crate::config::server::Server;
+use crate::error::{Result, rejected};
+use crate::memory::Memory;
+
+const DRIFT: Drift = Drift { factor: 0.01, slack: Duration::from_millis(2) };
+const NODE_TIMEOUT: Duration = Duration::from_millis(500);
+const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
+const RETRY_DELAY: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_millis(250);
+
+/// The options of a `Locks`.
+///
+/// One master has to be named at the least, by [`server`](Builder::server), [`memory`](Builder::memory), or, with the features of
+/// these names, `sentinel` or `cluster`; all else has a default. Several are a quorum, of whichever kinds. Nothing
+/// is checked before [`connect`](Builder::connect), which rejects what can't work with an error of kind
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) that names the option and its value: before it sends anything, but for
+/// what only a server can tell.
+///
+/// All others, at their defaults but for the prefix:
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// use std::time::Duration;
+/// use nestlock::{Locks, Memory};
+/// let locks = Locks::builder()
+///     .memory(&Memory::new()) // or `.server("redis://127.0.0.1:6379")`
+///     .prefix("app:")
+///     .lease(Duration::from_secs(30))
+///     .node_timeout(Duration::from_millis(500))
+///     .unavailable_after(Duration::from_secs(10))
+///     .poll_interval(Duration::from_secs(5))
+///     .drift(0.01, Duration::from_millis(2))
+///     .retry_delay(Duration::from_millis(50)..=Duration::from_millis(250))
+///     .longest_lease(Duration::from_secs(30))
+///     .delayed_restart(false) // `true` by default where there are several masters
+///     .token_ttl(Duration::from_secs(24 * 60 * 60))
+///     .replicas(0, Duration::ZERO) // none are waited for
+///     .connect()
+///     .await?;
+/// locks.mutex("stock:42").run(async {}).await?; // its key is `app:stock:42`
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "options do nothing until `connect` is called"]
+pub struct Builder {
+    masters: Vec<Master>,
+    lease: Duration,
+    drift: (f64, Duration),
+    prefix: String,
+    node_timeout: Duration,
+    unavailable_after: Duration,
+    poll_interval: Duration,
+    retry_delay: RangeInclusive<Duration>,
+    longest_lease: Option<Duration>,
+    delayed_restart: Option<bool>,
+    token_ttl: Option<Duration>,
+    replicas: (usize, Duration),
+}
+
+/// Options that were checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) masters: Vec<Master>,
+    pub(crate) lease: Lease,
+    pub(crate) drift: Drift,
+    pub(crate) prefix: Arc<str>,
+    pub(crate) node_timeout: Duration,
+    pub(crate) unavailable_after: Duration,
+    pub(crate) poll_interval: Duration,
+    pub(crate) retry_delay: RangeInclusive<Duration>,
+    /// How long a master that was started has no vote on fresh grants; `None`: it has one at once. Then no lease may be
+    /// longer than `longest_lease`.
+    pub(crate) probation: Option<Duration>,
+    pub(crate) longest_lease: Lease,
+    /// How long a fencing counter stays when it is not used; `None`: for ever.
+    pub(crate) token_ttl: Option<Lease>,
+    pub(crate) replicas: Option<Replicas>,
+}
+
+impl Builder {
+    pub(crate) fn new() -> Builder {
+        Builder {
+            masters: Vec::new(),
+            lease: Lease::DEFAULT.duration(),
+            drift: (DRIFT.factor, DRIFT.slack),
+            prefix: String::new(),
+            node_timeout: NODE_TIMEOUT,
+            unavailable_after: UNAVAILABLE_AFTER,
+            poll_interval: POLL_INTERVAL,
+            retry_delay: RETRY_DELAY,
+            longest_lease: None,
+            delayed_restart: None,
+            token_ttl: None,
+            replicas: (0, Duration::ZERO),
+        }
+    }
+
+    /// A master that keeps the locks: a URL, or a host and a port. Default: none.
+    ///
+    /// [`Server`] says what an address looks like.
+    ///
+    /// Called again it adds an independent master: then a lock is held by whoever holds it on a majority of them, so that with
+    /// three of them one may fail, with five two (Redlock). They must not be replicas of each other. An even number tolerates
+    /// no more failures than one fewer would, and is warned of. [`connect`](Builder::connect) needs a majority; one that is away
+    /// then joins when it comes.
+    ///
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// let masters = ["redis://one:6379", "redis://two:6379", "redis://three:6379"];
+    /// let builder = masters.into_iter().fold(nestlock::Locks::builder(), |builder, master| builder.server(master));
+    /// let locks = builder.connect().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Rejected: an address that can't be used, none at all, and one that was given before.
+    pub fn server(mut self, server: impl Into<Server>) -> Self {
+        self.masters.push(Master::Server(server.into()));
+        self
+    }
+
+    /// A master that sentinels watch: it is followed through their failovers. Default: none.
+    ///
+    /// `master` is the name by which they monitor it (`sentinel monitor NAME …`). All sentinels should be given, or several of
+    /// them: some may be down, and of those that disagree the newer configuration is believed, and of equally new ones what most
+    /// say. It is one master, so called again, or beside [`server`](Builder::server), it adds one more.
+    ///
+    /// **User, password and database in the first URL are the master's**, and so is its being `rediss://`. Each sentinel is
+    /// tried with the credentials in its own URL and, if it refuses them, without: so
+    /// `["redis://:secret@one:26379/2", "redis://two:26379"]` will do where the sentinels have no password.
+    ///
+    /// A hold lives on through a failover if the new master has it: that is asked as soon as it is connected to, and where it is gone
+    /// the hold is lost with [`Loss::Gone`](crate::Loss::Gone). The guide on [promises](crate::guide::promises) tells what a failover may
+    /// lose.
+    ///
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// let sentinels = ["redis://one:26379", "redis://two:26379", "redis://three:26379"];
+    /// let locks = nestlock::Locks::builder().sentinel(sentinels, "mymaster").connect().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Rejected: no address or one that can't be used, an empty name, a master that was given before, and a name that most
+    /// of the sentinels do not know.
+    #[cfg(feature = "sentinel")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "sentinel")))]
+    pub fn sentinel(
+        mut self,
+        sentinels: impl IntoIterator<Item = impl Into<Server>>,
+        master: impl Into<String>,
+    ) -> Self {
+        let sentinels = sentinels.into_iter().map(Into::into).collect();
+        let name: String = master.into();
+        self.masters.push(Master::Watched(Watched { sentinels, name: name.into() }));
+        self
+    }
+
+    /// A store in this process as the master that keeps the locks, in place of a server. Default: none.
+    ///
+    /// Others that are given the same store share its locks: [`Memory`] has an example. [`connect`](Builder::connect) needs no
+    /// runtime then, and can't fail for want of a server. The background work moves on where the runtime that did it ends:
+    /// see [`Locks::in_memory`](crate::Locks::in_memory).
+    ///
+    /// Rejected: a store that was given before.
+    pub fn memory(mut self, store: &Memory) -> Self {
+        self.masters.push(Master::Memory(store.clone()));
+        self
+    }
+
+    /// A Redis Cluster as one master that keeps the locks, named by some of its nodes. Default: none.
+    ///
+    /// One node that answers is enough to learn of all the others, at the addresses that the cluster gives for them; name
+    /// several, so that some may be down. A lock is kept by the node that serves the slot of its key. Failovers and
+    /// slots that move are followed. User, password and TLS settings of the nodes named hold for all of them.
+    ///
+    /// The whole cluster has one vote, however many nodes it has. A failover may lose what its replica had not got yet: what
+    /// that means for locks is told in [`guide::promises`](crate::guide::promises).
+    ///
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// let nodes = ["redis://10.0.0.1:6379", "redis://10.0.0.2:6379", "redis://10.0.0.3:6379"];
+    /// let locks = nestlock::Locks::builder().cluster(nodes).connect().await?;
+    /// locks.mutex("stock:42").run(async { /* one at a time */ }).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Rejected: no node at all; an address that can't be used, is a socket, or names a database other than 0; nodes with
+    /// different credentials or TLS settings; a node that was given to another master. [`connect`](Builder::connect) rejects
+    /// a server that is no node of a cluster, and nodes of two clusters.
+    #[cfg(feature = "cluster")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
+    pub fn cluster(mut self, seeds: impl IntoIterator<Item = impl Into<Server>>) -> Self {
+        self.masters.push(Master::Cluster(Seeds::new(seeds)));
+        self
+    }
+
+    /// For how long Redis keeps a lock without hearing from its holder. Default: 30 s.
+    ///
+    /// It is what a crashed holder blocks the others for. A live holder renews it every third of it, so a lease of a few
+    /// node timeouts or less leaves no room to repeat a renewal that was not answered, and holds get lost where a
+    /// longer one would have lived on. Counted in whole milliseconds.
+    ///
+    /// Rejected: a lease that is not longer than the drift over it (see [`drift`](Builder::drift)), and one beyond what
+    /// Redis can store.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// What stands before the name of every key and channel. Default: nothing.
+    ///
+    /// Processes share a lock only where prefix and name together are the same.
+    ///
+    /// Rejected: a prefix that begins with `}`, which would break the hash tag of the channel, and one of more than 1024
+    /// bytes.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// For how long the answer to a command is awaited, on each master. Default: 500 ms.
+    ///
+    /// [`Duration::MAX`]: for ever. An attempt to connect may take as long, and a second at least.
+    ///
+    /// Rejected: zero.
+    pub fn node_timeout(mut self, timeout: Duration) -> Self {
+        self.node_timeout = timeout;
+        self
+    }
+
+    /// For how long `lock` goes on while the server, or too many of several, do not answer or have no vote. Default: 10 s.
+    ///
+    /// Zero: not at all; [`Duration::MAX`]: for ever. A `lock` with [`within`](crate::Lock::within) ends when that is over, if
+    /// it is sooner; a `try_lock`, a release or a look makes one attempt.
+    pub fn unavailable_after(mut self, time: Duration) -> Self {
+        self.unavailable_after = time;
+        self
+    }
+
+    /// The longest that a waiter sleeps without asking the server, should no message come. Default: 5 s.
+    ///
+    /// [`Duration::MAX`]: until there is a reason to ask.
+    ///
+    /// Rejected: zero.
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.poll_interval = interval;
+        self
+    }
+
+    /// What the clocks of client and server may differ over one lease. Default: 0.01 of it, and 2 ms on top.
+    ///
+    /// A hold counts as over that much before the server ends it.
+    ///
+    /// Rejected: a factor that is not a number, negative, or 1 and more; and a drift that leaves nothing of the lease.
+    pub fn drift(mut self, factor: f64, slack: Duration) -> Self {
+        self.drift = (factor, slack);
+        self
+    }
+
+    /// The bounds of the random pause before a request asks again. Default: 50 ms to 250 ms.
+    ///
+    /// It is made after an attempt without an answer or with a split vote of several masters, and between polls where the release
+    /// messages can't be subscribed to. It doubles from try to try, up to a second or, where that is longer, the upper bound. It
+    /// is never less than 1 ms.
+    ///
+    /// Rejected: a range without a value in it.
+    pub fn retry_delay(mut self, range: RangeInclusive<Duration>) -> Self {
+        self.retry_delay = range;
+        self
+    }
+
+    /// The longest lease that any client of these masters asks for. Default: the lease.
+    ///
+    /// All clients of a set of masters have to agree on it: a master that restarted has no vote for that long, since it may have
+    /// forgotten what it granted.
+    ///
+    /// Where [`delayed_restart`](Builder::delayed_restart) is on, a longer `fixed_lease` or `extend` is an error of kind
+    /// [`Config`](crate::ErrorKind::Config).
+    ///
+    /// Rejected: less than the lease.
+    pub fn longest_lease(mut self, lease: Duration) -> Self {
+        self.longest_lease = Some(lease);
+        self
+    }
+
+    /// Whether a master that was started less than [`longest_lease`](Builder::longest_lease) ago has no vote on fresh grants.
+    /// Default: on for several masters, off for one.
+    ///
+    /// Without it two may hold a lock: 1. one holds it on masters A and B, 2. B restarts without its data, 3. another gets it
+    /// on B and C. With it a set of masters that was started together grants nothing for that long: a `lock` whose
+    /// [`unavailable_after`](Builder::unavailable_after) ends before fails as [`Unavailable`](crate::ErrorKind::Unavailable),
+    /// and says so. Turn it off for tests, and for masters that write each change to disk before they answer
+    /// (`appendfsync always`). It needs the right to `INFO`.
+    pub fn delayed_restart(mut self, on: bool) -> Self {
+        self.delayed_restart = Some(on);
+        self
+    }
+
+    /// How long the counter of a lock's fencing tokens stays in Redis when the lock is not used. Default: a day, or the
+    /// longest lease where that is more.
+    ///
+    /// While it stays, tokens grow whatever the clocks say; after it is gone they begin at the time of day, in microseconds.
+    /// [`Duration::MAX`]: for ever. That is for locks that are shared with Java services: Redisson's `RFencedLock` would begin
+    /// again at 1. A counter that was found without a TTL, as Redisson makes them, gets none.
+    ///
+    /// Rejected: less than [`longest_lease`](Builder::longest_lease), and more than Redis can store.
+    pub fn token_ttl(mut self, ttl: Duration) -> Self {
+        self.token_ttl = Some(ttl);
+        self
+    }
+
+    /// A grant counts only once so many replicas of the master have acknowledged it within `wait` (`WAIT`). Default: 0 of them.
+    ///
+    /// With fewer it is undone and asked for again, within the limits that a request has; then the error is of kind
+    /// [`Unavailable`](crate::ErrorKind::Unavailable), and tells how many there were. Of several masters each waits for its own
+    /// replicas.
+    ///
+    /// It makes it less likely that a failover loses a grant, for the replica that takes over is one that has it if all of them
+    /// had to acknowledge it, and it keeps a master that is cut off from its replicas from granting anything. **It does not
+    /// make a failover safe**: releases and renewals are not waited for, so the lease may be shorter on the new master, and
+    /// Redis may promote a replica that lags behind the one which acknowledged. The wait is taken off the lease.
+    ///
+    /// Each master has a second connection then, for acquires alone: `WAIT` holds up what is behind it. Acquires that come
+    /// while it waits are sent together after it, and share the next one.
+    ///
+    /// Rejected: a wait of zero, which would be for ever, one that is not less than the lease, any replicas of
+    /// [`memory`](Builder::memory), and a server that refuses `WAIT`: it takes the right `+wait`, and
+    /// `+info` to notice an address that leads to another server.
+    pub fn replicas(mut self, count: usize, wait: Duration) -> Self {
+        self.replicas = (count, wait);
+        self
+    }
+
+    pub(crate) fn check(self) -> Result<Config> {
+        let drift = limits::drift(self.drift)?;
+        let lease = Lease::new("lease", self.lease, drift)?;
+        let longest_lease = Lease::new("longest_lease", self.longest_lease.unwrap_or(self.lease), drift)?;
+        if longest_lease < lease {
+            let (longest, lease) = (longest_lease.duration(), lease.duration());
+            return Err(rejected(format!(
+                "longest_lease of {longest:?} is less than the lease of {lease:?}"
+            )));
+        }
+        let token_ttl = limits::token_ttl(self.token_ttl, longest_lease, drift)?;
+        let masters = master::checked(self.masters)?;
+        let delays = self.delayed_restart.unwrap_or(masters.len() > 1);
+        let longest = longest_lease.duration();
+        let probation = delays.then(|| longest.saturating_add(drift.of(longest)));
+        let prefix = limits::prefix(&self.prefix)?;
+        if self.node_timeout.is_zero() {
+            return Err(rejected(
+                "node_timeout of 0 ns leaves no time for an answer; it must be more than zero",
+            ));
+        }
+        if self.poll_interval.is_zero() {
+            return Err(rejected(
+                "poll_interval of 0 ns would ask without a pause; it must be more than zero",
+            ));
+        }
+        if self.retry_delay.is_empty() {
+            let (start, end) = (self.retry_delay.start(), self.retry_delay.end());
+            return Err(rejected(format!(
+                "retry_delay of {start:?}..={end:?} holds no value; its start must not be after its end"
+            )));
+        }
+        let replicas = limits::replicas(self.replicas, lease, &masters)?;
+        Ok(Config {
+            masters,
+            replicas,
+            probation,
+            longest_lease,
+            token_ttl,
+            lease,
+            drift,
+            prefix,
+            node_timeout: self.node_timeout,
+            unavailable_after: self.unavailable_after,
+            poll_interval: self.poll_interval,
+            retry_delay: self.retry_delay,
+        })
+    }
+}
+
+impl Config {
+    /// A lease that a caller asks for by the option `what`.
+    pub(crate) fn lease(&self, what: &str, asked: Duration) -> Result<Lease> {
+        let lease = Lease::new(what, asked, self.drift)?;
+        if self.probation.is_some() && lease > self.longest_lease {
+            let longest = self.longest_lease.duration();
+            return Err(rejected(format!(
+                "{what} of {asked:?} is more than longest_lease, {longest:?}: a master that restarts would vote before it is \
+                 over; raise longest_lease in all clients of these masters"
+            )));
+        }
+        Ok(lease)
+    }
+
+    /// How long a request that is polled may be without an answer, and more.
+    pub(crate) fn patience(&self) -> Duration {
+        let once = self.node_timeout.saturating_mul(2);
+        // An acquire goes behind those that wait for replicas already.
+        self.replicas.map_or(once, |replicas| once.saturating_add(replicas.wait).saturating_mul(3))
+    }
+
+    /// All defaults, over this store: what can't be rejected.
+    pub(crate) fn over(store: &Memory) -> Config {
+        Config {
+            masters: vec![Master::Memory(store.clone())],
+            replicas: None,
+            probation: None,
+            longest_lease: Lease::DEFAULT,
+            token_ttl: Some(Lease::DAY),
+            lease: Lease::DEFAULT,
+            drift: DRIFT,
+            prefix: "".into(),
+            node_timeout: NODE_TIMEOUT,
+            unavailable_after: UNAVAILABLE_AFTER,
+            poll_interval: POLL_INTERVAL,
+            retry_delay: RETRY_DELAY,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    fn good() -> Builder {
+        Builder::new().server("redis://user:secret@127.0.0.1:6379")
+    }
+
+    /// That these options are rejected with a message that has all of `words`, and no password.
+    fn rejects(builder: Builder, words: &[&str]) {
+        assert!(!format!("{builder:?}").contains("secret"));
+        let error = builder.check().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        let told = format!("{error} {error:?}");
+        assert!(words.iter().all(|word| told.contains(word)), "{told}");
+        assert!(!told.contains("secret"), "{told}");
+    }
+
+    #[test]
+    fn the_defaults_are_as_documented() {
+        let config = good().check().unwrap();
+        assert_eq!(config.lease.duration(), Duration::from_secs(30));
+        assert_eq!(config.drift, Drift { factor: 0.01, slack: Duration::from_millis(2) });
+        assert_eq!(&*config.prefix, "");
+        assert_eq!(config.node_timeout, Duration::from_millis(500));
+        assert_eq!(config.unavailable_after, Duration::from_secs(10));
+        assert_eq!(config.poll_interval, Duration::from_secs(5));
+        assert_eq!(config.retry_delay, Duration::from_millis(50)..=Duration::from_millis(250));
+        assert_eq!(config.token_ttl, Some(Lease::DAY));
+        assert!(!format!("{config:?}").contains("secret"));
+    }
+
+    #[test]
+    fn a_fencing_counter_outlives_every_holder() {
+        let (minute, week) = (Duration::from_secs(60), 7 * Lease::DAY.duration());
+        let ttl = |builder: Builder| builder.check().unwrap().token_ttl.map(Lease::duration);
+        assert_eq!(ttl(good().token_ttl(minute)), Some(minute));
+        assert_eq!(ttl(good().token_ttl(Duration::MAX)), None);
+        assert_eq!(ttl(good().lease(week)), Some(week));
+        rejects(good().token_ttl(Duration::ZERO), &["token_ttl", "0ns"]);
+        rejects(good().token_ttl(Duration::from_secs(29)), &["token_ttl", "29s", "30s"]);
+        rejects(good().token_ttl(week).longest_lease(week * 2), &["token_ttl"]);
+        rejects(good().token_ttl(Duration::MAX - minute), &["token_ttl", "more than Redis can store"]);
+    }
+
+    #[test]
+    fn a_server_has_to_be_given() {
+        rejects(Builder::new(), &["no server", "`server`", "`memory`"]);
+    }
+
+    #[test]
+    fn a_master_that_is_given_twice_is_rejected() {
+        rejects(good().server(("127.0.0.1", 6379)), &["127.0.0.1:6379", "more than once"]);
+        let store = Memory::new();
+        rejects(Builder::new().memory(&store).memory(&store.clone()), &["in-memory store", "more than once"]);
+        let three = good().server(("::1", 7)).memory(&store);
+        assert_eq!(three.check().unwrap().masters.len(), 3);
+        let crowd = (0..64).fold(Builder::new(), |builder, _| builder.memory(&Memory::new()));
+        rejects(crowd, &["64 masters"]);
+    }
+
+    #[cfg(feature = "cluster")]
+    #[test]
+    fn a_cluster_is_one_master_that_is_given_once() {
+        let nodes = || ["redis://:secret@10.0.0.1", "redis://:secret@10.0.0.2"];
+        let one = Builder::new().cluster(nodes());
+        assert_eq!(one.clone().check().unwrap().masters.len(), 1);
+        rejects(
+            one.clone().cluster(["redis://10.0.0.2", "redis://10.0.0.3"]),
+            &["10.0.0.2:6379", "more than once"],
+        );
+        rejects(one.clone().server("redis://10.0.0.1"), &["10.0.0.1:6379", "more than once"]);
+        rejects(
+            Builder::new().server("redis://10.0.0.1").cluster(nodes()),
+            &["10.0.0.1:6379", "more than once"],
+        );
+        rejects(Builder::new().cluster([] as [&str; 0]), &["`cluster`"]);
+        rejects(Builder::new().cluster(["redis://:secret@10.0.0.1/3"]), &["database", "10.0.0.1:6379"]);
+        one.cluster(["redis://10.0.0.3"]).check().unwrap();
+    }
+
+    #[test]
+    fn several_masters_do_not_trust_one_that_was_just_started() {
+        let several = || good().server(("::1", 7));
+        assert_eq!(good().check().unwrap().probation, None);
+        assert_eq!(several().check().unwrap().probation, Some(Duration::from_millis(30_302)));
+        assert_eq!(several().delayed_restart(false).check().unwrap().probation, None);
+        let longer = several().longest_lease(Duration::from_secs(60)).check().unwrap();
+        assert!(longer.probation > Some(Duration::from_secs(60)));
+        longer.lease("fixed_lease", Duration::from_secs(60)).unwrap();
+        let error = longer.lease("fixed_lease", Duration::from_secs(61)).unwrap_err();
+        assert!(error.to_string().contains("fixed_lease of 61s is more than longest_lease"), "{error}");
+        good().check().unwrap().lease("fixed_lease", Duration::from_secs(61)).unwrap();
+        rejects(good().longest_lease(Duration::from_secs(29)), &["longest_lease of 29s"]);
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_used_is_rejected() {
+        rejects(Builder::new().server("http://user:secret@host"), &["address"]);
+    }
+
+    #[test]
+    fn a_lease_within_its_drift_is_rejected() {
+        rejects(good().lease(Duration::ZERO), &["lease", "0ns"]);
+        rejects(good().lease(Duration::from_millis(2)), &["lease", "2ms"]);
+        rejects(good().drift(0.5, Duration::from_secs(15)), &["lease", "30s"]);
+        rejects(good().drift(0.5, Duration::MAX), &["lease", "30s"]);
+        good().lease(Duration::from_millis(3)).check().unwrap();
+    }
+
+    #[test]
+    fn a_lease_beyond_what_redis_can_store_is_rejected() {
+        rejects(good().lease(Duration::MAX), &["lease", "more than Redis can store"]);
+    }
+
+    #[test]
+    fn a_drift_factor_that_is_no_share_is_rejected() {
+        for (factor, shown) in [(f64::NAN, "NaN"), (-0.5, "-0.5"), (1.0, "of 1 "), (f64::INFINITY, "inf")] {
+            rejects(good().drift(factor, Duration::ZERO), &["drift", shown]);
+        }
+        good().drift(0.0, Duration::ZERO).check().unwrap();
+    }
+
+    #[test]
+    fn a_prefix_that_breaks_the_hash_tag_is_rejected() {
+        rejects(good().prefix("}app:"), &["prefix", "}app:"]);
+        good().prefix("{app}:").check().unwrap();
+    }
+
+    #[test]
+    fn a_prefix_that_is_too_long_is_rejected() {
+        rejects(good().prefix("x".repeat(1025)), &["prefix", "1025 bytes", "xxx"]);
+        good().prefix("x".repeat(1024)).check().unwrap();
+    }
+
+    #[test]
+    fn a_node_timeout_of_zero_is_rejected() {
+        rejects(good().node_timeout(Duration::ZERO), &["node_timeout", "0 ns"]);
+    }
+
+    #[test]
+    fn a_poll_interval_of_zero_is_rejected() {
+        rejects(good().poll_interval(Duration::ZERO), &["poll_interval", "0 ns"]);
+    }
+
+    #[test]
+    fn a_retry_delay_without_a_value_is_rejected() {
+        let range = Duration::from_millis(2)..=Duration::from_millis(1);
+        rejects(good().retry_delay(range), &["retry_delay", "2ms..=1ms"]);
+    }
+
+    #[test]
+    fn replicas_are_waited_for_where_there_are_some_and_not_for_ever() {
+        let asked = |count, millis| good().replicas(count, Duration::from_millis(millis));
+        assert_eq!(good().check().unwrap().replicas, None);
+        assert_eq!(asked(0, 0).check().unwrap().replicas, None);
+        let wait = Duration::from_millis(7);
+        let config = asked(2, 7).check().unwrap();
+        assert_eq!(config.replicas, Some(Replicas { count: 2, wait }));
+        assert!(config.patience() > good().check().unwrap().patience() + 2 * wait);
+        rejects(asked(1, 0), &["replicas", "0 ns"]);
+        rejects(Builder::new().memory(&Memory::new()).replicas(1, wait), &["replicas", "`memory`"]);
+        rejects(good().replicas(1, Duration::from_secs(30)), &["replicas", "wait of 30s", "lease of 30s"]);
+        good().replicas(usize::MAX, Duration::from_secs(29)).check().unwrap();
+    }
+
+    #[test]
+    fn what_may_last_for_ever_may() {
+        let forever = Duration::MAX;
+        good().node_timeout(forever).unavailable_after(forever).poll_interval(forever).check().unwrap();
+        good().unavailable_after(Duration::ZERO).check().unwrap();
+    }
+}

@@ -1,0 +1,84 @@
+//! What single options may be.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::{Drift, Lease};
+use crate::config::master::Master;
+use crate::error::{Result, rejected, shown};
+
+/// The most bytes that a prefix may have.
+const LONGEST_PREFIX: usize = 1024;
+
+/// What makes a grant count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Replicas {
+    /// So many of them have to acknowledge it.
+    pub(crate) count: usize,
+    /// How long that is waited for.
+    pub(crate) wait: Duration,
+}
+
+/// How long an unused counter stays; `None`: for ever.
+pub(crate) fn token_ttl(ttl: Option<Duration>, longest_lease: Lease, drift: Drift) -> Result<Option<Lease>> {
+    let asked = match ttl {
+        None => return Ok(Some(Lease::DAY.max(longest_lease))),
+        Some(Duration::MAX) => return Ok(None),
+        Some(asked) => asked,
+    };
+    let ttl = Lease::new("token_ttl", asked, drift)?;
+    if ttl < longest_lease {
+        let longest = longest_lease.duration();
+        return Err(rejected(format!(
+            "token_ttl of {asked:?} is less than the longest lease of {longest:?}: a counter has to outlive its holder"
+        )));
+    }
+    Ok(Some(ttl))
+}
+
+pub(crate) fn drift((factor, slack): (f64, Duration)) -> Result<Drift> {
+    // Not `factor < 0.0 || factor >= 1.0`: a NaN would pass.
+    if (0.0..1.0).contains(&factor) {
+        return Ok(Drift { factor, slack });
+    }
+    Err(rejected(format!("drift factor of {factor} can't be used; it must be at least 0 and less than 1")))
+}
+
+pub(crate) fn replicas(
+    (count, wait): (usize, Duration),
+    lease: Lease,
+    masters: &[Master],
+) -> Result<Option<Replicas>> {
+    if count == 0 {
+        return Ok(None);
+    }
+    if wait.is_zero() {
+        return Err(rejected("replicas with a wait of 0 ns would wait for ever; it must be more than zero"));
+    }
+    if wait >= lease.duration() {
+        let lease = lease.duration();
+        return Err(rejected(format!(
+            "replicas with a wait of {wait:?} leaves nothing of the lease of {lease:?}; wait for less than the lease"
+        )));
+    }
+    if masters.iter().any(|master| matches!(master, Master::Memory(_))) {
+        return Err(rejected("replicas can't be waited for where a `memory` is a master: it has none"));
+    }
+    Ok(Some(Replicas { count, wait }))
+}
+
+pub(crate) fn prefix(prefix: &str) -> Result<Arc<str>> {
+    if prefix.len() > LONGEST_PREFIX {
+        let (bytes, cut) = (prefix.len(), shown(prefix));
+        return Err(rejected(format!(
+            "prefix of {bytes} bytes, `{cut}`, is too long; it may have {LONGEST_PREFIX} bytes"
+        )));
+    }
+    if prefix.starts_with('}') {
+        let cut = shown(prefix);
+        return Err(rejected(format!(
+            "prefix `{cut}` can't begin with `}}`, which would break the hash tag"
+        )));
+    }
+    Ok(prefix.into())
+}

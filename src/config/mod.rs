@@ -1,0 +1,16 @@
+//! The options of the builder, and their checks.
+
+mod config;
+mod limits;
+mod master;
+#[cfg(feature = "cluster")]
+mod seeds;
+mod server;
+
+pub use config::Builder;
+pub(crate) use config::Config;
+pub(crate) use limits::Replicas;
+pub(crate) use master::{Master, Watched};
+#[cfg(feature = "cluster")]
+pub(crate) use seeds::Seeds;
+pub use server::Server;

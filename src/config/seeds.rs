@@ -1,0 +1,164 @@
+//! The nodes of a cluster that are known from the start.
+
+use std::fmt;
+use std::sync::Arc;
+
+use redis::{ConnectionAddr, ConnectionInfo};
+
+use crate::config::server::Server;
+use crate::error::{Error, Result, rejected};
+
+/// Nodes by which a cluster is found.
+#[derive(Clone, Debug)]
+pub(crate) struct Seeds(Arc<[Server]>);
+
+impl Seeds {
+    pub(crate) fn new(seeds: impl IntoIterator<Item = impl Into<Server>>) -> Seeds {
+        Seeds(seeds.into_iter().map(Into::into).collect())
+    }
+
+    pub(crate) fn all(&self) -> &[Server] {
+        &self.0
+    }
+
+    /// How to connect to a node at this address: as the seed there is given or, where none is, like the first.
+    pub(crate) fn at(&self, host: &str, port: u16) -> Option<Server> {
+        let is_there = |seed: &&Server| match seed.info().map(ConnectionInfo::addr) {
+            Some(ConnectionAddr::Tcp(at, its) | ConnectionAddr::TcpTls { host: at, port: its, .. }) => {
+                at == host && *its == port
+            }
+            _ => false,
+        };
+        self.0.iter().find(is_there).cloned().or_else(|| Some(self.0.first()?.at(host, port)))
+    }
+
+    /// Rejects what can't lead to a cluster, before anything is sent.
+    pub(crate) fn check(&self) -> Result<()> {
+        let Some(first) = self.0.first() else {
+            return Err(rejected("no node was given to `cluster`; name one at least, better several"));
+        };
+        for seed in self.all() {
+            seed.client()?;
+            let Some(info) = seed.info() else { continue };
+            let wrong = if matches!(info.addr(), ConnectionAddr::Unix(_)) {
+                "a node of a cluster can't be given by its socket: the others are reached by host and port"
+            } else if info.redis_settings().db() != 0 {
+                "a cluster has no database but 0; leave it out of the URLs given to `cluster`"
+            } else if first.info().is_some_and(|first| !is_entered_alike(info, first)) {
+                "the URLs given to `cluster` must have the same user, password and TLS settings: they hold for all its nodes"
+            } else {
+                continue;
+            };
+            return Err(self.wrong(wrong, seed));
+        }
+        Ok(())
+    }
+
+    fn wrong(&self, wrong: &str, seed: &Server) -> Error {
+        rejected(wrong).at(&seed.address())
+    }
+
+    pub(crate) fn has(&self, server: &Server) -> bool {
+        self.0.iter().any(|seed| seed.address() == server.address())
+    }
+
+    /// Whether a node is among both.
+    pub(crate) fn meets(&self, other: &Seeds) -> bool {
+        other.0.iter().any(|seed| self.has(seed))
+    }
+}
+
+fn is_entered_alike(one: &ConnectionInfo, other: &ConnectionInfo) -> bool {
+    let login = |info: &ConnectionInfo| {
+        let redis = info.redis_settings();
+        // Certificates can be compared by what is shown of them alone. Each seed is connected to with its own.
+        let tls = match info.addr() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                Some((*insecure, format!("{tls_params:?}")))
+            }
+            _ => None,
+        };
+        (redis.username().map(str::to_owned), redis.password().map(str::to_owned), tls)
+    };
+    login(one) == login(other)
+}
+
+impl fmt::Display for Seeds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the cluster")?;
+        for (at, seed) in self.0.iter().enumerate() {
+            write!(f, "{} {}", if at == 0 { " at" } else { "," }, seed.address())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    fn wrong<const N: usize>(seeds: [&str; N]) -> String {
+        let error = Seeds::new(seeds).check().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        let told = format!("{error} {error:?} {}", Seeds::new(seeds));
+        assert!(!told.contains("secret"), "{told}");
+        told
+    }
+
+    #[test]
+    fn seeds_that_lead_nowhere_are_rejected() {
+        assert!(wrong([]).contains("no node was given to `cluster`"));
+        assert!(wrong(["redis://a:1", "http://secret"]).contains("address can't be used"));
+        assert!(wrong(["redis://a:1", "unix:///run/redis.sock"]).contains("(server /run/redis.sock)"));
+        assert!(wrong(["redis://:secret@a:1", "redis://:secret@b:2/3"]).contains("(server b:2)"));
+        for other in ["redis://b:2", "redis://user:secret@b:2", "redis://:secrets@b:2"] {
+            assert!(
+                wrong(["redis://:secret@a:1", other]).contains("same user, password and TLS settings"),
+                "{other}"
+            );
+        }
+        Seeds::new(["redis://:secret@a:1", "redis://:secret@b:2", "redis://:secret@b:2"]).check().unwrap();
+    }
+
+    #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+    #[test]
+    fn seeds_have_the_same_tls_settings() {
+        use redis::IntoConnectionInfo;
+        // Which of them a TLS library takes is not asked here.
+        let info = |url: &str| url.into_connection_info().unwrap();
+        let alike = |one: &str, other: &str| is_entered_alike(&info(one), &info(other));
+        for mark in ["", "/#insecure"] {
+            assert!(alike(&format!("rediss://a:1{mark}"), &format!("rediss://b:2{mark}")), "{mark}");
+        }
+        for (one, other) in [
+            ("rediss://a:1/#insecure", "rediss://b:2"),
+            ("rediss://a:1", "redis://b:2"),
+            ("redis://a:1", "rediss://b:2"),
+        ] {
+            assert!(!alike(one, other) && !alike(other, one), "{one} {other}");
+        }
+        let none = redis::TlsCertificates { client_tls: None, root_cert: None };
+        let own = redis::Client::build_with_tls("rediss://a:1", none).unwrap().get_connection_info().clone();
+        assert!(is_entered_alike(&own, &own) && !is_entered_alike(&own, &info("rediss://b:2")));
+    }
+
+    #[test]
+    fn a_seed_is_connected_to_as_it_was_given_and_other_nodes_like_the_first() {
+        let seeds = Seeds::new(["redis://one:secret@a:1", "redis://two:secret@b:2"]);
+        let user = |host, port| {
+            seeds.at(host, port).unwrap().info().unwrap().redis_settings().username().map(str::to_owned)
+        };
+        assert_eq!([user("a", 1), user("b", 2), user("c", 3)].map(Option::unwrap), ["one", "two", "one"]);
+        assert!(Seeds::new([""; 0]).at("a", 1).is_none());
+    }
+
+    #[test]
+    fn sets_of_nodes_that_meet_are_seen_to_be_one_cluster() {
+        let seeds = Seeds::new([("a", 1), ("b", 2)]);
+        assert!(seeds.meets(&Seeds::new(["redis://c:3", "redis://:secret@B:2"])));
+        assert!(!seeds.meets(&Seeds::new([("a", 2), ("b", 1)])));
+        assert!(seeds.has(&("b", 2).into()));
+        assert_eq!(seeds.to_string(), "the cluster at a:1, b:2");
+    }
+}

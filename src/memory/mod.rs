@@ -1,0 +1,8 @@
+//! A master in this process.
+
+mod counters;
+mod memory;
+mod store;
+
+pub use memory::Memory;
+pub(crate) use store::{Held, Slip};

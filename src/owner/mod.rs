@@ -1,0 +1,9 @@
+//! Who holds a lock: the owner, and work that runs as one.
+
+mod owner;
+mod scope;
+
+pub use owner::Owner;
+pub(crate) use owner::{Inside, OwnerEnds, Place, inside};
+pub(crate) use scope::scope_by;
+pub use scope::{Scope, scope};

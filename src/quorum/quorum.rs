@@ -1,0 +1,205 @@
+//! The masters of a `Locks`, asked as one. What stands above does not know how many there are.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::backend::{Answer, Backend};
+use crate::base::{Failure, Nodes};
+use crate::quorum::question::Question;
+use crate::quorum::tally::{Tally, Verdict};
+use crate::wire::names::Names;
+use crate::wire::{Call, Job, Reply, Step};
+
+/// Whoever has a vote on a lock.
+#[derive(Debug)]
+pub(crate) struct Quorum {
+    masters: Box<[Arc<dyn Backend>]>,
+    /// How long a master has no vote on fresh grants after it was started; `None`: it has one at once.
+    probation: Option<Duration>,
+}
+
+/// What one master said.
+pub(crate) type Reported = Result<Reply, Failure>;
+
+/// Answers that the verdict did not wait for.
+pub(crate) struct Stragglers<T = Reported>(Vec<(usize, Answer<T>)>);
+
+impl Quorum {
+    pub(crate) fn new(masters: Vec<Arc<dyn Backend>>, probation: Option<Duration>) -> Quorum {
+        Quorum { masters: masters.into(), probation }
+    }
+
+    fn is_young(&self, node: usize) -> bool {
+        self.probation.is_some_and(|probation| self.masters[node].is_younger_than(probation))
+    }
+
+    /// Masters that can't be asked now, and tell when they can.
+    pub(crate) fn away(&self) -> Nodes {
+        let away = self.masters.iter().enumerate().filter(|(_, master)| master.is_away());
+        away.fold(Nodes::NONE, |nodes, (node, _)| nodes.and(Nodes::one(node)))
+    }
+
+    /// Sends one command of a hold to all masters that it is for, and returns as soon as the verdict is certain.
+    pub(crate) async fn ask(&self, names: &Names, job: &Job) -> (Verdict, Stragglers) {
+        let question = Question::of(job.step, job.nodes, job.repeated);
+        let (mut verdict, stragglers) = self.put(question, job.nodes, call(names, job)).await;
+        verdict.result = verdict.result.map_err(|failure| about(failure, names));
+        (verdict, stragglers)
+    }
+
+    async fn put(&self, question: Question, nodes: Nodes, call: Call) -> (Verdict, Stragglers) {
+        let mut tally = self.tally(question, nodes);
+        if let ([master], true) = (&*self.masters, tally.awaits(0)) {
+            // Nobody else is waited for, so that no list of them is needed.
+            let answer = master.clone().run(call.clone()).await;
+            tally.hear(0, self.is_young(0), answer);
+        }
+        let asked = (0..self.masters.len()).filter(|node| tally.awaits(*node));
+        let mut asking =
+            Stragglers(asked.map(|node| (node, self.masters[node].clone().run(call.clone()))).collect());
+        let verdict = poll_fn(|cx| {
+            asking.poll(cx, |node, answer| tally.hear(node, self.is_young(node), answer));
+            tally.verdict().map_or(Poll::Pending, Poll::Ready)
+        });
+        (verdict.await, asking)
+    }
+
+    /// Sends commands of many holds in pipelines; the verdicts come in their order, once all are certain.
+    pub(crate) async fn ask_all(
+        &self,
+        jobs: &[(Arc<Names>, Job)],
+    ) -> (Vec<Verdict>, Stragglers<Vec<Reported>>) {
+        let tally = |job: &Job| self.tally(Question::of(job.step, job.nodes, job.repeated), job.nodes);
+        let mut tallies: Vec<Tally> = jobs.iter().map(|(_, job)| tally(job)).collect();
+        let mut asking = Stragglers(Vec::with_capacity(self.masters.len()));
+        for (node, master) in self.masters.iter().enumerate() {
+            let calls: Vec<Call> = asked(jobs, node).map(|(_, (names, job))| call(names, job)).collect();
+            if !calls.is_empty() {
+                asking.0.push((node, master.clone().run_all(calls)));
+            }
+        }
+        // A repair is certain before anybody has answered.
+        let mut verdicts: Vec<Option<Verdict>> = tallies.iter().map(Tally::verdict).collect();
+        poll_fn(|cx| {
+            asking.poll(cx, |node, answers| {
+                for ((at, _), answer) in asked(jobs, node).zip(answers) {
+                    tallies[at].hear(node, self.is_young(node), answer);
+                    // Also where it is certain already: this master is no straggler any more, though others are waited for.
+                    verdicts[at] = tallies[at].verdict();
+                }
+            });
+            if verdicts.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        let about = |(verdict, (names, _)): (Verdict, &(Arc<Names>, Job))| Verdict {
+            result: verdict.result.map_err(|failure| about(failure, names)),
+            ..verdict
+        };
+        (verdicts.into_iter().flatten().zip(jobs).map(about).collect(), asking)
+    }
+
+    fn tally(&self, question: Question, nodes: Nodes) -> Tally {
+        let all = Nodes::first(self.masters.len());
+        let mut tally = Tally::new(question, self.masters.len(), nodes.within(all));
+        if question == Question::Fresh {
+            // Its vote would not count, and its grant would have to be undone.
+            (0..self.masters.len()).filter(|node| self.is_young(*node)).for_each(|node| tally.bar(node));
+        }
+        tally
+    }
+
+    /// Frees the lock, whoever holds it.
+    pub(crate) async fn force(&self, names: &Names) -> (Reported, Stragglers) {
+        let call = Call::Force { key: names.key.clone(), channel: names.channel.clone() };
+        let (verdict, stragglers) = self.put(Question::Force, Nodes::ALL, call).await;
+        (verdict.result.map_err(|failure| about(failure, names)), stragglers)
+    }
+
+    /// Looks at the lock: `question` says what for.
+    pub(crate) async fn look(&self, names: &Names, question: Question) -> Reported {
+        let call = Call::Look { key: names.key.clone() };
+        self.put(question, Nodes::ALL, call).await.0.result.map_err(|failure| about(failure, names))
+    }
+
+    /// Begins or ends to hear of the releases told on a channel, by whichever master.
+    pub(crate) fn hear(&self, channel: &str, on: bool) {
+        for master in &self.masters {
+            match on {
+                true => master.subscribe(channel),
+                false => master.unsubscribe(channel),
+            }
+        }
+    }
+
+    /// Whether tokens may begin at the master's own time. Several masters are all told the same one, the client's: else their
+    /// counters would rarely agree.
+    pub(crate) fn has_time(&self) -> bool {
+        self.masters.len() == 1 && !self.is_portable()
+    }
+
+    /// Whether it works on any runtime.
+    pub(crate) fn is_portable(&self) -> bool {
+        self.masters.iter().all(|master| master.is_portable())
+    }
+
+    pub(crate) fn close(&self) {
+        self.masters.iter().for_each(|master| master.close());
+    }
+}
+
+/// The jobs that a master is asked to do, with their places.
+fn asked(jobs: &[(Arc<Names>, Job)], node: usize) -> impl Iterator<Item = (usize, &(Arc<Names>, Job))> {
+    jobs.iter().enumerate().filter(move |(_, (_, job))| job.nodes.contains(node))
+}
+
+impl<T> Stragglers<T> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, mut hear: impl FnMut(usize, T)) {
+        self.0.retain_mut(|(node, asking)| match asking.as_mut().poll(cx) {
+            Poll::Ready(answer) => {
+                hear(*node, answer);
+                false
+            }
+            Poll::Pending => true,
+        });
+    }
+
+    /// Hears them out.
+    pub(crate) async fn hear(mut self, mut hear: impl FnMut(usize, T)) {
+        poll_fn(|cx| {
+            self.poll(cx, &mut hear);
+            if self.0.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Who has not answered.
+    pub(crate) fn nodes(&self) -> Nodes {
+        self.0.iter().fold(Nodes::NONE, |nodes, (node, _)| nodes.and(Nodes::one(*node)))
+    }
+}
+
+fn about(failure: Failure, names: &Names) -> Failure {
+    Failure { error: failure.error.on(&names.name), ..failure }
+}
+
+fn call(names: &Names, job: &Job) -> Call {
+    let (key, channel, field) = (names.key.clone(), names.channel.clone(), job.field.clone());
+    let fence = job.fence.clone();
+    match job.step {
+        Step::Acquire { count, lease } => Call::Acquire { key, field, count, lease, fence },
+        Step::Release { count } => Call::Release { key, channel, field, count },
+        Step::Renew { lease } => Call::Renew { key, field, lease, fence },
+        Step::Settle { count, lease } => {
+            Call::Settle { key, channel, field, count, lease, create: false, fence }
+        }
+        Step::Repair { count, lease } => {
+            Call::Settle { key, channel, field, count, lease, create: true, fence }
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! What the answers of several masters to one command mean together. One master is the case in which the first answer
+//! decides.
+
+mod looks;
+
+use std::time::Duration;
+
+use crate::base::{Failure, Nodes, Outcome, Spread};
+use crate::error::{Error, ErrorKind};
+use crate::quorum::question::Question;
+use crate::wire::{Reply, Token};
+
+/// What the masters have said, as one.
+#[derive(Debug)]
+pub(crate) struct Verdict {
+    pub(crate) result: Result<Reply, Failure>,
+    pub(crate) spread: Spread,
+    /// Refused, though some masters granted: others may have got the rest in the same way.
+    pub(crate) split: bool,
+    /// Granted with a fencing token.
+    pub(crate) token: Option<Token>,
+}
+
+impl Verdict {
+    /// A grant, after its holder has made the highest token known to a majority: or tried to.
+    pub(crate) fn acknowledged(self, heard: Verdict) -> Verdict {
+        let why = match heard.result {
+            Ok(Reply::Done) => return self,
+            Ok(Reply::Deferred(why)) => {
+                format!("its fencing counter could not be raised: {why}; try again later")
+            }
+            Ok(_) => "it was lost before its fencing token was known to a majority; try again".to_owned(),
+            Err(failure) => {
+                // It was granted, and what was sent since may have run.
+                return Verdict { result: Err(Failure { outcome: Outcome::Unknown, ..failure }), ..self };
+            }
+        };
+        let error = Error::new(ErrorKind::Unavailable, why);
+        Verdict { result: Err(Failure { outcome: Outcome::Unknown, error }), ..self }
+    }
+
+    fn lacking(mut self, lacking: Nodes) -> Verdict {
+        self.spread.lacking = lacking;
+        self
+    }
+}
+
+/// The votes on one command.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    question: Question,
+    masters: usize,
+    majority: usize,
+    pending: Nodes,
+    /// As asked.
+    done: Nodes,
+    /// The field is not there; and the same by masters that have no vote on fresh grants, so that nobody else has theirs.
+    gone: Nodes,
+    gone_young: Nodes,
+    /// Another's hold, and for how long each.
+    busy: Nodes,
+    left: Vec<Duration>,
+    free: Nodes,
+    foreign: Nodes,
+    deferred: Nodes,
+    failed: Nodes,
+    /// Of those, the ones where it may have run.
+    unknown: Nodes,
+    /// Without a vote: granted by a master that is too young to, or not even asked.
+    barred: Nodes,
+    told: Option<Reply>,
+    failure: Option<Failure>,
+    /// The tokens of those that granted.
+    tokens: Vec<u64>,
+}
+
+impl Tally {
+    pub(crate) fn new(question: Question, masters: usize, asked: Nodes) -> Tally {
+        let none = Nodes::NONE;
+        Tally {
+            question,
+            masters,
+            majority: masters / 2 + 1,
+            pending: asked,
+            done: none,
+            gone: none,
+            gone_young: none,
+            busy: none,
+            left: Vec::new(),
+            free: none,
+            foreign: none,
+            deferred: none,
+            failed: none,
+            unknown: none,
+            barred: none,
+            told: None,
+            failure: None,
+            tokens: Vec::new(),
+        }
+    }
+
+    /// This master is not asked: it has no vote.
+    pub(crate) fn bar(&mut self, node: usize) {
+        self.pending.remove(node);
+        self.barred.insert(node);
+    }
+
+    /// Whether this master is to be asked, or has not answered.
+    pub(crate) fn awaits(&self, node: usize) -> bool {
+        self.pending.contains(node)
+    }
+
+    /// A master has answered, or not. `young`: it has no vote on fresh grants.
+    pub(crate) fn hear(&mut self, node: usize, young: bool, answer: Result<Reply, Failure>) {
+        self.pending.remove(node);
+        match answer {
+            Ok(Reply::Done | Reply::Token(_)) if young && self.question == Question::Fresh => {
+                // It restarted while it was asked. What it has now is an end to make, or a start.
+                self.barred.insert(node);
+                self.unknown.insert(node);
+            }
+            Ok(Reply::Token(token)) => {
+                self.done.insert(node);
+                self.tokens.push(token);
+            }
+            Ok(Reply::Done) => self.done.insert(node),
+            Ok(Reply::Gone) if young => self.gone_young.insert(node),
+            Ok(Reply::Gone) => self.gone.insert(node),
+            Ok(Reply::Free) => self.free.insert(node),
+            Ok(Reply::Busy(left)) => {
+                self.busy.insert(node);
+                self.left.push(left);
+            }
+            Ok(reply @ (Reply::NotALock(_) | Reply::NotACounter(_))) => {
+                self.foreign.insert(node);
+                self.told = Some(reply);
+            }
+            Ok(reply @ Reply::Deferred(_)) => {
+                self.deferred.insert(node);
+                self.told = Some(reply);
+            }
+            Err(failure) => {
+                self.failed.insert(node);
+                if failure.outcome == Outcome::Unknown {
+                    self.unknown.insert(node);
+                }
+                self.failure = Some(failure);
+            }
+        }
+    }
+
+    /// The verdict, as soon as it is certain. What is heard later makes its spread smaller, and does not change the rest.
+    pub(crate) fn verdict(&self) -> Option<Verdict> {
+        match self.question {
+            Question::Fresh => self.fresh(),
+            Question::Standing => self.standing(),
+            Question::End { repeated } => self.end(repeated),
+            Question::Remains => self.pending.is_empty().then(|| self.ended(Reply::Done)),
+            Question::Repair => Some(self.told(Reply::Done)),
+            Question::Force => self.force(),
+            Question::Look => self.look(),
+            Question::Left => self.left(),
+        }
+    }
+
+    fn is_majority(&self, nodes: Nodes) -> bool {
+        nodes.len() >= self.majority
+    }
+
+    /// Whether so many are against it that the others are no majority.
+    fn is_blocking(&self, nodes: Nodes) -> bool {
+        self.masters - nodes.len() < self.majority
+    }
+
+    fn fresh(&self) -> Option<Verdict> {
+        if self.is_majority(self.done) {
+            // Those that failed tell of themselves when they are back.
+            let lacking = self.barred.and(self.busy).without(self.unknown);
+            let mut verdict = Verdict { token: self.token(), ..self.told(Reply::Done) }.lacking(lacking);
+            verdict.spread.absent = lacking.and(self.failed).without(self.unknown);
+            return Some(verdict);
+        }
+        if self.is_majority(self.done.and(self.pending)) {
+            return None;
+        }
+        let remains = self.done.and(self.unknown);
+        let voters = self.done.and(self.busy).and(self.foreign);
+        if !self.is_majority(voters) && self.is_majority(voters.and(self.pending)) {
+            // Refused by a majority, or not answered by one: they are told apart by those that are still to answer.
+            return None;
+        }
+        let refused = if !self.is_majority(voters) {
+            let outcome = if remains.is_empty() { Outcome::NotRun } else { Outcome::Unknown };
+            Err(Failure { outcome, error: self.error() })
+        } else if self.is_blocking(self.foreign) {
+            Ok(self.foreign_reply())
+        } else {
+            Ok(Reply::Busy(self.again()))
+        };
+        let split = !self.done.is_empty();
+        let spread = Spread { remains, unheard: self.pending, ..Spread::default() };
+        Some(Verdict { result: refused, spread, split, token: None })
+    }
+
+    fn token(&self) -> Option<Token> {
+        let highest = self.tokens.iter().copied().max()?;
+        let as_high = self.tokens.iter().filter(|token| **token == highest).count();
+        Some(Token { highest, agreed: as_high >= self.majority })
+    }
+
+    fn standing(&self) -> Option<Verdict> {
+        let stands = self.done.and(self.deferred);
+        let lacking = self.gone.and(self.gone_young);
+        let no = self.gone.and(self.busy).and(self.foreign).and(self.free);
+        if self.is_majority(stands) {
+            let reply = if self.is_majority(self.done) { None } else { self.told.clone() };
+            return Some(self.told(reply.unwrap_or(Reply::Done)).lacking(lacking));
+        }
+        if self.is_blocking(no) {
+            // What the others have is no hold any more.
+            let remains = Nodes::first(self.masters).without(no);
+            let spread = Spread { remains, ..Spread::default() };
+            return Some(Verdict { spread, ..self.told(Reply::Gone) });
+        }
+        if self.is_majority(stands.and(self.pending)) || self.is_blocking(no.and(self.pending)) {
+            return None;
+        }
+        // What a young master lacks it may be given: it has voted for nobody else.
+        let failure = self.undecided();
+        let lacking = self.gone_young;
+        Some(Verdict { result: Err(failure), ..self.told(Reply::Done) }.lacking(lacking))
+    }
+
+    fn end(&self, repeated: bool) -> Option<Verdict> {
+        let (mut yes, mut no) = (self.done.and(self.gone_young), self.gone);
+        if repeated {
+            (yes, no) = (yes.and(no), Nodes::NONE);
+        }
+        if self.is_majority(yes) {
+            let reply = if self.done.is_empty() { Reply::Gone } else { Reply::Done };
+            return Some(self.ended(reply));
+        }
+        if self.is_blocking(no) {
+            return Some(self.ended(Reply::Gone));
+        }
+        if self.is_majority(yes.and(self.pending)) || self.is_blocking(no.and(self.pending)) {
+            return None;
+        }
+        let failure = self.undecided();
+        Some(Verdict { result: Err(failure), ..self.told(Reply::Done) })
+    }
+
+    fn force(&self) -> Option<Verdict> {
+        for (nodes, reply) in [(self.done, Reply::Done), (self.free, Reply::Free)] {
+            if self.is_majority(nodes) {
+                return Some(self.told(reply));
+            }
+        }
+        self.looked(|this| if this.done.is_empty() { Reply::Free } else { Reply::Done })
+    }
+
+    /// What all have said who said anything, if that is a majority.
+    fn looked(&self, reply: impl FnOnce(&Tally) -> Reply) -> Option<Verdict> {
+        if self.is_blocking(self.foreign) {
+            let reply = self.foreign_reply();
+            return Some(self.told(reply));
+        }
+        if !self.pending.is_empty() {
+            return None;
+        }
+        if self.is_majority(self.done.and(self.free).and(self.busy)) {
+            return Some(self.told(reply(self)));
+        }
+        let failure = self.undecided();
+        Some(Verdict { result: Err(failure), ..self.told(Reply::Done) })
+    }
+
+    fn told(&self, reply: Reply) -> Verdict {
+        let spread = Spread { unheard: self.pending, ..Spread::default() };
+        Verdict { result: Ok(reply), spread, split: false, token: None }
+    }
+
+    /// Who did not confirm the end may still have the field.
+    fn ended(&self, reply: Reply) -> Verdict {
+        let missing = self.gone.and(self.gone_young);
+        let spread = Spread { remains: self.failed, unheard: self.pending, missing, ..Spread::default() };
+        Verdict { spread, ..self.told(reply) }
+    }
+
+    fn foreign_reply(&self) -> Reply {
+        self.told.clone().unwrap_or_else(|| Reply::NotALock("something else".to_owned()))
+    }
+
+    fn undecided(&self) -> Failure {
+        let ran = self.masters > self.failed.len() || !self.unknown.is_empty();
+        Failure { outcome: if ran { Outcome::Unknown } else { Outcome::NotRun }, error: self.error() }
+    }
+
+    /// The last failure; where nobody failed, why there is no majority.
+    fn error(&self) -> Error {
+        if let Some(failure) = &self.failure {
+            return failure.error.again();
+        }
+        let (young, masters) = (self.barred.and(self.gone_young).len(), self.masters);
+        let told = if young > 0 {
+            format!(
+                "{young} of {masters} masters were started a short while ago and have no vote yet: what they may have \
+                 forgotten is over after `longest_lease`; try again then, or connect with `delayed_restart(false)` where \
+                 nothing can have been held before"
+            )
+        } else {
+            format!("the {masters} masters do not agree, and no majority can be had; try again")
+        };
+        Error::new(ErrorKind::Unavailable, told)
+    }
+}
+
+#[cfg(test)]
+mod tests;

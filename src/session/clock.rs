@@ -1,0 +1,159 @@
+//! The clock that also runs while the machine sleeps.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use crate::base::{Moment, after};
+
+/// How far the clock that counts sleep is ahead of the one that does not.
+type Gap = fn() -> Duration;
+
+/// Reads the time.
+pub(crate) struct Clock {
+    gap: Gap,
+    /// The gap at the start, and the largest seen since, in nanoseconds.
+    first: Duration,
+    most: AtomicU64,
+}
+
+/// A smaller growth of the gap is no sleep, but the time between two readings.
+const NOISE: Duration = Duration::from_millis(1);
+
+impl Clock {
+    pub(crate) fn new() -> Clock {
+        Clock::with(gap)
+    }
+
+    pub(crate) fn with(gap: Gap) -> Clock {
+        Clock { gap, first: gap(), most: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn moment(&self) -> Moment {
+        let slept = self.slept();
+        Moment { now: now() + slept, slept }
+    }
+
+    /// How long the machine has slept since this clock was made. Never less than what was told before: it is compared
+    /// with what was noted when a lease was confirmed.
+    fn slept(&self) -> Duration {
+        let known = Duration::from_nanos(self.most.load(Relaxed));
+        let seen = (self.gap)().saturating_sub(self.first);
+        if seen < known + NOISE {
+            return known;
+        }
+        let seen = u64::try_from(seen.as_nanos()).unwrap_or(u64::MAX);
+        Duration::from_nanos(self.most.fetch_max(seen, Relaxed).max(seen))
+    }
+}
+
+/// The longest that a wait for a moment on the line of holds sleeps without a look at the clock.
+const GLANCE: Duration = Duration::from_secs(1);
+
+/// Sleeps until `end`, a moment on the line of time on which holds' deadlines are kept.
+///
+/// A timer of tokio's is not enough: 1. it is set for the end of a lease, an hour away; 2. the machine sleeps for two hours,
+/// in which tokio's clock stands still; 3. the timer fires an hour after the machine woke. So the sleep is cut into slices,
+/// and the end is missed by one of them at most. A slice costs two or three readings of a clock; nothing is locked.
+pub(crate) async fn sleep_until(end: Instant, moment: impl Fn() -> Moment) {
+    loop {
+        let at = moment();
+        if end <= at.now {
+            return;
+        }
+        tokio::time::sleep_until(at.nap(end)).await;
+    }
+}
+
+/// The time of day in microseconds, by which fencing tokens begin anew where a counter was lost.
+pub(crate) fn time_of_day() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Whether tokio's own thread-locals stand on this thread.
+struct Stand(bool);
+
+impl Drop for Stand {
+    // With a drop a thread-local is taken down in its turn: later ones first.
+    fn drop(&mut self) {}
+}
+
+thread_local! {
+    /// Made after tokio's, by the look at its handle, and so taken down before it.
+    static STAND: Stand = Stand(!Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()));
+}
+
+/// The time, also for a guard that another thread-local drops when its thread ends: once a clock was paused anywhere in the
+/// process, tokio's `now` panics there, which would end the process.
+fn now() -> Instant {
+    match STAND.try_with(|stand| stand.0) {
+        Ok(true) => Instant::now(),
+        _ => Instant::from_std(std::time::Instant::now()),
+    }
+}
+
+/// `CLOCK_BOOTTIME` counts sleep, `CLOCK_MONOTONIC`, which tokio's clock is, does not.
+#[cfg(target_os = "linux")]
+fn gap() -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+    let read = |id| {
+        let time = clock_gettime(id);
+        Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+    };
+    // In this order: a pause between the two readings makes the gap look smaller, never larger.
+    let boot = read(ClockId::Boottime);
+    boot.saturating_sub(read(ClockId::Monotonic))
+}
+
+/// Elsewhere there is no such pair of clocks to compare.
+#[cfg(not(target_os = "linux"))]
+fn gap() -> Duration {
+    Duration::ZERO
+}
+
+impl Moment {
+    /// Until when a timer of tokio's may sleep that waits for this moment on the line of holds: then it looks again.
+    pub(crate) fn nap(self, end: Instant) -> Instant {
+        self.local(end).min(after(self.local(self.now), GLANCE))
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clock").field("slept", &self.slept()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    thread_local! {
+        static GAP: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    }
+
+    #[test]
+    fn what_the_machine_slept_is_taken_off_a_deadline() {
+        GAP.set(Duration::from_secs(5));
+        let clock = Clock::with(|| GAP.get());
+        let before = clock.moment();
+        let deadline = before.now + Duration::from_secs(30);
+        GAP.set(Duration::from_secs(25));
+        let after = clock.moment();
+        assert_eq!(after.slept, Duration::from_secs(20));
+        assert!(after.local(deadline) <= before.now + Duration::from_secs(10));
+        assert!(after.now < deadline);
+    }
+
+    #[test]
+    fn the_time_between_two_readings_is_no_sleep() {
+        let clock = Clock::with(|| GAP.get());
+        GAP.set(GAP.get() + Duration::from_micros(900));
+        assert_eq!(clock.moment().slept, Duration::ZERO);
+    }
+}

@@ -1,0 +1,361 @@
+//! What all handles of one `Locks` share: the registry, the masters, the clock, and how they are brought together.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use tokio::runtime;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::base::{Events, Failure, Moment, lock, telemetry};
+use crate::config::Config;
+use crate::error::{Error, ErrorKind};
+use crate::owner::{Owner, OwnerEnds};
+use crate::quorum::Quorum;
+use crate::session::clock::Clock;
+use crate::session::outage::Outage;
+use crate::table::{Chores, HEAD_PATIENCE, News, Registry, Room, Terms, retry_pause};
+use crate::wire::names::Names;
+
+/// So long the background task may leave what is due alone before another runtime takes it over.
+const TAKEOVER: Duration = Duration::from_millis(50);
+
+/// Makes the background task of a session.
+pub(crate) type Watch = fn(Arc<Session>, u64) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// One process's view of the locks on its masters.
+pub(crate) struct Session {
+    pub(crate) config: Config,
+    pub(crate) quorum: Quorum,
+    pub(crate) terms: Terms,
+    /// The first half of every field that this session writes; from the operating system's randomness.
+    pub(crate) uuid: String,
+    /// Wakes the watchdog: something is due sooner than it knows.
+    pub(crate) nudge: Notify,
+    /// Told whenever the background has done something, for whoever waits for its end.
+    pub(crate) progress: Notify,
+    registry: Mutex<Registry>,
+    clock: Clock,
+    stage: AtomicU8,
+    outage: Mutex<Outage>,
+    pub(crate) me: Weak<Session>,
+    watch: Watch,
+    /// Which background task it is that works; zero: none.
+    watched: AtomicU64,
+    watches: AtomicU64,
+    /// What the backends tell goes through them: the backends themselves do not keep them alive.
+    _events: Vec<Arc<dyn Events>>,
+}
+
+/// How far a session has come. Only ever upward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    Open,
+    /// `close` was called, or the last handle is gone: the background finishes what is queued.
+    Closing,
+    /// The background has ended after its work.
+    Closed,
+    /// The background was dropped with its runtime.
+    Orphaned,
+}
+
+impl Session {
+    pub(crate) fn new(
+        config: Config,
+        quorum: Quorum,
+        uuid: String,
+        clock: Clock,
+        events: Vec<Arc<dyn Events>>,
+        watch: Watch,
+    ) -> Arc<Session> {
+        // No less than a future that is polled may take to be: else 1. an acquire is granted, 2. it is given up before its
+        // answer is looked at, and undone, 3. it is sent again, and so for ever.
+        let patience = config.patience().max(HEAD_PATIENCE);
+        let retry = retry_pause(config.lease);
+        let (lease, drift) = (config.lease, config.drift);
+        let epoch = clock.moment().now;
+        let terms = Terms { lease, drift, patience, retry, epoch };
+        let takeover = quorum.is_portable().then_some(TAKEOVER);
+        Arc::new_cyclic(|me| Session {
+            config,
+            quorum,
+            terms,
+            uuid,
+            nudge: Notify::new(),
+            progress: Notify::new(),
+            registry: Mutex::new(Registry::new(terms, takeover)),
+            clock,
+            stage: AtomicU8::new(Stage::Open as u8),
+            outage: Mutex::default(),
+            me: me.clone(),
+            watch,
+            watched: AtomicU64::new(0),
+            watches: AtomicU64::new(0),
+            _events: events,
+        })
+    }
+
+    #[inline(never)]
+    pub(crate) fn moment(&self) -> Moment {
+        self.clock.moment()
+    }
+
+    /// Decides something about one lock, then does what follows from it once nothing is locked any more.
+    pub(crate) fn visit<R>(
+        &self,
+        names: &Arc<Names>,
+        visit: impl FnOnce(&mut Room, &mut dyn FnMut() -> u64, Moment) -> R,
+    ) -> R {
+        self.keep_watch();
+        self.visit_unwatched(names, visit)
+    }
+
+    /// Has the background task run, where it is not: on the runtime of the caller.
+    pub(crate) fn keep_watch(&self) {
+        if self.watched.load(SeqCst) == 0 {
+            self.watch_from(|session, number| {
+                session.watched.compare_exchange(0, number, SeqCst, SeqCst).is_ok()
+            });
+        }
+    }
+
+    fn watch_from(&self, begin: impl FnOnce(&Session, u64) -> bool) -> bool {
+        let (Ok(runtime), Some(me)) = (runtime::Handle::try_current(), self.me.upgrade()) else {
+            return false;
+        };
+        let number = self.watches.fetch_add(1, SeqCst) + 1;
+        let begins = self.stage() <= Stage::Closing && begin(self, number);
+        if begins {
+            drop(runtime.spawn((self.watch)(me, number)));
+        }
+        begins
+    }
+
+    pub(crate) fn is_watched_by(&self, number: u64) -> bool {
+        self.watched.load(SeqCst) == number
+    }
+
+    /// How often whoever waits has to look whether the background task works, where another runtime may take it over.
+    pub(crate) fn takeover_pause(&self) -> Option<Duration> {
+        self.quorum.is_portable().then_some(TAKEOVER)
+    }
+
+    /// The background task has not looked at what is due: its runtime lives, and nobody drives it. It goes on here, on the runtime
+    /// of the caller. The old one finds out should it be driven again; what it has sent counts as unanswered.
+    fn take_over(&self) {
+        let taken = self.watch_from(|session, number| {
+            session.watched.store(number, SeqCst);
+            true
+        });
+        if taken {
+            self.visit_all(|room, at| room.abandon(at.now));
+        }
+    }
+
+    /// The background task was dropped with its runtime. Where that ends everything, whoever waits is told; else they are
+    /// woken, and the first of them takes the task over on its own runtime.
+    pub(crate) fn orphaned(&self, number: u64) {
+        if !self.quorum.is_portable() {
+            return self.advance(Stage::Orphaned);
+        }
+        // Before anybody is woken: they look at it.
+        if self.watched.compare_exchange(number, 0, SeqCst, SeqCst).is_err() {
+            return; // another has taken over
+        }
+        let names = lock(&self.registry).names();
+        for name in names {
+            // Not by way of `visit`: the runtime that is current here is the one that ends.
+            self.visit_unwatched(&name, |room, _, at| room.stir(at.now));
+        }
+        self.progress.notify_waiters();
+    }
+
+    fn visit_unwatched<R>(
+        &self,
+        names: &Arc<Names>,
+        visit: impl FnOnce(&mut Room, &mut dyn FnMut() -> u64, Moment) -> R,
+    ) -> R {
+        let at = self.moment();
+        let me: Weak<dyn OwnerEnds> = self.me.clone();
+        let (result, chores) = {
+            let mut registry = lock(&self.registry);
+            let (result, mut chores) =
+                registry.visit(names, &me, at.now, |room, numbers| visit(room, numbers, at));
+            if let Some(on) = chores.hear.take() {
+                // While the registry is locked: else 1. one visit wishes to hear, 2. another not to, 3. the second
+                // wish is passed on before the first, and a waiter relies on messages that nobody asked for.
+                self.quorum.hear(&names.channel, on);
+            }
+            (result, chores)
+        };
+        if chores.unattended {
+            self.take_over();
+        }
+        self.attend(names, chores);
+        result
+    }
+
+    /// The same, where the lock is known: nothing happens where it is not.
+    pub(crate) fn visit_known<R>(
+        &self,
+        name: &str,
+        visit: impl FnOnce(&mut Room, &mut dyn FnMut() -> u64, Moment) -> R,
+    ) -> Option<R> {
+        let names = lock(&self.registry).room(name).map(|room| room.names.clone())?;
+        Some(self.visit(&names, visit))
+    }
+
+    /// Looks at the registry, without changing a room.
+    pub(crate) fn registry<R>(&self, look: impl FnOnce(&mut Registry, Moment) -> R) -> R {
+        let at = self.moment();
+        look(&mut lock(&self.registry), at)
+    }
+
+    #[inline(never)]
+    fn attend(&self, names: &Names, chores: Chores) {
+        for fate in chores.out.tell {
+            fate.tell();
+        }
+        for waker in chores.out.wake {
+            waker.wake();
+        }
+        // Once it is closed, also what makes nothing due may be the last that `close`, or the watchdog's end, waits for:
+        // a release that its caller sent and heard of.
+        if chores.sooner || self.stage() > Stage::Open {
+            self.nudge.notify_waiters();
+        }
+        for news in chores.out.news {
+            tell(&names.name, &news);
+        }
+    }
+
+    /// Every room is visited, in no order.
+    pub(crate) fn visit_all(&self, mut visit: impl FnMut(&mut Room, Moment)) {
+        let names = lock(&self.registry).names();
+        for name in names {
+            self.visit(&name, |room, _, at| visit(room, at));
+        }
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        match self.stage.load(SeqCst) {
+            0 => Stage::Open,
+            1 => Stage::Closing,
+            2 => Stage::Closed,
+            _ => Stage::Orphaned,
+        }
+    }
+
+    /// Moves on to a later stage. Whoever waits ends with an error; what is queued is finished.
+    pub(crate) fn advance(&self, stage: Stage) {
+        self.stage.fetch_max(stage as u8, SeqCst);
+        self.registry(|registry, _| registry.closed = true);
+        self.visit_all(|room, at| room.wake_all(at.now));
+        self.nudge.notify_waiters();
+        self.progress.notify_waiters();
+    }
+
+    /// The error of anything that is asked too late.
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        let why = match self.stage() {
+            Stage::Open => return Ok(()),
+            Stage::Closing | Stage::Closed => "this `Locks` was closed; connect a new one",
+            Stage::Orphaned => {
+                "the tokio runtime that this `Locks` was connected on has ended; connect a new one on a living runtime"
+            }
+        };
+        Err(Error::new(ErrorKind::Closed, why))
+    }
+
+    /// Notes an answer of the masters, or that there was none.
+    pub(crate) fn heard<T>(&self, answer: &Result<T, Failure>) {
+        match answer {
+            Ok(_) => lock(&self.outage).ends(),
+            Err(failure) if failure.error.kind() == ErrorKind::Unavailable => {
+                lock(&self.outage).goes_on(failure.error.again(), Instant::now());
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// What a request that began then has to be told, if the masters have been away for too long.
+    pub(crate) fn away_too_long(&self, began: Instant) -> Option<Error> {
+        lock(&self.outage).outlasts(self.config.unavailable_after, began, Instant::now())
+    }
+
+    /// The same for a request that waits for others, and need not see for itself what has just been seen.
+    pub(crate) fn is_away(&self, began: Instant) -> Option<Error> {
+        // With zero each request makes its one attempt.
+        let waits = !self.config.unavailable_after.is_zero();
+        if waits { self.away().and_then(|_| self.away_too_long(began)) } else { None }
+    }
+
+    /// The last failure, where it was seen just now and no answer has come since.
+    pub(crate) fn away(&self) -> Option<Error> {
+        lock(&self.outage).fresh(self.terms.patience, Instant::now())
+    }
+
+    /// A random pause, longer from try to try.
+    pub(crate) fn pause(&self, tries: u32) -> Duration {
+        const LONGEST: Duration = Duration::from_secs(1);
+        let (low, high) = self.config.retry_delay.clone().into_inner();
+        let pause = rand::random_range(low..=high).saturating_mul(1 << tries.min(8));
+        pause.clamp(Duration::from_millis(1), LONGEST.max(high))
+    }
+}
+
+fn tell(name: &str, news: &News) {
+    match news {
+        News::Lost { field, loss } => telemetry::lost(name, field, *loss),
+        News::OutOfOrder { field } => telemetry::out_of_order(name, field),
+        News::SelfWait { asks, holds } => telemetry::self_wait(name, asks, holds),
+        News::Settled { field } => telemetry::settled(name, field),
+        News::RenewedLate { field, failures } => telemetry::renewed_late(name, field, *failures),
+    }
+}
+
+impl OwnerEnds for Session {
+    fn owner_ended(&self, name: &Arc<str>, owner: &Owner) {
+        self.visit_known(name, |room, _, at| room.owner_ended(owner, at.now));
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("quorum", &self.quorum)
+            .field("stage", &self.stage())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A handle's share in a session. With the last one the background ends, once its work is done.
+#[derive(Clone, Debug)]
+pub(crate) struct Handle(Arc<Share>);
+
+#[derive(Debug)]
+struct Share(Arc<Session>);
+
+impl Handle {
+    pub(crate) fn new(session: Arc<Session>) -> Handle {
+        Handle(Arc::new(Share(session)))
+    }
+}
+
+impl std::ops::Deref for Handle {
+    type Target = Arc<Session>;
+
+    fn deref(&self) -> &Arc<Session> {
+        &self.0.0
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.0.advance(Stage::Closing);
+    }
+}

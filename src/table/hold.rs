@@ -1,0 +1,390 @@
+//! One tree's hold of one lock: its levels, its end, its fate, and the one command of it that may be under way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::base::{Absence, Fate, Lease, Nodes, Spread, after};
+use crate::error::Loss;
+use crate::owner::Owner;
+use crate::table::level::Level;
+use crate::table::terms::Terms;
+use crate::wire::{Command, Fence, Job, Step};
+
+/// Registered before its acquire is sent, removed once the server has confirmed its end or one lease after it could last
+/// be heard of: so there is no moment in which a field may stand on the server and nobody here knows.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) id: u64,
+    pub(crate) field: Arc<str>,
+    pub(crate) terms: Terms,
+    /// In the order of their grants: each owner is within the one before it.
+    pub(crate) levels: Vec<Level>,
+    pub(crate) loss: Option<Loss>,
+    pub(crate) command: Option<Command>,
+    /// The count on the server, as far as it is known.
+    pub(crate) stands: u32,
+    /// A command's outcome is unknown: only a settle, or the end, may be sent next.
+    pub(crate) unsettled: bool,
+    /// Something may have happened to it since its command was sent, which that one's answer does not tell.
+    pub(crate) doubted: bool,
+    /// Until then the server keeps the hold for certain, counted from before the send, less drift.
+    pub(crate) sure_until: Instant,
+    /// Until then it may, by a command that had no answer.
+    pub(crate) perhaps_until: Instant,
+    /// From then on the server has dropped the hold, whatever became of the commands that were heard of.
+    pub(crate) stands_until: Instant,
+    pub(crate) renew_at: Instant,
+    pub(crate) retry_at: Instant,
+    /// A release to 0 that may have run: when repeated, "not held" is what it would answer after success.
+    pub(crate) release_tried: bool,
+    pub(crate) failures: u32,
+    /// How long the machine had slept when the lease was last confirmed.
+    pub(crate) slept: Duration,
+    /// Its end came before the key's: this client ends the key, whether or not the guards are gone.
+    pub(crate) end_now: bool,
+    /// The server confirmed that the field is not there, and no command is left that could bring it back.
+    pub(crate) gone: bool,
+    /// Levels that left while a command was under way: told what became of their release by the one that carries it out.
+    pub(crate) leaving: Vec<Arc<Fate>>,
+    /// The level whose release is under way, sent by its guard. Given up, it is one of those that leave: 1. the guard is not
+    /// polled for long, 2. its release is given up for a waiter's sake, 3. the background sends it again, and is answered, 4. the
+    /// guard is polled, and has to find out.
+    pub(crate) releasing: Option<Arc<Fate>>,
+    /// Masters that lack it, those where it may stand though it is gone, and those whose answers are still to come.
+    pub(crate) spread: Spread,
+    pub(crate) absence: Absence,
+    /// Masters whose answer to what makes the field came while its end was under way there: what the end finds shows which
+    /// of the two ran first. 1. A master does not know the acquire's script; two others grant. 2. The end of the hold runs there, and
+    /// finds nothing. 3. The acquire runs, by the text of its script. Its answer may be looked at before the end's.
+    pub(crate) late: Nodes,
+    /// Masters where what makes the field had no answer while the hold stood. It may run yet, behind an end that finds nothing:
+    /// over a connection that was replaced since.
+    pub(crate) unsure: Nodes,
+    /// Only some masters may have it yet, which are no majority: its end frees nobody.
+    pub(crate) remnant: bool,
+    /// Its fencing token, once it is granted, and the counter that has to remember it.
+    pub(crate) fence: Option<Arc<Fence>>,
+    granted: bool,
+}
+
+impl Hold {
+    /// A hold whose acquire is about to be sent.
+    pub(crate) fn asked(
+        no: u64,
+        field: Arc<str>,
+        terms: Terms,
+        lease: Lease,
+        fence: Option<Arc<Fence>>,
+        now: Instant,
+    ) -> (Hold, Job) {
+        let mut hold = Hold {
+            id: no,
+            field,
+            terms,
+            levels: Vec::new(),
+            loss: None,
+            command: None,
+            stands: 0,
+            unsettled: false,
+            doubted: false,
+            sure_until: now,
+            perhaps_until: now,
+            stands_until: after(now, lease.duration()),
+            renew_at: now,
+            retry_at: now,
+            release_tried: false,
+            failures: 0,
+            slept: Duration::ZERO,
+            end_now: false,
+            gone: false,
+            leaving: Vec::new(),
+            releasing: None,
+            spread: Spread::default(),
+            absence: Absence::default(),
+            late: Nodes::NONE,
+            unsure: Nodes::NONE,
+            remnant: false,
+            fence,
+            granted: false,
+        };
+        let job = hold.begin(Step::Acquire { count: 1, lease }, no, now);
+        (hold, job)
+    }
+
+    /// Held, as far as this process knows.
+    pub(crate) fn lives(&self) -> bool {
+        self.granted && self.loss.is_none() && !self.levels.is_empty()
+    }
+
+    /// Nobody holds it any more, and the server has not confirmed that.
+    pub(crate) fn ends(&self) -> bool {
+        (self.levels.is_empty() || self.end_now) && !self.is_asked() && !self.gone
+    }
+
+    /// Nothing is left to do or to tell of it.
+    pub(crate) fn is_over(&self) -> bool {
+        self.levels.is_empty() && self.gone && !self.has_remains()
+    }
+
+    /// Whether some masters may have it yet.
+    pub(crate) fn has_remains(&self) -> bool {
+        !self.spread.remains.and(self.spread.unheard).is_empty()
+    }
+
+    /// Its end is under way.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.command.is_some_and(|command| command.step == (Step::Release { count: 0 }))
+    }
+
+    pub(crate) fn is_asked(&self) -> bool {
+        !self.granted && self.command.is_some_and(|command| matches!(command.step, Step::Acquire { .. }))
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        u32::try_from(self.levels.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether some level is the owner's or an ancestor's. The first level's owner is an ancestor of all others'.
+    pub(crate) fn is_entered_by(&self, owner: &Owner) -> bool {
+        self.levels.first().is_some_and(|first| owner.is_within(&first.owner))
+    }
+
+    /// The rule: everyone holding it is the owner or one of its ancestors.
+    pub(crate) fn admits(&self, owner: &Owner) -> bool {
+        self.levels.last().is_some_and(|last| owner.is_within(&last.owner))
+    }
+
+    /// The live levels of the owner and its ancestors.
+    pub(crate) fn levels_of<'a>(&'a self, owner: &'a Owner) -> impl Iterator<Item = &'a Level> {
+        self.levels.iter().filter(|level| level.fate.loss().is_none() && owner.is_within(&level.owner))
+    }
+
+    pub(crate) fn is_watched(&self) -> bool {
+        self.levels.iter().any(|level| level.watched && level.fate.loss().is_none())
+    }
+
+    /// The hold's end: the latest of its live levels', and never later than the server is sure to keep it. A watched
+    /// level has no end of its own, and one whose `max_hold` is over leaves the key to its lease. A fixed one keeps its end then:
+    /// else what is over would be good again for as long as a nested hold has made the key live.
+    pub(crate) fn end(&self) -> Instant {
+        if self.levels.iter().any(|level| level.watched) {
+            return self.sure_until;
+        }
+        let latest = self.levels.iter().filter_map(|level| level.until).max();
+        latest.map_or(self.sure_until, |latest| latest.min(self.sure_until))
+    }
+
+    /// Whether the key may outlive the hold, and nobody renews it: then this client ends the key.
+    pub(crate) fn outlived(&self) -> bool {
+        let key = if self.is_watched() { self.sure_until } else { self.sure_until.max(self.perhaps_until) };
+        self.end() < key
+    }
+
+    /// Levels come in the order of their numbers: a thousand nested ones are looked for at each poll of each.
+    fn place(&self, level: u64) -> Option<usize> {
+        self.levels.binary_search_by_key(&level, |level| level.id).ok()
+    }
+
+    pub(crate) fn level(&self, id: u64) -> Option<&Level> {
+        self.place(id).map(|at| &self.levels[at])
+    }
+
+    /// Until when one level is good.
+    pub(crate) fn end_of(&self, level: u64) -> Instant {
+        let limit = self.level(level).and_then(|level| level.max_hold);
+        limit.map_or(self.end(), |limit| limit.min(self.end()))
+    }
+
+    /// The server confirmed a lease. Only ever forward: no script shortens a TTL.
+    pub(crate) fn confirmed(&mut self, lease: Lease, sent: Instant, slept: Duration) {
+        if self.loss.is_some() {
+            return; // Lost is final, whatever an answer tells that comes after it.
+        }
+        let until = lease.valid_until(sent, self.terms.drift);
+        if until > self.sure_until {
+            self.sure_until = until;
+            self.slept = slept;
+        }
+        if lease >= self.terms.lease {
+            // 1. A short lease is nested in a renewed hold. 2. It would put the renewal off. 3. So would the next, for ever.
+            self.renew_at = self.terms.renew_at(sent);
+        }
+        self.failures = 0;
+    }
+
+    /// A level was granted. `stands`: the count that was asked for. It may be more than what is held now: a guard can go
+    /// while a nested acquire is under way, and its release is sent behind that.
+    pub(crate) fn enter(&mut self, level: Level, stands: u32) {
+        self.granted = true;
+        self.levels.push(level);
+        self.stands = stands;
+    }
+
+    /// The outermost level was granted with this token.
+    pub(crate) fn is_fenced_by(&mut self, token: u64) {
+        self.fence = self.fence.as_ref().map(|fence| Arc::new(fence.with(token)));
+    }
+
+    pub(crate) fn token(&self) -> Option<u64> {
+        self.fence.as_ref().filter(|_| self.granted)?.least
+    }
+
+    /// Takes a level out, from the moment its guard goes. The server hears of it by the next [`step`](Hold::step).
+    pub(crate) fn leave(&mut self, id: u64) -> Option<Left> {
+        let at = self.place(id)?;
+        let in_order = at + 1 == self.levels.len();
+        Some(Left { level: self.levels.remove(at), in_order })
+    }
+
+    /// Ends the hold for good. What comes back is to be told to the guards.
+    pub(crate) fn lose(&mut self, loss: Loss, now: Instant) -> Vec<Arc<Fate>> {
+        if self.loss.is_some() {
+            return Vec::new();
+        }
+        self.loss = Some(loss);
+        // Whoever asks until when it is good must not be told of a time to come.
+        self.sure_until = self.sure_until.min(now);
+        let sealed = self.levels.iter().filter(|level| level.fate.seal(loss));
+        sealed.map(|level| level.fate.clone()).collect()
+    }
+
+    /// What must be sent to bring the server to what is so here, now or at `retry_at`.
+    pub(crate) fn step(&self) -> Option<Step> {
+        if self.command.is_some() {
+            None
+        } else if self.gone {
+            (!self.spread.remains.is_empty()).then_some(Step::Release { count: 0 })
+        } else if self.levels.is_empty() {
+            Some(Step::Release { count: 0 })
+        } else if self.loss.is_some() {
+            // Else the key, if it stands, is ended when the last guard goes.
+            self.end_now.then_some(Step::Release { count: 0 })
+        } else if !self.spread.lacking.is_empty() {
+            // First of all: it may be what a majority lacks.
+            Some(Step::Repair { count: self.count(), lease: self.terms.lease })
+        } else if self.unsettled {
+            Some(Step::Settle { count: self.count(), lease: self.keep() })
+        } else if self.stands > self.count() {
+            Some(Step::Release { count: self.count() })
+        } else {
+            None
+        }
+    }
+
+    /// Whether the masters are still to hear of an end, or of what is so.
+    pub(crate) fn owes(&self) -> bool {
+        let owed = |step| !matches!(step, Step::Repair { .. });
+        !self.gone && (self.ends() || self.step().is_some_and(owed))
+    }
+
+    /// Masters lack the hold, by what they said just now.
+    pub(crate) fn lacked_by(&mut self, nodes: Nodes, now: Instant) {
+        self.spread.lacking = nodes;
+        // Once: 1. young masters lack it, and have another's field that a late command has left. 2. The repair changes nothing.
+        // 3. The settle behind it finds the same, and so on without a pause.
+        if !nodes.is_empty() && self.lives() && self.failures <= 1 {
+            self.retry_at = now;
+        }
+    }
+
+    /// The lease that a settle asks for: a fixed one must not be made longer.
+    fn keep(&self) -> Lease {
+        if self.is_watched() { self.terms.lease } else { Lease::SHORTEST }
+    }
+
+    /// Whether the watchdog has to renew it.
+    pub(crate) fn is_renewable(&self) -> bool {
+        self.lives() && self.command.is_none() && !self.unsettled && self.is_watched()
+    }
+
+    /// Begins a command of a future of the user's.
+    pub(crate) fn begin(&mut self, step: Step, no: u64, now: Instant) -> Job {
+        self.send(Command { no, sent: now, step, foreground: true })
+    }
+
+    /// The same for one of the background.
+    pub(crate) fn begin_in_background(&mut self, step: Step, no: u64, now: Instant) -> Job {
+        self.send(Command { no, sent: now, step, foreground: false })
+    }
+
+    fn send(&mut self, command: Command) -> Job {
+        (self.command, self.doubted) = (Some(command), false);
+        if command.step == (Step::Release { count: 0 }) {
+            // What has answered before goes before it.
+            self.late = Nodes::NONE;
+        }
+        self.job(command.step, command.no, command.sent)
+    }
+
+    fn job(&self, mut step: Step, no: u64, sent: Instant) -> Job {
+        if let Step::Repair { lease, .. } = &mut step
+            && !self.is_watched()
+        {
+            // Nobody would end it there, should it be the longest.
+            *lease = Lease::rest(self.end().saturating_duration_since(sent));
+        }
+        let ends = step == Step::Release { count: 0 };
+        let nodes = match step {
+            Step::Repair { .. } => self.spread.lacking,
+            _ if self.gone => self.spread.remains,
+            _ => Nodes::ALL,
+        };
+        let repeated = ends && self.release_tried;
+        let fence = self.fence.clone().filter(|_| step.is_counted(self.failures > 0));
+        Job { hold: self.id, no, field: self.field.clone(), step, nodes, repeated, sent, fence }
+    }
+
+    pub(crate) fn under_way(&self, no: u64) -> bool {
+        self.command.is_some_and(|command| command.no == no)
+    }
+
+    /// The command is over, with or without an answer. False where it had been given up before: its answer is void.
+    pub(crate) fn finish(&mut self, no: u64, now: Instant) -> bool {
+        let ours = self.under_way(no);
+        if ours {
+            if let Some(lease) = self.command.and_then(|command| command.step.lease()) {
+                self.stands_until = self.stands_until.max(after(now, lease.duration()));
+            }
+            (self.command, self.releasing) = (None, None);
+        }
+        ours
+    }
+
+    /// The release under way is carried out by the background.
+    pub(crate) fn give_up_release(&mut self, no: u64) {
+        if self.under_way(no) {
+            self.leaving.extend(self.releasing.take());
+        }
+    }
+
+    /// The command may have run, or may run yet.
+    pub(crate) fn unknown(&mut self, no: u64, now: Instant) {
+        let step = self.command.map(|command| command.step);
+        self.give_up_release(no);
+        if self.finish(no, now) {
+            if let Some(lease) = step.and_then(Step::lease) {
+                self.perhaps_until = self.perhaps_until.max(after(now, lease.duration()));
+            }
+            self.release_tried |= step == Some(Step::Release { count: 0 });
+            self.unsettled = true;
+            self.failed(now);
+        }
+    }
+
+    pub(crate) fn failed(&mut self, now: Instant) {
+        self.retry_at = after(now, self.terms.pause(if self.gone { self.failures } else { 0 }));
+        self.failures = self.failures.saturating_add(1);
+        self.renew_at = self.renew_at.max(self.retry_at);
+    }
+}
+
+/// What [`Hold::leave`] took out.
+pub(crate) struct Left {
+    pub(crate) level: Level,
+    pub(crate) in_order: bool,
+}
+
+#[cfg(test)]
+mod tests;

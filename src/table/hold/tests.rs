@@ -1,0 +1,167 @@
+use super::*;
+use crate::base::Drift;
+
+const DRIFT: Drift = Drift { factor: 0.01, slack: Duration::from_millis(2) };
+const LEASE: Duration = Duration::from_secs(30);
+
+fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn lease(n: u64) -> Lease {
+    Lease::new("lease", seconds(n), DRIFT).unwrap()
+}
+
+/// When a lease that was sent then is over here.
+fn over(sent: Instant, n: u64) -> Instant {
+    sent + seconds(n) - seconds(n).mul_f64(0.01) - Duration::from_millis(2)
+}
+
+fn hold(now: Instant, asked: u64) -> Hold {
+    let terms = Terms { lease: lease(30), drift: DRIFT, patience: seconds(1), retry: seconds(1), epoch: now };
+    let mut hold = Hold::asked(1, "me:1".into(), terms, lease(asked), None, now).0;
+    assert!(hold.is_asked() && !hold.lives() && !hold.ends() && !hold.is_over());
+    assert!(hold.finish(1, now));
+    hold.confirmed(lease(asked), now, Duration::ZERO);
+    hold
+}
+
+fn level(id: u64, until: Option<Instant>) -> Level {
+    let (owner, fate) = (Owner::new(), Arc::default());
+    Level { id, owner, branch: false, watched: until.is_none(), until, max_hold: None, fate }
+}
+
+#[test]
+fn a_watched_hold_ends_when_the_server_stops_being_sure() {
+    let now = Instant::now();
+    let mut hold = hold(now, 30);
+    hold.enter(level(1, None), 1);
+    assert_eq!(hold.end(), over(now, 30));
+    hold.confirmed(lease(30), now + seconds(10), Duration::ZERO);
+    assert_eq!(hold.end(), over(now + seconds(10), 30));
+    hold.confirmed(lease(20), now, Duration::ZERO);
+    assert_eq!(hold.end(), over(now + seconds(10), 30), "never backward");
+    assert!(hold.is_renewable());
+}
+
+#[test]
+fn a_fixed_hold_ends_with_the_latest_of_its_levels() {
+    let now = Instant::now();
+    let mut hold = hold(now, 40);
+    hold.enter(level(1, Some(over(now, 10))), 1);
+    assert_eq!(hold.end(), over(now, 10));
+    hold.enter(level(2, Some(over(now, 40))), 2);
+    assert_eq!(hold.end(), over(now, 40));
+    assert!(!hold.is_renewable());
+    hold.leave(2).unwrap();
+    assert_eq!(hold.end(), over(now, 10), "back, with the level that promised more");
+    assert!(hold.end() < hold.sure_until);
+}
+
+#[test]
+fn a_watched_level_keeps_a_fixed_one_alive() {
+    let now = Instant::now();
+    let mut hold = hold(now, 30);
+    hold.enter(level(1, Some(over(now, 5))), 1);
+    hold.enter(level(2, None), 2);
+    assert!(hold.end() == over(now, 30) && hold.is_renewable());
+    hold.leave(2).unwrap();
+    assert!(hold.end() == over(now, 5) && !hold.is_renewable());
+}
+
+#[test]
+fn a_level_whose_max_hold_is_over_leaves_the_key_to_its_lease() {
+    let now = Instant::now();
+    let mut hold = hold(now, 30);
+    hold.enter(Level { max_hold: Some(now + seconds(5)), ..level(1, None) }, 1);
+    assert_eq!((hold.end_of(1), hold.end()), (now + seconds(5), over(now, 30)));
+    assert!(hold.levels[0].fate.seal(Loss::MaxHold));
+    assert!(hold.lives() && !hold.is_renewable());
+    assert_eq!(hold.end(), over(now, 30));
+    hold.enter(level(2, None), 2);
+    assert!(hold.is_renewable(), "the others stand");
+}
+
+#[test]
+fn renewals_are_due_within_a_thirtieth_before_a_third_of_the_lease() {
+    let now = Instant::now();
+    let terms = Terms { lease: lease(30), drift: DRIFT, patience: seconds(1), retry: seconds(1), epoch: now };
+    for millis in [0, 1, 499, 500, 999, 1000, 12_345] {
+        let sent = now + Duration::from_millis(millis);
+        let (due, third) = (terms.renew_at(sent), sent + LEASE / 3);
+        assert!(due <= third && third - due < LEASE / 30, "{millis}: {:?}", third - due);
+        assert_eq!((due - now).as_nanos() % seconds(1).as_nanos(), 0, "in step with others");
+    }
+}
+
+#[test]
+fn what_is_sent_next_follows_from_what_stands() {
+    let now = Instant::now();
+    let mut hold = hold(now, 30);
+    hold.enter(level(1, None), 1);
+    hold.enter(level(2, None), 2);
+    assert_eq!(hold.step(), None);
+    assert!(hold.leave(1).is_some_and(|left| !left.in_order) && hold.leave(7).is_none());
+    assert_eq!(hold.step(), Some(Step::Release { count: 1 }));
+    hold.unsettled = true;
+    assert_eq!(hold.step(), Some(Step::Settle { count: 1, lease: lease(30) }));
+    assert!(hold.leave(2).is_some_and(|left| left.in_order));
+    assert_eq!(hold.step(), Some(Step::Release { count: 0 }), "its own settle");
+    hold.begin(Step::Release { count: 0 }, 9, now);
+    assert!(hold.step().is_none() && hold.overdue() == Some(now + seconds(1)));
+    assert!(!hold.finish(8, now) && hold.finish(9, now));
+    hold.gone = true;
+    assert!(hold.step().is_none() && hold.is_over());
+}
+
+#[test]
+fn a_settle_makes_no_fixed_lease_longer() {
+    let now = Instant::now();
+    let mut hold = hold(now, 10);
+    hold.enter(level(1, Some(over(now, 10))), 1);
+    hold.unsettled = true;
+    assert_eq!(hold.step(), Some(Step::Settle { count: 1, lease: Lease::SHORTEST }));
+}
+
+#[test]
+fn a_count_is_lowered_behind_an_acquire_that_was_under_way() {
+    let now = Instant::now();
+    let mut hold = hold(now, 30);
+    hold.enter(level(1, None), 1);
+    hold.begin(Step::Acquire { count: 2, lease: lease(30) }, 2, now);
+    hold.leave(1).unwrap();
+    assert!(hold.finish(2, now));
+    hold.enter(level(2, None), 2);
+    assert_eq!(hold.step(), Some(Step::Release { count: 1 }));
+}
+
+#[test]
+fn a_loss_is_final_and_told_once() {
+    let now = Instant::now();
+    let mut hold = hold(now, 30);
+    hold.enter(level(1, None), 1);
+    hold.enter(level(2, None), 2);
+    assert_eq!(hold.lose(Loss::Gone, now).len(), 2);
+    assert!(hold.lose(Loss::Expired, now).is_empty());
+    assert_eq!((hold.loss, hold.levels[0].fate.loss()), (Some(Loss::Gone), Some(Loss::Gone)));
+    assert!(!hold.lives() && hold.end() <= now && hold.step().is_none());
+    hold.leave(2).unwrap();
+    assert_eq!(hold.step(), None, "while a guard is left");
+    hold.leave(1).unwrap();
+    assert_eq!(hold.step(), Some(Step::Release { count: 0 }));
+}
+
+#[test]
+fn an_unknown_outcome_is_settled_after_a_pause() {
+    let now = Instant::now();
+    let mut hold = hold(now, 30);
+    hold.enter(level(1, None), 1);
+    hold.begin(Step::Renew { lease: lease(30) }, 2, now);
+    let later = now + seconds(2);
+    hold.unknown(3, later);
+    assert!(hold.under_way(2), "another command's");
+    hold.unknown(2, later);
+    assert!(hold.unsettled && hold.failures == 1 && !hold.release_tried && !hold.is_renewable());
+    assert_eq!(hold.retry_at, later + seconds(1));
+    assert_eq!(hold.stands_until, later + LEASE, "it may have run only now");
+}

@@ -1,0 +1,279 @@
+//! The waiters of one lock name: in which order they ask, and which of them are branches of one owner.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::base::after;
+use crate::owner::Owner;
+
+/// How long a woken head may stay unpolled before the next one gets its turn.
+pub(crate) const HEAD_PATIENCE: Duration = Duration::from_millis(50);
+
+/// What a request is doing while it is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It asks as soon as it is its turn.
+    Waiting,
+    /// Its acquire is under way.
+    Asking,
+    /// It was told "busy": it asks again then, or when it is woken.
+    Asleep { until: Instant },
+    /// After a split vote: it asks again then, and nothing wakes it before.
+    Pausing { until: Instant },
+}
+
+/// A request for the lock, from its first poll until it is ready or dropped.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) id: u64,
+    pub(crate) owner: Owner,
+    /// The owner in whose scope the request's future was polled first.
+    pub(crate) ambient: Owner,
+    pub(crate) bare: bool,
+    /// Proven to be one of several branches of its owner: the owner's other branch levels are strangers to it.
+    pub(crate) branch: bool,
+    pub(crate) phase: Phase,
+    /// Something happened while it asked: it must ask once more before it sleeps.
+    pub(crate) again: bool,
+    waker: Option<Waker>,
+    polled: Instant,
+    /// Woken then, and not polled since.
+    woken: Option<Instant>,
+    /// Passed over: it did not come when it was its turn.
+    parked: bool,
+    pub(crate) warned: bool,
+}
+
+/// What was done about a head.
+#[derive(Debug)]
+pub(crate) enum Late {
+    Not,
+    Woken(Waker),
+    PassedOver,
+}
+
+/// Why a request can't be let in.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Ambiguous;
+
+/// The requests under way, by time of arrival.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    requests: VecDeque<Request>,
+    /// Owners that were seen to ask from two branches at once.
+    proven: Vec<Owner>,
+}
+
+impl Request {
+    pub(crate) fn new(id: u64, owner: Owner, ambient: Owner, bare: bool, now: Instant) -> Request {
+        Request {
+            id,
+            owner,
+            ambient,
+            bare,
+            branch: false,
+            phase: Phase::Waiting,
+            again: false,
+            waker: None,
+            polled: now,
+            woken: None,
+            parked: false,
+            warned: false,
+        }
+    }
+
+    /// It is being polled: it takes part again, wherever it was passed over.
+    /// What comes back is to be dropped once nothing is locked.
+    #[must_use]
+    pub(crate) fn polled(&mut self, waker: &Waker, now: Instant) -> Option<Waker> {
+        self.polled = now;
+        self.woken = None;
+        if std::mem::take(&mut self.parked) {
+            // What happened since was told to others: it asks once, and sleeps only then.
+            match self.phase {
+                Phase::Asking => self.again = true,
+                Phase::Waiting | Phase::Asleep { .. } => self.phase = Phase::Waiting,
+                Phase::Pausing { .. } => {}
+            }
+        }
+        match &self.waker {
+            Some(known) if known.will_wake(waker) => None,
+            _ => self.waker.replace(waker.clone()),
+        }
+    }
+
+    pub(crate) fn is_asleep(&self) -> bool {
+        matches!(self.phase, Phase::Asleep { .. } | Phase::Pausing { .. })
+    }
+
+    pub(crate) fn sleeps_until(&self, now: Instant) -> Option<Instant> {
+        match self.phase {
+            Phase::Asleep { until } | Phase::Pausing { until } if now < until => Some(until),
+            _ => None,
+        }
+    }
+
+    /// What it was told, or is about to be told, is out of date: it asks once more before it sleeps.
+    pub(crate) fn recall(&mut self) {
+        match self.phase {
+            Phase::Asleep { .. } => self.phase = Phase::Waiting,
+            Phase::Pausing { .. } => {}
+            _ => self.again = true,
+        }
+    }
+
+    pub(crate) fn is_woken(&self) -> bool {
+        self.woken.is_some()
+    }
+
+    /// Takes the waker out to be woken, once for each poll.
+    pub(crate) fn wake(&mut self, now: Instant) -> Option<Waker> {
+        if self.woken.is_some() {
+            return None;
+        }
+        self.woken = Some(now);
+        self.waker.clone()
+    }
+
+    /// From when on a head in this state is late. One that waits for a hold of this process has nothing to come for.
+    fn late_at(&self) -> Option<Instant> {
+        let since = match (self.woken, self.phase) {
+            (Some(woken), _) => woken,
+            // Polled since, it waits for what goes before it: taken for late all the time, it and the watchdog would wake each
+            // other without a pause.
+            (None, Phase::Asleep { until } | Phase::Pausing { until }) => until.max(self.polled),
+            (None, Phase::Asking) => self.polled,
+            (None, Phase::Waiting) => return None,
+        };
+        Some(since + HEAD_PATIENCE)
+    }
+}
+
+impl Queue {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Request> {
+        self.requests.iter_mut()
+    }
+
+    /// Requests come in the order of their numbers.
+    fn place(&self, id: u64) -> Option<usize> {
+        self.requests.binary_search_by_key(&id, |request| request.id).ok()
+    }
+
+    pub(crate) fn get(&self, id: u64) -> Option<&Request> {
+        self.place(id).map(|at| &self.requests[at])
+    }
+
+    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut Request> {
+        self.place(id).map(|at| &mut self.requests[at])
+    }
+
+    /// Puts a request at the end. `holds`: whether its owner itself holds the lock now.
+    ///
+    /// A call chain never has two bare requests of one owner under way at once, so two of them prove branches, which queue.
+    /// A bare request that begins after the proof while its owner holds may be nested in that hold, and must not wait, or
+    /// be a branch, and must not enter: nobody can tell.
+    pub(crate) fn enter(&mut self, mut request: Request, holds: bool) -> Result<(), Ambiguous> {
+        if request.bare {
+            if self.proven.contains(&request.owner) {
+                if holds {
+                    return Err(Ambiguous);
+                }
+                request.branch = true;
+            } else if self.bare(&request.owner).next().is_some() {
+                request.branch = true;
+                self.prove(&request.owner);
+            }
+        }
+        self.requests.push_back(request);
+        Ok(())
+    }
+
+    fn bare<'a>(&'a mut self, owner: &'a Owner) -> impl Iterator<Item = &'a mut Request> {
+        self.requests.iter_mut().filter(move |request| request.bare && request.owner == *owner)
+    }
+
+    /// Marks the bare requests of this owner as branches.
+    fn prove(&mut self, owner: &Owner) {
+        self.bare(owner).for_each(|request| request.branch = true);
+        if !self.proven.contains(owner) {
+            self.proven.push(owner.clone());
+        }
+    }
+
+    /// An owner has ended: its requests are its heir's. Two that come together so are branches too: each was begun in a
+    /// scope of its own, and both outlived it.
+    pub(crate) fn pass_on(&mut self, owner: &Owner, heir: impl Fn() -> Owner) {
+        let mut heirs = Vec::new();
+        for request in self.requests.iter_mut().filter(|request| request.owner == *owner) {
+            request.owner = heir();
+            heirs.push(request.owner.clone());
+        }
+        for heir in heirs {
+            if self.bare(&heir).nth(1).is_some() {
+                self.prove(&heir);
+            }
+        }
+    }
+
+    /// Takes a request out.
+    pub(crate) fn leave(&mut self, id: u64) -> Option<Request> {
+        let at = self.place(id)?;
+        self.requests.remove(at)
+    }
+
+    /// The proof stands until its owner has neither a hold nor a request here.
+    pub(crate) fn forget_proofs(&mut self, holds: impl Fn(&Owner) -> bool) {
+        if !self.proven.is_empty() {
+            let requests = &self.requests;
+            self.proven.retain(|owner| holds(owner) || requests.iter().any(|one| one.owner == *owner));
+        }
+    }
+
+    /// The first in line among those that qualify, passed-over ones left out.
+    pub(crate) fn front(&self, qualifies: impl Fn(&Request) -> bool) -> Option<&Request> {
+        self.requests.iter().find(|request| !request.parked && qualifies(request))
+    }
+
+    /// When the head has to be looked at, if it keeps somebody waiting.
+    pub(crate) fn late_at(&self, head: u64) -> Option<Instant> {
+        let head = self.get(head)?;
+        head.late_at().filter(|_| self.len() > 1)
+    }
+
+    /// Passes over a head that was woken and has not come, or has not looked at its answer for that long.
+    pub(crate) fn pass_over(&mut self, head: u64, now: Instant, patience: Duration) -> bool {
+        let Some(request) = self.get_mut(head) else { return false };
+        let late = match request.woken {
+            Some(woken) => woken + HEAD_PATIENCE <= now,
+            None => request.phase == Phase::Asking && after(request.polled, patience) <= now,
+        };
+        request.parked |= late;
+        late
+    }
+
+    /// Looks at a head that is late. One that was not woken is woken first: what it waits for may be ready without
+    /// anybody here knowing. One that was, and has not come, is passed over.
+    pub(crate) fn check(&mut self, head: u64, now: Instant) -> Late {
+        let late = |request: &&mut Request| request.late_at().is_some_and(|late| late <= now);
+        let Some(request) = self.get_mut(head).filter(late) else { return Late::Not };
+        if request.woken.is_some() {
+            request.parked = true;
+            return Late::PassedOver;
+        }
+        request.wake(now).map_or(Late::Not, Late::Woken)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,37 @@
+//! How leases become deadlines: what a hold is told of the options.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::base::{Drift, Lease, after};
+
+/// The same for all holds of a session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) lease: Lease,
+    pub(crate) drift: Drift,
+    /// Older than this a command without an answer is given up: its future is not polled.
+    pub(crate) patience: Duration,
+    /// Pause between two tries of a command in the background.
+    pub(crate) retry: Duration,
+    /// From here on renewals are counted off in steps, so that holds which are due at nearly the same time are renewed
+    /// in one pipeline.
+    pub(crate) epoch: Instant,
+}
+
+impl Terms {
+    /// The pause of what has failed so often before. What is left of an ended hold keeps nobody waiting here, and there may be
+    /// thousands: up to four times as long.
+    pub(crate) fn pause(&self, failures: u32) -> Duration {
+        self.retry * (1 << failures.min(2))
+    }
+
+    /// A third of the lease after that, or up to a thirtieth earlier.
+    pub(crate) fn renew_at(&self, sent: Instant) -> Instant {
+        let step = (self.lease.duration() / 30).as_nanos().max(1);
+        let third = after(sent, self.lease.duration() / 3);
+        let ahead = third.saturating_duration_since(self.epoch).as_nanos() % step;
+        third.checked_sub(Duration::from_nanos(ahead as u64)).unwrap_or(third)
+    }
+}

@@ -1,0 +1,565 @@
+//! The Lua files as typed calls, and what they answer.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use redis::{Cmd, RedisError, Value};
+
+use crate::base::Lease;
+use crate::wire::fence::Fence;
+
+/// One run of one script: what is asked of one server.
+#[derive(Clone, Debug)]
+pub(crate) enum Call {
+    /// Make `field` a holder with `count` holds, for at least `lease`. `fence`: with a token.
+    Acquire { key: Arc<str>, field: Arc<str>, count: u32, lease: Lease, fence: Option<Arc<Fence>> },
+    /// Lower the count of `field` to `count`; 0 ends the hold.
+    Release { key: Arc<str>, channel: Arc<str>, field: Arc<str>, count: u32 },
+    /// Let the hold of `field` live for at least `lease` from now. `fence`: and raise the counter to its token.
+    Renew { key: Arc<str>, field: Arc<str>, lease: Lease, fence: Option<Arc<Fence>> },
+    /// After an unknown outcome: make the count of `field`, if it is there, exactly `count`; 0 ends the hold. `create`: also
+    /// where the key is not there. `fence`: and raise the counter to its token.
+    Settle {
+        key: Arc<str>,
+        channel: Arc<str>,
+        field: Arc<str>,
+        count: u32,
+        lease: Lease,
+        create: bool,
+        fence: Option<Arc<Fence>>,
+    },
+    /// Free the lock, whoever holds it.
+    Force { key: Arc<str>, channel: Arc<str> },
+    /// Who is in the way, if anybody.
+    Look { key: Arc<str> },
+    /// What one of the above does with the fencing counter, where its two keys are on different nodes.
+    #[cfg(feature = "cluster")]
+    Count { fence: Arc<Fence>, ask: Count },
+}
+
+/// What is asked of a fencing counter alone.
+#[cfg(feature = "cluster")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Count {
+    /// Whether a token can be made.
+    Look,
+    /// The next token, for whoever has the lock.
+    Next,
+    /// That it is no less than a token.
+    Raise,
+}
+
+/// What a server answered to a [`Call`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    /// It is as asked: granted, released, lowered, renewed, settled, freed.
+    Done,
+    /// Granted, with this fencing token; or a counter stands at it.
+    Token(u64),
+    /// The count could not be lowered, or the counter raised (a full server): the hold stands, and must be settled later.
+    Deferred(String),
+    /// Somebody else holds the lock, for that long yet.
+    Busy(Duration),
+    /// The field is not there.
+    Gone,
+    /// Nobody holds the lock.
+    Free,
+    /// The key holds something else: its type, and what is wrong with it.
+    NotALock(String),
+    /// The same of the fencing counter's key.
+    NotACounter(String),
+}
+
+/// One Lua file, or several that make one script.
+struct Script {
+    name: &'static str,
+    body: &'static str,
+    sha: LazyLock<String>,
+}
+
+macro_rules! script {
+    ($name:literal, $body:expr) => {
+        Script {
+            name: $name,
+            body: $body,
+            sha: LazyLock::new(|| redis::Script::new($body).get_hash().to_owned()),
+        }
+    };
+}
+
+macro_rules! lua {
+    ($name:literal) => {
+        include_str!(concat!("../../lua/", $name, ".lua"))
+    };
+}
+
+/// The script of a lock within one that deals with its fencing counter too. Holds without a token cost nothing more.
+macro_rules! fenced {
+    ($plain:literal, $around:literal) => {
+        script!(
+            $plain,
+            concat!("local function plain()\n", lua!($plain), "end\n", lua!("fence"), lua!($around))
+        )
+    };
+}
+
+static ACQUIRE: Script = script!("acquire", lua!("acquire"));
+static RELEASE: Script = script!("release", lua!("release"));
+static RENEW: Script = script!("renew", lua!("renew"));
+static SETTLE: Script = script!("settle", lua!("settle"));
+static FORCE: Script = script!("force", lua!("force"));
+static LOOK: Script = script!("look", lua!("look"));
+static ACQUIRE_FENCED: Script = fenced!("acquire", "token");
+static RENEW_FENCED: Script = fenced!("renew", "raise");
+static SETTLE_FENCED: Script = fenced!("settle", "raise");
+#[cfg(feature = "cluster")]
+static COUNT: Script = script!("count", concat!(lua!("fence"), lua!("count")));
+
+// The integers that the scripts answer with; from 0 on it is the TTL of another's hold in milliseconds.
+const DONE: i64 = -1;
+const GONE: i64 = -2;
+const FREE: i64 = -3;
+
+impl Call {
+    /// The command that runs the script where the server knows it already.
+    pub(crate) fn evalsha(&self) -> Cmd {
+        self.command("EVALSHA", &self.script().sha)
+    }
+
+    /// The command for a server that answered NOSCRIPT: one round trip, and no window for another `SCRIPT FLUSH`.
+    pub(crate) fn eval(&self) -> Cmd {
+        self.command("EVAL", self.script().body)
+    }
+
+    /// The lock's key.
+    pub(crate) fn key(&self) -> &str {
+        match self {
+            Call::Acquire { key, .. }
+            | Call::Release { key, .. }
+            | Call::Renew { key, .. }
+            | Call::Settle { key, .. }
+            | Call::Force { key, .. }
+            | Call::Look { key } => key,
+            #[cfg(feature = "cluster")]
+            Call::Count { fence, .. } => &fence.counter,
+        }
+    }
+
+    /// What is asked, in a word.
+    pub(crate) fn name(&self) -> &'static str {
+        self.script().name
+    }
+
+    fn script(&self) -> &'static Script {
+        match self {
+            Call::Acquire { fence: None, .. } => &ACQUIRE,
+            Call::Acquire { .. } => &ACQUIRE_FENCED,
+            Call::Release { .. } => &RELEASE,
+            Call::Renew { fence: None, .. } => &RENEW,
+            Call::Renew { .. } => &RENEW_FENCED,
+            Call::Settle { fence: None, .. } => &SETTLE,
+            Call::Settle { .. } => &SETTLE_FENCED,
+            Call::Force { .. } => &FORCE,
+            Call::Look { .. } => &LOOK,
+            #[cfg(feature = "cluster")]
+            Call::Count { .. } => &COUNT,
+        }
+    }
+
+    /// What the call has to do with a fencing counter.
+    pub(crate) fn fence(&self) -> Option<&Fence> {
+        match self {
+            Call::Acquire { fence, .. } | Call::Renew { fence, .. } | Call::Settle { fence, .. } => {
+                fence.as_deref()
+            }
+            Call::Release { .. } | Call::Force { .. } | Call::Look { .. } => None,
+            #[cfg(feature = "cluster")]
+            Call::Count { fence, .. } => Some(fence),
+        }
+    }
+
+    /// The same for the lock alone, and the counter that it leaves out. `None`: it has one key.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn alone(&self) -> Option<(Call, Arc<Fence>)> {
+        let mut alone = self.clone();
+        let fence = match &mut alone {
+            Call::Acquire { fence, .. } | Call::Renew { fence, .. } | Call::Settle { fence, .. } => {
+                fence.take()
+            }
+            _ => None,
+        };
+        fence.map(|fence| (alone, fence))
+    }
+
+    fn command(&self, command: &str, script: &str) -> Cmd {
+        let fence = self.fence();
+        let counter = fence.map_or(0, |fence| fence.counter.len() + 64);
+        // The most arguments that a script has, and the bytes of what is no key, field or channel of unusual length:
+        // one allocation each.
+        let mut cmd = Cmd::with_capacity(11, 192 + script.len() + 2 * self.key().len() + counter);
+        cmd.arg(command).arg(script);
+        match fence {
+            Some(fence) => cmd.arg(2).arg(self.key()).arg(&*fence.counter),
+            None => cmd.arg(1).arg(self.key()),
+        };
+        match self {
+            Call::Acquire { field, count, lease, .. } => cmd.arg(&**field).arg(*count).arg(lease.millis()),
+            Call::Release { channel, field, count, .. } => cmd.arg(&**field).arg(*count).arg(&**channel),
+            Call::Renew { field, lease, .. } => cmd.arg(&**field).arg(lease.millis()),
+            Call::Settle { channel, field, count, lease, create, .. } => {
+                let cmd = cmd.arg(&**field).arg(*count).arg(lease.millis()).arg(&**channel);
+                if *create || fence.is_some() { cmd.arg(u8::from(*create)) } else { cmd }
+            }
+            Call::Force { channel, .. } => cmd.arg(&**channel),
+            Call::Look { .. } => &mut cmd,
+            #[cfg(feature = "cluster")]
+            Call::Count { ask: Count::Look, .. } => cmd.arg("look"),
+            #[cfg(feature = "cluster")]
+            Call::Count { ask: Count::Next, .. } => cmd.arg("next"),
+            #[cfg(feature = "cluster")]
+            Call::Count { ask: Count::Raise, .. } => cmd.arg("raise"),
+        };
+        if let Some(Fence { least, stays, .. }) = fence {
+            // Nothing stands for the server's time, and for ever.
+            match least {
+                Some(least) => cmd.arg(*least),
+                None => cmd.arg(""),
+            };
+            match stays {
+                Some(stays) => cmd.arg(stays.millis()),
+                None => cmd.arg(""),
+            };
+        }
+        cmd
+    }
+
+    /// What the script answered. An error is the server's own, or says that no script of ours answers so.
+    pub(crate) fn decode(&self, value: Value) -> Result<Reply, RedisError> {
+        use Call::{Acquire, Force, Look, Release, Renew, Settle};
+        let fenced = self.fence().is_some();
+        let counts = match self {
+            Acquire { .. } => true,
+            #[cfg(feature = "cluster")]
+            Call::Count { .. } => true,
+            _ => false,
+        };
+        Ok(match (self, value) {
+            (_, Value::ServerError(refused)) => return Err(refused.into()),
+            // A key lives through its last millisecond: one that has none left is still held, not free.
+            (Acquire { .. } | Look { .. }, Value::Int(ttl @ 0..)) => {
+                Reply::Busy(Duration::from_millis(ttl.max(1).unsigned_abs()))
+            }
+            (Force { .. } | Look { .. }, Value::Int(FREE)) => Reply::Free,
+            (_, Value::SimpleString(kind)) if counts || matches!(self, Force { .. } | Look { .. }) => {
+                match kind.strip_prefix("counter ") {
+                    Some(kind) if fenced => Reply::NotACounter(no_counter(kind)),
+                    _ => Reply::NotALock(self.told(&kind)),
+                }
+            }
+            (_, Value::BulkString(token)) if counts && fenced => {
+                let text = str::from_utf8(&token).ok();
+                match text.and_then(|text| text.parse().ok()) {
+                    Some(token) => Reply::Token(token),
+                    None => return Err(self.garbled(&Value::BulkString(token))),
+                }
+            }
+            (Release { .. } | Settle { .. }, Value::BulkString(why)) => deferred(&why),
+            (Renew { .. }, Value::BulkString(why)) if fenced => deferred(&why),
+            (Look { .. }, value) => return Err(self.garbled(&value)),
+            #[cfg(feature = "cluster")]
+            (Call::Count { .. }, value) => return Err(self.garbled(&value)),
+            (Acquire { .. }, value @ Value::Int(DONE)) if fenced => return Err(self.garbled(&value)),
+            (_, Value::Int(DONE)) => Reply::Done,
+            (Force { .. }, value) => return Err(self.garbled(&value)),
+            (_, Value::Int(GONE)) => Reply::Gone,
+            (_, value) => return Err(self.garbled(&value)),
+        })
+    }
+
+    /// What a key of this type is, where it is no lock.
+    fn told(&self, kind: &str) -> String {
+        match (self, kind) {
+            (Call::Force { .. }, "string") => "a string, which is no lock of this kind".to_owned(),
+            (_, "string" | "hash") => format!("a {kind} without a TTL"),
+            _ => format!("a {kind}"),
+        }
+    }
+
+    fn garbled(&self, value: &Value) -> RedisError {
+        // Cut: a proxy in the way may answer with anything.
+        let seen: String = format!("{value:?}").chars().take(100).collect();
+        (
+            redis::ErrorKind::UnexpectedReturnType,
+            "no script answers so",
+            format!("{} got {seen}", self.name()),
+        )
+            .into()
+    }
+}
+
+fn deferred(why: &[u8]) -> Reply {
+    Reply::Deferred(String::from_utf8_lossy(why).into_owned())
+}
+
+/// What a counter is that can give out no more.
+pub(crate) const AT_ITS_END: &str = "the highest number that a counter can have";
+
+/// What a key is that should be a fencing counter.
+fn no_counter(kind: &str) -> String {
+    match kind {
+        "end" => AT_ITS_END.to_owned(),
+        "string" => "a string that is no number".to_owned(),
+        _ => format!("a {kind}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Drift;
+
+    fn lease() -> Lease {
+        let drift = Drift { factor: 0.01, slack: Duration::from_millis(2) };
+        Lease::new("lease", Duration::from_secs(30), drift).unwrap()
+    }
+
+    fn calls() -> [Call; 6] {
+        let (key, channel, field): (Arc<str>, Arc<str>, Arc<str>) = ("k".into(), "ch".into(), "f:1".into());
+        [
+            Call::Acquire { key: key.clone(), field: field.clone(), count: 2, lease: lease(), fence: None },
+            Call::Release { key: key.clone(), channel: channel.clone(), field: field.clone(), count: 1 },
+            Call::Renew { key: key.clone(), field: field.clone(), lease: lease(), fence: None },
+            Call::Settle {
+                key: key.clone(),
+                channel: channel.clone(),
+                field,
+                count: 3,
+                lease: lease(),
+                create: false,
+                fence: None,
+            },
+            Call::Force { key: key.clone(), channel },
+            Call::Look { key },
+        ]
+    }
+
+    fn words(cmd: &Cmd) -> Vec<String> {
+        let text = |arg: redis::Arg<&[u8]>| match arg {
+            redis::Arg::Simple(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+            _ => panic!("a cursor"),
+        };
+        cmd.args_iter().map(text).collect()
+    }
+
+    #[test]
+    fn commands_carry_key_and_decimal_arguments_in_the_order_of_the_lua_headers() {
+        let told = [
+            ("acquire", vec!["f:1", "2", "30000"]),
+            ("release", vec!["f:1", "1", "ch"]),
+            ("renew", vec!["f:1", "30000"]),
+            ("settle", vec!["f:1", "3", "30000", "ch"]),
+            ("force", vec!["ch"]),
+            ("look", vec![]),
+        ];
+        for (call, (name, args)) in calls().iter().zip(told) {
+            let script = redis::Script::new(call.script().body);
+            for (cmd, head) in [
+                (call.evalsha(), ["EVALSHA", script.get_hash()]),
+                (call.eval(), ["EVAL", call.script().body]),
+            ] {
+                let wanted: Vec<&str> =
+                    head.into_iter().chain(["1", "k"]).chain(args.iter().copied()).collect();
+                assert_eq!(words(&cmd), wanted);
+            }
+            assert_eq!((call.name(), call.key()), (name, "k"));
+        }
+    }
+
+    fn fenced() -> [Call; 4] {
+        let (key, channel, field): (Arc<str>, Arc<str>, Arc<str>) = ("k".into(), "ch".into(), "f:1".into());
+        let (count, lease) = (1, lease());
+        let fence = |least, stays| Some(Arc::new(Fence { counter: "token".into(), least, stays }));
+        [
+            Call::Acquire {
+                key: key.clone(),
+                field: field.clone(),
+                count,
+                lease,
+                fence: fence(None, Some(Lease::DAY)),
+            },
+            Call::Acquire {
+                key: key.clone(),
+                field: field.clone(),
+                count,
+                lease,
+                fence: fence(Some(u64::MAX), None),
+            },
+            Call::Renew {
+                key: key.clone(),
+                field: field.clone(),
+                lease,
+                fence: fence(Some(7), Some(Lease::DAY)),
+            },
+            Call::Settle { key, channel, field, count, lease, create: false, fence: fence(Some(7), None) },
+        ]
+    }
+
+    #[test]
+    fn those_with_a_fence_carry_the_counter_and_what_is_asked_of_it() {
+        let told = [
+            vec!["2", "k", "token", "f:1", "1", "30000", "", "86400000"],
+            vec!["2", "k", "token", "f:1", "1", "30000", "18446744073709551615", ""],
+            vec!["2", "k", "token", "f:1", "30000", "7", "86400000"],
+            vec!["2", "k", "token", "f:1", "1", "30000", "ch", "0", "7", ""],
+        ];
+        for (call, args) in fenced().iter().zip(told) {
+            assert_eq!(words(&call.evalsha())[2..], args);
+            assert_eq!(words(&call.eval())[1], call.script().body);
+        }
+    }
+
+    #[cfg(feature = "cluster")]
+    #[test]
+    fn a_fenced_call_is_one_for_its_lock_alone_and_one_for_its_counter_which_is_given_twice() {
+        for (call, plain) in fenced().iter().zip(["acquire", "acquire", "renew", "settle"]) {
+            let (alone, fence) = call.alone().unwrap();
+            assert_eq!((alone.name(), alone.fence()), (plain, None));
+            assert_eq!(alone.script().sha.len(), 40);
+            assert!(alone.alone().is_none());
+            for (ask, word) in [(Count::Look, "look"), (Count::Next, "next"), (Count::Raise, "raise")] {
+                let count = Call::Count { fence: fence.clone(), ask };
+                assert_eq!(words(&count.evalsha())[2..6], ["2", "token", "token", word]);
+                assert!(count.alone().is_none() && count.name() == "count");
+                let told = count.decode(Value::BulkString(b"7".to_vec())).unwrap();
+                assert_eq!(told, Reply::Token(7));
+                let wrong = count.decode(Value::SimpleString("counter list".to_owned())).unwrap();
+                assert_eq!(wrong, Reply::NotACounter("a list".into()));
+                assert!(count.decode(Value::Int(DONE)).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn a_grant_with_a_fence_is_told_by_its_token_alone() {
+        let [acquire, _, renew, settle] = fenced();
+        let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let status = |text: &str| Value::SimpleString(text.to_owned());
+        assert_eq!(acquire.decode(bulk("9223372036854775807")).unwrap(), Reply::Token(i64::MAX as u64));
+        assert_eq!(acquire.decode(Value::Int(-2)).unwrap(), Reply::Gone);
+        assert_eq!(acquire.decode(status("list")).unwrap(), Reply::NotALock("a list".into()));
+        for (kind, told) in
+            [("list", "a list"), ("string", "a string that is no number"), ("end", AT_ITS_END)]
+        {
+            let found = acquire.decode(status(&format!("counter {kind}"))).unwrap();
+            assert_eq!(found, Reply::NotACounter(told.into()));
+        }
+        for garbage in [Value::Int(-1), bulk(""), bulk("-5"), bulk("7x")] {
+            acquire.decode(garbage).unwrap_err();
+        }
+        for call in [renew, settle] {
+            assert_eq!(call.decode(bulk("OOM")).unwrap(), Reply::Deferred("OOM".into()));
+            assert_eq!(call.decode(Value::Int(-1)).unwrap(), Reply::Done);
+            call.decode(status("counter list")).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn each_file_tells_keys_arguments_and_replies_and_names_keys_literally() {
+        for script in calls().map(|call| call.script()) {
+            for part in ["-- KEYS[1]", "-- Replies"] {
+                assert!(script.body.contains(part), "{}: {part}", script.name);
+            }
+            assert!(!script.body.replace("KEYS[1]", "").contains("KEYS"), "{}", script.name);
+        }
+    }
+
+    /// An error that the server raises out of a script ends with ` script: SHA, on @user_script:LINE.`, so that it is known not to
+    /// be a refusal before the script began. One that a script catches and returns lacks that, and is given it.
+    #[test]
+    fn an_error_that_a_script_catches_is_returned_with_the_mark_of_a_script_alone() {
+        let all = calls().into_iter().chain(fenced());
+        for body in all.map(|call| call.script().body) {
+            let caught = body.lines().filter_map(|line| {
+                let (name, _) = line.trim().strip_prefix("local ")?.split_once(" = redis.pcall(")?;
+                // The counter, which is returned as text alone.
+                (name != "text").then_some(name)
+            });
+            for name in caught {
+                assert!(!body.lines().any(|line| line.trim() == format!("return {name}")), "{name}: {body}");
+            }
+            let marked = |line: &&str| line.contains("error_reply(");
+            assert!(body.lines().filter(marked).all(|line| line.contains(".. ' script: user_script')")));
+        }
+    }
+
+    #[test]
+    fn each_reply_is_understood_by_the_calls_that_give_it_and_by_no_other() {
+        use Reply::{Busy, Deferred, Done, Free, Gone, NotALock};
+        let text = |kind: &str| Value::SimpleString(kind.to_owned());
+        let bulk = Value::BulkString(b"OOM full".to_vec());
+        let ms = |ms| Some(Busy(Duration::from_millis(ms)));
+        let no = |told: &str| Some(NotALock(told.to_owned()));
+        let later = Some(Deferred("OOM full".to_owned()));
+        let foreign = no("a string, which is no lock of this kind");
+        //                        acquire, release, renew, settle, force, look
+        let table: [(Value, [Option<Reply>; 6]); 10] = [
+            (Value::Int(-1), [Some(Done), Some(Done), Some(Done), Some(Done), Some(Done), None]),
+            (Value::Int(-2), [Some(Gone), Some(Gone), Some(Gone), Some(Gone), None, None]),
+            (Value::Int(-3), [None, None, None, None, Some(Free), Some(Free)]),
+            (Value::Int(-4), [None, None, None, None, None, None]),
+            (Value::Int(0), [ms(1), None, None, None, None, ms(1)]),
+            (Value::Int(29_999), [ms(29_999), None, None, None, None, ms(29_999)]),
+            (
+                text("hash"),
+                [
+                    no("a hash without a TTL"),
+                    None,
+                    None,
+                    None,
+                    no("a hash without a TTL"),
+                    no("a hash without a TTL"),
+                ],
+            ),
+            (
+                text("string"),
+                [no("a string without a TTL"), None, None, None, foreign, no("a string without a TTL")],
+            ),
+            (text("zset"), [no("a zset"), None, None, None, no("a zset"), no("a zset")]),
+            (bulk, [None, later.clone(), None, later, None, None]),
+        ];
+        for (value, told) in table {
+            for (call, told) in calls().iter().zip(told) {
+                assert_eq!(call.decode(value.clone()).ok(), told, "{} {value:?}", call.name());
+            }
+        }
+    }
+
+    #[test]
+    fn garbage_is_an_error_that_names_the_call() {
+        let garbage = [
+            Value::Nil,
+            Value::Okay,
+            Value::Int(i64::MIN),
+            Value::Boolean(true),
+            Value::Double(1.0),
+            Value::Array(vec![Value::Int(-1)]),
+            Value::Array(vec![Value::Nil; 10_000]),
+        ];
+        for call in calls() {
+            for value in &garbage {
+                let error = call.decode(value.clone()).unwrap_err();
+                assert_eq!(error.kind(), redis::ErrorKind::UnexpectedReturnType);
+                let told = error.to_string();
+                assert!(told.contains(call.name()) && told.len() < 250, "{told}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_servers_refusal_stays_the_servers_error() {
+        let refused = redis::parse_redis_value(b"-OOM command not allowed\r\n").unwrap();
+        for call in calls() {
+            assert_eq!(call.decode(refused.clone()).unwrap_err().code(), Some("OOM"));
+        }
+    }
+}
