@@ -1,8 +1,8 @@
-//! A reentrant mutex on Redis for async Rust on tokio, shared by all processes that use the same server.
+//! A reentrant mutex on Redis for async Rust on tokio. All processes that use the same Redis share it.
 //!
-//! Code that holds a lock may call code that takes the same lock. A lock has a lease that is renewed while it is held, so a
-//! crashed process blocks the others for one lease and no longer. Keys and channels are those of Redisson's `RLock`, so
-//! Java and Rust services can share locks. A lock is kept by one server, by a master that sentinels watch, by a Cluster, or by a
+//! Code that holds a lock can call code that takes the same lock. A lock has a lease, which is renewed while the lock is held,
+//! so a crashed process blocks the others for at most one lease. Keys and channels are those of Redisson's `RLock`, so Java and
+//! Rust services can share locks. A lock is kept by one server, by a master that sentinels watch, by a Cluster, or by a
 //! majority of several independent masters (Redlock). The same lock runs [in memory](Locks::in_memory), for tests without a
 //! server.
 //!
@@ -37,74 +37,38 @@
 //!
 //! # What it promises
 //!
-//! As long as the server keeps what it has acknowledged, and its clock does not jump: holds of different owners do not
-//! overlap, from the grant to the release or to [`Guard::valid_until`]; a nested hold neither shortens nor frees the outer
-//! one; a command that is sent twice or late counts once; nobody else's lock is freed, except by
-//! [`force_release`](Mutex::force_release); a loss is told, at the deadline at the latest; a crashed process blocks the
-//! others for one lease.
-//!
-//! It can't promise that a process which was stopped past its lease sends no late write, or that a server which fails over
-//! keeps each lock. Only the resource can exclude these: make the guarded write conditional, by a version or a
-//! [fencing token](Mutex::fenced). [`guide::promises`] has the whole list.
-//!
-//! With several independent masters ([`Builder::server`] called again) a lock is held by whoever holds it on a majority: the
-//! end or the data loss of any minority changes nothing. The README has a table of which deployment serves which need.
-//!
-//! # Which call when
-//!
-//! | you want to | call |
-//! | --- | --- |
-//! | work under the lock, in layers, in branches | [`Mutex::run`] |
-//! | the same with options, or only if the lock is to be had | [`Lock::run`], [`TryLock::run`] |
-//! | hold across functions, or into another task | [`Mutex::lock`], then [`Guard`] |
-//! | do it only if nobody else does | [`Mutex::try_lock`] |
-//! | limit the wait | [`Lock::within`] (an error), [`TryLock::within`] (`None`) |
-//! | a lease that is not renewed; a limit for holders that hang | [`Lock::fixed_lease`]; [`Lock::max_hold`] |
-//! | stop work when the lock is lost | [`Mutex::run`], or `select!` with [`Guard::lost`] |
-//! | be sure for longer before a long step | [`Guard::extend`] |
-//! | have late writes refused | [`Mutex::fenced`], and [`Guard::token`] or [`Mutex::token`] along with each write |
-//! | look | [`Mutex::is_held`], [`Mutex::hold_count`] (asks nobody), [`Mutex::is_locked`], [`Mutex::remaining_lease`] |
-//! | a hold that outlives its call | [`Lock::owner`] with [`Owner::new`] |
-//! | test without a server | [`Locks::in_memory`], [`Memory`] |
-//! | end the process | [`Locks::close`] |
+//! Holds of different owners do not overlap, and a loss is reported, as long as the server keeps what it has acknowledged and
+//! its clock does not jump. No lock on Redis can exclude a late write of a process that was stopped past its lease. Only the
+//! resource can: make the guarded write conditional, by a version or a [fencing token](Mutex::fenced).
+//! [`guide::promises`] has the full list.
 //!
 //! # The types
 //!
-//! - [`Locks`]: the entry. [`Builder`] has every option with its default, [`Server`] says where Redis is, [`Memory`] is a
-//!   store in its place.
-//! - [`Mutex`]: a lock by its name. [`Lock`], [`TryLock`], [`Run`] and [`TryRun`] are its futures.
-//! - [`Guard`]: a hold, until it goes.
-//! - [`Owner`], [`scope()`], [`Scope`]: who re-enters. A lock is granted to an owner if everyone who holds it is that owner
-//!   or one of its ancestors. Without more said the owner is the tokio task.
-//! - [`Error`], [`ErrorKind`], [`Loss`]: what went wrong, and what to do.
+//! - [`Locks`]: the entry point, one for the process. [`Builder`] has the options, [`Server`] is the address of a server, and
+//!   [`Memory`] a store in its place.
+//! - [`Mutex`]: a lock by its name. [`run`](Mutex::run) works under it; [`lock`](Mutex::lock) and
+//!   [`try_lock`](Mutex::try_lock) return a guard. [`Lock`], [`TryLock`], [`Run`] and [`TryRun`] are the futures.
+//! - [`Guard`]: a hold. A drop releases it.
+//! - [`Owner`], [`scope()`], [`Scope`]: who re-enters. A lock is granted to an owner if all its holders are that owner or its
+//!   ancestors. By default the owner is the current tokio task. Bare guards in branches of one task, and servers that run several
+//!   requests in one task, need [some care](guide::owners).
+//! - [`Error`], [`ErrorKind`], [`Loss`]: what went wrong.
 //!
-//! # Three things to know of tasks as owners
+//! # How do I …
 //!
-//! - Branches of one task (`join!`, `select!`) that take bare guards by [`Mutex::lock`] look like one owner. Branches that
-//!   are seen to ask at once queue, later ones may fail as [`Ambiguous`](ErrorKind::Ambiguous), and one that first asks when
-//!   another already holds gets in. [`Mutex::run`] is always right, and so is a [`scope()`] for each branch.
-//! - A server runs all requests of a keep-alive connection in one task. Give each request an owner of its own,
-//!   `Owner::new().scope(next.run(request))`, and a hold that outlives its call its own by [`Lock::owner`].
-//! - Executors other than tokio are not supported.
-//!
-//! # Guides
-//!
-//! [Owners and re-entry](guide::owners), [leases and loss](guide::leases),
-//! [what a lock on Redis can promise](guide::promises), [fencing tokens](guide::fencing),
-//! [testing your code](guide::testing) and [migrating](guide::migrating) from Redisson, redsync, rslock or tokio's own mutex.
-//! The README has what a drop leaves and the rights of a least-privilege user.
-//!
-//! # Features
-//!
-//! | feature | what it adds |
-//! | --- | --- |
-//! | `tls-rustls` | `rediss://` servers, over rustls with the ring provider and the system's certificates |
-//! | `tls-native-tls` | `rediss://` servers, over the system's own TLS library; over rustls where both are on |
-//! | `sentinel` | `Builder::sentinel`: a master that sentinels watch |
-//! | `cluster` | `Builder::cluster`: a Redis Cluster as a master |
-//! | `with-redis-1` | a [`Server`] made of a `Client` or a `ConnectionInfo` of the `redis` crate, version 1 |
-//!
-//! None is on by default, and each only adds. [`Server`] says what TLS does.
+//! - [find the call that I need, or hold several locks?](guide::calls)
+//! - [re-enter from branches, spawned tasks, requests of a server?](guide::owners)
+//! - [choose a lease, and react to a loss?](guide::leases)
+//! - [handle an error?](guide::errors)
+//! - [cancel a request, and what does a dropped future leave?](guide::cancellation)
+//! - [have late writes refused?](guide::fencing)
+//! - [test my code?](guide::testing)
+//! - [change a timeout or a prefix, turn on TLS or another cargo feature?](guide::options)
+//! - [use several masters, Sentinel, or a Cluster?](guide::deployments)
+//! - [make a least-privilege user, find a lock's keys, monitor?](guide::operations)
+//! - [know what can go wrong?](guide::promises)
+//! - [compare it with Redisson, redsync, rslock and tokio's mutex?](guide::comparison)
+//! - [move to it from one of these?](guide::migrating)
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -132,17 +96,16 @@ pub use memory::Memory;
 pub use owner::Owner;
 pub use owner::{Scope, scope};
 
-/// The guides: what is too long for one item.
-///
-/// - [`owners`](guide::owners): who re-enters, branches, spawned tasks, guards that move, servers.
-/// - [`leases`](guide::leases): how long a hold lasts, how a loss is told, and what to do then.
-/// - [`promises`](guide::promises): what a lock on Redis can promise, what it can't, and what closes the gap.
-/// - [`fencing`](guide::fencing): when a fencing token is needed, and how it is checked where the work lands.
-/// - [`testing`](guide::testing): tests without a server, with time that does not pass, and trouble on demand.
-/// - [`migrating`](guide::migrating): from Redisson, redsync, rslock and tokio's own mutex, call by call.
+/// The guides, one question a page. The front page lists the questions.
+#[cfg(any(doc, doctest))]
 pub mod guide {
-    // The links between the guides lead to files, for those who read them there. What is defined first counts, so here
-    // they lead to modules.
+    // The pages link to each other as files, for readers of the repository. In Markdown the first definition of a link counts,
+    // so the definitions here make them links to modules.
+
+    /// [options]: crate::guide::options
+    /// [owners and re-entry]: crate::guide::owners
+    #[doc = include_str!("../docs/calls.md")]
+    pub mod calls {}
 
     /// [leases and loss]: crate::guide::leases
     #[doc = include_str!("../docs/owners.md")]
@@ -150,9 +113,28 @@ pub mod guide {
 
     /// [owners and re-entry]: crate::guide::owners
     /// [what a lock on Redis can promise]: crate::guide::promises
+    /// [cancellation]: crate::guide::cancellation
     #[doc = include_str!("../docs/leases.md")]
     pub mod leases {}
 
+    /// [leases and loss]: crate::guide::leases
+    /// [owners and re-entry]: crate::guide::owners
+    /// [operations]: crate::guide::operations
+    /// [cancellation]: crate::guide::cancellation
+    #[doc = include_str!("../docs/errors.md")]
+    pub mod errors {}
+
+    /// [leases and loss]: crate::guide::leases
+    #[doc = include_str!("../docs/cancellation.md")]
+    pub mod cancellation {}
+
+    /// [deployments]: crate::guide::deployments
+    /// [leases and loss]: crate::guide::leases
+    /// [fencing tokens]: crate::guide::fencing
+    #[doc = include_str!("../docs/options.md")]
+    pub mod options {}
+
+    /// [operations]: crate::guide::operations#rights-of-a-least-privilege-user
     /// [leases and loss]: crate::guide::leases
     /// [what a lock on Redis can promise]: crate::guide::promises
     #[doc = include_str!("../docs/fencing.md")]
@@ -160,14 +142,38 @@ pub mod guide {
 
     /// [leases and loss]: crate::guide::leases
     /// [fencing tokens]: crate::guide::fencing
+    /// [what a lock on Redis can promise]: crate::guide::promises
+    #[doc = include_str!("../docs/testing.md")]
+    pub mod testing {}
+
+    /// [fencing tokens]: crate::guide::fencing
+    /// [promises]: crate::guide::promises
+    /// [testing]: crate::guide::testing#several-masters
+    /// [operations]: crate::guide::operations#rights-of-a-least-privilege-user
+    /// [failover]: crate::guide::promises#what-a-failover-changes
+    /// [cluster]: crate::guide::promises#what-a-cluster-changes
+    /// [migrating]: crate::guide::migrating#on-a-cluster-of-redis-7
+    #[doc = include_str!("../docs/deployments.md")]
+    pub mod deployments {}
+
+    /// [fencing tokens]: crate::guide::fencing
+    /// [failover]: crate::guide::promises#what-a-failover-changes
+    /// [cluster]: crate::guide::promises#what-a-cluster-changes
+    /// [which]: crate::guide::promises#which-cluster-it-is
+    /// [owners]: crate::guide::owners
+    #[doc = include_str!("../docs/operations.md")]
+    pub mod operations {}
+
+    /// [leases and loss]: crate::guide::leases
+    /// [fencing tokens]: crate::guide::fencing
     #[doc = include_str!("../docs/promises.md")]
     pub mod promises {}
 
-    /// [leases and loss]: crate::guide::leases
-    /// [what a lock on Redis can promise]: crate::guide::promises
-    /// [fencing tokens]: crate::guide::fencing
-    #[doc = include_str!("../docs/testing.md")]
-    pub mod testing {}
+    /// [migrating]: crate::guide::migrating
+    /// [promises]: crate::guide::promises
+    /// [calls]: crate::guide::calls
+    #[doc = include_str!("../docs/comparison.md")]
+    pub mod comparison {}
 
     /// [owner]: crate::guide::owners
     /// [leases and loss]: crate::guide::leases

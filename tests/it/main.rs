@@ -11,6 +11,7 @@ mod support;
 mod attack;
 #[cfg(feature = "cluster")]
 mod cluster;
+mod docs;
 mod errors;
 mod faults;
 mod fencing;

@@ -120,12 +120,12 @@ async fn nothing_is_left_after_close() {
 }
 
 #[tokio::test]
-async fn the_rights_that_the_readme_names_are_enough() {
+async fn the_rights_that_the_guide_names_are_enough() {
     const MORE: &str = "+cluster|slots +asking";
-    let readme = include_str!("../../../README.md");
-    let words = readme.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains(&format!("A cluster: add `{MORE}`")), "the README does not name these");
-    let line = readme.lines().find(|line| line.starts_with("ACL SETUSER locker ")).unwrap();
+    let guide = include_str!("../../../docs/operations.md");
+    let words = guide.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains(&format!("A cluster: add `{MORE}`")), "the guide does not name these");
+    let line = guide.lines().find(|line| line.starts_with("ACL SETUSER locker ")).unwrap();
     let user: Vec<&str> = line.split(' ').chain(MORE.split(' ')).collect();
     let cluster = Cluster::start().await;
     for node in cluster.nodes() {

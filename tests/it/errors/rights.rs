@@ -109,13 +109,13 @@ async fn each_fenced_call_passes(
     server.ask::<()>(&["DEL", &counter]).await;
 }
 
-/// The lines of the README: to make the user, and to add to its rights.
+/// The lines of the guide to operations: to make the user, and to add to its rights.
 fn lines(begin: &str) -> Vec<&'static str> {
-    include_str!("../../../README.md").lines().filter(|line| line.starts_with(begin)).collect()
+    include_str!("../../../docs/operations.md").lines().filter(|line| line.starts_with(begin)).collect()
 }
 
 #[tokio::test]
-async fn the_lines_of_the_readme_are_enough_as_they_stand() {
+async fn the_lines_of_the_guide_are_enough_as_they_stand() {
     let server = Server::start().await;
     let (made, fenced) = (lines("ACL SETUSER locker reset "), lines("ACL SETUSER locker +"));
     assert_eq!(made.len(), 2, "one without a prefix, one with the prefix `app:`");

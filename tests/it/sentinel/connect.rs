@@ -118,7 +118,7 @@ async fn credentials_and_database_of_the_first_url_are_the_masters() {
 }
 
 #[tokio::test]
-async fn a_user_of_the_sentinels_needs_the_rights_that_the_readme_names() {
+async fn a_user_of_the_sentinels_needs_the_rights_that_the_guide_names() {
     let group = Group::start().await;
     for server in &group.servers {
         let user = ["ACL", "SETUSER", "watcher", "on", ">secret", "~*", "&*", "+@all", "-role", "-info"];
@@ -126,8 +126,9 @@ async fn a_user_of_the_sentinels_needs_the_rights_that_the_readme_names() {
     }
     for sentinel in &group.sentinels {
         let user = ["ACL", "SETUSER", "watcher", "reset", "on", ">secret"];
-        let rights =
-            include_str!("../../../README.md").lines().find(|line| line.contains("+sentinel|master"));
+        let rights = include_str!("../../../docs/operations.md")
+            .lines()
+            .find(|line| line.contains("+sentinel|master"));
         let rights = rights.unwrap().trim().trim_matches(['`', '.']).split(' ');
         sentinel.try_ask::<String>(&user.into_iter().chain(rights).collect::<Vec<_>>()).await.unwrap();
     }

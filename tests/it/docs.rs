@@ -1,0 +1,112 @@
+//! The README and the guides: that their links lead somewhere, in the repository and in the API documentation.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The pages in `docs`, by the names that their modules have.
+fn pages() -> Vec<String> {
+    let entries = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let pages = entries.filter(|path| path.extension().is_some_and(|end| end == "md"));
+    let mut names: Vec<_> =
+        pages.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+    names.sort();
+    names
+}
+
+/// The page that `scripts/bench` writes is for the repository alone.
+fn guides() -> Vec<String> {
+    pages().into_iter().filter(|name| name != "benchmarks").collect()
+}
+
+/// The lines of a page that are no code.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut code = false;
+    text.lines().filter(move |line| {
+        let fence = line.starts_with("```");
+        code ^= fence;
+        !code && !fence
+    })
+}
+
+/// The targets of links as `[…](target)`.
+fn inline(text: &str) -> impl Iterator<Item = &str> {
+    let rests = prose(text).flat_map(|line| line.split("](").skip(1));
+    rests.map(|rest| rest.split(')').next().unwrap())
+}
+
+/// The targets of all links.
+fn links(text: &str) -> Vec<&str> {
+    inline(text).chain(definitions(text).into_iter().map(|(_, target)| target)).collect()
+}
+
+/// Links as `[label]: target`.
+fn definitions(text: &str) -> Vec<(&str, &str)> {
+    prose(text).filter_map(|line| line.strip_prefix('[')?.split_once("]: ")).collect()
+}
+
+/// The names by which GitHub and rustdoc link to the headings of a page.
+fn anchors(text: &str) -> Vec<String> {
+    let headings =
+        prose(text).filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let kept = |c: &char| c.is_alphanumeric() || [' ', '-', '_'].contains(c);
+    headings
+        .map(|line| line.chars().filter(kept).collect::<String>().to_lowercase().replace(' ', "-"))
+        .collect()
+}
+
+#[test]
+fn each_link_leads_to_a_file_and_a_heading() {
+    let docs = pages().into_iter().map(|name| PathBuf::from(format!("docs/{name}.md")));
+    let top = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(PathBuf::from);
+    for page in top.into_iter().chain(docs) {
+        let text = read(&page);
+        for link in links(&text).into_iter().filter(|link| !link.contains("://")) {
+            let (file, anchor) = link.split_once('#').map_or((link, None), |(file, at)| (file, Some(at)));
+            let file = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+            assert!(root().join(&file).is_file(), "{}: {link}", page.display());
+            if let Some(anchor) = anchor {
+                assert!(
+                    anchors(&read(&file)).iter().any(|name| name == anchor),
+                    "{}: {link}",
+                    page.display()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn each_page_is_linked_from_the_readme_and_is_a_guide_with_links_to_modules() {
+    let (readme, lib) = (read("README.md"), read("src/lib.rs"));
+    for name in pages() {
+        assert!(links(&readme).contains(&&*format!("docs/{name}.md")), "the README does not link to {name}");
+    }
+    for name in guides() {
+        let include = format!("    #[doc = include_str!(\"../docs/{name}.md\")]\n    pub mod {name} {{}}\n");
+        let (before, _) = lib.split_once(&include).unwrap_or_else(|| panic!("{name} is no guide"));
+        let above = before.rsplit("\n\n").next().unwrap();
+        assert!(lib.contains(&format!("](guide::{name})")), "the front page does not link to {name}");
+        let text = read(format!("docs/{name}.md"));
+        for (label, target) in definitions(&text) {
+            let module = format!("    /// [{label}]: crate::guide::{}\n", target.replacen(".md", "", 1));
+            assert!(above.contains(&module), "{name} lacks in src/lib.rs: {}", module.trim());
+        }
+        let to_files = inline(&text).any(|target| target.contains(".md"));
+        assert!(!to_files, "{name} links to a file, which the API documentation does not have");
+    }
+}
+
+#[test]
+fn the_readme_is_read_in_a_few_minutes() {
+    let words = read("README.md").split_whitespace().count();
+    assert!(words <= 1_500, "{words} words; move what a newcomer does not need to the guides");
+}
