@@ -38,10 +38,9 @@ pub(crate) fn write(results: &Path, folder: &Path) -> Result<()> {
 const HEAD: &str = "\
 # Benchmarks
 
-What a lock costs beside the bare commands that it needs. Each figure stands beside a floor that was measured in the same
-run, in turns of a moment each, so that what disturbs one disturbs both. A ratio is taken for each round; the tables have
-the median of the rounds and, in brackets, the lowest and the highest. `scripts/bench` measures, and writes this page and
-its plots.
+What a lock costs compared with the bare commands that it needs, the *floor*. Figure and floor are measured in the same run, in
+short alternating turns, so that a disturbance affects both. Each round gives a ratio. The tables have the median of the rounds
+and, in brackets, the lowest and the highest. `scripts/bench` measures, and writes this page and its plots.
 
 ";
 
@@ -49,8 +48,8 @@ const PAIR: &str = "
 ## A free lock, one task
 
 The floor is two round trips by the `redis` crate alone: `EVALSHA` of `acquire.lua` and of `release.lua`, with the same
-arguments, `TCP_NODELAY`, no timeout, on a connection of its own to the same server. What a lock does beyond them:
-it watches over the answer's time, keeps the hold's deadline, knows its owner, and sees to it that what is dropped is undone.
+arguments, `TCP_NODELAY`, no timeout, on a connection of its own to the same server. A lock does more: it limits the time for an
+answer, keeps the hold's deadline, knows its owner, and undoes what is dropped.
 
 ![Times of one lock and release](bench-pair.svg)
 
@@ -59,9 +58,9 @@ it watches over the answer's time, keeps the hold's deadline, knows its owner, a
 const HANDOFF: &str = "
 ## From one process to another
 
-One `Locks` holds, a task of another `Locks`, with connections of its own, waits. Measured from right before the release to
-the moment in which the waiter has its guard. The floor: a bare `PUBLISH`, heard by a bare subscriber, which then runs
-`acquire.lua` once. A missed message would show as a wait of up to `poll_interval`, 5 s: compare the longest of all.
+One `Locks` holds the lock. A task of another `Locks`, with its own connections, waits for it. The time is from right before the
+release until the waiter has its guard. The floor is a bare `PUBLISH` to a bare subscriber, which then runs `acquire.lua` once. A
+missed message would show as a wait of up to `poll_interval`, 5 s: compare the longest of all.
 
 ![Times of one hand-off](bench-handoff.svg)
 
@@ -81,12 +80,12 @@ fn table(page: &mut String, results: &Path) -> Result<()> {
 }
 
 const WHY: &str = "
-Why a target is missed: both sides of a comparison make the same system calls for a pair (two writes, two reads, two
-waits), no task is spawned, nobody else is woken. What lies between them is what the client executes itself, below by whose code
-it is, spread over many small functions. A client that sleeps between its commands spends several times as long on the same
-instructions as one that is kept busy, most likely because other code takes their place in the caches meanwhile; so the
-ratio of a single task grows with the load of the machine. For tasks side by side compare what client and server spend for
-a pair: the larger sets the pace, and on cores that are shared with others the client's gets less of it.
+Why a target is missed: both sides of a comparison make the same system calls for a pair (two writes, two reads, two waits). No
+task is spawned, and no other task is woken. The difference is what the client executes itself, in many small functions; a table
+below has the instructions by crate. A client that sleeps between its commands takes several times as long for the same
+instructions as one that is kept busy, most likely because other code replaces them in the caches. So the ratio of a single task
+grows with the load of the machine. For tasks side by side, compare the processor time of client and server for a pair: the larger
+one sets the pace, and on cores that are shared with others the client gets less of it.
 ";
 
 fn times(page: &mut String, timed: &Timed) -> Result<()> {
@@ -119,8 +118,8 @@ fn instructions(page: &mut String, seen: &[Instructions]) -> Result<()> {
 }
 
 const INSTRUCTIONS: &str = "
-Where the time beyond the floor goes: instructions that the client executes for one of each, outside of the kernel, counted
-by valgrind. They depend on the machine's load no more than allocations do.
+Where the time beyond the floor goes: instructions that the client executes for one of each, outside of the kernel, counted by
+valgrind. They do not depend on the machine's load, and neither do allocations.
 
 ";
 
@@ -164,12 +163,12 @@ fn rates(page: &mut String, seen: &Throughput) -> Result<()> {
 const RATES: &str = "
 ## Many tasks, a lock each
 
-64 tasks take and release their own lock over one connection, as fast as they can. The floor is the server's own load
-generator, in C, with 64 commands in a pipeline over one connection and 64 keys. It repeats one command only, so both scripts
-stand in one: it takes the key if it is free, else it releases it. The bodies are those of `acquire.lua` and `release.lua`,
-and neither asks the server for more than it does alone. Two of its commands are one pair. The second line shows the
-same pairs by the `redis` crate alone: what lies between the first and the second is the price of the client library,
-between the second and the third that of the lock.
+64 tasks take and release a lock each over one connection, as fast as they can. The floor is the server's own load generator, in
+C, with 64 commands in a pipeline over one connection and 64 keys. It repeats one command only, so one script contains both: it
+takes the key if it is free, and releases it otherwise. The bodies are those of `acquire.lua` and `release.lua`, and each asks the
+server for the same as it does alone. Two of its commands are one pair. The second line has the same pairs by the `redis` crate
+alone. The difference between the first and the second line is the cost of the client library; between the second and the third,
+that of the lock.
 
 | | pairs/s | client, µs of processor a pair | server |
 | --- | --- | --- | --- |
@@ -182,9 +181,9 @@ fn many(page: &mut String, seen: &Many, counts: &Counts) -> Result<()> {
         seen.rss_per_hold.map_or_else(String::new, |rss| format!(", {rss} with what the allocator keeps"));
     writeln!(
         page,
-        "\n## {holds} locks held\n\nWith a lease of {lease} s, for {:.1} leases: {} were lost. At no look did one of them have less \
-         than {} ms left of its lease. {} commands renewed them, {:.2} for each hold and lease, in pipelines. The client \
-         spent {:.1} % of one core, {:.1} µs a renewal. A hold takes {:.0} bytes on the heap{rss}.",
+        "\n## {holds} locks held\n\nWith a lease of {lease} s, for {:.1} leases: {} were lost. Each had at least {} ms of its \
+         lease left at each check. {} commands renewed them, {:.2} for each hold and lease, in pipelines. The client \
+         used {:.1} % of one core, {:.1} µs a renewal. A hold takes {:.0} bytes on the heap{rss}.",
         seen.leases,
         seen.lost,
         seen.least_left_ms,
@@ -216,8 +215,8 @@ fn crowd_rows(page: &mut String, crowds: &[Crowd], several: bool) -> Result<()> 
 const WAITERS: &str = "
 ## Many tasks, one lock
 
-So many tasks wait for one lock, each takes and releases it once; the server counts the commands that it gets meanwhile.
-The waiters are in one `Locks`, or half of them in each of two, as in two processes that take turns.
+The waiters are tasks that wait for one lock. Each takes and releases it once, and the server counts the commands. The waiters
+are in one `Locks`, or half of them in each of two, as in two processes that take turns.
 
 ![Commands a hand-off](bench-waiters.svg)
 
@@ -259,36 +258,37 @@ fn several_masters(page: &mut String, results: &Path) -> Result<()> {
 const MASTERS: &str = "
 ## Several masters
 
-All masters run on this machine, and share one core. The floor is two raw round trips to all of them at once, on a connection
-to each, where the slowest ends a trip. A lock waits for a majority, and hears the others in the background: so it can be
-faster than that floor. Masters that were just started have no vote; that is waited for before, and looked at each time.
+All masters run on this machine, and share one core. The floor is two raw round trips to all of them at once, on a connection to
+each; the slowest one ends a trip. A lock waits for a majority, and receives the other answers in the background. So it can be
+faster than that floor. Masters that were just started have no vote; the benchmark waits until they have one, and checks it each
+time.
 ";
 
 const FROZEN: &str = "
-The same lock while all masters answer, and while as many are frozen (`SIGSTOP`) as the others can do without, in turns. A turn is
-longer than the node timeout: first each command to them stays without an answer, then they count as away until they are
-connected to again. Raw commands go to whoever answers, and wait for a majority: what they lose is the machine's doing.
+The same lock while all masters answer, and while the largest possible minority is frozen (`SIGSTOP`), in turns. A turn is longer
+than the node timeout. At first each command to a frozen master gets no answer; then the master counts as away until the client
+connects to it again. Raw commands go to the masters that answer, and wait for a majority: what they lose is caused by the machine.
 
-A core with nothing to do halts, and takes a while to go on, on a virtual machine tens of microseconds. The masters share a core
-here: while all of them answer, those that a verdict does not wait for keep it awake for the next command, and their
-answers keep that of the client awake. With some of them frozen, both cores halt several times in each pair. So it is measured once
-more with cores kept awake, each by a loop that runs only where nothing else wants to (`chrt --idle`): what the
-freeze then costs is the lock's.
+A core with nothing to do halts, and takes time to continue, on a virtual machine tens of microseconds. The masters share a core
+here. While all of them answer, those that a result does not wait for keep it awake for the next command, and their answers keep
+the client's core awake. With some of them frozen, both cores halt several times in each pair. So it is measured once more with
+cores kept awake, each by a loop that runs only if nothing else does (`chrt --idle`). What the freeze costs then is caused by the
+lock.
 ";
 
 const CONTEST: &str = "
-Clients that take and release one lock as fast as they can, each with connections of its own, as many as there are masters.
-Where none gets a majority, each ends what it got and pauses for a random while (`retry_delay`). Acquires and commands are counted
-by the masters, for each grant and master: 1.00 acquires were one attempt a grant. Nobody is served in turn, so a wait is long
-for whoever pauses while the others go on.
+Clients take and release one lock as fast as they can. Each has its own connections, and there are as many clients as masters. If
+none gets a majority, each releases what it got and pauses for a random time (`retry_delay`). The masters count acquires and
+commands, for each grant and master: 1.00 acquires is one attempt a grant. Clients are not served in order, so a wait is long for a
+client that pauses while the others continue.
 
 | masters | clients | acquires a grant | commands a grant | µs a grant | a wait, ms | 99 % | longest |
 | --- | --- | --- | --- | --- | --- | --- | --- |
 ";
 
 const CROWDS: &str = "
-Many tasks that wait for one lock, as above, over several masters: commands a hand-off that each of them gets. Each master tells of
-a release, and a waiter asks once for all of them.
+Many tasks that wait for one lock, as above, over several masters: commands a hand-off at each master. Each master publishes a
+release, and a waiter asks once for all of them.
 
 | masters | waiters | `Locks` | commands a hand-off and master | which, on all masters | µs a hand-off |
 | --- | --- | --- | --- | --- | --- |
@@ -304,14 +304,14 @@ fn machine(page: &mut String, machine: &Machine) -> Result<()> {
 }
 
 const AGAIN: &str = "
-\"load\" is how many processes wanted to run in the minute before; more than there are cores means that others were at work,
-which shows in the spread and in the 99 % more than in the ratios.
+\"load\" is how many processes were ready to run in the minute before. More than there are cores means that other programs were running,
+which affects the spread and the 99 % more than the ratios.
 
 ## Run it again
 
-`scripts/bench` takes some minutes; it starts six servers of its own, puts servers and client on cores of their own where
-the system can, and writes this page. `scripts/bench --quick` shows in about a minute that everything works, and writes
-no page. `scripts/redis cargo bench --bench calls` measures single calls by criterion, for a look at a change of your own.
+`scripts/bench` takes some minutes. It starts six servers of its own, pins servers and client to separate cores if the system can
+do that, and writes this page. `scripts/bench --quick` checks in about a minute that everything works, and writes no page.
+`scripts/redis cargo bench --bench calls` measures single calls by criterion, to look at a change of your own.
 ";
 
 fn plots(results: &Path, folder: &Path, timed: [(&str, &Timed); 2], crowds: &[Crowd]) -> Result<()> {

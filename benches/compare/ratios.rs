@@ -72,7 +72,7 @@ fn frozen(masters: usize, awake: bool, seen: &Timed) -> [Row; 2] {
         (3, true) => ("1 of 3 frozen, cores kept awake", "the same, raw commands to a majority"),
         (_, true) => ("2 of 5 frozen, cores kept awake", "the same, raw commands to a majority"),
     };
-    let floor = "nobody is frozen";
+    let floor = "no master is frozen";
     let ours = limited(between(seen, 3, 2, |round| round.p50), 1.1);
     let raw = between(seen, 1, 0, |round| round.p50);
     [
@@ -154,7 +154,7 @@ fn crowd(seen: &[Crowd]) -> Row {
         what: "commands a hand-off, up to 1,000 waiters",
         floor: "–",
         target: "≤ 3",
-        measured: format!("{most:.2} at the most"),
+        measured: format!("at most {most:.2}"),
         met: Some(most <= 3.0),
         client: false,
         ratio: None,
