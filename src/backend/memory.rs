@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
-use crate::backend::connection::verdict;
-use crate::backend::{Answer, Backend};
+use crate::backend::connection::redis_error;
+use crate::backend::{Backend, BoxFuture};
 use crate::base::{Events, Failure, Outcome, after};
 use crate::error::{Error, ErrorKind};
 use crate::memory::{Held, Memory, Slip};
@@ -34,7 +34,7 @@ impl InMemory {
     fn send(&self, call: Call) -> Result<Slip, Failure> {
         let now = Instant::now();
         let slip = self.memory.visit(|store| store.is_joined(self.client).then(|| store.arrive(call, now)));
-        slip.ok_or_else(|| verdict::not_sent("not sent: this `Locks` was closed", &ADDRESS))
+        slip.ok_or_else(|| redis_error::not_sent("not sent: this `Locks` was closed", &ADDRESS))
     }
 
     /// No call is answered in its first poll, as none is over a network.
@@ -83,7 +83,7 @@ impl InMemory {
                 // As over a network: a silent connection is replaced, and what is owed is sent at once.
                 self.memory.visit(|store| store.returning.insert(self.client));
                 self.work_soon();
-                return Err(verdict::unanswered(call, self.node_timeout, &ADDRESS));
+                return Err(redis_error::unanswered(call, self.node_timeout, &ADDRESS));
             }
             let stalled = self.memory.visit(|store| {
                 store.work(now);
@@ -118,11 +118,11 @@ fn broken(call: &Call) -> Failure {
 }
 
 impl Backend for InMemory {
-    fn run(self: Arc<Self>, call: Call) -> Answer<Result<Reply, Failure>> {
+    fn run(self: Arc<Self>, call: Call) -> BoxFuture<Result<Reply, Failure>> {
         Box::pin(async move { self.answer(call).await })
     }
 
-    fn run_all(self: Arc<Self>, calls: Vec<Call>) -> Answer<Vec<Result<Reply, Failure>>> {
+    fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>> {
         Box::pin(async move { self.answer_all(calls).await })
     }
 

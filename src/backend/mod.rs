@@ -16,23 +16,23 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use connection::Clock;
+use connection::ServerClock;
 
 use crate::base::Failure;
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Call, Reply};
 
 /// The future of a call, boxed so that backends of all kinds stand behind one trait.
-pub(crate) type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// One master: a server, or a store in this process.
 pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Runs one call, within the node timeout. Never repeats a call whose outcome is unknown. Dropping the future may
     /// leave the call running.
-    fn run(self: Arc<Self>, call: Call) -> Answer<Result<Reply, Failure>>;
+    fn run(self: Arc<Self>, call: Call) -> BoxFuture<Result<Reply, Failure>>;
 
     /// Runs many calls in pipelines, each answered for itself, in their order.
-    fn run_all(self: Arc<Self>, calls: Vec<Call>) -> Answer<Vec<Result<Reply, Failure>>>;
+    fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>>;
 
     /// Whether it was started less than that ago, as far as is known: then what it had granted before may be forgotten. An
     /// answer counts by what this says after it came.
@@ -45,12 +45,12 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     }
 
     /// What its clock said at the first connection, where that was asked.
-    fn clock(&self) -> Option<Clock> {
+    fn clock(&self) -> Option<ServerClock> {
         None
     }
 
     /// Asks for the messages of a channel until [`unsubscribe`](Backend::unsubscribe). Returns at once; what becomes of it
-    /// comes as [`Events`]. A failed subscription is tried again for as long as it is wanted.
+    /// comes as [`Events`](crate::base::Events). A failed subscription is tried again for as long as it is wanted.
     fn subscribe(&self, channel: &str);
 
     /// Ends the interest in a channel. Returns at once.

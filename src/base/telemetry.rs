@@ -76,7 +76,7 @@ pub(crate) fn distrusted(error: &Error) {
 /// Nobody tells who serves what in a cluster.
 #[cfg(feature = "cluster")]
 pub(crate) fn cluster_unseen(error: &Error) {
-    tracing::warn!(%error, "no node of the cluster tells who serves what; what is known is used, and they are asked again");
+    tracing::warn!(%error, "no master of the cluster tells who serves what; what is known is used, and they are asked again");
 }
 
 /// A node of another cluster answers where one of this cluster was.
@@ -84,7 +84,7 @@ pub(crate) fn cluster_unseen(error: &Error) {
 pub(crate) fn stranger(server: &str) {
     tracing::warn!(
         server,
-        "a node of another cluster answers at an address of this cluster, nothing is sent to it"
+        "a master of another cluster answers at an address of this cluster, nothing is sent to it"
     );
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn stranger(server: &str) {
 pub(crate) fn seed_of_another(server: &str) {
     tracing::warn!(
         server,
-        "a seed is a node of another cluster than the one that is used; give seeds of one cluster only"
+        "a seed is a master of another cluster than the one that is used; give seeds of one cluster only"
     );
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn seed_of_another(server: &str) {
 pub(crate) fn cluster_replaced(server: &str) {
     tracing::warn!(
         server,
-        "no node of the cluster is left, and most seeds are nodes of another one, which is used now"
+        "no master of the cluster is left, and most seeds are masters of another one, which is used now"
     );
 }
 

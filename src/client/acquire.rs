@@ -12,17 +12,17 @@ use tokio::time::Instant;
 use crate::base::{Failure, Fate, Outcome, Spread, after, telemetry};
 use crate::client::attempts::Attempts;
 use crate::client::guard::{Granted, Guard};
-use crate::client::wish::Wish;
+use crate::client::options::AcquireOptions;
 use crate::error::{Error, ErrorKind, Result};
-use crate::table::{Entry, InVain, Nap, Verdict};
+use crate::table::{Meaning, NewLevel, NotHeld, Pause};
 use crate::wire::{Job, Reply, Token};
 
 /// Asks until the lock is granted. `None`: somebody else had it until the time was over.
-pub(crate) async fn acquire(wish: Wish) -> Result<Option<Guard>> {
-    let name = wish.names.name.clone();
+pub(crate) async fn acquire(options: AcquireOptions) -> Result<Option<Guard>> {
+    let name = options.keys.name.clone();
     // Pinned where it stands: each move of it is a copy of kilobytes.
     let asking = pin!(async move {
-        let mut attempts = scopeguard::guard(Attempts::begin(wish)?, |attempts| attempts.leave_line());
+        let mut attempts = scopeguard::guard(Attempts::begin(options)?, |attempts| attempts.leave_line());
         let granted = attempts.until_granted().await?;
         // With its grant it left its line.
         Ok::<_, Error>(granted.inspect(|_| drop(ScopeGuard::into_inner(attempts))))
@@ -39,9 +39,9 @@ enum Attempt {
 impl Attempts {
     async fn until_granted(&mut self) -> Result<Option<Guard>> {
         loop {
-            let Some(job) = self.turn().await? else {
+            let Some(job) = self.admit().await? else {
                 // Whoever waited behind others did not see for itself that the masters are away.
-                let away = self.failed.take().or_else(|| self.wish.handle.away());
+                let away = self.failed.take().or_else(|| self.options.handle.away());
                 return away.map_or_else(|| self.refusal(), Err);
             };
             match self.attempt(job).await? {
@@ -54,13 +54,13 @@ impl Attempts {
 
     /// Sends one acquire. Its undoing is armed before it is sent: a dropped future may leave it running.
     async fn attempt(&mut self, job: Job) -> Result<Attempt> {
-        let session = self.wish.handle.clone();
-        let names = self.wish.names.clone();
+        let session = self.options.handle.clone();
+        let keys = self.options.keys.clone();
         let undo = scopeguard::guard(job, |job| {
-            session.visit(&names, |room, _, at| room.unknown(&job, at.now));
+            session.visit(&keys, |entry, _, at| entry.unknown(&job, at.now));
         });
-        // Dropped at the end, behind what is told to the room.
-        let (verdict, _latecomers) = self.polled(pin!(session.ask(&names, &undo))).await;
+        // Dropped at the end, behind what is told to the entry.
+        let (verdict, _latecomers) = self.polled(pin!(session.ask(&keys, &undo))).await;
         let job = ScopeGuard::into_inner(undo);
         match verdict.result {
             Ok(Reply::Busy(left)) => {
@@ -93,7 +93,7 @@ impl Attempts {
             }
             if answer.is_pending() && !first {
                 // Dropped once nothing is locked: with a waker the last of a task may go.
-                drop(self.visit(|room, _, at| room.queue.get_mut(self.id)?.polled(cx.waker(), at.now)));
+                drop(self.visit(|entry, _, at| entry.queue.get_mut(self.id)?.polled(cx.waker(), at.now)));
             }
             answer
         })
@@ -106,31 +106,31 @@ impl Attempts {
         reply: &Reply,
         (spread, token): (Spread, Option<Token>),
     ) -> Result<Attempt> {
-        if let Some(foreign) = self.wish.foreign(reply) {
-            self.visit(|room, _, at| room.declined(job, spread, at.now));
+        if let Some(foreign) = self.options.foreign(reply) {
+            self.visit(|entry, _, at| entry.declined(job, spread, at.now));
             return Err(foreign);
         }
         match reply {
             Reply::Gone => {
-                let verdict = self.visit(|room, _, at| {
-                    room.asks_anew(self.id);
-                    room.answered(job, reply, spread, at)
+                let verdict = self.visit(|entry, _, at| {
+                    entry.asks_anew(self.id);
+                    entry.answered(job, reply, spread, at)
                 });
                 match verdict {
-                    Verdict::Lost(loss) => Err(Error::lost(loss)),
+                    Meaning::Lost(loss) => Err(Error::lost(loss)),
                     _ => Ok(self.again()),
                 }
             }
             _ => {
                 // Closed while it was under way: nobody is to renew it, so it is undone.
-                let open = self.wish.handle.check_open();
-                open.inspect_err(|_| self.visit(|room, _, at| room.unknown(job, at.now)))?;
+                let open = self.options.handle.check_open();
+                open.inspect_err(|_| self.visit(|entry, _, at| entry.unknown(job, at.now)))?;
                 match self.granted(job, spread, token) {
                     Ok(guard) => Ok(Attempt::Granted(guard)),
-                    Err(InVain::Taken) => Ok(self.again()),
+                    Err(NotHeld::Taken) => Ok(self.again()),
                     // Not as one that was answered: 1. the masters take longer than the lease. 2. Each grant is over before it is
                     // heard of, and is undone. 3. The next one is asked for at once, and so for ever.
-                    Err(InVain::Late) => self.unsuccessful(self.too_late(), true),
+                    Err(NotHeld::Late) => self.unsuccessful(self.too_late(), true),
                 }
             }
         }
@@ -151,55 +151,55 @@ impl Attempts {
         Error::new(ErrorKind::Unavailable, told)
     }
 
-    fn granted(&mut self, job: &Job, spread: Spread, token: Option<Token>) -> Result<Guard, InVain> {
+    fn granted(&mut self, job: &Job, spread: Spread, token: Option<Token>) -> Result<Guard, NotHeld> {
         let fate = Arc::new(Fate::default());
-        let (fixed, max_hold) = (self.wish.fixed_lease.is_some(), self.wish.max_hold);
-        let granted = self.visit(|room, number, at| {
+        let (fixed, max_hold) = (self.options.fixed_lease.is_some(), self.options.max_hold);
+        let granted = self.visit(|entry, number, at| {
             let (level, token) = (number(), token.map(|token| token.highest));
-            let entry = Entry { level, lease: self.lease, fixed, max_hold, fate: fate.clone(), token };
-            Ok((level, room.granted(self.id, job, &entry, spread, at)?))
+            let new = NewLevel { level, lease: self.lease, fixed, max_hold, fate: fate.clone(), token };
+            Ok((level, entry.granted(self.id, job, &new, spread, at)?))
         });
         let (level, (depth, token, _spent)) = granted?;
         if self.tries > 0 {
-            telemetry::acquired_after_waiting(&self.wish.names.name, &job.field, self.began.elapsed());
+            telemetry::acquired_after_waiting(&self.options.keys.name, &job.field, self.began.elapsed());
         }
         let granted = Granted { hold: job.hold, level, depth, token, field: job.field.clone(), fate };
-        Ok(Guard::new(self.wish.handle.clone(), self.wish.names.clone(), granted))
+        Ok(Guard::new(self.options.handle.clone(), self.options.keys.clone(), granted))
     }
 
     /// Somebody else holds it. Where releases are heard, their message wakes the request; else it asks now and then.
     fn busy(&mut self, job: &Job, left: Duration, spread: Spread, split: bool) {
         if self.once {
-            return self.visit(|room, _, at| room.declined(job, spread, at.now));
+            return self.visit(|entry, _, at| entry.declined(job, spread, at.now));
         }
-        let session = &self.wish.handle;
+        let session = &self.options.handle;
         let pause = session.pause(self.tries);
         // From when it was asked: this future may be polled long after it was answered, and no message is published at the end
         // of a lease.
         let lease_end = after(job.sent, left + Duration::from_millis(1));
-        self.visit(|room, _, at| {
+        self.visit(|entry, _, at| {
             let pause = after(at.now, pause);
             let heard = lease_end.min(after(at.now, session.config.poll_interval));
             let soon = heard.min(pause);
-            let nap = match (split, room.is_heard()) {
-                (true, _) => Nap::Deaf(pause),
-                (false, true) => Nap::Heard { until: heard, soon },
-                (false, false) => Nap::Heard { until: soon, soon },
+            let nap = match (split, entry.is_heard()) {
+                (true, _) => Pause::Polling(pause),
+                (false, true) => Pause::Notified { until: heard, soon },
+                (false, false) => Pause::Notified { until: soon, soon },
             };
-            room.refused(self.id, job, spread, nap, at.now);
+            entry.refused(self.id, job, spread, nap, at.now);
         });
         self.tries = self.tries.saturating_add(1);
     }
 
     fn failed(&mut self, job: &Job, failure: Failure, spread: Spread) -> Result<Attempt> {
         let Failure { outcome, error } = failure;
-        self.visit(|room, _, at| {
+        self.visit(|entry, _, at| {
             match outcome {
                 // Masters that have not answered yet may grant it all the same.
-                Outcome::NotRun => room.declined(job, spread, at.now),
-                Outcome::Unknown => room.unknown(job, at.now),
+                Outcome::NotRun => entry.declined(job, spread, at.now),
+                Outcome::Unknown => entry.unknown(job, at.now),
             }
-            room.lacks(job, spread, at.now);
+            entry.lacks(job, spread, at.now);
         });
         let undone = !spread.remains.and(spread.unheard).is_empty();
         self.unsuccessful(error, undone)
@@ -208,7 +208,7 @@ impl Attempts {
     /// An attempt came to nothing: there is another one after a pause, unless the time for it is over. `undone`: what it left
     /// on a master is ended there.
     fn unsuccessful(&mut self, error: Error, undone: bool) -> Result<Attempt> {
-        let session = self.wish.handle.clone();
+        let session = self.options.handle.clone();
         let now = Instant::now();
         // The session's outage alone does not tell: 1. a full server refuses the acquire, 2. it answers the release that
         // undoes it, or another hold's renewal, 3. that ends the outage, and so for ever.
@@ -218,12 +218,12 @@ impl Attempts {
             return Err(error);
         }
         let pause = session.pause(self.tries);
-        self.visit(|room, _, at| match undone {
+        self.visit(|entry, _, at| match undone {
             // The end of what it left is told by the master where it stands: it would ask again at once, and so on.
-            true => room.pauses(self.id, after(at.now, pause)),
-            false => room.sleeps(self.id, after(at.now, pause)),
+            true => entry.pauses(self.id, after(at.now, pause)),
+            false => entry.sleeps(self.id, after(at.now, pause)),
         });
-        telemetry::attempt_failed(&self.wish.names.name, &error);
+        telemetry::attempt_failed(&self.options.keys.name, &error);
         self.tries = self.tries.saturating_add(1);
         self.failed = Some(error);
         Ok(Attempt::Again)

@@ -10,15 +10,15 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::base::{Lease, Moment, after, limit};
 use crate::client::guard::Guard;
-use crate::client::wish::Wish;
+use crate::client::options::AcquireOptions;
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::Owner;
-use crate::table::{Ask, Request, Room, Turn};
-use crate::wire::{Job, names};
+use crate::table::{AcquireParams, Admission, LockEntry, Waiter};
+use crate::wire::{Job, keys};
 
 /// A request in its line, from its first poll until it is ready or dropped.
 pub(crate) struct Attempts {
-    pub(crate) wish: Wish,
+    pub(crate) options: AcquireOptions,
     pub(crate) id: u64,
     pub(crate) lease: Lease,
     pub(crate) began: Instant,
@@ -34,10 +34,10 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    pub(crate) fn begin(wish: Wish) -> Result<Attempts> {
-        let session = &wish.handle;
-        names::check(&wish.names.name, &session.config.prefix)?;
-        let lease = match wish.fixed_lease {
+    pub(crate) fn begin(options: AcquireOptions) -> Result<Attempts> {
+        let session = &options.handle;
+        keys::check(&options.keys.name, &session.config.prefix)?;
+        let lease = match options.fixed_lease {
             Some(asked) => session.config.lease("fixed_lease", asked)?,
             None => session.config.lease,
         };
@@ -47,20 +47,20 @@ impl Attempts {
             return Err(Error::new(ErrorKind::Config, told));
         }
         let (began, ambient) = (Instant::now(), Owner::current());
-        let owner = wish.owner.clone().unwrap_or_else(|| ambient.clone());
-        let bare = wish.bare;
-        let id = session.visit(&wish.names, |room, number, at| {
+        let owner = options.owner.clone().unwrap_or_else(|| ambient.clone());
+        let bare = options.bare;
+        let id = session.visit(&options.keys, |entry, number, at| {
             let id = number();
-            room.enter(Request::new(id, owner, ambient, bare, at.now)).map(|()| id)
+            entry.enter(Waiter::new(id, owner, ambient, bare, at.now)).map(|()| id)
         });
         let id = id.map_err(|_| Error::new(ErrorKind::Ambiguous, AMBIGUOUS))?;
-        let once = wish.within == Some(Duration::ZERO);
-        let limit = wish.within.and_then(|within| limit(began, within));
-        Ok(Attempts { wish, id, lease, began, limit, once, tries: 0, failed: None, failing: None })
+        let once = options.within == Some(Duration::ZERO);
+        let limit = options.within.and_then(|within| limit(began, within));
+        Ok(Attempts { options, id, lease, began, limit, once, tries: 0, failed: None, failing: None })
     }
 
     pub(crate) fn refusal(&self) -> Result<Option<Guard>> {
-        self.wish.refusal().map_or(Ok(None), Err)
+        self.options.refusal().map_or(Ok(None), Err)
     }
 
     /// Whether it makes no further attempt.
@@ -69,7 +69,7 @@ impl Attempts {
     }
 
     /// Waits for this request's turn. `None`: its time is over.
-    pub(crate) async fn turn(&self) -> Result<Option<Job>> {
+    pub(crate) async fn admit(&self) -> Result<Option<Job>> {
         let began = Instant::now();
         let mut nap = pin!(sleep_until(began));
         poll_fn(|cx| {
@@ -90,35 +90,35 @@ impl Attempts {
 
     /// Whether it is this request's turn, and if not, when to look again at the latest.
     fn look(&self, waker: &Waker, began: Instant) -> Result<Look> {
-        let session = &self.wish.handle;
+        let session = &self.options.handle;
         session.check_open()?;
         // Else all who wait would find out one after the other, each by an attempt of its own.
         session.is_away(self.began).map_or(Ok(()), Err)?;
-        let (uuid, fence) = (&*session.uuid, self.wish.fence());
-        let ask = Ask { once: self.once, lease: self.lease, terms: session.terms, uuid, fence };
-        let (turn, at, _spent) = self.visit(|room, number, at| {
-            let spent = room.queue.get_mut(self.id).and_then(|request| request.polled(waker, at.now));
-            let turn = room.turn(self.id, number(), ask, at);
-            if self.once && matches!(turn, Turn::Wait { refused: false, .. }) {
+        let (uuid, fence) = (&*session.uuid, self.options.fence());
+        let ask = AcquireParams { once: self.once, lease: self.lease, terms: session.terms, uuid, fence };
+        let (turn, at, _spent) = self.visit(|entry, number, at| {
+            let spent = entry.queue.get_mut(self.id).and_then(|request| request.polled(waker, at.now));
+            let turn = entry.admit(self.id, number(), ask, at);
+            if self.once && matches!(turn, Admission::Wait { refused: false, .. }) {
                 // It need not be the head, which alone is woken when the command that it waits for is answered.
-                room.idlers.push(waker.clone());
+                entry.idlers.push(waker.clone());
             }
             (turn, at, spent)
         });
         let now = Instant::now();
         let over = self.is_over();
         match turn {
-            Turn::Ask(job) => Ok(Look::Go(Some(job))),
-            Turn::Lost(loss) => Err(Error::lost(loss)),
-            Turn::Unfenced => Err(Error::new(ErrorKind::Config, UNFENCED)),
-            Turn::Wait { refused: true, .. } if over => Ok(Look::Go(None)),
-            Turn::Wait { refused: true, until } => {
+            Admission::Ask(job) => Ok(Look::Go(Some(job))),
+            Admission::Lost(loss) => Err(Error::lost(loss)),
+            Admission::Unfenced => Err(Error::new(ErrorKind::Config, UNFENCED)),
+            Admission::Wait { refused: true, .. } if over => Ok(Look::Go(None)),
+            Admission::Wait { refused: true, until } => {
                 // It looks again in short, as whoever waits for a lease's end does: the machine may sleep past it.
                 let until = until.map(|until| at.nap(until));
                 let again = session.takeover_pause().map(|pause| after(now, 10 * pause));
                 Ok(Look::Wait(until.into_iter().chain(self.limit).chain(again).min()))
             }
-            Turn::Wait { refused: false, until } => {
+            Admission::Wait { refused: false, until } => {
                 let patience = session.terms.patience;
                 // Also where the server answers: a full one may put the command before this one off for ever.
                 let patience = if over { patience } else { patience.max(session.config.unavailable_after) };
@@ -135,12 +135,15 @@ impl Attempts {
         }
     }
 
-    pub(crate) fn visit<R>(&self, visit: impl FnOnce(&mut Room, &mut dyn FnMut() -> u64, Moment) -> R) -> R {
-        self.wish.handle.visit(&self.wish.names, visit)
+    pub(crate) fn visit<R>(
+        &self,
+        visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
+    ) -> R {
+        self.options.handle.visit(&self.options.keys, visit)
     }
 
     pub(crate) fn leave_line(&self) {
-        drop(self.visit(|room, _, at| room.leave_line(self.id, at.now)));
+        drop(self.visit(|entry, _, at| entry.leave_line(self.id, at.now)));
     }
 }
 

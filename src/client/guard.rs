@@ -13,8 +13,8 @@ use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::owner::{Owner, scope_by};
 use crate::session::Handle;
 use crate::session::clock::sleep_until;
-use crate::table::{Leave, Room, Verdict};
-use crate::wire::names::Names;
+use crate::table::{LockEntry, Meaning, ReleaseStep};
+use crate::wire::keys::Keys;
 use crate::wire::{Job, Step};
 
 /// A hold of a lock: dropping it releases in the background, [`release`](Guard::release) does so and reports.
@@ -37,7 +37,7 @@ use crate::wire::{Job, Step};
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
     handle: Handle,
-    names: Arc<Names>,
+    keys: Arc<Keys>,
     field: Arc<str>,
     fate: Arc<Fate>,
     hold: u64,
@@ -58,9 +58,9 @@ pub(crate) struct Granted {
 }
 
 impl Guard {
-    pub(crate) fn new(handle: Handle, names: Arc<Names>, granted: Granted) -> Guard {
+    pub(crate) fn new(handle: Handle, keys: Arc<Keys>, granted: Granted) -> Guard {
         let Granted { hold, level, depth, token, field, fate } = granted;
-        Guard { handle, names, field, fate, hold, level, depth, token, left: false }
+        Guard { handle, keys, field, fate, hold, level, depth, token, left: false }
     }
 
     /// Releases this hold, and tells whether it was still held. The outermost release frees the lock.
@@ -91,19 +91,19 @@ impl Guard {
     /// background; before it, the guard is dropped with the future, which comes to the same.
     pub async fn release(mut self) -> Result<()> {
         let began = Instant::now();
-        let left = self.handle.visit(&self.names, |room, number, at| {
+        let left = self.handle.visit(&self.keys, |entry, number, at| {
             self.left = true;
-            room.leave(self.hold, self.level, Some(number()), at)
+            entry.leave(self.hold, self.level, Some(number()), at)
         });
-        let lost = |loss| Err(Error::lost(loss).on(&self.names.name));
+        let lost = |loss| Err(Error::lost(loss).on(&self.keys.name));
         match left {
-            Leave::Released => Ok(()),
-            Leave::Lost(loss) => lost(loss),
-            Leave::Wait => self.await_release(self.handle.terms.patience).await?.or_else(lost),
-            Leave::Send(job) => match self.command(&job, |_, _| {}).await {
-                Ok(Verdict::Done) => Ok(()),
-                Ok(Verdict::Lost(loss)) => lost(loss),
-                Ok(Verdict::Void) => self.await_release(self.handle.terms.patience).await?.or_else(lost),
+            ReleaseStep::Released => Ok(()),
+            ReleaseStep::Lost(loss) => lost(loss),
+            ReleaseStep::Wait => self.await_release(self.handle.terms.patience).await?.or_else(lost),
+            ReleaseStep::Send(job) => match self.command(&job, |_, _| {}).await {
+                Ok(Meaning::Done) => Ok(()),
+                Ok(Meaning::Lost(loss)) => lost(loss),
+                Ok(Meaning::Void) => self.await_release(self.handle.terms.patience).await?.or_else(lost),
                 Err(error) if error.kind() == ErrorKind::Unavailable => {
                     // The background sends it again, and may soon be answered: over a connection that broke it is.
                     let left = self.handle.config.node_timeout.saturating_sub(began.elapsed());
@@ -128,31 +128,31 @@ impl Guard {
             let until = slice.map_or(limit, |slice| slice.min(limit));
             if timeout_at(until, told).await.is_err() && limit <= Instant::now() {
                 let told = "the release could not be confirmed in time; it goes on in the background until the lease is over";
-                return Err(Error::new(ErrorKind::Unavailable, told).on(&self.names.name));
+                return Err(Error::new(ErrorKind::Unavailable, told).on(&self.keys.name));
             }
         }
     }
 
-    /// Sends a command of this hold, and tells the room what came of it, also when the future is dropped on the way.
-    async fn command(&self, job: &Job, then: impl FnOnce(&mut Room, Verdict)) -> Result<Verdict> {
+    /// Sends a command of this hold, and tells the entry what came of it, also when the future is dropped on the way.
+    async fn command(&self, job: &Job, then: impl FnOnce(&mut LockEntry, Meaning)) -> Result<Meaning> {
         let unknown = scopeguard::guard((), |()| self.unknown(job));
-        // Dropped at the end, behind what is told to the room.
-        let (answer, _latecomers) = self.handle.ask(&self.names, job).await;
+        // Dropped at the end, behind what is told to the entry.
+        let (answer, _latecomers) = self.handle.ask(&self.keys, job).await;
         scopeguard::ScopeGuard::into_inner(unknown);
         let spread = answer.spread;
         match answer.result {
-            Ok(reply) => Ok(self.handle.visit(&self.names, |room, _, at| {
-                let verdict = room.answered(job, &reply, spread, at);
-                then(room, verdict);
+            Ok(reply) => Ok(self.handle.visit(&self.keys, |entry, _, at| {
+                let verdict = entry.answered(job, &reply, spread, at);
+                then(entry, verdict);
                 verdict
             })),
             Err(Failure { outcome, error }) => {
-                self.handle.visit(&self.names, |room, _, at| {
+                self.handle.visit(&self.keys, |entry, _, at| {
                     match outcome {
-                        Outcome::NotRun => room.unsent(job, at.now),
-                        Outcome::Unknown => room.unknown(job, at.now),
+                        Outcome::NotRun => entry.unsent(job, at.now),
+                        Outcome::Unknown => entry.unknown(job, at.now),
                     }
-                    room.lacks(job, spread, at.now);
+                    entry.lacks(job, spread, at.now);
                 });
                 Err(error)
             }
@@ -160,7 +160,7 @@ impl Guard {
     }
 
     fn unknown(&self, job: &Job) {
-        self.handle.visit(&self.names, |room, _, at| room.unknown(job, at.now));
+        self.handle.visit(&self.keys, |entry, _, at| entry.unknown(job, at.now));
     }
 
     /// Resolves when the hold is lost, and tells why. Pending for as long as the hold is good.
@@ -185,12 +185,12 @@ impl Guard {
     ///
     /// Nothing is lost by dropping the future; any number of callers may wait at once.
     pub async fn lost(&self) -> Loss {
-        loss(self.handle.clone(), self.names.clone(), (self.hold, self.level), self.fate.clone()).await
+        loss(self.handle.clone(), self.keys.clone(), (self.hold, self.level), self.fate.clone()).await
     }
 
     /// The same, for a future that must not borrow the guard.
     pub(crate) fn watch(&self) -> impl Future<Output = Loss> + Send + use<> {
-        loss(self.handle.clone(), self.names.clone(), (self.hold, self.level), self.fate.clone())
+        loss(self.handle.clone(), self.keys.clone(), (self.hold, self.level), self.fate.clone())
     }
 
     /// Whether the hold is lost, by what is known here and now. Asks nobody.
@@ -206,7 +206,7 @@ impl Guard {
     pub fn loss(&self) -> Option<Loss> {
         if self.fate.loss().is_none() && self.valid_until() <= Instant::now() {
             // Its end came a moment ago, or while the machine slept.
-            self.handle.visit_known(&self.names.name, |room, _, at| room.end_late(self.hold, at));
+            self.handle.visit_known(&self.keys.name, |entry, _, at| entry.end_late(self.hold, at));
         }
         self.fate.loss()
     }
@@ -230,8 +230,8 @@ impl Guard {
     /// # }
     /// ```
     pub fn valid_until(&self) -> Instant {
-        let seen = self.handle.registry(|registry, at| {
-            let hold = registry.room(&self.names.name)?.holds.iter().find(|hold| hold.id == self.hold)?;
+        let seen = self.handle.table(|table, at| {
+            let hold = table.entry(&self.keys.name)?.holds.iter().find(|hold| hold.id == self.hold)?;
             Some(at.local(hold.end_of(self.level)))
         });
         seen.unwrap_or_else(Instant::now)
@@ -270,18 +270,18 @@ impl Guard {
             .config
             .lease("extend", lease)
             .and_then(|lease| self.handle.check_open().map(|()| lease))
-            .map_err(|error| error.on(&self.names.name))?;
+            .map_err(|error| error.on(&self.keys.name))?;
         let job = self.claim(lease).await?;
-        let extend = |room: &mut Room, verdict| {
-            if verdict == Verdict::Done {
-                room.extended(&job, self.level, lease);
+        let extend = |entry: &mut LockEntry, verdict| {
+            if verdict == Meaning::Done {
+                entry.extended(&job, self.level, lease);
             }
         };
         match self.command(&job, extend).await? {
             // Its end may have come while the answer was on its way, and lost is final.
-            Verdict::Done => self.loss().map_or(Ok(()), |loss| Err(Error::lost(loss).on(&self.names.name))),
-            Verdict::Lost(loss) => Err(Error::lost(loss).on(&self.names.name)),
-            Verdict::Void => Err(self.stuck()),
+            Meaning::Done => self.loss().map_or(Ok(()), |loss| Err(Error::lost(loss).on(&self.keys.name))),
+            Meaning::Lost(loss) => Err(Error::lost(loss).on(&self.keys.name)),
+            Meaning::Void => Err(self.stuck()),
         }
     }
 
@@ -290,12 +290,12 @@ impl Guard {
         let limit = after(Instant::now(), self.handle.terms.patience);
         let free = poll_fn(|cx| {
             if let Some(loss) = self.loss() {
-                return Poll::Ready(Err(Error::lost(loss).on(&self.names.name)));
+                return Poll::Ready(Err(Error::lost(loss).on(&self.keys.name)));
             }
-            let job = self.handle.visit(&self.names, |room, number, at| {
-                let hold = room.hold(self.hold)?;
+            let job = self.handle.visit(&self.keys, |entry, number, at| {
+                let hold = entry.hold(self.hold)?;
                 if hold.command.is_some() || hold.step().is_some() {
-                    room.idlers.push(cx.waker().clone());
+                    entry.idlers.push(cx.waker().clone());
                     return None;
                 }
                 let (no, step) = (number(), Step::Renew { lease });
@@ -308,7 +308,7 @@ impl Guard {
 
     fn stuck(&self) -> Error {
         let told = "the hold could not be extended in time, an earlier command of it is still without an answer; try again";
-        Error::new(ErrorKind::Unavailable, told).on(&self.names.name)
+        Error::new(ErrorKind::Unavailable, told).on(&self.keys.name)
     }
 
     /// The fencing token of this hold, where its lock is [`fenced`](crate::Mutex::fenced). It never changes.
@@ -330,7 +330,7 @@ impl Guard {
     ///
     /// The example of [`Guard`] has it.
     pub fn name(&self) -> &str {
-        &self.names.name
+        &self.keys.name
     }
 
     /// The field that stands for this hold in Redis: `<uuid>:<id>`. Nested holds share it.
@@ -354,8 +354,8 @@ impl Guard {
     /// # }
     /// ```
     pub fn owner(&self) -> Owner {
-        let owner = self.handle.registry(|registry, _| {
-            let hold = registry.room(&self.names.name)?.holds.iter().find(|hold| hold.id == self.hold)?;
+        let owner = self.handle.table(|table, _| {
+            let hold = table.entry(&self.keys.name)?.holds.iter().find(|hold| hold.id == self.hold)?;
             hold.level(self.level).map(|level| level.owner.clone())
         });
         // A guard's level stands for as long as the guard.
@@ -385,16 +385,16 @@ impl Guard {
 }
 
 /// Waits for the loss of a level, at the latest at its hold's end.
-async fn loss(handle: Handle, names: Arc<Names>, (id, level): (u64, u64), fate: Arc<Fate>) -> Loss {
+async fn loss(handle: Handle, keys: Arc<Keys>, (id, level): (u64, u64), fate: Arc<Fate>) -> Loss {
     loop {
         // Made before the fate is read: else 1. it is read, 2. it is told, 3. this waits for what was told before.
         let told = fate.told();
         if let Some(loss) = fate.loss() {
             return loss;
         }
-        let end = handle.visit_known(&names.name, |room, _, at| {
-            room.end_late(id, at);
-            room.hold(id).map(|hold| hold.end_of(level))
+        let end = handle.visit_known(&keys.name, |entry, _, at| {
+            entry.end_late(id, at);
+            entry.hold(id).map(|hold| hold.end_of(level))
         });
         match end.flatten() {
             _ if fate.loss().is_some() => {}
@@ -414,7 +414,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         if !self.left {
             self.handle
-                .visit_known(&self.names.name, |room, _, at| room.leave(self.hold, self.level, None, at));
+                .visit_known(&self.keys.name, |entry, _, at| entry.leave(self.hold, self.level, None, at));
         }
     }
 }

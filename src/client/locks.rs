@@ -9,14 +9,14 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::backend::memory::InMemory;
 use crate::base::{Events, after};
-use crate::client::enroll::enroll;
+use crate::client::connect::enroll;
 use crate::client::mutex::Mutex;
 use crate::config::{Builder, Config, Server};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Memory;
 use crate::quorum::Quorum;
 use crate::session::clock::Clock;
-use crate::session::{Bell, Doorbell, Handle, Session, Stage, Watch, watch};
+use crate::session::{EventRelay, Handle, MasterEvents, Session, Stage, Watch, watch};
 
 /// All locks of one deployment: one per process and deployment, cheap to clone.
 ///
@@ -88,9 +88,9 @@ impl Locks {
     /// # }
     /// ```
     pub fn in_memory() -> Locks {
-        let (store, doorbell) = (Memory::new(), Arc::new(Doorbell::default()));
+        let (store, doorbell) = (Memory::new(), Arc::new(EventRelay::default()));
         let config = Config::over(&store);
-        let bell = Bell::of(doorbell.clone(), 0);
+        let bell = MasterEvents::of(doorbell.clone(), 0);
         let master = InMemory::join(&store, config.node_timeout, Arc::downgrade(&bell));
         // Without randomness its locks are still its own: nobody else has this store.
         let uuid = uuid().unwrap_or_else(|_| "in-memory".to_owned());
@@ -99,7 +99,7 @@ impl Locks {
         Locks::over(Session::new(config, quorum, uuid, Clock::new(), vec![bell], watch), &doorbell)
     }
 
-    fn over(session: Arc<Session>, doorbell: &Doorbell) -> Locks {
+    fn over(session: Arc<Session>, doorbell: &EventRelay) -> Locks {
         doorbell.lead_to(&session);
         session.keep_watch();
         Locks { handle: Handle::new(session) }
@@ -161,8 +161,7 @@ impl Locks {
             session.keep_watch();
             // Made before the look: what comes between is not missed.
             let progress = session.progress.notified();
-            let (errands, empty) =
-                session.registry(|registry, _| (registry.has_errands(), registry.is_empty()));
+            let (errands, empty) = session.table(|table, _| (table.has_errands(), table.is_empty()));
             if session.stage() == Stage::Orphaned && errands {
                 let told = "the tokio runtime that this `Locks` was connected on ended before some releases were confirmed; the leases free those locks";
                 return Err(Error::new(ErrorKind::Unavailable, told));
@@ -212,9 +211,9 @@ impl Builder {
 
     async fn connect_by(self, clock: Clock) -> Result<Locks> {
         let config = self.check()?;
-        let doorbell = Arc::new(Doorbell::default());
+        let doorbell = Arc::new(EventRelay::default());
         let bells: Vec<Arc<dyn Events>> =
-            (0..config.masters.len()).map(|node| Bell::of(doorbell.clone(), node)).collect();
+            (0..config.masters.len()).map(|node| MasterEvents::of(doorbell.clone(), node)).collect();
         let masters = enroll(&config, &bells).await?;
         let quorum = Quorum::new(masters, config.probation);
         let watch: Watch = |session, number| Box::pin(watch(session, number));

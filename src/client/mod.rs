@@ -2,13 +2,13 @@
 
 mod acquire;
 mod attempts;
-mod enroll;
+mod connect;
 mod guard;
 mod locks;
 mod mutex;
+mod options;
 mod request;
 mod run;
-mod wish;
 
 pub use guard::Guard;
 pub use locks::Locks;

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::Failure;
+use crate::client::options::AcquireOptions;
 use crate::client::request::{Lock, Request, TryLock};
 use crate::client::run::Run;
-use crate::client::wish::Wish;
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::owner::Owner;
 use crate::quorum::Question;
 use crate::session::Handle;
 use crate::table::{Hold, Level};
 use crate::wire::Reply;
-use crate::wire::names::{self, Names};
+use crate::wire::keys::{self, Keys};
 
 /// A lock by its name: cheap to make and to clone, holds nothing by itself.
 ///
@@ -34,14 +34,14 @@ use crate::wire::names::{self, Names};
 #[derive(Clone)]
 pub struct Mutex {
     handle: Handle,
-    names: Arc<Names>,
+    keys: Arc<Keys>,
     fenced: bool,
 }
 
 impl Mutex {
     pub(crate) fn new(handle: Handle, name: &str) -> Mutex {
-        let names = Arc::new(Names::new(&handle.config.prefix, name));
-        Mutex { handle, names, fenced: false }
+        let keys = Arc::new(Keys::new(&handle.config.prefix, name));
+        Mutex { handle, keys, fenced: false }
     }
 
     /// The lock's name, without the prefix.
@@ -50,7 +50,7 @@ impl Mutex {
     /// assert_eq!(nestlock::Locks::in_memory().mutex("stock:42").name(), "stock:42");
     /// ```
     pub fn name(&self) -> &str {
-        &self.names.name
+        &self.keys.name
     }
 
     /// The same lock, with a fencing token for each hold of it.
@@ -178,8 +178,8 @@ impl Mutex {
     /// The hold of the current owner and its ancestors, and how many levels of it are theirs.
     fn held<R>(&self, look: impl FnOnce(&Hold, usize) -> R) -> Option<R> {
         let owner = Owner::current();
-        self.handle.registry(|registry, at| {
-            let hold = registry.room(&self.names.name)?.live().filter(|hold| at.now < hold.end())?;
+        self.handle.table(|table, at| {
+            let hold = table.entry(&self.keys.name)?.live().filter(|hold| at.now < hold.end())?;
             let lives = |level: &&Level| level.max_hold.is_none_or(|end| at.now < end);
             let levels = hold.levels_of(&owner).filter(lives).count();
             (levels > 0).then(|| look(hold, levels))
@@ -264,12 +264,12 @@ impl Mutex {
     /// If the future is dropped, the lock may have been freed or not.
     pub async fn force_release(&self) -> Result<bool> {
         self.check()?;
-        match self.reply(self.handle.force(&self.names).await)? {
+        match self.reply(self.handle.force(&self.keys).await)? {
             Reply::Done => {
                 // Holds of this process, if it was one of them, hear of it now.
-                self.handle.visit_known(&self.names.name, |room, _, at| {
-                    room.ask_all(at.now);
-                    room.freed(at.now);
+                self.handle.visit_known(&self.keys.name, |entry, _, at| {
+                    entry.ask_all(at.now);
+                    entry.freed(at.now);
                 });
                 Ok(true)
             }
@@ -279,26 +279,26 @@ impl Mutex {
 
     async fn look(&self, question: Question) -> Result<Option<Duration>> {
         self.check()?;
-        match self.reply(self.handle.quorum.look(&self.names, question).await)? {
+        match self.reply(self.handle.quorum.look(&self.keys, question).await)? {
             Reply::Busy(left) => Ok(Some(left)),
             _ => Ok(None),
         }
     }
 
     fn check(&self) -> Result<()> {
-        let checked = names::check(&self.names.name, &self.handle.config.prefix);
-        checked.and_then(|()| self.handle.check_open()).map_err(|error| error.on(&self.names.name))
+        let checked = keys::check(&self.keys.name, &self.handle.config.prefix);
+        checked.and_then(|()| self.handle.check_open()).map_err(|error| error.on(&self.keys.name))
     }
 
     fn reply(&self, answer: Result<Reply, Failure>) -> Result<Reply> {
         self.handle.heard(&answer);
         match answer {
             Ok(Reply::NotALock(found)) => {
-                let key = shown(&self.names.key);
+                let key = shown(&self.keys.key);
                 let told = format!(
                     "the key `{key}` holds something that is no lock of this kind: {found}; it is left untouched"
                 );
-                Err(Error::new(ErrorKind::NotALock, told).on(&self.names.name))
+                Err(Error::new(ErrorKind::NotALock, told).on(&self.keys.name))
             }
             Ok(reply) => Ok(reply),
             Err(failure) => Err(failure.error),
@@ -306,9 +306,9 @@ impl Mutex {
     }
 
     fn request(&self, within: Option<Duration>, must: bool) -> Request {
-        Request::new(Wish {
+        Request::new(AcquireOptions {
             handle: self.handle.clone(),
-            names: self.names.clone(),
+            keys: self.keys.clone(),
             within,
             fixed_lease: None,
             max_hold: None,

@@ -8,37 +8,37 @@ use std::time::Duration;
 
 use crate::client::acquire::acquire;
 use crate::client::guard::Guard;
-use crate::client::wish::Wish;
+use crate::client::options::AcquireOptions;
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::Owner;
 
 /// What a request runs as, from the first poll on.
-type Asking = Pin<Box<dyn Future<Output = Result<Option<Guard>>> + Send>>;
+type AcquireFuture = Pin<Box<dyn Future<Output = Result<Option<Guard>>> + Send>>;
 
 /// The part that all request futures share.
 pub(crate) struct Request {
-    pub(crate) wish: Wish,
-    asking: Option<Asking>,
+    pub(crate) options: AcquireOptions,
+    asking: Option<AcquireFuture>,
     answered: bool,
 }
 
 impl Request {
-    pub(crate) fn new(wish: Wish) -> Request {
-        Request { wish, asking: None, answered: false }
+    pub(crate) fn new(options: AcquireOptions) -> Request {
+        Request { options, asking: None, answered: false }
     }
 
     /// Sets an option. A request that is under way is dropped, and with it undone.
-    pub(crate) fn set(&mut self, option: impl FnOnce(&mut Wish)) {
+    pub(crate) fn set(&mut self, option: impl FnOnce(&mut AcquireOptions)) {
         self.asking = None;
-        option(&mut self.wish);
+        option(&mut self.options);
     }
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Guard>>> {
         if self.answered {
             let told = "the request was answered before, and its future polled again; make a new one";
-            return Poll::Ready(Err(Error::new(ErrorKind::Config, told).on(&self.wish.names.name)));
+            return Poll::Ready(Err(Error::new(ErrorKind::Config, told).on(&self.options.keys.name)));
         }
-        let asking = self.asking.get_or_insert_with(|| Box::pin(acquire(self.wish.clone())));
+        let asking = self.asking.get_or_insert_with(|| Box::pin(acquire(self.options.clone())));
         let answer = ready!(asking.as_mut().poll(cx));
         self.asking = None;
         self.answered = true;
@@ -56,7 +56,7 @@ macro_rules! options {
         impl $name {
             #[doc = $within]
             pub fn within(mut self, limit: Duration) -> Self {
-                self.0.set(|wish| wish.within = Some(limit));
+                self.0.set(|options| options.within = Some(limit));
                 self
             }
 
@@ -76,7 +76,7 @@ macro_rules! options {
             /// # Ok(()) }
             /// ```
             pub fn fixed_lease(mut self, lease: Duration) -> Self {
-                self.0.set(|wish| wish.fixed_lease = Some(lease));
+                self.0.set(|options| options.fixed_lease = Some(lease));
                 self
             }
 
@@ -94,7 +94,7 @@ macro_rules! options {
             /// # Ok(()) }
             /// ```
             pub fn max_hold(mut self, limit: Duration) -> Self {
-                self.0.set(|wish| wish.max_hold = Some(limit));
+                self.0.set(|options| options.max_hold = Some(limit));
                 self
             }
 
@@ -112,7 +112,7 @@ macro_rules! options {
             /// # }
             /// ```
             pub fn owner(mut self, owner: &Owner) -> Self {
-                self.0.set(|wish| wish.owner = Some(owner.clone()));
+                self.0.set(|options| options.owner = Some(owner.clone()));
                 self
             }
         }
@@ -120,7 +120,7 @@ macro_rules! options {
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let mut out = f.debug_struct(stringify!($name));
-                out.field("name", &self.0.wish.names.name).finish_non_exhaustive()
+                out.field("name", &self.0.options.keys.name).finish_non_exhaustive()
             }
         }
     };

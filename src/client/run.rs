@@ -25,7 +25,7 @@ pin_project! {
 }
 
 /// How far it has come. The guard goes after the work, always.
-enum Stage {
+enum RunStage {
     Asking { request: Request },
     Working { guard: Guard, owner: Owner, watching: Option<Watching> },
     Releasing { releasing: Releasing },
@@ -35,54 +35,54 @@ enum Stage {
 pin_project! {
     /// Asks for the lock, works, releases. `None`: the lock was not to be had in time.
     #[project = HeldNow]
-    struct Held<F: Future> {
+    struct HeldWork<F: Future> {
         #[pin]
         work: Work<F>,
-        stage: Stage,
+        stage: RunStage,
     }
 
-    impl<F: Future> PinnedDrop for Held<F> {
+    impl<F: Future> PinnedDrop for HeldWork<F> {
         fn drop(this: Pin<&mut Self>) {
             this.project().stop();
         }
     }
 }
 
-impl<F: Future> Held<F> {
-    fn new(mut request: Request, work: F) -> Held<F> {
+impl<F: Future> HeldWork<F> {
+    fn new(mut request: Request, work: F) -> HeldWork<F> {
         // As with an option: what was under way asked for its owner itself, and not for a child of it.
-        request.set(|wish| wish.bare = false);
-        Held { work: Work::ToDo { work }, stage: Stage::Asking { request } }
+        request.set(|options| options.bare = false);
+        HeldWork { work: Work::ToDo { work }, stage: RunStage::Asking { request } }
     }
 }
 
 impl<F: Future> HeldNow<'_, F> {
     /// Polls the request, as an owner of its own.
     fn ask(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool>> {
-        let Stage::Asking { request } = &mut *self.stage else { return Poll::Ready(Ok(true)) };
+        let RunStage::Asking { request } = &mut *self.stage else { return Poll::Ready(Ok(true)) };
         if !request.is_begun() {
-            let above = request.wish.owner.take().unwrap_or_else(Owner::current);
-            request.wish.owner = Some(above.child());
+            let above = request.options.owner.take().unwrap_or_else(Owner::current);
+            request.options.owner = Some(above.child());
         }
         let granted = ready!(request.poll(cx));
-        let owner = request.wish.owner.clone().unwrap_or_else(Owner::current);
-        *self.stage = Stage::Over;
+        let owner = request.options.owner.clone().unwrap_or_else(Owner::current);
+        *self.stage = RunStage::Over;
         let Some(guard) = granted? else { return Poll::Ready(Ok(false)) };
         owner.enter();
-        *self.stage = Stage::Working { guard, owner, watching: None };
+        *self.stage = RunStage::Working { guard, owner, watching: None };
         Poll::Ready(Ok(true))
     }
 
     /// Where the work may be polled: as its owner, while the hold is good.
     fn inside(&self) -> Option<Inside> {
         match &*self.stage {
-            Stage::Working { guard, owner, .. } if !guard.is_lost() => Some(inside(owner)),
+            RunStage::Working { guard, owner, .. } if !guard.is_lost() => Some(inside(owner)),
             _ => None,
         }
     }
 
     fn done(&mut self, output: F::Output, cx: &mut Context<'_>) {
-        if let Stage::Working { owner, .. } = &*self.stage {
+        if let RunStage::Working { owner, .. } = &*self.stage {
             let _inside = inside(owner);
             self.work.set(Work::Done { output: Some(output) });
         }
@@ -91,12 +91,12 @@ impl<F: Future> HeldNow<'_, F> {
 
     /// Drops the work, as its owner; then the guard; then ends the scope, so that the hold is never the parent's.
     fn stop(&mut self) {
-        if let Stage::Working { owner, .. } = &*self.stage {
+        if let RunStage::Working { owner, .. } = &*self.stage {
             let owner = owner.clone();
             let inside = inside(&owner);
             self.work.set(Work::Done { output: None });
             drop(inside);
-            *self.stage = Stage::Over;
+            *self.stage = RunStage::Over;
             owner.leave();
         }
     }
@@ -104,7 +104,7 @@ impl<F: Future> HeldNow<'_, F> {
     /// Waits for what ends it: the loss of the hold while the work goes on, the release when it is done.
     fn end(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<F::Output>>> {
         match &mut *self.stage {
-            Stage::Working { guard, watching, .. } => {
+            RunStage::Working { guard, watching, .. } => {
                 let watching = watching.get_or_insert_with(|| Box::pin(guard.watch()));
                 let loss = ready!(watching.as_mut().poll(cx));
                 let error = Error::lost(loss).on(&guard.name().into());
@@ -112,10 +112,10 @@ impl<F: Future> HeldNow<'_, F> {
                 return Poll::Ready(Err(error));
             }
             // What became of the release is told to the log: the work is done.
-            Stage::Releasing { releasing } => drop(ready!(releasing.as_mut().poll(cx))),
-            Stage::Asking { .. } | Stage::Over => {}
+            RunStage::Releasing { releasing } => drop(ready!(releasing.as_mut().poll(cx))),
+            RunStage::Asking { .. } | RunStage::Over => {}
         }
-        *self.stage = Stage::Over;
+        *self.stage = RunStage::Over;
         match self.work.as_mut().project() {
             WorkNow::Done { output } => {
                 output.take().map_or(Poll::Pending, |output| Poll::Ready(Ok(Some(output))))
@@ -126,7 +126,8 @@ impl<F: Future> HeldNow<'_, F> {
 
     /// Begins the release: from its first poll on the level is gone, and the scope may end.
     fn release(&mut self, cx: &mut Context<'_>) {
-        let Stage::Working { guard, owner, .. } = std::mem::replace(&mut *self.stage, Stage::Over) else {
+        let RunStage::Working { guard, owner, .. } = std::mem::replace(&mut *self.stage, RunStage::Over)
+        else {
             return;
         };
         let name = guard.name().to_owned();
@@ -134,13 +135,13 @@ impl<F: Future> HeldNow<'_, F> {
             guard.release().await.inspect_err(|error| telemetry::release_unconfirmed(&name, error))
         });
         if releasing.as_mut().poll(cx).is_pending() {
-            *self.stage = Stage::Releasing { releasing };
+            *self.stage = RunStage::Releasing { releasing };
         }
         owner.leave();
     }
 }
 
-impl<F: Future> Future for Held<F> {
+impl<F: Future> Future for HeldWork<F> {
     type Output = Result<Option<F::Output>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -194,7 +195,7 @@ pin_project! {
     #[must_use = "futures do nothing unless polled"]
     pub struct Run<F: Future> {
         #[pin]
-        held: Held<F>,
+        held: HeldWork<F>,
     }
 }
 
@@ -223,7 +224,7 @@ pin_project! {
     #[must_use = "futures do nothing unless polled"]
     pub struct TryRun<F: Future> {
         #[pin]
-        held: Held<F>,
+        held: HeldWork<F>,
     }
 }
 
@@ -241,7 +242,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub fn run<F: Future>(self, work: F) -> Run<F> {
-        Run { held: Held::new(self.0, work) }
+        Run { held: HeldWork::new(self.0, work) }
     }
 }
 
@@ -250,7 +251,7 @@ impl TryLock {
     ///
     /// See [`TryRun`] for an example, and cancel safety.
     pub fn run<F: Future>(self, work: F) -> TryRun<F> {
-        TryRun { held: Held::new(self.0, work) }
+        TryRun { held: HeldWork::new(self.0, work) }
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 #[cfg(feature = "sentinel")]
 use std::sync::Arc;
 
-use crate::base::Nodes;
+use crate::base::MasterSet;
 #[cfg(feature = "cluster")]
 use crate::config::seeds::Seeds;
 use crate::config::server::Server;
@@ -39,8 +39,8 @@ pub(crate) fn checked(masters: Vec<Master>) -> Result<Vec<Master>> {
             "no server was given; call `server` with the URL of your Redis, or `memory` to do without one",
         ));
     }
-    if masters.len() > Nodes::MOST {
-        let (given, most) = (masters.len(), Nodes::MOST);
+    if masters.len() > MasterSet::MOST {
+        let (given, most) = (masters.len(), MasterSet::MOST);
         return Err(rejected(format!(
             "{given} masters were given, and at most {most} are possible; 3 or 5 are usual"
         )));

@@ -8,7 +8,7 @@ use redis::{ConnectionAddr, ConnectionInfo};
 use crate::config::server::Server;
 use crate::error::{Error, Result, rejected};
 
-/// Nodes by which a cluster is found.
+/// MasterSet by which a cluster is found.
 #[derive(Clone, Debug)]
 pub(crate) struct Seeds(Arc<[Server]>);
 

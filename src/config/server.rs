@@ -41,9 +41,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// # let _ = same_without_credentials;
 /// ```
 #[derive(Clone)]
-pub struct Server(Arc<Place>);
+pub struct Server(Arc<Location>);
 
-enum Place {
+enum Location {
     Usable {
         address: Arc<str>,
         info: Box<ConnectionInfo>,
@@ -56,7 +56,7 @@ impl Server {
     /// How to connect; an error of kind `Config` where the address can't be used.
     pub(crate) fn client(&self) -> Result<redis::Client> {
         match &*self.0 {
-            Place::Usable { address, info } => {
+            Location::Usable { address, info } => {
                 choose_crypto(info.addr());
                 redis::Client::open((**info).clone()).map_err(|e| {
                     Error::new(ErrorKind::Config, "this server's settings can't be used; correct its address")
@@ -64,15 +64,15 @@ impl Server {
                         .because(e)
                 })
             }
-            Place::Unusable(wrong) => Err(Error::new(ErrorKind::Config, wrong.as_str())),
+            Location::Unusable(wrong) => Err(Error::new(ErrorKind::Config, wrong.as_str())),
         }
     }
 
     /// `host:port` or the socket's path: for messages, and to see that two servers are one. Without credentials.
     pub(crate) fn address(&self) -> Arc<str> {
         match &*self.0 {
-            Place::Usable { address, .. } => address.clone(),
-            Place::Unusable(_) => "unusable address".into(),
+            Location::Usable { address, .. } => address.clone(),
+            Location::Unusable(_) => "unusable address".into(),
         }
     }
 
@@ -80,8 +80,8 @@ impl Server {
     #[cfg(feature = "cluster")]
     pub(crate) fn info(&self) -> Option<&ConnectionInfo> {
         match &*self.0 {
-            Place::Usable { info, .. } => Some(info),
-            Place::Unusable(_) => None,
+            Location::Usable { info, .. } => Some(info),
+            Location::Unusable(_) => None,
         }
     }
 
@@ -131,11 +131,11 @@ impl Server {
         if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) && !has_tls() {
             return Server::unusable(NO_TLS);
         }
-        Server(Arc::new(Place::Usable { address: address_of(info.addr()).into(), info: Box::new(info) }))
+        Server(Arc::new(Location::Usable { address: address_of(info.addr()).into(), info: Box::new(info) }))
     }
 
     fn unusable(wrong: impl Into<String>) -> Server {
-        Server(Arc::new(Place::Unusable(wrong.into())))
+        Server(Arc::new(Location::Unusable(wrong.into())))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
 use crate::base::lock;
-use crate::memory::store::{News, Store};
+use crate::memory::store::{Notice, Store};
 
 /// A store for locks in this process, in place of a Redis server.
 ///
@@ -43,7 +43,7 @@ pub struct Memory(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     store: Mutex<Store>,
-    /// Told whenever commands were answered, or may be sooner than was known.
+    /// NoticeKind whenever commands were answered, or may be sooner than was known.
     worked: Notify,
 }
 
@@ -67,7 +67,7 @@ impl Memory {
             (visit(&mut store), store.news(), std::mem::take(&mut store.worked))
         };
         // Nothing is locked any more: who hears of it may visit the store in turn.
-        news.into_iter().for_each(News::tell);
+        news.into_iter().for_each(Notice::tell);
         // Only then: those who wait for an answer visit the store to see, and would wake each other for ever.
         if worked {
             self.0.worked.notify_waiters();

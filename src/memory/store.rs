@@ -36,13 +36,13 @@ pub(crate) struct Store {
     pub(crate) restarted: Option<Instant>,
     /// Whoever waits for an answer has to look.
     pub(crate) worked: bool,
-    ears: HashMap<u64, Ear>,
+    ears: HashMap<u64, Listener>,
     /// Clients that gave up an answer, and connect anew.
     pub(crate) returning: HashSet<u64>,
     /// Subscriptions that are not confirmed.
     asked: Vec<(u64, Arc<str>)>,
     /// What has to be told once nothing is locked.
-    out: Vec<News>,
+    out: Vec<Notice>,
     ids: u64,
 }
 
@@ -55,32 +55,32 @@ pub(crate) struct Held {
 }
 
 /// One client's subscriptions.
-struct Ear {
+struct Listener {
     events: Weak<dyn Events>,
     channels: HashSet<Arc<str>>,
 }
 
 /// Something to tell one client.
-pub(crate) struct News {
+pub(crate) struct Notice {
     to: Weak<dyn Events>,
-    told: Told,
+    told: NoticeKind,
 }
 
-enum Told {
+enum NoticeKind {
     Changed,
     Subscribed(Arc<str>),
     Message(Arc<str>),
     Deaf,
 }
 
-impl News {
+impl Notice {
     pub(crate) fn tell(self) {
         let Some(events) = self.to.upgrade() else { return };
         match self.told {
-            Told::Changed => events.reconnected(),
-            Told::Subscribed(channel) => events.subscribed(&channel),
-            Told::Message(channel) => events.message(&channel),
-            Told::Deaf => events.subscriptions_lost(),
+            NoticeKind::Changed => events.reconnected(),
+            NoticeKind::Subscribed(channel) => events.subscribed(&channel),
+            NoticeKind::Message(channel) => events.message(&channel),
+            NoticeKind::Deaf => events.subscriptions_lost(),
         }
     }
 }
@@ -89,7 +89,7 @@ impl Store {
     /// A client, which hears of what it subscribes to until it [`leave`](Store::leave)s.
     pub(crate) fn join(&mut self, events: Weak<dyn Events>) -> u64 {
         self.ids += 1;
-        self.ears.insert(self.ids, Ear { events, channels: HashSet::new() });
+        self.ears.insert(self.ids, Listener { events, channels: HashSet::new() });
         self.ids
     }
 
@@ -145,13 +145,15 @@ impl Store {
         let back = if self.unanswered == 0 { std::mem::take(&mut self.returning) } else { HashSet::new() };
         for client in back {
             self.out.extend(
-                self.ears.get(&client).map(|ear| News { to: ear.events.clone(), told: Told::Changed }),
+                self.ears
+                    .get(&client)
+                    .map(|ear| Notice { to: ear.events.clone(), told: NoticeKind::Changed }),
             );
         }
         for (client, channel) in std::mem::take(&mut self.asked) {
             if let Some(ear) = self.ears.get_mut(&client) {
                 ear.channels.insert(channel.clone());
-                self.out.push(News { to: ear.events.clone(), told: Told::Subscribed(channel) });
+                self.out.push(Notice { to: ear.events.clone(), told: NoticeKind::Subscribed(channel) });
             }
         }
     }
@@ -161,7 +163,7 @@ impl Store {
         let lost = self.held(key, now).is_some();
         self.locks.remove(key);
         if lost {
-            self.tell_all(|| Told::Changed);
+            self.tell_all(|| NoticeKind::Changed);
         }
         lost
     }
@@ -179,12 +181,12 @@ impl Store {
         for (client, ear) in &mut self.ears {
             self.asked.extend(ear.channels.drain().map(|channel| (*client, channel)));
         }
-        self.tell_all(|| Told::Deaf);
-        self.tell_all(|| Told::Changed);
+        self.tell_all(|| NoticeKind::Deaf);
+        self.tell_all(|| NoticeKind::Changed);
     }
 
-    fn tell_all(&mut self, told: impl Fn() -> Told) {
-        self.out.extend(self.ears.values().map(|ear| News { to: ear.events.clone(), told: told() }));
+    fn tell_all(&mut self, told: impl Fn() -> NoticeKind) {
+        self.out.extend(self.ears.values().map(|ear| Notice { to: ear.events.clone(), told: told() }));
     }
 
     /// How many locks are kept, those that are over among them.
@@ -194,7 +196,7 @@ impl Store {
     }
 
     /// What has to be told now that nothing is locked any more.
-    pub(crate) fn news(&mut self) -> Vec<News> {
+    pub(crate) fn news(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.out)
     }
 
@@ -304,7 +306,7 @@ impl Store {
     fn free(&mut self, key: &str, channel: &Arc<str>) -> Reply {
         self.locks.remove(key);
         for ear in self.ears.values().filter(|ear| ear.channels.contains(channel)) {
-            self.out.push(News { to: ear.events.clone(), told: Told::Message(channel.clone()) });
+            self.out.push(Notice { to: ear.events.clone(), told: NoticeKind::Message(channel.clone()) });
         }
         Reply::Done
     }

@@ -4,6 +4,6 @@ mod owner;
 mod scope;
 
 pub use owner::Owner;
-pub(crate) use owner::{Inside, OwnerEnds, Place, inside};
+pub(crate) use owner::{Inside, OwnerEnds, Position, inside};
 pub(crate) use scope::scope_by;
 pub use scope::{Scope, scope};

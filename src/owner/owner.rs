@@ -30,7 +30,7 @@ struct Inner {
 /// Who holds a lock: an identity that calls re-enter by.
 ///
 /// Without any ceremony the owner is the tokio task (outside any task, in the root future of `block_on`, the thread), so
-/// nested calls on one task re-enter. [`Mutex::run`](crate::Mutex::run) and [`scope`](crate::owner::scope) make a child of it for
+/// nested calls on one task re-enter. [`Mutex::run`](crate::Mutex::run) and [`scope`](crate::scope()) make a child of it for
 /// their work, so branches that run side by side in one task exclude each other, while both re-enter what their common
 /// ancestor holds.
 ///
@@ -57,28 +57,28 @@ pub struct Owner(Kind);
 enum Kind {
     Task(task::Id),
     Thread(ThreadId),
-    Made(Arc<Node>),
+    Made(Arc<TreeNode>),
 }
 
-struct Node {
+struct TreeNode {
     parent: Option<Owner>,
     depth: u32,
     life: Mutex<Life>,
 }
 
-/// Changes only while locked, and never while a registry is being locked.
+/// Changes only while locked, and never while a table is being locked.
 #[derive(Default)]
 struct Life {
     scopes: usize,
     entered: bool,
     /// One entry for each level and each request: what is to be passed on at the end.
-    places: Vec<Place>,
+    places: Vec<Position>,
 }
 
-/// Where an owner has levels or requests: one lock of one registry.
+/// Where an owner has levels or requests: one lock of one table.
 #[derive(Clone)]
-pub(crate) struct Place {
-    pub(crate) registry: Weak<dyn OwnerEnds>,
+pub(crate) struct Position {
+    pub(crate) table: Weak<dyn OwnerEnds>,
     pub(crate) name: Arc<str>,
 }
 
@@ -132,7 +132,7 @@ impl Owner {
 
     fn made(parent: Option<Owner>) -> Owner {
         let depth = parent.as_ref().map_or(0, |parent| parent.depth() + 1);
-        Owner(Kind::Made(Arc::new(Node { parent, depth, life: Mutex::default() })))
+        Owner(Kind::Made(Arc::new(TreeNode { parent, depth, life: Mutex::default() })))
     }
 
     fn depth(&self) -> u32 {
@@ -163,7 +163,7 @@ impl Owner {
 
     /// Who owns what this owner takes at `place` now: itself, or its nearest living ancestor where its last scope has
     /// ended. Whoever it is tells `place` of its end, until [`forget`](Owner::forget).
-    pub(crate) fn settle_at(&self, place: &Place) -> Owner {
+    pub(crate) fn settle_at(&self, place: &Position) -> Owner {
         let mut at = self;
         while let Kind::Made(node) = &at.0 {
             if lock(&node.life).note(place) {
@@ -179,7 +179,7 @@ impl Owner {
     }
 
     /// Takes back one [`settle_at`](Owner::settle_at).
-    pub(crate) fn forget(&self, place: &Place) {
+    pub(crate) fn forget(&self, place: &Position) {
         if let Kind::Made(node) = &self.0 {
             let mut life = lock(&node.life);
             // From the end: holds are mostly released in the reverse order of their grants.
@@ -209,8 +209,8 @@ impl Owner {
             std::mem::take(&mut life.places)
         };
         for place in places {
-            if let Some(registry) = place.registry.upgrade() {
-                registry.owner_ended(&place.name, self);
+            if let Some(table) = place.table.upgrade() {
+                table.owner_ended(&place.name, self);
             }
         }
     }
@@ -218,7 +218,7 @@ impl Owner {
 
 impl Life {
     /// Notes a place. False where the owner has ended.
-    fn note(&mut self, place: &Place) -> bool {
+    fn note(&mut self, place: &Position) -> bool {
         let lives = self.scopes > 0 || !self.entered;
         if lives {
             self.places.push(place.clone());
@@ -227,15 +227,15 @@ impl Life {
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Place").field(&self.name).finish()
+        f.debug_tuple("Position").field(&self.name).finish()
     }
 }
 
-impl Place {
-    fn is(&self, other: &Place) -> bool {
-        Arc::ptr_eq(&self.name, &other.name) && Weak::ptr_eq(&self.registry, &other.registry)
+impl Position {
+    fn is(&self, other: &Position) -> bool {
+        Arc::ptr_eq(&self.name, &other.name) && Weak::ptr_eq(&self.table, &other.table)
     }
 }
 
@@ -291,7 +291,7 @@ impl Hash for Kind {
     }
 }
 
-impl Drop for Node {
+impl Drop for TreeNode {
     // A chain of a million owners would overflow the stack if each node dropped the next inside its own drop.
     fn drop(&mut self) {
         let mut next = self.parent.take();

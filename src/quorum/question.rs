@@ -1,6 +1,6 @@
 //! What the masters are asked.
 
-use crate::base::Nodes;
+use crate::base::MasterSet;
 use crate::wire::Step;
 
 /// What is asked for, as far as it matters to how votes are counted.
@@ -25,10 +25,10 @@ pub(crate) enum Question {
 }
 
 impl Question {
-    pub(crate) fn of(step: Step, nodes: Nodes, repeated: bool) -> Question {
+    pub(crate) fn of(step: Step, masters: MasterSet, repeated: bool) -> Question {
         match step {
             Step::Acquire { count: 1, .. } => Question::Fresh,
-            Step::Release { count: 0 } if nodes != Nodes::ALL => Question::Remains,
+            Step::Release { count: 0 } if masters != MasterSet::ALL => Question::Remains,
             Step::Release { count: 0 } => Question::End { repeated },
             Step::Repair { .. } => Question::Repair,
             _ => Question::Standing,

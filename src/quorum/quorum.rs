@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::backend::{Answer, Backend};
-use crate::base::{Failure, Nodes};
+use crate::backend::{Backend, BoxFuture};
+use crate::base::{Failure, MasterSet};
 use crate::quorum::question::Question;
 use crate::quorum::tally::{Tally, Verdict};
-use crate::wire::names::Names;
+use crate::wire::keys::Keys;
 use crate::wire::{Call, Job, Reply, Step};
 
 /// Whoever has a vote on a lock.
@@ -24,43 +24,43 @@ pub(crate) struct Quorum {
 pub(crate) type Reported = Result<Reply, Failure>;
 
 /// Answers that the verdict did not wait for.
-pub(crate) struct Stragglers<T = Reported>(Vec<(usize, Answer<T>)>);
+pub(crate) struct Stragglers<T = Reported>(Vec<(usize, BoxFuture<T>)>);
 
 impl Quorum {
     pub(crate) fn new(masters: Vec<Arc<dyn Backend>>, probation: Option<Duration>) -> Quorum {
         Quorum { masters: masters.into(), probation }
     }
 
-    fn is_young(&self, node: usize) -> bool {
-        self.probation.is_some_and(|probation| self.masters[node].is_younger_than(probation))
+    fn is_young(&self, index: usize) -> bool {
+        self.probation.is_some_and(|probation| self.masters[index].is_younger_than(probation))
     }
 
     /// Masters that can't be asked now, and tell when they can.
-    pub(crate) fn away(&self) -> Nodes {
+    pub(crate) fn away(&self) -> MasterSet {
         let away = self.masters.iter().enumerate().filter(|(_, master)| master.is_away());
-        away.fold(Nodes::NONE, |nodes, (node, _)| nodes.and(Nodes::one(node)))
+        away.fold(MasterSet::NONE, |masters, (index, _)| masters.and(MasterSet::one(index)))
     }
 
     /// Sends one command of a hold to all masters that it is for, and returns as soon as the verdict is certain.
-    pub(crate) async fn ask(&self, names: &Names, job: &Job) -> (Verdict, Stragglers) {
-        let question = Question::of(job.step, job.nodes, job.repeated);
-        let (mut verdict, stragglers) = self.put(question, job.nodes, call(names, job)).await;
+    pub(crate) async fn ask(&self, names: &Keys, job: &Job) -> (Verdict, Stragglers) {
+        let question = Question::of(job.step, job.masters, job.repeated);
+        let (mut verdict, stragglers) = self.put(question, job.masters, call(names, job)).await;
         verdict.result = verdict.result.map_err(|failure| about(failure, names));
         (verdict, stragglers)
     }
 
-    async fn put(&self, question: Question, nodes: Nodes, call: Call) -> (Verdict, Stragglers) {
-        let mut tally = self.tally(question, nodes);
+    async fn put(&self, question: Question, masters: MasterSet, call: Call) -> (Verdict, Stragglers) {
+        let mut tally = self.tally(question, masters);
         if let ([master], true) = (&*self.masters, tally.awaits(0)) {
             // Nobody else is waited for, so that no list of them is needed.
             let answer = master.clone().run(call.clone()).await;
             tally.hear(0, self.is_young(0), answer);
         }
-        let asked = (0..self.masters.len()).filter(|node| tally.awaits(*node));
+        let asked = (0..self.masters.len()).filter(|index| tally.awaits(*index));
         let mut asking =
-            Stragglers(asked.map(|node| (node, self.masters[node].clone().run(call.clone()))).collect());
+            Stragglers(asked.map(|index| (index, self.masters[index].clone().run(call.clone()))).collect());
         let verdict = poll_fn(|cx| {
-            asking.poll(cx, |node, answer| tally.hear(node, self.is_young(node), answer));
+            asking.poll(cx, |index, answer| tally.hear(index, self.is_young(index), answer));
             tally.verdict().map_or(Poll::Pending, Poll::Ready)
         });
         (verdict.await, asking)
@@ -69,23 +69,23 @@ impl Quorum {
     /// Sends commands of many holds in pipelines; the verdicts come in their order, once all are certain.
     pub(crate) async fn ask_all(
         &self,
-        jobs: &[(Arc<Names>, Job)],
+        jobs: &[(Arc<Keys>, Job)],
     ) -> (Vec<Verdict>, Stragglers<Vec<Reported>>) {
-        let tally = |job: &Job| self.tally(Question::of(job.step, job.nodes, job.repeated), job.nodes);
+        let tally = |job: &Job| self.tally(Question::of(job.step, job.masters, job.repeated), job.masters);
         let mut tallies: Vec<Tally> = jobs.iter().map(|(_, job)| tally(job)).collect();
         let mut asking = Stragglers(Vec::with_capacity(self.masters.len()));
-        for (node, master) in self.masters.iter().enumerate() {
-            let calls: Vec<Call> = asked(jobs, node).map(|(_, (names, job))| call(names, job)).collect();
+        for (index, master) in self.masters.iter().enumerate() {
+            let calls: Vec<Call> = asked(jobs, index).map(|(_, (names, job))| call(names, job)).collect();
             if !calls.is_empty() {
-                asking.0.push((node, master.clone().run_all(calls)));
+                asking.0.push((index, master.clone().run_all(calls)));
             }
         }
         // A repair is certain before anybody has answered.
         let mut verdicts: Vec<Option<Verdict>> = tallies.iter().map(Tally::verdict).collect();
         poll_fn(|cx| {
-            asking.poll(cx, |node, answers| {
-                for ((at, _), answer) in asked(jobs, node).zip(answers) {
-                    tallies[at].hear(node, self.is_young(node), answer);
+            asking.poll(cx, |index, answers| {
+                for ((at, _), answer) in asked(jobs, index).zip(answers) {
+                    tallies[at].hear(index, self.is_young(index), answer);
                     // Also where it is certain already: this master is no straggler any more, though others are waited for.
                     verdicts[at] = tallies[at].verdict();
                 }
@@ -93,34 +93,34 @@ impl Quorum {
             if verdicts.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
-        let about = |(verdict, (names, _)): (Verdict, &(Arc<Names>, Job))| Verdict {
+        let about = |(verdict, (names, _)): (Verdict, &(Arc<Keys>, Job))| Verdict {
             result: verdict.result.map_err(|failure| about(failure, names)),
             ..verdict
         };
         (verdicts.into_iter().flatten().zip(jobs).map(about).collect(), asking)
     }
 
-    fn tally(&self, question: Question, nodes: Nodes) -> Tally {
-        let all = Nodes::first(self.masters.len());
-        let mut tally = Tally::new(question, self.masters.len(), nodes.within(all));
+    fn tally(&self, question: Question, masters: MasterSet) -> Tally {
+        let all = MasterSet::first(self.masters.len());
+        let mut tally = Tally::new(question, self.masters.len(), masters.within(all));
         if question == Question::Fresh {
             // Its vote would not count, and its grant would have to be undone.
-            (0..self.masters.len()).filter(|node| self.is_young(*node)).for_each(|node| tally.bar(node));
+            (0..self.masters.len()).filter(|index| self.is_young(*index)).for_each(|index| tally.bar(index));
         }
         tally
     }
 
     /// Frees the lock, whoever holds it.
-    pub(crate) async fn force(&self, names: &Names) -> (Reported, Stragglers) {
+    pub(crate) async fn force(&self, names: &Keys) -> (Reported, Stragglers) {
         let call = Call::Force { key: names.key.clone(), channel: names.channel.clone() };
-        let (verdict, stragglers) = self.put(Question::Force, Nodes::ALL, call).await;
+        let (verdict, stragglers) = self.put(Question::Force, MasterSet::ALL, call).await;
         (verdict.result.map_err(|failure| about(failure, names)), stragglers)
     }
 
     /// Looks at the lock: `question` says what for.
-    pub(crate) async fn look(&self, names: &Names, question: Question) -> Reported {
+    pub(crate) async fn look(&self, names: &Keys, question: Question) -> Reported {
         let call = Call::Look { key: names.key.clone() };
-        self.put(question, Nodes::ALL, call).await.0.result.map_err(|failure| about(failure, names))
+        self.put(question, MasterSet::ALL, call).await.0.result.map_err(|failure| about(failure, names))
     }
 
     /// Begins or ends to hear of the releases told on a channel, by whichever master.
@@ -150,8 +150,8 @@ impl Quorum {
 }
 
 /// The jobs that a master is asked to do, with their places.
-fn asked(jobs: &[(Arc<Names>, Job)], node: usize) -> impl Iterator<Item = (usize, &(Arc<Names>, Job))> {
-    jobs.iter().enumerate().filter(move |(_, (_, job))| job.nodes.contains(node))
+fn asked(jobs: &[(Arc<Keys>, Job)], index: usize) -> impl Iterator<Item = (usize, &(Arc<Keys>, Job))> {
+    jobs.iter().enumerate().filter(move |(_, (_, job))| job.masters.contains(index))
 }
 
 impl<T> Stragglers<T> {
@@ -160,9 +160,9 @@ impl<T> Stragglers<T> {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, mut hear: impl FnMut(usize, T)) {
-        self.0.retain_mut(|(node, asking)| match asking.as_mut().poll(cx) {
+        self.0.retain_mut(|(index, asking)| match asking.as_mut().poll(cx) {
             Poll::Ready(answer) => {
-                hear(*node, answer);
+                hear(*index, answer);
                 false
             }
             Poll::Pending => true,
@@ -179,16 +179,16 @@ impl<T> Stragglers<T> {
     }
 
     /// Who has not answered.
-    pub(crate) fn nodes(&self) -> Nodes {
-        self.0.iter().fold(Nodes::NONE, |nodes, (node, _)| nodes.and(Nodes::one(*node)))
+    pub(crate) fn masters(&self) -> MasterSet {
+        self.0.iter().fold(MasterSet::NONE, |masters, (index, _)| masters.and(MasterSet::one(*index)))
     }
 }
 
-fn about(failure: Failure, names: &Names) -> Failure {
+fn about(failure: Failure, names: &Keys) -> Failure {
     Failure { error: failure.error.on(&names.name), ..failure }
 }
 
-fn call(names: &Names, job: &Job) -> Call {
+fn call(names: &Keys, job: &Job) -> Call {
     let (key, channel, field) = (names.key.clone(), names.channel.clone(), job.field.clone());
     let fence = job.fence.clone();
     match job.step {

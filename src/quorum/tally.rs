@@ -5,7 +5,7 @@ mod looks;
 
 use std::time::Duration;
 
-use crate::base::{Failure, Nodes, Outcome, Spread};
+use crate::base::{Failure, MasterSet, Outcome, Spread};
 use crate::error::{Error, ErrorKind};
 use crate::quorum::question::Question;
 use crate::wire::{Reply, Token};
@@ -39,7 +39,7 @@ impl Verdict {
         Verdict { result: Err(Failure { outcome: Outcome::Unknown, error }), ..self }
     }
 
-    fn lacking(mut self, lacking: Nodes) -> Verdict {
+    fn lacking(mut self, lacking: MasterSet) -> Verdict {
         self.spread.lacking = lacking;
         self
     }
@@ -51,23 +51,23 @@ pub(crate) struct Tally {
     question: Question,
     masters: usize,
     majority: usize,
-    pending: Nodes,
+    pending: MasterSet,
     /// As asked.
-    done: Nodes,
+    done: MasterSet,
     /// The field is not there; and the same by masters that have no vote on fresh grants, so that nobody else has theirs.
-    gone: Nodes,
-    gone_young: Nodes,
+    gone: MasterSet,
+    gone_young: MasterSet,
     /// Another's hold, and for how long each.
-    busy: Nodes,
+    busy: MasterSet,
     left: Vec<Duration>,
-    free: Nodes,
-    foreign: Nodes,
-    deferred: Nodes,
-    failed: Nodes,
+    free: MasterSet,
+    foreign: MasterSet,
+    deferred: MasterSet,
+    failed: MasterSet,
     /// Of those, the ones where it may have run.
-    unknown: Nodes,
+    unknown: MasterSet,
     /// Without a vote: granted by a master that is too young to, or not even asked.
-    barred: Nodes,
+    barred: MasterSet,
     told: Option<Reply>,
     failure: Option<Failure>,
     /// The tokens of those that granted.
@@ -75,8 +75,8 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub(crate) fn new(question: Question, masters: usize, asked: Nodes) -> Tally {
-        let none = Nodes::NONE;
+    pub(crate) fn new(question: Question, masters: usize, asked: MasterSet) -> Tally {
+        let none = MasterSet::NONE;
         Tally {
             question,
             masters,
@@ -100,49 +100,49 @@ impl Tally {
     }
 
     /// This master is not asked: it has no vote.
-    pub(crate) fn bar(&mut self, node: usize) {
-        self.pending.remove(node);
-        self.barred.insert(node);
+    pub(crate) fn bar(&mut self, master: usize) {
+        self.pending.remove(master);
+        self.barred.insert(master);
     }
 
     /// Whether this master is to be asked, or has not answered.
-    pub(crate) fn awaits(&self, node: usize) -> bool {
-        self.pending.contains(node)
+    pub(crate) fn awaits(&self, master: usize) -> bool {
+        self.pending.contains(master)
     }
 
     /// A master has answered, or not. `young`: it has no vote on fresh grants.
-    pub(crate) fn hear(&mut self, node: usize, young: bool, answer: Result<Reply, Failure>) {
-        self.pending.remove(node);
+    pub(crate) fn hear(&mut self, master: usize, young: bool, answer: Result<Reply, Failure>) {
+        self.pending.remove(master);
         match answer {
             Ok(Reply::Done | Reply::Token(_)) if young && self.question == Question::Fresh => {
                 // It restarted while it was asked. What it has now is an end to make, or a start.
-                self.barred.insert(node);
-                self.unknown.insert(node);
+                self.barred.insert(master);
+                self.unknown.insert(master);
             }
             Ok(Reply::Token(token)) => {
-                self.done.insert(node);
+                self.done.insert(master);
                 self.tokens.push(token);
             }
-            Ok(Reply::Done) => self.done.insert(node),
-            Ok(Reply::Gone) if young => self.gone_young.insert(node),
-            Ok(Reply::Gone) => self.gone.insert(node),
-            Ok(Reply::Free) => self.free.insert(node),
+            Ok(Reply::Done) => self.done.insert(master),
+            Ok(Reply::Gone) if young => self.gone_young.insert(master),
+            Ok(Reply::Gone) => self.gone.insert(master),
+            Ok(Reply::Free) => self.free.insert(master),
             Ok(Reply::Busy(left)) => {
-                self.busy.insert(node);
+                self.busy.insert(master);
                 self.left.push(left);
             }
             Ok(reply @ (Reply::NotALock(_) | Reply::NotACounter(_))) => {
-                self.foreign.insert(node);
+                self.foreign.insert(master);
                 self.told = Some(reply);
             }
             Ok(reply @ Reply::Deferred(_)) => {
-                self.deferred.insert(node);
+                self.deferred.insert(master);
                 self.told = Some(reply);
             }
             Err(failure) => {
-                self.failed.insert(node);
+                self.failed.insert(master);
                 if failure.outcome == Outcome::Unknown {
-                    self.unknown.insert(node);
+                    self.unknown.insert(master);
                 }
                 self.failure = Some(failure);
             }
@@ -163,13 +163,13 @@ impl Tally {
         }
     }
 
-    fn is_majority(&self, nodes: Nodes) -> bool {
-        nodes.len() >= self.majority
+    fn is_majority(&self, masters: MasterSet) -> bool {
+        masters.len() >= self.majority
     }
 
     /// Whether so many are against it that the others are no majority.
-    fn is_blocking(&self, nodes: Nodes) -> bool {
-        self.masters - nodes.len() < self.majority
+    fn is_blocking(&self, masters: MasterSet) -> bool {
+        self.masters - masters.len() < self.majority
     }
 
     fn fresh(&self) -> Option<Verdict> {
@@ -218,7 +218,7 @@ impl Tally {
         }
         if self.is_blocking(no) {
             // What the others have is no hold any more.
-            let remains = Nodes::first(self.masters).without(no);
+            let remains = MasterSet::first(self.masters).without(no);
             let spread = Spread { remains, ..Spread::default() };
             return Some(Verdict { spread, ..self.told(Reply::Gone) });
         }
@@ -234,7 +234,7 @@ impl Tally {
     fn end(&self, repeated: bool) -> Option<Verdict> {
         let (mut yes, mut no) = (self.done.and(self.gone_young), self.gone);
         if repeated {
-            (yes, no) = (yes.and(no), Nodes::NONE);
+            (yes, no) = (yes.and(no), MasterSet::NONE);
         }
         if self.is_majority(yes) {
             let reply = if self.done.is_empty() { Reply::Gone } else { Reply::Done };
@@ -251,8 +251,8 @@ impl Tally {
     }
 
     fn force(&self) -> Option<Verdict> {
-        for (nodes, reply) in [(self.done, Reply::Done), (self.free, Reply::Free)] {
-            if self.is_majority(nodes) {
+        for (masters, reply) in [(self.done, Reply::Done), (self.free, Reply::Free)] {
+            if self.is_majority(masters) {
                 return Some(self.told(reply));
             }
         }

@@ -1,4 +1,4 @@
-//! What all handles of one `Locks` share: the registry, the masters, the clock, and how they are brought together.
+//! What all handles of one `Locks` share: the table, the masters, the clock, and how they are brought together.
 
 use std::fmt;
 use std::future::Future;
@@ -18,8 +18,8 @@ use crate::owner::{Owner, OwnerEnds};
 use crate::quorum::Quorum;
 use crate::session::clock::Clock;
 use crate::session::outage::Outage;
-use crate::table::{Chores, HEAD_PATIENCE, News, Registry, Room, Terms, retry_pause};
-use crate::wire::names::Names;
+use crate::table::{HEAD_PATIENCE, LockEntry, LockTable, LogEvent, Terms, VisitEffects, retry_pause};
+use crate::wire::keys::Keys;
 
 /// So long the background task may leave what is due alone before another runtime takes it over.
 const TAKEOVER: Duration = Duration::from_millis(50);
@@ -38,7 +38,7 @@ pub(crate) struct Session {
     pub(crate) nudge: Notify,
     /// Told whenever the background has done something, for whoever waits for its end.
     pub(crate) progress: Notify,
-    registry: Mutex<Registry>,
+    table: Mutex<LockTable>,
     clock: Clock,
     stage: AtomicU8,
     outage: Mutex<Outage>,
@@ -87,7 +87,7 @@ impl Session {
             uuid,
             nudge: Notify::new(),
             progress: Notify::new(),
-            registry: Mutex::new(Registry::new(terms, takeover)),
+            table: Mutex::new(LockTable::new(terms, takeover)),
             clock,
             stage: AtomicU8::new(Stage::Open as u8),
             outage: Mutex::default(),
@@ -107,11 +107,11 @@ impl Session {
     /// Decides something about one lock, then does what follows from it once nothing is locked any more.
     pub(crate) fn visit<R>(
         &self,
-        names: &Arc<Names>,
-        visit: impl FnOnce(&mut Room, &mut dyn FnMut() -> u64, Moment) -> R,
+        keys: &Arc<Keys>,
+        visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
     ) -> R {
         self.keep_watch();
-        self.visit_unwatched(names, visit)
+        self.visit_unwatched(keys, visit)
     }
 
     /// Has the background task run, where it is not: on the runtime of the caller.
@@ -152,7 +152,7 @@ impl Session {
             true
         });
         if taken {
-            self.visit_all(|room, at| room.abandon(at.now));
+            self.visit_all(|entry, at| entry.abandon(at.now));
         }
     }
 
@@ -166,36 +166,36 @@ impl Session {
         if self.watched.compare_exchange(number, 0, SeqCst, SeqCst).is_err() {
             return; // another has taken over
         }
-        let names = lock(&self.registry).names();
-        for name in names {
+        let keys = lock(&self.table).keys();
+        for name in keys {
             // Not by way of `visit`: the runtime that is current here is the one that ends.
-            self.visit_unwatched(&name, |room, _, at| room.stir(at.now));
+            self.visit_unwatched(&name, |entry, _, at| entry.stir(at.now));
         }
         self.progress.notify_waiters();
     }
 
     fn visit_unwatched<R>(
         &self,
-        names: &Arc<Names>,
-        visit: impl FnOnce(&mut Room, &mut dyn FnMut() -> u64, Moment) -> R,
+        keys: &Arc<Keys>,
+        visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
     ) -> R {
         let at = self.moment();
         let me: Weak<dyn OwnerEnds> = self.me.clone();
         let (result, chores) = {
-            let mut registry = lock(&self.registry);
+            let mut table = lock(&self.table);
             let (result, mut chores) =
-                registry.visit(names, &me, at.now, |room, numbers| visit(room, numbers, at));
+                table.visit(keys, &me, at.now, |entry, numbers| visit(entry, numbers, at));
             if let Some(on) = chores.hear.take() {
-                // While the registry is locked: else 1. one visit wishes to hear, 2. another not to, 3. the second
+                // While the table is locked: else 1. one visit wishes to hear, 2. another not to, 3. the second
                 // wish is passed on before the first, and a waiter relies on messages that nobody asked for.
-                self.quorum.hear(&names.channel, on);
+                self.quorum.hear(&keys.channel, on);
             }
             (result, chores)
         };
         if chores.unattended {
             self.take_over();
         }
-        self.attend(names, chores);
+        self.attend(keys, chores);
         result
     }
 
@@ -203,20 +203,20 @@ impl Session {
     pub(crate) fn visit_known<R>(
         &self,
         name: &str,
-        visit: impl FnOnce(&mut Room, &mut dyn FnMut() -> u64, Moment) -> R,
+        visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
     ) -> Option<R> {
-        let names = lock(&self.registry).room(name).map(|room| room.names.clone())?;
-        Some(self.visit(&names, visit))
+        let keys = lock(&self.table).entry(name).map(|entry| entry.keys.clone())?;
+        Some(self.visit(&keys, visit))
     }
 
-    /// Looks at the registry, without changing a room.
-    pub(crate) fn registry<R>(&self, look: impl FnOnce(&mut Registry, Moment) -> R) -> R {
+    /// Looks at the table, without changing an entry.
+    pub(crate) fn table<R>(&self, look: impl FnOnce(&mut LockTable, Moment) -> R) -> R {
         let at = self.moment();
-        look(&mut lock(&self.registry), at)
+        look(&mut lock(&self.table), at)
     }
 
     #[inline(never)]
-    fn attend(&self, names: &Names, chores: Chores) {
+    fn attend(&self, keys: &Keys, chores: VisitEffects) {
         for fate in chores.out.tell {
             fate.tell();
         }
@@ -229,15 +229,15 @@ impl Session {
             self.nudge.notify_waiters();
         }
         for news in chores.out.news {
-            tell(&names.name, &news);
+            tell(&keys.name, &news);
         }
     }
 
-    /// Every room is visited, in no order.
-    pub(crate) fn visit_all(&self, mut visit: impl FnMut(&mut Room, Moment)) {
-        let names = lock(&self.registry).names();
-        for name in names {
-            self.visit(&name, |room, _, at| visit(room, at));
+    /// Every entry is visited, in no order.
+    pub(crate) fn visit_all(&self, mut visit: impl FnMut(&mut LockEntry, Moment)) {
+        let keys = lock(&self.table).keys();
+        for name in keys {
+            self.visit(&name, |entry, _, at| visit(entry, at));
         }
     }
 
@@ -253,8 +253,8 @@ impl Session {
     /// Moves on to a later stage. Whoever waits ends with an error; what is queued is finished.
     pub(crate) fn advance(&self, stage: Stage) {
         self.stage.fetch_max(stage as u8, SeqCst);
-        self.registry(|registry, _| registry.closed = true);
-        self.visit_all(|room, at| room.wake_all(at.now));
+        self.table(|table, _| table.closed = true);
+        self.visit_all(|entry, at| entry.wake_all(at.now));
         self.nudge.notify_waiters();
         self.progress.notify_waiters();
     }
@@ -308,19 +308,19 @@ impl Session {
     }
 }
 
-fn tell(name: &str, news: &News) {
+fn tell(name: &str, news: &LogEvent) {
     match news {
-        News::Lost { field, loss } => telemetry::lost(name, field, *loss),
-        News::OutOfOrder { field } => telemetry::out_of_order(name, field),
-        News::SelfWait { asks, holds } => telemetry::self_wait(name, asks, holds),
-        News::Settled { field } => telemetry::settled(name, field),
-        News::RenewedLate { field, failures } => telemetry::renewed_late(name, field, *failures),
+        LogEvent::Lost { field, loss } => telemetry::lost(name, field, *loss),
+        LogEvent::OutOfOrder { field } => telemetry::out_of_order(name, field),
+        LogEvent::SelfWait { asks, holds } => telemetry::self_wait(name, asks, holds),
+        LogEvent::Settled { field } => telemetry::settled(name, field),
+        LogEvent::RenewedLate { field, failures } => telemetry::renewed_late(name, field, *failures),
     }
 }
 
 impl OwnerEnds for Session {
     fn owner_ended(&self, name: &Arc<str>, owner: &Owner) {
-        self.visit_known(name, |room, _, at| room.owner_ended(owner, at.now));
+        self.visit_known(name, |entry, _, at| entry.owner_ended(owner, at.now));
     }
 }
 

@@ -10,11 +10,11 @@ use crate::base::{Outcome, telemetry};
 use crate::quorum::{Question, Verdict};
 use crate::session::clock::sleep_until;
 use crate::session::session::{Session, Stage};
-use crate::table::Room;
+use crate::table::LockEntry;
 use crate::wire::Job;
-use crate::wire::names::Names;
+use crate::wire::keys::Keys;
 
-type Batch = Vec<(Arc<Names>, Job)>;
+type Batch = Vec<(Arc<Keys>, Job)>;
 
 /// Runs until the session is closed, or nobody has a handle of it, and nothing is left to be sent. `number`: which of the
 /// session's background tasks it is.
@@ -40,19 +40,16 @@ async fn attend(session: &Arc<Session>, number: u64) -> bool {
         let (batch, next) = due(session);
         if !batch.is_empty() {
             // On tasks of their own: a server that does not answer must not keep the watchdog from declaring a loss, nor one that
-            // has a remnant, whose answer is waited for, keep a renewal from being told.
-            let remains = |job: &Job| Question::of(job.step, job.nodes, job.repeated) == Question::Remains;
-            let (remnants, batch): (Batch, Batch) = batch.into_iter().partition(|(_, job)| remains(job));
-            for batch in [batch, remnants].into_iter().filter(|batch| !batch.is_empty()) {
+            // has a orphan, whose answer is waited for, keep a renewal from being told.
+            let remains = |job: &Job| Question::of(job.step, job.masters, job.repeated) == Question::Remains;
+            let (orphans, batch): (Batch, Batch) = batch.into_iter().partition(|(_, job)| remains(job));
+            for batch in [batch, orphans].into_iter().filter(|batch| !batch.is_empty()) {
                 sent.spawn(send(session.clone(), batch));
             }
             continue;
         }
         session.progress.notify_waiters();
-        if session.stage() > Stage::Open
-            && sent.is_empty()
-            && session.registry(|registry, _| registry.is_empty())
-        {
+        if session.stage() > Stage::Open && sent.is_empty() && session.table(|table, _| table.is_empty()) {
             return true;
         }
         tokio::select! {
@@ -68,19 +65,19 @@ async fn attend(session: &Arc<Session>, number: u64) -> bool {
 /// What has to be sent now; if nothing, when to look again, on the line of holds.
 fn due(session: &Session) -> (Batch, Option<Instant>) {
     loop {
-        let (names, next) = session.registry(|registry, at| registry.due(at.now));
-        if names.is_empty() {
+        let (keys, next) = session.table(|table, at| table.due(at.now));
+        if keys.is_empty() {
             return (Batch::new(), next);
         }
         let mut batch = Batch::new();
         let renews = session.stage() == Stage::Open;
-        for names in names {
-            // Who is away is looked at inside: a return is told of to the room behind this, or was seen here.
-            let check = |room: &mut Room, number: &mut dyn FnMut() -> u64, at| {
-                room.check(at, renews, session.quorum.away(), number)
+        for keys in keys {
+            // Who is away is looked at inside: a return is told of to the entry behind this, or was seen here.
+            let check = |entry: &mut LockEntry, number: &mut dyn FnMut() -> u64, at| {
+                entry.check(at, renews, session.quorum.away(), number)
             };
-            let jobs = session.visit(&names, check);
-            batch.extend(jobs.into_iter().map(|job| (names.clone(), job)));
+            let jobs = session.visit(&keys, check);
+            batch.extend(jobs.into_iter().map(|job| (keys.clone(), job)));
         }
         if !batch.is_empty() {
             return (batch, next);
@@ -91,35 +88,35 @@ fn due(session: &Session) -> (Batch, Option<Instant>) {
 fn send(session: Arc<Session>, batch: Batch) -> impl Future<Output = ()> + Send {
     // Dropped with its runtime, maybe before its first poll: what was sent may have run, and whoever watches next has to know.
     let sent = scopeguard::guard((session, batch), |(session, batch)| {
-        for (names, job) in batch {
-            session.visit(&names, |room, _, at| room.unanswered(&job, at.now));
+        for (keys, job) in batch {
+            session.visit(&keys, |entry, _, at| entry.unanswered(&job, at.now));
         }
     });
     async move {
-        // Dropped at the end, behind what is told to the rooms.
+        // Dropped at the end, behind what is told to the entries.
         let (verdicts, _latecomers) = sent.0.ask_all(&sent.1).await;
         let (session, batch) = scopeguard::ScopeGuard::into_inner(sent);
-        for ((names, job), verdict) in batch.into_iter().zip(verdicts) {
-            note(&session, &names, &job, verdict);
+        for ((keys, job), verdict) in batch.into_iter().zip(verdicts) {
+            note(&session, &keys, &job, verdict);
         }
         session.progress.notify_waiters();
     }
 }
 
-fn note(session: &Session, names: &Arc<Names>, job: &Job, Verdict { result, spread, .. }: Verdict) {
+fn note(session: &Session, keys: &Arc<Keys>, job: &Job, Verdict { result, spread, .. }: Verdict) {
     let failure = match result {
         Ok(reply) => {
-            session.visit(names, |room, _, at| room.answered(job, &reply, spread, at));
+            session.visit(keys, |entry, _, at| entry.answered(job, &reply, spread, at));
             return;
         }
         Err(failure) => failure,
     };
-    telemetry::background_failed(&names.name, &failure.error);
-    session.visit(names, |room, _, at| {
+    telemetry::background_failed(&keys.name, &failure.error);
+    session.visit(keys, |entry, _, at| {
         match failure.outcome {
-            Outcome::NotRun => room.postponed(job, at.now),
-            Outcome::Unknown => room.unanswered(job, at.now),
+            Outcome::NotRun => entry.postponed(job, at.now),
+            Outcome::Unknown => entry.unanswered(job, at.now),
         }
-        room.lacks(job, spread, at.now);
+        entry.lacks(job, spread, at.now);
     });
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::base::{Absence, Fate, Lease, Nodes, Spread, after};
+use crate::base::{Absence, Fate, Lease, MasterSet, Spread, after};
 use crate::error::Loss;
 use crate::owner::Owner;
 use crate::table::level::Level;
@@ -58,12 +58,12 @@ pub(crate) struct Hold {
     /// Masters whose answer to what makes the field came while its end was under way there: what the end finds shows which
     /// of the two ran first. 1. A master does not know the acquire's script; two others grant. 2. The end of the hold runs there, and
     /// finds nothing. 3. The acquire runs, by the text of its script. Its answer may be looked at before the end's.
-    pub(crate) late: Nodes,
+    pub(crate) late: MasterSet,
     /// Masters where what makes the field had no answer while the hold stood. It may run yet, behind an end that finds nothing:
     /// over a connection that was replaced since.
-    pub(crate) unsure: Nodes,
+    pub(crate) unsure: MasterSet,
     /// Only some masters may have it yet, which are no majority: its end frees nobody.
-    pub(crate) remnant: bool,
+    pub(crate) orphan: bool,
     /// Its fencing token, once it is granted, and the counter that has to remember it.
     pub(crate) fence: Option<Arc<Fence>>,
     granted: bool,
@@ -103,9 +103,9 @@ impl Hold {
             releasing: None,
             spread: Spread::default(),
             absence: Absence::default(),
-            late: Nodes::NONE,
-            unsure: Nodes::NONE,
-            remnant: false,
+            late: MasterSet::NONE,
+            unsure: MasterSet::NONE,
+            orphan: false,
             fence,
             granted: false,
         };
@@ -232,10 +232,10 @@ impl Hold {
     }
 
     /// Takes a level out, from the moment its guard goes. The server hears of it by the next [`step`](Hold::step).
-    pub(crate) fn leave(&mut self, id: u64) -> Option<Left> {
+    pub(crate) fn leave(&mut self, id: u64) -> Option<Removed> {
         let at = self.place(id)?;
         let in_order = at + 1 == self.levels.len();
-        Some(Left { level: self.levels.remove(at), in_order })
+        Some(Removed { level: self.levels.remove(at), in_order })
     }
 
     /// Ends the hold for good. What comes back is to be told to the guards.
@@ -280,11 +280,11 @@ impl Hold {
     }
 
     /// Masters lack the hold, by what they said just now.
-    pub(crate) fn lacked_by(&mut self, nodes: Nodes, now: Instant) {
-        self.spread.lacking = nodes;
+    pub(crate) fn lacked_by(&mut self, masters: MasterSet, now: Instant) {
+        self.spread.lacking = masters;
         // Once: 1. young masters lack it, and have another's field that a late command has left. 2. The repair changes nothing.
         // 3. The settle behind it finds the same, and so on without a pause.
-        if !nodes.is_empty() && self.lives() && self.failures <= 1 {
+        if !masters.is_empty() && self.lives() && self.failures <= 1 {
             self.retry_at = now;
         }
     }
@@ -313,7 +313,7 @@ impl Hold {
         (self.command, self.doubted) = (Some(command), false);
         if command.step == (Step::Release { count: 0 }) {
             // What has answered before goes before it.
-            self.late = Nodes::NONE;
+            self.late = MasterSet::NONE;
         }
         self.job(command.step, command.no, command.sent)
     }
@@ -326,14 +326,14 @@ impl Hold {
             *lease = Lease::rest(self.end().saturating_duration_since(sent));
         }
         let ends = step == Step::Release { count: 0 };
-        let nodes = match step {
+        let masters = match step {
             Step::Repair { .. } => self.spread.lacking,
             _ if self.gone => self.spread.remains,
-            _ => Nodes::ALL,
+            _ => MasterSet::ALL,
         };
         let repeated = ends && self.release_tried;
         let fence = self.fence.clone().filter(|_| step.is_counted(self.failures > 0));
-        Job { hold: self.id, no, field: self.field.clone(), step, nodes, repeated, sent, fence }
+        Job { hold: self.id, no, field: self.field.clone(), step, masters, repeated, sent, fence }
     }
 
     pub(crate) fn under_way(&self, no: u64) -> bool {
@@ -381,7 +381,7 @@ impl Hold {
 }
 
 /// What [`Hold::leave`] took out.
-pub(crate) struct Left {
+pub(crate) struct Removed {
     pub(crate) level: Level,
     pub(crate) in_order: bool,
 }

@@ -1,23 +1,23 @@
 //! All decisions about the locks of one process, as plain state: no I/O, no clock.
 
-mod answer;
-mod hearing;
+mod admission;
+mod entry;
+mod expiry;
 mod hold;
 mod level;
+mod orphans;
+mod outcome;
 mod queue;
-mod registry;
-mod remnants;
-mod room;
+mod subscription;
+mod table;
 mod terms;
-mod turn;
-mod upkeep;
 
-pub(crate) use answer::{Late, Leave, Verdict};
+pub(crate) use admission::{AcquireParams, Admission, NewLevel, NotHeld, Pause};
+pub(crate) use entry::{LockEntry, LogEvent};
+pub(crate) use expiry::retry_pause;
 pub(crate) use hold::Hold;
 pub(crate) use level::Level;
-pub(crate) use queue::{HEAD_PATIENCE, Request};
-pub(crate) use registry::{Chores, Registry};
-pub(crate) use room::{News, Room};
+pub(crate) use outcome::{LateAnswer, Meaning, ReleaseStep};
+pub(crate) use queue::{HEAD_PATIENCE, Waiter};
+pub(crate) use table::{LockTable, VisitEffects};
 pub(crate) use terms::Terms;
-pub(crate) use turn::{Ask, Entry, InVain, Nap, Turn};
-pub(crate) use upkeep::retry_pause;

@@ -14,7 +14,7 @@ pub(crate) const HEAD_PATIENCE: Duration = Duration::from_millis(50);
 
 /// What a request is doing while it is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum WaiterState {
     /// It asks as soon as it is its turn.
     Waiting,
     /// Its acquire is under way.
@@ -27,7 +27,7 @@ pub(crate) enum Phase {
 
 /// A request for the lock, from its first poll until it is ready or dropped.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct Waiter {
     pub(crate) id: u64,
     pub(crate) owner: Owner,
     /// The owner in whose scope the request's future was polled first.
@@ -35,7 +35,7 @@ pub(crate) struct Request {
     pub(crate) bare: bool,
     /// Proven to be one of several branches of its owner: the owner's other branch levels are strangers to it.
     pub(crate) branch: bool,
-    pub(crate) phase: Phase,
+    pub(crate) phase: WaiterState,
     /// Something happened while it asked: it must ask once more before it sleeps.
     pub(crate) again: bool,
     waker: Option<Waker>,
@@ -49,7 +49,7 @@ pub(crate) struct Request {
 
 /// What was done about a head.
 #[derive(Debug)]
-pub(crate) enum Late {
+pub(crate) enum HeadCheck {
     Not,
     Woken(Waker),
     PassedOver,
@@ -62,20 +62,20 @@ pub(crate) struct Ambiguous;
 /// The requests under way, by time of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    requests: VecDeque<Request>,
+    requests: VecDeque<Waiter>,
     /// Owners that were seen to ask from two branches at once.
     proven: Vec<Owner>,
 }
 
-impl Request {
-    pub(crate) fn new(id: u64, owner: Owner, ambient: Owner, bare: bool, now: Instant) -> Request {
-        Request {
+impl Waiter {
+    pub(crate) fn new(id: u64, owner: Owner, ambient: Owner, bare: bool, now: Instant) -> Waiter {
+        Waiter {
             id,
             owner,
             ambient,
             bare,
             branch: false,
-            phase: Phase::Waiting,
+            phase: WaiterState::Waiting,
             again: false,
             waker: None,
             polled: now,
@@ -94,9 +94,9 @@ impl Request {
         if std::mem::take(&mut self.parked) {
             // What happened since was told to others: it asks once, and sleeps only then.
             match self.phase {
-                Phase::Asking => self.again = true,
-                Phase::Waiting | Phase::Asleep { .. } => self.phase = Phase::Waiting,
-                Phase::Pausing { .. } => {}
+                WaiterState::Asking => self.again = true,
+                WaiterState::Waiting | WaiterState::Asleep { .. } => self.phase = WaiterState::Waiting,
+                WaiterState::Pausing { .. } => {}
             }
         }
         match &self.waker {
@@ -106,12 +106,12 @@ impl Request {
     }
 
     pub(crate) fn is_asleep(&self) -> bool {
-        matches!(self.phase, Phase::Asleep { .. } | Phase::Pausing { .. })
+        matches!(self.phase, WaiterState::Asleep { .. } | WaiterState::Pausing { .. })
     }
 
     pub(crate) fn sleeps_until(&self, now: Instant) -> Option<Instant> {
         match self.phase {
-            Phase::Asleep { until } | Phase::Pausing { until } if now < until => Some(until),
+            WaiterState::Asleep { until } | WaiterState::Pausing { until } if now < until => Some(until),
             _ => None,
         }
     }
@@ -119,8 +119,8 @@ impl Request {
     /// What it was told, or is about to be told, is out of date: it asks once more before it sleeps.
     pub(crate) fn recall(&mut self) {
         match self.phase {
-            Phase::Asleep { .. } => self.phase = Phase::Waiting,
-            Phase::Pausing { .. } => {}
+            WaiterState::Asleep { .. } => self.phase = WaiterState::Waiting,
+            WaiterState::Pausing { .. } => {}
             _ => self.again = true,
         }
     }
@@ -144,9 +144,9 @@ impl Request {
             (Some(woken), _) => woken,
             // Polled since, it waits for what goes before it: taken for late all the time, it and the watchdog would wake each
             // other without a pause.
-            (None, Phase::Asleep { until } | Phase::Pausing { until }) => until.max(self.polled),
-            (None, Phase::Asking) => self.polled,
-            (None, Phase::Waiting) => return None,
+            (None, WaiterState::Asleep { until } | WaiterState::Pausing { until }) => until.max(self.polled),
+            (None, WaiterState::Asking) => self.polled,
+            (None, WaiterState::Waiting) => return None,
         };
         Some(since + HEAD_PATIENCE)
     }
@@ -161,7 +161,7 @@ impl Queue {
         self.requests.len()
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Request> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Waiter> {
         self.requests.iter_mut()
     }
 
@@ -170,11 +170,11 @@ impl Queue {
         self.requests.binary_search_by_key(&id, |request| request.id).ok()
     }
 
-    pub(crate) fn get(&self, id: u64) -> Option<&Request> {
+    pub(crate) fn get(&self, id: u64) -> Option<&Waiter> {
         self.place(id).map(|at| &self.requests[at])
     }
 
-    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut Request> {
+    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut Waiter> {
         self.place(id).map(|at| &mut self.requests[at])
     }
 
@@ -183,7 +183,7 @@ impl Queue {
     /// A call chain never has two bare requests of one owner under way at once, so two of them prove branches, which queue.
     /// A bare request that begins after the proof while its owner holds may be nested in that hold, and must not wait, or
     /// be a branch, and must not enter: nobody can tell.
-    pub(crate) fn enter(&mut self, mut request: Request, holds: bool) -> Result<(), Ambiguous> {
+    pub(crate) fn enter(&mut self, mut request: Waiter, holds: bool) -> Result<(), Ambiguous> {
         if request.bare {
             if self.proven.contains(&request.owner) {
                 if holds {
@@ -199,7 +199,7 @@ impl Queue {
         Ok(())
     }
 
-    fn bare<'a>(&'a mut self, owner: &'a Owner) -> impl Iterator<Item = &'a mut Request> {
+    fn bare<'a>(&'a mut self, owner: &'a Owner) -> impl Iterator<Item = &'a mut Waiter> {
         self.requests.iter_mut().filter(move |request| request.bare && request.owner == *owner)
     }
 
@@ -227,7 +227,7 @@ impl Queue {
     }
 
     /// Takes a request out.
-    pub(crate) fn leave(&mut self, id: u64) -> Option<Request> {
+    pub(crate) fn leave(&mut self, id: u64) -> Option<Waiter> {
         let at = self.place(id)?;
         self.requests.remove(at)
     }
@@ -241,7 +241,7 @@ impl Queue {
     }
 
     /// The first in line among those that qualify, passed-over ones left out.
-    pub(crate) fn front(&self, qualifies: impl Fn(&Request) -> bool) -> Option<&Request> {
+    pub(crate) fn front(&self, qualifies: impl Fn(&Waiter) -> bool) -> Option<&Waiter> {
         self.requests.iter().find(|request| !request.parked && qualifies(request))
     }
 
@@ -256,7 +256,7 @@ impl Queue {
         let Some(request) = self.get_mut(head) else { return false };
         let late = match request.woken {
             Some(woken) => woken + HEAD_PATIENCE <= now,
-            None => request.phase == Phase::Asking && after(request.polled, patience) <= now,
+            None => request.phase == WaiterState::Asking && after(request.polled, patience) <= now,
         };
         request.parked |= late;
         late
@@ -264,14 +264,14 @@ impl Queue {
 
     /// Looks at a head that is late. One that was not woken is woken first: what it waits for may be ready without
     /// anybody here knowing. One that was, and has not come, is passed over.
-    pub(crate) fn check(&mut self, head: u64, now: Instant) -> Late {
-        let late = |request: &&mut Request| request.late_at().is_some_and(|late| late <= now);
-        let Some(request) = self.get_mut(head).filter(late) else { return Late::Not };
+    pub(crate) fn check(&mut self, head: u64, now: Instant) -> HeadCheck {
+        let late = |request: &&mut Waiter| request.late_at().is_some_and(|late| late <= now);
+        let Some(request) = self.get_mut(head).filter(late) else { return HeadCheck::Not };
         if request.woken.is_some() {
             request.parked = true;
-            return Late::PassedOver;
+            return HeadCheck::PassedOver;
         }
-        request.wake(now).map_or(Late::Not, Late::Woken)
+        request.wake(now).map_or(HeadCheck::Not, HeadCheck::Woken)
     }
 }
 

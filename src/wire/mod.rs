@@ -1,7 +1,7 @@
 //! What is written to a master: keys, scripts, commands, and the fencing counter.
 
 mod fence;
-pub(crate) mod names;
+pub(crate) mod keys;
 mod script;
 mod step;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::base::{Lease, Nodes};
+use crate::base::{Lease, MasterSet};
 use crate::wire::fence::Fence;
 
 /// What is sent for a hold that exists.
@@ -78,7 +78,7 @@ pub(crate) struct Job {
     pub(crate) field: Arc<str>,
     pub(crate) step: Step,
     /// Whom it is for.
-    pub(crate) nodes: Nodes,
+    pub(crate) masters: MasterSet,
     /// A release that was sent before and may have run.
     pub(crate) repeated: bool,
     pub(crate) sent: Instant,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use redis::RedisError;
 
 use crate::backend::cluster::nodes::Nodes;
-use crate::backend::cluster::route::{Answered, Limit};
+use crate::backend::cluster::route::{CallResult, Limit};
 use crate::base::{Failure, Outcome};
 use crate::error::{Error, ErrorKind};
 use crate::wire::{Call, Count, Fence, Reply};
@@ -22,7 +22,7 @@ pub(super) fn is_torn(call: &Call, failure: &Failure) -> bool {
 
 impl Nodes {
     /// Runs a call for its lock and its counter apart.
-    pub(super) async fn answer_apart(&self, call: &Call, limit: Limit) -> Option<Answered> {
+    pub(super) async fn answer_apart(&self, call: &Call, limit: Limit) -> Option<CallResult> {
         let (alone, fence) = call.alone()?;
         Some(match &alone {
             Call::Acquire { .. } => self.acquire_apart(&alone, fence, limit).await,
@@ -34,7 +34,7 @@ impl Nodes {
     /// is gone never comes back. So each earlier holder's token was made before 2. and is less, and each later one's is made
     /// after 3. and is greater. Without 3.: the lease ends behind 1., the next holder has its token made, and then 2. runs: the
     /// earlier holder would be given the greater one.
-    async fn acquire_apart(&self, alone: &Call, fence: Arc<Fence>, limit: Limit) -> Answered {
+    async fn acquire_apart(&self, alone: &Call, fence: Arc<Fence>, limit: Limit) -> CallResult {
         let count = |ask| Call::Count { fence: fence.clone(), ask };
         // A grant without a token would have to be undone.
         if let wrong @ Reply::NotACounter(_) = self.go(&count(Count::Look), limit).await? {
@@ -62,7 +62,7 @@ impl Nodes {
 
     /// The counter is raised before the hold is looked at, as by the script over both: a token that is confirmed so may be
     /// handed out. Half of the time is left for the hold, which is not lost for the counter's sake.
-    async fn raise_apart(&self, alone: &Call, fence: Arc<Fence>, limit: Limit) -> Answered {
+    async fn raise_apart(&self, alone: &Call, fence: Arc<Fence>, limit: Limit) -> CallResult {
         let raised = self.go(&Call::Count { fence, ask: Count::Raise }, limit.half()).await;
         let reply = self.go(alone, limit).await?;
         Ok(match (reply, raised) {
@@ -73,7 +73,11 @@ impl Nodes {
     }
 
     /// A call with one key. Not when the time is over: who polls this late may have given up its hold, and ended it.
-    fn go<'a>(&'a self, call: &'a Call, limit: Limit) -> Pin<Box<dyn Future<Output = Answered> + Send + 'a>> {
+    fn go<'a>(
+        &'a self,
+        call: &'a Call,
+        limit: Limit,
+    ) -> Pin<Box<dyn Future<Output = CallResult> + Send + 'a>> {
         Box::pin(async move {
             if limit.is_over() {
                 let told = "the slot of the lock is on its way, and no time is left to ask both nodes; try again later";

@@ -7,12 +7,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::backend::cluster::ear::Ear;
 use crate::backend::cluster::nodes::Nodes;
-use crate::backend::cluster::survey::survey;
+use crate::backend::cluster::pubsub_node::PubsubNode;
+use crate::backend::cluster::topology_watch::survey;
 use crate::backend::connection::Subscriber;
 use crate::backend::server::Role;
-use crate::backend::{Answer, Backend, runtime};
+use crate::backend::{Backend, BoxFuture, runtime};
 use crate::base::{Events, Failure};
 use crate::config::Seeds;
 use crate::error::{Error, ErrorKind, Result};
@@ -49,7 +49,7 @@ impl Cluster {
         };
         let (target, place) = (watch::Sender::new(None), seeds.to_string().into());
         let subscriber = Subscriber::start(target.subscribe(), place, events, nodes.patience());
-        let ear = Ear::new(nodes.clone(), target);
+        let ear = PubsubNode::new(nodes.clone(), target);
         let (failures, wanted) = subscriber.seen();
         let tasks = [
             tokio::spawn(survey(nodes.clone(), wanted)).abort_handle(),
@@ -60,11 +60,11 @@ impl Cluster {
 }
 
 impl Backend for Cluster {
-    fn run(self: Arc<Self>, call: Call) -> Answer<Result<Reply, Failure>> {
+    fn run(self: Arc<Self>, call: Call) -> BoxFuture<Result<Reply, Failure>> {
         Box::pin(async move { self.nodes.answer(&call).await })
     }
 
-    fn run_all(self: Arc<Self>, calls: Vec<Call>) -> Answer<Vec<Result<Reply, Failure>>> {
+    fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>> {
         Box::pin(async move { self.nodes.answer_all(&calls).await })
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::backend::cluster::slots::Place;
+use crate::backend::cluster::slots::NodeAddress;
 use crate::base::{Failure, Outcome, lock};
 use crate::error::Error;
 use crate::wire::Call;
@@ -75,7 +75,7 @@ struct State {
     /// Since when no view has vouched for it.
     missing: Option<Instant>,
     /// Seeds that have not answered yet.
-    unheard: Vec<Place>,
+    unheard: Vec<NodeAddress>,
     /// How many answered as nodes of another cluster.
     foreign: usize,
     /// Addresses that were reported to be another cluster's.
@@ -115,16 +115,16 @@ impl Identity {
         now.saturating_duration_since(since) >= longest.clamp(GONE_AFTER.0, GONE_AFTER.1)
     }
 
-    pub(super) fn set_unheard(&self, seeds: Vec<Place>) {
+    pub(super) fn set_unheard(&self, seeds: Vec<NodeAddress>) {
         lock(&self.state).unheard = seeds;
     }
 
-    pub(super) fn unheard(&self) -> Vec<Place> {
+    pub(super) fn unheard(&self) -> Vec<NodeAddress> {
         lock(&self.state).unheard.clone()
     }
 
     /// A seed has answered. Whether it is a node of this cluster, as far as can be told.
-    pub(super) fn heard(&self, seed: &Place, ids: &Ids) -> bool {
+    pub(super) fn heard(&self, seed: &NodeAddress, ids: &Ids) -> bool {
         let mut state = lock(&self.state);
         state.unheard.retain(|unheard| unheard != seed);
         let ours = state.ids.as_ref().is_none_or(|known| known.meet(ids));

@@ -2,15 +2,15 @@
 
 mod apart;
 mod cluster;
-mod ear;
 mod gate;
 mod identity;
 mod nodes;
+mod pubsub_node;
 mod route;
-mod scout;
 mod seeding;
 mod slots;
-mod survey;
-mod view;
+mod topology;
+mod topology_query;
+mod topology_watch;
 
 pub(crate) use cluster::Cluster;

@@ -12,11 +12,11 @@ use tokio::time::Instant;
 use crate::backend::Backend;
 use crate::backend::cluster::gate::gate;
 use crate::backend::cluster::identity::Identity;
-use crate::backend::cluster::slots::{Place, Slots};
-use crate::backend::cluster::survey::Usage;
-use crate::backend::cluster::view::View;
-use crate::backend::connection::{CLOSED, Line, Site, State, tuned, verdict};
-use crate::backend::server::{Role, SHORTEST_CONNECT, Single};
+use crate::backend::cluster::slots::{NodeAddress, Slots};
+use crate::backend::cluster::topology::Topology;
+use crate::backend::cluster::topology_watch::Usage;
+use crate::backend::connection::{CLOSED, Endpoint, Line, State, redis_error, tuned};
+use crate::backend::server::{RedisServer, Role, SHORTEST_CONNECT};
 use crate::base::{Events, Failure, Outcome, after, lock, telemetry};
 use crate::config::Seeds;
 use crate::error::{Error, ErrorKind, Result, rejected};
@@ -45,10 +45,10 @@ pub(super) struct Nodes {
 struct Known {
     slots: Slots,
     /// A connection to each node that serves a slot, or was named in a redirection since that was asked last.
-    standing: HashMap<Place, Arc<Single>>,
-    others: Vec<Place>,
+    standing: HashMap<NodeAddress, Arc<RedisServer>>,
+    others: Vec<NodeAddress>,
     /// Where messages are heard.
-    ear: Option<Place>,
+    ear: Option<NodeAddress>,
     /// When slots were last seen to have another owner than before.
     changed: Option<Instant>,
     /// That was not told yet.
@@ -59,8 +59,8 @@ struct Known {
 /// A node, and where it is.
 #[derive(Clone)]
 pub(super) struct Node {
-    pub(super) place: Place,
-    pub(super) single: Arc<Single>,
+    pub(super) place: NodeAddress,
+    pub(super) single: Arc<RedisServer>,
 }
 
 impl Nodes {
@@ -87,7 +87,7 @@ impl Nodes {
             role: Role { alone: false, ..role },
             node_timeout,
             runtime,
-            bell: Arc::new(Bell { nodes: me.clone(), events: events.clone() }),
+            bell: Arc::new(NodeEvents { nodes: me.clone(), events: events.clone() }),
             events,
             known: Mutex::new(known),
             identity: Identity::default(),
@@ -123,11 +123,11 @@ impl Nodes {
         self.node(&mut known, place)
     }
 
-    pub(super) fn at(&self, place: Place) -> Result<Node, Failure> {
+    pub(super) fn at(&self, place: NodeAddress) -> Result<Node, Failure> {
         self.node(&mut lock(&self.known), place)
     }
 
-    fn node(&self, known: &mut Known, place: Place) -> Result<Node, Failure> {
+    fn node(&self, known: &mut Known, place: NodeAddress) -> Result<Node, Failure> {
         if let Some(single) = known.standing.get(&place) {
             return Ok(Node { single: single.clone(), place });
         }
@@ -137,7 +137,7 @@ impl Nodes {
         }
         let site = self.site(&place).map_err(refused)?;
         let (timeout, bell) = (self.node_timeout, Arc::downgrade(&self.bell));
-        let single = Single::begin(site, self.role, timeout, bell, &self.runtime);
+        let single = RedisServer::begin(site, self.role, timeout, bell, &self.runtime);
         for line in [Some(single.line()), single.line_of_grants()].into_iter().flatten() {
             self.runtime.spawn(mind(line.clone(), self.me.clone()));
         }
@@ -146,19 +146,19 @@ impl Nodes {
     }
 
     /// How to connect to that place: as to the seed there, or to the first one.
-    pub(super) fn site(&self, place: &Place) -> Result<Site> {
+    pub(super) fn site(&self, place: &NodeAddress) -> Result<Endpoint> {
         let server = self.seeds.at(&place.host, place.port);
         let server = server.ok_or_else(|| rejected("no node was given to `cluster`"))?;
         let address = server.address();
         let client = tuned(&server.client()?, self.node_timeout)
-            .map_err(|error| verdict::unreachable(error, &address))?;
+            .map_err(|error| redis_error::unreachable(error, &address))?;
         let gate = Some(gate(self.me.clone(), place.clone(), address.clone()));
-        Ok(Site { client, address, gate })
+        Ok(Endpoint { client, address, gate })
     }
 
     /// Whether a node is part of the cluster, as far as is known, so that messages are published there. Not one that can't be
     /// connected to for commands, where others can: another cluster may use its address.
-    pub(super) fn may_hear(&self, place: &Place) -> bool {
+    pub(super) fn may_hear(&self, place: &NodeAddress) -> bool {
         let known = lock(&self.known);
         match known.standing.get(place) {
             Some(node) => {
@@ -169,16 +169,16 @@ impl Nodes {
     }
 
     /// Messages are heard from there.
-    pub(super) fn set_ear(&self, place: &Place) {
+    pub(super) fn set_ear(&self, place: &NodeAddress) {
         lock(&self.known).ear = Some(place.clone());
     }
 
-    pub(super) fn ear(&self) -> Option<Place> {
+    pub(super) fn ear(&self) -> Option<NodeAddress> {
         lock(&self.known).ear.clone()
     }
 
     /// A node tells that another one serves this slot now.
-    pub(super) fn moved(&self, slot: u16, place: &Place) {
+    pub(super) fn moved(&self, slot: u16, place: &NodeAddress) {
         let mut known = lock(&self.known);
         if known.slots.assign(slot..=slot, place) {
             known.changed = Some(Instant::now());
@@ -189,7 +189,7 @@ impl Nodes {
     }
 
     /// What a node told of the cluster is how it is from now on.
-    pub(super) fn install(&self, view: &View) {
+    pub(super) fn install(&self, view: &Topology) {
         let mut known = lock(&self.known);
         if known.closed {
             return;
@@ -252,10 +252,12 @@ impl Nodes {
     }
 
     /// Those that serve slots, and the places of their replicas.
-    pub(super) fn all(&self) -> (Vec<Node>, Vec<Place>) {
+    pub(super) fn all(&self) -> (Vec<Node>, Vec<NodeAddress>) {
         let known = lock(&self.known);
-        let node =
-            |(place, single): (&Place, &Arc<Single>)| Node { place: place.clone(), single: single.clone() };
+        let node = |(place, single): (&NodeAddress, &Arc<RedisServer>)| Node {
+            place: place.clone(),
+            single: single.clone(),
+        };
         (known.standing.iter().map(node).collect(), known.others.clone())
     }
 
@@ -299,12 +301,12 @@ async fn mind(line: Arc<Line>, nodes: Weak<Nodes>) {
 }
 
 /// What the nodes' command connections tell.
-struct Bell {
+struct NodeEvents {
     nodes: Weak<Nodes>,
     events: Weak<dyn Events>,
 }
 
-impl Events for Bell {
+impl Events for NodeEvents {
     fn reconnected(&self) {
         if let Some(nodes) = self.nodes.upgrade() {
             nodes.spread_news();

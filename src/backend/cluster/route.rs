@@ -9,8 +9,8 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::backend::cluster::apart::is_torn;
 use crate::backend::cluster::nodes::{Node, Nodes};
-use crate::backend::cluster::slots::{Place, slot};
-use crate::backend::connection::verdict::{self, Elsewhere};
+use crate::backend::cluster::slots::{NodeAddress, slot};
+use crate::backend::connection::redis_error::{self, Elsewhere};
 use crate::base::{Failure, Outcome, after};
 use crate::error::{Error, ErrorKind, shown};
 use crate::wire::{Call, Reply};
@@ -21,16 +21,16 @@ const HOPS: u32 = 4;
 /// The longest pause before a call that certainly did not run is sent again, where nothing tells that it is worth while.
 const PAUSE: Duration = Duration::from_millis(50);
 
-pub(super) type Answered = Result<Reply, Failure>;
+pub(super) type CallResult = Result<Reply, Failure>;
 
 /// A call that failed, and where.
 struct Missed {
     failure: Failure,
-    at: Option<Place>,
+    at: Option<NodeAddress>,
 }
 
 /// What can be done about it.
-enum Turn {
+enum Remedy {
     /// It is sent there.
     To(Way),
     /// For each of its keys.
@@ -45,7 +45,7 @@ enum Turn {
 enum Way {
     Owner,
     /// The slot is on its way to that node.
-    Asking(Place),
+    Asking(NodeAddress),
 }
 
 /// Until when.
@@ -77,11 +77,11 @@ impl Limit {
 
 impl Nodes {
     /// Runs a call, within the node timeout, wherever it has to go. What may have run is never repeated.
-    pub(super) async fn answer(&self, call: &Call) -> Answered {
+    pub(super) async fn answer(&self, call: &Call) -> CallResult {
         self.answer_until(call, Limit::new(self.node_timeout)).await
     }
 
-    pub(super) async fn answer_until(&self, call: &Call, limit: Limit) -> Answered {
+    pub(super) async fn answer_until(&self, call: &Call, limit: Limit) -> CallResult {
         match self.send(call, self.admitted(call)?, Way::Owner, limit).await {
             Ok(reply) => Ok(reply),
             Err(missed) => {
@@ -92,7 +92,7 @@ impl Nodes {
     }
 
     /// Runs many calls in a pipeline to each node, all at once; the answers come in the order of the calls.
-    pub(super) async fn answer_all(&self, calls: &[Call]) -> Vec<Answered> {
+    pub(super) async fn answer_all(&self, calls: &[Call]) -> Vec<CallResult> {
         let everywhere = (0..calls.len()).map(|at| (at, Way::Owner)).collect();
         let limit = Limit::new(self.node_timeout);
         let parts = self.grouped(calls, everywhere).into_iter().map(|group| async move {
@@ -101,7 +101,7 @@ impl Nodes {
             done.extend(self.repeat(calls, missed, Limit::new(self.node_timeout)).await);
             done
         });
-        let mut answers: Vec<Answered> = calls.iter().map(|_| Err(nowhere())).collect();
+        let mut answers: Vec<CallResult> = calls.iter().map(|_| Err(nowhere())).collect();
         for (at, answer) in all(parts).await.into_iter().flatten() {
             answers[at] = answer;
         }
@@ -114,7 +114,7 @@ impl Nodes {
         calls: &[Call],
         mut missed: Vec<(usize, Missed)>,
         limit: Limit,
-    ) -> Vec<(usize, Answered)> {
+    ) -> Vec<(usize, CallResult)> {
         let mut done = Vec::new();
         for hop in 1_u32.. {
             let (mut ways, mut torn) = (Vec::new(), Vec::new());
@@ -122,17 +122,17 @@ impl Nodes {
             let mut pause = false;
             for (at, missed) in missed {
                 let turn = self.turn(&calls[at], &missed);
-                let late = matches!(turn, Turn::Later) || tired;
-                if matches!(turn, Turn::Over) || late && !self.patient || Instant::now() >= limit.send {
+                let late = matches!(turn, Remedy::Later) || tired;
+                if matches!(turn, Remedy::Over) || late && !self.patient || Instant::now() >= limit.send {
                     done.push((at, Err(told(missed.failure, &calls[at]))));
                     continue;
                 }
-                if matches!(turn, Turn::Apart) {
+                if matches!(turn, Remedy::Apart) {
                     torn.push(at);
                     continue;
                 }
                 pause |= late;
-                ways.push((at, if let Turn::To(way) = turn { way } else { Way::Owner }, missed));
+                ways.push((at, if let Remedy::To(way) = turn { way } else { Way::Owner }, missed));
             }
             let apart = torn.iter().map(|&at| self.answer_apart(&calls[at], limit));
             let apart = all(apart).await.into_iter().map(|answer| answer.unwrap_or_else(|| Err(nowhere())));
@@ -215,7 +215,7 @@ impl Nodes {
         calls: &[Call],
         group: Group,
         limit: Limit,
-    ) -> (Vec<(usize, Answered)>, Vec<(usize, Missed)>) {
+    ) -> (Vec<(usize, CallResult)>, Vec<(usize, Missed)>) {
         let (mut done, mut missed) = (Vec::new(), Vec::new());
         let Group { node, asking, at } = group;
         let (answers, place) = match node {
@@ -240,13 +240,13 @@ impl Nodes {
         (done, missed)
     }
 
-    fn turn(&self, call: &Call, missed: &Missed) -> Turn {
+    fn turn(&self, call: &Call, missed: &Missed) -> Remedy {
         let Missed { failure, at } = missed;
         if failure.outcome != Outcome::NotRun {
-            return Turn::Over;
+            return Remedy::Over;
         }
-        let place = |address| Place::of(address, at.as_ref()?);
-        let to = match verdict::elsewhere(failure) {
+        let place = |address| NodeAddress::of(address, at.as_ref()?);
+        let to = match redis_error::elsewhere(failure) {
             Some(Elsewhere::Moved(address)) => place(address).zip(slot_of(call).ok()).map(|(place, slot)| {
                 self.moved(slot, &place);
                 Way::Owner
@@ -258,10 +258,10 @@ impl Nodes {
             None => None,
         };
         match to {
-            Some(way) => Turn::To(way),
-            None if is_torn(call, failure) => Turn::Apart,
-            None if failure.error.kind() == ErrorKind::Unavailable => Turn::Later,
-            None => Turn::Over,
+            Some(way) => Remedy::To(way),
+            None if is_torn(call, failure) => Remedy::Apart,
+            None if failure.error.kind() == ErrorKind::Unavailable => Remedy::Later,
+            None => Remedy::Over,
         }
     }
 
@@ -293,7 +293,7 @@ fn slot_of(call: &Call) -> Result<u16, Failure> {
 
 /// A redirection that was followed to no end, told as what it is.
 fn told(failure: Failure, call: &Call) -> Failure {
-    if verdict::elsewhere(&failure).is_none() {
+    if redis_error::elsewhere(&failure).is_none() {
         return failure;
     }
     let (name, key) = (call.name(), shown(call.key()));

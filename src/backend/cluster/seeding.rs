@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use crate::backend::cluster::nodes::Nodes;
-use crate::backend::cluster::scout::{Inquiry, Told};
-use crate::backend::cluster::view::View;
+use crate::backend::cluster::topology::Topology;
+use crate::backend::cluster::topology_query::{NodeReport, TopologyQuery};
 use crate::base::telemetry;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -16,10 +16,11 @@ const GRACE: Duration = Duration::from_secs(1);
 
 impl Nodes {
     /// The first view of all: every seed is asked, and those that answer have to know each other.
-    pub(super) async fn first_scout(&self) -> Result<View> {
+    pub(super) async fn first_scout(&self) -> Result<Topology> {
         let seeds = self.seed_places();
-        let mut inquiry = Inquiry::new(self.candidates_at(seeds.clone()), Duration::ZERO, self.patience());
-        let mut first: Option<(Told, Instant)> = None;
+        let mut inquiry =
+            TopologyQuery::new(self.candidates_at(seeds.clone()), Duration::ZERO, self.patience());
+        let mut first: Option<(NodeReport, Instant)> = None;
         let mut heard = Vec::new();
         loop {
             let told = match &first {
@@ -37,7 +38,7 @@ impl Nodes {
                 None => first = Some((told, Instant::now() + GRACE)),
             }
         }
-        let Some((Told { view, .. }, _)) = first else { return Err(inquiry.failure(self)) };
+        let Some((NodeReport { view, .. }, _)) = first else { return Err(inquiry.failure(self)) };
         let unheard = seeds.into_iter().filter(|seed| !heard.contains(seed) && !view.has(seed)).collect();
         self.identity.set_unheard(unheard);
         Ok(view)
@@ -51,7 +52,7 @@ impl Nodes {
         if unheard.is_empty() {
             return;
         }
-        let mut inquiry = Inquiry::new(self.candidates_at(unheard), Duration::ZERO, self.patience());
+        let mut inquiry = TopologyQuery::new(self.candidates_at(unheard), Duration::ZERO, self.patience());
         let mut strangers = Vec::new();
         while let Some(told) = inquiry.next().await {
             let Ok(told) = told else { continue };

@@ -11,32 +11,32 @@ const COUNT: u16 = 16_384;
 
 /// Where a node is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct NodeAddress {
     pub(super) host: Arc<str>,
     pub(super) port: u16,
 }
 
-impl Place {
+impl NodeAddress {
     /// Of a node that is known from the start. A socket is no place.
-    pub(super) fn seed(info: &ConnectionInfo) -> Option<Place> {
+    pub(super) fn seed(info: &ConnectionInfo) -> Option<NodeAddress> {
         match info.addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                Some(Place { host: host.as_str().into(), port: *port })
+                Some(NodeAddress { host: host.as_str().into(), port: *port })
             }
             _ => None,
         }
     }
 
     /// Of a redirection, told by the node at `asked`: one that does not know its own name leaves the host out.
-    pub(super) fn of(address: &str, asked: &Place) -> Option<Place> {
+    pub(super) fn of(address: &str, asked: &NodeAddress) -> Option<NodeAddress> {
         let (host, port) = address.rsplit_once(':')?;
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let host = if host.is_empty() || host == "?" { asked.host.clone() } else { host.into() };
-        Some(Place { host, port: port.parse().ok()? })
+        Some(NodeAddress { host, port: port.parse().ok()? })
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for NodeAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.host {
             host if host.contains(':') => write!(f, "[{host}]:{}", self.port),
@@ -64,7 +64,7 @@ fn crc16(bytes: &[u8]) -> u16 {
 pub(super) struct Slots {
     /// Of each slot the number of its place, or [`NOBODY`].
     owners: Box<[u16]>,
-    places: Vec<Place>,
+    places: Vec<NodeAddress>,
 }
 
 const NOBODY: u16 = u16::MAX;
@@ -74,12 +74,12 @@ impl Slots {
         Slots { owners: vec![NOBODY; usize::from(COUNT)].into(), places: Vec::new() }
     }
 
-    pub(super) fn owner(&self, slot: u16) -> Option<&Place> {
+    pub(super) fn owner(&self, slot: u16) -> Option<&NodeAddress> {
         self.places.get(usize::from(*self.owners.get(usize::from(slot))?))
     }
 
     /// Whether that is news. Slots that no cluster has are left out.
-    pub(super) fn assign(&mut self, slots: RangeInclusive<u16>, place: &Place) -> bool {
+    pub(super) fn assign(&mut self, slots: RangeInclusive<u16>, place: &NodeAddress) -> bool {
         let known = self.places.iter().position(|known| known == place).unwrap_or(self.places.len());
         let Some(number) = u16::try_from(known).ok().filter(|number| *number != NOBODY) else { return false };
         let last = usize::from(*slots.end()).min(self.owners.len() - 1);
@@ -97,7 +97,7 @@ impl Slots {
     }
 
     /// Those that serve a slot.
-    pub(super) fn serving(&self) -> Vec<&Place> {
+    pub(super) fn serving(&self) -> Vec<&NodeAddress> {
         let mut serves = vec![false; self.places.len()];
         for owner in &self.owners {
             if let Some(serves) = serves.get_mut(usize::from(*owner)) {
@@ -118,8 +118,8 @@ impl PartialEq for Slots {
 mod tests {
     use super::*;
 
-    fn place(port: u16) -> Place {
-        Place { host: "host".into(), port }
+    fn place(port: u16) -> NodeAddress {
+        NodeAddress { host: "host".into(), port }
     }
 
     #[test]
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn a_redirection_names_host_and_port_or_the_port_alone() {
         let asked = place(1);
-        let told = |address| Place::of(address, &asked).map(|place| place.to_string());
+        let told = |address| NodeAddress::of(address, &asked).map(|place| place.to_string());
         assert_eq!(told("10.0.0.1:7000").as_deref(), Some("10.0.0.1:7000"));
         assert_eq!(told(":7000").as_deref(), Some("host:7000"));
         assert_eq!(told("?:7000").as_deref(), Some("host:7000"));

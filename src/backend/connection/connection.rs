@@ -10,8 +10,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout_at};
 
-use crate::backend::connection::verdict;
-use crate::backend::connection::vitals::Vitals;
+use crate::backend::connection::redis_error;
+use crate::backend::connection::server_info::ServerInfo;
 use crate::base::{Failure, Outcome, telemetry};
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Call, Reply};
@@ -55,7 +55,7 @@ pub(crate) struct Signs {
 /// What came as an answer is read at any time: where node timeouts are short, a grant would else be given up, undone and asked
 /// for again without an end.
 impl Link {
-    /// Sends a command, but not after that: the error then [says so](verdict::is_unsent).
+    /// Sends a command, but not after that: the error then [says so](redis_error::is_unsent).
     pub(crate) async fn send(&mut self, cmd: &Cmd, deadline: Instant) -> RedisResult<Value> {
         in_time(deadline)?;
         self.send_whenever(cmd).await
@@ -108,7 +108,7 @@ impl Link {
 }
 
 fn in_time(deadline: Instant) -> RedisResult<()> {
-    if Instant::now() < deadline { Ok(()) } else { Err(verdict::unsent()) }
+    if Instant::now() < deadline { Ok(()) } else { Err(redis_error::unsent()) }
 }
 
 /// The place of the one connection, seen by callers and by its keeper.
@@ -116,7 +116,7 @@ pub(crate) struct Line {
     pub(crate) state: watch::Sender<State>,
     pub(crate) address: Arc<str>,
     /// Of the server, whichever connection it was asked over.
-    pub(crate) vitals: Arc<Vitals>,
+    pub(crate) vitals: Arc<ServerInfo>,
     /// Of one for acquires: the line of commands. A connection of either ends with the other's.
     pub(crate) main: Option<Arc<Line>>,
 }
@@ -204,7 +204,7 @@ impl Line {
     }
 
     fn no_connection(&self) -> Failure {
-        verdict::not_sent("there is no connection to the server now; check that it runs", &self.address)
+        redis_error::not_sent("there is no connection to the server now; check that it runs", &self.address)
     }
 
     fn ended_error(&self, why: &str) -> Error {
@@ -259,13 +259,13 @@ impl Line {
         let decoded = answer.and_then(Value::extract_error).and_then(|value| call.decode(value));
         decoded.map_err(|error| {
             self.look_at(link, &error);
-            self.explain(verdict::failed(error, call, &self.address))
+            self.explain(redis_error::failed(error, call, &self.address))
         })
     }
 
     /// Whether the connection is of use after this error.
     pub(crate) fn look_at(&self, link: &Link, error: &RedisError) {
-        if verdict::is_demoted(error) {
+        if redis_error::is_demoted(error) {
             self.lost(link, "the server has become a replica");
         } else if error.is_io_error() {
             self.lost(link, "broken");

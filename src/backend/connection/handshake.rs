@@ -7,8 +7,8 @@ use redis::{RedisResult, Value};
 use tokio::time::Instant;
 
 use crate::backend::connection::connection::Line;
-use crate::backend::connection::verdict;
-use crate::backend::connection::vitals::field;
+use crate::backend::connection::redis_error;
+use crate::backend::connection::server_info::field;
 use crate::base::telemetry;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -35,7 +35,7 @@ impl Purpose {
         line: &Line,
         address: &Arc<str>,
     ) -> Result<Option<Arc<str>>> {
-        let unreachable = |error| verdict::unreachable(error, address);
+        let unreachable = |error| redis_error::unreachable(error, address);
         serves(connection).await.map_err(unreachable)?;
         if self.doubts && !is_master(connection).await.map_err(unreachable)? {
             return Err(Error::new(ErrorKind::Unavailable, NO_MASTER).at(address));
@@ -82,7 +82,7 @@ async fn is_master(connection: &mut MultiplexedConnection) -> RedisResult<bool> 
 async fn can_wait(connection: &mut MultiplexedConnection, address: &Arc<str>) -> Result<()> {
     let answer = connection.send_packed_command(redis::cmd("WAIT").arg(0).arg(1)).await;
     let Err(error) = answer.and_then(Value::extract_error) else { return Ok(()) };
-    Err(match verdict::answer(&error) {
+    Err(match redis_error::answer(&error) {
         Some(text) => {
             let told = format!(
                 "`replicas` needs the command WAIT, which the server refuses: {text}; grant the right `+wait`, or do \
@@ -90,7 +90,7 @@ async fn can_wait(connection: &mut MultiplexedConnection, address: &Arc<str>) ->
             );
             Error::new(ErrorKind::Config, told).at(address).because(error)
         }
-        None => verdict::unreachable(error, address),
+        None => redis_error::unreachable(error, address),
     })
 }
 
@@ -120,7 +120,7 @@ async fn info(connection: &mut MultiplexedConnection, section: &str) -> RedisRes
     let answer = connection.send_packed_command(redis::cmd("INFO").arg(section)).await?.extract_error();
     match answer {
         Ok(info) => Ok(redis::from_redis_value::<String>(info)?),
-        Err(error) if verdict::is_denied(&error) => Ok(String::new()),
+        Err(error) if redis_error::is_denied(&error) => Ok(String::new()),
         Err(error) => Err(error),
     }
 }

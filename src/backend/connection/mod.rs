@@ -1,22 +1,22 @@
 //! A connection to one Redis server, and what is said over it.
 
 mod backoff;
+mod channels;
 mod connection;
 pub(crate) mod dial;
+mod endpoint;
+mod evalsha;
 mod handshake;
-mod scripts;
+pub(crate) mod redis_error;
+mod server_info;
 mod settings;
-mod site;
 mod subscriber;
-mod topics;
-pub(crate) mod verdict;
-mod vitals;
 
 pub(crate) use backoff::Backoff;
 pub(crate) use connection::{CLOSED, Line, Link, QUEUE, Signs, State};
+pub(crate) use endpoint::{Endpoint, Gate, Target, moved};
+pub(crate) use evalsha::{ask, ask_all};
 pub(crate) use handshake::Purpose;
-pub(crate) use scripts::{ask, ask_all};
+pub(crate) use server_info::{ServerClock, ServerInfo};
 pub(crate) use settings::{for_messages, tuned};
-pub(crate) use site::{Gate, Site, Target, moved};
 pub(crate) use subscriber::Subscriber;
-pub(crate) use vitals::{Clock, Vitals};

@@ -14,10 +14,10 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::backend::connection::backoff::Backoff;
+use crate::backend::connection::channels::{ChannelRequest, Channels, SubscriptionEvent};
 use crate::backend::connection::dial::too_long;
 use crate::backend::connection::settings::for_messages;
-use crate::backend::connection::topics::{Ask, Tell, Topics};
-use crate::backend::connection::{Target, dial, moved, verdict};
+use crate::backend::connection::{Target, dial, moved, redis_error};
 use crate::base::{Events, telemetry};
 
 /// A connection that is not needed for so long is closed.
@@ -31,18 +31,18 @@ const MOVED: &str = "another server is to be listened to now";
 
 /// How others reach the task.
 pub(crate) struct Subscriber {
-    wishes: mpsc::UnboundedSender<Wish>,
+    wishes: mpsc::UnboundedSender<Interest>,
     task: AbortHandle,
     #[cfg(feature = "cluster")]
-    seen: Seen,
+    seen: SubscriberState,
 }
 
 /// What others can see: a number that goes up with each connection that is lost or can't be made, and whether somebody waits
 /// for a message.
 #[cfg(feature = "cluster")]
-pub(crate) type Seen = (watch::Receiver<u64>, watch::Receiver<bool>);
+pub(crate) type SubscriberState = (watch::Receiver<u64>, watch::Receiver<bool>);
 
-enum Wish {
+enum Interest {
     Want(Arc<str>),
     Leave(Arc<str>),
 }
@@ -59,7 +59,7 @@ impl Subscriber {
         let (failures, wanted) = (watch::Sender::new(0), watch::Sender::new(false));
         #[cfg(feature = "cluster")]
         let seen = (failures.subscribe(), wanted.subscribe());
-        let topics = Topics::default();
+        let topics = Channels::default();
         let task = Task { target, address, events, limit, wishes, topics, failures, wanted };
         Subscriber {
             wishes: sender,
@@ -71,17 +71,17 @@ impl Subscriber {
 
     /// For whoever can name another target.
     #[cfg(feature = "cluster")]
-    pub(crate) fn seen(&self) -> Seen {
+    pub(crate) fn seen(&self) -> SubscriberState {
         self.seen.clone()
     }
 
     pub(crate) fn subscribe(&self, channel: &str) {
         // An error says that the task has ended, and with it all subscriptions: calls tell of it.
-        let _ = self.wishes.send(Wish::Want(channel.into()));
+        let _ = self.wishes.send(Interest::Want(channel.into()));
     }
 
     pub(crate) fn unsubscribe(&self, channel: &str) {
-        let _ = self.wishes.send(Wish::Leave(channel.into()));
+        let _ = self.wishes.send(Interest::Leave(channel.into()));
     }
 
     pub(crate) fn close(&self) {
@@ -95,8 +95,8 @@ struct Task {
     address: Arc<str>,
     events: Weak<dyn Events>,
     limit: Duration,
-    wishes: mpsc::UnboundedReceiver<Wish>,
-    topics: Topics,
+    wishes: mpsc::UnboundedReceiver<Interest>,
+    topics: Channels,
     /// Connections that were lost or could not be made.
     failures: watch::Sender<u64>,
     /// Whether there is anything to subscribe to.
@@ -111,14 +111,14 @@ enum End {
 }
 
 /// What became of a request.
-enum Answer {
+enum SubscribeResult {
     Granted,
     Refused(String),
     Dead(String),
 }
 
 /// A request that is done, and what it asked for; `None` asked for a sign of life.
-type Done = (Option<(Ask, Arc<str>)>, Answer);
+type Done = (Option<(ChannelRequest, Arc<str>)>, SubscribeResult);
 
 impl Task {
     async fn run(mut self) {
@@ -173,7 +173,7 @@ impl Task {
         let mut attempt = std::pin::pin!(async move {
             sleep(pause).await;
             let Some(site) = site else { return Err(End::Lost("no master is known yet".into())) };
-            let unreachable = |error| End::Lost(verdict::unreachable(error, &site.address).to_string());
+            let unreachable = |error| End::Lost(redis_error::unreachable(error, &site.address).to_string());
             let client = for_messages(&site.client).map_err(unreachable)?;
             match timeout(limit, dial::listen(&client)).await {
                 Ok(connection) => connection.map_err(unreachable),
@@ -242,10 +242,10 @@ impl Task {
         }
     }
 
-    fn heed(&mut self, wish: Wish) {
+    fn heed(&mut self, wish: Interest) {
         match wish {
-            Wish::Want(channel) => self.topics.want(&channel),
-            Wish::Leave(channel) => self.topics.leave(&channel, Instant::now()),
+            Interest::Want(channel) => self.topics.want(&channel),
+            Interest::Leave(channel) => self.topics.leave(&channel, Instant::now()),
         }
         let wanted = self.topics.wanted() > 0;
         self.wanted.send_if_modified(|known| std::mem::replace(known, wanted) != wanted);
@@ -254,10 +254,10 @@ impl Task {
     /// What an answer means; says why, if it means the end of the connection.
     fn settle(&mut self, (asked, answer): Done, now: Instant) -> Option<String> {
         let granted = match answer {
-            Answer::Dead(why) => return Some(why),
-            Answer::Granted => true,
-            Answer::Refused(why) => {
-                if let Some((Ask::Subscribe, channel)) = &asked
+            SubscribeResult::Dead(why) => return Some(why),
+            SubscribeResult::Granted => true,
+            SubscribeResult::Refused(why) => {
+                if let Some((ChannelRequest::Subscribe, channel)) = &asked
                     && !self.topics.told_not(channel)
                 {
                     telemetry::subscription_refused(&self.address, channel, &why);
@@ -286,8 +286,8 @@ impl Task {
         self.with_events(|events| {
             for (tell, channel) in &tells {
                 match tell {
-                    Tell::Subscribed => events.subscribed(channel),
-                    Tell::NotSubscribed => events.not_subscribed(channel),
+                    SubscriptionEvent::Subscribed => events.subscribed(channel),
+                    SubscriptionEvent::NotSubscribed => events.not_subscribed(channel),
                 }
             }
         });
@@ -302,10 +302,10 @@ impl Task {
 
 /// One channel per request, so that a refusal is that channel's own. They go out at once and are answered in their order,
 /// so many of them take one round trip.
-async fn request(mut sink: PubSubSink, ask: Ask, channel: Arc<str>, limit: Duration) -> Done {
+async fn request(mut sink: PubSubSink, ask: ChannelRequest, channel: Arc<str>, limit: Duration) -> Done {
     let answer = match ask {
-        Ask::Subscribe => timeout(limit, sink.subscribe(&*channel)).await,
-        Ask::Unsubscribe => timeout(limit, sink.unsubscribe(&*channel)).await,
+        ChannelRequest::Subscribe => timeout(limit, sink.subscribe(&*channel)).await,
+        ChannelRequest::Unsubscribe => timeout(limit, sink.unsubscribe(&*channel)).await,
     };
     (Some((ask, channel)), judged(answer, limit))
 }
@@ -315,14 +315,14 @@ async fn sign_of_life(mut sink: PubSubSink, limit: Duration) -> Done {
     (None, judged(answer.map(|answer| answer.map(drop)), limit))
 }
 
-fn judged(answer: Result<RedisResult<()>, Elapsed>, limit: Duration) -> Answer {
+fn judged(answer: Result<RedisResult<()>, Elapsed>, limit: Duration) -> SubscribeResult {
     match answer {
-        Ok(Ok(())) => Answer::Granted,
-        Ok(Err(error)) => match verdict::answer(&error) {
-            Some(text) => Answer::Refused(text),
-            None => Answer::Dead(error.to_string()),
+        Ok(Ok(())) => SubscribeResult::Granted,
+        Ok(Err(error)) => match redis_error::answer(&error) {
+            Some(text) => SubscribeResult::Refused(text),
+            None => SubscribeResult::Dead(error.to_string()),
         },
-        Err(_) => Answer::Dead(format!("no answer within {limit:?}")),
+        Err(_) => SubscribeResult::Dead(format!("no answer within {limit:?}")),
     }
 }
 

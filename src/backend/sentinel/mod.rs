@@ -1,6 +1,6 @@
 //! Where the master is, by its sentinels.
 
-mod opinion;
+mod reports;
 mod sentinel;
 
 pub(crate) use sentinel::Sentinels;

@@ -12,8 +12,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::backend::connection::{Backoff, Site, dial, for_messages, tuned, verdict};
-use crate::backend::sentinel::opinion::{Heard, Named, Opinion, Said, judged};
+use crate::backend::connection::{Backoff, Endpoint, dial, for_messages, redis_error, tuned};
+use crate::backend::sentinel::reports::{MasterReport, Named, Report, ReportHistory, judged};
 use crate::base::{lock, telemetry};
 use crate::config::{Server, Watched};
 use crate::error::{Error, ErrorKind, Result, shown};
@@ -44,7 +44,7 @@ pub(crate) struct Sentinels {
     entry: Box<ConnectionInfo>,
     node_timeout: Duration,
     limit: Duration,
-    heard: Mutex<Heard>,
+    heard: Mutex<ReportHistory>,
 }
 
 /// One of them.
@@ -74,7 +74,7 @@ impl Sentinels {
     }
 
     /// Where the master is.
-    pub(crate) async fn site(&self, first: bool) -> Result<Site> {
+    pub(crate) async fn site(&self, first: bool) -> Result<Endpoint> {
         let said = self.said().await;
         let named = {
             let mut heard = lock(&self.heard);
@@ -96,8 +96,8 @@ impl Sentinels {
         let address = format!("{}, master `{}`", named.address(), self.shown()).into();
         let info = self.entry.as_ref().clone().set_addr(at(self.entry.addr(), &named));
         let client = redis::Client::open(info).and_then(|client| tuned(&client, self.node_timeout));
-        let client = client.map_err(|error| verdict::unreachable(error, &address))?;
-        Ok(Site { client, address, gate: None })
+        let client = client.map_err(|error| redis_error::unreachable(error, &address))?;
+        Ok(Endpoint { client, address, gate: None })
     }
 
     fn shown(&self) -> String {
@@ -105,7 +105,7 @@ impl Sentinels {
     }
 
     /// Asks all of them at once.
-    async fn said(&self) -> Vec<(usize, Said)> {
+    async fn said(&self) -> Vec<(usize, Report)> {
         let mut asking = JoinSet::new();
         for (place, sentinel) in self.sentinels.iter().enumerate() {
             let asked = sentinel.clone().asked(self.name.clone(), self.limit);
@@ -130,7 +130,7 @@ impl Sentinels {
                 let opinion = judged(said, self.sentinels.len(), &self.name, false, &mut heard);
                 opinion.ok().filter(|opinion| heard.is_news(opinion))
             };
-            if let Some(Opinion { named, .. }) = news {
+            if let Some(MasterReport { named, .. }) = news {
                 telemetry::master_moved(&self.name, &named.address(), named.leaves);
                 moved();
             }
@@ -140,9 +140,9 @@ impl Sentinels {
 
 /// The answers, until one decides or the others have had their time.
 async fn gathered(
-    mut asking: JoinSet<(usize, Said)>,
+    mut asking: JoinSet<(usize, Report)>,
     decides: impl Fn(&Named) -> bool,
-) -> Vec<(usize, Said)> {
+) -> Vec<(usize, Report)> {
     let (mut said, mut until) = (Vec::new(), None);
     loop {
         let next = match until {
@@ -151,7 +151,7 @@ async fn gathered(
         };
         let Some(next) = next else { return said };
         said.extend(next);
-        if let Some((_, Said::Named(named))) = said.last() {
+        if let Some((_, Report::Named(named))) = said.last() {
             if decides(named) {
                 return said;
             }
@@ -184,19 +184,19 @@ impl Sentinel {
             client.and_then(|client| for_messages(&tuned(&client, node_timeout)?))
         };
         let doors = [Some(with), without].into_iter().flatten().map(door).collect::<RedisResult<Vec<_>>>();
-        let doors = doors.map_err(|error| verdict::unreachable(error, &address))?.into();
+        let doors = doors.map_err(|error| redis_error::unreachable(error, &address))?.into();
         Ok(Sentinel { address, doors })
     }
 
-    async fn asked(self, name: Arc<str>, limit: Duration) -> Said {
+    async fn asked(self, name: Arc<str>, limit: Duration) -> Report {
         let mut said = None;
         let asking = async {
             for door in &*self.doors {
                 let answer = match ask(door, &name).await {
-                    Ok((address, details)) => Said::read(address, &details, &self.address),
-                    Err(error) => Said::refused(error, &self.address),
+                    Ok((address, details)) => Report::read(address, &details, &self.address),
+                    Err(error) => Report::refused(error, &self.address),
                 };
-                let denied = matches!(answer, Said::Denied(_));
+                let denied = matches!(answer, Report::Denied(_));
                 // What is wrong with the credentials is told, rather than that none are not enough.
                 if said.is_none() || !denied {
                     said = Some(answer);
@@ -209,7 +209,7 @@ impl Sentinel {
         let in_time = timeout(limit, asking).await.is_ok();
         let silent = || {
             let why = format!("the sentinel does not answer within {limit:?}");
-            Said::Away(verdict::not_sent(&why, &self.address).error)
+            Report::Away(redis_error::not_sent(&why, &self.address).error)
         };
         said.filter(|_| in_time).unwrap_or_else(silent)
     }
@@ -277,8 +277,8 @@ mod tests {
 
     use super::*;
 
-    fn account(epoch: u64, leaves: bool) -> Said {
-        Said::Named(Named { host: "host".into(), port: 1, epoch, leaves })
+    fn account(epoch: u64, leaves: bool) -> Report {
+        Report::Named(Named { host: "host".into(), port: 1, epoch, leaves })
     }
 
     #[tokio::test(start_paused = true)]

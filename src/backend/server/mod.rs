@@ -1,8 +1,8 @@
 //! A Redis server as a master.
 
-mod grants;
-mod keeper;
-mod single;
+mod reconnect;
+mod replica_acks;
+mod server;
 mod source;
 
-pub(crate) use single::{Role, SHORTEST_CONNECT, Single};
+pub(crate) use server::{RedisServer, Role, SHORTEST_CONNECT};

@@ -3,7 +3,7 @@
 use std::future::pending;
 use std::sync::{Arc, Mutex};
 
-use crate::backend::connection::{Line, Site, State, Target, verdict};
+use crate::backend::connection::{Endpoint, Line, State, Target, redis_error};
 #[cfg(feature = "sentinel")]
 use crate::backend::sentinel::Sentinels;
 use crate::base::{Failure, lock};
@@ -11,7 +11,7 @@ use crate::error::{ErrorKind, Result};
 
 /// How a keeper learns where to connect to.
 pub(crate) enum Source {
-    Fixed(Box<Site>),
+    Fixed(Box<Endpoint>),
     #[cfg(feature = "sentinel")]
     Sentinel(Sentinels),
     /// Where the connection for commands goes.
@@ -43,9 +43,9 @@ impl Source {
     }
 
     /// What it can be said to be before anybody was asked.
-    pub(crate) fn known(&self) -> Option<Site> {
+    pub(crate) fn known(&self) -> Option<Endpoint> {
         match self {
-            Source::Fixed(site) => Some(Site::clone(site)),
+            Source::Fixed(site) => Some(Endpoint::clone(site)),
             #[cfg(feature = "sentinel")]
             Source::Sentinel(_) => None,
             Source::Beside(beside) => beside.target.borrow().clone(),
@@ -58,9 +58,9 @@ impl Source {
     }
 
     /// Where to connect to now. `first`: nobody was connected yet, so what looks like a mistake is told as one.
-    pub(crate) async fn site(&self, first: bool) -> Result<Site> {
+    pub(crate) async fn site(&self, first: bool) -> Result<Endpoint> {
         match self {
-            Source::Fixed(site) => Ok(Site::clone(site)),
+            Source::Fixed(site) => Ok(Endpoint::clone(site)),
             #[cfg(feature = "sentinel")]
             Source::Sentinel(sentinels) => sentinels.site(first).await,
             Source::Beside(beside) => beside.site(first).await,
@@ -79,7 +79,7 @@ impl Source {
 }
 
 impl Beside {
-    async fn site(&self, first: bool) -> Result<Site> {
+    async fn site(&self, first: bool) -> Result<Endpoint> {
         let mut state = self.main.state.subscribe();
         loop {
             if !first {
@@ -97,7 +97,7 @@ impl Beside {
             // 1. The number is read. 2. That connection is replaced: `watch` finds nothing that goes with it. 3. The number is
             // noted. Looked at again behind that, one of the two sees it in every order.
             if self.main.id() == Some(with) {
-                return site.ok_or_else(|| verdict::not_sent(NO_MASTER, &self.main.address).error);
+                return site.ok_or_else(|| redis_error::not_sent(NO_MASTER, &self.main.address).error);
             }
         }
     }

@@ -94,7 +94,7 @@ async fn nothing_is_kept_of_a_release_that_a_slow_master_confirmed_with_others()
     assert!(stores[1].lose("two"));
     drop((one, two));
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert!(locks.handle.registry(|registry, _| registry.is_empty()), "kept for a lease");
+    assert!(locks.handle.table(|table, _| table.is_empty()), "kept for a lease");
     for store in &stores {
         assert_eq!(format!("{store:?}"), "Memory { locks: {} }");
     }

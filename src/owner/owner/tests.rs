@@ -11,9 +11,9 @@ impl OwnerEnds for Ends {
     }
 }
 
-fn place(ends: &Arc<Ends>) -> Place {
+fn place(ends: &Arc<Ends>) -> Position {
     let ends: Arc<dyn OwnerEnds> = ends.clone();
-    Place { registry: Arc::downgrade(&ends), name: "stock".into() }
+    Position { table: Arc::downgrade(&ends), name: "stock".into() }
 }
 
 fn as_owner<R>(owner: &Owner, f: impl FnOnce() -> R) -> R {

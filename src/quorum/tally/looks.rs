@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Tally, Verdict};
-use crate::base::Nodes;
+use crate::base::MasterSet;
 use crate::wire::Reply;
 
 /// Masters that have one and the same hold tell of it as far apart as this: they were not asked in the same instant, and a
@@ -42,7 +42,7 @@ impl Tally {
 
     /// When a majority may be had, if whoever is still to answer says that it never may be: one that failed is not counted on
     /// either. `have`: masters that may be had now. `None`: there are not enough others.
-    fn latest(&self, have: Nodes) -> Option<Duration> {
+    fn latest(&self, have: MasterSet) -> Option<Duration> {
         let mut left = self.left.clone();
         left.sort_unstable();
         match self.majority.saturating_sub(have.len()) {
@@ -52,7 +52,7 @@ impl Tally {
     }
 
     /// The same, if whoever is still to answer may be had now.
-    fn earliest(&self, have: Nodes) -> Option<Duration> {
+    fn earliest(&self, have: MasterSet) -> Option<Duration> {
         self.latest(have.and(self.pending))
     }
 

@@ -11,15 +11,15 @@ fn failed(outcome: Outcome) -> Result<Reply, Failure> {
 }
 
 fn tally(question: Question, masters: usize) -> Tally {
-    Tally::new(question, masters, Nodes::first(masters))
+    Tally::new(question, masters, MasterSet::first(masters))
 }
 
 /// Hears one answer after the other, and gives the verdict with the number of answers that it took.
 fn judge(mut tally: Tally, answers: Vec<Result<Reply, Failure>>) -> (usize, Verdict) {
-    for (node, answer) in answers.into_iter().enumerate() {
-        tally.hear(node, false, answer);
+    for (master, answer) in answers.into_iter().enumerate() {
+        tally.hear(master, false, answer);
         if let Some(verdict) = tally.verdict() {
-            return (node + 1, verdict);
+            return (master + 1, verdict);
         }
     }
     panic!("no verdict: {tally:?}");
@@ -52,7 +52,7 @@ fn a_grant_is_certain_with_the_majority_and_waits_for_nobody_else() {
     let (asked, verdict) =
         judge(tally(Question::Fresh, 5), vec![Ok(Reply::Done), busy(9), Ok(Reply::Done), Ok(Reply::Done)]);
     assert_eq!((asked, verdict.result.unwrap()), (4, Reply::Done));
-    assert_eq!((verdict.spread.lacking, verdict.spread.unheard), (Nodes::one(1), Nodes::one(4)));
+    assert_eq!((verdict.spread.lacking, verdict.spread.unheard), (MasterSet::one(1), MasterSet::one(4)));
     // Where it certainly is not.
     let answers = vec![
         failed(Outcome::NotRun),
@@ -62,7 +62,7 @@ fn a_grant_is_certain_with_the_majority_and_waits_for_nobody_else() {
         Ok(Reply::Done),
     ];
     let (_, verdict) = judge(tally(Question::Fresh, 5), answers);
-    assert_eq!((verdict.spread.absent, verdict.spread.lacking), (Nodes::one(0), Nodes::NONE));
+    assert_eq!((verdict.spread.absent, verdict.spread.lacking), (MasterSet::one(0), MasterSet::NONE));
 }
 
 #[test]
@@ -70,13 +70,13 @@ fn a_refusal_is_certain_once_no_majority_can_be_had() {
     let (asked, verdict) = judge(tally(Question::Fresh, 3), vec![busy(9), busy(5)]);
     // After 5 s, for the third may be free by then.
     assert_eq!((asked, verdict.result.unwrap(), verdict.split), (2, Reply::Busy(5 * SECOND), false));
-    assert_eq!((verdict.spread.remains, verdict.spread.unheard), (Nodes::NONE, Nodes::one(2)));
+    assert_eq!((verdict.spread.remains, verdict.spread.unheard), (MasterSet::NONE, MasterSet::one(2)));
     // What was granted in vain, or may have been, is to be ended.
     let answers = vec![Ok(Reply::Done), busy(9), failed(Outcome::Unknown), failed(Outcome::NotRun), busy(4)];
     let (asked, verdict) = judge(tally(Question::Fresh, 5), answers);
-    assert_eq!((asked, verdict.spread.unheard), (5, Nodes::NONE));
+    assert_eq!((asked, verdict.spread.unheard), (5, MasterSet::NONE));
     assert_eq!((verdict.result.unwrap(), verdict.split), (Reply::Busy(9 * SECOND), true));
-    assert_eq!(verdict.spread.remains, Nodes::one(0).and(Nodes::one(2)));
+    assert_eq!(verdict.spread.remains, MasterSet::one(0).and(MasterSet::one(2)));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_young_master_has_no_vote_on_a_fresh_grant() {
     assert!(late.verdict().is_none());
     late.hear(2, false, busy(9));
     let verdict = late.verdict().unwrap();
-    assert_eq!(verdict.spread.remains, Nodes::one(0).and(Nodes::one(1)));
+    assert_eq!(verdict.spread.remains, MasterSet::one(0).and(MasterSet::one(1)));
     assert!(matches!(verdict.result, Ok(Reply::Busy(_))));
 }
 
@@ -123,7 +123,7 @@ fn a_hold_stands_on_a_majority_and_what_lacks_it_is_told() {
     let (asked, verdict) =
         judge(tally(Question::Standing, 3), vec![Ok(Reply::Gone), Ok(Reply::Done), Ok(Reply::Done)]);
     assert_eq!((asked, verdict.result.unwrap()), (3, Reply::Done));
-    assert_eq!(verdict.spread.lacking, Nodes::one(0));
+    assert_eq!(verdict.spread.lacking, MasterSet::one(0));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_hold_is_lost_once_old_masters_that_lack_it_leave_no_majority() {
     let (asked, verdict) =
         judge(tally(Question::Standing, 3), vec![Ok(Reply::Done), Ok(Reply::Gone), Ok(Reply::Gone)]);
     assert_eq!((asked, verdict.result.unwrap()), (3, Reply::Gone));
-    assert_eq!((verdict.spread.lacking, verdict.spread.remains), (Nodes::NONE, Nodes::one(0)));
+    assert_eq!((verdict.spread.lacking, verdict.spread.remains), (MasterSet::NONE, MasterSet::one(0)));
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn what_a_young_master_lacks_is_no_loss_and_to_be_given_to_it() {
     tally.hear(2, false, failed(Outcome::NotRun));
     let verdict = tally.verdict().unwrap();
     assert_eq!(verdict.result.unwrap_err().outcome, Outcome::Unknown);
-    assert_eq!(verdict.spread.lacking, Nodes::one(1));
+    assert_eq!(verdict.spread.lacking, MasterSet::one(1));
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn an_end_is_confirmed_by_a_majority_and_owed_to_those_that_failed() {
     let end = Question::End { repeated: false };
     let (asked, verdict) =
         judge(tally(end, 3), vec![failed(Outcome::Unknown), Ok(Reply::Done), Ok(Reply::Done)]);
-    assert_eq!((asked, verdict.result.unwrap(), verdict.spread.remains), (3, Reply::Done, Nodes::one(0)));
+    assert_eq!((asked, verdict.result.unwrap(), verdict.spread.remains), (3, Reply::Done, MasterSet::one(0)));
     let (asked, verdict) = judge(tally(end, 3), vec![Ok(Reply::Gone), Ok(Reply::Gone)]);
     assert_eq!((asked, verdict.result.unwrap()), (2, Reply::Gone));
     // One has ended it, one lacks it, one is away: nobody can tell whether it stood on a majority.
@@ -166,11 +166,11 @@ fn what_is_heard_after_the_verdict_is_no_straggler_any_more() {
     let mut tally = tally(Question::End { repeated: false }, 3);
     tally.hear(0, false, Ok(Reply::Done));
     tally.hear(1, false, Ok(Reply::Done));
-    assert_eq!(tally.verdict().unwrap().spread.unheard, Nodes::one(2));
+    assert_eq!(tally.verdict().unwrap().spread.unheard, MasterSet::one(2));
     tally.hear(2, false, failed(Outcome::Unknown));
     let verdict = tally.verdict().unwrap();
-    assert_eq!((verdict.result.unwrap(), verdict.spread.unheard), (Reply::Done, Nodes::NONE));
-    assert_eq!(verdict.spread.remains, Nodes::one(2));
+    assert_eq!((verdict.result.unwrap(), verdict.spread.unheard), (Reply::Done, MasterSet::NONE));
+    assert_eq!(verdict.spread.remains, MasterSet::one(2));
 }
 
 #[test]

@@ -15,8 +15,8 @@ impl Wake for Count {
 
 const LATE: Duration = HEAD_PATIENCE;
 
-fn request(id: u64, owner: &Owner, bare: bool, now: Instant) -> Request {
-    Request::new(id, owner.clone(), owner.clone(), bare, now)
+fn request(id: u64, owner: &Owner, bare: bool, now: Instant) -> Waiter {
+    Waiter::new(id, owner.clone(), owner.clone(), bare, now)
 }
 
 fn queue_of(owners: &[&Owner], now: Instant) -> Queue {
@@ -90,9 +90,9 @@ fn a_woken_head_that_does_not_come_is_passed_over_until_it_is_polled() {
     queue.get_mut(1).unwrap().wake(now).unwrap().wake();
     assert!(queue.get_mut(1).unwrap().wake(now).is_none(), "once for each poll");
     assert_eq!(queue.late_at(1), Some(now + LATE));
-    assert!(matches!(queue.check(1, now), Late::Not));
+    assert!(matches!(queue.check(1, now), HeadCheck::Not));
     assert_eq!(head(&queue), Some(1));
-    assert!(matches!(queue.check(1, now + LATE), Late::PassedOver));
+    assert!(matches!(queue.check(1, now + LATE), HeadCheck::PassedOver));
     assert_eq!((head(&queue), count.0.load(SeqCst)), (Some(2), 1));
     let _ = queue.get_mut(1).unwrap().polled(&waker, now + LATE);
     assert_eq!(head(&queue), Some(1));
@@ -104,11 +104,11 @@ fn a_head_that_overslept_is_woken_before_it_is_passed_over() {
     let mut queue = queue_of(&[&one, &two], now);
     let _ = queue.get_mut(1).unwrap().polled(Waker::noop(), now);
     let until = now + Duration::from_secs(1);
-    for (phase, since) in [(Phase::Asking, now), (Phase::Asleep { until }, until)] {
+    for (phase, since) in [(WaiterState::Asking, now), (WaiterState::Asleep { until }, until)] {
         queue.get_mut(1).unwrap().phase = phase;
         assert_eq!(queue.late_at(1), Some(since + LATE));
     }
-    assert!(matches!(queue.check(1, until + LATE), Late::Woken(_)));
+    assert!(matches!(queue.check(1, until + LATE), HeadCheck::Woken(_)));
     assert_eq!(queue.late_at(1), Some(until + 2 * LATE));
     queue.check(1, until + 2 * LATE);
     assert_eq!(queue.front(|_| true).unwrap().id, 2);
@@ -122,9 +122,9 @@ fn a_head_that_was_polled_after_its_sleep_is_not_late_at_once() {
     let (now, one, two) = (Instant::now(), Owner::new(), Owner::new());
     let mut queue = queue_of(&[&one, &two], now);
     // Its sleep is over, and something of its own process goes before it.
-    queue.get_mut(1).unwrap().phase = Phase::Asleep { until: now };
+    queue.get_mut(1).unwrap().phase = WaiterState::Asleep { until: now };
     let polled = now + 3 * LATE;
     let _ = queue.get_mut(1).unwrap().polled(Waker::noop(), polled);
     assert_eq!(queue.late_at(1), Some(polled + LATE), "else it would be woken again, and again");
-    assert!(matches!(queue.check(1, polled), Late::Not));
+    assert!(matches!(queue.check(1, polled), HeadCheck::Not));
 }

@@ -22,8 +22,8 @@ fn look() -> Call {
 }
 
 fn missed(error: RedisError) -> Missed {
-    let at = Some(Place { host: "asked".into(), port: 1 });
-    Missed { failure: verdict::failed(error, &look(), &"asked:1".into()), at }
+    let at = Some(NodeAddress { host: "asked".into(), port: 1 });
+    Missed { failure: redis_error::failed(error, &look(), &"asked:1".into()), at }
 }
 
 fn refused(wire: &str) -> Missed {
@@ -31,8 +31,8 @@ fn refused(wire: &str) -> Missed {
     missed(value.extract_error().unwrap_err())
 }
 
-fn place(port: u16) -> Place {
-    Place { host: "127.0.0.1".into(), port }
+fn place(port: u16) -> NodeAddress {
+    NodeAddress { host: "127.0.0.1".into(), port }
 }
 
 #[tokio::test]
@@ -40,13 +40,13 @@ async fn a_redirection_is_followed_and_where_a_slot_has_moved_it_is_remembered()
     let (nodes, _told) = nodes();
     assert!(nodes.owner(slot("stock")).is_err());
     let turn = nodes.turn(&look(), &refused("MOVED 7 127.0.0.1:7"));
-    assert!(matches!(turn, Turn::To(Way::Owner)));
+    assert!(matches!(turn, Remedy::To(Way::Owner)));
     assert_eq!(nodes.owner(slot("stock")).unwrap().place, place(7));
     let turn = nodes.turn(&look(), &refused("ASK 7 127.0.0.1:8"));
-    assert!(matches!(turn, Turn::To(Way::Asking(to)) if to == place(8)));
+    assert!(matches!(turn, Remedy::To(Way::Asking(to)) if to == place(8)));
     assert_eq!(nodes.owner(slot("stock")).unwrap().place, place(7));
     let turn = nodes.turn(&look(), &refused("MOVED 7 :9"));
-    assert!(matches!(turn, Turn::To(Way::Owner)));
+    assert!(matches!(turn, Remedy::To(Way::Owner)));
     assert_eq!(&*nodes.owner(slot("stock")).unwrap().place.host, "asked");
     nodes.close();
 }
@@ -62,10 +62,10 @@ async fn what_certainly_did_not_run_is_sent_again_later() {
         "BUSY Redis is busy running a script.",
         "MOVED 7 nowhere",
     ] {
-        assert!(matches!(nodes.turn(&look(), &refused(wire)), Turn::Later), "{wire}");
+        assert!(matches!(nodes.turn(&look(), &refused(wire)), Remedy::Later), "{wire}");
     }
     let refused = missed(io::Error::from(io::ErrorKind::ConnectionRefused).into());
-    assert!(matches!(nodes.turn(&look(), &refused), Turn::Later));
+    assert!(matches!(nodes.turn(&look(), &refused), Remedy::Later));
 }
 
 #[tokio::test]
@@ -79,14 +79,14 @@ async fn what_may_have_run_and_what_time_cannot_mend_is_not_sent_again() {
         "NOAUTH Authentication required.",
         "WHATEVER it is",
     ] {
-        assert!(matches!(nodes.turn(&look(), &refused(wire)), Turn::Over), "{wire}");
+        assert!(matches!(nodes.turn(&look(), &refused(wire)), Remedy::Over), "{wire}");
     }
     for kind in [io::ErrorKind::BrokenPipe, io::ErrorKind::TimedOut, io::ErrorKind::ConnectionReset] {
         let broken = missed(io::Error::from(kind).into());
-        assert!(matches!(nodes.turn(&look(), &broken), Turn::Over), "{kind}");
+        assert!(matches!(nodes.turn(&look(), &broken), Remedy::Over), "{kind}");
     }
-    let silent = verdict::unanswered(&look(), Duration::from_secs(1), &"asked:1".into());
-    assert!(matches!(nodes.turn(&look(), &Missed { failure: silent, at: None }), Turn::Over));
+    let silent = redis_error::unanswered(&look(), Duration::from_secs(1), &"asked:1".into());
+    assert!(matches!(nodes.turn(&look(), &Missed { failure: silent, at: None }), Remedy::Over));
 }
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn calls_after_close_are_closed() {
     let (nodes, _told) = nodes();
     nodes.turn(&look(), &refused("MOVED 7 127.0.0.1:7"));
     nodes.close();
-    let closed = |answer: Answered| answer.unwrap_err().error.kind() == ErrorKind::Closed;
+    let closed = |answer: CallResult| answer.unwrap_err().error.kind() == ErrorKind::Closed;
     assert!(closed(nodes.answer(&look()).await));
     assert!(nodes.answer_all(&[look(), look()]).await.into_iter().all(closed));
 }

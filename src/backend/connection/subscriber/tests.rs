@@ -2,15 +2,15 @@ use std::collections::HashSet;
 
 use super::*;
 use crate::backend::Backend;
-use crate::backend::server::Single;
+use crate::backend::server::RedisServer;
 use crate::backend::testing::{ALONE, TestServer, Told, Watcher, until};
 
 const LONG: Duration = Duration::from_secs(10);
 
-async fn connected(server: &TestServer, credentials: &str, limit: Duration) -> (Arc<Single>, Watcher) {
+async fn connected(server: &TestServer, credentials: &str, limit: Duration) -> (Arc<RedisServer>, Watcher) {
     let told = Watcher::new();
     let single =
-        Single::connect(&server.url(credentials).into(), ALONE, limit, told.events()).await.unwrap().0;
+        RedisServer::connect(&server.url(credentials).into(), ALONE, limit, told.events()).await.unwrap().0;
     (single, told)
 }
 

@@ -9,11 +9,11 @@ use redis::aio::MultiplexedConnection;
 
 use crate::backend::Backend;
 use crate::backend::memory::InMemory;
-use crate::backend::server::Single;
+use crate::backend::server::RedisServer;
 use crate::backend::testing::{ALONE, TestServer, Told, Watcher};
 use crate::base::{Drift, Lease};
 use crate::memory::Memory;
-use crate::wire::names::{channel, counter};
+use crate::wire::keys::{channel, counter};
 use crate::wire::{Call, Fence, Reply};
 
 /// Leases are so far apart that the time which a test takes can't make one look like another.
@@ -101,7 +101,7 @@ impl Op {
 struct Twins {
     server: TestServer,
     admin: MultiplexedConnection,
-    real: (Arc<Single>, Watcher),
+    real: (Arc<RedisServer>, Watcher),
     memory: Memory,
     ours: (Arc<InMemory>, Watcher),
 }
@@ -111,7 +111,7 @@ impl Twins {
         let server = TestServer::start(&[]).await;
         let (admin, told, memory) = (server.admin().await, Watcher::new(), Memory::new());
         let (single, away) =
-            Single::connect(&server.url("").into(), ALONE, LONG, told.events()).await.unwrap();
+            RedisServer::connect(&server.url("").into(), ALONE, LONG, told.events()).await.unwrap();
         assert!(away.is_none());
         let heard = Watcher::new();
         let ours = (InMemory::join(&memory, LONG, heard.events()), heard);

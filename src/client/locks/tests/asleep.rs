@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::Locks;
 use crate::backend::testing::TestServer;
 use crate::session::clock::Clock;
-use crate::table::{Request, Room};
+use crate::table::{LockEntry, Waiter};
 use crate::{ErrorKind, Loss, Memory};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -88,7 +88,7 @@ async fn the_background_ends_what_is_over_soon_after_the_machine_wakes() {
     clock!(SLEPT);
     let locks = connect!(Locks::builder().memory(&Memory::new()), SLEPT);
     let guard = locks.mutex("stock").lock().fixed_lease(HOUR).await.unwrap();
-    let lives = || locks.handle.registry(|registry, _| registry.room("stock").unwrap().live().is_some());
+    let lives = || locks.handle.table(|table, _| table.entry("stock").unwrap().live().is_some());
     sleep(SECOND / 2).await;
     sleeps(&SLEPT, 2 * HOUR);
     assert!(lives());
@@ -143,8 +143,9 @@ async fn a_waiter_asks_soon_after_the_machine_wakes() {
     let stock = locks.mutex("stock");
     let waits = tokio::spawn(async move { stock.lock().await });
     // It sleeps for good once it was refused again behind the subscription.
-    let is_asleep = |room: &Room| room.is_heard() && room.outer_front().is_some_and(Request::is_asleep);
-    while !locks.handle.registry(|registry, _| registry.room("stock").is_some_and(is_asleep)) {
+    let is_asleep =
+        |entry: &LockEntry| entry.is_heard() && entry.outer_front().is_some_and(Waiter::is_asleep);
+    while !locks.handle.table(|table, _| table.entry("stock").is_some_and(is_asleep)) {
         sleep(SECOND / 100).await;
     }
     server.command("DEL stock").await;

@@ -170,9 +170,9 @@ impl Run {
     /// What is held now counts no more: each hold is known to its process before its acquire is sent.
     fn forced(&self) {
         for process in &self.processes {
-            self.world.sections.forced(process.locks.handle.registry(|registry, _| {
-                let rooms = NAMES.iter().filter_map(|name| registry.room(name));
-                let fields = rooms.flat_map(|room| &room.holds).map(|hold| hold.field.to_string());
+            self.world.sections.forced(process.locks.handle.table(|table, _| {
+                let entries = NAMES.iter().filter_map(|name| table.entry(name));
+                let fields = entries.flat_map(|entry| &entry.holds).map(|hold| hold.field.to_string());
                 fields.collect::<Vec<_>>()
             }));
         }
@@ -264,13 +264,11 @@ impl Run {
     }
 
     fn shown(&self) -> String {
-        let rooms = self.processes.iter().flat_map(|process| {
-            NAMES.map(|name| {
-                process.locks.handle.registry(|registry, _| format!("{:#?}", registry.room(name)))
-            })
+        let entries = self.processes.iter().flat_map(|process| {
+            NAMES.map(|name| process.locks.handle.table(|table, _| format!("{:#?}", table.entry(name))))
         });
-        let rooms: Vec<String> = rooms.collect();
-        format!("{:?}\n{}\n{}\nat {:?}", self.plan, rooms.join("\n"), self.masters.shown(), Instant::now())
+        let entries: Vec<String> = entries.collect();
+        format!("{:?}\n{}\n{}\nat {:?}", self.plan, entries.join("\n"), self.masters.shown(), Instant::now())
     }
 }
 

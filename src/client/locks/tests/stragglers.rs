@@ -176,7 +176,7 @@ async fn leaves_nothing(seed: u64) {
     sleep(Duration::from_secs(5)).await;
     assert!(!shown(&stores).contains(&true), "seed {seed}: {stores:?}");
     for locks in all {
-        assert!(locks.handle.registry(|registry, _| registry.is_empty()), "seed {seed}");
+        assert!(locks.handle.table(|table, _| table.is_empty()), "seed {seed}");
         locks.close().await.unwrap();
     }
 }

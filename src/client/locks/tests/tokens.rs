@@ -13,7 +13,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::wire::names::counter;
+use crate::wire::keys::counter;
 use crate::{Locks, Memory};
 
 const SECOND: Duration = Duration::from_secs(1);

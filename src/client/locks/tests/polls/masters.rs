@@ -74,9 +74,8 @@ impl Masters {
         self.stores[self.restarts].restart_empty();
     }
 
-    pub(super) fn lose(&self, names: &[&str]) {
-        for (store, name) in self.stores.iter().flat_map(|store| names.iter().map(move |name| (store, name)))
-        {
+    pub(super) fn lose(&self, keys: &[&str]) {
+        for (store, name) in self.stores.iter().flat_map(|store| keys.iter().map(move |name| (store, name))) {
             store.lose(name);
         }
     }

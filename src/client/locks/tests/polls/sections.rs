@@ -31,8 +31,8 @@ pub(super) struct Place {
 impl Place {
     /// The field of the hold that lives in this process.
     fn field(&self) -> String {
-        let field = self.locks.handle.registry(|registry, _| {
-            let hold = registry.room(self.mutex.name()).and_then(|room| room.live());
+        let field = self.locks.handle.table(|table, _| {
+            let hold = table.entry(self.mutex.name()).and_then(|entry| entry.live());
             hold.map(|hold| hold.field.to_string())
         });
         field.unwrap_or_default()

@@ -1,0 +1,182 @@
+//! Futures that are polled late, and commands that are sent in the first poll or never.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::task::consume_budget;
+use tokio::time::{sleep_until, timeout};
+
+use super::*;
+use crate::backend::Backend;
+use crate::backend::connection::redis_error::is_unsent;
+use crate::backend::server::RedisServer;
+use crate::backend::testing::{ALONE, TestServer, Watcher, until};
+use crate::base::{Drift, Lease, Outcome, after};
+
+const LONG: Duration = Duration::from_secs(30);
+const SHORT: Duration = Duration::from_millis(300);
+
+async fn connected(server: &TestServer, node_timeout: Duration) -> (Arc<RedisServer>, Watcher) {
+    let told = Watcher::new();
+    let single =
+        RedisServer::connect(&server.url("").into(), ALONE, node_timeout, told.events()).await.unwrap().0;
+    (single, told)
+}
+
+fn acquire(key: &str) -> Call {
+    let drift = Drift { factor: 0.0, slack: Duration::ZERO };
+    let lease = Lease::new("lease", Duration::from_secs(24 * 3600), drift).unwrap();
+    Call::Acquire { key: key.into(), field: "me:1".into(), count: 1, lease, fence: None }
+}
+
+fn polled<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Waits until all that was sent over the connection was answered, and its driver has taken the answers in.
+async fn answered(link: &Link) {
+    let mut link = link.clone();
+    let answer = timeout(LONG, link.send_whenever(&redis::cmd("PING"))).await.unwrap();
+    assert!(matches!(answer, Ok(Value::SimpleString(_))), "{answer:?}");
+}
+
+async fn nothing_ran(server: &TestServer) {
+    assert_eq!(server.count("eval").await, 0);
+    assert_eq!(server.command("DBSIZE").await, Value::Int(0));
+}
+
+#[tokio::test]
+async fn an_unknown_script_that_is_found_out_after_the_deadline_is_not_sent_by_its_text() {
+    let server = TestServer::start(&[]).await;
+    let (single, _told) = connected(&server, LONG).await;
+    for asking in [false, true] {
+        let mut link = single.line().link_now().unwrap();
+        let (seen, deadline) = (link.clone(), after(Instant::now(), SHORT));
+        let call = acquire("stock");
+        let mut asked = pin!(ask(&mut link, &call, asking, deadline));
+        assert!(polled(asked.as_mut()).is_pending());
+        answered(&seen).await;
+        sleep_until(deadline).await;
+        let Poll::Ready(Err(error)) = polled(asked) else { panic!("it was sent, or its answer not read") };
+        assert!(is_unsent(&error), "{error}");
+        nothing_ran(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn of_many_those_whose_scripts_are_unknown_after_the_deadline_are_not_sent_again() {
+    let server = TestServer::start(&[]).await;
+    let (single, _told) = connected(&server, LONG).await;
+    let look = Call::Look { key: "stock".into() };
+    single.clone().run(look.clone()).await.unwrap();
+    server.command("CONFIG RESETSTAT").await;
+    let mut link = single.line().link_now().unwrap();
+    let (seen, deadline) = (link.clone(), after(Instant::now(), SHORT));
+    let calls = [look, acquire("stock")];
+    let mut answers = [None, None];
+    let mut asked = Box::pin(ask_all(&mut link, &calls, &mut answers, deadline));
+    assert!(polled(asked.as_mut()).is_pending());
+    answered(&seen).await;
+    sleep_until(deadline).await;
+    assert!(polled(asked.as_mut()).is_ready());
+    drop(asked);
+    let [Some(Ok(Value::Int(_))), Some(Err(unsent))] = answers else { panic!("{answers:?}") };
+    assert!(is_unsent(&unsent), "{unsent}");
+    nothing_ran(&server).await;
+}
+
+#[tokio::test]
+async fn an_answer_that_is_there_is_read_after_the_deadline() {
+    let server = TestServer::start(&[]).await;
+    let (single, _told) = connected(&server, SHORT).await;
+    server.command("SET known 1").await;
+    let look = || single.clone().run(Call::Look { key: "known".into() });
+    look().await.unwrap();
+    let mut looked = look();
+    assert!(polled(looked.as_mut()).is_pending());
+    answered(&single.line().link_now().unwrap()).await;
+    sleep_until(after(Instant::now(), SHORT)).await;
+    assert!(matches!(polled(looked.as_mut()), Poll::Ready(Ok(_))));
+}
+
+#[tokio::test]
+async fn a_call_whose_deadline_is_over_before_its_first_poll_did_not_run() {
+    let server = TestServer::start(&[]).await;
+    let (single, _told) = connected(&server, LONG).await;
+    let call = acquire("stock");
+    let failure = single.answer(&call, false, Instant::now()).await.unwrap_err();
+    assert_eq!(failure.outcome, Outcome::NotRun, "{}", failure.error);
+    assert!(failure.error.to_string().contains("was not sent"), "{}", failure.error);
+    assert_eq!(server.count("evalsha").await, 0);
+}
+
+#[tokio::test]
+async fn of_many_calls_those_behind_answers_that_are_looked_at_too_late_are_not_sent() {
+    let server = TestServer::start(&[]).await;
+    let (single, _told) = connected(&server, SHORT).await;
+    let look = Call::Look { key: "stock".into() };
+    single.clone().run(look.clone()).await.unwrap();
+    server.command("CONFIG RESETSTAT").await;
+    // More than go out in one pipeline.
+    let calls = (0..600).map(|_| look.clone()).chain([acquire("stock")]).collect();
+    let mut asked = single.clone().run_all(calls);
+    assert!(polled(asked.as_mut()).is_pending());
+    answered(&single.line().link_now().unwrap()).await;
+    sleep_until(after(Instant::now(), SHORT)).await;
+    let Poll::Ready(replies) = polled(asked.as_mut()) else { panic!("the rest was sent") };
+    replies[0].as_ref().unwrap();
+    assert_eq!(replies[600].as_ref().unwrap_err().outcome, Outcome::NotRun);
+    assert_eq!(server.count("evalsha").await, 500);
+    nothing_ran(&server).await;
+}
+
+#[tokio::test]
+async fn what_is_polled_once_is_sent_however_many_wait_beside_it() {
+    let server = TestServer::start(&[]).await;
+    let (single, _told) = connected(&server, LONG).await;
+    // Their driver does not run meanwhile.
+    let mut asked: Vec<_> = (0..1000).map(|at| single.clone().run(acquire(&format!("stock:{at}")))).collect();
+    asked.iter_mut().for_each(|asked| assert!(polled(asked.as_mut()).is_pending()));
+    until(async || server.count("evalsha").await == 1000).await;
+}
+
+#[tokio::test]
+async fn what_is_polled_once_is_sent_also_by_a_task_whose_budget_is_used_up() {
+    let server = TestServer::start(&[]).await;
+    let (single, _told) = connected(&server, LONG).await;
+    let asking = tokio::spawn(async move {
+        let mut asked = single.clone().run(acquire("stock"));
+        poll_fn(|cx| {
+            while pin!(consume_budget()).poll(cx).is_ready() {}
+            assert!(asked.as_mut().poll(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        (single, asked)
+    });
+    let _kept = asking.await.unwrap();
+    until(async || server.count("evalsha").await == 1).await;
+}
+
+/// What is sent goes out by itself, whether its future is dropped at once or not: so on several threads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_runs_for_acquires_that_are_looked_at_again_after_their_deadline() {
+    let server = TestServer::start(&[]).await;
+    let (single, _told) = connected(&server, SHORT).await;
+    let mut asked: Vec<_> = (0..300).map(|at| single.clone().run(acquire(&format!("stock:{at}")))).collect();
+    // Else some would have their answer in the first poll, and go on in time.
+    server.signal("STOP");
+    asked.iter_mut().for_each(|asked| assert!(polled(asked.as_mut()).is_pending()));
+    server.signal("CONT");
+    answered(&single.line().link_now().unwrap()).await;
+    sleep_until(after(Instant::now(), SHORT)).await;
+    for asked in &mut asked {
+        let Poll::Ready(Err(failure)) = polled(asked.as_mut()) else { panic!("it waits on, or was granted") };
+        assert_eq!(failure.outcome, Outcome::NotRun, "{}", failure.error);
+    }
+    answered(&single.line().link_now().unwrap()).await;
+    nothing_ran(&server).await;
+}

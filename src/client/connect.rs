@@ -1,0 +1,90 @@
+//! The masters are connected to: a majority of them has to be there.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::backend::Backend;
+#[cfg(feature = "cluster")]
+use crate::backend::cluster::Cluster;
+use crate::backend::memory::InMemory;
+use crate::backend::server::{RedisServer, Role};
+use crate::base::{Events, telemetry};
+use crate::config::{Config, Master};
+use crate::error::{Error, Result};
+
+/// All masters, of which a majority is there. A wrong password or option is an error also on one of many: a mistake is told
+/// early.
+pub(crate) async fn enroll(config: &Config, bells: &[Arc<dyn Events>]) -> Result<Vec<Arc<dyn Backend>>> {
+    let joining = config.masters.iter().zip(bells).map(|(master, bell)| {
+        let (alone, ages) = (config.masters.len() == 1, config.probation.is_some());
+        let role = Role { alone, ages, replicas: config.replicas };
+        Some(Box::pin(join(master, role, config.node_timeout, Arc::downgrade(bell))))
+    });
+    let mut joining: Vec<_> = joining.collect();
+    let mut joined: Vec<_> = joining.iter().map(|_| None).collect();
+    // All at once, and on no task of their own: what is dropped on the way leaves nothing behind.
+    poll_fn(|cx| {
+        for (joining, joined) in joining.iter_mut().zip(&mut joined) {
+            if let Some(Poll::Ready(master)) = joining.as_mut().map(|joining| joining.as_mut().poll(cx)) {
+                (*joining, *joined) = (None, Some(master?));
+            }
+        }
+        if joining.iter().all(Option::is_none) { Poll::Ready(Ok(())) } else { Poll::Pending }
+    })
+    .await?;
+    let (masters, away): (Vec<_>, Vec<_>) = joined.into_iter().flatten().unzip();
+    let mut away: Vec<Error> = away.into_iter().flatten().collect();
+    let there = masters.len() - away.len();
+    if there < masters.len() / 2 + 1
+        && let Some(error) = away.pop()
+    {
+        return Err(error);
+    }
+    away.iter().for_each(telemetry::absent);
+    if masters.len() % 2 == 0 {
+        telemetry::even_masters(masters.len());
+    }
+    compare_clocks(config, &masters);
+    Ok(masters)
+}
+
+/// The first one that is out of step with another. After a lost counter the order of fencing tokens rests on clocks.
+fn compare_clocks(config: &Config, masters: &[Arc<dyn Backend>]) {
+    let told = masters.iter().zip(&config.masters).filter_map(|(told, master)| Some((told.clock()?, master)));
+    let told: Vec<_> = told.collect();
+    let allowed = config.lease.duration() / 4;
+    let pairs =
+        told.iter().enumerate().flat_map(|(at, one)| told[..at].iter().map(move |other| (other, one)));
+    let mut apart = pairs.map(|(one, other)| (one.1, other.1, one.0.apart(&other.0)));
+    if let Some((one, other, apart)) = apart.find(|(_, _, apart)| *apart > allowed) {
+        telemetry::clocks_apart(&one.to_string(), &other.to_string(), apart);
+    }
+}
+
+/// One master; with its error, where it is away.
+async fn join(
+    master: &Master,
+    role: Role,
+    node_timeout: Duration,
+    events: Weak<dyn Events>,
+) -> Result<(Arc<dyn Backend>, Option<Error>)> {
+    Ok(match master {
+        Master::Server(server) => {
+            let (single, away) = RedisServer::connect(server, role, node_timeout, events).await?;
+            (single, away)
+        }
+        #[cfg(feature = "sentinel")]
+        Master::Watched(watched) => {
+            let (single, away) = RedisServer::watched(watched, role, node_timeout, events).await?;
+            (single, away)
+        }
+        #[cfg(feature = "cluster")]
+        Master::Cluster(seeds) => {
+            let (cluster, away) = Cluster::connect(seeds, role, node_timeout, events).await?;
+            (cluster, away)
+        }
+        Master::Memory(memory) => (InMemory::join(memory, node_timeout, events), None),
+    })
+}

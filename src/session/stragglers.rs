@@ -1,0 +1,135 @@
+//! Of a session: the masters are asked, and those heard out whose answers came after the verdict.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::runtime;
+
+use crate::base::{Failure, Moment, Outcome};
+use crate::quorum::{Reported, Stragglers, Verdict};
+use crate::session::session::Session;
+use crate::table::{LateAnswer, LockEntry};
+use crate::wire::keys::Keys;
+use crate::wire::{Job, Reply, Token};
+
+/// Tasks that hear stragglers out. They start when this goes, which has to be after the verdict was brought to the entry: what
+/// a straggler says before would be overwritten by the verdict, which counts it among those that are still to come.
+#[must_use = "the stragglers are heard as soon as this is dropped"]
+#[derive(Default)]
+pub(crate) struct StragglerTasks([Option<StragglerTask>; 2]);
+
+type StragglerTask = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Drop for StragglerTasks {
+    fn drop(&mut self) {
+        for hearing in self.0.iter_mut().filter_map(Option::take) {
+            if let Ok(runtime) = runtime::Handle::try_current() {
+                drop(runtime.spawn(hearing));
+            }
+        }
+    }
+}
+
+impl Session {
+    /// Sends one command of a hold. Answers that its verdict does not wait for are heard out in the background.
+    pub(crate) async fn ask(&self, keys: &Arc<Keys>, job: &Job) -> (Verdict, StragglerTasks) {
+        let mut late = StragglerTasks::default();
+        let mut verdict = self.ask_once(keys, job, &mut late.0[0]).await;
+        if let Some(Token { highest, agreed: false }) = verdict.token {
+            // 1. n1 answers 101, n2 answers 51, and 101 is handed out. 2. It is released. 3. The next holder is granted by n2 and
+            // n3, and is told 52. Only who still holds the lock may be told that its token is known: else 4. the next holder
+            // has 52 already when n2 hears of 101.
+            let acknowledging = job.acknowledging(highest);
+            let acknowledged = Box::pin(self.ask_once(keys, &acknowledging, &mut late.0[1])).await;
+            verdict = verdict.acknowledged(acknowledged);
+        }
+        (verdict, late)
+    }
+
+    async fn ask_once(&self, keys: &Arc<Keys>, job: &Job, late: &mut Option<StragglerTask>) -> Verdict {
+        let (verdict, stragglers) = self.quorum.ask(keys, job).await;
+        self.heard(&verdict.result);
+        *late = self.hearing(stragglers, || vec![(keys.clone(), job.clone())], |answer| vec![answer]);
+        verdict
+    }
+
+    /// The same for commands of many holds.
+    pub(crate) async fn ask_all(&self, jobs: &[(Arc<Keys>, Job)]) -> (Vec<Verdict>, StragglerTasks) {
+        let (verdicts, stragglers) = self.quorum.ask_all(jobs).await;
+        verdicts.iter().for_each(|verdict| self.heard(&verdict.result));
+        let late = self.hearing(stragglers, || jobs.to_vec(), |answers| answers);
+        (verdicts, StragglerTasks([late, None]))
+    }
+
+    fn hearing<T: Send + 'static>(
+        &self,
+        stragglers: Stragglers<T>,
+        jobs: impl FnOnce() -> Vec<(Arc<Keys>, Job)>,
+        answers: fn(T) -> Vec<Reported>,
+    ) -> Option<StragglerTask> {
+        if stragglers.is_empty() {
+            return None;
+        }
+        let me = self.me.upgrade()?;
+        // Dropped with its runtime, maybe before its first poll: what was sent may have run.
+        let missing = scopeguard::guard((me, jobs(), stragglers.masters()), |(me, jobs, masters)| {
+            for master in masters.iter() {
+                me.straggled(&jobs, master, |_| LateAnswer::Unknown);
+            }
+        });
+        Some(Box::pin(async move {
+            let mut missing = missing;
+            let heard = stragglers.hear(|master, told| {
+                let (me, jobs, masters) = &mut *missing;
+                masters.remove(master);
+                let mut told = answers(told).into_iter();
+                me.straggled(jobs, master, |_| {
+                    told.next().map_or(LateAnswer::Unknown, |answer| late(&answer))
+                });
+            });
+            heard.await;
+        }))
+    }
+
+    /// Frees the lock on all masters, whoever holds it.
+    pub(crate) async fn force(&self, keys: &Keys) -> Reported {
+        let (reply, stragglers) = self.quorum.force(keys).await;
+        // 1. All masters are asked, and do not know the script. 2. Two are sent its text and answer, which is the verdict. 3. Were
+        // the third one's future dropped, a dead holder's field would stay there for its lease.
+        if let (false, Ok(runtime)) = (stragglers.is_empty(), runtime::Handle::try_current()) {
+            drop(runtime.spawn(stragglers.hear(|_, _| {})));
+        }
+        reply
+    }
+
+    /// A master has answered what it was asked to do of these jobs, or never will.
+    fn straggled(
+        &self,
+        jobs: &[(Arc<Keys>, Job)],
+        master: usize,
+        mut answer: impl FnMut(&Job) -> LateAnswer,
+    ) {
+        for (keys, job) in jobs.iter().filter(|(_, job)| job.masters.contains(master)) {
+            let answer = answer(job);
+            let told = |entry: &mut LockEntry, at: Moment| entry.straggled(job, master, answer, at.now);
+            match answer {
+                // Also where nothing of that lock is left here.
+                LateAnswer::There | LateAnswer::Unknown if job.step.creates() => {
+                    self.visit(keys, |entry, _, at| told(entry, at))
+                }
+                _ => drop(self.visit_known(&keys.name, |entry, _, at| told(entry, at))),
+            }
+        }
+    }
+}
+
+/// What a straggler's answer says of the field.
+fn late(answer: &Reported) -> LateAnswer {
+    match answer {
+        Ok(Reply::Done | Reply::Token(_) | Reply::Deferred(_)) => LateAnswer::There,
+        Ok(_) => LateAnswer::Missing,
+        Err(Failure { outcome: Outcome::NotRun, .. }) => LateAnswer::Unsent,
+        Err(_) => LateAnswer::Unknown,
+    }
+}

@@ -1,0 +1,356 @@
+//! A request's way to its grant: its line, its turn, and what its attempts were answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::base::{Fate, Lease, MasterSet, Moment, Spread, limit};
+use crate::error::Loss;
+use crate::table::entry::{LockEntry, LogEvent, admits, enters};
+use crate::table::hold::Hold;
+use crate::table::level::Level;
+use crate::table::queue::{Ambiguous, Waiter, WaiterState};
+use crate::table::terms::Terms;
+use crate::wire::{Fence, Job, Step};
+
+/// What a request has to do now.
+#[derive(Debug)]
+pub(crate) enum Admission {
+    /// Send this acquire.
+    Ask(Job),
+    /// Wait until woken, at most until then.
+    Wait {
+        until: Option<Instant>,
+        /// Others are before it: a request that does not wait is refused. Else it is behind a command of this process,
+        /// which is soon over.
+        refused: bool,
+    },
+    /// The hold that it would enter is lost.
+    Lost(Loss),
+    /// The hold that it would enter has no fencing token.
+    Unfenced,
+}
+
+/// Why a grant is no hold.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NotHeld {
+    /// Its lease was over before its answer was looked at.
+    Late,
+    /// It was given up before, or taken away.
+    Taken,
+}
+
+/// What a turn needs to know of the request's options and its table.
+#[derive(Clone)]
+pub(crate) struct AcquireParams<'a> {
+    pub(crate) once: bool,
+    pub(crate) lease: Lease,
+    pub(crate) terms: Terms,
+    pub(crate) uuid: &'a str,
+    /// The grant is to have a fencing token.
+    pub(crate) fence: Option<Arc<Fence>>,
+}
+
+/// How long a request sleeps that was told "busy".
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pause {
+    /// Until then, or until a release is heard; only until `soon`, where not every master has told of the last one.
+    Notified { until: Instant, soon: Instant },
+    /// Until then.
+    Polling(Instant),
+}
+
+/// What a grant is for.
+pub(crate) struct NewLevel {
+    pub(crate) level: u64,
+    pub(crate) lease: Lease,
+    pub(crate) fixed: bool,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) fate: Arc<Fate>,
+    /// That the masters gave with it.
+    pub(crate) token: Option<u64>,
+}
+
+impl LockEntry {
+    /// A request's first poll.
+    pub(crate) fn enter(&mut self, mut request: Waiter) -> Result<(), Ambiguous> {
+        request.owner = request.owner.settle_at(&self.place);
+        let owner = request.owner.clone();
+        let holds = self.holds_itself(&owner);
+        self.queue.enter(request, holds).inspect_err(|_| owner.forget(&self.place))
+    }
+
+    /// A request is ready, refused or dropped. In its drop, at once: a request that lingered would prove branches that
+    /// do not exist.
+    ///
+    /// What comes back is to be dropped once nothing is locked: with a waker the last of a task may go, and with it guards.
+    #[must_use]
+    pub(crate) fn leave_line(&mut self, id: u64, now: Instant) -> Option<Waiter> {
+        let head = self.outer_front().is_some_and(|front| front.id == id);
+        let request = self.queue.leave(id);
+        if let Some(request) = &request {
+            request.owner.forget(&self.place);
+        }
+        self.forget_proofs();
+        // 1. A message comes, and wakes the head. 2. It goes without having looked. 3. The next one, which may have asked and
+        // gone to sleep when it was head before, would sleep on beside a free lock: so a new head always asks.
+        if head {
+            self.freed(now)
+        } else {
+            self.rouse(now)
+        }
+        request
+    }
+
+    /// What this request has to do, asked in its poll. `once`: it does not wait for others.
+    pub(crate) fn admit(&mut self, id: u64, no: u64, ask: AcquireParams, at: Moment) -> Admission {
+        // 1. The outer level's `max_hold` is over, and the background has not looked yet. 2. Its owner asks to re-enter. 3. A
+        // grant beneath a level that is over would live on.
+        if let Some(live) = self.live().map(|hold| hold.id) {
+            self.end_late(live, at);
+        }
+        let now = at.now;
+        if ask.once && self.queue.len() > 1 {
+            // The background looks at a late head only while another request is in line, which this one is for a moment: else a
+            // lock that nobody holds would be refused for as long as the head is not polled.
+            self.end_overdue(at);
+            self.pass_over_late(now, ask.terms.patience);
+        }
+        let Some(request) = self.queue.get(id) else { return Admission::Wait { until: None, refused: true } };
+        if let Some(loss) = self.lost_above(request) {
+            return Admission::Lost(loss);
+        }
+        let once = ask.once;
+        let turn = match self.live().filter(|hold| enters(request, hold)) {
+            Some(_) => self.admit_nested(id, no, ask, now),
+            None => self.admit_outermost(id, no, ask, now),
+        };
+        if !once && matches!(turn, Admission::Wait { refused: true, .. }) {
+            self.warn_of_self_wait(id);
+        }
+        turn
+    }
+
+    /// Waiting for an owner in whose scope the request itself runs can hardly end.
+    fn warn_of_self_wait(&mut self, id: u64) {
+        let Some(hold) = self.holds.iter().find(|hold| hold.lives()) else { return };
+        let Some(request) = self.queue.get_mut(id).filter(|request| !request.warned) else { return };
+        let above = hold.levels.iter().find(|level| request.ambient.is_within(&level.owner));
+        if let Some(level) = above.filter(|level| !request.owner.is_within(&level.owner)) {
+            request.warned = true;
+            let news = LogEvent::SelfWait { asks: request.owner.clone(), holds: level.owner.clone() };
+            self.out.news.push(news);
+        }
+    }
+
+    /// The loss of a hold that the request's owner, or an ancestor, still has a guard of.
+    fn lost_above(&self, request: &Waiter) -> Option<Loss> {
+        let entered = self.holds.iter().filter(|hold| !hold.levels.is_empty() && enters(request, hold));
+        entered
+            .filter(|hold| hold.levels_of(&request.owner).next().is_none())
+            .find_map(|hold| hold.loss.or_else(|| hold.levels.iter().find_map(|level| level.fate.loss())))
+    }
+
+    /// The turn of a request whose owner, or an ancestor, holds the lock.
+    fn admit_nested(&mut self, id: u64, no: u64, ask: AcquireParams, now: Instant) -> Admission {
+        // After a failed attempt it pauses like any other.
+        let paused = self.queue.get(id).and_then(|request| request.sleeps_until(now));
+        if let (Some(until), false) = (paused, ask.once) {
+            return Admission::Wait { until: Some(until), refused: true };
+        }
+        if self.inner_front().is_none_or(|front| front.id != id) {
+            self.stand_by(id);
+            return Admission::Wait { until: None, refused: true };
+        }
+        let Some(hold) = self.live_mut() else { return Admission::Wait { until: None, refused: true } };
+        if ask.fence.is_some() && hold.fence.is_none() {
+            return Admission::Unfenced;
+        }
+        if hold.command.is_some() || hold.step().is_some() {
+            let until = hold.overdue();
+            // Its pause is over. 1. It waits for a settle. 2. That is answered, which wakes nobody who sleeps. 3. It would look
+            // again by the clock alone, and may meet a renewal each time.
+            self.stand_by(id);
+            return Admission::Wait { until, refused: false };
+        }
+        let step = Step::Acquire { count: hold.count() + 1, lease: ask.lease };
+        let job = hold.begin(step, no, now);
+        self.set_phase(id, WaiterState::Asking);
+        Admission::Ask(job)
+    }
+
+    /// The turn of a stranger to whoever holds the lock.
+    fn admit_outermost(&mut self, id: u64, no: u64, ask: AcquireParams, now: Instant) -> Admission {
+        // What this process releases goes first, or a request would meet its own past. Once: a release that the
+        // server does not answer must not keep a request from asking itself.
+        if self.holds.iter().any(|hold| hold.ends() && hold.failures == 0) {
+            return Admission::Wait {
+                until: self.holds.iter().filter_map(Hold::overdue).min(),
+                refused: false,
+            };
+        }
+        let (busy, front) = (self.live().is_some(), self.outer_front().map(|front| front.id));
+        let Some(request) = self.queue.get(id) else { return Admission::Wait { until: None, refused: true } };
+        if front != Some(id) {
+            let head = front.and_then(|front| self.queue.get(front));
+            let moves = head.is_some_and(|head| head.phase == WaiterState::Asking || head.is_woken());
+            if !ask.once || moves {
+                self.stand_by(id);
+                return Admission::Wait { until: None, refused: true };
+            }
+        } else if !ask.once {
+            // Behind a hold of this process there is nothing to ask: its end wakes the head, and where its key is
+            // deleted unnoticed, the hold's own renewal finds out.
+            let until = request.sleeps_until(now);
+            if until.is_some() || (busy && request.phase == WaiterState::Waiting) {
+                return Admission::Wait { until, refused: true };
+            }
+        }
+        let field: Arc<str> = format!("{}:{no}", ask.uuid).into();
+        let (hold, job) = Hold::asked(no, field, ask.terms, ask.lease, ask.fence, now);
+        self.holds.push(hold);
+        self.set_phase(id, WaiterState::Asking);
+        Admission::Ask(job)
+    }
+
+    /// Not this request's turn, and it sleeps no more: as a head it tries first of all. Else 1. it fell asleep as the head,
+    /// 2. an earlier one that had been passed over came back, 3. its own timer ended meanwhile, for nothing, 4. the
+    /// earlier one is gone, and nobody wakes who is taken to be asleep.
+    fn stand_by(&mut self, id: u64) {
+        if self.queue.get(id).is_some_and(Waiter::is_asleep) {
+            self.set_phase(id, WaiterState::Waiting);
+        }
+    }
+
+    fn set_phase(&mut self, id: u64, phase: WaiterState) {
+        if let Some(request) = self.queue.get_mut(id) {
+            request.phase = phase;
+            request.again = false;
+        }
+    }
+
+    /// Its command is over, and was in vain: it asks again as soon as it is its turn. Else 1. its command is given up, 2. an
+    /// earlier request that had been passed over comes back and is the front, 3. this one, taken to be asking still, waits for
+    /// that, 4. the front goes, and nobody wakes who is taken to be asking.
+    pub(crate) fn asks_anew(&mut self, id: u64) {
+        self.set_phase(id, WaiterState::Waiting);
+    }
+
+    /// The acquire was granted, unless it was in vain: then it is undone.
+    pub(crate) fn granted(
+        &mut self,
+        id: u64,
+        job: &Job,
+        new: &NewLevel,
+        spread: Spread,
+        at: Moment,
+    ) -> Result<(u32, Option<u64>, Waiter), NotHeld> {
+        self.end_late(job.hold, at);
+        // A hold that was asked for later, and lives: this grant was taken away before it was looked at.
+        let newer = self.live().map(|live| live.id).filter(|live| *live > job.hold);
+        let under_way = |hold: &&mut Hold| hold.id == job.hold && hold.under_way(job.no);
+        let Some(hold) = self.holds.iter_mut().find(under_way) else {
+            self.made_late(job, at.now);
+            self.asks_anew(id);
+            return Err(NotHeld::Taken);
+        };
+        hold.finish(job.no, at.now);
+        let ends = new.lease.valid_until(job.sent, hold.terms.drift);
+        let over = if hold.levels.is_empty() { ends } else { hold.end() };
+        let taken = hold.loss.is_some() || newer.is_some();
+        // 1. A child asks to re-enter. 2. Its last scope ends: the request is its parent's, and another branch of that one holds.
+        // Or 2. the level that it would be nested in ends.
+        let enters = |request: &Waiter| {
+            let above = hold.levels.is_empty() || hold.levels_of(&request.owner).next().is_some();
+            above && (hold.levels.is_empty() || admits(request, hold))
+        };
+        let entered = self.queue.get(id).is_some_and(enters);
+        let in_time = at.now < over && !taken;
+        let Some(request) = (in_time && entered).then(|| self.queue.leave(id)).flatten() else {
+            // What the server has is more than what is held here: it has to be brought back.
+            hold.unsettled = true;
+            let late = hold.levels.is_empty() && entered && !taken;
+            self.asks_anew(id);
+            return Err(if late { NotHeld::Late } else { NotHeld::Taken });
+        };
+        hold.confirmed(new.lease, job.sent, at.slept);
+        let stands = if let Step::Acquire { count, .. } = job.step { count } else { hold.stands };
+        let level = Level {
+            id: new.level,
+            owner: request.owner.clone(),
+            branch: request.branch,
+            watched: !new.fixed,
+            until: new.fixed.then_some(ends),
+            max_hold: new.max_hold.and_then(|longest| limit(job.sent, longest)),
+            fate: new.fate.clone(),
+        };
+        if let Some(token) = new.token.filter(|_| hold.levels.is_empty()) {
+            hold.is_fenced_by(token);
+        }
+        hold.enter(level, stands);
+        if hold.doubted {
+            // 1. It was granted. 2. The lock was forced away, or the server came back empty. 3. The grant is looked at.
+            (hold.unsettled, hold.retry_at) = (true, at.now);
+        }
+        hold.lacked_by(spread.lacking, at.now);
+        if let Step::Acquire { count: 1, .. } = job.step {
+            hold.absence.note(spread.absent);
+        }
+        let (depth, token) = (hold.count(), hold.token());
+        self.lose_others(job.hold, at.now);
+        self.recall();
+        self.rouse(at.now);
+        Ok((depth, token, request))
+    }
+
+    /// A fresh grant shows that no other field is in the key: a hold that was believed alive is gone.
+    fn lose_others(&mut self, id: u64, now: Instant) {
+        let others = self.holds.iter().filter(|hold| hold.id != id && hold.lives()).map(|hold| hold.id);
+        for other in others.collect::<Vec<_>>() {
+            self.lose(other, Loss::Gone, now);
+        }
+    }
+
+    /// The acquire was answered "busy": the request sleeps until then, unless something happened meanwhile.
+    pub(crate) fn refused(&mut self, id: u64, job: &Job, spread: Spread, nap: Pause, now: Instant) {
+        let missed = std::mem::take(&mut self.missed);
+        self.spoken = MasterSet::NONE;
+        self.declined(job, spread, now);
+        match nap {
+            // Those who settle a split vote publish: all would ask again in step.
+            Pause::Polling(until) => self.pauses(id, until),
+            Pause::Notified { until, soon } => self.sleeps(id, if missed { until.min(soon) } else { until }),
+        }
+    }
+
+    /// The acquire was not granted. What some masters did grant is ended there.
+    pub(crate) fn declined(&mut self, job: &Job, spread: Spread, now: Instant) {
+        if spread.remains.and(spread.unheard).is_empty() {
+            return self.unsent(job, now);
+        }
+        if let Some(hold) = self.hold(job.hold).filter(|hold| hold.under_way(job.no)) {
+            hold.finish(job.no, now);
+            (hold.gone, hold.orphan, hold.spread, hold.retry_at) = (true, true, spread, now);
+        } else {
+            self.made_late(job, now);
+        }
+        self.rouse(now);
+    }
+
+    /// The request asks again then, whatever is heard meanwhile.
+    pub(crate) fn pauses(&mut self, id: u64, until: Instant) {
+        if let Some(request) = self.queue.get_mut(id) {
+            request.again = false;
+            request.phase = WaiterState::Pausing { until };
+        }
+    }
+
+    /// The request asks again then, or at once if something happened while it asked.
+    pub(crate) fn sleeps(&mut self, id: u64, until: Instant) {
+        if let Some(request) = self.queue.get_mut(id) {
+            let again = std::mem::take(&mut request.again);
+            request.phase = if again { WaiterState::Waiting } else { WaiterState::Asleep { until } };
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! One lock name in this process: its holds, its waiters, and whose turn it is. All decisions, no I/O, no clock.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use tokio::time::Instant;
+
+use crate::base::{Fate, MasterSet};
+use crate::error::Loss;
+use crate::owner::{Owner, Position};
+use crate::table::hold::Hold;
+use crate::table::level::Level;
+use crate::table::orphans::Orphans;
+use crate::table::queue::{Queue, Waiter, WaiterState};
+use crate::table::terms::Terms;
+use crate::wire::keys::Keys;
+
+/// What is to be done once no lock is held any more.
+#[derive(Debug, Default)]
+pub(crate) struct Effects {
+    pub(crate) wake: Vec<Waker>,
+    pub(crate) tell: Vec<Arc<Fate>>,
+    pub(crate) news: Vec<LogEvent>,
+}
+
+/// What the log is told.
+#[derive(Debug)]
+pub(crate) enum LogEvent {
+    Lost { field: Arc<str>, loss: Loss },
+    OutOfOrder { field: Arc<str> },
+    SelfWait { asks: Owner, holds: Owner },
+    Settled { field: Arc<str> },
+    RenewedLate { field: Arc<str>, failures: u32 },
+}
+
+/// Whether this process hears of the lock's releases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subscription {
+    Off,
+    Asked,
+    On,
+}
+
+/// Changes only while the table is locked.
+#[derive(Debug)]
+pub(crate) struct LockEntry {
+    pub(crate) keys: Arc<Keys>,
+    pub(crate) place: Position,
+    pub(crate) terms: Terms,
+    pub(crate) holds: Vec<Hold>,
+    pub(crate) orphans: Orphans,
+    pub(crate) queue: Queue,
+    pub(crate) hearing: Subscription,
+    /// The masters whose messages are heard.
+    pub(crate) heard: MasterSet,
+    /// Those that have told of a release since a request was last woken by one: the others' messages tell of the same.
+    pub(crate) spoken: MasterSet,
+    /// Such a message came while the request asked, which may have been too early.
+    pub(crate) missed: bool,
+    /// Releases of our own whose message has not come back yet, for each master: it tells nothing new.
+    pub(crate) echoes: Vec<u32>,
+    pub(crate) out: Effects,
+    /// Who waits until no command of the hold is under way.
+    pub(crate) idlers: Vec<Waker>,
+    /// When the table looks at it next.
+    pub(crate) scheduled: Option<Instant>,
+}
+
+impl LockEntry {
+    pub(crate) fn new(keys: Arc<Keys>, place: Position, terms: Terms) -> LockEntry {
+        let (holds, queue) = (Vec::new(), Queue::default());
+        LockEntry {
+            keys,
+            place,
+            terms,
+            holds,
+            orphans: Orphans::default(),
+            queue,
+            hearing: Subscription::Off,
+            heard: MasterSet::NONE,
+            spoken: MasterSet::NONE,
+            missed: false,
+            echoes: Vec::new(),
+            out: Effects::default(),
+            idlers: Vec::new(),
+            scheduled: None,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.holds.is_empty() && self.orphans.is_empty() && self.queue.is_empty()
+    }
+
+    pub(crate) fn hold(&mut self, id: u64) -> Option<&mut Hold> {
+        let standing = self.holds.iter_mut().find(|hold| hold.id == id);
+        standing.or_else(|| self.orphans.get_mut(id))
+    }
+
+    /// The hold that lives, if any: at most one of all that are known here.
+    pub(crate) fn live(&self) -> Option<&Hold> {
+        self.holds.iter().find(|hold| hold.lives())
+    }
+
+    pub(crate) fn live_mut(&mut self) -> Option<&mut Hold> {
+        self.holds.iter_mut().find(|hold| hold.lives())
+    }
+
+    pub(crate) fn holds_itself(&self, owner: &Owner) -> bool {
+        self.live().is_some_and(|hold| hold.levels.iter().any(|level| level.owner == *owner))
+    }
+
+    pub(crate) fn forget_proofs(&mut self) {
+        let live = self.holds.iter().find(|hold| hold.lives());
+        let holds = |owner: &Owner| live.is_some_and(|hold| hold.levels.iter().any(|l| l.owner == *owner));
+        self.queue.forget_proofs(holds);
+    }
+
+    /// The first in the name's line of strangers.
+    pub(crate) fn outer_front(&self) -> Option<&Waiter> {
+        let live = self.live();
+        self.queue.front(|request| !live.is_some_and(|hold| enters(request, hold)))
+    }
+
+    /// The first in the line of the holding tree that may enter now. One that may not is passed by: it may wait for
+    /// a sibling which itself asks again.
+    pub(crate) fn inner_front(&self) -> Option<&Waiter> {
+        let live = self.live()?;
+        self.queue.front(|request| enters(request, live) && admits(request, live))
+    }
+
+    /// Who holds has changed. A request that was told "busy" as a stranger asks anew where it belongs to the holding tree
+    /// now: the holder may wait for it.
+    pub(crate) fn recall(&mut self) {
+        let Some(hold) = self.holds.iter().find(|hold| hold.lives()) else { return };
+        self.queue.iter_mut().filter(|request| enters(request, hold)).for_each(Waiter::recall);
+    }
+
+    /// A hold of this process is over: the head asks at once, it need not wait for the server's message.
+    pub(crate) fn freed(&mut self, now: Instant) {
+        if let Some(front) = self.outer_front().map(|front| front.id)
+            && let Some(request) = self.queue.get_mut(front)
+        {
+            request.recall();
+        }
+        self.rouse(now);
+    }
+
+    /// Removes what is over, and lets the next one go.
+    pub(crate) fn sweep(&mut self, now: Instant) {
+        // 1. A refused request leaves a orphan on one master. 2. Its end comes while the request asks again, which is refused.
+        // 3. Were that news, it would ask at once, leave the next orphan, and so on without a pause.
+        let freed = self.holds.iter().any(|hold| hold.is_over() && !hold.orphan);
+        self.holds.retain(|hold| !hold.is_over());
+        self.orphans.tidy();
+        self.holds.extract_if(.., |hold| hold.is_remnant()).for_each(|hold| self.orphans.take_in(hold));
+        self.forget_proofs();
+        if freed { self.freed(now) } else { self.rouse(now) }
+    }
+
+    /// Wakes whoever can go on now.
+    pub(crate) fn rouse(&mut self, now: Instant) {
+        self.out.wake.append(&mut self.idlers);
+        if self.queue.is_empty() {
+            return;
+        }
+        let next = match self.live() {
+            Some(live) if live.command.is_none() && live.step().is_none() => self.inner_front(),
+            Some(_) => None,
+            None if self.holds.iter().any(|hold| hold.ends() && hold.failures == 0) => None,
+            None => self.outer_front(),
+        };
+        let next = next.filter(|request| request.phase == WaiterState::Waiting).map(|request| request.id);
+        let woken = next.and_then(|id| self.queue.get_mut(id)).and_then(|request| request.wake(now));
+        self.out.wake.extend(woken);
+    }
+}
+
+/// Whether the request belongs to the tree that holds.
+pub(crate) fn enters(request: &Waiter, hold: &Hold) -> bool {
+    match request.branch {
+        false => hold.is_entered_by(&request.owner),
+        true => hold.levels.iter().any(|level| is_above(request, level)),
+    }
+}
+
+/// The rule: everyone who holds is the requester or one of its ancestors. A branch's fellow branches are neither.
+pub(crate) fn admits(request: &Waiter, hold: &Hold) -> bool {
+    match request.branch {
+        false => hold.admits(&request.owner),
+        true => hold.levels.iter().all(|level| is_above(request, level)),
+    }
+}
+
+fn is_above(request: &Waiter, level: &Level) -> bool {
+    request.owner.is_within(&level.owner) && !(level.branch && level.owner == request.owner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,423 @@
+//! An entry driven by random events beside a model of the server: what must hold in all orders, and that nobody is forgotten.
+
+use std::sync::Arc;
+use std::sync::Weak;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::time::Instant;
+
+use self::master::Master;
+use super::*;
+use crate::base::{Drift, Lease, MasterSet, Moment, Spread};
+use crate::owner::OwnerEnds;
+use crate::table::admission::{AcquireParams, Admission, NewLevel, Pause};
+use crate::table::outcome::{LateAnswer, Meaning, ReleaseStep};
+use crate::table::terms::Terms;
+use crate::wire::{Job, Reply, Step};
+
+const DRIFT: Drift = Drift { factor: 0.0, slack: Duration::ZERO };
+const LEASE: Duration = Duration::from_secs(30);
+const STEP: Duration = Duration::from_millis(20);
+
+#[derive(Debug)]
+struct Nobody;
+
+impl OwnerEnds for Nobody {
+    fn owner_ended(&self, _: &Arc<str>, _: &Owner) {}
+}
+
+/// Tells whether a future would be polled.
+#[derive(Default)]
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+struct Asker {
+    id: u64,
+    flag: Arc<Flag>,
+    nap: Option<Instant>,
+    lease: Lease,
+    fixed: bool,
+    limit: Option<Duration>,
+    once: bool,
+    asking: Option<Job>,
+}
+
+struct Kept {
+    hold: u64,
+    level: u64,
+    fate: Arc<Fate>,
+    /// Whose it was at its grant, where it was one of several branches of that owner.
+    branch_of: Option<Owner>,
+}
+
+struct World {
+    random: StdRng,
+    entry: LockEntry,
+    master: Master,
+    now: Instant,
+    numbers: u64,
+    terms: Terms,
+    askers: Vec<Asker>,
+    guards: Vec<Kept>,
+    /// Sent by guards and by the background; a job of an asker is with that asker.
+    flight: Vec<Job>,
+    /// Commands without an answer, which may run yet.
+    late: Vec<Job>,
+    owners: Vec<Owner>,
+    faults: bool,
+    granted: usize,
+    /// Holds of which a command ran after it had been given up: their count may be off until the next settle.
+    stale: Vec<u64>,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let now = Instant::now();
+        let table: Weak<dyn OwnerEnds> = Weak::<Nobody>::new();
+        let keys = Arc::new(Keys::new("", "stock"));
+        let place = Position { table, name: keys.name.clone() };
+        let lease = Lease::new("lease", LEASE, DRIFT).unwrap();
+        let (patience, retry) = (Duration::from_secs(1), Duration::from_millis(500));
+        let terms = Terms { lease, drift: DRIFT, patience, retry, epoch: now };
+        let roots = [Owner::new(), Owner::new()];
+        let owners =
+            roots.iter().flat_map(|root| [root.clone(), root.child(), root.child(), root.child().child()]);
+        World {
+            random: StdRng::seed_from_u64(seed),
+            entry: LockEntry::new(keys, place, terms),
+            master: Master::default(),
+            now,
+            numbers: 0,
+            terms,
+            askers: Vec::new(),
+            guards: Vec::new(),
+            flight: Vec::new(),
+            late: Vec::new(),
+            owners: owners.collect(),
+            faults: true,
+            granted: 0,
+            stale: Vec::new(),
+        }
+    }
+
+    fn at(&self) -> Moment {
+        Moment { now: self.now, slept: Duration::ZERO }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    fn dice(&mut self, sides: usize) -> usize {
+        self.random.random_range(0..sides)
+    }
+
+    fn run(&mut self, job: &Job) -> Reply {
+        if !self.entry.hold(job.hold).is_some_and(|hold| hold.under_way(job.no)) {
+            self.stale.push(job.hold);
+        }
+        self.master.run(job, self.now)
+    }
+
+    fn arrive(&mut self) {
+        if self.askers.len() > 5 {
+            return;
+        }
+        let who = self.dice(self.owners.len());
+        let (owner, id, bare) = (self.owners[who].clone(), self.number(), self.dice(2) == 0);
+        // As a `run` does.
+        let owner = if bare { owner } else { owner.child() };
+        let request = Waiter::new(id, owner.clone(), owner, bare, self.now);
+        if self.entry.enter(request).is_err() {
+            return;
+        }
+        let fixed = self.dice(4) == 0;
+        let asked = if fixed { Duration::from_millis(100 * (1 + self.dice(600) as u64)) } else { LEASE };
+        let lease = Lease::new("lease", asked, DRIFT).unwrap();
+        let limit = (self.dice(8) == 0).then(|| Duration::from_secs(1 + self.dice(20) as u64));
+        let (once, flag) = (self.dice(4) == 0, Arc::<Flag>::default());
+        flag.0.store(true, SeqCst);
+        self.askers.push(Asker { id, flag, nap: None, lease, fixed, limit, once, asking: None });
+        self.poll(self.askers.len() - 1);
+    }
+
+    /// Polls one that was woken, or whose timer has come.
+    fn poll(&mut self, at: usize) {
+        let (moment, no) = (self.at(), self.number());
+        let asker = &mut self.askers[at];
+        asker.flag.0.store(false, SeqCst);
+        asker.nap = asker.nap.filter(|nap| *nap > moment.now);
+        let (id, waker) = (asker.id, Waker::from(asker.flag.clone()));
+        if let Some(request) = self.entry.queue.get_mut(id) {
+            let _before = request.polled(&waker, moment.now);
+        }
+        if asker.asking.is_some() {
+            return;
+        }
+        let ask = AcquireParams {
+            once: asker.once,
+            lease: asker.lease,
+            terms: self.terms,
+            uuid: "me",
+            fence: None,
+        };
+        match self.entry.admit(id, no, ask, moment) {
+            Admission::Ask(job) => asker.asking = Some(job),
+            Admission::Wait { refused: true, .. } if asker.once => self.go(at),
+            Admission::Wait { until, refused } => {
+                let soon = moment.now + Duration::from_millis(500);
+                asker.nap = if refused {
+                    until
+                } else {
+                    Some(until.filter(|t| *t > moment.now).unwrap_or(soon).min(soon))
+                };
+                assert!(asker.nap.is_none_or(|nap| nap > moment.now), "a nap that is over would spin");
+            }
+            Admission::Lost(_) | Admission::Unfenced => self.go(at),
+        }
+        self.wake();
+    }
+
+    /// A request is dropped, or done without a grant.
+    fn go(&mut self, at: usize) {
+        let asker = self.askers.swap_remove(at);
+        if let Some(job) = asker.asking {
+            self.entry.unknown(&job, self.now);
+            self.late.push(job);
+        }
+        let _gone = self.entry.leave_line(asker.id, self.now);
+        self.wake();
+    }
+
+    fn is_ready(&self, at: usize) -> bool {
+        let asker = &self.askers[at];
+        asker.flag.0.load(SeqCst) || asker.nap.is_some_and(|nap| nap <= self.now)
+    }
+
+    /// The answer to an asker's command comes, and it is polled.
+    fn answer(&mut self, at: usize) {
+        let Some(job) = self.askers[at].asking.take() else { return };
+        let (moment, id) = (self.at(), self.askers[at].id);
+        if self.faults && self.dice(10) == 0 {
+            if self.dice(2) == 0 {
+                drop(self.run(&job))
+            } else {
+                self.late.push(job.clone())
+            }
+            self.entry.unknown(&job, self.now);
+            let pause = self.now + Duration::from_millis(100);
+            self.entry.refused(
+                id,
+                &job,
+                Spread::default(),
+                Pause::Notified { until: pause, soon: pause },
+                self.now,
+            );
+        } else {
+            match self.run(&job) {
+                Reply::Busy(left) => {
+                    let until = self.now + left + STEP;
+                    let nap = Pause::Notified { until, soon: until };
+                    self.entry.refused(id, &job, Spread::default(), nap, self.now);
+                }
+                Reply::Gone => {
+                    self.entry.asks_anew(id);
+                    self.entry.answered(&job, &Reply::Gone, Spread::default(), moment);
+                }
+                _ => return self.grant(at, &job),
+            }
+            if self.askers[at].once {
+                return self.go(at);
+            }
+        }
+        self.poll(at);
+    }
+
+    fn grant(&mut self, at: usize, job: &Job) {
+        let (moment, level) = (self.at(), self.number());
+        let asker = &self.askers[at];
+        let fate = Arc::<Fate>::default();
+        let new = NewLevel {
+            level,
+            lease: asker.lease,
+            fixed: asker.fixed,
+            max_hold: asker.limit,
+            fate: fate.clone(),
+            token: None,
+        };
+        match self.entry.granted(asker.id, job, &new, Spread::default(), moment) {
+            Ok((_, _, request)) => {
+                self.askers.swap_remove(at);
+                self.granted += 1;
+                let branch_of = request.branch.then_some(request.owner);
+                self.guards.push(Kept { hold: job.hold, level, fate, branch_of });
+                self.wake();
+            }
+            Err(_) => self.poll(at),
+        }
+    }
+
+    fn release(&mut self) {
+        if self.guards.is_empty() {
+            return;
+        }
+        // Mostly the last one, as nested calls do.
+        let last = self.guards.len() - 1;
+        let at = if self.dice(4) == 0 { self.dice(last + 1) } else { last };
+        let guard = self.guards.swap_remove(at);
+        let no = (self.dice(2) == 0).then(|| self.number());
+        let moment = self.at();
+        if let ReleaseStep::Send(job) = self.entry.leave(guard.hold, guard.level, no, moment) {
+            self.flight.push(job);
+        }
+        self.wake();
+    }
+
+    /// A command of a guard or of the background is answered, or it is not.
+    fn arrives(&mut self) {
+        if self.flight.is_empty() {
+            return;
+        }
+        let at = self.dice(self.flight.len());
+        let job = self.flight.swap_remove(at);
+        let moment = self.at();
+        if self.faults && self.dice(8) == 0 {
+            match self.dice(3) {
+                0 => drop(self.run(&job)),
+                1 => self.late.push(job.clone()),
+                _ => return self.entry.postponed(&job, self.now),
+            }
+            self.entry.unanswered(&job, self.now);
+        } else {
+            let reply = self.run(&job);
+            self.entry.answered(&job, &reply, Spread::default(), moment);
+        }
+        self.wake();
+    }
+
+    /// What the background task does: it looks when something is due, until nothing is. A look at each step would hide what
+    /// only a look repairs.
+    fn check(&mut self) {
+        // One look passes over one head at the most, and each hold has few things to do.
+        for _ in 0..self.entry.queue.len() + 2 * self.entry.holds.len() + 1 {
+            if self.entry.due(true).is_none_or(|due| due > self.now) {
+                return;
+            }
+            let (moment, numbers) = (self.at(), &mut self.numbers);
+            let jobs = self.entry.check(moment, true, MasterSet::NONE, &mut || {
+                *numbers += 1;
+                *numbers
+            });
+            self.flight.extend(jobs);
+            self.wake();
+        }
+        if self.entry.due(true).is_none_or(|due| due > self.now) {
+            return;
+        }
+        panic!("due again and again: {:#?}", self.entry);
+    }
+
+    fn hear(&mut self) {
+        let _ = self.entry.hears();
+        if self.entry.hearing == Subscription::Asked {
+            let moment = self.at();
+            self.entry.hears_now(0, moment);
+        }
+        for _ in 0..std::mem::take(&mut self.master.messages) {
+            self.entry.message(0, self.now);
+        }
+        self.wake();
+    }
+
+    fn wake(&mut self) {
+        let _ = self.entry.hears();
+        let out = std::mem::take(&mut self.entry.out);
+        out.wake.into_iter().for_each(Waker::wake);
+    }
+}
+
+mod late;
+mod master;
+mod messages;
+mod runs;
+
+impl World {
+    /// An acquire that is nobody's any more.
+    fn bygone(&self) -> Job {
+        let step = Step::Acquire { count: 1, lease: self.terms.lease };
+        let (field, masters) = ("me:7".into(), MasterSet::ALL);
+        let (sent, repeated, fence) = (self.now, false, None);
+        Job { hold: 7, no: 7, field, step, masters, repeated, sent, fence }
+    }
+}
+
+#[test]
+fn what_a_master_that_is_away_may_have_waits_for_its_return() {
+    let mut world = World::new(1);
+    let (job, terms) = (world.bygone(), world.terms);
+    world.entry.straggled(&job, 2, LateAnswer::There, world.now);
+    let asked = |world: &mut World, away| {
+        let jobs = world.entry.check(world.at(), true, away, &mut || 8);
+        jobs.iter().map(|job| job.masters).collect::<Vec<_>>()
+    };
+    for _ in 0..8 {
+        assert_eq!(asked(&mut world, MasterSet::first(3)), []);
+        world.now += terms.lease.duration() / 20;
+    }
+    world.entry.orphans.retry(2, world.now);
+    // It is due, and some time has passed since they were looked at.
+    world.now += terms.lease.duration() / 20;
+    assert_eq!(asked(&mut world, MasterSet::first(2)), [MasterSet::one(2)]);
+}
+
+/// 1. What is left on a master is being ended there. 2. It has another connection, or a late grant runs. 3. The end's answer comes.
+#[test]
+fn what_happens_on_a_master_while_something_is_ended_there_is_not_forgotten() {
+    let mut world = World::new(1);
+    let bygone = world.bygone();
+    world.entry.straggled(&bygone, 2, LateAnswer::There, world.now);
+    let asked = |world: &mut World| {
+        world.now += Duration::from_millis(20);
+        world.entry.check(world.at(), true, MasterSet::NONE, &mut || 8)
+    };
+    let failed = Spread { remains: MasterSet::one(2), ..Spread::default() };
+    for (again, spread) in [(false, failed), (true, Spread::default())] {
+        let [end] = &asked(&mut world)[..] else { panic!("it is due") };
+        match again {
+            true => world.entry.straggled(&bygone, 2, LateAnswer::There, world.now),
+            false => world.entry.orphans.retry(2, world.now),
+        }
+        world.entry.answered(end, &Reply::Done, spread, world.at());
+    }
+    let [end] = &asked(&mut world)[..] else { panic!("it is due") };
+    world.entry.answered(end, &Reply::Done, Spread::default(), world.at());
+    assert!(world.entry.is_empty());
+}
+
+/// Its acquire was sent there again, with the text of its script, behind the end of the hold.
+#[test]
+fn what_a_master_has_granted_after_the_end_is_ended_there() {
+    let mut world = World::new(1);
+    let (job, at) = (world.bygone(), world.at());
+    let entry = &mut world.entry;
+    for (late, ends) in [(LateAnswer::Missing, 0), (LateAnswer::Unsent, 0), (LateAnswer::There, 1)] {
+        entry.straggled(&job, 2, late, at.now);
+        let jobs = entry.check(at, true, MasterSet::NONE, &mut || 8);
+        assert_eq!(jobs.len(), ends, "{late:?}");
+        for end in jobs {
+            assert_eq!((end.step, end.masters), (Step::Release { count: 0 }, MasterSet::one(2)));
+            assert_eq!(entry.answered(&end, &Reply::Done, Spread::default(), at), Meaning::Done);
+        }
+        assert!(entry.is_empty());
+    }
+}

@@ -1,0 +1,294 @@
+//! Answers, requests and ends that are looked at late: what has changed meanwhile counts.
+
+use super::*;
+
+const MOMENT: Duration = Duration::from_millis(1);
+
+impl World {
+    /// A request of this owner, begun and polled once. Its place among the askers is found by its number.
+    fn asks(&mut self, owner: &Owner, bare: bool) -> u64 {
+        let (id, lease, flag) = (self.number(), self.terms.lease, Arc::<Flag>::default());
+        self.entry.enter(Waiter::new(id, owner.clone(), owner.clone(), bare, self.now)).unwrap();
+        self.askers.push(Asker {
+            id,
+            flag,
+            nap: None,
+            lease,
+            fixed: false,
+            limit: None,
+            once: false,
+            asking: None,
+        });
+        self.poll(self.asker(id));
+        id
+    }
+
+    fn asker(&self, id: u64) -> usize {
+        self.askers.iter().position(|asker| asker.id == id).unwrap()
+    }
+
+    /// Its command is answered as it should be.
+    fn answers(&mut self, id: u64) {
+        self.faults = false;
+        self.answer(self.asker(id));
+    }
+
+    fn is_woken(&self, id: u64) -> bool {
+        self.askers[self.asker(id)].flag.0.load(SeqCst)
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.check();
+    }
+
+    /// Another process takes the free lock, for long.
+    fn is_taken(&mut self) {
+        assert!(self.master.key.is_none());
+        self.master.key = Some(("another".into(), 1, self.now + 100 * LEASE));
+    }
+}
+
+/// First, another process holds the lock, and two of this one wait. 2. It is released; the first one is woken, is not polled, and is
+/// passed over. 3. The second one is granted it, is not polled either, and its grant is undone. 4. Another process takes it.
+/// 5. The first one is polled, asks, and sleeps. 6. The second one finds that its grant was in vain. 7. The first one goes.
+#[test]
+fn who_was_granted_in_vain_is_woken_when_it_is_the_front() {
+    let mut world = World::new(1);
+    world.faults = false;
+    world.is_taken();
+    let [first, second] = [Owner::new(), Owner::new()].map(|owner| world.asks(&owner, true));
+    world.answers(first);
+    (world.master.key, world.master.messages) = (None, 1);
+    world.hear();
+    // The subscription is confirmed: it asks once more, for nothing.
+    while !world.is_woken(second) {
+        world.pass(STEP);
+    }
+    world.poll(world.asker(second));
+    let job = world.askers[world.asker(second)].asking.clone().expect("it is its turn");
+    assert_eq!(world.master.run(&job, world.now), Reply::Done);
+    world.pass(world.terms.patience + MOMENT);
+    while world.master.key.is_some() {
+        world.arrives();
+        world.pass(STEP);
+    }
+    world.is_taken();
+    world.poll(world.asker(first));
+    world.answers(first);
+    let at = world.asker(second);
+    let job = world.askers[at].asking.take().unwrap();
+    world.grant(at, &job);
+    let at = world.asker(first);
+    world.go(at);
+    assert!(world.is_woken(second), "it sleeps beside a lock that nobody of this process asks for");
+}
+
+/// In this order: 1. A child asks to re-enter. 2. Its last scope ends, so that the request is its parent's. 3. Another branch of the parent holds.
+#[test]
+fn a_re_entry_is_undone_where_the_hold_does_not_admit_it_any_more() {
+    let mut world = World::new(1);
+    world.faults = false;
+    let parent = Owner::new();
+    let child = parent.child();
+    let [one, two] = [world.asks(&parent, true), world.asks(&parent, true)];
+    world.answers(one);
+    let asks = world.asks(&child, true);
+    assert!(world.askers[world.asker(asks)].asking.is_some(), "it may enter its parent's hold");
+    child.enter();
+    child.leave();
+    world.entry.owner_ended(&child, world.now);
+    world.answers(asks);
+    let hold = world.entry.live().unwrap();
+    assert_eq!((hold.levels.len(), hold.unsettled), (1, true), "two branches of one owner hold it");
+    let jobs = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
+    assert!(matches!(jobs[..], [Job { step: Step::Settle { count: 1, .. }, .. }]), "{jobs:?}");
+    assert!(world.askers[world.asker(two)].asking.is_none());
+}
+
+impl World {
+    /// A hold whose outer level ends after a second, by `max_hold`.
+    fn is_held_for_a_second(&mut self) -> Owner {
+        let owner = Owner::new();
+        let id = self.asks(&owner, false);
+        let at = self.asker(id);
+        self.askers[at].limit = Some(Duration::from_secs(1));
+        self.answers(id);
+        assert_eq!(self.guards.len(), 1);
+        owner
+    }
+}
+
+/// The background has not looked yet.
+#[test]
+fn nothing_is_nested_in_a_level_whose_max_hold_is_over() {
+    let mut world = World::new(1);
+    let owner = world.is_held_for_a_second();
+    world.now += Duration::from_secs(1);
+    let id = world.number();
+    world.entry.enter(Waiter::new(id, owner.clone(), owner, true, world.now)).unwrap();
+    let ask =
+        AcquireParams { once: false, lease: world.terms.lease, terms: world.terms, uuid: "me", fence: None };
+    let turn = world.entry.admit(id, 99, ask, world.at());
+    assert!(matches!(turn, Admission::Lost(Loss::MaxHold)), "{turn:?}");
+    assert_eq!(world.guards[0].fate.loss(), Some(Loss::MaxHold));
+}
+
+/// In this order: 1. A re-entry is asked for. 2. The outer level's `max_hold` is over. 3. The re-entry is granted.
+#[test]
+fn a_re_entry_is_undone_where_the_level_that_it_is_nested_in_is_over() {
+    let mut world = World::new(1);
+    let owner = world.is_held_for_a_second();
+    let id = world.asks(&owner, true);
+    assert!(world.askers[world.asker(id)].asking.is_some());
+    world.now += Duration::from_secs(1);
+    world.answers(id);
+    assert!(world.askers.is_empty(), "it ends with what it would have been nested in");
+    assert_eq!((world.guards.len(), world.granted), (1, 1));
+}
+
+/// In this order: 1. A renewal, or a settle, is sent. 2. The process stops until its hold is over. 3. It goes on with the answer.
+#[test]
+fn an_answer_past_the_end_of_a_hold_does_not_make_it_good_again() {
+    for settles in [false, true] {
+        let mut world = World::new(1);
+        let (job, _) = world.take();
+        let end = world.entry.live().unwrap().end();
+        world.now = end - MOMENT;
+        if settles {
+            world.entry.ask_all(world.now);
+        }
+        let jobs = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
+        let [sent] = &jobs[..] else { panic!("{jobs:?}") };
+        world.now = end;
+        world.entry.answered(sent, &Reply::Done, Spread::default(), world.at());
+        let hold = world.entry.hold(job.hold).unwrap();
+        assert_eq!(hold.loss, Some(Loss::Expired));
+        assert!(hold.end() <= end);
+    }
+}
+
+/// A hold of three masters, whose third has not answered what makes the field there: the acquire, or a repair.
+#[test]
+fn what_ran_on_a_master_behind_the_end_of_its_hold_is_ended_there() {
+    let third = MasterSet::one(2);
+    // Whether its answer is looked at before the end's verdict, and what the end found there; `None`: it is awaited yet.
+    for repair in [false, true] {
+        for (before, found, ends) in [
+            (true, Some(false), 1),
+            (true, Some(true), 0),
+            (true, None, 1),
+            (false, Some(false), 1),
+            (false, None, 1),
+        ] {
+            let mut world = World::new(1);
+            let (mut job, level) = world.take();
+            let (at, terms) = (world.at(), world.terms);
+            if repair {
+                job.step = Step::Repair { count: 1, lease: terms.lease };
+            }
+            let ReleaseStep::Send(end) = world.entry.leave(job.hold, level, Some(98), at) else {
+                panic!("it is held")
+            };
+            let made = |entry: &mut LockEntry| entry.straggled(&job, 2, LateAnswer::There, at.now);
+            if before {
+                made(&mut world.entry);
+            }
+            let spread = match found {
+                Some(false) => Spread { missing: third, ..Spread::default() },
+                Some(true) => Spread::default(),
+                None => Spread { unheard: third, ..Spread::default() },
+            };
+            world.entry.answered(&end, &Reply::Done, spread, at);
+            if !before {
+                made(&mut world.entry);
+            }
+            if found.is_none() {
+                world.entry.straggled(&end, 2, LateAnswer::Missing, at.now);
+            }
+            world.now += Duration::from_secs(1);
+            let jobs = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
+            let told = format!("repair {repair}, before {before}, found {found:?}: {jobs:?}");
+            assert_eq!(jobs.len(), ends, "{told}");
+            for again in &jobs {
+                assert_eq!((again.step, again.masters), (Step::Release { count: 0 }, third), "{told}");
+                world.entry.answered(again, &Reply::Done, Spread::default(), world.at());
+            }
+            assert!(world.entry.is_empty(), "{told}");
+        }
+    }
+}
+
+/// In this order: 1. An acquire waits to be sent. 2. Its hold is given up, and its end runs. 3. The acquire runs. 4. Its future looks
+/// at the answer, or is dropped, or is answered that others refuse.
+#[test]
+fn what_an_acquire_makes_behind_the_end_of_its_hold_is_ended() {
+    for confirmed in [false, true] {
+        for how in ["granted", "dropped", "refused"] {
+            let mut world = World::new(1);
+            world.faults = false;
+            let [first, _] = [Owner::new(), Owner::new()].map(|owner| world.asks(&owner, true));
+            world.pass(world.terms.patience + MOMENT);
+            let end = world.flight.pop().expect("its end is sent");
+            assert_eq!(world.master.run(&end, world.now), Reply::Gone);
+            let missing = Spread { missing: MasterSet::one(0), ..Spread::default() };
+            let moment = world.at();
+            if confirmed {
+                world.entry.answered(&end, &Reply::Gone, missing, moment);
+            }
+            let at = world.asker(first);
+            let job = world.askers[at].asking.take().unwrap();
+            assert_eq!(world.master.run(&job, world.now), Reply::Done);
+            match how {
+                "granted" => world.grant(at, &job),
+                "dropped" => world.entry.unknown(&job, world.now),
+                _ => {
+                    let remains = Spread { remains: MasterSet::one(0), ..Spread::default() };
+                    world.entry.declined(&job, remains, world.now);
+                }
+            }
+            if !confirmed {
+                world.entry.answered(&end, &Reply::Gone, missing, moment);
+            }
+            assert_eq!(world.granted, 0);
+            for _ in 0..100 {
+                world.pass(STEP);
+                world.arrives();
+            }
+            assert!(world.master.key.is_none(), "{how}, confirmed {confirmed}: it stays for a lease");
+        }
+    }
+}
+
+/// In this order: 1. A repair has no answer in time, and waits in a connection that is replaced. 2. The end of the hold finds nothing.
+/// 3. The repair runs.
+#[test]
+fn what_had_no_answer_on_a_master_is_ended_there_twice() {
+    let third = MasterSet::one(2);
+    for straggles in [false, true] {
+        let mut world = World::new(1);
+        let (mut repair, level) = world.take();
+        let at = world.at();
+        repair.step = Step::Repair { count: 2, lease: world.terms.lease };
+        world.entry.straggled(&repair, 2, LateAnswer::Unknown, at.now);
+        let ReleaseStep::Send(end) = world.entry.leave(repair.hold, level, Some(98), at) else {
+            panic!("it is held")
+        };
+        let spread = match straggles {
+            true => Spread { unheard: third, ..Spread::default() },
+            false => Spread { missing: third, ..Spread::default() },
+        };
+        world.entry.answered(&end, &Reply::Done, spread, at);
+        if straggles {
+            world.entry.straggled(&end, 2, LateAnswer::Missing, at.now);
+        }
+        assert!(world.entry.check(at, true, MasterSet::NONE, &mut || 99).is_empty(), "not at once");
+        world.now += 2 * world.terms.retry;
+        let jobs = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
+        let [again] = &jobs[..] else { panic!("{jobs:?}") };
+        assert_eq!((again.step, again.masters), (Step::Release { count: 0 }, third));
+        let missing = Spread { missing: third, ..Spread::default() };
+        world.entry.answered(again, &Reply::Done, missing, world.at());
+        assert!(world.entry.is_empty(), "and no more");
+    }
+}

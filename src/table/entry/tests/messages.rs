@@ -1,0 +1,56 @@
+//! What messages of several masters mean to whoever sleeps.
+
+use super::*;
+use crate::table::entry::Subscription;
+use crate::table::queue::{Waiter, WaiterState};
+
+/// A master that does not run a release tells nobody of it. Else the next message from there, of a lock that was forced away, would
+/// be taken for that of the release.
+#[test]
+fn no_message_of_a_release_is_expected_from_a_master_that_did_not_run_it() {
+    let third = MasterSet::one(2);
+    let spreads = [
+        Spread { unheard: third, ..Spread::default() },
+        Spread { remains: third, ..Spread::default() },
+        Spread::default(),
+    ];
+    for (spread, asks) in spreads.into_iter().zip([1, 1, 0]) {
+        let mut world = World::new(1);
+        (world.entry.hearing, world.entry.heard) = (Subscription::On, MasterSet::first(3));
+        let (job, level) = world.take();
+        let at = world.at();
+        let ReleaseStep::Send(release) = world.entry.leave(job.hold, level, Some(8), at) else {
+            panic!("it is held")
+        };
+        world.entry.answered(&release, &Reply::Done, spread, at);
+        if !spread.unheard.is_empty() {
+            world.entry.straggled(&release, 2, LateAnswer::Missing, at.now);
+        }
+        world.take();
+        world.entry.message(2, at.now);
+        let jobs = world.entry.check(at, true, MasterSet::NONE, &mut || 9);
+        let settles = jobs.iter().filter(|job| matches!(job.step, Step::Settle { .. }));
+        assert_eq!(settles.count(), asks, "{spread:?}");
+    }
+}
+
+#[test]
+fn one_release_that_each_master_tells_of_wakes_once() {
+    let nobody: Weak<dyn OwnerEnds> = Weak::<Nobody>::new();
+    let name: Arc<str> = "stock".into();
+    let keys = Arc::new(Keys::new("", "stock"));
+    let mut entry = LockEntry::new(keys, Position { table: nobody, name }, World::new(1).terms);
+    let now = Instant::now();
+    let (owner, later) = (Owner::new(), now + LEASE);
+    entry.enter(Waiter::new(1, owner.clone(), owner, false, now)).unwrap();
+    (entry.hearing, entry.heard) = (Subscription::On, MasterSet::first(3));
+    let mut is_woken = |master: usize| {
+        entry.sleeps(1, later);
+        entry.message(master, now);
+        entry.queue.get_mut(1).is_some_and(|request| request.phase == WaiterState::Waiting)
+    };
+    assert!(is_woken(0), "the first that tells of it");
+    assert!(!is_woken(1) && !is_woken(2), "the others tell of the same");
+    assert!(is_woken(1), "one that speaks again tells of another");
+    assert!(!is_woken(0) && !is_woken(2));
+}

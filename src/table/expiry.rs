@@ -1,0 +1,255 @@
+//! What becomes of holds with time and by what is heard: ends, losses, and what is due. All decisions, no I/O.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::base::{Lease, MasterSet, Moment, Spread, after};
+use crate::error::Loss;
+use crate::owner::Owner;
+use crate::table::entry::{LockEntry, LogEvent, enters};
+use crate::table::hold::Hold;
+use crate::table::queue::HeadCheck;
+use crate::wire::{Job, Step};
+
+impl LockEntry {
+    /// Declares a hold lost. Requests that would have entered it end with it.
+    pub(crate) fn lose(&mut self, id: u64, loss: Loss, now: Instant) {
+        let Some(at) = self.holds.iter().position(|hold| hold.id == id) else { return };
+        if !self.holds[at].levels.is_empty() {
+            let waiting = self.queue.iter_mut().filter(|request| enters(request, &self.holds[at]));
+            self.out.wake.extend(waiting.filter_map(|request| request.wake(now)));
+            let field = self.holds[at].field.clone();
+            self.out.news.push(LogEvent::Lost { field, loss });
+        }
+        let fates = self.holds[at].lose(loss, now);
+        self.out.tell.extend(fates);
+        self.freed(now);
+    }
+
+    /// Wakes every request: what they wait for will not come.
+    pub(crate) fn wake_all(&mut self, now: Instant) {
+        let woken = self.queue.iter_mut().filter_map(|request| request.wake(now));
+        self.out.wake.extend(woken);
+    }
+
+    /// Whoever waits for anything here looks again, and finds out what has changed around it.
+    pub(crate) fn stir(&mut self, now: Instant) {
+        self.wake_all(now);
+        self.out.wake.append(&mut self.idlers);
+        let levels = self.holds.iter().flat_map(|hold| &hold.levels).map(|level| level.fate.clone());
+        let leaving = self.holds.iter().flat_map(|hold| hold.leaving.iter().cloned());
+        self.out.tell.extend(levels.chain(leaving));
+    }
+
+    /// Whoever has sent the background's commands does not run: their answers may never be looked at.
+    pub(crate) fn abandon(&mut self, now: Instant) {
+        let mut ended = false;
+        let ids: Vec<u64> = self.holds.iter().map(|hold| hold.id).chain(self.orphans.ids()).collect();
+        for id in ids {
+            let Some(hold) = self.hold(id) else { continue };
+            if let Some(command) = hold.command.filter(|command| !command.foreground) {
+                ended |= hold.is_ending();
+                hold.unknown(command.no, now);
+                hold.retry_at = now;
+            }
+        }
+        if ended {
+            // A release that was never sent has no echo.
+            self.expect_no_echo_of(MasterSet::ALL);
+        }
+        self.rouse(now);
+    }
+
+    /// Asks the server for all holds at once: something may have happened to them.
+    pub(crate) fn ask_all(&mut self, now: Instant) {
+        for hold in &mut self.holds {
+            hold.doubted = hold.command.is_some();
+            if hold.lives() {
+                (hold.unsettled, hold.retry_at) = (true, now);
+            }
+        }
+        for hold in self.holds.iter_mut().filter(|hold| hold.ends() || hold.gone) {
+            hold.retry_at = now;
+        }
+    }
+
+    /// This owner's last scope has ended: what it has is its nearest living ancestor's.
+    pub(crate) fn owner_ended(&mut self, owner: &Owner, now: Instant) {
+        for level in self.holds.iter_mut().flat_map(|hold| &mut hold.levels) {
+            if level.owner == *owner {
+                level.owner = owner.settle_at(&self.place);
+            }
+        }
+        let place = &self.place;
+        self.queue.pass_on(owner, || owner.settle_at(place));
+        self.forget_proofs();
+        self.recall();
+        self.rouse(now);
+    }
+
+    /// Does what is due, and says what has to be sent. `away`: masters that are left out where they alone are meant. `numbers`: a
+    /// fresh one for each command.
+    pub(crate) fn check(
+        &mut self,
+        at: Moment,
+        renews: bool,
+        away: MasterSet,
+        numbers: &mut dyn FnMut() -> u64,
+    ) -> Vec<Job> {
+        self.end_overdue(at);
+        let mut jobs = Vec::new();
+        for hold in &mut self.holds {
+            jobs.extend(hold.due_job(at.now, renews, numbers));
+        }
+        jobs.extend(self.orphans.check(at.now, away, numbers));
+        jobs.iter().for_each(|job| self.expect_echoes(job));
+        self.check_heads(at.now);
+        self.sweep(at.now);
+        jobs
+    }
+
+    pub(crate) fn end_overdue(&mut self, at: Moment) {
+        let waiting = self.queue.len();
+        let mut ids = Vec::new();
+        for hold in &mut self.holds {
+            if let Some(command) =
+                hold.command.filter(|_| hold.gives_up_at(waiting).is_some_and(|t| t <= at.now))
+            {
+                hold.unknown(command.no, at.now);
+                hold.retry_at = at.now;
+            }
+            ids.push(hold.id);
+            if hold.gone && at.now >= hold.stands_until {
+                // Whoever still had it has dropped it by now.
+                hold.spread = Spread::default();
+            }
+            let tried = hold.levels.is_empty() && hold.command.is_none() && hold.failures > 0;
+            if tried && at.now >= hold.stands_until {
+                // The server has dropped it by now, confirmed or not.
+                (hold.gone, hold.spread) = (true, Spread::default());
+                self.out.tell.extend(hold.left_untold(Err(Loss::Expired)));
+            }
+        }
+        for id in ids {
+            self.end_late(id, at);
+        }
+    }
+
+    /// Declares a hold lost that is past its end, and levels that are past theirs. Where the hold's end came before the
+    /// key's, this client ends the key.
+    pub(crate) fn end_late(&mut self, id: u64, at: Moment) {
+        let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) else { return };
+        let over = hold.levels.iter().filter(|level| level.max_hold.is_some_and(|end| end <= at.now));
+        for level in over.filter(|level| level.fate.seal(Loss::MaxHold)) {
+            self.out.tell.push(level.fate.clone());
+            self.out.news.push(LogEvent::Lost { field: hold.field.clone(), loss: Loss::MaxHold });
+            // Children that wait to enter find that there is nothing left to enter.
+            let waiting = self.queue.iter_mut().filter(|request| request.owner.is_within(&level.owner));
+            self.out.wake.extend(waiting.filter_map(|request| request.wake(at.now)));
+        }
+        if !hold.lives() || at.now < hold.end() {
+            return;
+        }
+        hold.end_now = hold.outlived();
+        hold.retry_at = at.now;
+        hold.failures = 0;
+        let loss = hold.why_late(at);
+        self.lose(id, loss, at.now);
+    }
+
+    /// Passes over the first in line where it has not come in time.
+    pub(crate) fn pass_over_late(&mut self, now: Instant, patience: Duration) {
+        let heads = [self.outer_front(), self.inner_front()].map(|head| head.map(|head| head.id));
+        for head in heads.into_iter().flatten() {
+            if self.queue.pass_over(head, now, patience) {
+                self.freed(now);
+            }
+        }
+    }
+
+    fn check_heads(&mut self, now: Instant) {
+        let heads = [self.outer_front(), self.inner_front()].map(|head| head.map(|head| head.id));
+        for head in heads.into_iter().flatten() {
+            match self.queue.check(head, now) {
+                HeadCheck::Not => {}
+                HeadCheck::Woken(waker) => self.out.wake.push(waker),
+                // What it was woken for is the next one's now, which may have asked and gone to sleep before.
+                HeadCheck::PassedOver => self.freed(now),
+            }
+        }
+    }
+
+    /// When [`check`](LockEntry::check) has something to do.
+    pub(crate) fn due(&self, renews: bool) -> Option<Instant> {
+        let waiting = self.queue.len();
+        let holds = self.holds.iter().filter_map(|hold| hold.due(renews, waiting));
+        let heads = [self.outer_front(), self.inner_front()].into_iter().flatten();
+        let heads = heads.filter_map(|head| self.queue.late_at(head.id));
+        holds.chain(heads).chain(self.orphans.due()).min()
+    }
+}
+
+impl Hold {
+    /// Why the end came: by itself, or while the machine slept.
+    pub(crate) fn why_late(&self, at: Moment) -> Loss {
+        let slept = at.slept.saturating_sub(self.slept);
+        let awake = at.now.checked_sub(slept).unwrap_or(at.now);
+        if awake < self.end() { Loss::Suspended } else { Loss::Expired }
+    }
+
+    /// When the command has been without an answer for too long.
+    pub(crate) fn overdue(&self) -> Option<Instant> {
+        self.command
+            .filter(|command| command.foreground)
+            .map(|command| after(command.sent, self.terms.patience))
+    }
+
+    /// When its command is given up, where it keeps somebody waiting.
+    fn gives_up_at(&self, waiting: usize) -> Option<Instant> {
+        let overdue = self.overdue()?;
+        // The one that asks keeps nobody waiting by itself.
+        let asks = self.command.is_some_and(|command| matches!(command.step, Step::Acquire { .. }));
+        match waiting > usize::from(asks) || !self.leaving.is_empty() {
+            true => Some(overdue),
+            false => (!self.is_asked()).then(|| overdue.max(self.renew_at)),
+        }
+    }
+
+    pub(crate) fn due_job(
+        &mut self,
+        now: Instant,
+        renews: bool,
+        numbers: &mut dyn FnMut() -> u64,
+    ) -> Option<Job> {
+        let due = |at: Instant| at <= now;
+        let step = match self.step() {
+            Some(step) => due(self.retry_at).then_some(step),
+            None if renews && self.is_renewable() && due(self.renew_at) => {
+                Some(Step::Renew { lease: self.terms.lease })
+            }
+            None => None,
+        }?;
+        let no = numbers();
+        let job = self.begin_in_background(step, no, now);
+        if let Step::Repair { .. } = job.step {
+            self.absence.repair(job.masters);
+        }
+        Some(job)
+    }
+
+    pub(crate) fn due(&self, renews: bool, waiting: usize) -> Option<Instant> {
+        let step = self.step().map(|_| self.retry_at);
+        let remains = (self.gone && self.has_remains()).then_some(self.stands_until);
+        let renewal = (renews && self.is_renewable()).then_some(self.renew_at);
+        let end = self.lives().then(|| self.end());
+        let limits = self.levels.iter().filter(|level| level.fate.loss().is_none());
+        let limit = limits.filter_map(|level| level.max_hold).min();
+        [step, remains, renewal, end, limit, self.gives_up_at(waiting)].into_iter().flatten().min()
+    }
+}
+
+/// How long a hold's failed command waits for its next try: often within a lease, and never a flood.
+pub(crate) fn retry_pause(lease: Lease) -> Duration {
+    (lease.duration() / 20).clamp(Duration::from_millis(10), Duration::from_millis(500))
+}

@@ -1,0 +1,144 @@
+//! Holds that are no more, of which a minority of masters may have a field yet.
+//!
+//! Apart from those that requests look at: while a master is frozen, a lock that is busy leaves thousands of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::base::{MasterSet, Spread, after};
+use crate::table::hold::Hold;
+use crate::table::terms::Terms;
+use crate::wire::Job;
+
+/// They are looked at no more often than this: each of them is due at a moment of its own.
+const REST: Duration = Duration::from_millis(20);
+
+impl Hold {
+    /// Only some masters are still to hear of its end.
+    pub(crate) fn is_remnant(&self) -> bool {
+        self.levels.is_empty() && self.leaving.is_empty() && self.gone && self.has_remains()
+    }
+
+    /// One that was over when this command of it ran on masters.
+    pub(crate) fn left_behind(job: &Job, masters: MasterSet, terms: Terms, now: Instant) -> Hold {
+        let lease = job.step.lease().unwrap_or(terms.lease);
+        let (mut hold, _) = Hold::asked(job.hold, job.field.clone(), terms, lease, None, now);
+        hold.finish(job.hold, now);
+        (hold.gone, hold.orphan) = (true, true);
+        hold.spread.remains = masters;
+        hold
+    }
+
+    fn due_as_remnant(&self) -> Instant {
+        self.due(false, 0).unwrap_or(self.stands_until)
+    }
+}
+
+/// In the order in which they are due, so that thousands cost no more than those that have something to do.
+#[derive(Debug, Default)]
+pub(crate) struct Orphans {
+    holds: BTreeMap<u64, Orphan>,
+    dues: BTreeSet<(Instant, u64)>,
+    rests_until: Option<Instant>,
+    /// It may have changed since it was noted when it is due.
+    lent: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Orphan {
+    hold: Hold,
+    due: Instant,
+}
+
+impl Orphans {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.holds.is_empty()
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u64> {
+        self.holds.keys().copied()
+    }
+
+    pub(crate) fn take_in(&mut self, hold: Hold) {
+        let (id, due) = (hold.id, hold.due_as_remnant());
+        self.dues.insert((due, id));
+        self.holds.insert(id, Orphan { hold, due });
+    }
+
+    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut Hold> {
+        self.tidy();
+        let orphan = self.holds.get_mut(&id)?;
+        self.lent = Some(id);
+        Some(&mut orphan.hold)
+    }
+
+    /// Looks at the one that was lent out.
+    pub(crate) fn tidy(&mut self) {
+        if let Some(id) = self.lent.take() {
+            self.note(id);
+        }
+    }
+
+    fn note(&mut self, id: u64) {
+        let Some(orphan) = self.holds.get_mut(&id) else { return };
+        let over = orphan.hold.is_over();
+        let due = orphan.hold.due_as_remnant();
+        let before = std::mem::replace(&mut orphan.due, due);
+        if over {
+            self.holds.remove(&id);
+        }
+        if over || due != before {
+            self.dues.remove(&(before, id));
+        }
+        if !over {
+            self.dues.insert((due, id));
+        }
+    }
+
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let (first, _) = self.dues.first()?;
+        Some(self.rests_until.map_or(*first, |rests_until| rests_until.max(*first)))
+    }
+
+    /// What has to be sent now. What the masters have dropped by themselves is forgotten.
+    pub(crate) fn check(
+        &mut self,
+        now: Instant,
+        away: MasterSet,
+        numbers: &mut dyn FnMut() -> u64,
+    ) -> Vec<Job> {
+        self.tidy();
+        let mut jobs = Vec::new();
+        if self.due().is_none_or(|due| now < due) {
+            return jobs;
+        }
+        self.rests_until = Some(after(now, REST));
+        let due: Vec<u64> = self.dues.range(..=(now, u64::MAX)).map(|(_, id)| *id).collect();
+        for id in due {
+            let Some(Orphan { hold, .. }) = self.holds.get_mut(&id) else { continue };
+            if hold.stands_until <= now {
+                // Whoever still had it has dropped it by now.
+                hold.spread = Spread::default();
+            }
+            if hold.spread.remains.without(away).is_empty() && hold.step().is_some() {
+                hold.failed(now);
+            }
+            jobs.extend(hold.due_job(now, false, numbers));
+            self.note(id);
+        }
+        jobs
+    }
+
+    /// This master has a connection again: what it may have waits no longer.
+    pub(crate) fn retry(&mut self, master: usize, now: Instant) {
+        for id in self.holds.keys().copied().collect::<Vec<_>>() {
+            if let Some(hold) = self.get_mut(id).filter(|hold| hold.spread.remains.contains(master)) {
+                // 1. It is being ended there, and the connection breaks. 2. There is another one. 3. The failure is told.
+                (hold.retry_at, hold.doubted) = (now, hold.command.is_some());
+            }
+        }
+        self.tidy();
+    }
+}

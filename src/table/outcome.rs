@@ -1,0 +1,362 @@
+//! What was sent for a hold that exists, and what its answers mean: releases, renewals, settles.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use crate::base::{Fate, Lease, MasterSet, Moment, Spread, after};
+use crate::error::Loss;
+use crate::table::entry::{LockEntry, LogEvent};
+use crate::table::hold::Hold;
+use crate::wire::{Job, Reply, Step};
+
+/// What a guard's release has to do.
+#[derive(Debug)]
+pub(crate) enum ReleaseStep {
+    /// Send this, and tell what came of it.
+    Send(Job),
+    /// Another command of the hold is under way: the background sends the release behind it, and tells the fate.
+    Wait,
+    /// The hold was lost before.
+    Lost(Loss),
+    /// It had been released.
+    Released,
+}
+
+/// What an answer means to whoever sent the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    Done,
+    Lost(Loss),
+    /// The command had been given up before its answer came.
+    Void,
+}
+
+/// What a master said that was not waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LateAnswer {
+    /// It is as asked.
+    There,
+    /// The field is not there.
+    Missing,
+    /// The command did not run.
+    Unsent,
+    /// Nobody knows.
+    Unknown,
+}
+
+impl LockEntry {
+    /// A guard goes: its level counts no more, from now on. `no`: release it by this command, if none is under way;
+    /// else in the background.
+    pub(crate) fn leave(&mut self, hold: u64, level: u64, no: Option<u64>, at: Moment) -> ReleaseStep {
+        let place = self.place.clone();
+        self.end_late(hold, at);
+        let Some(hold) = self.hold(hold) else { return ReleaseStep::Released };
+        let Some(left) = hold.leave(level) else { return ReleaseStep::Released };
+        left.level.owner.forget(&place);
+        hold.retry_at = at.now;
+        hold.failures = 0;
+        let field = hold.field.clone();
+        let leave = match (left.level.fate.loss(), no) {
+            (Some(loss), _) => ReleaseStep::Lost(loss),
+            (None, Some(no)) if hold.command.is_none() && !hold.unsettled => {
+                hold.releasing = Some(left.level.fate);
+                hold.send_release(no, at.now)
+            }
+            (None, _) => {
+                hold.leaving.push(left.level.fate);
+                ReleaseStep::Wait
+            }
+        };
+        if let ReleaseStep::Send(job) = &leave {
+            self.expect_echoes(job);
+        }
+        if !left.in_order {
+            self.out.news.push(LogEvent::OutOfOrder { field });
+        }
+        self.sweep(at.now);
+        leave
+    }
+
+    /// A command in the background, or a release, was answered.
+    pub(crate) fn answered(&mut self, job: &Job, reply: &Reply, spread: Spread, at: Moment) -> Meaning {
+        // 1. The process stops for longer than the lease. 2. It goes on, and looks at a renewal's answer before the end that has
+        // come meanwhile. 3. Its hold would be good again after it was over.
+        self.end_late(job.hold, at);
+        let Some(hold) = self.hold(job.hold) else { return Meaning::Void };
+        let (tried, orphan) = (hold.release_tried, hold.orphan);
+        if !hold.finish(job.no, at.now) {
+            return Meaning::Void;
+        }
+        let verdict = match reply {
+            Reply::Gone => self.gone(job, tried, spread, at),
+            // A renewal puts off nothing but its counter, for which the next one is soon enough: a hold that were to be settled
+            // until the counter can be written would let nobody re-enter.
+            Reply::Deferred(_) if !matches!(job.step, Step::Renew { .. }) => {
+                if let Some(lease) = job.step.lease() {
+                    // It was raised before what failed.
+                    hold.confirmed(lease, job.sent, at.slept);
+                }
+                hold.unsettled = true;
+                hold.failed(at.now);
+                self.tell_leaving(job.hold, Ok(()));
+                Meaning::Done
+            }
+            _ => {
+                self.done(job, spread, at);
+                Meaning::Done
+            }
+        };
+        self.sweep(at.now);
+        if job.step == (Step::Release { count: 0 }) && !orphan {
+            self.freed(at.now);
+        }
+        verdict
+    }
+
+    fn done(&mut self, job: &Job, spread: Spread, at: Moment) {
+        let Some(hold) = self.hold(job.hold) else { return };
+        hold.lacked_by(spread.lacking, at.now);
+        let late = hold.failures;
+        match job.step {
+            Step::Renew { lease } => hold.confirmed(lease, job.sent, at.slept),
+            Step::Settle { count, lease } => {
+                // 1. It ran. 2. The lock was forced away, or the server came back empty. 3. Its answer comes.
+                hold.unsettled = hold.doubted;
+                hold.stands = count;
+                hold.confirmed(lease, job.sent, at.slept);
+            }
+            Step::Release { count } => {
+                hold.stands = count;
+                if !hold.gone {
+                    // What is left of it is answered so though nobody may have heard of it.
+                    hold.failures = 0;
+                }
+                if count == 0 {
+                    hold.is_gone(job.masters, spread, at.now);
+                }
+            }
+            Step::Acquire { .. } | Step::Repair { .. } => {}
+        }
+        let (field, settled) = (hold.field.clone(), matches!(job.step, Step::Settle { .. }));
+        if hold.stands <= hold.count() {
+            self.tell_leaving(job.hold, Ok(()));
+        }
+        if job.step == (Step::Release { count: 0 }) {
+            self.expect_no_echo_of(spread.remains);
+        }
+        if settled {
+            self.out.news.push(LogEvent::Settled { field });
+        } else if late > 0 && matches!(job.step, Step::Renew { .. }) {
+            self.out.news.push(LogEvent::RenewedLate { field, failures: late });
+        }
+    }
+
+    /// The server says that the field is not there.
+    fn gone(&mut self, job: &Job, tried: bool, spread: Spread, at: Moment) -> Meaning {
+        let Some(hold) = self.hold(job.hold) else { return Meaning::Void };
+        hold.is_gone(job.masters, spread, at.now);
+        hold.unsettled = false;
+        self.expect_no_echo(job);
+        let Some(hold) = self.hold(job.hold) else { return Meaning::Void };
+        // The first of two releases may have run: then this is what the second one is told.
+        let repeated = job.step == Step::Release { count: 0 } && tried && at.now < hold.sure_until;
+        if repeated {
+            self.tell_leaving(job.hold, Ok(()));
+            return Meaning::Done;
+        }
+        let loss = hold.loss.unwrap_or(Loss::Gone);
+        self.tell_leaving(job.hold, Err(loss));
+        self.lose(job.hold, loss, at.now);
+        Meaning::Lost(loss)
+    }
+
+    /// A master's answer that the verdict did not wait for.
+    pub(crate) fn straggled(&mut self, job: &Job, master: usize, answer: LateAnswer, now: Instant) {
+        let left = job.step.creates() && matches!(answer, LateAnswer::There | LateAnswer::Unknown);
+        let Some(hold) = self.hold(job.hold) else {
+            if left {
+                // 1. An acquire is sent again, with the text of its script or to another node. 2. The end of the hold overtakes it.
+                // 3. The end is confirmed there, by "not held".
+                self.orphans.take_in(Hold::left_behind(job, MasterSet::one(master), self.terms, now));
+            }
+            return;
+        };
+        let acquired = matches!(job.step, Step::Acquire { count: 1, .. });
+        let ended = job.step == (Step::Release { count: 0 });
+        if acquired || ended {
+            // Else 1. a renewal has no answer there, nor has the end behind it, 2. the renewal is given up first, 3. the end is
+            // forgotten.
+            hold.spread.unheard.remove(master);
+        }
+        let silent = ended && answer != LateAnswer::There;
+        // Where a repair fails somebody else has the key: the next renewal tells whether that is still so.
+        let tells = !ended && !matches!(job.step, Step::Repair { .. });
+        if acquired && matches!(answer, LateAnswer::Missing | LateAnswer::Unsent) {
+            hold.absence.note(MasterSet::one(master));
+            hold.spread.remains = hold.spread.remains.without(hold.absence.masters());
+        }
+        match answer {
+            LateAnswer::There | LateAnswer::Unknown if hold.gone && acquired => {
+                hold.remains_at(MasterSet::one(master), now)
+            }
+            // What the end finds there shows whether it ran behind this.
+            LateAnswer::Unknown if left && !hold.gone => hold.unsure.insert(master),
+            _ if left && !hold.gone && hold.is_ending() => hold.late.insert(master),
+            _ if left && hold.gone => hold.remains_at(MasterSet::one(master), now),
+            LateAnswer::Missing if hold.gone && ended && hold.late.contains(master) => {
+                hold.remains_at(MasterSet::one(master), now)
+            }
+            LateAnswer::Missing if hold.gone && ended && hold.unsure.contains(master) => {
+                hold.unsure.remove(master);
+                let later = after(now, hold.terms.retry);
+                hold.remains_at(MasterSet::one(master), later);
+            }
+            LateAnswer::Unsent | LateAnswer::Unknown
+                if hold.gone && ended && !hold.absence.masters().contains(master) =>
+            {
+                hold.remains_at(MasterSet::one(master), now);
+            }
+            LateAnswer::Missing if hold.lives() && tells => {
+                let lacking = hold.spread.lacking.and(MasterSet::one(master));
+                hold.lacked_by(lacking, now);
+            }
+            _ => {}
+        }
+        if silent {
+            self.expect_no_echo_of(MasterSet::one(master));
+        }
+        self.sweep(now);
+    }
+
+    /// The masters did not decide; some of them lack the hold.
+    pub(crate) fn lacks(&mut self, job: &Job, spread: Spread, now: Instant) {
+        if let Some(hold) = self.hold(job.hold).filter(|hold| hold.lives()) {
+            hold.lacked_by(spread.lacking, now);
+        }
+    }
+
+    fn tell_leaving(&mut self, id: u64, outcome: Result<(), Loss>) {
+        if let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) {
+            self.out.tell.extend(hold.left_untold(outcome));
+        }
+    }
+
+    /// The server confirmed a longer lease for one level's sake.
+    pub(crate) fn extended(&mut self, job: &Job, level: u64, lease: Lease) {
+        let Some(hold) = self.hold(job.hold) else { return };
+        let until = lease.valid_until(job.sent, hold.terms.drift);
+        if let Some(level) = hold.levels.iter_mut().find(|one| one.id == level) {
+            level.until = level.until.max(Some(until));
+        }
+    }
+
+    /// The command certainly changed nothing on the server.
+    pub(crate) fn unsent(&mut self, job: &Job, now: Instant) {
+        self.expect_no_echo(job);
+        let Some(hold) = self.hold(job.hold) else { return };
+        let fresh = hold.is_asked();
+        hold.give_up_release(job.no);
+        if hold.finish(job.no, now) && fresh {
+            self.holds.retain(|hold| hold.id != job.hold);
+        }
+        self.rouse(now);
+    }
+
+    /// A command in the background certainly did not run: it is sent again after a while.
+    pub(crate) fn postponed(&mut self, job: &Job, now: Instant) {
+        self.expect_no_echo(job);
+        if let Some(hold) = self.hold(job.hold).filter(|hold| hold.under_way(job.no)) {
+            hold.give_up_release(job.no);
+            hold.finish(job.no, now);
+            hold.failed(now);
+        }
+        self.rouse(now);
+    }
+
+    /// A command in the background may have run: it is settled after a while.
+    pub(crate) fn unanswered(&mut self, job: &Job, now: Instant) {
+        self.expect_no_echo(job);
+        if let Some(hold) = self.hold(job.hold) {
+            hold.unknown(job.no, now);
+        }
+        self.rouse(now);
+    }
+
+    /// Nobody knows whether the command ran, or will. Settled in the background, from now on.
+    pub(crate) fn unknown(&mut self, job: &Job, now: Instant) {
+        self.expect_no_echo(job);
+        if let Some(hold) = self.hold(job.hold).filter(|hold| hold.under_way(job.no)) {
+            hold.unknown(job.no, now);
+            hold.retry_at = now;
+            // Not tried yet: what asks next goes behind it.
+            hold.failures = 0;
+        } else {
+            self.made_late(job, now);
+        }
+        self.rouse(now);
+    }
+
+    /// What became of a command that makes the field is seen when its hold has been given up, and maybe ended. 1. It waits to be
+    /// sent. 2. The machine sleeps, or the process stops; the hold is given up, and its end runs. 3. The command is sent, for its own
+    /// time stood still. So whatever it made is ended, on each master that it was for.
+    pub(crate) fn made_late(&mut self, job: &Job, now: Instant) {
+        if !job.step.creates() {
+            return;
+        }
+        let masters = MasterSet::first(MasterSet::MOST).within(job.masters);
+        match self.hold(job.hold) {
+            None => self.orphans.take_in(Hold::left_behind(job, masters, self.terms, now)),
+            Some(hold) if hold.gone => hold.remains_at(masters, now),
+            Some(hold) if hold.is_ending() => hold.late = hold.late.and(masters),
+            // Its end is sent behind this.
+            Some(_) => {}
+        }
+        self.sweep(now);
+    }
+}
+
+impl Hold {
+    /// A majority has confirmed that it is no more. What the others may have is ended in the background.
+    fn is_gone(&mut self, asked: MasterSet, mut spread: Spread, now: Instant) {
+        spread.remains = spread.remains.without(self.absence.masters());
+        spread.unheard = spread.unheard.without(self.absence.masters());
+        if self.gone && !spread.remains.is_empty() && !self.doubted {
+            self.failed(now);
+        } else {
+            self.retry_at = now;
+        }
+        // 1. Some masters are told of the end. 2. Another one's grant comes meanwhile, or is still to come.
+        let over = if self.doubted { MasterSet::NONE } else { asked };
+        spread.remains = spread.remains.and(self.spread.remains.without(over));
+        let again = self.late.and(self.unsure).within(spread.missing);
+        if !again.within(self.unsure).is_empty() {
+            self.retry_at = after(now, self.terms.retry);
+        }
+        spread.remains = spread.remains.and(again);
+        (self.late, self.unsure) = (self.late.within(spread.unheard), self.unsure.within(spread.unheard));
+        spread.unheard = spread.unheard.and(self.spread.unheard.without(asked));
+        self.gone = true;
+        self.spread = Spread { lacking: MasterSet::NONE, ..spread };
+        self.orphan |= self.has_remains();
+    }
+
+    fn remains_at(&mut self, masters: MasterSet, now: Instant) {
+        self.spread.remains = self.spread.remains.and(masters);
+        // 1. An end runs there. 2. A late grant does, and is told first. 3. So the end's answer says nothing of it.
+        self.doubted |= self.command.is_some();
+        self.retry_at = self.retry_at.max(now);
+    }
+
+    /// Sets what became of the releases that wait for it. What comes back is to be told.
+    pub(crate) fn left_untold(&mut self, outcome: Result<(), Loss>) -> Vec<Arc<Fate>> {
+        let leaving = std::mem::take(&mut self.leaving);
+        leaving.iter().for_each(|fate| fate.release(outcome));
+        leaving
+    }
+
+    fn send_release(&mut self, no: u64, now: Instant) -> ReleaseStep {
+        let step = Step::Release { count: self.count() };
+        ReleaseStep::Send(self.begin(step, no, now))
+    }
+}

@@ -1,0 +1,129 @@
+//! The names on the wire: a lock's key, its release channel and its fencing counter, as Redisson forms them.
+
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result, shown};
+
+/// The longest name of a lock, in bytes: it travels with every command.
+const LONGEST: usize = 1024;
+
+const CHANNEL: &str = "redisson_lock__channel:";
+
+const COUNTER: &str = "redisson_lock_token:";
+
+/// Rejects a name that can't work, before anything is sent.
+pub(crate) fn check(name: &str, prefix: &str) -> Result<()> {
+    let wrong = if name.is_empty() {
+        "a lock's name must not be empty; name what it guards, such as `stock:42`".to_owned()
+    } else if name.len() > LONGEST {
+        format!(
+            "the name of lock `{}` has {} bytes, and at most {LONGEST} are allowed; use a shorter one, such as a hash of it",
+            shown(name),
+            name.len()
+        )
+    } else if prefix.chars().chain(name.chars()).next() == Some('}') {
+        // `{}…}` is an empty hash tag: on a cluster the channel would lie in another slot than the lock.
+        let culprit = if prefix.is_empty() { "name" } else { "prefix" };
+        let whole = key(prefix, name);
+        format!(
+            "the {culprit} of lock `{}` begins with `}}`, which breaks the braces of its channel; begin it with another character",
+            shown(&whole)
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(ErrorKind::Config, wrong))
+}
+
+/// The key that holds the lock.
+pub(crate) fn key(prefix: &str, name: &str) -> String {
+    [prefix, name].concat()
+}
+
+/// The channel that its releases are told on: under the prefix, and in the slot of the key.
+pub(crate) fn channel(prefix: &str, name: &str) -> String {
+    beside(CHANNEL, prefix, name)
+}
+
+/// The counter of its fencing tokens: under the prefix, and in the slot of the key.
+pub(crate) fn counter(prefix: &str, name: &str) -> String {
+    beside(COUNTER, prefix, name)
+}
+
+fn beside(what: &str, prefix: &str, name: &str) -> String {
+    if prefix.contains('{') || name.contains('{') {
+        // The name has a hash tag of its own.
+        [prefix, what, prefix, name].concat()
+    } else {
+        [prefix, what, "{", prefix, name, "}"].concat()
+    }
+}
+
+/// What a lock is called: by its users, and on the wire.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    pub(crate) name: Arc<str>,
+    pub(crate) key: Arc<str>,
+    pub(crate) channel: Arc<str>,
+}
+
+impl Keys {
+    pub(crate) fn new(prefix: &str, name: &str) -> Keys {
+        let (shown, channel) = (Arc::from(name), channel(prefix, name).into());
+        let key = if prefix.is_empty() { Arc::clone(&shown) } else { key(prefix, name).into() };
+        Keys { name: shown, key, channel }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_without_a_prefix_are_redissons() {
+        assert_eq!(key("", "order:1"), "order:1");
+        assert_eq!(channel("", "order:1"), "redisson_lock__channel:{order:1}");
+        assert_eq!(channel("", "a{b}c"), "redisson_lock__channel:a{b}c");
+        assert_eq!(channel("", "{x}:y"), "redisson_lock__channel:{x}:y");
+        assert_eq!(channel("", "a}b"), "redisson_lock__channel:{a}b}");
+        assert_eq!(counter("", "order:1"), "redisson_lock_token:{order:1}");
+        assert_eq!(counter("", "a{b}c"), "redisson_lock_token:a{b}c");
+        assert_eq!(counter("", "{x}:y"), "redisson_lock_token:{x}:y");
+    }
+
+    #[test]
+    fn key_and_channel_lie_under_the_prefix() {
+        assert_eq!(key("app:", "order:1"), "app:order:1");
+        assert_eq!(channel("app:", "order:1"), "app:redisson_lock__channel:{app:order:1}");
+        assert_eq!(channel("{app}:", "order:1"), "{app}:redisson_lock__channel:{app}:order:1");
+        assert_eq!(channel("app:", "{x}:y"), "app:redisson_lock__channel:app:{x}:y");
+        assert_eq!(counter("app:", "order:1"), "app:redisson_lock_token:{app:order:1}");
+        assert_eq!(counter("{app}:", "order:1"), "{app}:redisson_lock_token:{app}:order:1");
+    }
+
+    #[test]
+    fn a_good_name_passes() {
+        for (name, prefix) in [("a", ""), ("a}", ""), ("{}", ""), ("}a", "app:"), (" ", ""), ("schön", "")] {
+            check(name, prefix).unwrap();
+        }
+        check(&"x".repeat(LONGEST), "").unwrap();
+    }
+
+    #[test]
+    fn a_name_that_cannot_work_is_rejected_and_told_why() {
+        let long = "x".repeat(LONGEST + 1);
+        let told = [
+            ("", "", "must not be empty"),
+            ("", "app:", "must not be empty"),
+            (&long, "", "1025 bytes"),
+            ("}a", "", "the name of lock `}a` begins with `}`"),
+            ("a", "}app:", "the prefix of lock `}app:a` begins with `}`"),
+        ];
+        for (name, prefix, why) in told {
+            let error = check(name, prefix).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config);
+            assert!(error.to_string().contains(why), "{error}");
+            assert!(error.to_string().len() < 400, "{error}");
+        }
+    }
+}
