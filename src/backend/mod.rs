@@ -56,6 +56,10 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Ends the interest in a channel. Returns at once.
     fn unsubscribe(&self, channel: &str);
 
+    /// A waiter found its lock free, and no message had reported that. Returns at once. Messages may be lost, so whatever decides
+    /// where they are received is looked at.
+    fn doubt_messages(&self) {}
+
     /// Whether it works on any runtime. If not, it ends with the one that it was made on.
     fn is_portable(&self) -> bool;
 

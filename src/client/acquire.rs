@@ -160,6 +160,10 @@ impl Attempts {
             Ok((level, entry.granted(self.id, job, &new, spread, at)?))
         });
         let (level, (depth, token, _spent)) = granted?;
+        if self.poll.is_some_and(|poll| poll <= job.sent) {
+            // 1. It listens at a node, which leaves the cluster. 2. The lock is released; no message comes. 3. The poll finds it free.
+            self.options.handle.quorum.doubt_messages();
+        }
         if self.tries > 0 {
             telemetry::acquired_after_waiting(&self.options.keys.name, &job.field, self.began.elapsed());
         }
@@ -177,9 +181,10 @@ impl Attempts {
         // From when it was asked: this future may be polled long after it was answered, and no message is published at the end
         // of a lease.
         let lease_end = after(job.sent, left + Duration::from_millis(1));
-        self.visit(|entry, _, at| {
+        self.poll = self.visit(|entry, _, at| {
             let pause = after(at.now, pause);
-            let heard = lease_end.min(after(at.now, session.config.poll_interval));
+            let poll = after(at.now, session.config.poll_interval);
+            let heard = lease_end.min(poll);
             let soon = heard.min(pause);
             let nap = match (split, entry.is_heard()) {
                 (true, _) => Pause::Polling(pause),
@@ -187,6 +192,8 @@ impl Attempts {
                 (false, false) => Pause::Notified { until: soon, soon },
             };
             entry.refused(self.id, job, spread, nap, at.now);
+            // At the end of a lease nothing is published.
+            (entry.is_heard() && poll < lease_end).then_some(poll)
         });
         self.tries = self.tries.saturating_add(1);
     }

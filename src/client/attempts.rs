@@ -31,6 +31,9 @@ pub(crate) struct Attempts {
     pub(crate) failed: Option<Error>,
     /// Since when all attempts have failed.
     pub(crate) failing: Option<Instant>,
+    /// When it asks again without a message, where one is published for each release before: it is subscribed, and the lease of the
+    /// other hold is longer.
+    pub(crate) poll: Option<Instant>,
 }
 
 impl Attempts {
@@ -56,7 +59,18 @@ impl Attempts {
         let id = id.map_err(|_| Error::new(ErrorKind::Ambiguous, AMBIGUOUS))?;
         let once = options.within == Some(Duration::ZERO);
         let limit = options.within.and_then(|within| limit(began, within));
-        Ok(Attempts { options, id, lease, began, limit, once, tries: 0, failed: None, failing: None })
+        Ok(Attempts {
+            options,
+            id,
+            lease,
+            began,
+            limit,
+            once,
+            tries: 0,
+            failed: None,
+            failing: None,
+            poll: None,
+        })
     }
 
     pub(crate) fn refusal(&self) -> Result<Option<Guard>> {

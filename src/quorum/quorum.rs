@@ -133,6 +133,11 @@ impl Quorum {
         }
     }
 
+    /// A waiter found its lock free by its poll alone.
+    pub(crate) fn doubt_messages(&self) {
+        self.masters.iter().for_each(|master| master.doubt_messages());
+    }
+
     /// Whether tokens may begin at the master's own time. Several masters are all told the same one, the client's: else their
     /// counters would rarely agree.
     pub(crate) fn has_time(&self) -> bool {

@@ -80,6 +80,11 @@ impl Backend for Cluster {
         self.subscriber.unsubscribe(channel);
     }
 
+    fn doubt_messages(&self) {
+        // The node may have left the cluster.
+        self.nodes.stir();
+    }
+
     fn is_portable(&self) -> bool {
         false
     }
