@@ -4,6 +4,8 @@ use nestlock::Owner;
 
 use super::{builder, channels, locks, without_timers};
 use crate::support::cluster::Cluster;
+use crate::support::proxy::Proxy;
+use crate::support::resp::Command;
 use crate::support::{enlisted, eventually, soon};
 
 const EVERYBODY: [usize; 6] = [0, 1, 2, 3, 4, 5];
@@ -179,6 +181,44 @@ async fn fenced_holds_are_renewed_while_one_of_their_two_keys_has_moved() {
         guard.release().await.unwrap();
         assert!(token(&stock).await > last);
     }
+}
+
+/// The lock is taken and its token is made one after the other while the slot moves. In between: 1. the lock is forced away, 2. the
+/// next holder takes it, and has its token made, 3. the earlier holder's token is made, and is greater.
+#[tokio::test]
+async fn a_fenced_lock_that_is_forced_away_before_its_token_is_made_is_not_handed_out() {
+    let cluster = Cluster::start().await;
+    let name = cluster.name_on(0, "forced").await;
+    let proxy = Proxy::to(cluster.node(1)).await;
+    cluster.announce(1, proxy.port()).await;
+    let (ours, theirs) = (locks(&cluster).await, locks(&cluster).await);
+    let (ours, theirs) = (ours.mutex(&name).fenced(), theirs.mutex(&name).fenced());
+    cluster.begin_move(&name, 0, 1).await;
+    token(&theirs).await;
+    let key = counter(&name);
+    let makes = move |command: &Command| command.names(&key) && command.names("next");
+    let made = proxy.on(makes).times(1).hold();
+    let mut waiting = tokio::spawn(ours.lock());
+    made.seen().await;
+    // Taken, and without a token.
+    assert_eq!(cluster.fields_on(1, &name).await.len(), 1);
+    assert!(soon("it is freed", theirs.force_release()).await.unwrap());
+    let guard = soon("the lock", theirs.lock()).await.unwrap();
+    let again = proxy.on(|command| command.is("acquire")).watch();
+    made.let_through().await;
+    tokio::select! {
+        _ = again.seen() => {}
+        earlier = &mut waiting => {
+            let (earlier, later) = (earlier.unwrap().unwrap().token(), guard.token());
+            panic!("handed out with {earlier:?} though the next holder has {later:?}");
+        }
+    }
+    assert_eq!(cluster.fields_on(1, &name).await, [(guard.field().to_owned(), 1)]);
+    let before = guard.token().unwrap();
+    guard.release().await.unwrap();
+    let last = soon("the lock", waiting).await.unwrap().unwrap();
+    assert!(last.token().unwrap() > before);
+    last.release().await.unwrap();
 }
 
 /// The token of a hold that is given back at once.

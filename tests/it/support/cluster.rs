@@ -207,6 +207,18 @@ impl Cluster {
             .await;
     }
 
+    /// This master is known by that port from now on, behind which is a proxy to it. Its replica ends: it would follow it there.
+    pub async fn announce(&self, at: usize, port: u16) {
+        self.nodes[at + MASTERS].kill();
+        self.nodes[at].set("cluster-announce-port", port).await;
+        for node in &self.nodes[..MASTERS] {
+            eventually("a node that knows the port", async || {
+                shards(node).await.iter().any(|(_, _, ports)| ports[0] == port)
+            })
+            .await;
+        }
+    }
+
     /// All others forget this master and its replica, and another one has its slots. It goes on as if nothing had happened.
     pub async fn expel(&self, at: usize, heir: usize) {
         let gone = [at, at + MASTERS];
