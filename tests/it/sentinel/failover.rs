@@ -9,7 +9,7 @@ use crate::support::sentinel::{Group, NAME, Setup, is_master};
 use crate::support::server::Server;
 use crate::support::{eventually, options, soon};
 
-async fn fields(server: &Server) -> Vec<String> {
+pub(super) async fn fields(server: &Server) -> Vec<String> {
     server.ask(&["HKEYS", "stock"]).await
 }
 
@@ -73,14 +73,14 @@ async fn sentinels_that_were_set_up_anew_are_followed_though_their_epochs_begin_
 }
 
 /// By this user the connections of this crate are told from those of sentinels and replicas.
-async fn add_user(group: &Group) {
+pub(super) async fn add_user(group: &Group) {
     for server in &group.servers {
         let rule = ["ACL", "SETUSER", "locker", "on", ">secret", "~*", "&*", "+@all"];
         server.ask::<String>(&rule).await;
     }
 }
 
-async fn is_deserted(server: &Server) -> bool {
+pub(super) async fn is_deserted(server: &Server) -> bool {
     let list: String = server.ask(&["CLIENT", "LIST"]).await;
     !list.contains("user=locker")
 }

@@ -1,5 +1,6 @@
 //! A master that sentinels watch: one is connected to it, and follows it through failovers.
 
+mod anew;
 mod connect;
 mod failover;
 mod replicas;

@@ -82,6 +82,26 @@ impl Group {
         self.settled().await;
     }
 
+    /// All sentinels forget this master and monitor it anew: its configuration epoch is 0 again, and they run on.
+    pub async fn monitor_anew(&self, master: &Server) {
+        let port = master.port().to_string();
+        // All forget it first: one that still knew the old epoch would teach it to the others.
+        let commands: [&[&str]; 3] = [
+            &["SENTINEL", "REMOVE", NAME],
+            &["SENTINEL", "MONITOR", NAME, "127.0.0.1", &port, "2"],
+            &["SENTINEL", "SET", NAME, "down-after-milliseconds", "2000", "failover-timeout", "10000"],
+        ];
+        for command in commands {
+            for sentinel in &self.sentinels {
+                sentinel.try_ask::<()>(command).await.unwrap();
+            }
+        }
+        self.settled().await;
+        for sentinel in &self.sentinels {
+            assert_eq!(sentinel.master().await.unwrap()["config-epoch"], "0");
+        }
+    }
+
     /// Waits until all sentinels know all there is, and each replica has what its master has.
     pub async fn settled(&self) {
         eventually("a group that is complete", async || {
