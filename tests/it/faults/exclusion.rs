@@ -99,7 +99,8 @@ async fn scripts_flushed_every_few_milliseconds_are_no_error_and_no_hang() {
     assert!(server.keys().await.is_empty());
 }
 
-/// The answer of the first branch's request may be there before the poll in which both are begun ends: another thread reads it.
+/// The answer of the first branch's request may be there before the poll in which both are begun ends: another thread reads it. A
+/// worker of the runtime would keep the connection's task for itself until its own poll ends; the thread of the test does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn branches_of_one_join_exclude_each_other_though_another_thread_reads_their_answers() {
     let server = Server::start().await;
@@ -119,9 +120,14 @@ async fn branches_of_one_join_exclude_each_other_though_another_thread_reads_the
         inside.set(0);
         guard.release().await.unwrap();
     };
+    // In some percent of the rounds the answer is there.
+    let begun = Instant::now();
     let rounds = async {
-        for _ in 0..1_000 {
+        for _ in 0..3_000 {
             tokio::join!(branch(), branch());
+            if begun.elapsed() > 4 * ROUND {
+                break;
+            }
         }
     };
     soon("the rounds", rounds).await;
