@@ -245,6 +245,14 @@ impl Mutex {
     /// For a lock whose holder is known to be gone, and its lease too long to wait for. Waiters wake, the holder's guard is
     /// lost. A key that is no lock, or a lock of another kind (a plain string), is left alone.
     ///
+    /// Over several masters it frees the lock on those that answer, which have to be a majority. **A master that is away at that
+    /// moment is not asked again**: asked later, it would free the lock of whoever has taken it by then. The old hold's field stays
+    /// there until its lease ends, or until its holder ends it, which may live after all. Others get the lock from the majority
+    /// meanwhile. But that master refuses it: where so many others fail that it is needed, a [`lock`](Mutex::lock) waits for the rest of
+    /// that lease. No call reports this: [`is_locked`](Mutex::is_locked) asks for a majority. `HGETALL` of the lock's key at that
+    /// master shows the field, and `HDEL` of that one field is safe at any time. A second `force_release` is not: it frees the lock
+    /// of whoever holds it by then.
+    ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// # let stock = nestlock::Locks::in_memory().mutex("stock");

@@ -413,3 +413,40 @@ async fn an_even_number_of_masters_is_warned_of() {
     };
     assert_eq!(["13", "14"].map(warned), [0, 1]);
 }
+
+/// Its holder is gone. Sent again later, the command would end the hold of whoever has taken the lock meanwhile.
+#[tokio::test]
+async fn a_master_that_is_away_while_a_lock_is_forced_free_keeps_the_field_and_is_not_asked_again() {
+    let servers = servers(3).await;
+    let proxy = Proxy::to(&servers[2]).await;
+    let ours = over(&servers[..2]).server(proxy.url()).connect().await.unwrap();
+    let hour = 3600 * SECOND;
+    let dead = over(&servers).longest_lease(hour).connect().await.unwrap();
+    let dead = soon("the lock", dead.mutex("stock").lock().fixed_lease(hour)).await.unwrap();
+    eventually("all have it", async || counts(&servers, "stock").await == [["1"]; 3]).await;
+    let fields = async |server: &Server| server.ask::<Vec<String>>(&["HKEYS", "stock"]).await;
+
+    let forced = proxy.on(|command| command.is("force")).watch();
+    let away = proxy.refuse().await;
+    proxy.close(Which::All).await;
+    let stock = ours.mutex("stock");
+    assert!(soon("it is freed", stock.force_release()).await.unwrap());
+    assert!(!soon("a look", stock.is_locked()).await.unwrap());
+    drop(away);
+    let other = soon("another lock", ours.mutex("other").lock()).await.unwrap();
+    eventually("it is back", async || counts(&servers, "other").await == [["1"]; 3]).await;
+
+    for _ in 0..10 {
+        let guard = soon("the lock, by the two others", stock.lock()).await.unwrap();
+        for server in &servers[..2] {
+            assert_eq!(fields(server).await, [guard.field()]);
+        }
+        assert_eq!(fields(&servers[2]).await, [dead.field()]);
+        guard.release().await.unwrap();
+    }
+    assert!(forced.seen_now().is_none());
+    other.release().await.unwrap();
+    // It lives after all, and finds out.
+    assert_eq!(dead.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    eventually("all are free", async || are_free(&servers).await).await;
+}
