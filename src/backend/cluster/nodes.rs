@@ -223,11 +223,6 @@ impl Nodes {
         self.news.send_modify(|news| *news = news.wrapping_add(1));
     }
 
-    /// Whether replicas have to acknowledge grants.
-    pub(super) fn waits(&self) -> bool {
-        self.role.replicas.is_some()
-    }
-
     /// Waits until each node is connected to, or was tried. With the error of the last one, where none is there.
     pub(super) async fn meet(&self) -> Result<Option<Error>> {
         let deadline = after(Instant::now(), self.patience());

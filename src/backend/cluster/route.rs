@@ -251,9 +251,6 @@ impl Nodes {
                 self.moved(slot, &place);
                 Way::Owner
             }),
-            // Acquires that wait for replicas go out together, with one `WAIT`: not behind an `ASKING` of their own. So a lock
-            // that is not there yet is granted when its slot has moved.
-            Some(Elsewhere::Ask(_)) if self.waits() && matches!(call, Call::Acquire { .. }) => None,
             Some(Elsewhere::Ask(address)) => place(address).map(Way::Asking),
             None => None,
         };

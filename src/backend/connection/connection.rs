@@ -85,15 +85,7 @@ impl Link {
         let mut pipeline = redis::Pipeline::with_capacity(2);
         pipeline.add_command(redis::cmd("ASKING")).add_command(cmd);
         let mut answers = self.send_all(&pipeline, deadline).await?.into_iter();
-        Ok(match (answers.next(), answers.next()) {
-            // The way back is told where it is not let in; why it is not tells more.
-            (Some(refused @ Value::ServerError(_)), Some(Value::ServerError(error)))
-                if error.kind() == Some(ServerErrorKind::Moved) =>
-            {
-                refused
-            }
-            (_, answer) => answer.unwrap_or(Value::Nil),
-        })
+        Ok(let_in(answers.next(), answers.next()))
     }
 
     fn answered(&self, yes: bool) {
@@ -104,6 +96,19 @@ impl Link {
 
     pub(crate) fn answers(&self) -> u64 {
         self.signs.answers.load(Ordering::Relaxed)
+    }
+}
+
+/// The answer to a command behind `ASKING`, of both answers.
+pub(super) fn let_in(asking: Option<Value>, answer: Option<Value>) -> Value {
+    match (asking, answer) {
+        // The way back is told where it is not let in; why it is not tells more.
+        (Some(refused @ Value::ServerError(_)), Some(Value::ServerError(error)))
+            if error.kind() == Some(ServerErrorKind::Moved) =>
+        {
+            refused
+        }
+        (_, answer) => answer.unwrap_or(Value::Nil),
     }
 }
 

@@ -3,7 +3,7 @@
 use redis::{RedisResult, ServerErrorKind, Value};
 use tokio::time::Instant;
 
-use crate::backend::connection::connection::Link;
+use crate::backend::connection::connection::{Link, let_in};
 use crate::wire::Call;
 
 /// Runs a call by the hash of its script, or by its text where the server does not know it. Only once: with the text
@@ -24,15 +24,17 @@ async fn ask_before_move(link: &mut Link, call: &Call, deadline: Instant) -> Red
     if is_unknown_script(&answer) { link.send_asking(call.eval(), deadline).await } else { Ok(answer) }
 }
 
-/// The same for many. `answers` has what was answered, however far it got.
+/// The same for many, in one pipeline. `asking`: which of them go behind an `ASKING`. `answers` has what was answered, however far
+/// it got.
 pub(crate) async fn ask_all(
     link: &mut Link,
     calls: &[Call],
+    asking: impl Fn(usize) -> bool,
     answers: &mut [Option<RedisResult<Value>>],
     deadline: Instant,
 ) {
     let all: Vec<usize> = (0..calls.len()).collect();
-    send_all(link, &all, answers, deadline, |at| calls[at].evalsha()).await;
+    send_all(link, &all, &asking, answers, deadline, |at| calls[at].evalsha()).await;
     let unknown: Vec<usize> = all
         .into_iter()
         .filter(|&at| matches!(&answers[at], Some(Ok(answer)) if is_unknown_script(answer)))
@@ -42,22 +44,32 @@ pub(crate) async fn ask_all(
     }
     // Sent by its text now, so "unknown script" is no longer what became of it.
     unknown.iter().for_each(|&at| answers[at] = None);
-    send_all(link, &unknown, answers, deadline, |at| calls[at].eval()).await;
+    send_all(link, &unknown, &asking, answers, deadline, |at| calls[at].eval()).await;
 }
 
 async fn send_all(
     link: &mut Link,
     places: &[usize],
+    asking: impl Fn(usize) -> bool,
     answers: &mut [Option<RedisResult<Value>>],
     deadline: Instant,
     command: impl Fn(usize) -> redis::Cmd,
 ) {
     let mut pipeline = redis::Pipeline::with_capacity(places.len());
     for &at in places {
+        if asking(at) {
+            pipeline.cmd("ASKING");
+        }
         pipeline.add_command(command(at));
     }
     match link.send_all(&pipeline, deadline).await {
-        Ok(values) => places.iter().zip(values).for_each(|(&at, value)| answers[at] = Some(Ok(value))),
+        Ok(values) => {
+            let mut values = values.into_iter();
+            for &at in places {
+                let before = if asking(at) { values.next() } else { None };
+                answers[at] = Some(Ok(let_in(before, values.next())));
+            }
+        }
         Err(error) => places.iter().for_each(|&at| answers[at] = Some(Err(error.clone()))),
     }
 }

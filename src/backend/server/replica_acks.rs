@@ -14,6 +14,8 @@ use crate::backend::connection::{Line, Link, ask_all, redis_error};
 use crate::backend::server::reconnect::Reconnector;
 use crate::base::{Failure, Outcome, after, lock};
 use crate::config::Replicas;
+#[cfg(feature = "cluster")]
+use crate::wire::Count;
 use crate::wire::{Call, Reply};
 
 /// So many acquires share one `WAIT`.
@@ -54,6 +56,8 @@ struct AckQueue {
 struct Wanted {
     id: u64,
     call: Call,
+    /// Behind an `ASKING`: the slot is only on the way to this node.
+    asking: bool,
     answer: oneshot::Sender<Result<Reply, Failure>>,
 }
 
@@ -80,10 +84,10 @@ impl ReplicaAcks {
     }
 
     /// Brings an acquire, and waits for what becomes of it. Dropped before it was sent, it never is.
-    pub(crate) async fn ask(&self, call: Call) -> Result<Reply, Failure> {
+    pub(crate) async fn ask(&self, call: Call, asking: bool) -> Result<Reply, Failure> {
         let (answer, answered) = oneshot::channel();
         let unanswered = redis_error::unanswered(&call, self.desk.node_timeout, &self.desk.line.address);
-        let id = self.desk.bring(call, answer);
+        let id = self.desk.bring(call, asking, answer);
         let _taken_back = scopeguard::guard(id, |id| self.desk.take_back(id));
         // The task ends when all is closed, or with its runtime, and lets go of all that wait.
         answered.await.unwrap_or_else(|_| Err(self.desk.line.explain(unanswered)))
@@ -116,12 +120,12 @@ impl ReplicaAcks {
 }
 
 impl Desk {
-    fn bring(&self, call: Call, answer: oneshot::Sender<Result<Reply, Failure>>) -> u64 {
+    fn bring(&self, call: Call, asking: bool, answer: oneshot::Sender<Result<Reply, Failure>>) -> u64 {
         let mut counter = lock(&self.counter);
         counter.last += 1;
         let id = counter.last;
         if !counter.closed {
-            counter.waiting.push(Wanted { id, call, answer });
+            counter.waiting.push(Wanted { id, call, asking, answer });
         }
         drop(counter);
         self.brought.notify_one();
@@ -236,10 +240,12 @@ impl Desk {
     /// Those that were granted; the others are told at once.
     async fn asked(&self, link: &mut Link, batch: Vec<Wanted>, deadline: Instant) -> Vec<PendingGrant> {
         let before = link.answers();
+        let asking: Vec<bool> = batch.iter().map(|wanted| wanted.asking).collect();
         let (calls, callers): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|wanted| (wanted.call, wanted.answer)).unzip();
         let mut answers: Vec<Option<RedisResult<Value>>> = calls.iter().map(|_| None).collect();
-        if timeout_at(deadline, ask_all(link, &calls, &mut answers, deadline)).await.is_err() {
+        if timeout_at(deadline, ask_all(link, &calls, |at| asking[at], &mut answers, deadline)).await.is_err()
+        {
             self.line.silent(link, before);
         }
         self.heard();
@@ -326,6 +332,17 @@ enum Acknowledged {
     Parted,
     Refused(redis::RedisError),
     Silent,
+}
+
+/// Whether replicas have to acknowledge it. The next token as well, where it is made apart from its hold: else the replica that takes
+/// over may hand it out again.
+pub(crate) fn counts(call: &Call) -> bool {
+    match call {
+        Call::Acquire { .. } => true,
+        #[cfg(feature = "cluster")]
+        Call::Count { ask: Count::Next, .. } => true,
+        _ => false,
+    }
 }
 
 fn field(call: &Call) -> Option<&Arc<str>> {

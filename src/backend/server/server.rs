@@ -13,7 +13,7 @@ use crate::backend::connection::{
 #[cfg(feature = "sentinel")]
 use crate::backend::sentinel::Sentinels;
 use crate::backend::server::reconnect::Reconnector;
-use crate::backend::server::replica_acks::ReplicaAcks;
+use crate::backend::server::replica_acks::{self, ReplicaAcks};
 use crate::backend::server::source::Source;
 use crate::backend::{Backend, BoxFuture, runtime};
 use crate::base::{Events, Failure, after};
@@ -166,12 +166,12 @@ impl RedisServer {
         mut deadline: Instant,
     ) -> Result<Reply, Failure> {
         match &self.grants {
-            Some(grants) if matches!(call, Call::Acquire { .. }) => {
+            Some(grants) if replica_acks::counts(call) => {
                 // Polled late, behind another call of the same request, it would be sent when its hold was given up.
                 if Instant::now() >= deadline {
                     return Err(redis_error::failed(redis_error::unsent(), call, &self.line.address));
                 }
-                return grants.ask(call.clone()).await;
+                return grants.ask(call.clone(), asking).await;
             }
             Some(grants) => {
                 let before = Instant::now();
@@ -224,7 +224,8 @@ impl RedisServer {
         };
         let before = link.answers();
         let mut answers: Vec<Option<RedisResult<Value>>> = calls.iter().map(|_| None).collect();
-        let in_time = timeout_at(deadline, ask_all(&mut link, calls, &mut answers, deadline)).await.is_ok();
+        let in_time =
+            timeout_at(deadline, ask_all(&mut link, calls, |_| false, &mut answers, deadline)).await.is_ok();
         if !in_time {
             self.line.silent(&link, before);
         }

@@ -77,7 +77,7 @@ async fn of_many_those_whose_scripts_are_unknown_after_the_deadline_are_not_sent
     let (seen, deadline) = (link.clone(), after(Instant::now(), SHORT));
     let calls = [look, acquire("stock")];
     let mut answers = [None, None];
-    let mut asked = Box::pin(ask_all(&mut link, &calls, &mut answers, deadline));
+    let mut asked = Box::pin(ask_all(&mut link, &calls, |_| false, &mut answers, deadline));
     assert!(polled(asked.as_mut()).is_pending());
     answered(&seen).await;
     sleep_until(deadline).await;
