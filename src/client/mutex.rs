@@ -250,8 +250,11 @@ impl Mutex {
     /// there until its lease ends, or until its holder ends it, which may live after all. Others get the lock from the majority
     /// meanwhile. But that master refuses it: where so many others fail that it is needed, a [`lock`](Mutex::lock) waits for the rest of
     /// that lease. No call reports this: [`is_locked`](Mutex::is_locked) asks for a majority. `HGETALL` of the lock's key at that
-    /// master shows the field, and `HDEL` of that one field is safe at any time. A second `force_release` is not: it frees the lock
-    /// of whoever holds it by then.
+    /// master shows the field, and `HDEL` of that one field is safe: no later hold of this crate has the same. A second
+    /// `force_release` is not: it frees the lock of whoever holds it by then.
+    ///
+    /// A server that has received the command and hangs runs it when it goes on, and frees the lock of whoever holds it there by then.
+    /// That holder is notified, or puts its field back where a majority still has it.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
