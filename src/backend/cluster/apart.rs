@@ -32,8 +32,8 @@ impl Nodes {
 
     /// The lock is taken (1.), its token is made (2.), and the hold is confirmed (3.): it stood all the time, since a field that
     /// is gone never comes back. So each earlier holder's token was made before 2. and is less, and each later one's is made
-    /// after 3. and is greater. Without 3.: the lease ends behind 1., the next holder has its token made, and then 2. runs: the
-    /// earlier holder would be given the greater one.
+    /// after 3. and is greater. Without 3.: the lock is forced away behind 1., the next holder has its token made, and then
+    /// 2. runs: the earlier holder would be given the greater one.
     async fn acquire_apart(&self, alone: &Call, fence: Arc<Fence>, limit: Limit) -> CallResult {
         let count = |ask| Call::Count { fence: fence.clone(), ask };
         // A grant without a token would have to be undone.
