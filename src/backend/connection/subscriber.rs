@@ -27,7 +27,7 @@ const IDLE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
 /// there is no command on it whose answer would be missed.
 const QUIET: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 
-const MOVED: &str = "another server is to be listened to now";
+const MOVED: &str = "it is to be where commands go, and their connection was made anew";
 
 /// How others reach the task.
 pub(crate) struct Subscriber {

@@ -171,13 +171,10 @@ impl Reconnector {
     }
 
     fn install(&self, link: Link, site: Endpoint) {
-        self.target.send_if_modified(|target| {
-            let same = target.as_ref().is_some_and(|target| target.address == site.address);
-            if !same {
-                *target = Some(site);
-            }
-            !same
-        });
+        // Also where the address is the same, so that the connection for messages is made anew behind each one for commands:
+        // 1. A server does not answer for a moment, and its address is given to another one. 2. This connection is replaced, and
+        // goes there. 3. The one for messages is quiet, and stands. It stays with the old server, which is alive again.
+        self.target.send_replace(Some(site));
         let (id, signs) = (link.id, link.signs.clone());
         self.line.replace(State::Up(link), |state| matches!(state, State::Down { .. }));
         // 1. The connection is made. 2. It ends: `lost` finds nothing to replace. 3. It is put in place, dead.

@@ -1,5 +1,6 @@
 //! Who waits, what wakes them, and what goes over the wire meanwhile.
 
+mod address;
 mod heads;
 mod line;
 mod outage;

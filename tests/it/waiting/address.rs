@@ -1,0 +1,26 @@
+//! One address that comes to lead to another server while a waiter is connected: by DNS, a balancer, a virtual IP.
+
+use super::*;
+use crate::support::proxy::{Proxy, Which};
+use crate::support::soon;
+
+/// 1. The server does not answer for a moment, and the address is given to another one. 2. The connection for commands is
+/// replaced, and goes there. 3. That for messages is quiet, and stands: it hears the old server, which is alive again.
+#[tokio::test]
+async fn a_waiter_listens_at_the_server_that_its_commands_go_to() {
+    let (old, new) = (Server::start().await, Server::start().await);
+    let proxy = Proxy::to(&old).await;
+    let locks = without_timers(&proxy.url()).connect().await.unwrap();
+    let (_there, here) = (foreign_guard(&old, "stock").await, foreign_guard(&new, "stock").await);
+    let run = scripts_run(&old).await;
+    let waiting = tokio::spawn(locks.mutex("stock").lock());
+    asleep(&old, run).await;
+    let asked = proxy.on(|c| c.is("acquire")).watch();
+    proxy.lead_to(&new);
+    proxy.reset(Which::Commands).await;
+    asked.seen().await;
+    here.release().await.unwrap();
+    let guard = soon("the lock", waiting).await.unwrap().unwrap();
+    assert_eq!(new.keys().await, ["stock"]);
+    guard.release().await.unwrap();
+}
