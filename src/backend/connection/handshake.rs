@@ -95,7 +95,7 @@ async fn can_wait(connection: &mut MultiplexedConnection, address: &Arc<str>) ->
 }
 
 async fn learn_age(connection: &mut MultiplexedConnection, line: &Line) -> RedisResult<()> {
-    let told = info(connection, "server").await?;
+    let told = info(connection, "server").await? + &info(connection, "replication").await?;
     if !line.vitals.learn(&told, Instant::now()) {
         telemetry::age_unknown(&line.address);
     }

@@ -32,6 +32,7 @@ impl ServerClock {
 
 #[derive(Debug)]
 struct Instance {
+    /// Of the server, and of its data.
     run: String,
     /// When it was started, at the latest.
     started: Instant,
@@ -49,8 +50,14 @@ impl ServerInfo {
     /// 1. A master of a hold restarts without its data.
     /// 2. Its clock is set, or its `INFO` can't be read.
     /// 3. Taken for old, it would grant a second client what the holder still has.
+    ///
+    /// A run is one of a server over one set of data. A replica that is promoted names its data anew, so what was a master, a
+    /// replica and a master again is another run, though it was never restarted: it has what the one had that it followed.
     pub(crate) fn learn(&self, info: &str, now: Instant) -> bool {
-        let run = field(info, "run_id");
+        let run = field(info, "run_id").map(|run| {
+            let data = field(info, "master_replid").unwrap_or_default();
+            format!("{run} {data}")
+        });
         let uptime = field(info, "uptime_in_seconds").and_then(|told| told.parse::<i64>().ok());
         // It counts begun seconds.
         let uptime = uptime.map(|told| Duration::from_secs(told.max(1).unsigned_abs() - 1));
@@ -61,12 +68,10 @@ impl ServerInfo {
                 let told = started.unwrap_or(known.started);
                 Some(Instance { started: told.max(known.started).min(known.first), ..known })
             }
-            (Some(_), Some(run)) => Some(Instance { run: run.to_owned(), started: now, first: now }),
+            (Some(_), Some(run)) => Some(Instance { run, started: now, first: now }),
             // It may be another run.
             (Some(known), None) => Some(Instance { started: now, first: now, ..known }),
-            (None, Some(run)) => {
-                Some(Instance { run: run.to_owned(), started: started.unwrap_or(now), first: now })
-            }
+            (None, Some(run)) => Some(Instance { run, started: started.unwrap_or(now), first: now }),
             (None, None) => None,
         };
         seen.is_some()
@@ -171,6 +176,18 @@ mod tests {
             assert!(vitals.is_younger_than(seconds(6), now + seconds(5)), "{uptime}");
             assert!(!vitals.is_younger_than(seconds(5), now + seconds(5)), "{uptime}");
         }
+    }
+
+    #[test]
+    fn a_server_that_took_over_others_data_is_young_though_it_was_not_restarted() {
+        let (vitals, now) = (ServerInfo::default(), Instant::now());
+        let told = |data: &str| format!("{}master_replid:{data}\r\nmaster_replid2:x\r\n", info("a", 3600));
+        vitals.learn(&told("one"), now);
+        vitals.learn(&told("one"), now + seconds(5));
+        assert!(!vitals.is_younger_than(seconds(10), now + seconds(5)));
+        vitals.learn(&told("two"), now + seconds(5));
+        assert!(vitals.is_younger_than(seconds(10), now + seconds(14)));
+        assert!(!vitals.is_younger_than(seconds(10), now + seconds(15)));
     }
 
     #[test]

@@ -6,9 +6,9 @@ use tokio::time::Instant;
 use super::network::{by, cut, ways};
 use super::servers::{over, servers};
 use super::*;
-use crate::support::proxy::{HalfOpen, Proxy};
+use crate::support::proxy::{HalfOpen, Proxy, Which};
 use crate::support::server::Server;
-use crate::support::soon;
+use crate::support::{eventually, soon};
 
 /// One holds the lock on the first two of three masters, and does not reach the third. Another asks all three: the first two
 /// refuse, the third has never heard of the hold. Then some restart without their data.
@@ -130,6 +130,32 @@ async fn a_master_that_restarts_and_reports_a_negative_uptime_has_no_vote() {
     let second = soon("theirs", theirs.lock()).await.unwrap();
     assert!(guard.is_lost(), "two hold the lock");
     told.done().await;
+    drop((third, others));
+    second.release().await.unwrap();
+}
+
+/// It was never restarted, and has what that one had which it followed.
+#[tokio::test]
+async fn a_master_that_was_a_replica_for_a_while_has_no_vote() {
+    let servers = servers(3).await;
+    let between = Server::with(&["--repl-diskless-sync-delay", "0"]).await;
+    let (our_ways, their_ways) = (ways(&servers).await, ways(&servers).await);
+    let connect = async |ways: &[Proxy]| {
+        let builder = by(ways).lease(5 * SECOND).node_timeout(SECOND).delayed_restart(true);
+        builder.connect().await.unwrap().mutex("stock")
+    };
+    let (ours, theirs) = (connect(&our_ways).await, connect(&their_ways).await);
+    let third = cut(&our_ways[2..]);
+    let guard = soon("ours", ours.lock()).await.unwrap();
+    let others = cut(&our_ways[..2]);
+    let away = their_ways[1].refuse().await;
+    their_ways[1].reset(Which::All).await;
+    servers[1].ask::<()>(&["REPLICAOF", "127.0.0.1", &between.port().to_string()]).await;
+    eventually("it has what the other one has", async || servers[1].keys().await.is_empty()).await;
+    servers[1].ask::<()>(&["REPLICAOF", "NO", "ONE"]).await;
+    drop(away);
+    let second = soon("theirs", theirs.lock()).await.unwrap();
+    assert!(guard.is_lost(), "two hold the lock");
     drop((third, others));
     second.release().await.unwrap();
 }
