@@ -93,7 +93,7 @@ impl Attempts {
             }
             if answer.is_pending() && !first {
                 // Dropped once nothing is locked: with a waker the last of a task may go.
-                drop(self.visit(|entry, _, at| entry.queue.get_mut(self.id)?.polled(cx.waker(), at.now)));
+                drop(self.visit(|entry, _, at| entry.queue.get_mut(self.id())?.polled(cx.waker(), at.now)));
             }
             answer
         })
@@ -113,7 +113,7 @@ impl Attempts {
         match reply {
             Reply::Gone => {
                 let verdict = self.visit(|entry, _, at| {
-                    entry.asks_anew(self.id);
+                    entry.asks_anew(self.id());
                     entry.answered(job, reply, spread, at)
                 });
                 match verdict {
@@ -157,7 +157,7 @@ impl Attempts {
         let granted = self.visit(|entry, number, at| {
             let (level, token) = (number(), token.map(|token| token.highest));
             let new = NewLevel { level, lease: self.lease, fixed, max_hold, fate: fate.clone(), token };
-            Ok((level, entry.granted(self.id, job, &new, spread, at)?))
+            Ok((level, entry.granted(self.id(), job, &new, spread, at)?))
         });
         let (level, (depth, token, _spent)) = granted?;
         if self.poll.is_some_and(|poll| poll <= job.sent) {
@@ -191,7 +191,7 @@ impl Attempts {
                 (false, true) => Pause::Notified { until: heard, soon },
                 (false, false) => Pause::Notified { until: soon, soon },
             };
-            entry.refused(self.id, job, spread, nap, at.now);
+            entry.refused(self.id(), job, spread, nap, at.now);
             // At the end of a lease nothing is published.
             (entry.is_heard() && poll < lease_end).then_some(poll)
         });
@@ -227,8 +227,8 @@ impl Attempts {
         let pause = session.pause(self.tries);
         self.visit(|entry, _, at| match undone {
             // The end of what it left is told by the master where it stands: it would ask again at once, and so on.
-            true => entry.pauses(self.id, after(at.now, pause)),
-            false => entry.sleeps(self.id, after(at.now, pause)),
+            true => entry.pauses(self.id(), after(at.now, pause)),
+            false => entry.sleeps(self.id(), after(at.now, pause)),
         });
         telemetry::attempt_failed(&self.options.keys.name, &error);
         self.tries = self.tries.saturating_add(1);

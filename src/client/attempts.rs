@@ -1,4 +1,4 @@
-//! A request in its line: how it comes in, waits for its turn, and leaves.
+//! A request in its line: how it enters, waits until it is admitted, and leaves.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -13,13 +13,14 @@ use crate::client::guard::Guard;
 use crate::client::options::AcquireOptions;
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::Owner;
-use crate::table::{AcquireParams, Admission, LockEntry, Waiter};
+use crate::table::{AcquireParams, Admission, Ambiguous, LockEntry, Waiter};
 use crate::wire::{Job, keys};
 
 /// A request in its line, from its first poll until it is ready or dropped.
 pub(crate) struct Attempts {
     pub(crate) options: AcquireOptions,
-    pub(crate) id: u64,
+    /// Its number in the line; `None` until it has entered.
+    id: Option<u64>,
     pub(crate) lease: Lease,
     pub(crate) began: Instant,
     /// When the caller's patience ends.
@@ -49,19 +50,12 @@ impl Attempts {
             let told = "a lock can be awaited inside a tokio runtime only; use `block_on` of a runtime";
             return Err(Error::new(ErrorKind::Config, told));
         }
-        let (began, ambient) = (Instant::now(), Owner::current());
-        let owner = options.owner.clone().unwrap_or_else(|| ambient.clone());
-        let bare = options.bare;
-        let id = session.visit(&options.keys, |entry, number, at| {
-            let id = number();
-            entry.enter(Waiter::new(id, owner, ambient, bare, at.now)).map(|()| id)
-        });
-        let id = id.map_err(|_| Error::new(ErrorKind::Ambiguous, AMBIGUOUS))?;
+        let began = Instant::now();
         let once = options.within == Some(Duration::ZERO);
         let limit = options.within.and_then(|within| limit(began, within));
         Ok(Attempts {
             options,
-            id,
+            id: None,
             lease,
             began,
             limit,
@@ -82,8 +76,13 @@ impl Attempts {
         self.once || self.limit.is_some_and(|limit| limit <= Instant::now())
     }
 
-    /// Waits for this request's turn. `None`: its time is over.
-    pub(crate) async fn admit(&self) -> Result<Option<Job>> {
+    /// Its number in the line; before it has entered, one that nobody has.
+    pub(crate) fn id(&self) -> u64 {
+        self.id.unwrap_or_default()
+    }
+
+    /// Waits until this request is to ask the masters. `None`: its time is over.
+    pub(crate) async fn admit(&mut self) -> Result<Option<Job>> {
         let began = Instant::now();
         let mut nap = pin!(sleep_until(began));
         poll_fn(|cx| {
@@ -102,23 +101,35 @@ impl Attempts {
         .await
     }
 
-    /// Whether it is this request's turn, and if not, when to look again at the latest.
-    fn look(&self, waker: &Waker, began: Instant) -> Result<Look> {
-        let session = &self.options.handle;
+    /// Whether it is this request's turn, and if not, when to look again at the latest. The first look enters the line.
+    fn look(&mut self, waker: &Waker, began: Instant) -> Result<Look> {
+        let session = &*self.options.handle.clone();
         session.check_open()?;
         // Else all who wait would find out one after the other, each by an attempt of its own.
         session.is_away(self.began).map_or(Ok(()), Err)?;
         let (uuid, fence) = (&*session.uuid, self.options.fence());
         let ask = AcquireParams { once: self.once, lease: self.lease, terms: session.terms, uuid, fence };
-        let (turn, at, _spent) = self.visit(|entry, number, at| {
-            let spent = entry.queue.get_mut(self.id).and_then(|request| request.polled(waker, at.now));
-            let turn = entry.admit(self.id, number(), ask, at);
-            if self.once && matches!(turn, Admission::Wait { refused: false, .. }) {
-                // It need not be the head, which alone is woken when the command that it waits for is answered.
-                entry.idlers.push(waker.clone());
-            }
-            (turn, at, spent)
-        });
+        let (id, turn, at, _spent) = self
+            .visit(|entry, number, at| {
+                let id = match self.id {
+                    Some(id) => id,
+                    None => {
+                        let (id, ambient) = (number(), Owner::current());
+                        let owner = self.options.owner.clone().unwrap_or_else(|| ambient.clone());
+                        entry.enter(Waiter::new(id, owner, ambient, self.options.bare, at.now))?;
+                        id
+                    }
+                };
+                let spent = entry.queue.get_mut(id).and_then(|request| request.polled(waker, at.now));
+                let turn = entry.admit(id, number(), ask, at);
+                if self.once && matches!(turn, Admission::Wait { refused: false, .. }) {
+                    // It need not be the head, which alone is woken when the command that it waits for is answered.
+                    entry.idlers.push(waker.clone());
+                }
+                Ok((id, turn, at, spent))
+            })
+            .map_err(|Ambiguous| Error::new(ErrorKind::Ambiguous, AMBIGUOUS))?;
+        self.id = Some(id);
         let now = Instant::now();
         let over = self.is_over();
         match turn {
@@ -157,7 +168,9 @@ impl Attempts {
     }
 
     pub(crate) fn leave_line(&self) {
-        drop(self.visit(|entry, _, at| entry.leave_line(self.id, at.now)));
+        if let Some(id) = self.id {
+            drop(self.visit(|entry, _, at| entry.leave_line(id, at.now)));
+        }
     }
 }
 

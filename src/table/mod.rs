@@ -18,6 +18,6 @@ pub(crate) use expiry::retry_pause;
 pub(crate) use hold::Hold;
 pub(crate) use level::Level;
 pub(crate) use outcome::{LateAnswer, Meaning, ReleaseStep};
-pub(crate) use queue::{HEAD_PATIENCE, Waiter};
+pub(crate) use queue::{Ambiguous, HEAD_PATIENCE, Waiter};
 pub(crate) use table::{LockTable, VisitEffects};
 pub(crate) use terms::Terms;
