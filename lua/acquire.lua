@@ -1,5 +1,5 @@
 -- Makes a field the holder of a free lock, or raises the count of a field that holds it already.
--- It is told the count that must stand afterwards, so running it twice counts nothing twice.
+-- It is given the count that must stand afterwards, and adds the difference, so running it twice counts nothing twice.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  the hold's field, `<uuid>:<id>`
@@ -30,8 +30,13 @@ end
 local count = redis.pcall('HGET', KEYS[1], ARGV[1])
 if type(count) == 'string' then
   -- A count that is no number, written by another program, is lower than any.
-  if not ((tonumber(count) or 0) >= tonumber(ARGV[2])) then
-    redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+  local held = tonumber(count) or 0
+  if not (held >= tonumber(ARGV[2])) then
+    local counted = redis.pcall('HINCRBY', KEYS[1], ARGV[1], tonumber(ARGV[2]) - held)
+    if type(counted) == 'table' then
+      -- It is no whole number.
+      redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+    end
   end
   -- No TTL reads as -1 and is lower than any lease: a hold that somebody persisted must not stay for ever.
   if ttl < tonumber(ARGV[3]) then

@@ -95,23 +95,20 @@ macro_rules! lua {
 
 /// The script of a lock within one that deals with its fencing counter too. Holds without a token cost nothing more.
 macro_rules! fenced {
-    ($plain:literal, $around:literal) => {
-        script!(
-            $plain,
-            concat!("local function plain()\n", lua!($plain), "end\n", lua!("fence"), lua!($around))
-        )
+    ($name:literal, $plain:expr, $around:literal) => {
+        script!($name, concat!("local function plain()\n", $plain, "end\n", lua!("fence"), lua!($around)))
     };
 }
 
 static ACQUIRE: Script = script!("acquire", lua!("acquire"));
-static RELEASE: Script = script!("release", lua!("release"));
+static RELEASE: Script = script!("release", concat!(lua!("hold"), lua!("release")));
 static RENEW: Script = script!("renew", lua!("renew"));
-static SETTLE: Script = script!("settle", lua!("settle"));
+static SETTLE: Script = script!("settle", concat!(lua!("hold"), lua!("settle")));
 static FORCE: Script = script!("force", lua!("force"));
 static LOOK: Script = script!("look", lua!("look"));
-static ACQUIRE_FENCED: Script = fenced!("acquire", "token");
-static RENEW_FENCED: Script = fenced!("renew", "raise");
-static SETTLE_FENCED: Script = fenced!("settle", "raise");
+static ACQUIRE_FENCED: Script = fenced!("acquire", lua!("acquire"), "token");
+static RENEW_FENCED: Script = fenced!("renew", lua!("renew"), "raise");
+static SETTLE_FENCED: Script = fenced!("settle", concat!(lua!("hold"), lua!("settle")), "raise");
 #[cfg(feature = "cluster")]
 static COUNT: Script = script!("count", concat!(lua!("fence"), lua!("count")));
 
@@ -207,7 +204,7 @@ impl Call {
             Call::Release { channel, field, count, .. } => cmd.arg(&**field).arg(*count).arg(&**channel),
             Call::Renew { field, lease, .. } => cmd.arg(&**field).arg(lease.millis()),
             Call::Settle { channel, field, count, lease, create, .. } => {
-                let cmd = cmd.arg(&**field).arg(*count).arg(lease.millis()).arg(&**channel);
+                let cmd = cmd.arg(&**field).arg(*count).arg(&**channel).arg(lease.millis());
                 if *create || fence.is_some() { cmd.arg(u8::from(*create)) } else { cmd }
             }
             Call::Force { channel, .. } => cmd.arg(&**channel),
@@ -357,7 +354,7 @@ mod tests {
             ("acquire", vec!["f:1", "2", "30000"]),
             ("release", vec!["f:1", "1", "ch"]),
             ("renew", vec!["f:1", "30000"]),
-            ("settle", vec!["f:1", "3", "30000", "ch"]),
+            ("settle", vec!["f:1", "3", "ch", "30000"]),
             ("force", vec!["ch"]),
             ("look", vec![]),
         ];

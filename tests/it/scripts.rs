@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, RedisResult, Value};
 
+use crate::support::scripts::plain_body;
 use crate::support::server::Server;
 
 const KEY: &str = "order:1";
@@ -73,7 +74,7 @@ impl Wire {
     }
 
     async fn try_settle(&mut self, field: &str, count: u32, lease: u64) -> RedisResult<Value> {
-        self.run("settle", &[field, &count.to_string(), &lease.to_string(), CHANNEL]).await
+        self.run("settle", &[field, &count.to_string(), CHANNEL, &lease.to_string()]).await
     }
 
     async fn settle(&mut self, field: &str, count: u32, lease: u64) -> Value {
@@ -123,10 +124,9 @@ impl Wire {
     }
 }
 
-/// One of the files, as it stands now.
+/// One of the scripts, as it stands now.
 fn file(script: &str) -> redis::Script {
-    let path = format!("{}/lua/{script}.lua", env!("CARGO_MANIFEST_DIR"));
-    redis::Script::new(&std::fs::read_to_string(path).unwrap())
+    redis::Script::new(&plain_body(script))
 }
 
 fn held(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {

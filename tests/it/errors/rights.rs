@@ -16,7 +16,7 @@ const ENOUGH: [&str; 5] = [
     "&app:*",
     "+eval +evalsha +subscribe +unsubscribe +ping",
     "+pttl +type +pexpire +publish",
-    "+hset +hget +hdel +del",
+    "+hset +hincrby +hget +hdel +del",
 ];
 
 /// What one with fencing tokens needs besides.

@@ -338,3 +338,22 @@ async fn force_frees_whoever_holds_it() {
     assert_eq!(wire.release(THEIRS, 1).await, GONE);
     assert_eq!(wire.fields().await, held(&[(OURS, "1")]));
 }
+
+/// As readers of Redisson's hash expect it. A field that is no whole number is replaced: by `HSET`.
+#[tokio::test]
+async fn a_count_changes_by_the_difference() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    wire.acquire(OURS, 1, LEASE).await;
+    wire.ask::<()>(&["CONFIG", "RESETSTAT"]).await;
+    for _ in 0..2 {
+        assert_eq!(wire.acquire(OURS, 3, LEASE).await, DONE);
+        assert_eq!(wire.release(OURS, 2).await, DONE);
+        assert_eq!(wire.settle(OURS, 5, LEASE).await, DONE);
+        assert_eq!(wire.fields().await, held(&[(OURS, "5")]));
+        assert_eq!(wire.release(OURS, 1).await, DONE);
+    }
+    let stats = server.info("commandstats").await;
+    assert!(stats.contains_key("cmdstat_hincrby"), "{stats:?}");
+    assert!(!stats.contains_key("cmdstat_hset"), "{stats:?}");
+}

@@ -100,7 +100,7 @@ async fn a_missing_right_is_an_error_and_not_a_lost_hold() {
 async fn the_rights_that_the_scripts_need_are_these() {
     let server = Server::start().await;
     let mut admin = Wire::to(&server).await;
-    let rights = "&redisson_lock__channel:* +eval +evalsha +script|load +hset +hget +hdel +pttl +pexpire +type +del +publish +client";
+    let rights = "&redisson_lock__channel:* +eval +evalsha +script|load +hset +hincrby +hget +hdel +pttl +pexpire +type +del +publish +client";
     let mut wire = admin.login(&server, &rights.split(' ').collect::<Vec<_>>()).await;
     assert_eq!(wire.acquire(OURS, 1, LEASE).await, DONE);
     assert_eq!(wire.acquire(OURS, 2, LEASE).await, DONE);

@@ -13,7 +13,7 @@ pub struct Script {
 }
 
 /// What stands around others, and is no script by itself: see `src/script.rs`.
-const PARTS: [&str; 4] = ["fence", "token", "raise", "count"];
+const PARTS: [&str; 5] = ["hold", "fence", "token", "raise", "count"];
 
 /// All of them; none where there is no such directory.
 pub fn all() -> &'static [Script] {
@@ -25,7 +25,7 @@ pub fn all() -> &'static [Script] {
         let names: Vec<_> =
             scripts.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
         let plain = names.into_iter().filter(|name| !PARTS.contains(&&**name));
-        let plain: Vec<_> = plain.map(|name| script(name.clone().leak(), file(&name))).collect();
+        let plain: Vec<_> = plain.map(|name| script(name.clone().leak(), plain_body(&name))).collect();
         if plain.is_empty() {
             return plain;
         }
@@ -40,7 +40,15 @@ pub fn all() -> &'static [Script] {
 
 /// The body of a script that deals with fencing tokens too.
 pub fn fenced_body(name: &str, around: &str) -> String {
-    format!("local function plain()\n{}end\n{}{}", file(name), file("fence"), file(around))
+    format!("local function plain()\n{}end\n{}{}", plain_body(name), file("fence"), file(around))
+}
+
+/// The body of a script of the lock alone.
+pub fn plain_body(name: &str) -> String {
+    match name {
+        "release" | "settle" => file("hold") + &file(name),
+        _ => file(name),
+    }
 }
 
 /// The body of the script that deals with a fencing counter alone.

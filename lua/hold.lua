@@ -1,0 +1,38 @@
+-- What release.lua and settle.lua have in common. It stands before each of them: a hold is ended here, and what is left to them is a
+-- hold whose count must stand at one or more. `count` is then the count as text, or something else where the field is not there.
+--
+-- KEYS[1]  the lock
+-- ARGV[1]  the hold's field
+-- ARGV[2]  the count that must stand; 0 ends the hold, whatever its count
+-- ARGV[3]  the lock's release channel
+
+if ARGV[2] == '0' then
+  -- Looks and ends in one command. The key goes with its last field; a field that another program put beside ours stays,
+  -- for it is not ours to end.
+  local ended = redis.pcall('HDEL', KEYS[1], ARGV[1])
+  if ended == 1 then
+    -- An error here (no right to the channel) must not hide that the lock is free.
+    redis.pcall('PUBLISH', ARGV[3], '0')
+    return -1
+  end
+  if type(ended) == 'table' and string.sub(ended.err, 1, 9) ~= 'WRONGTYPE' then
+    return redis.error_reply(ended.err .. ' script: user_script')
+  end
+  return -2
+end
+
+local count = redis.pcall('HGET', KEYS[1], ARGV[1])
+if type(count) == 'table' and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
+  return redis.error_reply(count.err .. ' script: user_script')
+end
+
+-- Adds the difference between the count that must stand and the one that is there, so a repeat adds nothing. Where that is no whole
+-- number, which another program wrote, it is replaced. Returns the error, if any.
+local function count_to_stand()
+  local difference = tonumber(ARGV[2]) - (tonumber(count) or 0)
+  local counted = redis.pcall('HINCRBY', KEYS[1], ARGV[1], difference)
+  if type(counted) == 'table' then
+    counted = redis.pcall('HSET', KEYS[1], ARGV[1], ARGV[2])
+  end
+  return type(counted) == 'table' and counted.err
+end
