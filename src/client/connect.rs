@@ -16,11 +16,11 @@ use crate::error::{Error, Result};
 
 /// All masters, of which a majority is there. A wrong password or option is an error also on one of many: a mistake is told
 /// early.
-pub(crate) async fn enroll(config: &Config, bells: &[Arc<dyn Events>]) -> Result<Vec<Arc<dyn Backend>>> {
-    let joining = config.masters.iter().zip(bells).map(|(master, bell)| {
+pub(crate) async fn enroll(config: &Config, events: &[Arc<dyn Events>]) -> Result<Vec<Arc<dyn Backend>>> {
+    let joining = config.masters.iter().zip(events).map(|(master, events)| {
         let (alone, ages) = (config.masters.len() == 1, config.probation.is_some());
         let role = Role { alone, ages, replicas: config.replicas };
-        Some(Box::pin(join(master, role, config.node_timeout, Arc::downgrade(bell))))
+        Some(Box::pin(join(master, role, config.node_timeout, Arc::downgrade(events))))
     });
     let mut joining: Vec<_> = joining.collect();
     let mut joined: Vec<_> = joining.iter().map(|_| None).collect();

@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Memory;
 use crate::quorum::Quorum;
 use crate::session::clock::Clock;
-use crate::session::{EventRelay, Handle, MasterEvents, Session, Stage, Watch, watch};
+use crate::session::{EventRelay, Handle, MasterEvents, Session, Stage};
 
 /// All locks of one deployment: one per process and deployment, cheap to clone.
 ///
@@ -88,19 +88,18 @@ impl Locks {
     /// # }
     /// ```
     pub fn in_memory() -> Locks {
-        let (store, doorbell) = (Memory::new(), Arc::new(EventRelay::default()));
+        let (store, relay) = (Memory::new(), Arc::new(EventRelay::default()));
         let config = Config::over(&store);
-        let bell = MasterEvents::of(doorbell.clone(), 0);
-        let master = InMemory::join(&store, config.node_timeout, Arc::downgrade(&bell));
+        let events = MasterEvents::of(relay.clone(), 0);
+        let master = InMemory::join(&store, config.node_timeout, Arc::downgrade(&events));
         // Without randomness its locks are still its own: nobody else has this store.
         let uuid = uuid().unwrap_or_else(|_| "in-memory".to_owned());
         let quorum = Quorum::new(vec![master], config.probation);
-        let watch: Watch = |session, number| Box::pin(watch(session, number));
-        Locks::over(Session::new(config, quorum, uuid, Clock::new(), vec![bell], watch), &doorbell)
+        Locks::over(Session::new(config, quorum, uuid, Clock::new(), vec![events]), &relay)
     }
 
-    fn over(session: Arc<Session>, doorbell: &EventRelay) -> Locks {
-        doorbell.lead_to(&session);
+    fn over(session: Arc<Session>, relay: &EventRelay) -> Locks {
+        relay.relay_to(&session);
         session.keep_watch();
         Locks { handle: Handle::new(session) }
     }
@@ -211,14 +210,13 @@ impl Builder {
 
     async fn connect_by(self, clock: Clock) -> Result<Locks> {
         let config = self.check()?;
-        let doorbell = Arc::new(EventRelay::default());
-        let bells: Vec<Arc<dyn Events>> =
-            (0..config.masters.len()).map(|node| MasterEvents::of(doorbell.clone(), node)).collect();
-        let masters = enroll(&config, &bells).await?;
+        let relay = Arc::new(EventRelay::default());
+        let events: Vec<Arc<dyn Events>> =
+            (0..config.masters.len()).map(|node| MasterEvents::of(relay.clone(), node)).collect();
+        let masters = enroll(&config, &events).await?;
         let quorum = Quorum::new(masters, config.probation);
-        let watch: Watch = |session, number| Box::pin(watch(session, number));
-        let session = Session::new(config, quorum, uuid()?, clock, bells, watch);
-        Ok(Locks::over(session, &doorbell))
+        let session = Session::new(config, quorum, uuid()?, clock, events);
+        Ok(Locks::over(session, &relay))
     }
 }
 

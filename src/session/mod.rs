@@ -8,5 +8,4 @@ mod stragglers;
 mod watchdog;
 
 pub(crate) use events::{EventRelay, MasterEvents};
-pub(crate) use session::{Handle, Session, Stage, Watch};
-pub(crate) use watchdog::watch;
+pub(crate) use session::{Handle, Session, Stage};

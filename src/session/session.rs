@@ -1,13 +1,10 @@
 //! What all handles of one `Locks` share: the table, the masters, the clock, and how they are brought together.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use tokio::runtime;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -24,9 +21,6 @@ use crate::wire::keys::Keys;
 /// So long the background task may leave what is due alone before another runtime takes it over.
 const TAKEOVER: Duration = Duration::from_millis(50);
 
-/// Makes the background task of a session.
-pub(crate) type Watch = fn(Arc<Session>, u64) -> Pin<Box<dyn Future<Output = ()> + Send>>;
-
 /// One process's view of the locks on its masters.
 pub(crate) struct Session {
     pub(crate) config: Config,
@@ -38,15 +32,14 @@ pub(crate) struct Session {
     pub(crate) nudge: Notify,
     /// Told whenever the background has done something, for whoever waits for its end.
     pub(crate) progress: Notify,
-    table: Mutex<LockTable>,
+    pub(super) table: Mutex<LockTable>,
     clock: Clock,
     stage: AtomicU8,
     outage: Mutex<Outage>,
     pub(crate) me: Weak<Session>,
-    watch: Watch,
     /// Which background task it is that works; zero: none.
-    watched: AtomicU64,
-    watches: AtomicU64,
+    pub(super) watched: AtomicU64,
+    pub(super) watches: AtomicU64,
     /// What the backends tell goes through them: the backends themselves do not keep them alive.
     _events: Vec<Arc<dyn Events>>,
 }
@@ -70,7 +63,6 @@ impl Session {
         uuid: String,
         clock: Clock,
         events: Vec<Arc<dyn Events>>,
-        watch: Watch,
     ) -> Arc<Session> {
         // No less than a future that is polled may take to be: else 1. an acquire is granted, 2. it is given up before its
         // answer is looked at, and undone, 3. it is sent again, and so for ever.
@@ -92,7 +84,6 @@ impl Session {
             stage: AtomicU8::new(Stage::Open as u8),
             outage: Mutex::default(),
             me: me.clone(),
-            watch,
             watched: AtomicU64::new(0),
             watches: AtomicU64::new(0),
             _events: events,
@@ -114,67 +105,12 @@ impl Session {
         self.visit_unwatched(keys, visit)
     }
 
-    /// Has the background task run, where it is not: on the runtime of the caller.
-    pub(crate) fn keep_watch(&self) {
-        if self.watched.load(SeqCst) == 0 {
-            self.watch_from(|session, number| {
-                session.watched.compare_exchange(0, number, SeqCst, SeqCst).is_ok()
-            });
-        }
-    }
-
-    fn watch_from(&self, begin: impl FnOnce(&Session, u64) -> bool) -> bool {
-        let (Ok(runtime), Some(me)) = (runtime::Handle::try_current(), self.me.upgrade()) else {
-            return false;
-        };
-        let number = self.watches.fetch_add(1, SeqCst) + 1;
-        let begins = self.stage() <= Stage::Closing && begin(self, number);
-        if begins {
-            drop(runtime.spawn((self.watch)(me, number)));
-        }
-        begins
-    }
-
-    pub(crate) fn is_watched_by(&self, number: u64) -> bool {
-        self.watched.load(SeqCst) == number
-    }
-
     /// How often whoever waits has to look whether the background task works, where another runtime may take it over.
     pub(crate) fn takeover_pause(&self) -> Option<Duration> {
         self.quorum.is_portable().then_some(TAKEOVER)
     }
 
-    /// The background task has not looked at what is due: its runtime lives, and nobody drives it. It goes on here, on the runtime
-    /// of the caller. The old one finds out should it be driven again; what it has sent counts as unanswered.
-    fn take_over(&self) {
-        let taken = self.watch_from(|session, number| {
-            session.watched.store(number, SeqCst);
-            true
-        });
-        if taken {
-            self.visit_all(|entry, at| entry.abandon(at.now));
-        }
-    }
-
-    /// The background task was dropped with its runtime. Where that ends everything, whoever waits is told; else they are
-    /// woken, and the first of them takes the task over on its own runtime.
-    pub(crate) fn orphaned(&self, number: u64) {
-        if !self.quorum.is_portable() {
-            return self.advance(Stage::Orphaned);
-        }
-        // Before anybody is woken: they look at it.
-        if self.watched.compare_exchange(number, 0, SeqCst, SeqCst).is_err() {
-            return; // another has taken over
-        }
-        let keys = lock(&self.table).keys();
-        for name in keys {
-            // Not by way of `visit`: the runtime that is current here is the one that ends.
-            self.visit_unwatched(&name, |entry, _, at| entry.stir(at.now));
-        }
-        self.progress.notify_waiters();
-    }
-
-    fn visit_unwatched<R>(
+    pub(super) fn visit_unwatched<R>(
         &self,
         keys: &Arc<Keys>,
         visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,

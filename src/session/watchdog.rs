@@ -2,11 +2,13 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
+use tokio::runtime;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::base::{Outcome, telemetry};
+use crate::base::{Outcome, lock, telemetry};
 use crate::quorum::{Question, Verdict};
 use crate::session::clock::sleep_until;
 use crate::session::session::{Session, Stage};
@@ -16,9 +18,66 @@ use crate::wire::keys::Keys;
 
 type Batch = Vec<(Arc<Keys>, Job)>;
 
+impl Session {
+    /// Has the background task run, where it is not: on the runtime of the caller.
+    pub(crate) fn keep_watch(&self) {
+        if self.watched.load(SeqCst) == 0 {
+            self.watch_from(|session, number| {
+                session.watched.compare_exchange(0, number, SeqCst, SeqCst).is_ok()
+            });
+        }
+    }
+
+    fn watch_from(&self, begin: impl FnOnce(&Session, u64) -> bool) -> bool {
+        let (Ok(runtime), Some(me)) = (runtime::Handle::try_current(), self.me.upgrade()) else {
+            return false;
+        };
+        let number = self.watches.fetch_add(1, SeqCst) + 1;
+        let begins = self.stage() <= Stage::Closing && begin(self, number);
+        if begins {
+            drop(runtime.spawn(watch(me, number)));
+        }
+        begins
+    }
+
+    fn is_watched_by(&self, number: u64) -> bool {
+        self.watched.load(SeqCst) == number
+    }
+
+    /// The background task has not looked at what is due: its runtime lives, and nobody drives it. It goes on here, on the runtime
+    /// of the caller. The old one finds out should it be driven again; what it has sent counts as unanswered.
+    pub(super) fn take_over(&self) {
+        let taken = self.watch_from(|session, number| {
+            session.watched.store(number, SeqCst);
+            true
+        });
+        if taken {
+            self.visit_all(|entry, at| entry.abandon(at.now));
+        }
+    }
+
+    /// The background task was dropped with its runtime. Where that ends everything, whoever waits is told; else they are
+    /// woken, and the first of them takes the task over on its own runtime.
+    fn orphaned(&self, number: u64) {
+        if !self.quorum.is_portable() {
+            return self.advance(Stage::Orphaned);
+        }
+        // Before anybody is woken: they look at it.
+        if self.watched.compare_exchange(number, 0, SeqCst, SeqCst).is_err() {
+            return; // another has taken over
+        }
+        let keys = lock(&self.table).keys();
+        for name in keys {
+            // Not by way of `visit`: the runtime that is current here is the one that ends.
+            self.visit_unwatched(&name, |entry, _, at| entry.stir(at.now));
+        }
+        self.progress.notify_waiters();
+    }
+}
+
 /// Runs until the session is closed, or nobody has a handle of it, and nothing is left to be sent. `number`: which of the
 /// session's background tasks it is.
-pub(crate) fn watch(session: Arc<Session>, number: u64) -> impl Future<Output = ()> + Send {
+fn watch(session: Arc<Session>, number: u64) -> impl Future<Output = ()> + Send {
     // Dropped with its runtime, maybe before its first poll: nobody is left to wake those who wait.
     let orphaned = scopeguard::guard(session.clone(), move |session| session.orphaned(number));
     async move {
