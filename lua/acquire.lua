@@ -11,7 +11,7 @@
 --          0 or more busy: the TTL in ms of another's hold
 --          a status  not a lock: the key's type (a hash or a string has no TTL)
 
--- First because it tells free from held and is the answer where the lock is busy.
+-- First because it distinguishes free from held and is the answer where the lock is busy.
 local ttl = redis.call('PTTL', KEYS[1])
 if ttl == -2 then
   if ARGV[2] ~= '1' then

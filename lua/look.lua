@@ -1,4 +1,4 @@
--- Tells whether a lock is held, and for how long yet. It writes nothing.
+-- Reports whether a lock is held, and for how long yet. It writes nothing.
 --
 -- KEYS[1]  the lock
 --

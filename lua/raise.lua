@@ -1,5 +1,5 @@
 -- A renewal or a settle of a hold that has a fencing token: the counter is raised to it, whoever holds the lock. `plain` is
--- renew.lua or settle.lua; only a holder is told that all is as asked.
+-- renew.lua or settle.lua; only a holder gets the answer that all is as asked.
 --
 -- KEYS[2]        the counter
 -- ARGV[last - 1] the token

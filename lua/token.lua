@@ -1,5 +1,5 @@
 -- An acquire that hands out a fencing token: greater than any that the counter has seen, and no less than the time.
--- `plain` is acquire.lua. A repeat is told the token as it stands.
+-- `plain` is acquire.lua. A repeat gets the token as it stands.
 --
 -- KEYS[2]  the counter
 -- ARGV[4]  the least that the token may be; nothing: the server's time in microseconds

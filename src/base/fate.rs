@@ -1,4 +1,4 @@
-//! What became of one level of a hold: shared by its guard, which waits for it, and the registry, which tells it.
+//! What became of one level of a hold: shared by its guard, which waits for it, and the table, which resolves it.
 
 use std::sync::OnceLock;
 
@@ -7,13 +7,13 @@ use tokio::sync::futures::Notified;
 
 use crate::error::Loss;
 
-/// Told at most once, and final: a reply that comes after the loss changes nothing.
+/// Resolved at most once, and final: a reply that comes after the loss changes nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Fate {
     loss: OnceLock<Loss>,
     /// What became of a release that somebody else's command carries out.
     released: OnceLock<Result<(), Loss>>,
-    told: Notify,
+    changed: Notify,
 }
 
 impl Fate {
@@ -21,7 +21,7 @@ impl Fate {
         self.loss.get().copied()
     }
 
-    /// Sets the loss. [`tell`](Fate::tell) must follow once no lock is held.
+    /// Sets the loss. [`resolve`](Fate::resolve) must follow once no lock is held.
     pub(crate) fn seal(&self, loss: Loss) -> bool {
         self.loss.set(loss).is_ok()
     }
@@ -30,18 +30,18 @@ impl Fate {
         self.released.get().copied()
     }
 
-    /// Sets what became of the release. [`tell`](Fate::tell) must follow once no lock is held.
+    /// Sets what became of the release. [`resolve`](Fate::resolve) must follow once no lock is held.
     pub(crate) fn release(&self, outcome: Result<(), Loss>) {
-        // Told once: a second answer comes from a repeat.
+        // Set once: a second answer comes from a repeat.
         let _ = self.released.set(outcome);
     }
 
-    pub(crate) fn tell(&self) {
-        self.told.notify_waiters();
+    pub(crate) fn resolve(&self) {
+        self.changed.notify_waiters();
     }
 
-    /// Ready when something is told after this call.
-    pub(crate) fn told(&self) -> Notified<'_> {
-        self.told.notified()
+    /// Ready when it is resolved after this call.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
     }
 }

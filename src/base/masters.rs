@@ -74,7 +74,7 @@ pub(crate) struct Spread {
     /// Masters where a field may stand that is no hold: to be ended there.
     pub(crate) remains: MasterSet,
     /// Masters whose answers were not waited for.
-    pub(crate) unheard: MasterSet,
+    pub(crate) unanswered: MasterSet,
     /// Masters where the field certainly is not, of a fresh grant: its end is no matter of theirs.
     pub(crate) absent: MasterSet,
     /// Masters that were asked to end the field, and had none.

@@ -186,14 +186,14 @@ impl Attempts {
             let poll = after(at.now, session.config.poll_interval);
             let heard = lease_end.min(poll);
             let soon = heard.min(pause);
-            let nap = match (split, entry.is_heard()) {
+            let nap = match (split, entry.is_subscribed()) {
                 (true, _) => Pause::Polling(pause),
                 (false, true) => Pause::Notified { until: heard, soon },
                 (false, false) => Pause::Notified { until: soon, soon },
             };
             entry.refused(self.id(), job, spread, nap, at.now);
             // At the end of a lease nothing is published.
-            (entry.is_heard() && poll < lease_end).then_some(poll)
+            (entry.is_subscribed() && poll < lease_end).then_some(poll)
         });
         self.tries = self.tries.saturating_add(1);
     }
@@ -208,7 +208,7 @@ impl Attempts {
             }
             entry.lacks(job, spread, at.now);
         });
-        let undone = !spread.remains.and(spread.unheard).is_empty();
+        let undone = !spread.remains.and(spread.unanswered).is_empty();
         self.unsuccessful(error, undone)
     }
 

@@ -118,7 +118,7 @@ impl Guard {
     async fn await_release(&self, patience: Duration) -> Result<Result<(), Loss>> {
         let limit = after(Instant::now(), patience);
         loop {
-            let told = self.fate.told();
+            let told = self.fate.changed();
             // The runtime of the background may have ended while it carried the release out.
             self.handle.keep_watch();
             if let Some(outcome) = self.fate.released() {
@@ -388,7 +388,7 @@ impl Guard {
 async fn loss(handle: Handle, keys: Arc<Keys>, (id, level): (u64, u64), fate: Arc<Fate>) -> Loss {
     loop {
         // Made before the fate is read: else 1. it is read, 2. it is told, 3. this waits for what was told before.
-        let told = fate.told();
+        let told = fate.changed();
         if let Some(loss) = fate.loss() {
             return loss;
         }

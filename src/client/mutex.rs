@@ -302,7 +302,7 @@ impl Mutex {
     }
 
     fn reply(&self, answer: Result<Reply, Failure>) -> Result<Reply> {
-        self.handle.heard(&answer);
+        self.handle.note_answer(&answer);
         match answer {
             Ok(Reply::NotALock(found)) => {
                 let key = shown(&self.keys.key);

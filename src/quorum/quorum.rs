@@ -35,7 +35,7 @@ impl Quorum {
         self.probation.is_some_and(|probation| self.masters[index].is_younger_than(probation))
     }
 
-    /// Masters that can't be asked now, and tell when they can.
+    /// Masters that can't be asked now, and report when they can.
     pub(crate) fn away(&self) -> MasterSet {
         let away = self.masters.iter().enumerate().filter(|(_, master)| master.is_away());
         away.fold(MasterSet::NONE, |masters, (index, _)| masters.and(MasterSet::one(index)))
@@ -54,13 +54,13 @@ impl Quorum {
         if let ([master], true) = (&*self.masters, tally.awaits(0)) {
             // Nobody else is waited for, so that no list of them is needed.
             let answer = master.clone().run(call.clone()).await;
-            tally.hear(0, self.is_young(0), answer);
+            tally.count(0, self.is_young(0), answer);
         }
         let asked = (0..self.masters.len()).filter(|index| tally.awaits(*index));
         let mut asking =
             Stragglers(asked.map(|index| (index, self.masters[index].clone().run(call.clone()))).collect());
         let verdict = poll_fn(|cx| {
-            asking.poll(cx, |index, answer| tally.hear(index, self.is_young(index), answer));
+            asking.poll(cx, |index, answer| tally.count(index, self.is_young(index), answer));
             tally.verdict().map_or(Poll::Pending, Poll::Ready)
         });
         (verdict.await, asking)
@@ -85,7 +85,7 @@ impl Quorum {
         poll_fn(|cx| {
             asking.poll(cx, |index, answers| {
                 for ((at, _), answer) in asked(jobs, index).zip(answers) {
-                    tallies[at].hear(index, self.is_young(index), answer);
+                    tallies[at].count(index, self.is_young(index), answer);
                     // Also where it is certain already: this master is no straggler any more, though others are waited for.
                     verdicts[at] = tallies[at].verdict();
                 }
@@ -123,8 +123,8 @@ impl Quorum {
         self.put(question, MasterSet::ALL, call).await.0.result.map_err(|failure| about(failure, names))
     }
 
-    /// Begins or ends to hear of the releases told on a channel, by whichever master.
-    pub(crate) fn hear(&self, channel: &str, on: bool) {
+    /// Begins or ends the subscription to a channel, at each master.
+    pub(crate) fn subscribe(&self, channel: &str, on: bool) {
         for master in &self.masters {
             match on {
                 true => master.subscribe(channel),
@@ -138,7 +138,7 @@ impl Quorum {
         self.masters.iter().for_each(|master| master.doubt_messages());
     }
 
-    /// Whether tokens may begin at the master's own time. Several masters are all told the same one, the client's: else their
+    /// Whether tokens may begin at the master's own time. Several masters are all given the same one, the client's: else their
     /// counters would rarely agree.
     pub(crate) fn has_time(&self) -> bool {
         self.masters.len() == 1 && !self.is_portable()
@@ -164,10 +164,10 @@ impl<T> Stragglers<T> {
         self.0.is_empty()
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>, mut hear: impl FnMut(usize, T)) {
+    fn poll(&mut self, cx: &mut Context<'_>, mut each: impl FnMut(usize, T)) {
         self.0.retain_mut(|(index, asking)| match asking.as_mut().poll(cx) {
             Poll::Ready(answer) => {
-                hear(*index, answer);
+                each(*index, answer);
                 false
             }
             Poll::Pending => true,
@@ -175,9 +175,9 @@ impl<T> Stragglers<T> {
     }
 
     /// Hears them out.
-    pub(crate) async fn hear(mut self, mut hear: impl FnMut(usize, T)) {
+    pub(crate) async fn poll_all(mut self, mut each: impl FnMut(usize, T)) {
         poll_fn(|cx| {
-            self.poll(cx, &mut hear);
+            self.poll(cx, &mut each);
             if self.0.is_empty() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;

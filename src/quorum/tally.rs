@@ -111,7 +111,7 @@ impl Tally {
     }
 
     /// A master has answered, or not. `young`: it has no vote on fresh grants.
-    pub(crate) fn hear(&mut self, master: usize, young: bool, answer: Result<Reply, Failure>) {
+    pub(crate) fn count(&mut self, master: usize, young: bool, answer: Result<Reply, Failure>) {
         self.pending.remove(master);
         match answer {
             Ok(Reply::Done | Reply::Token(_)) if young && self.question == Question::Fresh => {
@@ -149,7 +149,7 @@ impl Tally {
         }
     }
 
-    /// The verdict, as soon as it is certain. What is heard later makes its spread smaller, and does not change the rest.
+    /// The verdict, as soon as it is certain. Later answers make its spread smaller, and do not change the rest.
     pub(crate) fn verdict(&self) -> Option<Verdict> {
         match self.question {
             Question::Fresh => self.fresh(),
@@ -174,7 +174,7 @@ impl Tally {
 
     fn fresh(&self) -> Option<Verdict> {
         if self.is_majority(self.done) {
-            // Those that failed tell of themselves when they are back.
+            // Those that failed report when they are back.
             let lacking = self.barred.and(self.busy).without(self.unknown);
             let mut verdict = Verdict { token: self.token(), ..self.told(Reply::Done) }.lacking(lacking);
             verdict.spread.absent = lacking.and(self.failed).without(self.unknown);
@@ -186,7 +186,7 @@ impl Tally {
         let remains = self.done.and(self.unknown);
         let voters = self.done.and(self.busy).and(self.foreign);
         if !self.is_majority(voters) && self.is_majority(voters.and(self.pending)) {
-            // Refused by a majority, or not answered by one: they are told apart by those that are still to answer.
+            // Refused by a majority, or not answered by one: those that are still to answer decide between the two.
             return None;
         }
         let refused = if !self.is_majority(voters) {
@@ -198,7 +198,7 @@ impl Tally {
             Ok(Reply::Busy(self.again()))
         };
         let split = !self.done.is_empty();
-        let spread = Spread { remains, unheard: self.pending, ..Spread::default() };
+        let spread = Spread { remains, unanswered: self.pending, ..Spread::default() };
         Some(Verdict { result: refused, spread, split, token: None })
     }
 
@@ -276,14 +276,14 @@ impl Tally {
     }
 
     fn told(&self, reply: Reply) -> Verdict {
-        let spread = Spread { unheard: self.pending, ..Spread::default() };
+        let spread = Spread { unanswered: self.pending, ..Spread::default() };
         Verdict { result: Ok(reply), spread, split: false, token: None }
     }
 
     /// Who did not confirm the end may still have the field.
     fn ended(&self, reply: Reply) -> Verdict {
         let missing = self.gone.and(self.gone_young);
-        let spread = Spread { remains: self.failed, unheard: self.pending, missing, ..Spread::default() };
+        let spread = Spread { remains: self.failed, unanswered: self.pending, missing, ..Spread::default() };
         Verdict { spread, ..self.told(reply) }
     }
 

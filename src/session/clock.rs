@@ -37,7 +37,7 @@ impl Clock {
         Moment { now: now() + slept, slept }
     }
 
-    /// How long the machine has slept since this clock was made. Never less than what was told before: it is compared
+    /// How long the machine has slept since this clock was made. Never less than what was returned before: it is compared
     /// with what was noted when a lease was confirmed.
     fn slept(&self) -> Duration {
         let known = Duration::from_nanos(self.most.load(Relaxed));

@@ -53,7 +53,7 @@ impl Events for MasterEvents {
     }
 
     fn subscribed(&self, channel: &str) {
-        self.relay.notify(channel, |entry, at| entry.hears_now(self.master, at));
+        self.relay.notify(channel, |entry, at| entry.subscribed(self.master, at));
     }
 
     fn message(&self, channel: &str) {
@@ -61,10 +61,10 @@ impl Events for MasterEvents {
     }
 
     fn not_subscribed(&self, channel: &str) {
-        self.relay.notify(channel, |entry, at| entry.hears_no_more(self.master, at));
+        self.relay.notify(channel, |entry, at| entry.unsubscribed(self.master, at));
     }
 
     fn subscriptions_lost(&self) {
-        self.relay.notify_all(|entry, at| entry.hears_no_more(self.master, at));
+        self.relay.notify_all(|entry, at| entry.unsubscribed(self.master, at));
     }
 }

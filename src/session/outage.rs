@@ -32,13 +32,13 @@ impl Outage {
         self.0 = Some(Seen { since, last: now, error });
     }
 
-    /// What a request that began then has to be told, if it has lasted for longer than that since.
+    /// The error of a request that began then, if the outage has lasted for longer than that since.
     pub(crate) fn outlasts(&self, patience: Duration, began: Instant, now: Instant) -> Option<Error> {
         let seen = self.0.as_ref()?;
         (now >= after(seen.since.max(began), patience)).then(|| seen.error.again())
     }
 
-    /// The last failure, where it is no older than that. An old one tells nothing: nobody may have asked meanwhile.
+    /// The last failure, where it is no older than that. An old one proves nothing: nobody may have asked in between.
     pub(crate) fn fresh(&self, age: Duration, now: Instant) -> Option<Error> {
         let seen = self.0.as_ref()?;
         (now <= after(seen.last, age)).then(|| seen.error.again())

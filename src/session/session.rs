@@ -40,7 +40,7 @@ pub(crate) struct Session {
     /// Which background task it is that works; zero: none.
     pub(super) watched: AtomicU64,
     pub(super) watches: AtomicU64,
-    /// What the backends tell goes through them: the backends themselves do not keep them alive.
+    /// What the backends report goes through them: the backends themselves do not keep them alive.
     _events: Vec<Arc<dyn Events>>,
 }
 
@@ -117,21 +117,21 @@ impl Session {
     ) -> R {
         let at = self.moment();
         let me: Weak<dyn OwnerEnds> = self.me.clone();
-        let (result, chores) = {
+        let (result, effects) = {
             let mut table = lock(&self.table);
-            let (result, mut chores) =
+            let (result, mut effects) =
                 table.visit(keys, &me, at.now, |entry, numbers| visit(entry, numbers, at));
-            if let Some(on) = chores.hear.take() {
-                // While the table is locked: else 1. one visit wishes to hear, 2. another not to, 3. the second
-                // wish is passed on before the first, and a waiter relies on messages that nobody asked for.
-                self.quorum.hear(&keys.channel, on);
+            if let Some(on) = effects.subscribe.take() {
+                // While the table is locked: else 1. one visit wants the messages, 2. another does not, 3. the second
+                // is passed on before the first, and a waiter relies on messages that nobody asked for.
+                self.quorum.subscribe(&keys.channel, on);
             }
-            (result, chores)
+            (result, effects)
         };
-        if chores.unattended {
+        if effects.unattended {
             self.take_over();
         }
-        self.attend(keys, chores);
+        self.attend(keys, effects);
         result
     }
 
@@ -152,20 +152,20 @@ impl Session {
     }
 
     #[inline(never)]
-    fn attend(&self, keys: &Keys, chores: VisitEffects) {
-        for fate in chores.out.tell {
-            fate.tell();
+    fn attend(&self, keys: &Keys, effects: VisitEffects) {
+        for fate in effects.out.resolve {
+            fate.resolve();
         }
-        for waker in chores.out.wake {
+        for waker in effects.out.wake {
             waker.wake();
         }
         // Once it is closed, also what makes nothing due may be the last that `close`, or the watchdog's end, waits for:
-        // a release that its caller sent and heard of.
-        if chores.sooner || self.stage() > Stage::Open {
+        // a release that its caller sent and got the answer of.
+        if effects.sooner || self.stage() > Stage::Open {
             self.nudge.notify_waiters();
         }
-        for news in chores.out.news {
-            tell(&keys.name, &news);
+        for event in effects.out.log {
+            tell(&keys.name, &event);
         }
     }
 
@@ -208,7 +208,7 @@ impl Session {
     }
 
     /// Notes an answer of the masters, or that there was none.
-    pub(crate) fn heard<T>(&self, answer: &Result<T, Failure>) {
+    pub(crate) fn note_answer<T>(&self, answer: &Result<T, Failure>) {
         match answer {
             Ok(_) => lock(&self.outage).ends(),
             Err(failure) if failure.error.kind() == ErrorKind::Unavailable => {
@@ -218,7 +218,7 @@ impl Session {
         }
     }
 
-    /// What a request that began then has to be told, if the masters have been away for too long.
+    /// The error of a request that began then, if the masters have been away for too long.
     pub(crate) fn away_too_long(&self, began: Instant) -> Option<Error> {
         lock(&self.outage).outlasts(self.config.unavailable_after, began, Instant::now())
     }
@@ -244,8 +244,8 @@ impl Session {
     }
 }
 
-fn tell(name: &str, news: &LogEvent) {
-    match news {
+fn tell(name: &str, event: &LogEvent) {
+    match event {
         LogEvent::Lost { field, loss } => telemetry::lost(name, field, *loss),
         LogEvent::OutOfOrder { field } => telemetry::out_of_order(name, field),
         LogEvent::SelfWait { asks, holds } => telemetry::self_wait(name, asks, holds),

@@ -1,4 +1,4 @@
-//! Of a session: the masters are asked, and those heard out whose answers came after the verdict.
+//! Of a session: the masters are asked, and answers that come after the verdict are waited for.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,9 +13,9 @@ use crate::table::{LateAnswer, LockEntry};
 use crate::wire::keys::Keys;
 use crate::wire::{Job, Reply, Token};
 
-/// Tasks that hear stragglers out. They start when this goes, which has to be after the verdict was brought to the entry: what
+/// Tasks that wait for stragglers. They start when this goes, which has to be after the verdict was brought to the entry: what
 /// a straggler says before would be overwritten by the verdict, which counts it among those that are still to come.
-#[must_use = "the stragglers are heard as soon as this is dropped"]
+#[must_use = "the stragglers are polled as soon as this is dropped"]
 #[derive(Default)]
 pub(crate) struct StragglerTasks([Option<StragglerTask>; 2]);
 
@@ -23,23 +23,23 @@ type StragglerTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Drop for StragglerTasks {
     fn drop(&mut self) {
-        for hearing in self.0.iter_mut().filter_map(Option::take) {
+        for task in self.0.iter_mut().filter_map(Option::take) {
             if let Ok(runtime) = runtime::Handle::try_current() {
-                drop(runtime.spawn(hearing));
+                drop(runtime.spawn(task));
             }
         }
     }
 }
 
 impl Session {
-    /// Sends one command of a hold. Answers that its verdict does not wait for are heard out in the background.
+    /// Sends one command of a hold. Answers that its verdict does not wait for are waited for in the background.
     pub(crate) async fn ask(&self, keys: &Arc<Keys>, job: &Job) -> (Verdict, StragglerTasks) {
         let mut late = StragglerTasks::default();
         let mut verdict = self.ask_once(keys, job, &mut late.0[0]).await;
         if let Some(Token { highest, agreed: false }) = verdict.token {
             // 1. n1 answers 101, n2 answers 51, and 101 is handed out. 2. It is released. 3. The next holder is granted by n2 and
-            // n3, and is told 52. Only who still holds the lock may be told that its token is known: else 4. the next holder
-            // has 52 already when n2 hears of 101.
+            // n3, and gets 52. Only who still holds the lock may get the answer that its token is known: else 4. the next holder
+            // has 52 already when 101 reaches n2.
             let acknowledging = job.acknowledging(highest);
             let acknowledged = Box::pin(self.ask_once(keys, &acknowledging, &mut late.0[1])).await;
             verdict = verdict.acknowledged(acknowledged);
@@ -49,20 +49,20 @@ impl Session {
 
     async fn ask_once(&self, keys: &Arc<Keys>, job: &Job, late: &mut Option<StragglerTask>) -> Verdict {
         let (verdict, stragglers) = self.quorum.ask(keys, job).await;
-        self.heard(&verdict.result);
-        *late = self.hearing(stragglers, || vec![(keys.clone(), job.clone())], |answer| vec![answer]);
+        self.note_answer(&verdict.result);
+        *late = self.task(stragglers, || vec![(keys.clone(), job.clone())], |answer| vec![answer]);
         verdict
     }
 
     /// The same for commands of many holds.
     pub(crate) async fn ask_all(&self, jobs: &[(Arc<Keys>, Job)]) -> (Vec<Verdict>, StragglerTasks) {
         let (verdicts, stragglers) = self.quorum.ask_all(jobs).await;
-        verdicts.iter().for_each(|verdict| self.heard(&verdict.result));
-        let late = self.hearing(stragglers, || jobs.to_vec(), |answers| answers);
+        verdicts.iter().for_each(|verdict| self.note_answer(&verdict.result));
+        let late = self.task(stragglers, || jobs.to_vec(), |answers| answers);
         (verdicts, StragglerTasks([late, None]))
     }
 
-    fn hearing<T: Send + 'static>(
+    fn task<T: Send + 'static>(
         &self,
         stragglers: Stragglers<T>,
         jobs: impl FnOnce() -> Vec<(Arc<Keys>, Job)>,
@@ -80,7 +80,7 @@ impl Session {
         });
         Some(Box::pin(async move {
             let mut missing = missing;
-            let heard = stragglers.hear(|master, told| {
+            let heard = stragglers.poll_all(|master, told| {
                 let (me, jobs, masters) = &mut *missing;
                 masters.remove(master);
                 let mut told = answers(told).into_iter();
@@ -98,7 +98,7 @@ impl Session {
         // 1. All masters are asked, and do not know the script. 2. Two are sent its text and answer, which is the verdict. 3. Were
         // the third one's future dropped, a dead holder's field would stay there for its lease.
         if let (false, Ok(runtime)) = (stragglers.is_empty(), runtime::Handle::try_current()) {
-            drop(runtime.spawn(stragglers.hear(|_, _| {})));
+            drop(runtime.spawn(stragglers.poll_all(|_, _| {})));
         }
         reply
     }

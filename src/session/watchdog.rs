@@ -56,7 +56,7 @@ impl Session {
         }
     }
 
-    /// The background task was dropped with its runtime. Where that ends everything, whoever waits is told; else they are
+    /// The background task was dropped with its runtime. Where that ends everything, whoever waits gets an error; else they are
     /// woken, and the first of them takes the task over on its own runtime.
     fn orphaned(&self, number: u64) {
         if !self.quorum.is_portable() {
@@ -99,7 +99,7 @@ async fn attend(session: &Arc<Session>, number: u64) -> bool {
         let (batch, next) = due(session);
         if !batch.is_empty() {
             // On tasks of their own: a server that does not answer must not keep the watchdog from declaring a loss, nor one that
-            // has a orphan, whose answer is waited for, keep a renewal from being told.
+            // has an orphan, whose answer is waited for, delay the report of a renewal.
             let remains = |job: &Job| Question::of(job.step, job.masters, job.repeated) == Question::Remains;
             let (orphans, batch): (Batch, Batch) = batch.into_iter().partition(|(_, job)| remains(job));
             for batch in [batch, orphans].into_iter().filter(|batch| !batch.is_empty()) {
@@ -131,7 +131,7 @@ fn due(session: &Session) -> (Batch, Option<Instant>) {
         let mut batch = Batch::new();
         let renews = session.stage() == Stage::Open;
         for keys in keys {
-            // Who is away is looked at inside: a return is told of to the entry behind this, or was seen here.
+            // Who is away is looked at inside: a return is reported to the entry behind this, or was seen here.
             let check = |entry: &mut LockEntry, number: &mut dyn FnMut() -> u64, at| {
                 entry.check(at, renews, session.quorum.away(), number)
             };
@@ -152,7 +152,7 @@ fn send(session: Arc<Session>, batch: Batch) -> impl Future<Output = ()> + Send 
         }
     });
     async move {
-        // Dropped at the end, behind what is told to the entries.
+        // Dropped at the end, behind what is reported to the entries.
         let (verdicts, _latecomers) = sent.0.ask_all(&sent.1).await;
         let (session, batch) = scopeguard::ScopeGuard::into_inner(sent);
         for ((keys, job), verdict) in batch.into_iter().zip(verdicts) {

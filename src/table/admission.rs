@@ -52,10 +52,10 @@ pub(crate) struct AcquireParams<'a> {
     pub(crate) fence: Option<Arc<Fence>>,
 }
 
-/// How long a request sleeps that was told "busy".
+/// How long a request sleeps that was refused.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pause {
-    /// Until then, or until a release is heard; only until `soon`, where not every master has told of the last one.
+    /// Until then, or until the message of a release; only until `soon`, where not every master's message of the last one came.
     Notified { until: Instant, soon: Instant },
     /// Until then.
     Polling(Instant),
@@ -140,7 +140,7 @@ impl LockEntry {
         if let Some(level) = above.filter(|level| !request.owner.is_within(&level.owner)) {
             request.warned = true;
             let news = LogEvent::SelfWait { asks: request.owner.clone(), holds: level.owner.clone() };
-            self.out.news.push(news);
+            self.out.log.push(news);
         }
     }
 
@@ -326,7 +326,7 @@ impl LockEntry {
 
     /// The acquire was not granted. What some masters did grant is ended there.
     pub(crate) fn declined(&mut self, job: &Job, spread: Spread, now: Instant) {
-        if spread.remains.and(spread.unheard).is_empty() {
+        if spread.remains.and(spread.unanswered).is_empty() {
             return self.unsent(job, now);
         }
         if let Some(hold) = self.hold(job.hold).filter(|hold| hold.under_way(job.no)) {
@@ -338,7 +338,7 @@ impl LockEntry {
         self.rouse(now);
     }
 
-    /// The request asks again then, whatever is heard meanwhile.
+    /// The request asks again then, whatever messages come in between.
     pub(crate) fn pauses(&mut self, id: u64, until: Instant) {
         if let Some(request) = self.queue.get_mut(id) {
             request.again = false;

@@ -19,11 +19,11 @@ use crate::wire::keys::Keys;
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     pub(crate) wake: Vec<Waker>,
-    pub(crate) tell: Vec<Arc<Fate>>,
-    pub(crate) news: Vec<LogEvent>,
+    pub(crate) resolve: Vec<Arc<Fate>>,
+    pub(crate) log: Vec<LogEvent>,
 }
 
-/// What the log is told.
+/// What is logged.
 #[derive(Debug)]
 pub(crate) enum LogEvent {
     Lost { field: Arc<str>, loss: Loss },
@@ -33,7 +33,7 @@ pub(crate) enum LogEvent {
     RenewedLate { field: Arc<str>, failures: u32 },
 }
 
-/// Whether this process hears of the lock's releases.
+/// Whether messages of the lock's releases reach this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subscription {
     Off,
@@ -50,14 +50,14 @@ pub(crate) struct LockEntry {
     pub(crate) holds: Vec<Hold>,
     pub(crate) orphans: Orphans,
     pub(crate) queue: Queue,
-    pub(crate) hearing: Subscription,
-    /// The masters whose messages are heard.
-    pub(crate) heard: MasterSet,
-    /// Those that have told of a release since a request was last woken by one: the others' messages tell of the same.
+    pub(crate) subscription: Subscription,
+    /// The masters whose messages arrive.
+    pub(crate) subscribed_at: MasterSet,
+    /// Those whose message of a release came since a request was last woken by one: the others' messages are of the same.
     pub(crate) spoken: MasterSet,
     /// Such a message came while the request asked, which may have been too early.
     pub(crate) missed: bool,
-    /// Releases of our own whose message has not come back yet, for each master: it tells nothing new.
+    /// Releases of our own whose message has not come back yet, for each master: it is no news.
     pub(crate) echoes: Vec<u32>,
     pub(crate) out: Effects,
     /// Who waits until no command of the hold is under way.
@@ -76,8 +76,8 @@ impl LockEntry {
             holds,
             orphans: Orphans::default(),
             queue,
-            hearing: Subscription::Off,
-            heard: MasterSet::NONE,
+            subscription: Subscription::Off,
+            subscribed_at: MasterSet::NONE,
             spoken: MasterSet::NONE,
             missed: false,
             echoes: Vec::new(),
@@ -128,7 +128,7 @@ impl LockEntry {
         self.queue.front(|request| enters(request, live) && admits(request, live))
     }
 
-    /// Who holds has changed. A request that was told "busy" as a stranger asks anew where it belongs to the holding tree
+    /// Who holds has changed. A request that was refused as a stranger asks again where it belongs to the holding tree
     /// now: the holder may wait for it.
     pub(crate) fn recall(&mut self) {
         let Some(hold) = self.holds.iter().find(|hold| hold.lives()) else { return };

@@ -1,4 +1,4 @@
-//! What becomes of holds with time and by what is heard: ends, losses, and what is due. All decisions, no I/O.
+//! What becomes of holds with time and by messages: ends, losses, and what is due. All decisions, no I/O.
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ impl LockEntry {
             let waiting = self.queue.iter_mut().filter(|request| enters(request, &self.holds[at]));
             self.out.wake.extend(waiting.filter_map(|request| request.wake(now)));
             let field = self.holds[at].field.clone();
-            self.out.news.push(LogEvent::Lost { field, loss });
+            self.out.log.push(LogEvent::Lost { field, loss });
         }
         let fates = self.holds[at].lose(loss, now);
-        self.out.tell.extend(fates);
+        self.out.resolve.extend(fates);
         self.freed(now);
     }
 
@@ -39,7 +39,7 @@ impl LockEntry {
         self.out.wake.append(&mut self.idlers);
         let levels = self.holds.iter().flat_map(|hold| &hold.levels).map(|level| level.fate.clone());
         let leaving = self.holds.iter().flat_map(|hold| hold.leaving.iter().cloned());
-        self.out.tell.extend(levels.chain(leaving));
+        self.out.resolve.extend(levels.chain(leaving));
     }
 
     /// Whoever has sent the background's commands does not run: their answers may never be looked at.
@@ -128,7 +128,7 @@ impl LockEntry {
             if tried && at.now >= hold.stands_until {
                 // The server has dropped it by now, confirmed or not.
                 (hold.gone, hold.spread) = (true, Spread::default());
-                self.out.tell.extend(hold.left_untold(Err(Loss::Expired)));
+                self.out.resolve.extend(hold.left_untold(Err(Loss::Expired)));
             }
         }
         for id in ids {
@@ -142,8 +142,8 @@ impl LockEntry {
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) else { return };
         let over = hold.levels.iter().filter(|level| level.max_hold.is_some_and(|end| end <= at.now));
         for level in over.filter(|level| level.fate.seal(Loss::MaxHold)) {
-            self.out.tell.push(level.fate.clone());
-            self.out.news.push(LogEvent::Lost { field: hold.field.clone(), loss: Loss::MaxHold });
+            self.out.resolve.push(level.fate.clone());
+            self.out.log.push(LogEvent::Lost { field: hold.field.clone(), loss: Loss::MaxHold });
             // Children that wait to enter find that there is nothing left to enter.
             let waiting = self.queue.iter_mut().filter(|request| request.owner.is_within(&level.owner));
             self.out.wake.extend(waiting.filter_map(|request| request.wake(at.now)));

@@ -13,7 +13,7 @@ use crate::table::terms::Terms;
 use crate::wire::{Command, Fence, Job, Step};
 
 /// Registered before its acquire is sent, removed once the server has confirmed its end or one lease after it could last
-/// be heard of: so there is no moment in which a field may stand on the server and nobody here knows.
+/// be noticed: so there is no moment in which a field may stand on the server and nobody here knows.
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) id: u64,
@@ -27,13 +27,13 @@ pub(crate) struct Hold {
     pub(crate) stands: u32,
     /// A command's outcome is unknown: only a settle, or the end, may be sent next.
     pub(crate) unsettled: bool,
-    /// Something may have happened to it since its command was sent, which that one's answer does not tell.
+    /// Something may have happened to it since its command was sent, which that one's answer does not show.
     pub(crate) doubted: bool,
     /// Until then the server keeps the hold for certain, counted from before the send, less drift.
     pub(crate) sure_until: Instant,
     /// Until then it may, by a command that had no answer.
     pub(crate) perhaps_until: Instant,
-    /// From then on the server has dropped the hold, whatever became of the commands that were heard of.
+    /// From then on the server has dropped the hold, whatever became of the commands that were answered.
     pub(crate) stands_until: Instant,
     pub(crate) renew_at: Instant,
     pub(crate) retry_at: Instant,
@@ -46,7 +46,7 @@ pub(crate) struct Hold {
     pub(crate) end_now: bool,
     /// The server confirmed that the field is not there, and no command is left that could bring it back.
     pub(crate) gone: bool,
-    /// Levels that left while a command was under way: told what became of their release by the one that carries it out.
+    /// Levels that left while a command was under way: the one that carries their release out reports what became of it.
     pub(crate) leaving: Vec<Arc<Fate>>,
     /// The level whose release is under way, sent by its guard. Given up, it is one of those that leave: 1. the guard is not
     /// polled for long, 2. its release is given up for a waiter's sake, 3. the background sends it again, and is answered, 4. the
@@ -123,14 +123,14 @@ impl Hold {
         (self.levels.is_empty() || self.end_now) && !self.is_asked() && !self.gone
     }
 
-    /// Nothing is left to do or to tell of it.
+    /// Nothing is left to do or to report.
     pub(crate) fn is_over(&self) -> bool {
         self.levels.is_empty() && self.gone && !self.has_remains()
     }
 
     /// Whether some masters may have it yet.
     pub(crate) fn has_remains(&self) -> bool {
-        !self.spread.remains.and(self.spread.unheard).is_empty()
+        !self.spread.remains.and(self.spread.unanswered).is_empty()
     }
 
     /// Its end is under way.
@@ -200,7 +200,7 @@ impl Hold {
     /// The server confirmed a lease. Only ever forward: no script shortens a TTL.
     pub(crate) fn confirmed(&mut self, lease: Lease, sent: Instant, slept: Duration) {
         if self.loss.is_some() {
-            return; // Lost is final, whatever an answer tells that comes after it.
+            return; // Lost is final, whatever a later answer says.
         }
         let until = lease.valid_until(sent, self.terms.drift);
         if until > self.sure_until {
@@ -231,20 +231,20 @@ impl Hold {
         self.fence.as_ref().filter(|_| self.granted)?.least
     }
 
-    /// Takes a level out, from the moment its guard goes. The server hears of it by the next [`step`](Hold::step).
+    /// Takes a level out, from the moment its guard goes. It reaches the server by the next [`step`](Hold::step).
     pub(crate) fn leave(&mut self, id: u64) -> Option<Removed> {
         let at = self.place(id)?;
         let in_order = at + 1 == self.levels.len();
         Some(Removed { level: self.levels.remove(at), in_order })
     }
 
-    /// Ends the hold for good. What comes back is to be told to the guards.
+    /// Ends the hold for good. Returns the fates of its guards, to be resolved.
     pub(crate) fn lose(&mut self, loss: Loss, now: Instant) -> Vec<Arc<Fate>> {
         if self.loss.is_some() {
             return Vec::new();
         }
         self.loss = Some(loss);
-        // Whoever asks until when it is good must not be told of a time to come.
+        // Whoever asks until when it is good must not get a time to come.
         self.sure_until = self.sure_until.min(now);
         let sealed = self.levels.iter().filter(|level| level.fate.seal(loss));
         sealed.map(|level| level.fate.clone()).collect()
@@ -273,7 +273,7 @@ impl Hold {
         }
     }
 
-    /// Whether the masters are still to hear of an end, or of what is so.
+    /// Whether an end, or the count that stands, has still to reach the masters.
     pub(crate) fn owes(&self) -> bool {
         let owed = |step| !matches!(step, Step::Repair { .. });
         !self.gone && (self.ends() || self.step().is_some_and(owed))

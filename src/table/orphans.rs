@@ -16,7 +16,7 @@ use crate::wire::Job;
 const REST: Duration = Duration::from_millis(20);
 
 impl Hold {
-    /// Only some masters are still to hear of its end.
+    /// Its end has still to reach some masters, and is sent to no others.
     pub(crate) fn is_remnant(&self) -> bool {
         self.levels.is_empty() && self.leaving.is_empty() && self.gone && self.has_remains()
     }
@@ -135,7 +135,7 @@ impl Orphans {
     pub(crate) fn retry(&mut self, master: usize, now: Instant) {
         for id in self.holds.keys().copied().collect::<Vec<_>>() {
             if let Some(hold) = self.get_mut(id).filter(|hold| hold.spread.remains.contains(master)) {
-                // 1. It is being ended there, and the connection breaks. 2. There is another one. 3. The failure is told.
+                // 1. It is being ended there, and the connection breaks. 2. There is another one. 3. The failure is reported.
                 (hold.retry_at, hold.doubted) = (now, hold.command.is_some());
             }
         }

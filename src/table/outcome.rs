@@ -13,9 +13,9 @@ use crate::wire::{Job, Reply, Step};
 /// What a guard's release has to do.
 #[derive(Debug)]
 pub(crate) enum ReleaseStep {
-    /// Send this, and tell what came of it.
+    /// Send this, and report what came of it.
     Send(Job),
-    /// Another command of the hold is under way: the background sends the release behind it, and tells the fate.
+    /// Another command of the hold is under way: the background sends the release behind it, and resolves the fate.
     Wait,
     /// The hold was lost before.
     Lost(Loss),
@@ -72,7 +72,7 @@ impl LockEntry {
             self.expect_echoes(job);
         }
         if !left.in_order {
-            self.out.news.push(LogEvent::OutOfOrder { field });
+            self.out.log.push(LogEvent::OutOfOrder { field });
         }
         self.sweep(at.now);
         leave
@@ -129,7 +129,7 @@ impl LockEntry {
             Step::Release { count } => {
                 hold.stands = count;
                 if !hold.gone {
-                    // What is left of it is answered so though nobody may have heard of it.
+                    // What is left of it is answered so though nobody may have noticed.
                     hold.failures = 0;
                 }
                 if count == 0 {
@@ -146,9 +146,9 @@ impl LockEntry {
             self.expect_no_echo_of(spread.remains);
         }
         if settled {
-            self.out.news.push(LogEvent::Settled { field });
+            self.out.log.push(LogEvent::Settled { field });
         } else if late > 0 && matches!(job.step, Step::Renew { .. }) {
-            self.out.news.push(LogEvent::RenewedLate { field, failures: late });
+            self.out.log.push(LogEvent::RenewedLate { field, failures: late });
         }
     }
 
@@ -159,7 +159,7 @@ impl LockEntry {
         hold.unsettled = false;
         self.expect_no_echo(job);
         let Some(hold) = self.hold(job.hold) else { return Meaning::Void };
-        // The first of two releases may have run: then this is what the second one is told.
+        // The first of two releases may have run: then this is what the second one gets.
         let repeated = job.step == Step::Release { count: 0 } && tried && at.now < hold.sure_until;
         if repeated {
             self.tell_leaving(job.hold, Ok(()));
@@ -187,10 +187,10 @@ impl LockEntry {
         if acquired || ended {
             // Else 1. a renewal has no answer there, nor has the end behind it, 2. the renewal is given up first, 3. the end is
             // forgotten.
-            hold.spread.unheard.remove(master);
+            hold.spread.unanswered.remove(master);
         }
         let silent = ended && answer != LateAnswer::There;
-        // Where a repair fails somebody else has the key: the next renewal tells whether that is still so.
+        // Where a repair fails somebody else has the key: the next renewal shows whether that is still so.
         let tells = !ended && !matches!(job.step, Step::Repair { .. });
         if acquired && matches!(answer, LateAnswer::Missing | LateAnswer::Unsent) {
             hold.absence.note(MasterSet::one(master));
@@ -238,7 +238,7 @@ impl LockEntry {
 
     fn tell_leaving(&mut self, id: u64, outcome: Result<(), Loss>) {
         if let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) {
-            self.out.tell.extend(hold.left_untold(outcome));
+            self.out.resolve.extend(hold.left_untold(outcome));
         }
     }
 
@@ -320,13 +320,13 @@ impl Hold {
     /// A majority has confirmed that it is no more. What the others may have is ended in the background.
     fn is_gone(&mut self, asked: MasterSet, mut spread: Spread, now: Instant) {
         spread.remains = spread.remains.without(self.absence.masters());
-        spread.unheard = spread.unheard.without(self.absence.masters());
+        spread.unanswered = spread.unanswered.without(self.absence.masters());
         if self.gone && !spread.remains.is_empty() && !self.doubted {
             self.failed(now);
         } else {
             self.retry_at = now;
         }
-        // 1. Some masters are told of the end. 2. Another one's grant comes meanwhile, or is still to come.
+        // 1. The end reaches some masters. 2. Another one's grant comes meanwhile, or is still to come.
         let over = if self.doubted { MasterSet::NONE } else { asked };
         spread.remains = spread.remains.and(self.spread.remains.without(over));
         let again = self.late.and(self.unsure).within(spread.missing);
@@ -334,8 +334,9 @@ impl Hold {
             self.retry_at = after(now, self.terms.retry);
         }
         spread.remains = spread.remains.and(again);
-        (self.late, self.unsure) = (self.late.within(spread.unheard), self.unsure.within(spread.unheard));
-        spread.unheard = spread.unheard.and(self.spread.unheard.without(asked));
+        (self.late, self.unsure) =
+            (self.late.within(spread.unanswered), self.unsure.within(spread.unanswered));
+        spread.unanswered = spread.unanswered.and(self.spread.unanswered.without(asked));
         self.gone = true;
         self.spread = Spread { lacking: MasterSet::NONE, ..spread };
         self.orphan |= self.has_remains();
@@ -343,12 +344,12 @@ impl Hold {
 
     fn remains_at(&mut self, masters: MasterSet, now: Instant) {
         self.spread.remains = self.spread.remains.and(masters);
-        // 1. An end runs there. 2. A late grant does, and is told first. 3. So the end's answer says nothing of it.
+        // 1. An end runs there. 2. A late grant does, and is answered first. 3. So the end's answer says nothing of it.
         self.doubted |= self.command.is_some();
         self.retry_at = self.retry_at.max(now);
     }
 
-    /// Sets what became of the releases that wait for it. What comes back is to be told.
+    /// Sets what became of the releases that wait for it. Returns those that are to be resolved.
     pub(crate) fn left_untold(&mut self, outcome: Result<(), Loss>) -> Vec<Arc<Fate>> {
         let leaving = std::mem::take(&mut self.leaving);
         leaving.iter().for_each(|fate| fate.release(outcome));

@@ -19,7 +19,7 @@ pub(crate) enum WaiterState {
     Waiting,
     /// Its acquire is under way.
     Asking,
-    /// It was told "busy": it asks again then, or when it is woken.
+    /// It was refused: it asks again then, or when it is woken.
     Asleep { until: Instant },
     /// After a split vote: it asks again then, and nothing wakes it before.
     Pausing { until: Instant },
@@ -92,7 +92,7 @@ impl Waiter {
         self.polled = now;
         self.woken = None;
         if std::mem::take(&mut self.parked) {
-            // What happened since was told to others: it asks once, and sleeps only then.
+            // Others were notified of what happened since: it asks once, and sleeps only then.
             match self.phase {
                 WaiterState::Asking => self.again = true,
                 WaiterState::Waiting | WaiterState::Asleep { .. } => self.phase = WaiterState::Waiting,
@@ -116,7 +116,7 @@ impl Waiter {
         }
     }
 
-    /// What it was told, or is about to be told, is out of date: it asks once more before it sleeps.
+    /// The answer that it got, or is about to get, is out of date: it asks once more before it sleeps.
     pub(crate) fn recall(&mut self) {
         match self.phase {
             WaiterState::Asleep { .. } => self.phase = WaiterState::Waiting,
@@ -182,7 +182,7 @@ impl Queue {
     ///
     /// A call chain never has two bare requests of one owner under way at once, so two of them prove branches, which queue.
     /// A bare request that begins after the proof while its owner holds may be nested in that hold, and must not wait, or
-    /// be a branch, and must not enter: nobody can tell.
+    /// be a branch, and must not enter: the two look the same.
     pub(crate) fn enter(&mut self, mut request: Waiter, holds: bool) -> Result<(), Ambiguous> {
         if request.bare {
             if self.proven.contains(&request.owner) {

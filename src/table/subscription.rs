@@ -1,4 +1,4 @@
-//! Whether this process hears of a lock's releases: for as long as a stranger waits for it.
+//! Whether this process is subscribed to a lock's releases: for as long as a stranger waits for it.
 
 use tokio::time::Instant;
 
@@ -8,23 +8,23 @@ use crate::table::queue::{Waiter, WaiterState};
 use crate::wire::{Job, Step};
 
 impl LockEntry {
-    pub(crate) fn is_heard(&self) -> bool {
-        self.hearing == Subscription::On
+    pub(crate) fn is_subscribed(&self) -> bool {
+        self.subscription == Subscription::On
     }
 
-    /// Whether the wish to hear of releases has changed: as long as a stranger waits.
-    pub(crate) fn hears(&mut self) -> Option<bool> {
-        // One that asks is not told to wait yet: most that ask once never are.
+    /// Whether the subscription is to begin or to end: it is wanted as long as a stranger waits.
+    pub(crate) fn subscription_change(&mut self) -> Option<bool> {
+        // One that asks does not wait yet: most that ask once never are.
         let behind = |front: &Waiter| self.live().is_some() && front.phase == WaiterState::Waiting;
         let waits = self.outer_front().is_some_and(|front| front.is_asleep() || behind(front));
-        match (self.hearing, waits) {
+        match (self.subscription, waits) {
             (Subscription::Off, true) => {
-                self.hearing = Subscription::Asked;
+                self.subscription = Subscription::Asked;
                 Some(true)
             }
             (Subscription::Asked | Subscription::On, false) if self.queue.is_empty() => {
-                self.hearing = Subscription::Off;
-                (self.heard, self.spoken) = (MasterSet::NONE, MasterSet::NONE);
+                self.subscription = Subscription::Off;
+                (self.subscribed_at, self.spoken) = (MasterSet::NONE, MasterSet::NONE);
                 self.echoes.clear();
                 Some(false)
             }
@@ -32,45 +32,45 @@ impl LockEntry {
         }
     }
 
-    /// A master confirmed the subscription: what was published before is not heard, so the head asks once more. What the
-    /// first one to confirm has not heard of, the next release tells.
-    pub(crate) fn hears_now(&mut self, master: usize, at: Moment) {
-        if self.hearing == Subscription::Off {
+    /// A master confirmed the subscription: what was published before did not arrive, so the head asks once more. What the
+    /// first one to confirm has missed, the next release makes good.
+    pub(crate) fn subscribed(&mut self, master: usize, at: Moment) {
+        if self.subscription == Subscription::Off {
             return;
         }
-        let first = self.heard.is_empty();
-        self.heard.insert(master);
-        self.hearing = Subscription::On;
+        let first = self.subscribed_at.is_empty();
+        self.subscribed_at.insert(master);
+        self.subscription = Subscription::On;
         if first {
             self.freed(at.now);
         }
     }
 
     /// The subscription is lost or refused: messages may have been missed.
-    pub(crate) fn hears_no_more(&mut self, master: usize, at: Moment) {
-        if !self.heard.contains(master) {
+    pub(crate) fn unsubscribed(&mut self, master: usize, at: Moment) {
+        if !self.subscribed_at.contains(master) {
             return;
         }
-        self.heard.remove(master);
+        self.subscribed_at.remove(master);
         self.spoken.remove(master);
         if let Some(echoes) = self.echoes.get_mut(master) {
             *echoes = 0;
         }
-        if self.heard.is_empty() {
-            self.hearing = Subscription::Asked;
+        if self.subscribed_at.is_empty() {
+            self.subscription = Subscription::Asked;
         }
         self.freed(at.now);
     }
 
     /// A message came on the lock's channel: somebody released it, or forced it open.
     pub(crate) fn message(&mut self, master: usize, now: Instant) {
-        if !self.heard.contains(master) {
+        if !self.subscribed_at.contains(master) {
             return;
         }
         let echo =
             self.echoes.get_mut(master).filter(|echoes| **echoes > 0).map(|echoes| *echoes -= 1).is_some();
         if !self.spoken.is_empty() && !self.spoken.contains(master) {
-            // One release, told by one master after the other, wakes once.
+            // One release, reported by one master after the other, wakes once.
             self.spoken.insert(master);
             self.missed |= self.outer_front().is_some_and(|front| front.phase == WaiterState::Asking);
             return;
@@ -103,7 +103,7 @@ impl LockEntry {
     }
 
     fn count_echoes(&mut self, masters: MasterSet, count: impl Fn(&mut u32)) {
-        let heard = self.heard.within(masters);
+        let heard = self.subscribed_at.within(masters);
         for master in heard.iter() {
             if self.echoes.len() <= master {
                 self.echoes.resize(master + 1, 0);

@@ -16,7 +16,7 @@ use crate::wire::keys::Keys;
 #[derive(Debug)]
 pub(crate) struct LockTable {
     entries: HashMap<Arc<str>, LockEntry>,
-    /// The channels that are heard, and the locks that they tell of: as Redisson forms it, the channel of `x` is also that
+    /// The channels that are subscribed to, and the locks whose releases they report: as Redisson forms it, the channel of `x` is also that
     /// of `{x}`.
     channels: HashMap<Arc<str>, Vec<Arc<str>>>,
     /// Each entry's next due time, in order.
@@ -37,8 +37,8 @@ pub(crate) struct LockTable {
 #[derive(Debug, Default)]
 pub(crate) struct VisitEffects {
     pub(crate) out: Effects,
-    /// Begin or end to hear of the lock's releases.
-    pub(crate) hear: Option<bool>,
+    /// Begin or end the subscription to the lock's releases.
+    pub(crate) subscribe: Option<bool>,
     /// Something is due sooner than the watchdog knows.
     pub(crate) sooner: bool,
     /// The background task does not look at what is due.
@@ -48,7 +48,7 @@ pub(crate) struct VisitEffects {
 /// What a visitor left in an entry.
 struct AfterVisit {
     out: Effects,
-    hear: Option<bool>,
+    subscribe: Option<bool>,
     before: Option<Instant>,
     due: Option<Instant>,
     empty: bool,
@@ -58,7 +58,8 @@ impl LockEntry {
     #[inline(never)]
     fn left(&mut self, renews: bool, now: Instant) -> AfterVisit {
         self.orphans.tidy();
-        let (hear, out, empty) = (self.hears(), std::mem::take(&mut self.out), self.is_empty());
+        let (subscribe, out, empty) =
+            (self.subscription_change(), std::mem::take(&mut self.out), self.is_empty());
         let before = self.scheduled;
         // Only the look that it was due for moves it to a later time. 1. A grant makes a renewal due. 2. Its release is sent, which
         // is due to be given up later than that. 3. The background looks, and sleeps until then. 4. The next grant makes a renewal
@@ -66,7 +67,7 @@ impl LockEntry {
         let kept = before.filter(|before| *before > now && !empty);
         let due = self.due(renews).into_iter().chain(kept).min();
         self.scheduled = due;
-        AfterVisit { out, hear, before, due, empty }
+        AfterVisit { out, subscribe, before, due, empty }
     }
 }
 
@@ -104,12 +105,12 @@ impl LockTable {
         self.entries.values().map(|entry| entry.keys.clone()).collect()
     }
 
-    /// Which locks a channel tells of.
+    /// The locks whose releases a channel reports.
     pub(crate) fn names_of(&self, channel: &str) -> Vec<Arc<str>> {
         self.channels.get(channel).cloned().unwrap_or_default()
     }
 
-    /// The locks that are due. None: the watchdog sleeps from now on, until the time told, or until it is nudged.
+    /// The locks that are due. None: the watchdog sleeps from now on, until the time given, or until it is nudged.
     pub(crate) fn due(&mut self, now: Instant) -> (Vec<Arc<Keys>>, Option<Instant>) {
         self.unattended = None;
         let due = self.agenda.iter().take_while(|(at, _)| *at <= now);
@@ -151,9 +152,9 @@ impl LockTable {
             *numbers
         });
         let left = entry.left(renews, now);
-        let mut chores = self.leave(keys, left);
-        chores.unattended = self.is_unattended(now);
-        (result, chores)
+        let mut effects = self.leave(keys, left);
+        effects.unattended = self.is_unattended(now);
+        (result, effects)
     }
 
     // What stands around all visits is one piece of code: a copy for each kind of visit would have to be fetched anew for
@@ -173,28 +174,28 @@ impl LockTable {
         if left.empty {
             self.entries.remove(&keys.name);
         }
-        let hear = left.hear.filter(|on| self.hear(keys, *on));
+        let subscribe = left.subscribe.filter(|on| self.subscribe(keys, *on));
         let sooner = self.schedule(&keys.name, left.before, left.due);
-        VisitEffects { out: left.out, hear, sooner, unattended: false }
+        VisitEffects { out: left.out, subscribe, sooner, unattended: false }
     }
 
-    /// Notes who hears a channel. Whether the backend has to be told: the end of it only when the last lock goes.
-    fn hear(&mut self, keys: &Keys, on: bool) -> bool {
-        let heard = self.channels.entry(keys.channel.clone()).or_default();
-        heard.retain(|name| *name != keys.name);
+    /// Notes who needs a channel. Returns whether the backend has to change its subscription: it ends only when the last lock goes.
+    fn subscribe(&mut self, keys: &Keys, on: bool) -> bool {
+        let listening = self.channels.entry(keys.channel.clone()).or_default();
+        listening.retain(|name| *name != keys.name);
         if on {
-            // Also where it is heard already: each entry waits for a confirmation of its own.
-            heard.push(keys.name.clone());
+            // Also where it is subscribed to already: each entry waits for a confirmation of its own.
+            listening.push(keys.name.clone());
             return true;
         }
-        let last = heard.is_empty();
+        let last = listening.is_empty();
         if last {
             self.channels.remove(&keys.channel);
         }
         last
     }
 
-    /// Moves an entry in the agenda. Whether the watchdog, asleep, has to be told.
+    /// Moves an entry in the agenda. Whether the watchdog, asleep, has to be woken.
     fn schedule(&mut self, name: &Arc<str>, before: Option<Instant>, due: Option<Instant>) -> bool {
         if before == due {
             return false;
@@ -245,8 +246,8 @@ mod tests {
         for round in 0..10 {
             let at = Moment { now: now + Duration::from_millis(round), slept: Duration::ZERO };
             let mut visit = |visit: &mut dyn FnMut(&mut LockEntry, &mut dyn FnMut() -> u64)| {
-                let ((), chores) = table.visit(&keys, &nobody, at.now, visit);
-                woken += u32::from(chores.sooner);
+                let ((), effects) = table.visit(&keys, &nobody, at.now, visit);
+                woken += u32::from(effects.sooner);
             };
             let (mut job, mut id, level, owner) = (None, 0, 1_000_000, Owner::new());
             visit(&mut |entry, number| {
@@ -274,8 +275,8 @@ mod tests {
             let answered = |entry: &mut LockEntry, _: &mut dyn FnMut() -> u64| {
                 entry.answered(&release, &Reply::Done, Spread::default(), at);
             };
-            let ((), chores) = table.visit(&keys, &nobody, at.now, answered);
-            woken += u32::from(chores.sooner);
+            let ((), effects) = table.visit(&keys, &nobody, at.now, answered);
+            woken += u32::from(effects.sooner);
         }
         assert_eq!(woken, 1);
     }

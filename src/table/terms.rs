@@ -1,4 +1,4 @@
-//! How leases become deadlines: what a hold is told of the options.
+//! How leases become deadlines: what a hold gets of the options.
 
 use std::time::Duration;
 

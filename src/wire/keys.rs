@@ -40,7 +40,7 @@ pub(crate) fn key(prefix: &str, name: &str) -> String {
     [prefix, name].concat()
 }
 
-/// The channel that its releases are told on: under the prefix, and in the slot of the key.
+/// The channel that its releases are published on: under the prefix, and in the slot of the key.
 pub(crate) fn channel(prefix: &str, name: &str) -> String {
     beside(CHANNEL, prefix, name)
 }

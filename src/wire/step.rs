@@ -66,7 +66,7 @@ pub(crate) struct Command {
     pub(crate) no: u64,
     pub(crate) sent: Instant,
     pub(crate) step: Step,
-    /// By a future of the user's, which may never be polled again. One of the background's own is always heard out.
+    /// By a future of the user's, which may never be polled again. One of the background's own is always polled to its end.
     pub(crate) foreground: bool,
 }
 

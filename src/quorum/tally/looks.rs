@@ -6,7 +6,7 @@ use super::{Tally, Verdict};
 use crate::base::MasterSet;
 use crate::wire::Reply;
 
-/// Masters that have one and the same hold tell of it as far apart as this: they were not asked in the same instant, and a
+/// What masters answer for one and the same hold may differ by as much as this: they were not asked in the same instant, and a
 /// renewal reaches one before the other.
 fn is_same(earliest: Duration, latest: Duration) -> bool {
     const LEAST: Duration = Duration::from_millis(10);

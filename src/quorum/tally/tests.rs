@@ -17,7 +17,7 @@ fn tally(question: Question, masters: usize) -> Tally {
 /// Hears one answer after the other, and gives the verdict with the number of answers that it took.
 fn judge(mut tally: Tally, answers: Vec<Result<Reply, Failure>>) -> (usize, Verdict) {
     for (master, answer) in answers.into_iter().enumerate() {
-        tally.hear(master, false, answer);
+        tally.count(master, false, answer);
         if let Some(verdict) = tally.verdict() {
             return (master + 1, verdict);
         }
@@ -36,7 +36,7 @@ fn one_master_decides_at_once_by_its_own_answer() {
     }
     let (_, refused) = judge(tally(Question::Fresh, 1), vec![busy(7)]);
     assert_eq!((refused.result.unwrap(), refused.split), (Reply::Busy(7 * SECOND), false));
-    assert!(refused.spread.remains.is_empty() && refused.spread.unheard.is_empty());
+    assert!(refused.spread.remains.is_empty() && refused.spread.unanswered.is_empty());
     let foreign = || Ok(Reply::NotALock("a list".into()));
     assert_eq!(judge(tally(Question::Fresh, 1), vec![foreign()]).1.result.unwrap(), foreign().unwrap());
     for question in [Question::Standing, Question::End { repeated: true }, Question::End { repeated: false }]
@@ -52,7 +52,7 @@ fn a_grant_is_certain_with_the_majority_and_waits_for_nobody_else() {
     let (asked, verdict) =
         judge(tally(Question::Fresh, 5), vec![Ok(Reply::Done), busy(9), Ok(Reply::Done), Ok(Reply::Done)]);
     assert_eq!((asked, verdict.result.unwrap()), (4, Reply::Done));
-    assert_eq!((verdict.spread.lacking, verdict.spread.unheard), (MasterSet::one(1), MasterSet::one(4)));
+    assert_eq!((verdict.spread.lacking, verdict.spread.unanswered), (MasterSet::one(1), MasterSet::one(4)));
     // Where it certainly is not.
     let answers = vec![
         failed(Outcome::NotRun),
@@ -70,11 +70,11 @@ fn a_refusal_is_certain_once_no_majority_can_be_had() {
     let (asked, verdict) = judge(tally(Question::Fresh, 3), vec![busy(9), busy(5)]);
     // After 5 s, for the third may be free by then.
     assert_eq!((asked, verdict.result.unwrap(), verdict.split), (2, Reply::Busy(5 * SECOND), false));
-    assert_eq!((verdict.spread.remains, verdict.spread.unheard), (MasterSet::NONE, MasterSet::one(2)));
+    assert_eq!((verdict.spread.remains, verdict.spread.unanswered), (MasterSet::NONE, MasterSet::one(2)));
     // What was granted in vain, or may have been, is to be ended.
     let answers = vec![Ok(Reply::Done), busy(9), failed(Outcome::Unknown), failed(Outcome::NotRun), busy(4)];
     let (asked, verdict) = judge(tally(Question::Fresh, 5), answers);
-    assert_eq!((asked, verdict.spread.unheard), (5, MasterSet::NONE));
+    assert_eq!((asked, verdict.spread.unanswered), (5, MasterSet::NONE));
     assert_eq!((verdict.result.unwrap(), verdict.split), (Reply::Busy(9 * SECOND), true));
     assert_eq!(verdict.spread.remains, MasterSet::one(0).and(MasterSet::one(2)));
 }
@@ -109,10 +109,10 @@ fn a_young_master_has_no_vote_on_a_fresh_grant() {
     assert!(error.to_string().contains("delayed_restart(false)"), "{error}");
     // It restarted while it was asked: its grant is void, and may stand.
     let mut late = tally(Question::Fresh, 3);
-    late.hear(0, false, Ok(Reply::Done));
-    late.hear(1, true, Ok(Reply::Done));
+    late.count(0, false, Ok(Reply::Done));
+    late.count(1, true, Ok(Reply::Done));
     assert!(late.verdict().is_none());
-    late.hear(2, false, busy(9));
+    late.count(2, false, busy(9));
     let verdict = late.verdict().unwrap();
     assert_eq!(verdict.spread.remains, MasterSet::one(0).and(MasterSet::one(1)));
     assert!(matches!(verdict.result, Ok(Reply::Busy(_))));
@@ -137,10 +137,10 @@ fn a_hold_is_lost_once_old_masters_that_lack_it_leave_no_majority() {
 #[test]
 fn what_a_young_master_lacks_is_no_loss_and_to_be_given_to_it() {
     let mut tally = tally(Question::Standing, 3);
-    tally.hear(0, false, Ok(Reply::Done));
-    tally.hear(1, true, Ok(Reply::Gone));
+    tally.count(0, false, Ok(Reply::Done));
+    tally.count(1, true, Ok(Reply::Gone));
     assert!(tally.verdict().is_none());
-    tally.hear(2, false, failed(Outcome::NotRun));
+    tally.count(2, false, failed(Outcome::NotRun));
     let verdict = tally.verdict().unwrap();
     assert_eq!(verdict.result.unwrap_err().outcome, Outcome::Unknown);
     assert_eq!(verdict.spread.lacking, MasterSet::one(1));
@@ -164,12 +164,12 @@ fn an_end_is_confirmed_by_a_majority_and_owed_to_those_that_failed() {
 #[test]
 fn what_is_heard_after_the_verdict_is_no_straggler_any_more() {
     let mut tally = tally(Question::End { repeated: false }, 3);
-    tally.hear(0, false, Ok(Reply::Done));
-    tally.hear(1, false, Ok(Reply::Done));
-    assert_eq!(tally.verdict().unwrap().spread.unheard, MasterSet::one(2));
-    tally.hear(2, false, failed(Outcome::Unknown));
+    tally.count(0, false, Ok(Reply::Done));
+    tally.count(1, false, Ok(Reply::Done));
+    assert_eq!(tally.verdict().unwrap().spread.unanswered, MasterSet::one(2));
+    tally.count(2, false, failed(Outcome::Unknown));
     let verdict = tally.verdict().unwrap();
-    assert_eq!((verdict.result.unwrap(), verdict.spread.unheard), (Reply::Done, MasterSet::NONE));
+    assert_eq!((verdict.result.unwrap(), verdict.spread.unanswered), (Reply::Done, MasterSet::NONE));
     assert_eq!(verdict.spread.remains, MasterSet::one(2));
 }
 

@@ -327,11 +327,11 @@ impl World {
         panic!("due again and again: {:#?}", self.entry);
     }
 
-    fn hear(&mut self) {
-        let _ = self.entry.hears();
-        if self.entry.hearing == Subscription::Asked {
+    fn confirm(&mut self) {
+        let _ = self.entry.subscription_change();
+        if self.entry.subscription == Subscription::Asked {
             let moment = self.at();
-            self.entry.hears_now(0, moment);
+            self.entry.subscribed(0, moment);
         }
         for _ in 0..std::mem::take(&mut self.master.messages) {
             self.entry.message(0, self.now);
@@ -340,7 +340,7 @@ impl World {
     }
 
     fn wake(&mut self) {
-        let _ = self.entry.hears();
+        let _ = self.entry.subscription_change();
         let out = std::mem::take(&mut self.entry.out);
         out.wake.into_iter().for_each(Waker::wake);
     }

@@ -144,7 +144,7 @@ async fn a_waiter_asks_soon_after_the_machine_wakes() {
     let waits = tokio::spawn(async move { stock.lock().await });
     // It sleeps for good once it was refused again behind the subscription.
     let is_asleep =
-        |entry: &LockEntry| entry.is_heard() && entry.outer_front().is_some_and(Waiter::is_asleep);
+        |entry: &LockEntry| entry.is_subscribed() && entry.outer_front().is_some_and(Waiter::is_asleep);
     while !locks.handle.table(|table, _| table.entry("stock").is_some_and(is_asleep)) {
         sleep(SECOND / 100).await;
     }

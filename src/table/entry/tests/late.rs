@@ -60,7 +60,7 @@ fn who_was_granted_in_vain_is_woken_when_it_is_the_front() {
     let [first, second] = [Owner::new(), Owner::new()].map(|owner| world.asks(&owner, true));
     world.answers(first);
     (world.master.key, world.master.messages) = (None, 1);
-    world.hear();
+    world.confirm();
     // The subscription is confirmed: it asks once more, for nothing.
     while !world.is_woken(second) {
         world.pass(STEP);
@@ -197,7 +197,7 @@ fn what_ran_on_a_master_behind_the_end_of_its_hold_is_ended_there() {
             let spread = match found {
                 Some(false) => Spread { missing: third, ..Spread::default() },
                 Some(true) => Spread::default(),
-                None => Spread { unheard: third, ..Spread::default() },
+                None => Spread { unanswered: third, ..Spread::default() },
             };
             world.entry.answered(&end, &Reply::Done, spread, at);
             if !before {
@@ -275,7 +275,7 @@ fn what_had_no_answer_on_a_master_is_ended_there_twice() {
             panic!("it is held")
         };
         let spread = match straggles {
-            true => Spread { unheard: third, ..Spread::default() },
+            true => Spread { unanswered: third, ..Spread::default() },
             false => Spread { missing: third, ..Spread::default() },
         };
         world.entry.answered(&end, &Reply::Done, spread, at);

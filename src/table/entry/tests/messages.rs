@@ -10,20 +10,20 @@ use crate::table::queue::{Waiter, WaiterState};
 fn no_message_of_a_release_is_expected_from_a_master_that_did_not_run_it() {
     let third = MasterSet::one(2);
     let spreads = [
-        Spread { unheard: third, ..Spread::default() },
+        Spread { unanswered: third, ..Spread::default() },
         Spread { remains: third, ..Spread::default() },
         Spread::default(),
     ];
     for (spread, asks) in spreads.into_iter().zip([1, 1, 0]) {
         let mut world = World::new(1);
-        (world.entry.hearing, world.entry.heard) = (Subscription::On, MasterSet::first(3));
+        (world.entry.subscription, world.entry.subscribed_at) = (Subscription::On, MasterSet::first(3));
         let (job, level) = world.take();
         let at = world.at();
         let ReleaseStep::Send(release) = world.entry.leave(job.hold, level, Some(8), at) else {
             panic!("it is held")
         };
         world.entry.answered(&release, &Reply::Done, spread, at);
-        if !spread.unheard.is_empty() {
+        if !spread.unanswered.is_empty() {
             world.entry.straggled(&release, 2, LateAnswer::Missing, at.now);
         }
         world.take();
@@ -43,7 +43,7 @@ fn one_release_that_each_master_tells_of_wakes_once() {
     let now = Instant::now();
     let (owner, later) = (Owner::new(), now + LEASE);
     entry.enter(Waiter::new(1, owner.clone(), owner, false, now)).unwrap();
-    (entry.hearing, entry.heard) = (Subscription::On, MasterSet::first(3));
+    (entry.subscription, entry.subscribed_at) = (Subscription::On, MasterSet::first(3));
     let mut is_woken = |master: usize| {
         entry.sleeps(1, later);
         entry.message(master, now);

@@ -24,7 +24,7 @@ impl World {
                 let at = self.dice(askers);
                 self.go(at);
             }
-            20 => self.hear(),
+            20 => self.confirm(),
             21 if self.faults => self.trouble(),
             _ => {
                 self.now += STEP * self.random.random_range(1..5);
@@ -48,7 +48,7 @@ impl World {
                 self.master.key = Some(("another".into(), 1, until));
             }
             4 => self.now += Duration::from_secs(5),
-            5 => self.entry.hears_no_more(0, self.at()),
+            5 => self.entry.unsubscribed(0, self.at()),
             6 => self.entry.ask_all(self.now),
             7 => {
                 let at = self.dice(self.owners.len());
@@ -102,7 +102,7 @@ impl World {
                 }
             }
             self.arrives();
-            self.hear();
+            self.confirm();
             if self.dice(3) == 0 {
                 self.release();
             }
