@@ -1,10 +1,8 @@
 //! What the lock asks of a master: to run scripts, and to tell of releases (as [`Events`](crate::base::Events)).
 
-#[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 mod connection;
 pub(crate) mod memory;
-#[cfg(feature = "sentinel")]
 mod sentinel;
 pub(crate) mod server;
 #[cfg(test)]

@@ -19,7 +19,6 @@ pub(crate) fn reconnected(server: &str) {
 }
 
 /// The sentinels tell of another master than the one that is connected to, or that this one is about to be replaced.
-#[cfg(feature = "sentinel")]
 pub(crate) fn master_moved(master: &str, server: &str, leaves: bool) {
     match leaves {
         true => tracing::info!(master = %shown(master), server, "a failover has begun, leaving the master"),
@@ -74,13 +73,11 @@ pub(crate) fn distrusted(error: &Error) {
 }
 
 /// Nobody tells who serves what in a cluster.
-#[cfg(feature = "cluster")]
 pub(crate) fn cluster_unseen(error: &Error) {
     tracing::warn!(%error, "no master of the cluster tells who serves what; what is known is used, and they are asked again");
 }
 
 /// A node of another cluster answers where one of this cluster was.
-#[cfg(feature = "cluster")]
 pub(crate) fn stranger(server: &str) {
     tracing::warn!(
         server,
@@ -89,7 +86,6 @@ pub(crate) fn stranger(server: &str) {
 }
 
 /// A seed that was away before is a node of another cluster.
-#[cfg(feature = "cluster")]
 pub(crate) fn seed_of_another(server: &str) {
     tracing::warn!(
         server,
@@ -98,7 +94,6 @@ pub(crate) fn seed_of_another(server: &str) {
 }
 
 /// Most seeds are nodes of another cluster, and none of the old one is left.
-#[cfg(feature = "cluster")]
 pub(crate) fn cluster_replaced(server: &str) {
     tracing::warn!(
         server,

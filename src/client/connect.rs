@@ -6,7 +6,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::backend::Backend;
-#[cfg(feature = "cluster")]
 use crate::backend::cluster::Cluster;
 use crate::backend::memory::InMemory;
 use crate::backend::server::{RedisServer, Role};
@@ -75,12 +74,10 @@ async fn join(
             let (single, away) = RedisServer::connect(server, role, node_timeout, events).await?;
             (single, away)
         }
-        #[cfg(feature = "sentinel")]
         Master::Watched(watched) => {
             let (single, away) = RedisServer::watched(watched, role, node_timeout, events).await?;
             (single, away)
         }
-        #[cfg(feature = "cluster")]
         Master::Cluster(seeds) => {
             let (cluster, away) = Cluster::connect(seeds, role, node_timeout, events).await?;
             (cluster, away)

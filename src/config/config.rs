@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use crate::base::{Drift, Lease};
 use crate::config::limits::{self, Replicas};
-#[cfg(feature = "sentinel")]
 use crate::config::master::Watched;
 use crate::config::master::{self, Master};
-#[cfg(feature = "cluster")]
 use crate::config::seeds::Seeds;
 use crate::config::server::Server;
 use crate::error::{Result, rejected};
@@ -23,8 +21,8 @@ const RETRY_DELAY: RangeInclusive<Duration> = Duration::from_millis(50)..=Durati
 
 /// The options of a `Locks`.
 ///
-/// One master has to be named at the least, by [`server`](Builder::server), [`memory`](Builder::memory), or, with the features of
-/// these names, `sentinel` or `cluster`; all else has a default. Several are a quorum, of whichever kinds. Nothing
+/// One master has to be named at the least, by [`server`](Builder::server), [`sentinel`](Builder::sentinel),
+/// [`cluster`](Builder::cluster) or [`memory`](Builder::memory); all else has a default. Several are a quorum, of whichever kinds. Nothing
 /// is checked before [`connect`](Builder::connect), which rejects what can't work with an error of kind
 /// [`ErrorKind::Config`](crate::ErrorKind::Config) that names the option and its value: before it sends anything, but for
 /// what only a server can tell.
@@ -154,8 +152,6 @@ impl Builder {
     ///
     /// Rejected: no address or one that can't be used, an empty name, a master that was given before, and a name that most
     /// of the sentinels do not know.
-    #[cfg(feature = "sentinel")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "sentinel")))]
     pub fn sentinel(
         mut self,
         sentinels: impl IntoIterator<Item = impl Into<Server>>,
@@ -199,8 +195,6 @@ impl Builder {
     /// Rejected: no node at all; an address that can't be used, is a socket, or names a database other than 0; nodes with
     /// different credentials or TLS settings; a node that was given to another master. [`connect`](Builder::connect) rejects
     /// a server that is no node of a cluster, and nodes of two clusters.
-    #[cfg(feature = "cluster")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
     pub fn cluster(mut self, seeds: impl IntoIterator<Item = impl Into<Server>>) -> Self {
         self.masters.push(Master::Cluster(Seeds::new(seeds)));
         self
@@ -495,7 +489,6 @@ mod tests {
         rejects(crowd, &["64 masters"]);
     }
 
-    #[cfg(feature = "cluster")]
     #[test]
     fn a_cluster_is_one_master_that_is_given_once() {
         let nodes = || ["redis://:secret@10.0.0.1", "redis://:secret@10.0.0.2"];

@@ -1,31 +1,24 @@
 //! What a master may be: whoever has a vote on a lock.
 
 use std::fmt;
-#[cfg(feature = "sentinel")]
 use std::sync::Arc;
 
 use crate::base::MasterSet;
-#[cfg(feature = "cluster")]
 use crate::config::seeds::Seeds;
 use crate::config::server::Server;
-#[cfg(feature = "sentinel")]
-use crate::error::shown;
-use crate::error::{Result, rejected};
+use crate::error::{Result, rejected, shown};
 use crate::memory::Memory;
 
 /// Where locks are kept.
 #[derive(Clone, Debug)]
 pub(crate) enum Master {
     Server(Server),
-    #[cfg(feature = "sentinel")]
     Watched(Watched),
-    #[cfg(feature = "cluster")]
     Cluster(Seeds),
     Memory(Memory),
 }
 
 /// A master by the name under which sentinels watch it.
-#[cfg(feature = "sentinel")]
 #[derive(Clone, Debug)]
 pub(crate) struct Watched {
     pub(crate) sentinels: Box<[Server]>,
@@ -48,9 +41,7 @@ pub(crate) fn checked(masters: Vec<Master>) -> Result<Vec<Master>> {
     for (at, master) in masters.iter().enumerate() {
         match master {
             Master::Server(server) => drop(server.client()?),
-            #[cfg(feature = "sentinel")]
             Master::Watched(watched) => watched.check()?,
-            #[cfg(feature = "cluster")]
             Master::Cluster(seeds) => seeds.check()?,
             Master::Memory(_) => {}
         }
@@ -68,11 +59,8 @@ impl Master {
     fn is(&self, other: &Master) -> bool {
         match (self, other) {
             (Master::Server(one), Master::Server(other)) => one.address() == other.address(),
-            #[cfg(feature = "sentinel")]
             (Master::Watched(one), Master::Watched(other)) => one.is(other),
-            #[cfg(feature = "cluster")]
             (Master::Cluster(one), Master::Cluster(other)) => one.meets(other),
-            #[cfg(feature = "cluster")]
             (Master::Cluster(seeds), Master::Server(server))
             | (Master::Server(server), Master::Cluster(seeds)) => seeds.has(server),
             (Master::Memory(one), Master::Memory(other)) => one.is(other),
@@ -85,16 +73,13 @@ impl fmt::Display for Master {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Master::Server(server) => f.write_str(&server.address()),
-            #[cfg(feature = "sentinel")]
             Master::Watched(watched) => watched.fmt(f),
-            #[cfg(feature = "cluster")]
             Master::Cluster(seeds) => write!(f, "a node of {seeds}"),
             Master::Memory(_) => f.write_str("an in-memory store"),
         }
     }
 }
 
-#[cfg(feature = "sentinel")]
 impl Watched {
     fn check(&self) -> Result<()> {
         if self.sentinels.is_empty() {
@@ -115,7 +100,6 @@ impl Watched {
     }
 }
 
-#[cfg(feature = "sentinel")]
 impl fmt::Display for Watched {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "master `{}` of sentinel", shown(&self.name))?;

@@ -3,7 +3,6 @@
 mod config;
 mod limits;
 mod master;
-#[cfg(feature = "cluster")]
 mod seeds;
 mod server;
 
@@ -11,6 +10,5 @@ pub use config::Builder;
 pub(crate) use config::Config;
 pub(crate) use limits::Replicas;
 pub(crate) use master::{Master, Watched};
-#[cfg(feature = "cluster")]
 pub(crate) use seeds::Seeds;
 pub use server::Server;

@@ -77,7 +77,6 @@ impl Server {
     }
 
     /// What it was made of, where it can be used.
-    #[cfg(feature = "cluster")]
     pub(crate) fn info(&self) -> Option<&ConnectionInfo> {
         match &*self.0 {
             Location::Usable { info, .. } => Some(info),
@@ -86,7 +85,6 @@ impl Server {
     }
 
     /// A server at another address, with the same credentials and settings. A socket has no other address.
-    #[cfg(feature = "cluster")]
     pub(crate) fn at(&self, host: &str, port: u16) -> Server {
         let Some(info) = self.info() else { return self.clone() };
         let host = host.to_owned();

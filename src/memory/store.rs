@@ -255,7 +255,6 @@ impl Store {
             },
             Call::Look { key } => self.held(key, now).map_or(Reply::Free, |held| Reply::Busy(held.left(now))),
             // Asked for by nodes of a cluster alone: a store has all its keys.
-            #[cfg(feature = "cluster")]
             Call::Count { fence, .. } => {
                 Reply::Token(self.counters.stands(&fence.counter, now).unwrap_or_default())
             }

@@ -33,12 +33,10 @@ pub(crate) enum Call {
     /// Who is in the way, if anybody.
     Look { key: Arc<str> },
     /// What one of the above does with the fencing counter, where its two keys are on different nodes.
-    #[cfg(feature = "cluster")]
     Count { fence: Arc<Fence>, ask: Count },
 }
 
 /// What is asked of a fencing counter alone.
-#[cfg(feature = "cluster")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Count {
     /// Whether a token can be made.
@@ -109,7 +107,6 @@ static LOOK: Script = script!("look", lua!("look"));
 static ACQUIRE_FENCED: Script = fenced!("acquire", lua!("acquire"), "token");
 static RENEW_FENCED: Script = fenced!("renew", lua!("renew"), "raise");
 static SETTLE_FENCED: Script = fenced!("settle", concat!(lua!("hold"), lua!("settle")), "raise");
-#[cfg(feature = "cluster")]
 static COUNT: Script = script!("count", concat!(lua!("fence"), lua!("count")));
 
 // The integers that the scripts answer with; from 0 on it is the TTL of another's hold in milliseconds.
@@ -137,7 +134,6 @@ impl Call {
             | Call::Settle { key, .. }
             | Call::Force { key, .. }
             | Call::Look { key } => key,
-            #[cfg(feature = "cluster")]
             Call::Count { fence, .. } => &fence.counter,
         }
     }
@@ -158,7 +154,6 @@ impl Call {
             Call::Settle { .. } => &SETTLE_FENCED,
             Call::Force { .. } => &FORCE,
             Call::Look { .. } => &LOOK,
-            #[cfg(feature = "cluster")]
             Call::Count { .. } => &COUNT,
         }
     }
@@ -170,13 +165,11 @@ impl Call {
                 fence.as_deref()
             }
             Call::Release { .. } | Call::Force { .. } | Call::Look { .. } => None,
-            #[cfg(feature = "cluster")]
             Call::Count { fence, .. } => Some(fence),
         }
     }
 
     /// The same for the lock alone, and the counter that it leaves out. `None`: it has one key.
-    #[cfg(feature = "cluster")]
     pub(crate) fn alone(&self) -> Option<(Call, Arc<Fence>)> {
         let mut alone = self.clone();
         let fence = match &mut alone {
@@ -209,11 +202,8 @@ impl Call {
             }
             Call::Force { channel, .. } => cmd.arg(&**channel),
             Call::Look { .. } => &mut cmd,
-            #[cfg(feature = "cluster")]
             Call::Count { ask: Count::Look, .. } => cmd.arg("look"),
-            #[cfg(feature = "cluster")]
             Call::Count { ask: Count::Next, .. } => cmd.arg("next"),
-            #[cfg(feature = "cluster")]
             Call::Count { ask: Count::Raise, .. } => cmd.arg("raise"),
         };
         if let Some(Fence { least, stays, .. }) = fence {
@@ -234,12 +224,7 @@ impl Call {
     pub(crate) fn decode(&self, value: Value) -> Result<Reply, RedisError> {
         use Call::{Acquire, Force, Look, Release, Renew, Settle};
         let fenced = self.fence().is_some();
-        let counts = match self {
-            Acquire { .. } => true,
-            #[cfg(feature = "cluster")]
-            Call::Count { .. } => true,
-            _ => false,
-        };
+        let counts = matches!(self, Acquire { .. } | Call::Count { .. });
         Ok(match (self, value) {
             (_, Value::ServerError(refused)) => return Err(refused.into()),
             // A key lives through its last millisecond: one that has none left is still held, not free.
@@ -263,7 +248,6 @@ impl Call {
             (Release { .. } | Settle { .. }, Value::BulkString(why)) => deferred(&why),
             (Renew { .. }, Value::BulkString(why)) if fenced => deferred(&why),
             (Look { .. }, value) => return Err(self.garbled(&value)),
-            #[cfg(feature = "cluster")]
             (Call::Count { .. }, value) => return Err(self.garbled(&value)),
             (Acquire { .. }, value @ Value::Int(DONE)) if fenced => return Err(self.garbled(&value)),
             (_, Value::Int(DONE)) => Reply::Done,
@@ -415,7 +399,6 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "cluster")]
     #[test]
     fn a_fenced_call_is_one_for_its_lock_alone_and_one_for_its_counter_which_is_given_twice() {
         for (call, plain) in fenced().iter().zip(["acquire", "acquire", "renew", "settle"]) {

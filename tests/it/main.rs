@@ -9,7 +9,6 @@
 mod support;
 
 mod attack;
-#[cfg(feature = "cluster")]
 mod cluster;
 mod docs;
 mod errors;
@@ -20,7 +19,6 @@ mod leaks;
 mod leases;
 mod loss;
 mod memory;
-#[cfg(feature = "cluster")]
 mod on_cluster;
 mod on_memory;
 mod on_paused_memory;
@@ -29,7 +27,6 @@ mod on_redis;
 mod quorum;
 mod replicas;
 mod scripts;
-#[cfg(feature = "sentinel")]
 mod sentinel;
 mod support_works;
 mod tls;

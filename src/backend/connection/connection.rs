@@ -181,7 +181,6 @@ impl Line {
     }
 
     /// Whether the last attempt to connect has failed.
-    #[cfg(feature = "cluster")]
     pub(crate) fn is_refused(&self) -> bool {
         matches!(*self.state.borrow(), State::Down { failed: Some(_), .. })
     }

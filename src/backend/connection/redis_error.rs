@@ -66,7 +66,6 @@ pub(crate) fn failed(error: RedisError, call: &Call, server: &Arc<str>) -> Failu
 }
 
 /// Where a node of a cluster says that a key is to be asked for.
-#[cfg(feature = "cluster")]
 pub(crate) enum Elsewhere<'a> {
     /// From now on.
     Moved(&'a str),
@@ -74,7 +73,6 @@ pub(crate) enum Elsewhere<'a> {
     Ask(&'a str),
 }
 
-#[cfg(feature = "cluster")]
 pub(crate) fn elsewhere(failure: &Failure) -> Option<Elsewhere<'_>> {
     let error = std::error::Error::source(&failure.error)?.downcast_ref::<RedisError>()?;
     let (address, _) = error.redirect_node()?;

@@ -33,13 +33,11 @@ const MOVED: &str = "it is to be where commands go, and their connection was mad
 pub(crate) struct Subscriber {
     wishes: mpsc::UnboundedSender<Interest>,
     task: AbortHandle,
-    #[cfg(feature = "cluster")]
     seen: SubscriberState,
 }
 
 /// What others can see: a number that goes up with each connection that is lost or can't be made, and whether somebody waits
 /// for a message.
-#[cfg(feature = "cluster")]
 pub(crate) type SubscriberState = (watch::Receiver<u64>, watch::Receiver<bool>);
 
 enum Interest {
@@ -57,20 +55,13 @@ impl Subscriber {
     ) -> Subscriber {
         let (sender, wishes) = mpsc::unbounded_channel();
         let (failures, wanted) = (watch::Sender::new(0), watch::Sender::new(false));
-        #[cfg(feature = "cluster")]
         let seen = (failures.subscribe(), wanted.subscribe());
         let topics = Channels::default();
         let task = Task { target, address, events, limit, wishes, topics, failures, wanted };
-        Subscriber {
-            wishes: sender,
-            task: tokio::spawn(task.run()).abort_handle(),
-            #[cfg(feature = "cluster")]
-            seen,
-        }
+        Subscriber { wishes: sender, task: tokio::spawn(task.run()).abort_handle(), seen }
     }
 
     /// For whoever can name another target.
-    #[cfg(feature = "cluster")]
     pub(crate) fn seen(&self) -> SubscriberState {
         self.seen.clone()
     }

@@ -14,9 +14,7 @@ use crate::backend::connection::{Line, Link, ask_all, redis_error};
 use crate::backend::server::reconnect::Reconnector;
 use crate::base::{Failure, Outcome, after, lock};
 use crate::config::Replicas;
-#[cfg(feature = "cluster")]
-use crate::wire::Count;
-use crate::wire::{Call, Reply};
+use crate::wire::{Call, Count, Reply};
 
 /// So many acquires share one `WAIT`.
 const MOST: usize = 500;
@@ -108,7 +106,6 @@ impl ReplicaAcks {
         }
     }
 
-    #[cfg(feature = "cluster")]
     pub(crate) fn line(&self) -> &Arc<Line> {
         &self.desk.line
     }
@@ -337,12 +334,7 @@ enum Acknowledged {
 /// Whether replicas have to acknowledge it. The next token as well, where it is made apart from its hold: else the replica that takes
 /// over may hand it out again.
 pub(crate) fn counts(call: &Call) -> bool {
-    match call {
-        Call::Acquire { .. } => true,
-        #[cfg(feature = "cluster")]
-        Call::Count { ask: Count::Next, .. } => true,
-        _ => false,
-    }
+    matches!(call, Call::Acquire { .. } | Call::Count { ask: Count::Next, .. })
 }
 
 fn field(call: &Call) -> Option<&Arc<str>> {
@@ -351,9 +343,7 @@ fn field(call: &Call) -> Option<&Arc<str>> {
         | Call::Release { field, .. }
         | Call::Renew { field, .. }
         | Call::Settle { field, .. } => Some(field),
-        Call::Force { .. } | Call::Look { .. } => None,
-        #[cfg(feature = "cluster")]
-        Call::Count { .. } => None,
+        Call::Force { .. } | Call::Look { .. } | Call::Count { .. } => None,
     }
 }
 

@@ -10,16 +10,13 @@ use tokio::time::{Instant, timeout_at};
 use crate::backend::connection::{
     Endpoint, Line, Link, Purpose, ServerClock, Subscriber, ask, ask_all, redis_error, tuned,
 };
-#[cfg(feature = "sentinel")]
 use crate::backend::sentinel::Sentinels;
 use crate::backend::server::reconnect::Reconnector;
 use crate::backend::server::replica_acks::{self, ReplicaAcks};
 use crate::backend::server::source::Source;
 use crate::backend::{Backend, BoxFuture, runtime};
 use crate::base::{Events, Failure, after};
-#[cfg(feature = "sentinel")]
-use crate::config::Watched;
-use crate::config::{Replicas, Server};
+use crate::config::{Replicas, Server, Watched};
 use crate::error::{Error, Result};
 use crate::wire::{Call, Reply};
 
@@ -70,7 +67,6 @@ impl RedisServer {
     }
 
     /// The same for whichever server the sentinels name, now and after each failover.
-    #[cfg(feature = "sentinel")]
     pub(crate) async fn watched(
         watched: &Watched,
         role: Role,
@@ -114,7 +110,6 @@ impl RedisServer {
     }
 
     /// One that runs calls and hears nothing. Returns before it is connected; its tasks live on that runtime.
-    #[cfg(feature = "cluster")]
     pub(crate) fn begin(
         site: Endpoint,
         role: Role,
@@ -138,13 +133,11 @@ impl RedisServer {
     }
 
     /// That of its commands.
-    #[cfg(any(test, feature = "cluster"))]
     pub(crate) fn line(&self) -> &Arc<Line> {
         &self.line
     }
 
     /// That of acquires, where replicas have to acknowledge them.
-    #[cfg(feature = "cluster")]
     pub(crate) fn line_of_grants(&self) -> Option<&Arc<Line>> {
         self.grants.as_ref().map(ReplicaAcks::line)
     }

@@ -4,7 +4,6 @@ use std::future::pending;
 use std::sync::{Arc, Mutex};
 
 use crate::backend::connection::{Endpoint, Line, State, Target, redis_error};
-#[cfg(feature = "sentinel")]
 use crate::backend::sentinel::Sentinels;
 use crate::base::{Failure, lock};
 use crate::error::{ErrorKind, Result};
@@ -12,7 +11,6 @@ use crate::error::{ErrorKind, Result};
 /// How a keeper learns where to connect to.
 pub(crate) enum Source {
     Fixed(Box<Endpoint>),
-    #[cfg(feature = "sentinel")]
     Sentinel(Sentinels),
     /// Where the connection for commands goes.
     Beside(Beside),
@@ -46,7 +44,6 @@ impl Source {
     pub(crate) fn known(&self) -> Option<Endpoint> {
         match self {
             Source::Fixed(site) => Some(Endpoint::clone(site)),
-            #[cfg(feature = "sentinel")]
             Source::Sentinel(_) => None,
             Source::Beside(beside) => beside.target.borrow().clone(),
         }
@@ -61,7 +58,6 @@ impl Source {
     pub(crate) async fn site(&self, first: bool) -> Result<Endpoint> {
         match self {
             Source::Fixed(site) => Ok(Endpoint::clone(site)),
-            #[cfg(feature = "sentinel")]
             Source::Sentinel(sentinels) => sentinels.site(first).await,
             Source::Beside(beside) => beside.site(first).await,
         }
@@ -71,7 +67,6 @@ impl Source {
     pub(crate) async fn watch(&self, moved: impl Fn()) {
         match self {
             Source::Fixed(_) => pending().await,
-            #[cfg(feature = "sentinel")]
             Source::Sentinel(sentinels) => sentinels.watch(moved).await,
             Source::Beside(beside) => beside.watch(moved).await,
         }

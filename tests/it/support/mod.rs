@@ -52,7 +52,6 @@ pub mod process;
 pub mod proxy;
 pub mod resp;
 pub mod scripts;
-#[cfg(feature = "sentinel")]
 pub mod sentinel;
 pub mod server;
 mod tls;

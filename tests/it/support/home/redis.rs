@@ -16,7 +16,6 @@ use crate::support::{self, eventually};
 pub type Home = Served<false>;
 
 /// The same, which is the only node of a cluster.
-#[cfg(feature = "cluster")]
 pub type ClusterHome = Served<true>;
 
 pub struct Served<const CLUSTERED: bool> {
@@ -47,7 +46,6 @@ impl<const CLUSTERED: bool> Served<CLUSTERED> {
     /// The options that a test starts from.
     pub fn builder(&self) -> Builder {
         let url = self.proxy.as_ref().map_or_else(|| self.server.url(), Proxy::url);
-        #[cfg(feature = "cluster")]
         if CLUSTERED {
             return support::options().cluster([url]);
         }
