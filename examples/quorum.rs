@@ -15,7 +15,7 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use nestlock::{Builder, ErrorKind, Locks, Loss, Memory, Mutex, Owner};
+use nestlock::{ErrorKind, Locks, Loss, Master, Memory, Mutex, Owner};
 use tokio::time::{sleep, timeout};
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
@@ -24,37 +24,36 @@ type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 const LEASE: Duration = Duration::from_secs(2);
 
 /// Where the lock is kept. One that fails does so for a while; the others do not know of it.
-enum Master {
+enum Place {
     Memory(Memory),
     Server(String),
 }
 
-impl Master {
+impl Place {
     /// Five of them.
-    fn all() -> Result<Vec<Master>> {
+    fn all() -> Result<Vec<Place>> {
         let urls = std::env::var("REDIS_URLS").unwrap_or_default();
         let servers = urls.split([',', ' ']).filter(|url| !url.is_empty());
-        let masters: Vec<_> = servers.map(|url| Master::Server(url.to_owned())).collect();
+        let masters: Vec<_> = servers.map(|url| Place::Server(url.to_owned())).collect();
         match masters.len() {
-            0 => Ok((0..5).map(|_| Master::Memory(Memory::new())).collect()),
+            0 => Ok((0..5).map(|_| Place::Memory(Memory::new())).collect()),
             5 => Ok(masters),
             given => Err(format!("REDIS_URLS has {given} servers, and this example is about five").into()),
         }
     }
 
-    /// This is all that makes a lock one of several masters: `server` is called for each of them.
-    fn add_to(&self, builder: Builder) -> Builder {
+    fn master(&self) -> Master {
         match self {
-            Master::Memory(memory) => builder.memory(memory),
-            Master::Server(url) => builder.server(url),
+            Place::Memory(memory) => Master::memory(memory),
+            Place::Server(url) => Master::server(url),
         }
     }
 
     /// It answers nobody for so long; what it is sent meanwhile it does later.
     async fn stall(&self, time: Duration) -> Result<()> {
         match self {
-            Master::Memory(memory) => memory.stall(time),
-            Master::Server(url) => {
+            Place::Memory(memory) => memory.stall(time),
+            Place::Server(url) => {
                 let mut pause = redis::cmd("CLIENT");
                 pause.arg("PAUSE").arg(time.as_millis() as u64).arg("ALL");
                 pause.exec_async(&mut connection(url).await?).await?;
@@ -66,8 +65,8 @@ impl Master {
     /// It loses the lock. The `Memory` restarts without any data; a server is not ours to restart, so the key is deleted.
     async fn forget(&self, lock: &str) -> Result<()> {
         match self {
-            Master::Memory(memory) => memory.restart_empty(),
-            Master::Server(url) => {
+            Place::Memory(memory) => memory.restart_empty(),
+            Place::Server(url) => {
                 redis::cmd("DEL").arg(lock).exec_async(&mut connection(url).await?).await?;
             }
         }
@@ -79,10 +78,11 @@ async fn connection(url: &str) -> Result<redis::aio::MultiplexedConnection> {
     Ok(redis::Client::open(url)?.get_multiplexed_async_connection().await?)
 }
 
-/// A client of these masters, as each process has one. All of them name the same masters, and agree on the lease.
-async fn connect(masters: &[Master]) -> Result<Locks> {
-    let builder = masters.iter().fold(Locks::builder(), |builder, master| master.add_to(builder));
-    Ok(builder.lease(LEASE).connect().await?)
+/// A client of these masters, as each process has one. All of them name the same masters, and agree on the lease. With servers
+/// alone it is `servers(["redis://one", "redis://two", …])`.
+async fn connect(masters: &[Place]) -> Result<Locks> {
+    let masters = masters.iter().map(Place::master);
+    Ok(Locks::builder().masters(masters).lease(LEASE).connect().await?)
 }
 
 /// A lock that is free is had within moments, in spite of masters that do not answer.
@@ -93,7 +93,7 @@ async fn work(lock: &Mutex, who: &str) -> Result<()> {
     Ok(guard.release().await?)
 }
 
-async fn a_minority_fails(masters: &[Master], ours: &Mutex, theirs: &Mutex) -> Result<()> {
+async fn a_minority_fails(masters: &[Place], ours: &Mutex, theirs: &Mutex) -> Result<()> {
     println!("Two of five masters fail");
     let guard = ours.lock().await?;
     masters[3].stall(LEASE * 2).await?;
@@ -112,7 +112,7 @@ async fn a_minority_fails(masters: &[Master], ours: &Mutex, theirs: &Mutex) -> R
     work(theirs, "the next one").await
 }
 
-async fn a_majority_fails(masters: &[Master], ours: &Mutex, theirs: &Mutex) -> Result<()> {
+async fn a_majority_fails(masters: &[Place], ours: &Mutex, theirs: &Mutex) -> Result<()> {
     println!("Three of five masters fail");
     let guard = ours.lock().await?;
     for master in &masters[..3] {
@@ -134,7 +134,7 @@ async fn a_majority_fails(masters: &[Master], ours: &Mutex, theirs: &Mutex) -> R
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let masters = Master::all()?;
+    let masters = Place::all()?;
     // The process id keeps two people who try this on the same servers out of each other's way.
     let name = format!("example:quorum:{}", std::process::id());
     let (one, another) = (connect(&masters).await?, connect(&masters).await?);

@@ -44,8 +44,8 @@
 //!
 //! # The types
 //!
-//! - [`Locks`]: the entry point, one for the process. [`Builder`] has the options, [`Server`] is the address of a server, and
-//!   [`Memory`] a store in its place.
+//! - [`Locks`]: the entry point, one for the process. [`Builder`] has the options, [`Server`] is the address of a server,
+//!   [`Memory`] a store in its place, and [`Master`] any of those that a quorum is made of.
 //! - [`Mutex`]: a lock by its name. [`run`](Mutex::run) works under it; [`lock`](Mutex::lock) and
 //!   [`try_lock`](Mutex::try_lock) return a guard. [`Lock`], [`TryLock`], [`Run`] and [`TryRun`] are the futures.
 //! - [`Guard`]: a hold. A drop releases it.
@@ -90,6 +90,7 @@ pub use client::Mutex;
 pub use client::{Lock, TryLock};
 pub use client::{Run, TryRun};
 pub use config::Builder;
+pub use config::Master;
 pub use config::Server;
 pub use error::{Error, ErrorKind, Loss, Result};
 pub use memory::Memory;

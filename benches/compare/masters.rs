@@ -39,8 +39,8 @@ impl Masters {
 
     /// Locks over them, as they are by default but for the lease: that masters have no vote at first is checked each time.
     pub(crate) fn locks(&self) -> Builder {
-        let builder = Locks::builder().lease(LEASE).unavailable_after(Duration::from_secs(60));
-        self.urls.iter().fold(builder, |builder, url| builder.server(url))
+        let builder = Locks::builder().servers(&self.urls);
+        builder.lease(LEASE).unavailable_after(Duration::from_secs(60))
     }
 
     /// Stops as many of the last ones as the others can do without, or lets them go on.

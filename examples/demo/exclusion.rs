@@ -25,9 +25,7 @@ pub(crate) struct Exclusion {
 impl Exclusion {
     /// Locks on these masters; their keys begin with the prefix.
     pub(crate) async fn locked(places: &Places, prefix: &str) -> Result<Exclusion> {
-        let builder = Locks::builder().lease(LEASE);
-        let builder = places.masters.iter().fold(builder, |builder, master| builder.server(master));
-        let locks = builder.connect().await?;
+        let locks = Locks::builder().servers(&places.masters).lease(LEASE).connect().await?;
         Ok(Exclusion { locks: Some(locks), ..Exclusion::none(prefix) })
     }
 

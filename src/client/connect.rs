@@ -10,7 +10,7 @@ use crate::backend::cluster::Cluster;
 use crate::backend::memory::InMemory;
 use crate::backend::server::{RedisServer, Role};
 use crate::base::{Events, telemetry};
-use crate::config::{Config, Master};
+use crate::config::{Config, MasterKind};
 use crate::error::{Error, Result};
 
 /// All masters, of which a majority is there. A wrong password or option is an error also on one of many: a mistake is told
@@ -64,24 +64,24 @@ fn compare_clocks(config: &Config, masters: &[Arc<dyn Backend>]) {
 
 /// One master; with its error, where it is away.
 async fn join(
-    master: &Master,
+    master: &MasterKind,
     role: Role,
     node_timeout: Duration,
     events: Weak<dyn Events>,
 ) -> Result<(Arc<dyn Backend>, Option<Error>)> {
     Ok(match master {
-        Master::Server(server) => {
+        MasterKind::Server(server) => {
             let (single, away) = RedisServer::connect(server, role, node_timeout, events).await?;
             (single, away)
         }
-        Master::Watched(watched) => {
+        MasterKind::Watched(watched) => {
             let (single, away) = RedisServer::watched(watched, role, node_timeout, events).await?;
             (single, away)
         }
-        Master::Cluster(seeds) => {
+        MasterKind::Cluster(seeds) => {
             let (cluster, away) = Cluster::connect(seeds, role, node_timeout, events).await?;
             (cluster, away)
         }
-        Master::Memory(memory) => (InMemory::join(memory, node_timeout, events), None),
+        MasterKind::Memory(memory) => (InMemory::join(memory, node_timeout, events), None),
     })
 }

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use crate::base::{Drift, Lease};
 use crate::config::limits::{self, Replicas};
-use crate::config::master::Watched;
-use crate::config::master::{self, Master};
-use crate::config::seeds::Seeds;
+use crate::config::master::{self, Master, MasterKind};
 use crate::config::server::Server;
 use crate::error::{Result, rejected};
 use crate::memory::Memory;
@@ -21,9 +19,10 @@ const RETRY_DELAY: RangeInclusive<Duration> = Duration::from_millis(50)..=Durati
 
 /// The options of a `Locks`.
 ///
-/// One master has to be named at the least, by [`server`](Builder::server), [`sentinel`](Builder::sentinel),
-/// [`cluster`](Builder::cluster) or [`memory`](Builder::memory); all else has a default. Several are a quorum, of whichever kinds. Nothing
-/// is checked before [`connect`](Builder::connect), which rejects what can't work with an error of kind
+/// A master has to be named, by [`server`](Builder::server), [`sentinel`](Builder::sentinel), [`cluster`](Builder::cluster) or
+/// [`memory`](Builder::memory); all else has a default. Each of these sets the one master, in place of any that was set before.
+/// A quorum of several is set by [`servers`](Builder::servers) or, for masters of different kinds, [`masters`](Builder::masters).
+/// Nothing is checked before [`connect`](Builder::connect), which rejects what can't work with an error of kind
 /// [`ErrorKind::Config`](crate::ErrorKind::Config) that names the option and its value: before it sends anything, but for
 /// what only a server can tell.
 ///
@@ -54,7 +53,7 @@ const RETRY_DELAY: RangeInclusive<Duration> = Duration::from_millis(50)..=Durati
 #[derive(Clone, Debug)]
 #[must_use = "options do nothing until `connect` is called"]
 pub struct Builder {
-    masters: Vec<Master>,
+    masters: Vec<MasterKind>,
     lease: Duration,
     drift: (f64, Duration),
     prefix: String,
@@ -71,7 +70,7 @@ pub struct Builder {
 /// Options that were checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    pub(crate) masters: Vec<Master>,
+    pub(crate) masters: Vec<MasterKind>,
     pub(crate) lease: Lease,
     pub(crate) drift: Drift,
     pub(crate) prefix: Arc<str>,
@@ -106,34 +105,62 @@ impl Builder {
         }
     }
 
-    /// A master that keeps the locks: a URL, or a host and a port. Default: none.
+    /// One server as the master that keeps the locks: a URL, or a host and a port. Default: none.
     ///
-    /// [`Server`] says what an address looks like.
+    /// [`Server`] says what an address looks like. It takes the place of any master that was set before.
     ///
-    /// Called again it adds an independent master: then a lock is held by whoever holds it on a majority of them, so that with
-    /// three of them one may fail, with five two (Redlock). They must not be replicas of each other. An even number tolerates
-    /// no more failures than one fewer would, and is warned of. [`connect`](Builder::connect) needs a majority; one that is away
-    /// then joins when it comes.
+    /// Rejected: an address that can't be used.
+    pub fn server(self, server: impl Into<Server>) -> Self {
+        self.masters([Master::server(server)])
+    }
+
+    /// Several independent servers as a quorum (Redlock). Default: none.
+    ///
+    /// A lock is held by whoever holds it on a majority of them, so that with three of them one may fail, with five two. They
+    /// must not be replicas of each other. An even number tolerates no more failures than one fewer would, and is warned of.
+    /// [`connect`](Builder::connect) needs a majority; one that is away then joins when it comes. They take the place of any
+    /// master that was set before.
     ///
     /// ```no_run
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// let masters = ["redis://one:6379", "redis://two:6379", "redis://three:6379"];
-    /// let builder = masters.into_iter().fold(nestlock::Locks::builder(), |builder, master| builder.server(master));
-    /// let locks = builder.connect().await?;
+    /// let locks = nestlock::Locks::builder().servers(masters).connect().await?;
     /// # Ok(()) }
     /// ```
     ///
-    /// Rejected: an address that can't be used, none at all, and one that was given before.
-    pub fn server(mut self, server: impl Into<Server>) -> Self {
-        self.masters.push(Master::Server(server.into()));
+    /// Rejected: an address that can't be used, no server at all, more than 63, and one that is given twice.
+    pub fn servers(self, servers: impl IntoIterator<Item = impl Into<Server>>) -> Self {
+        self.masters(servers.into_iter().map(Master::server))
+    }
+
+    /// A quorum of masters of any kind. Default: none.
+    ///
+    /// As [`servers`](Builder::servers), for masters that are not all single servers. A Sentinel deployment and a Cluster have
+    /// one vote each, however many servers they have.
+    ///
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// use nestlock::{Locks, Master};
+    /// let masters = [
+    ///     Master::server("redis://one:6379"),
+    ///     Master::sentinel(["redis://two:26379", "redis://three:26379"], "mymaster"),
+    ///     Master::cluster(["redis://four:6379", "redis://five:6379"]),
+    /// ];
+    /// let locks = Locks::builder().masters(masters).connect().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Rejected: no master at all, more than 63, one that is given twice, and what the method of the same name rejects.
+    pub fn masters(mut self, masters: impl IntoIterator<Item = Master>) -> Self {
+        self.masters = masters.into_iter().map(|master| master.0).collect();
         self
     }
 
     /// A master that sentinels watch: it is followed through their failovers. Default: none.
     ///
-    /// `master` is the name by which they monitor it (`sentinel monitor NAME …`). All sentinels should be given, or several of
+    /// `name` is the one by which they monitor it (`sentinel monitor NAME …`). All sentinels should be given, or several of
     /// them: some may be down, and of those that disagree the newer configuration is believed, and of equally new ones what most
-    /// say. It is one master, so called again, or beside [`server`](Builder::server), it adds one more.
+    /// say. It takes the place of any master that was set before.
     ///
     /// **User, password and database in the first URL are the master's**, and so is its being `rediss://`. Each sentinel is
     /// tried with the credentials in its own URL and, if it refuses them, without: so
@@ -150,29 +177,22 @@ impl Builder {
     /// # Ok(()) }
     /// ```
     ///
-    /// Rejected: no address or one that can't be used, an empty name, a master that was given before, and a name that most
-    /// of the sentinels do not know.
+    /// Rejected: no address or one that can't be used, an empty name, and a name that most of the sentinels do not know.
     pub fn sentinel(
-        mut self,
+        self,
         sentinels: impl IntoIterator<Item = impl Into<Server>>,
-        master: impl Into<String>,
+        name: impl Into<String>,
     ) -> Self {
-        let sentinels = sentinels.into_iter().map(Into::into).collect();
-        let name: String = master.into();
-        self.masters.push(Master::Watched(Watched { sentinels, name: name.into() }));
-        self
+        self.masters([Master::sentinel(sentinels, name)])
     }
 
     /// A store in this process as the master that keeps the locks, in place of a server. Default: none.
     ///
     /// Others that are given the same store share its locks: [`Memory`] has an example. [`connect`](Builder::connect) needs no
     /// runtime then, and can't fail for want of a server. The background work moves on where the runtime that did it ends:
-    /// see [`Locks::in_memory`](crate::Locks::in_memory).
-    ///
-    /// Rejected: a store that was given before.
-    pub fn memory(mut self, store: &Memory) -> Self {
-        self.masters.push(Master::Memory(store.clone()));
-        self
+    /// see [`Locks::in_memory`](crate::Locks::in_memory). It takes the place of any master that was set before.
+    pub fn memory(self, store: &Memory) -> Self {
+        self.masters([Master::memory(store)])
     }
 
     /// A Redis Cluster as one master that keeps the locks, named by some of its nodes. Default: none.
@@ -181,7 +201,7 @@ impl Builder {
     /// several, so that some may be down. A lock is kept by the node that serves the slot of its key. Failovers and
     /// slots that move are followed. User, password and TLS settings of the nodes named hold for all of them.
     ///
-    /// The whole cluster has one vote, however many nodes it has. A failover may lose what its replica had not got yet: what
+    /// It takes the place of any master that was set before. A failover may lose what its replica had not got yet: what
     /// that means for locks is told in [`guide::promises`](crate::guide::promises).
     ///
     /// ```no_run
@@ -193,11 +213,10 @@ impl Builder {
     /// ```
     ///
     /// Rejected: no node at all; an address that can't be used, is a socket, or names a database other than 0; nodes with
-    /// different credentials or TLS settings; a node that was given to another master. [`connect`](Builder::connect) rejects
+    /// different credentials or TLS settings. [`connect`](Builder::connect) rejects
     /// a server that is no node of a cluster, and nodes of two clusters.
-    pub fn cluster(mut self, seeds: impl IntoIterator<Item = impl Into<Server>>) -> Self {
-        self.masters.push(Master::Cluster(Seeds::new(seeds)));
-        self
+    pub fn cluster(self, nodes: impl IntoIterator<Item = impl Into<Server>>) -> Self {
+        self.masters([Master::cluster(nodes)])
     }
 
     /// For how long Redis keeps a lock without hearing from its holder. Default: 30 s.
@@ -411,7 +430,7 @@ impl Config {
     /// All defaults, over this store: what can't be rejected.
     pub(crate) fn over(store: &Memory) -> Config {
         Config {
-            masters: vec![Master::Memory(store.clone())],
+            masters: vec![MasterKind::Memory(store.clone())],
             replicas: None,
             probation: None,
             longest_lease: Lease::DEFAULT,
@@ -474,43 +493,80 @@ mod tests {
     }
 
     #[test]
-    fn a_server_has_to_be_given() {
-        rejects(Builder::new(), &["no server", "`server`", "`memory`"]);
+    fn a_master_has_to_be_given() {
+        rejects(Builder::new(), &["no master", "`server`", "`memory`"]);
+        rejects(good().servers([] as [&str; 0]), &["no master"]);
+        rejects(good().masters([]), &["no master"]);
+    }
+
+    #[test]
+    fn the_master_that_is_set_last_is_the_one() {
+        let last = |builder: Builder| {
+            let masters = builder.check().unwrap().masters;
+            assert_eq!(masters.len(), 1);
+            masters[0].to_string()
+        };
+        let set = || good().servers([("a", 1), ("b", 2)]).memory(&Memory::new());
+        assert_eq!(last(set()), "an in-memory store");
+        assert_eq!(last(set().server("redis://c")), "c:6379");
+        assert_eq!(last(set().sentinel(["redis://c"], "mine")), "master `mine` of sentinel c:6379");
+        assert_eq!(last(set().cluster(["redis://c"])), "a node of the cluster at c:6379");
+        assert_eq!(last(set().servers(["redis://c"])), "c:6379");
     }
 
     #[test]
     fn a_master_that_is_given_twice_is_rejected() {
-        rejects(good().server(("127.0.0.1", 6379)), &["127.0.0.1:6379", "more than once"]);
-        let store = Memory::new();
-        rejects(Builder::new().memory(&store).memory(&store.clone()), &["in-memory store", "more than once"]);
-        let three = good().server(("::1", 7)).memory(&store);
-        assert_eq!(three.check().unwrap().masters.len(), 3);
-        let crowd = (0..64).fold(Builder::new(), |builder, _| builder.memory(&Memory::new()));
-        rejects(crowd, &["64 masters"]);
+        rejects(
+            Builder::new().servers(["redis://:secret@127.0.0.1", "redis://127.0.0.1:6379"]),
+            &["127.0.0.1:6379", "more than once"],
+        );
+        let stores = [Memory::new(), Memory::new()];
+        let quorum =
+            |stores: &[&Memory]| Builder::new().masters(stores.iter().map(|store| Master::memory(store)));
+        rejects(
+            quorum(&[&stores[0], &stores[1], &stores[0].clone()]),
+            &["in-memory store", "more than once"],
+        );
+        let mixed = [Master::server(("::1", 7)), Master::memory(&stores[0]), Master::memory(&stores[1])];
+        assert_eq!(Builder::new().masters(mixed).check().unwrap().masters.len(), 3);
+        let crowd = (0..64).map(|_| Master::memory(&Memory::new()));
+        rejects(Builder::new().masters(crowd), &["64 masters", "at most 63"]);
     }
 
     #[test]
     fn a_cluster_is_one_master_that_is_given_once() {
         let nodes = || ["redis://:secret@10.0.0.1", "redis://:secret@10.0.0.2"];
-        let one = Builder::new().cluster(nodes());
-        assert_eq!(one.clone().check().unwrap().masters.len(), 1);
+        let with = |other: Master| Builder::new().masters([Master::cluster(nodes()), other]);
+        assert_eq!(Builder::new().cluster(nodes()).check().unwrap().masters.len(), 1);
+        let twice = Master::cluster(["redis://10.0.0.2", "redis://10.0.0.3"]);
+        rejects(with(twice), &["10.0.0.2:6379", "more than once"]);
+        rejects(with(Master::server("redis://10.0.0.1")), &["10.0.0.1:6379", "more than once"]);
         rejects(
-            one.clone().cluster(["redis://10.0.0.2", "redis://10.0.0.3"]),
-            &["10.0.0.2:6379", "more than once"],
-        );
-        rejects(one.clone().server("redis://10.0.0.1"), &["10.0.0.1:6379", "more than once"]);
-        rejects(
-            Builder::new().server("redis://10.0.0.1").cluster(nodes()),
+            Builder::new().masters([Master::server("redis://10.0.0.1"), Master::cluster(nodes())]),
             &["10.0.0.1:6379", "more than once"],
         );
         rejects(Builder::new().cluster([] as [&str; 0]), &["`cluster`"]);
         rejects(Builder::new().cluster(["redis://:secret@10.0.0.1/3"]), &["database", "10.0.0.1:6379"]);
-        one.cluster(["redis://10.0.0.3"]).check().unwrap();
+        with(Master::cluster(["redis://10.0.0.3"])).check().unwrap();
+    }
+
+    #[test]
+    fn a_master_shows_no_credentials() {
+        let shown = [
+            Master::server("redis://user:secret@one"),
+            Master::sentinel(["redis://user:secret@one"], "mine"),
+            Master::cluster(["redis://user:secret@one"]),
+        ]
+        .map(|master| format!("{master:?}"));
+        assert!(
+            shown.iter().all(|shown| shown.contains("one:6379") && !shown.contains("secret")),
+            "{shown:?}"
+        );
     }
 
     #[test]
     fn several_masters_do_not_trust_one_that_was_just_started() {
-        let several = || good().server(("::1", 7));
+        let several = || Builder::new().servers([("127.0.0.1", 6379), ("::1", 7)]);
         assert_eq!(good().check().unwrap().probation, None);
         assert_eq!(several().check().unwrap().probation, Some(Duration::from_millis(30_302)));
         assert_eq!(several().delayed_restart(false).check().unwrap().probation, None);

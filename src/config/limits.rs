@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::{Drift, Lease};
-use crate::config::master::Master;
+use crate::config::master::MasterKind;
 use crate::error::{Result, rejected, shown};
 
 /// The most bytes that a prefix may have.
@@ -47,7 +47,7 @@ pub(crate) fn drift((factor, slack): (f64, Duration)) -> Result<Drift> {
 pub(crate) fn replicas(
     (count, wait): (usize, Duration),
     lease: Lease,
-    masters: &[Master],
+    masters: &[MasterKind],
 ) -> Result<Option<Replicas>> {
     if count == 0 {
         return Ok(None);
@@ -61,7 +61,7 @@ pub(crate) fn replicas(
             "replicas with a wait of {wait:?} leaves nothing of the lease of {lease:?}; wait for less than the lease"
         )));
     }
-    if masters.iter().any(|master| matches!(master, Master::Memory(_))) {
+    if masters.iter().any(|master| matches!(master, MasterKind::Memory(_))) {
         return Err(rejected("replicas can't be waited for where a `memory` is a master: it has none"));
     }
     Ok(Some(Replicas { count, wait }))

@@ -9,9 +9,58 @@ use crate::config::server::Server;
 use crate::error::{Result, rejected, shown};
 use crate::memory::Memory;
 
+/// One master of a quorum: it keeps locks, and has one vote on them.
+///
+/// For [`Builder::masters`](crate::Builder::masters), where the masters are of different kinds. `Debug` shows no credentials.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// use nestlock::{Locks, Master, Memory};
+/// let stores = [Memory::new(), Memory::new(), Memory::new()];
+/// let locks = Locks::builder().masters(stores.iter().map(Master::memory)).connect().await?;
+/// stores[0].stall(std::time::Duration::from_secs(5)); // a minority may fail
+/// locks.mutex("stock:42").run(async {}).await
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Master(pub(crate) MasterKind);
+
+impl Master {
+    /// A server: see [`Builder::server`](crate::Builder::server).
+    pub fn server(server: impl Into<Server>) -> Master {
+        Master(MasterKind::Server(server.into()))
+    }
+
+    /// The master of this name that these sentinels watch: see [`Builder::sentinel`](crate::Builder::sentinel).
+    pub fn sentinel(
+        sentinels: impl IntoIterator<Item = impl Into<Server>>,
+        name: impl Into<String>,
+    ) -> Master {
+        let sentinels = sentinels.into_iter().map(Into::into).collect();
+        let name: String = name.into();
+        Master(MasterKind::Watched(Watched { sentinels, name: name.into() }))
+    }
+
+    /// A Redis Cluster, by some of its nodes: see [`Builder::cluster`](crate::Builder::cluster).
+    pub fn cluster(nodes: impl IntoIterator<Item = impl Into<Server>>) -> Master {
+        Master(MasterKind::Cluster(Seeds::new(nodes)))
+    }
+
+    /// A store in this process: see [`Builder::memory`](crate::Builder::memory).
+    pub fn memory(store: &Memory) -> Master {
+        Master(MasterKind::Memory(store.clone()))
+    }
+}
+
+impl fmt::Debug for Master {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Master").field(&format_args!("{}", self.0)).finish()
+    }
+}
+
 /// Where locks are kept.
 #[derive(Clone, Debug)]
-pub(crate) enum Master {
+pub(crate) enum MasterKind {
     Server(Server),
     Watched(Watched),
     Cluster(Seeds),
@@ -26,10 +75,10 @@ pub(crate) struct Watched {
 }
 
 /// The masters. Their addresses are looked at here, so that a mistake is told before anything is sent.
-pub(crate) fn checked(masters: Vec<Master>) -> Result<Vec<Master>> {
+pub(crate) fn checked(masters: Vec<MasterKind>) -> Result<Vec<MasterKind>> {
     if masters.is_empty() {
         return Err(rejected(
-            "no server was given; call `server` with the URL of your Redis, or `memory` to do without one",
+            "no master was given; call `server` with the URL of your Redis, or `memory` to use none",
         ));
     }
     if masters.len() > MasterSet::MOST {
@@ -40,42 +89,42 @@ pub(crate) fn checked(masters: Vec<Master>) -> Result<Vec<Master>> {
     }
     for (at, master) in masters.iter().enumerate() {
         match master {
-            Master::Server(server) => drop(server.client()?),
-            Master::Watched(watched) => watched.check()?,
-            Master::Cluster(seeds) => seeds.check()?,
-            Master::Memory(_) => {}
+            MasterKind::Server(server) => drop(server.client()?),
+            MasterKind::Watched(watched) => watched.check()?,
+            MasterKind::Cluster(seeds) => seeds.check()?,
+            MasterKind::Memory(_) => {}
         }
         if masters[..at].iter().any(|other| other.is(master)) {
             return Err(rejected(format!(
-                "{master} was given as a server more than once: it would have more than one vote; give each master once"
+                "{master} was given more than once: it would have more than one vote; give each master once"
             )));
         }
     }
     Ok(masters)
 }
 
-impl Master {
+impl MasterKind {
     /// Whether they are seen to be one. Two sets of nodes of one cluster may have none in common.
-    fn is(&self, other: &Master) -> bool {
+    fn is(&self, other: &MasterKind) -> bool {
         match (self, other) {
-            (Master::Server(one), Master::Server(other)) => one.address() == other.address(),
-            (Master::Watched(one), Master::Watched(other)) => one.is(other),
-            (Master::Cluster(one), Master::Cluster(other)) => one.meets(other),
-            (Master::Cluster(seeds), Master::Server(server))
-            | (Master::Server(server), Master::Cluster(seeds)) => seeds.has(server),
-            (Master::Memory(one), Master::Memory(other)) => one.is(other),
+            (MasterKind::Server(one), MasterKind::Server(other)) => one.address() == other.address(),
+            (MasterKind::Watched(one), MasterKind::Watched(other)) => one.is(other),
+            (MasterKind::Cluster(one), MasterKind::Cluster(other)) => one.meets(other),
+            (MasterKind::Cluster(seeds), MasterKind::Server(server))
+            | (MasterKind::Server(server), MasterKind::Cluster(seeds)) => seeds.has(server),
+            (MasterKind::Memory(one), MasterKind::Memory(other)) => one.is(other),
             _ => false,
         }
     }
 }
 
-impl fmt::Display for Master {
+impl fmt::Display for MasterKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Master::Server(server) => f.write_str(&server.address()),
-            Master::Watched(watched) => watched.fmt(f),
-            Master::Cluster(seeds) => write!(f, "a node of {seeds}"),
-            Master::Memory(_) => f.write_str("an in-memory store"),
+            MasterKind::Server(server) => f.write_str(&server.address()),
+            MasterKind::Watched(watched) => watched.fmt(f),
+            MasterKind::Cluster(seeds) => write!(f, "a node of {seeds}"),
+            MasterKind::Memory(_) => f.write_str("an in-memory store"),
         }
     }
 }

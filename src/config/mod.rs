@@ -9,6 +9,7 @@ mod server;
 pub use config::Builder;
 pub(crate) use config::Config;
 pub(crate) use limits::Replicas;
-pub(crate) use master::{Master, Watched};
+pub use master::Master;
+pub(crate) use master::{MasterKind, Watched};
 pub(crate) use seeds::Seeds;
 pub use server::Server;

@@ -81,9 +81,9 @@ mod expired {
         let url = format!("rediss://default:hidden@{address}");
         let certificates = redis::TlsCertificates { client_tls: None, root_cert };
         let connect = async || {
-            let masters = Locks::builder().server(one.url()).server(two.url()).delayed_restart(false);
             let client = redis::Client::build_with_tls(url.as_str(), certificates.clone()).unwrap();
-            masters.server(client).connect().await.unwrap()
+            let masters = [one.url().into(), two.url().into(), nestlock::Server::from(client)];
+            Locks::builder().servers(masters).delayed_restart(false).connect().await.unwrap()
         };
         let warnings = || {
             log::all(|event| {

@@ -10,8 +10,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use nestlock::{
-    Builder, Error, ErrorKind, Guard, Lock, Locks, Loss, Memory, Mutex, Owner, Run, Scope, Server, TryLock,
-    TryRun, scope,
+    Builder, Error, ErrorKind, Guard, Lock, Locks, Loss, Master, Memory, Mutex, Owner, Run, Scope, Server,
+    TryLock, TryRun, scope,
 };
 
 fn is_shared<T: Debug + Send + Sync + Unpin + 'static>() {}
@@ -63,6 +63,7 @@ fn handles_guards_and_errors_are_shared_between_threads() {
     is_shared::<Locks>();
     is_shared::<Builder>();
     is_shared::<Server>();
+    is_shared::<Master>();
     is_shared::<Memory>();
     is_shared::<Mutex>();
     is_shared::<Guard>();
@@ -86,6 +87,7 @@ fn handles_are_cloned_and_kinds_copied() {
     is_cloned::<Locks>();
     is_cloned::<Builder>();
     is_cloned::<Server>();
+    is_cloned::<Master>();
     is_cloned::<Memory>();
     is_cloned::<Mutex>();
     is_cloned::<Owner>();

@@ -85,7 +85,7 @@ async fn a_fixed_hold_ends_its_key_also_where_an_extension_had_no_answer() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_kept_of_a_release_that_a_slow_master_confirmed_with_others() {
     let stores = [crate::Memory::new(), crate::Memory::new(), crate::Memory::new()];
-    let builder = stores.iter().fold(Locks::builder(), |builder, store| builder.memory(store));
+    let builder = Locks::builder().masters(stores.iter().map(crate::Master::memory));
     let locks = builder.connect().await.unwrap();
     let (one, two) = (locks.mutex("one").lock().await.unwrap(), locks.mutex("two").lock().await.unwrap());
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use nestlock::{Builder, ErrorKind, Locks, Loss, Memory, Owner};
+use nestlock::{Builder, ErrorKind, Locks, Loss, Master, Memory, Owner};
 
 use super::{SECOND, channels, locks, without_timers};
 use crate::support::cluster::Cluster;
@@ -111,8 +111,8 @@ async fn a_cluster_in_which_a_replica_took_over_has_no_vote_for_a_while() {
     let cluster = Cluster::start().await;
     let (silent, other) = (Memory::new(), Memory::new());
     let several = || -> Builder {
-        let all = Locks::builder().cluster(cluster.urls()).memory(&silent).memory(&other);
-        all.node_timeout(SECOND).lease(5 * SECOND)
+        let masters = [Master::cluster(cluster.urls()), Master::memory(&silent), Master::memory(&other)];
+        Locks::builder().masters(masters).node_timeout(SECOND).lease(5 * SECOND)
     };
     let stock = several().connect().await.unwrap().mutex(cluster.name_on(0, "vote").await);
     silent.stall(600 * SECOND);

@@ -43,7 +43,7 @@ impl Masters {
     /// Trusted, though they were just started.
     fn builder(&self) -> Builder {
         let builder = Locks::builder().delayed_restart(false).lease(60 * SECOND);
-        self.0.iter().fold(builder, |builder, (_, proxy)| builder.server(proxy.url()))
+        builder.servers(self.0.iter().map(|(_, proxy)| proxy.url()))
     }
 
     async fn locks(&self) -> Locks {

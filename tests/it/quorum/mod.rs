@@ -11,7 +11,7 @@ mod servers;
 
 use std::time::Duration;
 
-use nestlock::{Builder, Guard, Locks, Memory};
+use nestlock::{Builder, Guard, Locks, Master, Memory};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -21,7 +21,7 @@ fn stores(count: usize) -> Vec<Memory> {
 }
 
 fn builder(stores: &[Memory]) -> Builder {
-    stores.iter().fold(Locks::builder(), |builder, store| builder.memory(store))
+    Locks::builder().masters(stores.iter().map(Master::memory))
 }
 
 async fn locks(stores: &[Memory]) -> Locks {

@@ -26,7 +26,7 @@ pub(super) async fn ways(servers: &[Server]) -> Vec<Proxy> {
 pub(super) fn by(ways: &[Proxy]) -> Builder {
     let builder = Locks::builder().lease(3 * SECOND).node_timeout(Duration::from_millis(300));
     let builder = builder.delayed_restart(false).unavailable_after(60 * SECOND);
-    ways.iter().fold(builder, |builder, way| builder.server(way.url()))
+    builder.servers(ways.iter().map(Proxy::url))
 }
 
 /// Nothing gets through until it is dropped, and nobody is told.

@@ -3,7 +3,7 @@
 use futures::poll;
 
 use super::SECOND;
-use super::servers::{over, servers};
+use super::servers::{over, over_urls, servers};
 use crate::support::proxy::Proxy;
 use crate::support::{eventually, scripts, soon};
 
@@ -17,7 +17,9 @@ async fn a_field_that_is_made_behind_the_end_of_its_hold_is_ended() {
     for known in scripts::all().iter().filter(|script| ["look", "release"].contains(&script.name)) {
         servers[2].ask::<String>(&["SCRIPT", "LOAD", &known.body]).await;
     }
-    let builder = over(&servers[..2]).server(proxy.url()).lease(600 * SECOND).longest_lease(600 * SECOND);
+    let builder = over_urls([servers[0].url(), servers[1].url(), proxy.url()])
+        .lease(600 * SECOND)
+        .longest_lease(600 * SECOND);
     let locks = builder.connect().await.unwrap();
     let stock = locks.mutex("stock");
 

@@ -19,8 +19,12 @@ pub(super) async fn servers(count: usize) -> Vec<Server> {
 
 /// Options over these masters, which are trusted though they were just started.
 pub(super) fn over(servers: &[Server]) -> Builder {
-    let builder = nestlock::Locks::builder().node_timeout(20 * SECOND).delayed_restart(false);
-    servers.iter().fold(builder, |builder, server| builder.server(server.url()))
+    over_urls(servers.iter().map(Server::url))
+}
+
+/// The same, some of them through a proxy.
+pub(super) fn over_urls(urls: impl IntoIterator<Item = String>) -> Builder {
+    nestlock::Locks::builder().servers(urls).node_timeout(20 * SECOND).delayed_restart(false)
 }
 
 pub(super) async fn counts(servers: &[Server], key: &str) -> Vec<Vec<String>> {
@@ -101,9 +105,7 @@ async fn the_remaining_lease_is_when_a_majority_may_be_had_whoever_answers_first
     for server in &servers {
         ways.push(Proxy::to(server).await);
     }
-    let builder = nestlock::Locks::builder().node_timeout(20 * SECOND).delayed_restart(false);
-    let builder = ways.iter().fold(builder, |builder, way| builder.server(way.url()));
-    let stock = builder.connect().await.unwrap().mutex("stock");
+    let stock = over_urls(ways.iter().map(Proxy::url)).connect().await.unwrap().mutex("stock");
     servers[2].ask::<i64>(&["HSET", "stock", "other:1", "1"]).await;
     servers[2].ask::<i64>(&["PEXPIRE", "stock", "600000"]).await;
     let guard = soon("the lock", stock.lock().fixed_lease(20 * SECOND)).await.unwrap();
@@ -305,7 +307,7 @@ async fn a_master_that_is_away_at_connect_joins_when_it_comes() {
 async fn a_master_that_is_away_for_long_is_owed_nothing_of_what_it_never_had() {
     let servers = servers(3).await;
     let proxy = Proxy::to(&servers[2]).await;
-    let locks = over(&servers[..2]).server(proxy.url()).connect().await.unwrap();
+    let locks = over_urls([servers[0].url(), servers[1].url(), proxy.url()]).connect().await.unwrap();
     let (stock, other) = (locks.mutex("stock"), locks.mutex("other"));
     soon("a run", stock.run(async {})).await.unwrap();
     eventually("all are free", async || are_free(&servers).await).await;
@@ -332,8 +334,7 @@ async fn connect_needs_a_majority_and_right_passwords() {
     servers[2].kill();
     assert_eq!(over(&servers).connect().await.unwrap_err().kind(), ErrorKind::Unavailable);
     let closed = Server::with(&["--requirepass", "secret"]).await;
-    let denied =
-        over(&servers[..1]).server(closed.url()).server(closed.url().replace("127.0.0.1", "localhost"));
+    let denied = over_urls([servers[0].url(), closed.url(), closed.url().replace("127.0.0.1", "localhost")]);
     let error = denied.connect().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
 }
@@ -419,7 +420,7 @@ async fn an_even_number_of_masters_is_warned_of() {
 async fn a_master_that_is_away_while_a_lock_is_forced_free_keeps_the_field_and_is_not_asked_again() {
     let servers = servers(3).await;
     let proxy = Proxy::to(&servers[2]).await;
-    let ours = over(&servers[..2]).server(proxy.url()).connect().await.unwrap();
+    let ours = over_urls([servers[0].url(), servers[1].url(), proxy.url()]).connect().await.unwrap();
     let hour = 3600 * SECOND;
     let dead = over(&servers).longest_lease(hour).connect().await.unwrap();
     let dead = soon("the lock", dead.mutex("stock").lock().fixed_lease(hour)).await.unwrap();

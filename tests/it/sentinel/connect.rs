@@ -1,6 +1,6 @@
 //! The way to the master.
 
-use nestlock::{ErrorKind, Locks};
+use nestlock::{ErrorKind, Locks, Master};
 use tokio::time::Instant;
 
 use super::SECOND;
@@ -65,7 +65,10 @@ async fn options_that_cannot_work_are_rejected() {
         (options().sentinel(one(), ""), "empty name"),
         (options().sentinel(["redis://:hidden@"], NAME), "address"),
         (
-            options().sentinel(one(), NAME).sentinel(["redis://two", "redis://ONE:6379"], NAME),
+            options().masters([
+                Master::sentinel(one(), NAME),
+                Master::sentinel(["redis://two", "redis://ONE:6379"], NAME),
+            ]),
             "more than once",
         ),
     ] {

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use nestlock::{ErrorKind, Guard, Loss};
+use nestlock::{ErrorKind, Guard, Loss, Master};
 
 use super::SECOND;
 use crate::support::sentinel::{Group, NAME, Setup, is_master};
@@ -155,7 +155,12 @@ async fn an_old_master_that_wakes_up_is_not_gone_back_to() {
 async fn one_of_several_masters_may_be_watched() {
     let group = Group::start().await;
     let others = [Server::start().await, Server::start().await];
-    let builder = group.builder().server(others[0].url()).server(others[1].url());
+    let masters = [
+        Master::sentinel(group.urls("", ""), NAME),
+        Master::server(others[0].url()),
+        Master::server(others[1].url()),
+    ];
+    let builder = options().masters(masters);
     let locks = builder.lease(60 * SECOND).delayed_restart(false).connect().await.unwrap();
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
     let old = &group.servers[0];

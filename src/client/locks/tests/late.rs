@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{ErrorKind, Locks, Memory};
+use crate::{ErrorKind, Locks, Master, Memory};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -33,7 +33,7 @@ async fn delay(store: Memory) {
 
 async fn slow(masters: usize) -> Locks {
     let stores: Vec<_> = (0..masters).map(|_| Memory::new()).collect();
-    let builder = stores.iter().fold(Locks::builder(), |builder, store| builder.memory(store));
+    let builder = Locks::builder().masters(stores.iter().map(Master::memory));
     let locks = builder.connect().await.unwrap();
     stores.into_iter().for_each(|store| drop(tokio::spawn(delay(store))));
     sleep(SECOND).await;

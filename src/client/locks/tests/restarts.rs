@@ -6,12 +6,12 @@ use std::time::Duration;
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{ErrorKind, Guard, Locks, Memory, Mutex, Result};
+use crate::{ErrorKind, Guard, Locks, Master, Memory, Mutex, Result};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 async fn stock(stores: &[Memory], trusting: bool) -> Mutex {
-    let builder = stores.iter().fold(Locks::builder(), |builder, store| builder.memory(store));
+    let builder = Locks::builder().masters(stores.iter().map(Master::memory));
     builder.delayed_restart(!trusting).connect().await.unwrap().mutex("stock")
 }
 

@@ -9,10 +9,10 @@ use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{Locks, Memory};
+use crate::{Locks, Master, Memory};
 
 async fn locks<'a>(stores: impl IntoIterator<Item = &'a Memory>) -> Locks {
-    let builder = stores.into_iter().fold(Locks::builder(), |builder, store| builder.memory(store));
+    let builder = Locks::builder().masters(stores.into_iter().map(Master::memory));
     builder.lease(Duration::from_secs(60)).connect().await.unwrap()
 }
 
@@ -101,7 +101,7 @@ async fn what_a_master_may_have_is_tried_less_and_less_often_and_at_once_when_it
 #[tokio::test(start_paused = true)]
 async fn what_is_left_on_a_minority_delays_no_renewal() {
     let stores = [Memory::new(), Memory::new(), Memory::new()];
-    let builder = stores.iter().fold(Locks::builder(), |builder, store| builder.memory(store));
+    let builder = Locks::builder().masters(stores.iter().map(Master::memory));
     let locks = builder.lease(Duration::from_millis(600)).connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
     stores[2].stall(Duration::from_secs(10));
@@ -194,8 +194,8 @@ async fn a_forced_release_reaches_a_slow_master_that_does_not_know_its_script() 
     use crate::backend::testing::TestServer;
     let servers = [TestServer::start(&[]).await, TestServer::start(&[]).await, TestServer::start(&[]).await];
     let builder = || {
-        let builder = Locks::builder().delayed_restart(false).lease(Duration::from_secs(600));
-        servers.iter().fold(builder, |builder, server| builder.server(server.url("")))
+        let builder = Locks::builder().servers(servers.iter().map(|server| server.url("")));
+        builder.delayed_restart(false).lease(Duration::from_secs(600))
     };
     let held = builder().connect().await.unwrap().mutex("stock").lock().await.unwrap();
     let theirs = builder().connect().await.unwrap();

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::wire::keys::counter;
-use crate::{Locks, Memory};
+use crate::{Locks, Master, Memory};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -41,7 +41,7 @@ fn counted(stores: &[Memory], name: &str) -> Vec<u64> {
 }
 
 async fn locks(stores: &[Memory]) -> Locks {
-    let builder = stores.iter().fold(Locks::builder(), |builder, store| builder.memory(store));
+    let builder = Locks::builder().masters(stores.iter().map(Master::memory));
     builder.lease(10 * SECOND).connect().await.unwrap()
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use nestlock::{Builder, Locks, Memory};
+use nestlock::{Builder, Locks, Master, Memory};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::support::{self, eventually, log};
@@ -39,7 +39,7 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
     /// The options that a test starts from.
     pub fn builder(&self) -> Builder {
         let builder = Locks::builder().node_timeout(support::NODE_TIMEOUT).delayed_restart(false);
-        self.stores.iter().fold(builder, |builder, store| builder.memory(store))
+        builder.masters(self.stores.iter().map(Master::memory))
     }
 
     /// A `Locks` of its own, as another process has one.

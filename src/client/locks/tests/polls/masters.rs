@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::dice::Dice;
 use super::journal::note;
 use crate::wire::Call;
-use crate::{Builder, Memory};
+use crate::{Builder, Master, Memory};
 
 pub(super) struct Masters {
     stores: Vec<Memory>,
@@ -38,7 +38,7 @@ impl Masters {
     }
 
     pub(super) fn join(&self, builder: Builder) -> Builder {
-        self.stores.iter().fold(builder, |builder, store| builder.memory(store))
+        builder.masters(self.stores.iter().map(Master::memory))
     }
 
     /// How many commands were sent.
