@@ -47,9 +47,10 @@
 //! - [`Locks`]: the entry point, one for the process. [`Builder`] has the options, [`Server`] is the address of a server,
 //!   [`Memory`] a store in its place, and [`Master`] any of those that a quorum is made of.
 //! - [`Mutex`]: a lock by its name. [`run`](Mutex::run) works under it; [`lock`](Mutex::lock) and
-//!   [`try_lock`](Mutex::try_lock) return a guard. [`Lock`], [`TryLock`], [`Run`] and [`TryRun`] are the futures.
+//!   [`try_lock`](Mutex::try_lock) return a guard. The [`futures`] that they return take options, and document errors and
+//!   cancel safety.
 //! - [`Guard`]: a hold. A drop releases it.
-//! - [`Owner`], [`scope()`], [`Scope`]: who re-enters. A lock is granted to an owner if all its holders are that owner or its
+//! - [`Owner`], [`scope()`]: who re-enters. A lock is granted to an owner if all its holders are that owner or its
 //!   ancestors. By default the owner is the current tokio task. Bare guards in branches of one task, and servers that run several
 //!   requests in one task, need [some care](guide::owners).
 //! - [`Error`], [`ErrorKind`], [`Loss`]: what went wrong.
@@ -87,15 +88,22 @@ mod wire;
 pub use client::Guard;
 pub use client::Locks;
 pub use client::Mutex;
-pub use client::{Lock, TryLock};
-pub use client::{Run, TryRun};
 pub use config::Builder;
 pub use config::Master;
 pub use config::Server;
 pub use error::{Error, ErrorKind, Loss, Result};
 pub use memory::Memory;
 pub use owner::Owner;
-pub use owner::{Scope, scope};
+pub use owner::scope;
+
+/// The futures that the calls of this crate return.
+///
+/// They are named here for those who store them. Each takes options, and documents errors and cancel safety.
+pub mod futures {
+    pub use crate::client::{Lock, TryLock};
+    pub use crate::client::{Run, TryRun};
+    pub use crate::owner::Scope;
+}
 
 /// The guides, one question a page. The front page lists the questions.
 #[cfg(any(doc, doctest))]

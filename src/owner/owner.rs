@@ -92,7 +92,7 @@ impl Owner {
     /// A new owner that is related to nobody.
     ///
     /// For a hold that outlives the call that takes it, and for each request of a server, since one task serves all requests
-    /// of a keep-alive connection. [`Owner::scope`] and [`Lock::owner`](crate::Lock::owner) have examples.
+    /// of a keep-alive connection. [`Owner::scope`] and [`Lock::owner`](crate::futures::Lock::owner) have examples.
     ///
     /// ```
     /// use nestlock::Owner;

@@ -9,10 +9,8 @@ use std::hash::Hash;
 use std::rc::Rc;
 use std::time::Duration;
 
-use nestlock::{
-    Builder, Error, ErrorKind, Guard, Lock, Locks, Loss, Master, Memory, Mutex, Owner, Run, Scope, Server,
-    TryLock, TryRun, scope,
-};
+use nestlock::futures::{Lock, Run, Scope, TryLock, TryRun};
+use nestlock::{Builder, Error, ErrorKind, Guard, Locks, Loss, Master, Memory, Mutex, Owner, Server, scope};
 
 fn is_shared<T: Debug + Send + Sync + Unpin + 'static>() {}
 fn is_cloned<T: Clone>() {}

@@ -223,7 +223,7 @@ async fn requests_that_outlived_the_scopes_of_two_branches_are_branches() {
     scope(async { assert!(futures::poll!(&mut two).is_pending()) }).await;
     foreign.release().await.unwrap();
     let inside = Inside::default();
-    let branch = async |request: nestlock::Lock| {
+    let branch = async |request: nestlock::futures::Lock| {
         let guard = request.await.unwrap();
         inside.stay().await;
         guard.release().await.unwrap();

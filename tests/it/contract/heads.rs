@@ -8,7 +8,7 @@ use super::{Home, foreign_guard, without_timers};
 use crate::support::{enlisted, eventually, soon};
 
 /// Polls a request until its head sleeps, and then no more.
-async fn parked(home: &Home, request: &mut nestlock::Lock, before: u64) {
+async fn parked(home: &Home, request: &mut nestlock::futures::Lock, before: u64) {
     tokio::select! {
         _ = request => panic!("somebody else holds it"),
         () = home.asleep(before) => {}

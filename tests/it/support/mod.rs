@@ -105,7 +105,7 @@ pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 }
 
 /// A request of a stranger that stands in its line from now on.
-pub fn enlisted(mutex: &nestlock::Mutex) -> nestlock::Lock {
+pub fn enlisted(mutex: &nestlock::Mutex) -> nestlock::futures::Lock {
     let mut request = mutex.lock().owner(&nestlock::Owner::new());
     let mut context = Context::from_waker(Waker::noop());
     assert!(Future::poll(Pin::new(&mut request), &mut context).is_pending());

@@ -10,7 +10,7 @@ use crate::support::server::Server;
 use crate::support::{builder, enlisted, eventually, soon};
 
 /// Polls a request until its head sleeps, and then no more.
-async fn parked(server: &Server, request: &mut nestlock::Lock, before: u64) {
+async fn parked(server: &Server, request: &mut nestlock::futures::Lock, before: u64) {
     tokio::select! {
         _ = request => panic!("somebody else holds it"),
         () = asleep(server, before) => {}

@@ -14,7 +14,8 @@ use tokio::time::sleep;
 use super::dice::Dice;
 use super::journal::note;
 use super::sections::{Held, Place, Sections};
-use crate::{Error, ErrorKind, Lock, Owner, TryLock, scope};
+use crate::futures::{Lock, TryLock};
+use crate::{Error, ErrorKind, Owner, scope};
 
 const DEEPEST: usize = 3;
 
