@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use nestlock::{ErrorKind, Locks, Memory};
+use nestlock::{ErrorKind, FencedGuard, Guard, Locks, Memory};
 use rusqlite::Connection;
 use tokio::runtime;
 use tokio::sync::oneshot;
@@ -83,6 +83,28 @@ impl Place {
     }
 }
 
+/// A hold of the lock.
+enum Hold {
+    Plain(Guard),
+    Fenced(FencedGuard),
+}
+
+impl Hold {
+    fn token(&self) -> Option<u64> {
+        match self {
+            Hold::Plain(_) => None,
+            Hold::Fenced(guard) => Some(guard.token()),
+        }
+    }
+
+    async fn release(self) -> nestlock::Result<()> {
+        match self {
+            Hold::Plain(guard) => guard.release().await,
+            Hold::Fenced(guard) => guard.release().await,
+        }
+    }
+}
+
 /// What both sell, and under which lock.
 #[derive(Clone)]
 struct Shop {
@@ -93,17 +115,19 @@ struct Shop {
 }
 
 impl Shop {
-    /// The lock, which makes up tokens or does not.
-    fn mutex(&self, locks: &Locks) -> nestlock::Mutex {
+    /// Takes the lock, with a token or without. A program has one of the two.
+    async fn lock(&self, locks: &Locks) -> Result<Hold> {
         let lock = locks.mutex(&self.lock);
-        if self.fenced { lock.fenced() } else { lock }
+        Ok(match self.fenced {
+            true => Hold::Fenced(lock.fenced().lock().await?),
+            false => Hold::Plain(lock.lock().await?),
+        })
     }
 
     /// Takes the lock, reads, decides, tells that it has got so far, stands still until it may go on, and writes.
     async fn ada(&self, paused: oneshot::Sender<()>, goes_on: mpsc::Receiver<()>) -> Result<()> {
         let locks = self.place.connect().await?;
-        let lock = self.mutex(&locks);
-        let guard = lock.lock().await?;
+        let guard = self.lock(&locks).await?;
         let left = self.stock.units()? - ADA_SELLS;
         println!("  Ada{} sells {ADA_SELLS} of {IN_STOCK} units, and is paused", with(guard.token()));
 
@@ -125,7 +149,7 @@ impl Shop {
         }
         if self.fenced {
             // She begins anew, with a hold and a token that are good.
-            let guard = lock.lock().await?;
+            let guard = self.lock(&locks).await?;
             let left = self.stock.units()? - ADA_SELLS;
             if !self.stock.write(left, guard.token())? {
                 return Err("the table refused who holds the lock".into());
@@ -139,7 +163,7 @@ impl Shop {
 
     async fn bo(&self) -> Result<()> {
         let locks = self.place.connect().await?;
-        let guard = self.mutex(&locks).lock().await?; // as soon as Ada's lease is over
+        let guard = self.lock(&locks).await?; // as soon as Ada's lease is over
         let left = self.stock.units()? - BO_SELLS;
         if !self.stock.write(left, guard.token())? {
             return Err("the table refused who holds the lock".into());

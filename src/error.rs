@@ -68,9 +68,11 @@ pub enum ErrorKind {
     /// The server could not be reached, did not answer in time, or can't work now; of several masters, too few have a vote or
     /// answered; or too few replicas have acknowledged the grant.
     Unavailable,
-    /// An option, a name or an address that can't work, or a fenced re-entry under a hold without a token. No lock was
-    /// touched.
+    /// An option, a name or an address that can't work. No lock was touched.
     Config,
+    /// The program uses the crate in a way that can't work: a future that is polled after it was ready, no tokio runtime, or a
+    /// fenced re-entry under a hold without a token. No lock was touched.
+    Misuse,
     /// The `Locks` was closed, or the runtime that it was connected on has ended.
     Closed,
 }

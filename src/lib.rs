@@ -39,7 +39,7 @@
 //!
 //! Holds of different owners do not overlap, and a loss is reported, as long as the server keeps what it has acknowledged and
 //! its clock does not jump. No lock on Redis can exclude a late write of a process that was stopped past its lease. Only the
-//! resource can: make the guarded write conditional, by a version or a [fencing token](Mutex::fenced).
+//! resource can: make the guarded write conditional, by a version or a [fencing token](FencedMutex).
 //! [`guide::promises`] has the full list.
 //!
 //! # The types
@@ -50,6 +50,7 @@
 //!   [`try_lock`](Mutex::try_lock) return a guard. The [`futures`] that they return take options, and document errors and
 //!   cancel safety.
 //! - [`Guard`]: a hold. A drop releases it.
+//! - [`FencedMutex`], [`FencedGuard`]: the same lock with a fencing token for each hold.
 //! - [`Owner`], [`scope()`]: who re-enters. A lock is granted to an owner if all its holders are that owner or its
 //!   ancestors. By default the owner is the current tokio task. Bare guards in branches of one task, and servers that run several
 //!   requests in one task, need [some care](guide::owners).
@@ -88,6 +89,7 @@ mod wire;
 pub use client::Guard;
 pub use client::Locks;
 pub use client::Mutex;
+pub use client::{FencedGuard, FencedMutex};
 pub use config::Builder;
 pub use config::Master;
 pub use config::Server;
@@ -100,8 +102,8 @@ pub use owner::scope;
 ///
 /// They are named here for those who store them. Each takes options, and documents errors and cancel safety.
 pub mod futures {
-    pub use crate::client::{Lock, TryLock};
-    pub use crate::client::{Run, TryRun};
+    pub use crate::client::{FencedLock, FencedRun, FencedTryLock, FencedTryRun};
+    pub use crate::client::{Lock, Run, TryLock, TryRun};
     pub use crate::owner::Scope;
 }
 

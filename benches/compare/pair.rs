@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use nestlock::{Guard, Locks, Mutex};
+use nestlock::{FencedMutex, Guard, Locks, Mutex};
 
 use crate::floor::{Floor, Key};
 use crate::rounds::Ways;
@@ -13,7 +13,7 @@ pub(crate) struct Pairs {
     key: Key,
     free: Mutex,
     held: Mutex,
-    fenced: Mutex,
+    fenced: FencedMutex,
     _outer: Guard,
 }
 

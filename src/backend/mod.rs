@@ -69,6 +69,6 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
 fn runtime() -> Result<tokio::runtime::Handle> {
     tokio::runtime::Handle::try_current().map_err(|_| {
         let told = "`connect` works inside a tokio runtime only; use `block_on` of a runtime";
-        Error::new(ErrorKind::Config, told)
+        Error::new(ErrorKind::Misuse, told)
     })
 }

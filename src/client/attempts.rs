@@ -9,6 +9,7 @@ use tokio::runtime;
 use tokio::time::{Instant, sleep_until};
 
 use crate::base::{Lease, Moment, after, limit};
+use crate::client::fenced::UNFENCED;
 use crate::client::guard::Guard;
 use crate::client::options::AcquireOptions;
 use crate::error::{Error, ErrorKind, Result};
@@ -48,7 +49,7 @@ impl Attempts {
         session.check_open()?;
         if runtime::Handle::try_current().is_err() {
             let told = "a lock can be awaited inside a tokio runtime only; use `block_on` of a runtime";
-            return Err(Error::new(ErrorKind::Config, told));
+            return Err(Error::new(ErrorKind::Misuse, told));
         }
         let began = Instant::now();
         let once = options.within == Some(Duration::ZERO);
@@ -135,7 +136,7 @@ impl Attempts {
         match turn {
             Admission::Ask(job) => Ok(Look::Go(Some(job))),
             Admission::Lost(loss) => Err(Error::lost(loss)),
-            Admission::Unfenced => Err(Error::new(ErrorKind::Config, UNFENCED)),
+            Admission::Unfenced => Err(Error::new(ErrorKind::Misuse, UNFENCED)),
             Admission::Wait { refused: true, .. } if over => Ok(Look::Go(None)),
             Admission::Wait { refused: true, until } => {
                 // It looks again in short, as whoever waits for a lease's end does: the machine may sleep past it.
@@ -187,5 +188,3 @@ fn unanswered() -> Error {
 
 const AMBIGUOUS: &str = "it can't be told whether this request is nested in a hold of its owner or stands beside it in \
     another branch of the same task; take the lock by `run`, or put each branch into a `scope`";
-
-const UNFENCED: &str = "the hold that this would re-enter has no fencing token: take the outermost hold by a `fenced` handle too";

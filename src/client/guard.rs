@@ -311,11 +311,8 @@ impl Guard {
         Error::new(ErrorKind::Unavailable, told).on(&self.keys.name)
     }
 
-    /// The fencing token of this hold, where its lock is [`fenced`](crate::Mutex::fenced). It never changes.
-    ///
-    /// Greater than that of every earlier hold of the lock. Levels of one hold have the same one, whether their own handle
-    /// is fenced or not. The example of [`fenced`](crate::Mutex::fenced) has it.
-    pub fn token(&self) -> Option<u64> {
+    /// The fencing token of the hold, if it has one.
+    pub(crate) fn token(&self) -> Option<u64> {
         self.token
     }
 

@@ -3,6 +3,7 @@
 mod acquire;
 mod attempts;
 mod connect;
+mod fenced;
 mod guard;
 mod locks;
 mod mutex;
@@ -10,8 +11,9 @@ mod options;
 mod request;
 mod run;
 
+pub use fenced::{FencedGuard, FencedMutex};
 pub use guard::Guard;
 pub use locks::Locks;
 pub use mutex::Mutex;
-pub use request::{Lock, TryLock};
-pub use run::{Run, TryRun};
+pub use request::{FencedLock, FencedTryLock, Lock, TryLock};
+pub use run::{FencedRun, FencedTryRun, Run, TryRun};

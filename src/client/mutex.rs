@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::Failure;
+use crate::client::fenced::FencedMutex;
 use crate::client::options::AcquireOptions;
 use crate::client::request::{Lock, Request, TryLock};
 use crate::client::run::Run;
@@ -35,13 +36,12 @@ use crate::wire::keys::{self, Keys};
 pub struct Mutex {
     handle: Handle,
     keys: Arc<Keys>,
-    fenced: bool,
 }
 
 impl Mutex {
     pub(crate) fn new(handle: Handle, name: &str) -> Mutex {
         let keys = Arc::new(Keys::new(&handle.config.prefix, name));
-        Mutex { handle, keys, fenced: false }
+        Mutex { handle, keys }
     }
 
     /// The lock's name, without the prefix.
@@ -55,28 +55,24 @@ impl Mutex {
 
     /// The same lock, with a fencing token for each hold of it.
     ///
-    /// A token is a number that is greater than that of every earlier hold of this lock, whoever had it. A resource that
-    /// remembers the highest that it has seen, and refuses what comes with less, is safe from a holder that went on after
-    /// its lease was over, because it was paused or cut off. [`guide::fencing`](crate::guide::fencing) tells when one is needed
-    /// and how it is checked.
+    /// For a resource that refuses late writes: see [`FencedMutex`]. Where one is asked for, the other does not compile:
     ///
-    /// Re-entries have the token of their hold. One by a fenced handle, where the hold has none, is an error of kind
-    /// [`Config`](ErrorKind::Config): all that take a lock which guards such a resource take it fenced.
+    /// ```compile_fail,E0308
+    /// fn writes(stock: &nestlock::FencedMutex) {}
+    /// writes(&nestlock::Locks::in_memory().mutex("stock:42"));
+    /// ```
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// # let locks = nestlock::Locks::in_memory();
     /// let stock = locks.mutex("stock:42").fenced();
-    /// let first = stock.lock().await?;
-    /// let token = first.token(); // goes along with each write, and is checked where it is written
-    /// assert_eq!(stock.run(async { stock.token() }).await?, token);
-    /// first.release().await?;
-    /// assert!(stock.lock().await?.token() > token);
-    /// # Ok(()) }
+    /// let guard = stock.lock().await?;
+    /// println!("write it with {}", guard.token());
+    /// guard.release().await
+    /// # }
     /// ```
-    pub fn fenced(mut self) -> Mutex {
-        self.fenced = true;
-        self
+    pub fn fenced(self) -> FencedMutex {
+        FencedMutex::new(self)
     }
 
     /// Asks for the lock, for as long as it takes. The hold is renewed until its guard goes.
@@ -96,7 +92,7 @@ impl Mutex {
     /// # }
     /// ```
     pub fn lock(&self) -> Lock {
-        Lock(self.request(None, true))
+        Lock(self.request(None, true, false))
     }
 
     /// Asks once: ready with `None` where somebody else holds the lock.
@@ -113,7 +109,7 @@ impl Mutex {
     /// # }
     /// ```
     pub fn try_lock(&self) -> TryLock {
-        TryLock(self.request(Some(Duration::ZERO), false))
+        TryLock(self.request(Some(Duration::ZERO), false, false))
     }
 
     /// Waits for the lock, runs `work` while it is held, and releases it.
@@ -167,16 +163,8 @@ impl Mutex {
         self.held(|_, levels| levels).unwrap_or(0)
     }
 
-    /// The fencing token of the hold that the current owner or an ancestor has. By what is known here; asks nobody.
-    ///
-    /// How work inside [`run`](Mutex::run) reads it. `None` without a hold, after a loss that is known, and where the hold was
-    /// not taken by a [`fenced`](Mutex::fenced) handle; that has an example.
-    pub fn token(&self) -> Option<u64> {
-        self.held(|hold, _| hold.token()).flatten()
-    }
-
     /// The hold of the current owner and its ancestors, and how many levels of it are theirs.
-    fn held<R>(&self, look: impl FnOnce(&Hold, usize) -> R) -> Option<R> {
+    pub(crate) fn held<R>(&self, look: impl FnOnce(&Hold, usize) -> R) -> Option<R> {
         let owner = Owner::current();
         self.handle.table(|table, at| {
             let hold = table.entry(&self.keys.name)?.live().filter(|hold| at.now < hold.end())?;
@@ -316,7 +304,7 @@ impl Mutex {
         }
     }
 
-    fn request(&self, within: Option<Duration>, must: bool) -> Request {
+    pub(crate) fn request(&self, within: Option<Duration>, must: bool, fenced: bool) -> Request {
         Request::new(AcquireOptions {
             handle: self.handle.clone(),
             keys: self.keys.clone(),
@@ -326,7 +314,7 @@ impl Mutex {
             owner: None,
             bare: true,
             must,
-            fenced: self.fenced,
+            fenced,
         })
     }
 }

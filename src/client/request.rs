@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use crate::client::acquire::acquire;
+use crate::client::fenced::FencedGuard;
 use crate::client::guard::Guard;
 use crate::client::options::AcquireOptions;
 use crate::error::{Error, ErrorKind, Result};
@@ -36,7 +37,7 @@ impl Request {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Guard>>> {
         if self.answered {
             let told = "the request was answered before, and its future polled again; make a new one";
-            return Poll::Ready(Err(Error::new(ErrorKind::Config, told).on(&self.options.keys.name)));
+            return Poll::Ready(Err(Error::new(ErrorKind::Misuse, told).on(&self.options.keys.name)));
         }
         let asking = self.asking.get_or_insert_with(|| Box::pin(acquire(self.options.clone())));
         let answer = ready!(asking.as_mut().poll(cx));
@@ -50,15 +51,36 @@ impl Request {
     }
 }
 
-/// The options that all requests take, with their docs in one place.
+/// The options that all requests take.
+macro_rules! methods {
+    ($name:ident $($(#[$doc:meta])* $option:ident($argument:ident: $type:ty) = $value:expr;)*) => {
+        impl $name {
+            $(
+                $(#[$doc])*
+                pub fn $option(mut self, $argument: $type) -> Self {
+                    self.0.set(|options| options.$option = Some($value));
+                    self
+                }
+            )*
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let mut out = f.debug_struct(stringify!($name));
+                out.field("name", &self.0.options.keys.name).finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+/// The same, with their docs in one place.
 macro_rules! options {
     ($name:ident, $within:literal) => {
-        impl $name {
+        methods! {
+            $name
+
             #[doc = $within]
-            pub fn within(mut self, limit: Duration) -> Self {
-                self.0.set(|options| options.within = Some(limit));
-                self
-            }
+            within(limit: Duration) = limit;
 
             /// Gives the hold this lease, and never renews it. Default: the builder's lease, renewed while the guard lives.
             ///
@@ -75,10 +97,7 @@ macro_rules! options {
             /// assert_eq!(guard.lost().await, nestlock::Loss::Expired); // ten seconds later
             /// # Ok(()) }
             /// ```
-            pub fn fixed_lease(mut self, lease: Duration) -> Self {
-                self.0.set(|options| options.fixed_lease = Some(lease));
-                self
-            }
+            fixed_lease(lease: Duration) = lease;
 
             /// Ends the hold after that long, also where it would be renewed. Default: never.
             ///
@@ -93,10 +112,7 @@ macro_rules! options {
             /// assert_eq!(hung.await.unwrap_err().loss(), Some(nestlock::Loss::MaxHold)); // five minutes later
             /// # Ok(()) }
             /// ```
-            pub fn max_hold(mut self, limit: Duration) -> Self {
-                self.0.set(|options| options.max_hold = Some(limit));
-                self
-            }
+            max_hold(limit: Duration) = limit;
 
             /// Asks as this owner. Default: the owner that is current at the first poll.
             ///
@@ -111,17 +127,25 @@ macro_rules! options {
             /// guard.release().await
             /// # }
             /// ```
-            pub fn owner(mut self, owner: &Owner) -> Self {
-                self.0.set(|options| options.owner = Some(owner.clone()));
-                self
-            }
+            owner(owner: &Owner) = owner.clone();
         }
+    };
 
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let mut out = f.debug_struct(stringify!($name));
-                out.field("name", &self.0.options.keys.name).finish_non_exhaustive()
-            }
+    (fenced $name:ident, $plain:literal) => {
+        methods! {
+            $name
+
+            #[doc = concat!("As [`", $plain, "::within`](crate::futures::", $plain, "::within).")]
+            within(limit: Duration) = limit;
+
+            #[doc = concat!("As [`", $plain, "::fixed_lease`](crate::futures::", $plain, "::fixed_lease).")]
+            fixed_lease(lease: Duration) = lease;
+
+            #[doc = concat!("As [`", $plain, "::max_hold`](crate::futures::", $plain, "::max_hold).")]
+            max_hold(limit: Duration) = limit;
+
+            #[doc = concat!("As [`", $plain, "::owner`](crate::futures::", $plain, "::owner).")]
+            owner(owner: &Owner) = owner.clone();
         }
     };
 }
@@ -151,8 +175,8 @@ macro_rules! options {
 /// majority that has a vote; too few replicas have acknowledged the grant; it was told only when its lease was over.
 /// [`Denied`](ErrorKind::Denied): a right is missing. [`NotALock`](ErrorKind::NotALock): the key holds something else.
 /// [`Lost`](ErrorKind::Lost): the hold that it would re-enter is lost. [`Ambiguous`](ErrorKind::Ambiguous): the owner was
-/// seen to ask from several branches. [`Config`](ErrorKind::Config): a bad name or option, or a fenced re-entry under a hold without
-/// a token; nothing was sent.
+/// seen to ask from several branches. [`Config`](ErrorKind::Config): a bad name or option; nothing was sent.
+/// [`Misuse`](ErrorKind::Misuse): the future was polled after it was ready, or outside of a tokio runtime.
 /// [`Closed`](ErrorKind::Closed): the `Locks` was closed, or the runtime that it was connected on has ended.
 ///
 /// # Cancel safety
@@ -224,5 +248,77 @@ impl Future for TryLock {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Option<Guard>>> {
         self.0.poll(cx)
+    }
+}
+
+/// The future of [`FencedMutex::lock`](crate::FencedMutex::lock): takes options until it is polled.
+///
+/// As [`Lock`], for a guard with a token.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// # let stock = nestlock::Locks::in_memory().mutex("stock").fenced();
+/// use std::time::Duration;
+/// let guard = stock.lock().within(Duration::from_secs(5)).await?;
+/// println!("write it with {}", guard.token());
+/// guard.release().await
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// As [`Lock`]. Also [`Misuse`](ErrorKind::Misuse): the hold that it would re-enter was taken by a plain
+/// [`Mutex`](crate::Mutex), and has no token. [`NotALock`](ErrorKind::NotALock): the key of the counter holds no counter.
+///
+/// # Cancel safety
+///
+/// As [`Lock`].
+#[must_use = "futures do nothing unless polled"]
+pub struct FencedLock(pub(crate) Request);
+
+options!(fenced FencedLock, "Lock");
+
+impl Future for FencedLock {
+    type Output = Result<FencedGuard>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<FencedGuard>> {
+        let granted = ready!(self.0.poll(cx))?;
+        Poll::Ready(granted.ok_or_else(not_granted).and_then(FencedGuard::new))
+    }
+}
+
+/// The future of [`FencedMutex::try_lock`](crate::FencedMutex::try_lock): takes options until it is polled.
+///
+/// As [`TryLock`], for a guard with a token.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// # let stock = nestlock::Locks::in_memory().mutex("stock").fenced();
+/// if let Some(guard) = stock.try_lock().await? {
+///     println!("write it with {}", guard.token());
+///     guard.release().await?;
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// As [`FencedLock`], but for [`Timeout`](ErrorKind::Timeout), which is `None` here. [`Unavailable`](ErrorKind::Unavailable)
+/// comes after one attempt.
+///
+/// # Cancel safety
+///
+/// As [`Lock`].
+#[must_use = "futures do nothing unless polled"]
+pub struct FencedTryLock(pub(crate) Request);
+
+options!(fenced FencedTryLock, "TryLock");
+
+impl Future for FencedTryLock {
+    type Output = Result<Option<FencedGuard>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Option<FencedGuard>>> {
+        let granted = ready!(self.0.poll(cx))?;
+        Poll::Ready(granted.map(FencedGuard::new).transpose())
     }
 }

@@ -1,5 +1,6 @@
 //! Work that runs while a lock is held, as an owner of its own.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -8,8 +9,9 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 
 use crate::base::telemetry;
+use crate::client::fenced;
 use crate::client::guard::Guard;
-use crate::client::request::{Lock, Request, TryLock, not_granted};
+use crate::client::request::{FencedLock, FencedTryLock, Lock, Request, TryLock, not_granted};
 use crate::error::{Error, Loss, Result};
 use crate::owner::{Inside, Owner, inside};
 
@@ -18,7 +20,9 @@ type Watching = Pin<Box<dyn Future<Output = Loss> + Send>>;
 
 pin_project! {
     #[project = WorkNow]
-    enum Work<F: Future> {
+    enum Work<F: Future, W> {
+        /// A fenced run's: it is made of the token.
+        Unmade { make: Option<W> },
         ToDo { #[pin] work: F },
         Done { output: Option<F::Output> },
     }
@@ -35,28 +39,28 @@ enum RunStage {
 pin_project! {
     /// Asks for the lock, works, releases. `None`: the lock was not to be had in time.
     #[project = HeldNow]
-    struct HeldWork<F: Future> {
+    struct HeldWork<F: Future, W> {
         #[pin]
-        work: Work<F>,
+        work: Work<F, W>,
         stage: RunStage,
     }
 
-    impl<F: Future> PinnedDrop for HeldWork<F> {
+    impl<F: Future, W> PinnedDrop for HeldWork<F, W> {
         fn drop(this: Pin<&mut Self>) {
             this.project().stop();
         }
     }
 }
 
-impl<F: Future> HeldWork<F> {
-    fn new(mut request: Request, work: F) -> HeldWork<F> {
+impl<F: Future, W> HeldWork<F, W> {
+    fn new(mut request: Request, work: Work<F, W>) -> HeldWork<F, W> {
         // As with an option: what was under way asked for its owner itself, and not for a child of it.
         request.set(|options| options.bare = false);
-        HeldWork { work: Work::ToDo { work }, stage: RunStage::Asking { request } }
+        HeldWork { work, stage: RunStage::Asking { request } }
     }
 }
 
-impl<F: Future> HeldNow<'_, F> {
+impl<F: Future, W> HeldNow<'_, F, W> {
     /// Polls the request, as an owner of its own.
     fn ask(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool>> {
         let RunStage::Asking { request } = &mut *self.stage else { return Poll::Ready(Ok(true)) };
@@ -79,6 +83,20 @@ impl<F: Future> HeldNow<'_, F> {
             RunStage::Working { guard, owner, .. } if !guard.is_lost() => Some(inside(owner)),
             _ => None,
         }
+    }
+
+    /// Makes the work of what stands for it, as its owner.
+    fn make(&mut self, make: impl FnOnce(W, &Guard) -> Result<F>) -> Result<()> {
+        if let WorkNow::Unmade { make: unmade } = self.work.as_mut().project()
+            && let RunStage::Working { guard, owner, .. } = &*self.stage
+            && !guard.is_lost()
+            && let Some(unmade) = unmade.take()
+        {
+            let _inside = inside(owner);
+            let work = make(unmade, guard)?;
+            self.work.set(Work::ToDo { work });
+        }
+        Ok(())
     }
 
     fn done(&mut self, output: F::Output, cx: &mut Context<'_>) {
@@ -120,7 +138,7 @@ impl<F: Future> HeldNow<'_, F> {
             WorkNow::Done { output } => {
                 output.take().map_or(Poll::Pending, |output| Poll::Ready(Ok(Some(output))))
             }
-            WorkNow::ToDo { .. } => Poll::Pending,
+            WorkNow::Unmade { .. } | WorkNow::ToDo { .. } => Poll::Pending,
         }
     }
 
@@ -141,13 +159,20 @@ impl<F: Future> HeldNow<'_, F> {
     }
 }
 
-impl<F: Future> Future for HeldWork<F> {
-    type Output = Result<Option<F::Output>>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+impl<F: Future, W> HeldWork<F, W> {
+    /// `make` makes the work of what stands for it, once the token is there.
+    fn poll(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        make: impl FnOnce(W, &Guard) -> Result<F>,
+    ) -> Poll<Result<Option<F::Output>>> {
         let mut this = self.project();
         if !ready!(this.ask(cx))? {
             return Poll::Ready(Ok(None));
+        }
+        if let Err(error) = this.make(make) {
+            this.stop();
+            return Poll::Ready(Err(error));
         }
         if let Some(inside) = this.inside()
             && let WorkNow::ToDo { work } = this.work.as_mut().project()
@@ -195,7 +220,7 @@ pin_project! {
     #[must_use = "futures do nothing unless polled"]
     pub struct Run<F: Future> {
         #[pin]
-        held: HeldWork<F>,
+        held: HeldWork<F, Infallible>,
     }
 }
 
@@ -224,7 +249,47 @@ pin_project! {
     #[must_use = "futures do nothing unless polled"]
     pub struct TryRun<F: Future> {
         #[pin]
-        held: HeldWork<F>,
+        held: HeldWork<F, Infallible>,
+    }
+}
+
+pin_project! {
+    /// The future of [`FencedMutex::run`](crate::FencedMutex::run) and [`FencedLock::run`]: work that is made of the fencing
+    /// token, and runs while the lock is held.
+    ///
+    /// As [`Run`]. `W` makes the work, once the lock is held.
+    ///
+    /// # Errors
+    ///
+    /// As [`Run`], for a [`FencedLock`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Run`].
+    #[must_use = "futures do nothing unless polled"]
+    pub struct FencedRun<W, F: Future> {
+        #[pin]
+        held: HeldWork<F, W>,
+    }
+}
+
+pin_project! {
+    /// The future of [`FencedTryLock::run`]: work that is made of the fencing token, and runs while the lock is held, if it is
+    /// free.
+    ///
+    /// As [`TryRun`]. `W` makes the work, once the lock is held.
+    ///
+    /// # Errors
+    ///
+    /// As [`TryRun`], for a [`FencedTryLock`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Run`].
+    #[must_use = "futures do nothing unless polled"]
+    pub struct FencedTryRun<W, F: Future> {
+        #[pin]
+        held: HeldWork<F, W>,
     }
 }
 
@@ -242,7 +307,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub fn run<F: Future>(self, work: F) -> Run<F> {
-        Run { held: HeldWork::new(self.0, work) }
+        Run { held: HeldWork::new(self.0, Work::ToDo { work }) }
     }
 }
 
@@ -251,7 +316,52 @@ impl TryLock {
     ///
     /// See [`TryRun`] for an example, and cancel safety.
     pub fn run<F: Future>(self, work: F) -> TryRun<F> {
-        TryRun { held: HeldWork::new(self.0, work) }
+        TryRun { held: HeldWork::new(self.0, Work::ToDo { work }) }
+    }
+}
+
+impl FencedLock {
+    /// Runs what `work` makes of the token while the lock is held: [`FencedMutex::run`](crate::FencedMutex::run), with this
+    /// request's options.
+    ///
+    /// See [`FencedRun`] for errors and cancel safety.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock").fenced();
+    /// use std::time::Duration;
+    /// let run = stock.lock().within(Duration::from_secs(5)).run(|token| async move { token });
+    /// assert!(run.await? > 0);
+    /// # Ok(()) }
+    /// ```
+    pub fn run<W, F>(self, work: W) -> FencedRun<W, F>
+    where
+        W: FnOnce(u64) -> F,
+        F: Future,
+    {
+        FencedRun { held: HeldWork::new(self.0, Work::Unmade { make: Some(work) }) }
+    }
+}
+
+impl FencedTryLock {
+    /// Runs what `work` makes of the token while the lock is held, if it is free: else it is ready with `None`.
+    ///
+    /// See [`FencedTryRun`] for errors and cancel safety.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock").fenced();
+    /// let guard = stock.lock().owner(&nestlock::Owner::new()).await?;
+    /// assert_eq!(stock.try_lock().run(|token| async move { token }).await?, None);
+    /// guard.release().await
+    /// # }
+    /// ```
+    pub fn run<W, F>(self, work: W) -> FencedTryRun<W, F>
+    where
+        W: FnOnce(u64) -> F,
+        F: Future,
+    {
+        FencedTryRun { held: HeldWork::new(self.0, Work::Unmade { make: Some(work) }) }
     }
 }
 
@@ -259,7 +369,7 @@ impl<F: Future> Future for Run<F> {
     type Output = Result<F::Output>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let output = ready!(self.project().held.poll(cx))?;
+        let output = ready!(self.project().held.poll(cx, |never, _| match never {}))?;
         Poll::Ready(output.ok_or_else(not_granted))
     }
 }
@@ -268,7 +378,36 @@ impl<F: Future> Future for TryRun<F> {
     type Output = Result<Option<F::Output>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().held.poll(cx)
+        self.project().held.poll(cx, |never, _| match never {})
+    }
+}
+
+impl<W: FnOnce(u64) -> F, F: Future> Future for FencedRun<W, F> {
+    type Output = Result<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let output = ready!(self.project().held.poll(cx, |work, guard| fenced::token(guard).map(work)))?;
+        Poll::Ready(output.ok_or_else(not_granted))
+    }
+}
+
+impl<W: FnOnce(u64) -> F, F: Future> Future for FencedTryRun<W, F> {
+    type Output = Result<Option<F::Output>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().held.poll(cx, |work, guard| fenced::token(guard).map(work))
+    }
+}
+
+impl<W, F: Future> fmt::Debug for FencedRun<W, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FencedRun").finish_non_exhaustive()
+    }
+}
+
+impl<W, F: Future> fmt::Debug for FencedTryRun<W, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FencedTryRun").finish_non_exhaustive()
     }
 }
 

@@ -9,8 +9,13 @@ use std::hash::Hash;
 use std::rc::Rc;
 use std::time::Duration;
 
-use nestlock::futures::{Lock, Run, Scope, TryLock, TryRun};
-use nestlock::{Builder, Error, ErrorKind, Guard, Locks, Loss, Master, Memory, Mutex, Owner, Server, scope};
+use nestlock::futures::{
+    FencedLock, FencedRun, FencedTryLock, FencedTryRun, Lock, Run, Scope, TryLock, TryRun,
+};
+use nestlock::{
+    Builder, Error, ErrorKind, FencedGuard, FencedMutex, Guard, Locks, Loss, Master, Memory, Mutex, Owner,
+    Server, scope,
+};
 
 fn is_shared<T: Debug + Send + Sync + Unpin + 'static>() {}
 fn is_cloned<T: Clone>() {}
@@ -23,6 +28,7 @@ fn is_sent<T: Send>(_: T) {}
 #[expect(dead_code, reason = "what it asks is answered by the compiler")]
 fn every_future_is_sent_where_its_work_is(
     mutex: &'static Mutex,
+    fenced: &'static FencedMutex,
     locks: &'static Locks,
     guard: &'static Guard,
 ) {
@@ -32,6 +38,10 @@ fn every_future_is_sent_where_its_work_is(
     is_spawned(mutex.run(async { 1 }));
     is_spawned(mutex.lock().run(async { 1 }));
     is_spawned(mutex.try_lock().run(async { 1 }));
+    is_spawned(fenced.lock());
+    is_spawned(fenced.try_lock().owner(&Owner::new()));
+    is_spawned(fenced.run(async |token| token));
+    is_spawned(fenced.try_lock().run(|token| async move { token }));
     is_spawned(scope(mutex.run(mutex.run(async {}))));
     is_spawned(Owner::current().child().scope(mutex.lock()));
     is_spawned(mutex.is_locked());
@@ -64,7 +74,9 @@ fn handles_guards_and_errors_are_shared_between_threads() {
     is_shared::<Master>();
     is_shared::<Memory>();
     is_shared::<Mutex>();
+    is_shared::<FencedMutex>();
     is_shared::<Guard>();
+    is_shared::<FencedGuard>();
     is_shared::<Owner>();
     is_shared::<Error>();
     is_shared::<ErrorKind>();
@@ -75,6 +87,10 @@ fn handles_guards_and_errors_are_shared_between_threads() {
 fn requests_can_be_moved_polled_by_reference_and_spawned() {
     is_moved::<Lock>();
     is_moved::<TryLock>();
+    is_moved::<FencedLock>();
+    is_moved::<FencedTryLock>();
+    is_moved::<FencedRun<fn(u64) -> std::future::Ready<()>, std::future::Ready<()>>>();
+    is_moved::<FencedTryRun<fn(u64) -> std::future::Ready<()>, std::future::Ready<()>>>();
     is_moved::<Run<std::future::Ready<()>>>();
     is_moved::<TryRun<std::future::Ready<()>>>();
     is_moved::<Scope<std::future::Ready<()>>>();
@@ -88,6 +104,7 @@ fn handles_are_cloned_and_kinds_copied() {
     is_cloned::<Master>();
     is_cloned::<Memory>();
     is_cloned::<Mutex>();
+    is_cloned::<FencedMutex>();
     is_cloned::<Owner>();
     is_copied::<ErrorKind>();
     is_copied::<Loss>();

@@ -119,13 +119,13 @@ async fn a_free_fenced_lock_is_taken_while_its_slot_moves() {
         cluster.begin_move(&name, at, to).await;
         for _ in 0..3 {
             let guard = soon("the lock", stock.lock()).await.unwrap();
-            let next = guard.token().unwrap();
+            let next = guard.token();
             assert!(next > last, "{next} after {last}");
             last = next;
             assert_eq!(cluster.fields_on(to, &name).await, [(guard.field().to_owned(), 1)]);
             assert!(soon("its answer", third.try_lock()).await.unwrap().is_none(), "two hold it");
             let inner = soon("a re-entry", stock.lock()).await.unwrap();
-            assert_eq!((inner.depth(), inner.token()), (2, Some(last)));
+            assert_eq!((inner.depth(), inner.token()), (2, last));
             inner.release().await.unwrap();
             guard.release().await.unwrap();
         }
@@ -177,7 +177,7 @@ async fn fenced_holds_are_renewed_while_one_of_their_two_keys_has_moved() {
     }
     for guard in guards {
         assert!(!guard.is_lost());
-        let (stock, last) = (locks.mutex(guard.name()).fenced(), guard.token().unwrap());
+        let (stock, last) = (locks.mutex(guard.name()).fenced(), guard.token());
         guard.release().await.unwrap();
         assert!(token(&stock).await > last);
     }
@@ -214,17 +214,17 @@ async fn a_fenced_lock_that_is_forced_away_before_its_token_is_made_is_not_hande
         }
     }
     assert_eq!(cluster.fields_on(1, &name).await, [(guard.field().to_owned(), 1)]);
-    let before = guard.token().unwrap();
+    let before = guard.token();
     guard.release().await.unwrap();
     let last = soon("the lock", waiting).await.unwrap().unwrap();
-    assert!(last.token().unwrap() > before);
+    assert!(last.token() > before);
     last.release().await.unwrap();
 }
 
 /// The token of a hold that is given back at once.
-async fn token(stock: &nestlock::Mutex) -> u64 {
+async fn token(stock: &nestlock::FencedMutex) -> u64 {
     let guard = soon("the lock", stock.lock()).await.unwrap();
-    let token = guard.token().unwrap();
+    let token = guard.token();
     guard.release().await.unwrap();
     token
 }
@@ -306,7 +306,7 @@ async fn tokens_grow_while_slots_move() {
         tasks.push(tokio::spawn(async move {
             while !stop.load(std::sync::atomic::Ordering::SeqCst) {
                 let guard = stock.lock().owner(&Owner::new()).await.unwrap();
-                let token = guard.token().unwrap();
+                let token = guard.token();
                 {
                     let mut last = last.lock().unwrap();
                     assert!(token > last.0, "{token} after {}", last.0);

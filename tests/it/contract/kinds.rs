@@ -86,5 +86,5 @@ fn outside_of_a_runtime_it_is_an_error_and_no_panic() {
         (home, locks)
     });
     let error = futures::executor::block_on(locks.mutex("stock").lock()).unwrap_err();
-    is(&error, ErrorKind::Config, Some("stock"), &["tokio runtime"]);
+    is(&error, ErrorKind::Misuse, Some("stock"), &["tokio runtime"]);
 }

@@ -5,23 +5,18 @@ mod trouble;
 use std::sync::{Arc, Mutex as Shared};
 use std::time::Duration;
 
-use nestlock::{ErrorKind, Guard, Loss, Mutex, Owner, scope};
+use nestlock::{ErrorKind, FencedMutex, Loss, Owner, scope};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
 
 use super::{HOUR, Home, LONG, SECOND, crash, foreign_guard, less_drift, long_lived};
-use crate::support::{enlisted, eventually, soon};
-
-/// The token of a hold that has one.
-fn token(guard: &Guard) -> u64 {
-    guard.token().expect("taken by a fenced handle")
-}
+use crate::support::{enlisted_fenced, eventually, soon};
 
 /// Takes the lock, and tells the token that it was given.
-async fn next(mutex: &Mutex) -> u64 {
+async fn next(mutex: &FencedMutex) -> u64 {
     let guard = soon("the lock", mutex.lock().owner(&Owner::new())).await.unwrap();
-    let given = token(&guard);
+    let given = guard.token();
     guard.release().await.unwrap();
     given
 }
@@ -36,12 +31,12 @@ async fn tokens_grow_over_the_holds_of_tasks_and_processes() {
             let (stock, given) = (locks.mutex("stock").fenced(), given.clone());
             tasks.spawn(async move {
                 // As long as the lock is held nobody else adds to the list.
-                let add = |token: Option<u64>| given.lock().unwrap().push(token.unwrap());
+                let add = |token: u64| given.lock().unwrap().push(token);
                 let mut had = 0;
                 while had < 10 {
                     had += match kind {
                         0 => stock.lock().await.map(|guard| add(guard.token())).is_ok().into(),
-                        1 => stock.run(async { add(stock.token()) }).await.is_ok().into(),
+                        1 => stock.run(async |token| add(token)).await.is_ok().into(),
                         2 => match stock.try_lock().within(SECOND).await.unwrap() {
                             Some(guard) => {
                                 add(guard.token());
@@ -50,7 +45,7 @@ async fn tokens_grow_over_the_holds_of_tasks_and_processes() {
                             None => 0,
                         },
                         _ => {
-                            let run = stock.try_lock().within(SECOND).run(async { add(stock.token()) });
+                            let run = stock.try_lock().within(SECOND).run(async |token| add(token));
                             usize::from(run.await.unwrap().is_some())
                         }
                     };
@@ -71,26 +66,25 @@ async fn a_re_entry_has_the_token_of_its_hold_by_whichever_handle() {
     let (fenced, plain) = (locks.mutex("stock").fenced(), locks.mutex("stock"));
     let outer = fenced.lock().await.unwrap();
     let given = outer.token();
-    assert!(given.is_some());
-    for inner in [&fenced, &plain] {
-        let guard = inner.lock().await.unwrap();
-        assert_eq!((guard.depth(), guard.token()), (2, given));
-        guard.release().await.unwrap();
-        let guard = inner.try_lock().await.unwrap().unwrap();
-        assert_eq!((guard.depth(), guard.token()), (2, given));
-        drop(guard);
-        assert_eq!(inner.run(inner.run(async { inner.token() })).await.unwrap().unwrap(), given);
-        assert_eq!(inner.try_lock().run(async { inner.token() }).await.unwrap(), Some(given));
-    }
+    let guard = fenced.lock().await.unwrap();
+    assert_eq!((guard.depth(), guard.token()), (2, given));
+    guard.release().await.unwrap();
+    let guard = fenced.try_lock().await.unwrap().unwrap();
+    assert_eq!((guard.depth(), guard.token()), (2, given));
+    drop(guard);
+    let nested = async |outer: u64| (outer, fenced.run(async |inner| inner).await.unwrap());
+    assert_eq!(fenced.run(nested).await.unwrap(), (given, given));
+    assert_eq!(fenced.try_lock().run(async |token| token).await.unwrap(), Some(given));
+    assert_eq!(plain.run(async { fenced.token() }).await.unwrap(), Some(given));
     // The outermost level may go first: it is the same hold yet.
     let inner = plain.lock().await.unwrap();
     outer.release().await.unwrap();
-    assert_eq!((inner.token(), fenced.token()), (given, given));
+    assert_eq!(fenced.token(), Some(given));
     let innermost = fenced.lock().await.unwrap();
     assert_eq!(innermost.token(), given);
     innermost.release().await.unwrap();
     inner.release().await.unwrap();
-    assert!(next(&fenced).await > given.unwrap());
+    assert!(next(&fenced).await > given);
 }
 
 #[tokio::test]
@@ -100,8 +94,8 @@ async fn whoever_works_under_the_hold_reads_its_token_and_no_one_else() {
     let stock = locks.mutex("stock").fenced();
     assert_eq!(stock.token(), None);
     let guard = stock.lock().await.unwrap();
-    let given = guard.token();
-    assert_eq!((stock.token(), locks.mutex("stock").token()), (given, given));
+    let given = Some(guard.token());
+    assert_eq!((stock.token(), locks.mutex("stock").fenced().token()), (given, given));
     assert_eq!(locks.mutex("other").fenced().token(), None);
     assert_eq!(scope(async { stock.token() }).await, given, "its child");
     assert_eq!(Owner::new().scope(async { stock.token() }).await, None, "a stranger");
@@ -126,22 +120,47 @@ async fn whoever_works_under_the_hold_reads_its_token_and_no_one_else() {
 async fn a_child_that_holds_it_has_a_token_that_its_ancestors_do_not_read() {
     let home = Home::start().await;
     let stock = home.locks().await.mutex("stock").fenced();
-    let inside = stock.run(async { stock.token() });
+    let inside = stock.run(async |token| token);
     let beside = async {
         tokio::task::yield_now().await;
         stock.token()
     };
     let (inside, beside) = tokio::join!(inside, beside);
-    assert!(inside.unwrap().is_some());
+    assert!(inside.unwrap() > 0);
     assert_eq!(beside, None);
     // Branches are holds of their own, one after the other.
-    let (one, two) = tokio::join!(stock.run(async { stock.token() }), stock.run(async { stock.token() }));
+    let (one, two) = tokio::join!(stock.run(async |token| token), stock.run(async |token| token));
     let (one, two) = (one.unwrap(), two.unwrap());
-    assert!(one.is_some() && two.is_some() && one != two, "{one:?} {two:?}");
+    assert_ne!(one, two);
     // Under a hold of their parent they have its token.
-    let both = async { tokio::join!(stock.run(async { stock.token() }), stock.run(async { stock.token() })) };
-    let (one, two) = stock.run(both).await.unwrap();
-    assert_eq!(one.unwrap(), two.unwrap());
+    let both = async |token| (token, tokio::join!(stock.run(async |one| one), stock.run(async |two| two)));
+    let (token, (one, two)) = stock.run(both).await.unwrap();
+    assert_eq!((one.unwrap(), two.unwrap()), (token, token));
+}
+
+#[tokio::test]
+async fn the_work_of_a_run_is_made_of_the_token_under_the_hold_and_never_without() {
+    let home = Home::start().await;
+    let stock = home.locks().await.mutex("stock").fenced();
+    let work = |token| {
+        assert_eq!((stock.hold_count(), stock.token()), (1, Some(token)), "as its owner");
+        let read = stock.token();
+        async move { (token, read) }
+    };
+    let (token, read) = stock.run(work).await.unwrap();
+    assert_eq!(read, Some(token));
+    let theirs = stock.lock().owner(&Owner::new()).await.unwrap();
+    let made = std::cell::Cell::new(false);
+    let work = |_| {
+        made.set(true);
+        async {}
+    };
+    assert_eq!(stock.try_lock().run(work).await.unwrap(), None);
+    drop(stock.lock().run(work));
+    assert!(!made.get());
+    theirs.release().await.unwrap();
+    assert_eq!(stock.try_lock().run(work).await.unwrap(), Some(()));
+    assert!(made.get() && !stock.is_locked().await.unwrap());
 }
 
 #[tokio::test]
@@ -151,9 +170,9 @@ async fn a_plain_lock_has_none() {
     let (plain, fenced) = (locks.mutex("stock"), locks.mutex("stock").fenced());
     let before = next(&fenced).await;
     let guard = plain.lock().await.unwrap();
-    assert_eq!((guard.token(), plain.token(), fenced.token()), (None, None, None));
+    assert_eq!(fenced.token(), None);
     guard.release().await.unwrap();
-    assert_eq!(plain.run(async { plain.token() }).await.unwrap(), None);
+    assert_eq!(plain.run(async { fenced.token() }).await.unwrap(), None);
     assert!(next(&fenced).await > before);
 }
 
@@ -163,40 +182,40 @@ async fn a_fenced_re_entry_under_a_hold_without_a_token_is_an_error_that_harms_n
     let locks = long_lived(&home).await;
     let (plain, fenced) = (locks.mutex("stock"), locks.mutex("stock").fenced());
     let outer = plain.lock().await.unwrap();
-    let waits = tokio::spawn(enlisted(&fenced));
+    let waits = tokio::spawn(enlisted_fenced(&fenced));
     for error in [
         soon("lock", fenced.lock()).await.unwrap_err(),
         soon("try_lock", fenced.try_lock()).await.unwrap_err(),
-        soon("run", fenced.run(async {})).await.unwrap_err(),
-        soon("a try_lock's run", fenced.try_lock().run(async {})).await.unwrap_err(),
+        soon("run", fenced.run(async |_| {})).await.unwrap_err(),
+        soon("a try_lock's run", fenced.try_lock().run(async |_| {})).await.unwrap_err(),
         soon("in a child", scope(fenced.lock().within(SECOND))).await.unwrap_err(),
     ] {
-        assert_eq!((error.kind(), error.lock()), (ErrorKind::Config, Some("stock")), "{error}");
+        assert_eq!((error.kind(), error.lock()), (ErrorKind::Misuse, Some("stock")), "{error}");
         assert!(error.to_string().contains("`fenced`"), "{error}");
     }
     // Nothing came of it: the hold stands, re-enters and is left as before.
     assert_eq!(home.fields("stock").await, [(outer.field().to_owned(), 1)]);
     assert!(!outer.is_lost() && plain.hold_count() == 1);
     let inner = plain.lock().await.unwrap();
-    assert_eq!((inner.depth(), inner.token()), (2, None));
+    assert_eq!((inner.depth(), fenced.token()), (2, None));
     inner.release().await.unwrap();
     outer.release().await.unwrap();
     let guard = soon("the one in line", waits).await.unwrap().unwrap();
-    assert!(guard.token().is_some());
+    let given = guard.token();
     guard.release().await.unwrap();
-    assert!(soon("the same owner, now", fenced.lock()).await.unwrap().token().is_some());
+    assert!(soon("the same owner, now", fenced.lock()).await.unwrap().token() > given);
 }
 
 #[tokio::test]
 async fn whoever_waited_has_a_larger_token() {
     let home = Home::start().await;
     let (ours, theirs) = (long_lived(&home).await, long_lived(&home).await);
-    let mut before = None;
+    let mut before = 0;
     for locks in [&ours, &theirs] {
         let guard = ours.mutex("stock").fenced().lock().await.unwrap();
         assert!(guard.token() > before);
         before = guard.token();
-        let waits = tokio::spawn(enlisted(&locks.mutex("stock").fenced()));
+        let waits = tokio::spawn(enlisted_fenced(&locks.mutex("stock").fenced()));
         home.listened().await;
         guard.release().await.unwrap();
         let guard = soon("the waiter", waits).await.unwrap().unwrap();
@@ -214,10 +233,10 @@ async fn an_extended_lease_and_a_renewed_one_keep_the_token() {
     let guard = stock.lock().await.unwrap();
     let (given, end) = (guard.token(), guard.valid_until());
     eventually("a renewal", async || guard.valid_until() > end).await;
-    assert_eq!((guard.token(), stock.token()), (given, given));
+    assert_eq!((guard.token(), stock.token()), (given, Some(given)));
     guard.extend(60 * SECOND).await.unwrap();
     assert!(guard.valid_until() >= end + less_drift(50 * SECOND));
-    assert_eq!((guard.token(), stock.token()), (given, given));
+    assert_eq!((guard.token(), stock.token()), (given, Some(given)));
     let inner = stock.lock().await.unwrap();
     assert_eq!(inner.token(), given);
 }

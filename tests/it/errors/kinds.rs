@@ -137,5 +137,5 @@ async fn a_wrong_password_is_denied_at_connect() {
 #[test]
 fn a_connect_outside_of_a_runtime_is_an_error_and_no_panic() {
     let error = futures::executor::block_on(Locks::connect("redis://127.0.0.1:1")).unwrap_err();
-    is(&error, ErrorKind::Config, None, &["tokio runtime"]);
+    is(&error, ErrorKind::Misuse, None, &["tokio runtime"]);
 }

@@ -90,7 +90,7 @@ async fn each_fenced_call_passes(
     let (locks, others) = (connect().await, connect().await);
     let stock = locks.mutex(name).fenced();
     let guard = stock.lock().await.unwrap();
-    stock.run(async {}).await.unwrap();
+    stock.run(async |_| {}).await.unwrap();
     guard.extend(Duration::from_secs(60)).await.unwrap();
     let counter = format!("{prefix}redisson_lock_token:{{{prefix}{name}}}");
     assert_eq!(server.keys().await, [counter.clone(), format!("{prefix}{name}")]);
@@ -156,7 +156,7 @@ async fn a_counter_outside_of_the_users_keys_is_denied_by_its_name_and_leaves_no
     for error in [
         soon("lock", stock.lock()).await.unwrap_err(),
         soon("try_lock", stock.try_lock()).await.unwrap_err(),
-        soon("run", stock.run(async {})).await.unwrap_err(),
+        soon("run", stock.run(async |_| {})).await.unwrap_err(),
     ] {
         let told = ["`stock`", "`redisson_lock_token:{stock}`", "ACL SETUSER"];
         is(&error, ErrorKind::Denied, Some("stock"), &told);
@@ -198,7 +198,7 @@ async fn rights_to_the_counter_taken_away_under_a_guard_end_nothing() {
     server.ask::<()>(&["ACL", "SETUSER", "bob", "-get", "-set", "-exists"]).await;
     let end = guard.valid_until();
     eventually("renewals", async || guard.valid_until() > end + 3 * second).await;
-    soon("a re-entry", stock.run(async {})).await.unwrap();
+    soon("a re-entry", stock.run(async |_| {})).await.unwrap();
     soon("the release", guard.release()).await.unwrap();
     assert!(!stock.is_locked().await.unwrap());
 }

@@ -6,7 +6,7 @@ mod server;
 
 use std::time::Duration;
 
-use nestlock::{Mutex, Owner};
+use nestlock::{FencedMutex, Owner};
 
 use crate::support::soon;
 
@@ -16,9 +16,9 @@ const SECOND: Duration = Duration::from_secs(1);
 const COUNTER: &str = "redisson_lock_token:{stock}";
 
 /// Takes the lock, and tells the token that it was given.
-async fn next(mutex: &Mutex) -> u64 {
+async fn next(mutex: &FencedMutex) -> u64 {
     let guard = soon("the lock", mutex.lock().owner(&Owner::new())).await.unwrap();
-    let given = guard.token().unwrap();
+    let given = guard.token();
     guard.release().await.unwrap();
     given
 }

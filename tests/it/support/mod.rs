@@ -106,7 +106,15 @@ pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 
 /// A request of a stranger that stands in its line from now on.
 pub fn enlisted(mutex: &nestlock::Mutex) -> nestlock::futures::Lock {
-    let mut request = mutex.lock().owner(&nestlock::Owner::new());
+    polled(mutex.lock().owner(&nestlock::Owner::new()))
+}
+
+/// The same for a token.
+pub fn enlisted_fenced(mutex: &nestlock::FencedMutex) -> nestlock::futures::FencedLock {
+    polled(mutex.lock().owner(&nestlock::Owner::new()))
+}
+
+fn polled<F: Future + Unpin>(mut request: F) -> F {
     let mut context = Context::from_waker(Waker::noop());
     assert!(Future::poll(Pin::new(&mut request), &mut context).is_pending());
     request

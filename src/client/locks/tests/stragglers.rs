@@ -9,6 +9,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::futures::{Lock, TryLock};
 use crate::{Locks, Master, Memory};
 
 async fn locks<'a>(stores: impl IntoIterator<Item = &'a Memory>) -> Locks {
@@ -115,22 +116,22 @@ async fn what_is_left_on_a_minority_delays_no_renewal() {
 
 async fn client(locks: Locks, end: Instant, mut random: StdRng) {
     while Instant::now() < end {
-        let stock = locks.mutex("stock");
-        let stock = if random.random() { stock.fenced() } else { stock };
+        let (stock, fenced) = (locks.mutex("stock"), random.random());
+        let lock = || Lock(stock.request(None, true, fenced));
         let patience = Duration::from_millis(random.random_range(1..3_000));
         let work = Duration::from_millis(random.random_range(0..300));
         match random.random_range(0..3) {
-            0 => drop(timeout(patience, stock.try_lock()).await),
+            0 => drop(timeout(patience, TryLock(stock.request(Some(Duration::ZERO), false, fenced))).await),
             1 => {
                 let nested = async {
-                    let inner = timeout(patience, stock.lock()).await;
+                    let inner = timeout(patience, lock()).await;
                     sleep(work).await;
                     drop(inner);
                 };
-                drop(timeout(10 * patience, stock.run(nested)).await);
+                drop(timeout(10 * patience, lock().run(nested)).await);
             }
             _ => {
-                let Ok(Ok(guard)) = timeout(patience, stock.lock()).await else { continue };
+                let Ok(Ok(guard)) = timeout(patience, lock()).await else { continue };
                 sleep(work).await;
                 drop(timeout(patience, guard.extend(Duration::from_secs(50))).await);
                 if random.random() {

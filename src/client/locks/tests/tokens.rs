@@ -60,7 +60,7 @@ async fn a_token_is_known_to_a_majority_before_it_is_handed_out() {
     // The third does not hear of it, the second had not heard of the hundredth.
     stores[2].stall(5 * SECOND);
     let guard = ours.mutex("stock").fenced().lock().await.unwrap();
-    let token = guard.token().unwrap();
+    let token = guard.token();
     assert_eq!(token, ABOVE + 101);
     assert_eq!(counted(&stores, "stock")[..2], [101, 101]);
     guard.release().await.unwrap();
@@ -69,7 +69,7 @@ async fn a_token_is_known_to_a_majority_before_it_is_handed_out() {
     stores[2].stall(Duration::ZERO);
     stores[0].stall(5 * SECOND);
     let next = theirs.mutex("stock").fenced().lock().await.unwrap();
-    assert!(next.token().unwrap() > token, "{next:?}");
+    assert!(next.token() > token, "{next:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,14 +84,14 @@ async fn a_token_that_a_majority_may_not_have_heard_of_is_not_handed_out() {
     loses(&stores[1], || true);
     let mut handed_out = None;
     if let Ok(Ok(Some(guard))) = timeout(3 * SECOND, asking).await {
-        handed_out = guard.token();
+        handed_out = Some(guard.token());
         guard.release().await.unwrap();
     }
     stores[1].visit(|store| store.loses = None);
     stores[2].stall(Duration::ZERO);
     stores[0].stall(60 * SECOND);
     let next = theirs.mutex("stock").fenced().lock().await.unwrap();
-    assert!(next.token() > handed_out, "{handed_out:?}, then {:?}", next.token());
+    assert!(Some(next.token()) > handed_out, "{handed_out:?}, then {:?}", next.token());
     assert_eq!(handed_out, None, "its second answer never came");
 }
 
@@ -104,7 +104,7 @@ async fn counters_that_agree_cost_one_round_trip() {
     // All have granted it; no command that is sent from now on arrives.
     stores.iter().for_each(|store| loses(store, || true));
     let Poll::Ready(Ok(guard)) = poll(asking.as_mut()) else { panic!("it waits for more") };
-    assert_eq!(guard.token(), Some(ABOVE + 8));
+    assert_eq!(guard.token(), ABOVE + 8);
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,7 +113,7 @@ async fn a_renewal_and_a_repair_make_a_token_known_to_those_that_missed_it() {
     let ours = locks(&stores).await;
     stores[2].stall(SECOND);
     let guard = ours.mutex("stock").fenced().lock().await.unwrap();
-    assert_eq!(guard.token(), Some(ABOVE + 101));
+    assert_eq!(guard.token(), ABOVE + 101);
     let missed = stores[2].clone();
     sleep(20 * SECOND).await;
     assert_eq!(counted(&[missed], "stock"), [101]);
@@ -147,7 +147,7 @@ async fn hold(locks: Locks, handed_out: HandedOut, end: Instant, mut random: Std
         let at = random.random_range(0..NAMES);
         let lock = locks.mutex(name(at)).fenced();
         let Ok(Ok(guard)) = timeout(20 * SECOND, lock.lock()).await else { continue };
-        handed_out.lock().unwrap()[at].push(guard.token().unwrap());
+        handed_out.lock().unwrap()[at].push(guard.token());
         sleep(Duration::from_millis(random.random_range(0..500))).await;
         if random.random() { drop(guard) } else { drop(guard.release().await) }
     }

@@ -1,0 +1,229 @@
+//! The handle of a lock with fencing tokens, and its guard.
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Deref;
+use std::time::Duration;
+
+use crate::client::guard::Guard;
+use crate::client::mutex::Mutex;
+use crate::client::request::{FencedLock, FencedTryLock};
+use crate::client::run::FencedRun;
+use crate::error::{Error, ErrorKind, Result};
+
+/// A lock whose holds have fencing tokens: [`Mutex::fenced`] makes it.
+///
+/// A token is a number that is greater than that of every earlier hold of this lock, whoever had it. A resource that remembers
+/// the highest that it has seen, and refuses what comes with less, is safe from a holder that went on after its lease was over,
+/// because it was paused or cut off. [`guide::fencing`](crate::guide::fencing) tells when one is needed and how it is checked.
+///
+/// It is the same lock as that of a [`Mutex`] of this name, and re-enters like it. A re-entry has the token of its hold. Where
+/// the hold was taken by a [`Mutex`] it has none, and the re-entry is an error of kind [`Misuse`](ErrorKind::Misuse): all that
+/// take a lock which guards such a resource take it fenced.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// # let locks = nestlock::Locks::in_memory();
+/// let stock = locks.mutex("stock:42").fenced();
+/// let first = stock.run(|token| async move {
+///     // goes along with each write, and is checked where it is written
+///     token
+/// });
+/// let first = first.await?;
+///
+/// let guard = stock.lock().await?;
+/// assert!(guard.token() > first);
+/// assert_eq!(stock.run(async |token| token).await?, guard.token()); // the same hold
+/// guard.release().await
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct FencedMutex(Mutex);
+
+impl FencedMutex {
+    pub(crate) fn new(mutex: Mutex) -> FencedMutex {
+        FencedMutex(mutex)
+    }
+
+    /// The lock's name, without the prefix.
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// Asks for the lock, as [`Mutex::lock`]. The guard has the [`token`](FencedGuard::token).
+    ///
+    /// See [`FencedLock`] for options, errors and cancel safety.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock").fenced();
+    /// # async fn write(_left: u32, _token: u64) {}
+    /// let guard = stock.lock().await?;
+    /// write(41, guard.token()).await;
+    /// guard.release().await
+    /// # }
+    /// ```
+    pub fn lock(&self) -> FencedLock {
+        FencedLock(self.0.request(None, true, true))
+    }
+
+    /// Asks once, as [`Mutex::try_lock`]: ready with `None` where somebody else holds the lock.
+    ///
+    /// See [`FencedTryLock`] for options, errors and cancel safety.
+    pub fn try_lock(&self) -> FencedTryLock {
+        FencedTryLock(self.0.request(Some(Duration::ZERO), false, true))
+    }
+
+    /// Waits for the lock, runs what `work` makes of the token, and releases the lock: [`Mutex::run`] with a token.
+    ///
+    /// `work` is called once the lock is held, as the owner that the future then runs as. Short for
+    /// [`lock()`](FencedMutex::lock)[`.run(work)`](FencedLock::run).
+    ///
+    /// See [`FencedRun`] for errors and cancel safety.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock").fenced();
+    /// # async fn write(_left: u32, _token: u64) {}
+    /// stock.run(|token| async move { write(41, token).await }).await
+    /// # }
+    /// ```
+    pub fn run<W, F>(&self, work: W) -> FencedRun<W, F>
+    where
+        W: FnOnce(u64) -> F,
+        F: Future,
+    {
+        self.lock().run(work)
+    }
+
+    /// The token of the hold that the current owner or an ancestor has. By what is known here; sends nothing.
+    ///
+    /// For code that is called under the hold and is not handed the token. `None` without a hold, after a loss that is known,
+    /// and where the hold was taken by a plain [`Mutex`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock").fenced();
+    /// assert_eq!(stock.token(), None);
+    /// let guard = stock.lock().await?;
+    /// assert_eq!(stock.token(), Some(guard.token()));
+    /// guard.release().await
+    /// # }
+    /// ```
+    pub fn token(&self) -> Option<u64> {
+        self.0.held(|hold, _| hold.token()).flatten()
+    }
+
+    /// As [`Mutex::is_held`].
+    pub fn is_held(&self) -> bool {
+        self.0.is_held()
+    }
+
+    /// As [`Mutex::hold_count`].
+    pub fn hold_count(&self) -> usize {
+        self.0.hold_count()
+    }
+
+    /// As [`Mutex::is_locked`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::is_locked`].
+    pub async fn is_locked(&self) -> Result<bool> {
+        self.0.is_locked().await
+    }
+
+    /// As [`Mutex::remaining_lease`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::is_locked`].
+    pub async fn remaining_lease(&self) -> Result<Option<Duration>> {
+        self.0.remaining_lease().await
+    }
+
+    /// As [`Mutex::force_release`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::force_release`].
+    pub async fn force_release(&self) -> Result<bool> {
+        self.0.force_release().await
+    }
+}
+
+/// A hold with a fencing token: a [`Guard`], and its [`token`](FencedGuard::token).
+///
+/// It derefs to a [`Guard`], and a drop releases it like one.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// # let stock = nestlock::Locks::in_memory().mutex("stock").fenced();
+/// let guard = stock.lock().await?;
+/// let nested = stock.lock().await?;
+/// assert_eq!(nested.token(), guard.token()); // one hold
+/// assert!(!guard.is_lost()); // what a `Guard` has
+/// drop(nested);
+/// guard.release().await
+/// # }
+/// ```
+#[must_use = "dropping the guard releases the lock"]
+pub struct FencedGuard {
+    guard: Guard,
+    token: u64,
+}
+
+impl FencedGuard {
+    /// Of a guard that a fenced request got.
+    pub(crate) fn new(guard: Guard) -> Result<FencedGuard> {
+        let token = token(&guard)?;
+        Ok(FencedGuard { guard, token })
+    }
+
+    /// The fencing token of this hold. It never changes.
+    ///
+    /// Greater than that of every earlier hold of the lock. All levels of one hold have the same token.
+    pub fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// Releases this hold, and reports: [`Guard::release`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Guard::release`].
+    pub async fn release(self) -> Result<()> {
+        self.guard.release().await
+    }
+}
+
+impl Deref for FencedGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
+
+/// The token of a guard that a fenced request got.
+pub(crate) fn token(guard: &Guard) -> Result<u64> {
+    guard.token().ok_or_else(|| Error::new(ErrorKind::Misuse, UNFENCED).on(&guard.name().into()))
+}
+
+pub(crate) const UNFENCED: &str = "the hold that this would re-enter has no fencing token: take the outermost hold by a `fenced` handle too";
+
+impl fmt::Debug for FencedMutex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FencedMutex").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for FencedGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FencedGuard").field("token", &self.token).field("guard", &self.guard).finish()
+    }
+}
