@@ -102,6 +102,7 @@ pub use owner::scope;
 ///
 /// They are named here for those who store them. Each takes options, and documents errors and cancel safety.
 pub mod futures {
+    pub use crate::client::GuardScope;
     pub use crate::client::{FencedLock, FencedRun, FencedTryLock, FencedTryRun};
     pub use crate::client::{Lock, Run, TryLock, TryRun};
     pub use crate::owner::Scope;

@@ -162,15 +162,25 @@ impl fmt::Debug for InMemory {
 }
 
 impl Memory {
-    /// Deletes a lock, as `DEL` would on a server; false: it was free.
+    /// Deletes the key of a lock, as `DEL` would on a server; false: it was free.
     ///
-    /// Its holder loses it ([`Loss::Gone`](crate::Loss::Gone)) and waiters go on, both at once: everybody is made to ask. `name`
-    /// is the lock's key: its name, after the prefix where there is one. Unlike
+    /// Its holder loses it ([`Loss::Gone`](crate::Loss::Gone)) and waiters go on, both at once: everybody is made to ask. `key`
+    /// is the prefix, if there is one, followed by the lock's name: those that share a store may have different prefixes. Unlike
     /// [`force_release`](crate::Mutex::force_release) it needs no `Locks`, and no await.
     ///
-    /// The example of [`Memory`] has it.
-    pub fn lose(&self, name: impl AsRef<str>) -> bool {
-        self.visit(|store| store.lose(name.as_ref(), Instant::now()))
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// use nestlock::{Locks, Memory};
+    /// let store = Memory::new();
+    /// let locks = Locks::builder().memory(&store).prefix("app:").connect().await?;
+    /// let guard = locks.mutex("stock").lock().await?;
+    /// assert!(!store.lose("stock")); // no such key
+    /// assert!(store.lose("app:stock"));
+    /// assert_eq!(guard.lost().await, nestlock::Loss::Gone);
+    /// # Ok(()) }
+    /// ```
+    pub fn lose(&self, key: impl AsRef<str>) -> bool {
+        self.visit(|store| store.lose(key.as_ref(), Instant::now()))
     }
 
     /// Answers no command from now on, for so long, as a server that was stopped.

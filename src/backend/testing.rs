@@ -113,7 +113,7 @@ impl TestServer {
     }
 }
 
-#[cfg(all(feature = "with-redis-1", any(feature = "tls-rustls", feature = "tls-native-tls")))]
+#[cfg(all(feature = "redis-1", any(feature = "tls-rustls", feature = "tls-native-tls")))]
 impl TestServer {
     /// A server with a second port, for TLS, and a certificate of its own for `localhost`.
     pub(in crate::backend) async fn start_tls() -> TestServer {

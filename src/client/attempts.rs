@@ -9,7 +9,7 @@ use tokio::runtime;
 use tokio::time::{Instant, sleep_until};
 
 use crate::base::{Lease, Moment, after, limit};
-use crate::client::fenced::UNFENCED;
+use crate::client::fenced_guard::UNFENCED;
 use crate::client::guard::Guard;
 use crate::client::options::AcquireOptions;
 use crate::error::{Error, ErrorKind, Result};

@@ -1,15 +1,13 @@
-//! The handle of a lock with fencing tokens, and its guard.
+//! The handle of a lock with fencing tokens.
 
 use std::fmt;
 use std::future::Future;
-use std::ops::Deref;
 use std::time::Duration;
 
-use crate::client::guard::Guard;
 use crate::client::mutex::Mutex;
 use crate::client::request::{FencedLock, FencedTryLock};
 use crate::client::run::FencedRun;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 
 /// A lock whose holds have fencing tokens: [`Mutex::fenced`] makes it.
 ///
@@ -18,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// because it was paused or cut off. [`guide::fencing`](crate::guide::fencing) tells when one is needed and how it is checked.
 ///
 /// It is the same lock as that of a [`Mutex`] of this name, and re-enters like it. A re-entry has the token of its hold. Where
-/// the hold was taken by a [`Mutex`] it has none, and the re-entry is an error of kind [`Misuse`](ErrorKind::Misuse): all that
+/// the hold was taken by a [`Mutex`] it has none, and the re-entry is an error of kind [`Misuse`](crate::ErrorKind::Misuse): all that
 /// take a lock which guards such a resource take it fenced.
 ///
 /// ```
@@ -40,17 +38,37 @@ use crate::error::{Error, ErrorKind, Result};
 #[derive(Clone)]
 pub struct FencedMutex(Mutex);
 
-impl FencedMutex {
-    pub(crate) fn new(mutex: Mutex) -> FencedMutex {
-        FencedMutex(mutex)
+impl Mutex {
+    /// The same lock, with a fencing token for each hold of it.
+    ///
+    /// For a resource that refuses late writes: see [`FencedMutex`]. Where one is asked for, the other does not compile:
+    ///
+    /// ```compile_fail,E0308
+    /// fn writes(stock: &nestlock::FencedMutex) {}
+    /// writes(&nestlock::Locks::in_memory().mutex("stock:42"));
+    /// ```
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let locks = nestlock::Locks::in_memory();
+    /// let stock = locks.mutex("stock:42").fenced();
+    /// let guard = stock.lock().await?;
+    /// println!("write it with {}", guard.token());
+    /// guard.release().await
+    /// # }
+    /// ```
+    pub fn fenced(self) -> FencedMutex {
+        FencedMutex(self)
     }
+}
 
+impl FencedMutex {
     /// The lock's name, without the prefix.
     pub fn name(&self) -> &str {
         self.0.name()
     }
 
-    /// Asks for the lock, as [`Mutex::lock`]. The guard has the [`token`](FencedGuard::token).
+    /// Asks for the lock, as [`Mutex::lock`]. The guard has the [`token`](crate::FencedGuard::token).
     ///
     /// See [`FencedLock`] for options, errors and cancel safety.
     ///
@@ -152,78 +170,8 @@ impl FencedMutex {
     }
 }
 
-/// A hold with a fencing token: a [`Guard`], and its [`token`](FencedGuard::token).
-///
-/// It derefs to a [`Guard`], and a drop releases it like one.
-///
-/// ```
-/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
-/// # let stock = nestlock::Locks::in_memory().mutex("stock").fenced();
-/// let guard = stock.lock().await?;
-/// let nested = stock.lock().await?;
-/// assert_eq!(nested.token(), guard.token()); // one hold
-/// assert!(!guard.is_lost()); // what a `Guard` has
-/// drop(nested);
-/// guard.release().await
-/// # }
-/// ```
-#[must_use = "dropping the guard releases the lock"]
-pub struct FencedGuard {
-    guard: Guard,
-    token: u64,
-}
-
-impl FencedGuard {
-    /// Of a guard that a fenced request got.
-    pub(crate) fn new(guard: Guard) -> Result<FencedGuard> {
-        let token = token(&guard)?;
-        Ok(FencedGuard { guard, token })
-    }
-
-    /// The fencing token of this hold. It never changes.
-    ///
-    /// Greater than that of every earlier hold of the lock. All levels of one hold have the same token.
-    pub fn token(&self) -> u64 {
-        self.token
-    }
-
-    /// Releases this hold, and reports: [`Guard::release`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Guard::release`].
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`Guard::release`].
-    pub async fn release(self) -> Result<()> {
-        self.guard.release().await
-    }
-}
-
-impl Deref for FencedGuard {
-    type Target = Guard;
-
-    fn deref(&self) -> &Guard {
-        &self.guard
-    }
-}
-
-/// The token of a guard that a fenced request got.
-pub(crate) fn token(guard: &Guard) -> Result<u64> {
-    guard.token().ok_or_else(|| Error::new(ErrorKind::Misuse, UNFENCED).on(&guard.name().into()))
-}
-
-pub(crate) const UNFENCED: &str = "the hold that this would re-enter has no fencing token: take the outermost hold by a `fenced` handle too";
-
 impl fmt::Debug for FencedMutex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FencedMutex").field("name", &self.name()).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for FencedGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FencedGuard").field("token", &self.token).field("guard", &self.guard).finish()
     }
 }

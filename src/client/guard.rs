@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::base::{Failure, Fate, Lease, Outcome, after};
 use crate::error::{Error, ErrorKind, Loss, Result};
-use crate::owner::{Owner, scope_by};
+use crate::owner::Owner;
 use crate::session::Handle;
 use crate::session::clock::sleep_until;
 use crate::table::{LockEntry, Meaning, ReleaseStep};
@@ -357,27 +357,6 @@ impl Guard {
         });
         // A guard's level stands for as long as the guard.
         owner.unwrap_or_else(Owner::new)
-    }
-
-    /// Runs `work` as a child of this hold's owner, wherever the guard was moved to.
-    ///
-    /// Calls in it that take the same lock re-enter. The work is not dropped when the hold is lost:
-    /// [`Mutex::run`](crate::Mutex::run) does that.
-    ///
-    /// ```
-    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
-    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
-    /// let guard = stock.lock().await?;
-    /// let there = async move { guard.scope(stock.run(async {})).await }; // the new task alone would be a stranger
-    /// tokio::spawn(there).await.unwrap()
-    /// # }
-    /// ```
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future drops `work`. The guard stays.
-    pub fn scope<'a, F: Future>(&'a self, work: F) -> impl Future<Output = F::Output> + use<'a, F> {
-        scope_by(work, || self.owner().child())
     }
 }
 

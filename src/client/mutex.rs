@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::Failure;
-use crate::client::fenced::FencedMutex;
 use crate::client::options::AcquireOptions;
 use crate::client::request::{Lock, Request, TryLock};
 use crate::client::run::Run;
@@ -51,28 +50,6 @@ impl Mutex {
     /// ```
     pub fn name(&self) -> &str {
         &self.keys.name
-    }
-
-    /// The same lock, with a fencing token for each hold of it.
-    ///
-    /// For a resource that refuses late writes: see [`FencedMutex`]. Where one is asked for, the other does not compile:
-    ///
-    /// ```compile_fail,E0308
-    /// fn writes(stock: &nestlock::FencedMutex) {}
-    /// writes(&nestlock::Locks::in_memory().mutex("stock:42"));
-    /// ```
-    ///
-    /// ```
-    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
-    /// # let locks = nestlock::Locks::in_memory();
-    /// let stock = locks.mutex("stock:42").fenced();
-    /// let guard = stock.lock().await?;
-    /// println!("write it with {}", guard.token());
-    /// guard.release().await
-    /// # }
-    /// ```
-    pub fn fenced(self) -> FencedMutex {
-        FencedMutex::new(self)
     }
 
     /// Asks for the lock, for as long as it takes. The hold is renewed until its guard goes.

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use crate::client::acquire::acquire;
-use crate::client::fenced::FencedGuard;
+use crate::client::fenced_guard::FencedGuard;
 use crate::client::guard::Guard;
 use crate::client::options::AcquireOptions;
 use crate::error::{Error, ErrorKind, Result};
@@ -135,16 +135,16 @@ macro_rules! options {
         methods! {
             $name
 
-            #[doc = concat!("As [`", $plain, "::within`](crate::futures::", $plain, "::within).")]
+            #[doc = concat!("As [`", $plain, "::within`].")]
             within(limit: Duration) = limit;
 
-            #[doc = concat!("As [`", $plain, "::fixed_lease`](crate::futures::", $plain, "::fixed_lease).")]
+            #[doc = concat!("As [`", $plain, "::fixed_lease`].")]
             fixed_lease(lease: Duration) = lease;
 
-            #[doc = concat!("As [`", $plain, "::max_hold`](crate::futures::", $plain, "::max_hold).")]
+            #[doc = concat!("As [`", $plain, "::max_hold`].")]
             max_hold(limit: Duration) = limit;
 
-            #[doc = concat!("As [`", $plain, "::owner`](crate::futures::", $plain, "::owner).")]
+            #[doc = concat!("As [`", $plain, "::owner`].")]
             owner(owner: &Owner) = owner.clone();
         }
     };

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 
 use crate::base::telemetry;
-use crate::client::fenced;
+use crate::client::fenced_guard;
 use crate::client::guard::Guard;
 use crate::client::request::{FencedLock, FencedTryLock, Lock, Request, TryLock, not_granted};
 use crate::error::{Error, Loss, Result};
@@ -386,7 +386,8 @@ impl<W: FnOnce(u64) -> F, F: Future> Future for FencedRun<W, F> {
     type Output = Result<F::Output>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let output = ready!(self.project().held.poll(cx, |work, guard| fenced::token(guard).map(work)))?;
+        let output =
+            ready!(self.project().held.poll(cx, |work, guard| fenced_guard::token(guard).map(work)))?;
         Poll::Ready(output.ok_or_else(not_granted))
     }
 }
@@ -395,7 +396,7 @@ impl<W: FnOnce(u64) -> F, F: Future> Future for FencedTryRun<W, F> {
     type Output = Result<Option<F::Output>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().held.poll(cx, |work, guard| fenced::token(guard).map(work))
+        self.project().held.poll(cx, |work, guard| fenced_guard::token(guard).map(work))
     }
 }
 

@@ -21,7 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// be used is kept, and told by `connect` as an error of kind [`ErrorKind::Config`]. Neither `Debug` nor any error shows
 /// credentials.
 ///
-/// With the feature `with-redis-1`, a `Client` or a `ConnectionInfo` of the redis crate, version 1, will do too. One that was
+/// With the feature `redis-1`, a `Client` or a `ConnectionInfo` of the redis crate, version 1, will do too. One that was
 /// built with `TlsCertificates` keeps them: name the authorities in its `root_cert` too, for the system's are not added.
 ///
 /// # TLS
@@ -218,32 +218,32 @@ impl From<(String, u16)> for Server {
     }
 }
 
-#[cfg(feature = "with-redis-1")]
-mod with_redis_1 {
+#[cfg(feature = "redis-1")]
+mod redis_1 {
     use super::{ConnectionInfo, Server};
 
-    #[cfg_attr(docsrs, doc(cfg(feature = "with-redis-1")))]
+    #[cfg_attr(docsrs, doc(cfg(feature = "redis-1")))]
     impl From<redis::Client> for Server {
         fn from(client: redis::Client) -> Server {
             Server::from(&client)
         }
     }
 
-    #[cfg_attr(docsrs, doc(cfg(feature = "with-redis-1")))]
+    #[cfg_attr(docsrs, doc(cfg(feature = "redis-1")))]
     impl From<&redis::Client> for Server {
         fn from(client: &redis::Client) -> Server {
             Server::from(client.get_connection_info())
         }
     }
 
-    #[cfg_attr(docsrs, doc(cfg(feature = "with-redis-1")))]
+    #[cfg_attr(docsrs, doc(cfg(feature = "redis-1")))]
     impl From<ConnectionInfo> for Server {
         fn from(info: ConnectionInfo) -> Server {
             Server::from_info(info)
         }
     }
 
-    #[cfg_attr(docsrs, doc(cfg(feature = "with-redis-1")))]
+    #[cfg_attr(docsrs, doc(cfg(feature = "redis-1")))]
     impl From<&ConnectionInfo> for Server {
         fn from(info: &ConnectionInfo) -> Server {
             Server::from_info(info.clone())
@@ -326,7 +326,7 @@ mod tests {
         assert!(rustls::crypto::CryptoProvider::get_default().is_some());
     }
 
-    #[cfg(feature = "with-redis-1")]
+    #[cfg(feature = "redis-1")]
     #[test]
     fn a_client_of_the_redis_crate_is_a_server() {
         let client = redis::Client::open("redis://:secret@host:7/2").unwrap();

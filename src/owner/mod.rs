@@ -5,5 +5,4 @@ mod scope;
 
 pub use owner::Owner;
 pub(crate) use owner::{Inside, OwnerEnds, Position, inside};
-pub(crate) use scope::scope_by;
 pub use scope::{Scope, scope};

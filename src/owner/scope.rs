@@ -60,33 +60,10 @@ pin_project! {
     }
 }
 
-pin_project! {
-    /// Work whose owner is asked for at the first poll. Not an `async fn`, which would hold the work twice: ten of them, one
-    /// around the other, a thousand times.
-    struct ScopeBy<F: Future, O> {
-        #[pin]
-        scope: Scope<F>,
-        owner: Option<O>,
-    }
-}
-
-/// Runs `work` as the owner that is told at the first poll.
-pub(crate) fn scope_by<F: Future, O: FnOnce() -> Owner>(
-    work: F,
-    owner: O,
-) -> impl Future<Output = F::Output> + use<F, O> {
-    ScopeBy { scope: scope(work), owner: Some(owner) }
-}
-
-impl<F: Future, O: FnOnce() -> Owner> Future for ScopeBy<F, O> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let mut this = self.project();
-        if let Some(owner) = this.owner.take() {
-            *this.scope.as_mut().project().stay = Stay::Of(owner());
-        }
-        this.scope.poll(cx)
+impl<F: Future> Scope<F> {
+    /// Makes it the scope of this owner, before the first poll.
+    pub(crate) fn set_owner(self: Pin<&mut Self>, owner: Owner) {
+        *self.project().stay = Stay::Of(owner);
     }
 }
 

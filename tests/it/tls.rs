@@ -58,7 +58,7 @@ async fn a_url_that_asks_for_no_proof_is_asked_for_none() {
     guard.release().await.unwrap();
 }
 
-#[cfg(feature = "with-redis-1")]
+#[cfg(feature = "redis-1")]
 mod expired {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use nestlock::futures::{
-    FencedLock, FencedRun, FencedTryLock, FencedTryRun, Lock, Run, Scope, TryLock, TryRun,
+    FencedLock, FencedRun, FencedTryLock, FencedTryRun, GuardScope, Lock, Run, Scope, TryLock, TryRun,
 };
 use nestlock::{
     Builder, Error, ErrorKind, FencedGuard, FencedMutex, Guard, Locks, Loss, Master, Memory, Mutex, Owner,
@@ -94,6 +94,7 @@ fn requests_can_be_moved_polled_by_reference_and_spawned() {
     is_moved::<Run<std::future::Ready<()>>>();
     is_moved::<TryRun<std::future::Ready<()>>>();
     is_moved::<Scope<std::future::Ready<()>>>();
+    is_moved::<GuardScope<'static, std::future::Ready<()>>>();
 }
 
 #[test]

@@ -87,7 +87,7 @@ async fn leases_that_cannot_work_are_rejected_and_harm_nothing() {
     guard.release().await.unwrap();
 }
 
-#[cfg(feature = "with-redis-1")]
+#[cfg(feature = "redis-1")]
 #[tokio::test]
 async fn a_client_of_the_redis_crate_is_a_server() {
     let server = Server::with(&["--requirepass", "hidden"]).await;

@@ -322,7 +322,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// Over a real TLS port, with a certificate of its own: no cryptography was chosen by anybody before.
-#[cfg(all(feature = "with-redis-1", any(feature = "tls-rustls", feature = "tls-native-tls")))]
+#[cfg(all(feature = "redis-1", any(feature = "tls-rustls", feature = "tls-native-tls")))]
 #[tokio::test]
 async fn a_server_is_reached_over_tls() {
     let server = TestServer::start_tls().await;

@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::futures::{Lock, TryLock};
+use crate::client::{Lock, TryLock};
 use crate::{Locks, Master, Memory};
 
 async fn locks<'a>(stores: impl IntoIterator<Item = &'a Memory>) -> Locks {

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use super::dice::Dice;
 use super::journal::note;
 use super::sections::{Held, Place, Sections};
-use crate::futures::{Lock, TryLock};
+use crate::client::{Lock, TryLock};
 use crate::{Error, ErrorKind, Owner, scope};
 
 const DEEPEST: usize = 3;

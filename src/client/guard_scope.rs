@@ -1,0 +1,68 @@
+//! Work that re-enters a guard's hold.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+
+use crate::client::guard::Guard;
+use crate::owner::{Scope, scope};
+
+pin_project! {
+    /// The future of [`Guard::scope`]: work that runs as a child of the hold's owner. Ready with the work's output.
+    ///
+    /// The owner is looked up at the first poll.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the work, inside the scope. The guard stays.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct GuardScope<'a, F: Future> {
+        #[pin]
+        scope: Scope<F>,
+        guard: Option<&'a Guard>,
+    }
+}
+
+impl Guard {
+    /// Runs `work` as a child of this hold's owner, wherever the guard was moved to.
+    ///
+    /// Calls in it that take the same lock re-enter. The work is not dropped when the hold is lost:
+    /// [`Mutex::run`](crate::Mutex::run) does that.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// let guard = stock.lock().await?;
+    /// let there = async move { guard.scope(stock.run(async {})).await }; // the new task alone would be a stranger
+    /// tokio::spawn(there).await.unwrap()
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work`. The guard stays.
+    pub fn scope<F: Future>(&self, work: F) -> GuardScope<'_, F> {
+        GuardScope { scope: scope(work), guard: Some(self) }
+    }
+}
+
+impl<F: Future> Future for GuardScope<'_, F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let mut this = self.project();
+        if let Some(guard) = this.guard.take() {
+            this.scope.as_mut().set_owner(guard.owner().child());
+        }
+        this.scope.poll(cx)
+    }
+}
+
+impl<F: Future> fmt::Debug for GuardScope<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuardScope").finish_non_exhaustive()
+    }
+}
