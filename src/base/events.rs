@@ -1,15 +1,15 @@
-//! What a master tells by itself.
+//! What a master reports unasked.
 
-/// Called from the tasks of a backend, with nothing locked; the callee must not block.
+/// Called from the tasks of a backend, with nothing locked. The callee must not block.
 pub(crate) trait Events: Send + Sync + 'static {
-    /// What stood on the master may have changed unseen: a new command connection stands in place of one that was lost.
+    /// A lost command connection was replaced. Locks may have changed on the master in between.
     fn reconnected(&self);
-    /// The server answered this very subscription: messages sent from now on arrive.
+    /// The server confirmed this subscription: messages that are published from now on arrive.
     fn subscribed(&self, channel: &str);
-    /// A message came.
+    /// A message was received.
     fn message(&self, channel: &str);
-    /// This subscription was refused or failed: nothing may be expected of it until `subscribed` comes.
+    /// This subscription was refused or failed: no message arrives until `subscribed` is called.
     fn not_subscribed(&self, channel: &str);
-    /// The subscriber connection is lost, with all its subscriptions; messages may have been missed.
+    /// The subscriber connection is lost, with all its subscriptions. Messages may have been missed.
     fn subscriptions_lost(&self);
 }

@@ -1,4 +1,4 @@
-//! A command that was not answered as asked.
+//! A command that failed.
 
 use crate::error::Error;
 
@@ -7,7 +7,7 @@ use crate::error::Error;
 pub(crate) struct Failure {
     /// What the server may have done.
     pub(crate) outcome: Outcome,
-    /// What to tell the user, with the server's address and the cause.
+    /// The error for the user, with the server's address and the cause.
     pub(crate) error: Error,
 }
 

@@ -1,4 +1,4 @@
-//! What became of one level of a hold: shared by its guard, which waits for it, and the table, which resolves it.
+//! The outcome of one level of a hold, shared by its guard, which waits for it, and the lock table, which sets it.
 
 use std::sync::OnceLock;
 
@@ -7,11 +7,11 @@ use tokio::sync::futures::Notified;
 
 use crate::error::Loss;
 
-/// Resolved at most once, and final: a reply that comes after the loss changes nothing.
+/// Set at most once, and final: a reply that arrives after the loss changes nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Fate {
     loss: OnceLock<Loss>,
-    /// What became of a release that somebody else's command carries out.
+    /// The result of a release that another guard's command carries out.
     released: OnceLock<Result<(), Loss>>,
     changed: Notify,
 }
@@ -21,7 +21,7 @@ impl Fate {
         self.loss.get().copied()
     }
 
-    /// Sets the loss. [`resolve`](Fate::resolve) must follow once no lock is held.
+    /// Sets the loss. [`notify`](Fate::notify) must follow once no lock is held.
     pub(crate) fn seal(&self, loss: Loss) -> bool {
         self.loss.set(loss).is_ok()
     }
@@ -30,18 +30,18 @@ impl Fate {
         self.released.get().copied()
     }
 
-    /// Sets what became of the release. [`resolve`](Fate::resolve) must follow once no lock is held.
+    /// Sets the result of the release. [`notify`](Fate::notify) must follow once no lock is held.
     pub(crate) fn release(&self, outcome: Result<(), Loss>) {
-        // Set once: a second answer comes from a repeat.
+        // The first answer counts: a second one is that of a repeated command.
         let _ = self.released.set(outcome);
     }
 
-    pub(crate) fn resolve(&self) {
+    pub(crate) fn notify(&self) {
         self.changed.notify_waiters();
     }
 
-    /// Ready when it is resolved after this call.
-    pub(crate) fn changed(&self) -> Notified<'_> {
+    /// Ready at the first [`notify`](Fate::notify) after this call.
+    pub(crate) fn notified(&self) -> Notified<'_> {
         self.changed.notified()
     }
 }

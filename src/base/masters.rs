@@ -2,14 +2,14 @@
 
 use std::iter;
 
-/// Masters by their places, in the order in which they were given.
+/// Masters by their index, in the order in which they were configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MasterSet(u64);
 
 impl MasterSet {
     pub(crate) const NONE: MasterSet = MasterSet(0);
     pub(crate) const ALL: MasterSet = MasterSet(u64::MAX);
-    /// So many masters can be told apart. Each of them is asked each time: far fewer are of use.
+    /// The largest number of masters. Each command goes to all of them, so that far fewer are useful.
     pub(crate) const MOST: usize = 63;
 
     pub(crate) fn first(count: usize) -> MasterSet {
@@ -49,7 +49,7 @@ impl MasterSet {
 
     pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
         let mut left = self.0;
-        // Each release asks who hears of it: a look at all 64 places costs more than the rest of that.
+        // Runs for each release: a loop over all 64 bits would cost more than the rest of it.
         iter::from_fn(move || {
             let master = left.trailing_zeros() as usize;
             left &= left.checked_sub(1)?;
@@ -66,32 +66,32 @@ impl MasterSet {
     }
 }
 
-/// Where a command of a hold left the masters unlike each other. Nothing of it where there is one.
+/// How the masters differ after a command of a hold. All sets are empty with a single master.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spread {
-    /// Masters that lack a hold which stands: to be put there.
+    /// Masters that lack the field of a live hold: it has to be written there.
     pub(crate) lacking: MasterSet,
-    /// Masters where a field may stand that is no hold: to be ended there.
+    /// Masters that may have the field of a hold that is over: it has to be removed there.
     pub(crate) remains: MasterSet,
-    /// Masters whose answers were not waited for.
+    /// Masters whose answers were not awaited.
     pub(crate) unanswered: MasterSet,
-    /// Masters where the field certainly is not, of a fresh grant: its end is no matter of theirs.
+    /// Of a fresh grant: masters that certainly do not have the field, so that no release is sent to them.
     pub(crate) absent: MasterSet,
-    /// Masters that were asked to end the field, and had none.
+    /// Masters that were asked to remove the field, and did not have it.
     pub(crate) missing: MasterSet,
 }
 
-/// Masters that certainly do not have a hold's field: nothing of its end is owed to them. 1. A master is away for long. 2. Each
-/// lock that is taken and released meanwhile would be ended there too, for a lease, and all of them again and again.
+/// Masters that certainly do not have a hold's field, so that its end need not be sent to them. Otherwise: 1. A master is away for
+/// long. 2. The end of each lock that is taken and released in that time would be sent to it again and again, for a lease.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Absence {
     absent: MasterSet,
-    /// They were asked to have it after all.
+    /// Masters that were asked to write the field later.
     repaired: MasterSet,
 }
 
 impl Absence {
-    /// The acquire did nothing there.
+    /// The acquire did not run on these masters.
     pub(crate) fn note(&mut self, masters: MasterSet) {
         self.absent = self.absent.and(masters.without(self.repaired));
     }
@@ -111,10 +111,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn masters_are_told_in_their_order() {
-        let told = |masters: MasterSet| masters.iter().collect::<Vec<_>>();
-        assert_eq!(told(MasterSet::NONE), [0; 0]);
-        assert_eq!(told(MasterSet::one(63).and(MasterSet::one(0)).and(MasterSet::one(2))), [0, 2, 63]);
-        assert_eq!(told(MasterSet::ALL), (0..=MasterSet::MOST).collect::<Vec<_>>());
+    fn masters_are_iterated_in_ascending_order() {
+        let listed = |masters: MasterSet| masters.iter().collect::<Vec<_>>();
+        assert_eq!(listed(MasterSet::NONE), [0; 0]);
+        assert_eq!(listed(MasterSet::one(63).and(MasterSet::one(0)).and(MasterSet::one(2))), [0, 2, 63]);
+        assert_eq!(listed(MasterSet::ALL), (0..=MasterSet::MOST).collect::<Vec<_>>());
     }
 }

@@ -1,4 +1,4 @@
-//! What every room uses: time, sets of masters, failures, events and logging.
+//! What all other folders use: time, sets of masters, failures, events and logging.
 
 mod events;
 mod failure;

@@ -1,4 +1,4 @@
-//! What the crate tells by `tracing`: the only file that names it. Silent unless somebody subscribes; no credentials.
+//! What the crate logs. The only file that uses `tracing`. No log line has credentials.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -8,49 +8,51 @@ use tracing::Instrument;
 
 use crate::error::{Error, Loss, shown};
 
-/// The command connection was lost; the keeper connects anew.
+/// The command connection was lost, and is replaced.
 pub(crate) fn connection_lost(server: &str, why: &str) {
-    tracing::warn!(server, why, "connection to Redis lost, connecting anew");
+    tracing::warn!(server, why, "connection to Redis lost, reconnecting");
 }
 
-/// A new command connection stands in place of one that was lost.
+/// A lost command connection was replaced.
 pub(crate) fn reconnected(server: &str) {
-    tracing::info!(server, "connected to Redis again");
+    tracing::info!(server, "reconnected to Redis");
 }
 
-/// The sentinels tell of another master than the one that is connected to, or that this one is about to be replaced.
-pub(crate) fn master_moved(master: &str, server: &str, leaves: bool) {
-    match leaves {
-        true => tracing::info!(master = %shown(master), server, "a failover has begun, leaving the master"),
+/// The sentinels report another master than the one that is connected to, or that this one is about to be replaced.
+pub(crate) fn master_moved(master: &str, server: &str, being_replaced: bool) {
+    match being_replaced {
+        true => {
+            tracing::info!(master = %shown(master), server, "a failover has begun, disconnecting from the master")
+        }
         false => tracing::info!(master = %shown(master), server, "another server is the master now"),
     }
 }
 
-/// A server does not tell its age.
+/// A server does not report its uptime.
 pub(crate) fn age_unknown(server: &str) {
     tracing::warn!(
         server,
-        "the server does not tell when it was started, so that it is trusted after a restart in which it may have lost \
-         locks; grant the right to INFO"
+        "the server does not report its uptime, so a restart in which it lost locks goes unnoticed; grant the right to INFO"
     );
 }
 
-/// One of several masters may remove a lock to make room.
+/// One of several masters may evict locks.
 pub(crate) fn evicts(server: &str, policy: &str) {
     tracing::warn!(
         server,
         policy,
-        "the server may remove locks when its memory is full, so that two may hold one; set maxmemory-policy to noeviction"
+        "the server may evict locks when its memory is full, so that two clients hold one lock; set maxmemory-policy to \
+         noeviction"
     );
 }
 
-/// Two masters' clocks do not agree.
+/// The clocks of two masters differ.
 pub(crate) fn clocks_apart(one: &str, other: &str, apart: Duration) {
     tracing::warn!(
         one,
         other,
         ?apart,
-        "the clocks of two masters differ by more than a quarter of the lease; set them right"
+        "the clocks of two masters differ by more than a quarter of the lease; synchronize them"
     );
 }
 
@@ -58,52 +60,52 @@ pub(crate) fn clocks_apart(one: &str, other: &str, apart: Duration) {
 pub(crate) fn even_masters(masters: usize) {
     tracing::warn!(
         masters,
-        "an even number of masters tolerates the loss of no more of them than one fewer would"
+        "an even number of masters tolerates no more failed masters than one master fewer"
     );
 }
 
-/// A master is not there from the start.
+/// A master can't be reached at the start.
 pub(crate) fn absent(error: &Error) {
-    tracing::warn!(%error, "a master can't be reached now; it joins when it comes");
+    tracing::warn!(%error, "a master can't be reached now; it is used once it can");
 }
 
-/// A server's certificate is not accepted when it is connected to anew: expired, most often.
+/// A server's certificate is not accepted at a reconnect: expired, most often.
 pub(crate) fn distrusted(error: &Error) {
-    tracing::warn!(%error, "a server is away for its certificate alone, and joins when that is put right");
+    tracing::warn!(%error, "a server is reachable, but its certificate is not accepted; it is used once the certificate is corrected");
 }
 
-/// Nobody tells who serves what in a cluster.
+/// No node of a cluster answers the query for its topology.
 pub(crate) fn cluster_unseen(error: &Error) {
-    tracing::warn!(%error, "no master of the cluster tells who serves what; what is known is used, and they are asked again");
+    tracing::warn!(%error, "no node of the cluster reports its topology; the last known one is used, and the query is repeated");
 }
 
-/// A node of another cluster answers where one of this cluster was.
+/// A node of another cluster answers at an address of this cluster.
 pub(crate) fn stranger(server: &str) {
     tracing::warn!(
         server,
-        "a master of another cluster answers at an address of this cluster, nothing is sent to it"
+        "a node of another cluster answers at an address of this cluster; no command is sent to it"
     );
 }
 
-/// A seed that was away before is a node of another cluster.
+/// A seed that could not be reached before is a node of another cluster.
 pub(crate) fn seed_of_another(server: &str) {
     tracing::warn!(
         server,
-        "a seed is a master of another cluster than the one that is used; give seeds of one cluster only"
+        "a seed is a node of another cluster than the one that is used; give seeds of one cluster only"
     );
 }
 
-/// Most seeds are nodes of another cluster, and none of the old one is left.
+/// Most seeds are nodes of another cluster, and no node of the old one is left.
 pub(crate) fn cluster_replaced(server: &str) {
     tracing::warn!(
         server,
-        "no master of the cluster is left, and most seeds are masters of another one, which is used now"
+        "no node of the cluster is left, and most seeds are nodes of another one, which is used now"
     );
 }
 
 /// The subscriber connection was lost, or could not be made.
 pub(crate) fn subscriber_lost(server: &str, why: &str) {
-    tracing::warn!(server, why, "subscriber connection to Redis lost, waiters poll until it is back");
+    tracing::warn!(server, why, "subscriber connection to Redis lost, waiters poll until it is restored");
 }
 
 /// A subscription was refused: waiters for that lock poll.
@@ -111,19 +113,19 @@ pub(crate) fn subscription_refused(server: &str, channel: &str, why: &str) {
     tracing::warn!(server, channel, why, "subscription refused, waiters for this lock poll");
 }
 
-/// A span around everything that a request does.
+/// A span around all that a request does.
 pub(crate) fn acquiring<F: Future>(name: &str, work: F) -> impl Future<Output = F::Output> + use<F> {
     work.instrument(tracing::debug_span!("lock", name = %shown(name)))
 }
 
-/// A lock was acquired, and somebody else had it before.
+/// A lock was acquired, and another owner held it before.
 pub(crate) fn acquired_after_waiting(name: &str, field: &str, waited: Duration) {
     tracing::debug!(name = %shown(name), field, ?waited, "lock acquired after waiting");
 }
 
-/// The server did not answer, or refused; the request goes on.
+/// The server did not answer, or refused. The request is retried.
 pub(crate) fn attempt_failed(name: &str, error: &Error) {
-    tracing::debug!(name = %shown(name), %error, "no answer to an attempt, trying again");
+    tracing::debug!(name = %shown(name), %error, "attempt failed, retrying");
 }
 
 /// A hold ended without a release.
@@ -131,7 +133,7 @@ pub(crate) fn lost(name: &str, field: &str, loss: Loss) {
     tracing::warn!(name = %shown(name), field, %loss, "lock lost");
 }
 
-/// A guard went before one that was taken after it.
+/// A guard was released before one that was acquired after it.
 pub(crate) fn out_of_order(name: &str, field: &str) {
     let name = shown(name);
     tracing::warn!(
@@ -142,33 +144,33 @@ pub(crate) fn out_of_order(name: &str, field: &str) {
     );
 }
 
-/// A request waits for an owner that it runs in itself.
+/// A request waits for an owner in whose scope it runs.
 pub(crate) fn self_wait(name: &str, asks: &dyn Debug, holds: &dyn Debug) {
     let name = shown(name);
     tracing::warn!(
         %name,
         ?asks,
         ?holds,
-        "lock `{name}`: a request waits for an owner in whose scope it runs, which is likely to wait for it in turn"
+        "lock `{name}`: a request waits for an owner in whose scope it runs, which is likely a deadlock"
     );
 }
 
-/// What a command of unknown outcome left on the server was put right.
+/// What a command of unknown outcome left on the server was corrected.
 pub(crate) fn settled(name: &str, field: &str) {
     tracing::debug!(name = %shown(name), field, "hold settled with the server");
 }
 
-/// A hold was renewed at last.
+/// A hold was renewed after failed attempts.
 pub(crate) fn renewed_late(name: &str, field: &str, failures: u32) {
     tracing::warn!(name = %shown(name), field, failures, "lease renewed late");
 }
 
-/// A command in the background failed; it is tried again.
+/// A command in the background failed, and is retried.
 pub(crate) fn background_failed(name: &str, error: &Error) {
-    tracing::debug!(name = %shown(name), %error, "no answer to a command in the background, trying again");
+    tracing::debug!(name = %shown(name), %error, "a command in the background failed, retrying");
 }
 
-/// The work of a `run` ended well, and its hold was no longer there, or could not be confirmed as released.
+/// The work of a `run` succeeded, but its hold was gone, or its release could not be confirmed.
 pub(crate) fn release_unconfirmed(name: &str, error: &Error) {
-    tracing::warn!(name = %shown(name), %error, "work done, and its lock could not be released as held");
+    tracing::warn!(name = %shown(name), %error, "work done, but its lock was gone or its release could not be confirmed");
 }

@@ -9,12 +9,12 @@ use crate::error::{Error, ErrorKind, Result};
 /// The longest lease: beyond it Redis's expiry, or a number in its scripts, would no longer be exact.
 const LONGEST: Duration = Duration::from_millis((1 << 52) - 1);
 
-/// What stands for "for ever" where an instant can't be that far away.
+/// Stands for "for ever" where an instant can't be that far away.
 const FAR: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 /// `now`, and how long the machine has slept up to now.
 ///
-/// All deadlines of holds are kept on this line of time: tokio's, moved on by what the machine slept through. So a sleep
+/// All deadlines of holds are kept on this timeline: tokio's clock plus the time that the machine slept. So a sleep
 /// takes its length off every deadline, and nothing has to be corrected when it ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
@@ -23,13 +23,13 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// An instant of tokio's clock, for one on this line of time.
+    /// Converts an instant of this timeline to tokio's clock.
     pub(crate) fn local(self, at: Instant) -> Instant {
         at.checked_sub(self.slept).unwrap_or(at)
     }
 }
 
-/// How much the clocks of client and server may differ over one lease.
+/// Allowed clock drift per lease: a fraction plus a constant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Drift {
     pub(crate) factor: f64,
@@ -37,7 +37,7 @@ pub(crate) struct Drift {
 }
 
 impl Drift {
-    /// What is taken off a lease.
+    /// The drift over a lease.
     pub(crate) fn of(self, lease: Duration) -> Duration {
         Duration::try_from_secs_f64(lease.as_secs_f64() * self.factor)
             .unwrap_or(Duration::MAX)
@@ -45,21 +45,21 @@ impl Drift {
     }
 }
 
-/// How long the server keeps a hold without hearing of it: whole milliseconds, more than the drift over them.
+/// How long the server keeps a hold that is not renewed: whole milliseconds, more than the drift over them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Lease(Duration);
 
 impl Lease {
-    /// Raises nothing: for a command that must not make a lease longer.
+    /// For a command that must not extend a lease.
     pub(crate) const SHORTEST: Lease = Lease(Duration::from_millis(1));
 
-    /// What a crashed holder blocks others for where nothing else is said.
+    /// The default lease: how long a crashed holder blocks others.
     pub(crate) const DEFAULT: Lease = Lease(Duration::from_secs(30));
 
-    /// How long a fencing counter stays where nothing else is said.
+    /// The default time that a fencing counter is kept.
     pub(crate) const DAY: Lease = Lease(Duration::from_secs(24 * 60 * 60));
 
-    /// What is left of a lease that is not renewed.
+    /// The rest of a lease that is not renewed.
     pub(crate) fn rest(left: Duration) -> Lease {
         Lease(Duration::from_millis(left.min(LONGEST).as_millis() as u64)).max(Lease::SHORTEST)
     }
@@ -86,18 +86,18 @@ impl Lease {
         self.0.as_millis() as u64
     }
 
-    /// Until when a command that was sent then and answered well makes its hold certain.
+    /// Until when a hold is certain, by a successful command that was sent at `sent`.
     pub(crate) fn valid_until(self, sent: Instant, drift: Drift) -> Instant {
         after(sent, self.0.saturating_sub(drift.of(self.0)))
     }
 }
 
-/// The instant that long after `now`; far in the future where it can't be told.
+/// The instant that long after `now`. A wait that is too long to be added is cut.
 pub(crate) fn after(now: Instant, wait: Duration) -> Instant {
     now.checked_add(wait.min(FAR)).unwrap_or(now)
 }
 
-/// The same for a wait where [`Duration::MAX`] means for ever.
+/// Like [`after`], but `None` for a wait that means for ever, as [`Duration::MAX`] does.
 pub(crate) fn limit(now: Instant, wait: Duration) -> Option<Instant> {
     (wait < FAR).then(|| after(now, wait))
 }

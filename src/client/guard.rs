@@ -118,7 +118,7 @@ impl Guard {
     async fn await_release(&self, patience: Duration) -> Result<Result<(), Loss>> {
         let limit = after(Instant::now(), patience);
         loop {
-            let told = self.fate.changed();
+            let told = self.fate.notified();
             // The runtime of the background may have ended while it carried the release out.
             self.handle.keep_watch();
             if let Some(outcome) = self.fate.released() {
@@ -364,7 +364,7 @@ impl Guard {
 async fn loss(handle: Handle, keys: Arc<Keys>, (id, level): (u64, u64), fate: Arc<Fate>) -> Loss {
     loop {
         // Made before the fate is read: else 1. it is read, 2. it is told, 3. this waits for what was told before.
-        let told = fate.changed();
+        let told = fate.notified();
         if let Some(loss) = fate.loss() {
             return loss;
         }

@@ -154,7 +154,7 @@ impl Session {
     #[inline(never)]
     fn attend(&self, keys: &Keys, effects: VisitEffects) {
         for fate in effects.out.resolve {
-            fate.resolve();
+            fate.notify();
         }
         for waker in effects.out.wake {
             waker.wake();

@@ -103,9 +103,8 @@ mod expired {
             eventually("more attempts", async || attempts.load(SeqCst) >= before + 3).await;
             assert_eq!(warnings().len(), outage, "{:?}", warnings());
             three.restart_expired(false).await;
-            let again = |event: &log::Event| {
-                event.message.contains("connected to Redis again") && event.tells(&address)
-            };
+            let again =
+                |event: &log::Event| event.message.contains("reconnected to Redis") && event.tells(&address);
             eventually("it is back", async || log::all(again).len() == outage).await;
         }
         // From the start on.

@@ -52,7 +52,7 @@ async fn a_hold_outlives_a_silence_that_is_shorter_than_its_lease() {
     let guard = stock.lock().await.unwrap();
     let end = guard.valid_until();
     home.stall(PATIENCE).await;
-    log::told(|e| e.tells(&name) && e.tells("trying again")).await;
+    log::told(|e| e.tells(&name) && e.tells("retrying")).await;
     home.stall(Duration::ZERO).await;
     eventually("a renewal", async || guard.valid_until() > end).await;
     sleep_until(end).await;
@@ -82,7 +82,7 @@ async fn who_waits_for_an_answer_gets_the_lock_once_it_comes() {
     let stock = locks.mutex(&name);
     home.stall(PATIENCE).await;
     let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(enlisted(&stock))).collect();
-    log::told(|e| e.tells(&name) && e.tells("trying again")).await;
+    log::told(|e| e.tells(&name) && e.tells("retrying")).await;
     home.stall(Duration::ZERO).await;
     for one in waiting {
         soon("the lock", one).await.unwrap().unwrap().release().await.unwrap();

@@ -81,7 +81,7 @@ async fn a_hold_outlives_an_outage_that_is_shorter_than_its_lease() {
     let away = proxy.refuse().await;
     proxy.reset(Which::All).await;
     let end = guard.valid_until();
-    log::told(|e| e.tells("outlives-an-outage") && e.tells("trying again")).await;
+    log::told(|e| e.tells("outlives-an-outage") && e.tells("retrying")).await;
     drop(away);
     eventually("a renewal", async || guard.valid_until() > end).await;
     sleep_until(end).await;
@@ -128,7 +128,7 @@ async fn a_renewal_that_the_server_refused_is_tried_again() {
     let guard = locks.mutex("refused-renewal").lock().await.unwrap();
     server.set("min-replicas-to-write", 1).await;
     let end = guard.valid_until();
-    log::told(|e| e.tells("refused-renewal") && e.tells("trying again")).await;
+    log::told(|e| e.tells("refused-renewal") && e.tells("retrying")).await;
     server.set("min-replicas-to-write", 0).await;
     eventually("a renewal", async || guard.valid_until() > end).await;
     sleep_until(end).await;

@@ -295,7 +295,7 @@ async fn a_master_that_is_away_at_connect_joins_when_it_comes() {
     servers[2].kill();
     let locks = over(&servers).connect().await.unwrap();
     let told = servers[2].port().to_string();
-    log::told(|e| e.level == Level::WARN && e.tells(&told) && e.tells("joins when it comes")).await;
+    log::told(|e| e.level == Level::WARN && e.tells(&told) && e.tells("it is used once it can")).await;
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
     servers[2].restart().await;
     eventually("it has the hold", async || counts(&servers, "stock").await == [["1"]; 3]).await;

@@ -15,7 +15,7 @@ async fn a_lock_rides_over_a_restart() {
     let stock = locks.mutex("rides-over");
     server.kill();
     let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(enlisted(&stock))).collect();
-    log::told(|e| e.tells("rides-over") && e.tells("trying again")).await;
+    log::told(|e| e.tells("rides-over") && e.tells("retrying")).await;
     server.restart().await;
     for one in waiting {
         soon("the lock", one).await.unwrap().unwrap().release().await.unwrap();
@@ -86,7 +86,7 @@ async fn who_waits_behind_others_until_its_time_is_over_hears_of_the_outage() {
     let stock = locks.mutex("behind-in-an-outage");
     server.kill();
     let head = tokio::spawn(enlisted(&stock));
-    log::told(|e| e.tells("behind-in-an-outage") && e.tells("trying again")).await;
+    log::told(|e| e.tells("behind-in-an-outage") && e.tells("retrying")).await;
     let second = stock.lock().owner(&Owner::new()).within(Duration::from_millis(300));
     assert_eq!(soon("its end", second).await.unwrap_err().kind(), ErrorKind::Unavailable);
     head.abort();
