@@ -1,6 +1,6 @@
-//! Who re-enters: the tree of owners. After J. E. B. Moss, *Nested Transactions* (MIT, 1981): a lock is granted to an
-//! owner when everyone who holds it is that owner or one of its ancestors, and what a child still holds when it ends
-//! is its parent's.
+//! The tree of owners, which decides who re-enters. After J. E. B. Moss, *Nested Transactions* (MIT, 1981): a lock is granted
+//! to an owner when each of its holders is that owner or one of its ancestors, and what a child still holds when it ends
+//! passes to its parent.
 
 use std::cell::Cell;
 use std::fmt;
@@ -13,13 +13,12 @@ use tokio::task;
 use crate::base::lock;
 
 thread_local! {
-    // A cell of our own and not `tokio::task_local!`: that one panics where a scope is dropped while its thread ends,
-    // and clones the value for each poll.
+    // Not `tokio::task_local!`: it panics where a scope is dropped while its thread ends, and clones the value for each poll.
     static CURRENT: Cell<Option<Inner>> = const { Cell::new(None) };
 }
 
-/// The innermost scope, and the task that is inside of it. A `LocalSet` polls its tasks in the poll of whoever awaits it:
-/// without the task's id 1. a scope awaits a `LocalSet`, 2. two of its tasks ask for one lock, 3. both are taken for the
+/// The innermost scope, and the task that runs in it. A `LocalSet` polls its tasks in the poll of the task that awaits it.
+/// Without the task's id: 1. A scope awaits a `LocalSet`. 2. Two of its tasks request one lock. 3. Both are taken for the
 /// scope's owner, and the second one re-enters what the first one holds.
 #[derive(Clone)]
 struct Inner {
@@ -27,15 +26,15 @@ struct Inner {
     task: Option<task::Id>,
 }
 
-/// Who holds a lock: an identity that calls re-enter by.
+/// The holder of a lock: the identity by which calls re-enter.
 ///
-/// Without any ceremony the owner is the tokio task (outside any task, in the root future of `block_on`, the thread), so
-/// nested calls on one task re-enter. [`Mutex::run`](crate::Mutex::run) and [`scope`](crate::scope()) make a child of it for
+/// By default the owner is the current tokio task, so nested calls on one task re-enter. Outside any task, as in the root future
+/// of `block_on`, it is the thread. [`Mutex::run`](crate::Mutex::run) and [`scope`](crate::scope()) make a child of it for
 /// their work, so branches that run side by side in one task exclude each other, while both re-enter what their common
 /// ancestor holds.
 ///
-/// A server runs all requests of a keep-alive connection in one task: there each request takes a scope of a
-/// [new owner](Owner::new), or a guard that is kept beyond its request would let the next one in.
+/// A server runs all requests of a keep-alive connection in one task. Run each of them in the scope of a
+/// [new owner](Owner::new): otherwise the next request re-enters what a guard still holds that outlived its request.
 ///
 /// Two owners are equal when they are the same owner.
 ///
@@ -43,7 +42,7 @@ struct Inner {
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
 /// # let stock = nestlock::Locks::in_memory().mutex("stock");
 /// let guard = stock.lock().await?;
-/// // A spawned task is a stranger; handed a child of this owner, it enters what is held here.
+/// // A spawned task is an owner of its own; in the scope of a child of this owner it re-enters what is held here.
 /// let owner = nestlock::Owner::current().child();
 /// let nested = stock.clone();
 /// tokio::spawn(owner.scope(async move { nested.lock().await?.release().await })).await.unwrap()?;
@@ -63,16 +62,16 @@ enum Kind {
 struct TreeNode {
     parent: Option<Owner>,
     depth: u32,
-    life: Mutex<Life>,
+    scopes: Mutex<Scopes>,
 }
 
-/// Changes only while locked, and never while a table is being locked.
+/// The scopes of an owner. Locked only for a moment, in which no table is locked.
 #[derive(Default)]
-struct Life {
-    scopes: usize,
+struct Scopes {
+    open: usize,
     entered: bool,
-    /// One entry for each level and each request: what is to be passed on at the end.
-    places: Vec<Position>,
+    /// One for each level and each request, which pass to the heir when the last scope ends.
+    positions: Vec<Position>,
 }
 
 /// Where an owner has levels or requests: one lock of one table.
@@ -82,14 +81,14 @@ pub(crate) struct Position {
     pub(crate) name: Arc<str>,
 }
 
-/// What is told of the end of an owner's last scope.
+/// Notified when an owner's last scope ends.
 pub(crate) trait OwnerEnds: Send + Sync {
-    /// What `owner` still has at the lock `name` belongs to its nearest living ancestor from now on.
+    /// From now on the nearest live ancestor of `owner` has what `owner` still has at the lock `name`.
     fn owner_ended(&self, name: &Arc<str>, owner: &Owner);
 }
 
 impl Owner {
-    /// A new owner that is related to nobody.
+    /// A new owner without a parent.
     ///
     /// For a hold that outlives the call that takes it, and for each request of a server, since one task serves all requests
     /// of a keep-alive connection. [`Owner::scope`] and [`Lock::owner`](crate::futures::Lock::owner) have examples.
@@ -107,7 +106,7 @@ impl Owner {
         Owner::made(None)
     }
 
-    /// The owner of this place in the code: the innermost scope's, else the tokio task's, else the thread's.
+    /// The current owner: that of the innermost scope, else the tokio task, else the thread.
     ///
     /// ```
     /// use nestlock::Owner;
@@ -122,9 +121,9 @@ impl Owner {
         })
     }
 
-    /// A new child: it enters what this owner holds, and excludes this owner's other children.
+    /// A new child: it re-enters what this owner holds, and excludes this owner's other children.
     ///
-    /// The example of [`Owner`] hands one to a spawned task.
+    /// The example of [`Owner`] passes one to a spawned task.
     #[must_use = "a child does nothing until a request or a scope uses it"]
     pub fn child(&self) -> Owner {
         Owner::made(Some(self.clone()))
@@ -132,7 +131,7 @@ impl Owner {
 
     fn made(parent: Option<Owner>) -> Owner {
         let depth = parent.as_ref().map_or(0, |parent| parent.depth() + 1);
-        Owner(Kind::Made(Arc::new(TreeNode { parent, depth, life: Mutex::default() })))
+        Owner(Kind::Made(Arc::new(TreeNode { parent, depth, scopes: Mutex::default() })))
     }
 
     fn depth(&self) -> u32 {
@@ -161,69 +160,69 @@ impl Owner {
         at == other
     }
 
-    /// Who owns what this owner takes at `place` now: itself, or its nearest living ancestor where its last scope has
-    /// ended. Whoever it is tells `place` of its end, until [`forget`](Owner::forget).
-    pub(crate) fn settle_at(&self, place: &Position) -> Owner {
+    /// The owner of what this owner acquires at `position` now: itself, or its nearest live ancestor if its last scope has
+    /// ended. That owner notifies the table at its end, until [`forget`](Owner::forget).
+    pub(crate) fn settle_at(&self, position: &Position) -> Owner {
         let mut at = self;
         while let Kind::Made(node) = &at.0 {
-            if lock(&node.life).note(place) {
+            if lock(&node.scopes).register(position) {
                 break;
             }
             match &node.parent {
                 Some(parent) => at = parent,
-                // A root that has ended keeps what it has: there is nobody to pass it to.
+                // A root that has ended keeps what it has: it has no heir.
                 None => break,
             }
         }
         at.clone()
     }
 
-    /// Takes back one [`settle_at`](Owner::settle_at).
-    pub(crate) fn forget(&self, place: &Position) {
+    /// Undoes one [`settle_at`](Owner::settle_at).
+    pub(crate) fn forget(&self, position: &Position) {
         if let Kind::Made(node) = &self.0 {
-            let mut life = lock(&node.life);
+            let mut scopes = lock(&node.scopes);
             // From the end: holds are mostly released in the reverse order of their grants.
-            if let Some(at) = life.places.iter().rposition(|noted| noted.is(place)) {
-                life.places.swap_remove(at);
+            if let Some(at) = scopes.positions.iter().rposition(|registered| registered.is(position)) {
+                scopes.positions.swap_remove(at);
             }
         }
     }
 
     pub(crate) fn enter(&self) {
         if let Kind::Made(node) = &self.0 {
-            let mut life = lock(&node.life);
-            life.scopes += 1;
-            life.entered = true;
+            let mut scopes = lock(&node.scopes);
+            scopes.open += 1;
+            scopes.entered = true;
         }
     }
 
-    /// Ends one scope. With the last one, what the owner still has goes to its heir.
+    /// Ends one scope. When the last one ends, what the owner still has passes to its heir.
     pub(crate) fn leave(&self) {
         let Kind::Made(node) = &self.0 else { return };
-        let places = {
-            let mut life = lock(&node.life);
-            life.scopes = life.scopes.saturating_sub(1);
-            if life.scopes > 0 {
+        let positions = {
+            let mut scopes = lock(&node.scopes);
+            scopes.open = scopes.open.saturating_sub(1);
+            if scopes.open > 0 {
                 return;
             }
-            std::mem::take(&mut life.places)
+            std::mem::take(&mut scopes.positions)
         };
-        for place in places {
-            if let Some(table) = place.table.upgrade() {
-                table.owner_ended(&place.name, self);
+        for position in positions {
+            if let Some(table) = position.table.upgrade() {
+                table.owner_ended(&position.name, self);
             }
         }
     }
 }
 
-impl Life {
-    /// Notes a place. False where the owner has ended.
-    fn note(&mut self, place: &Position) -> bool {
-        let lives = self.scopes > 0 || !self.entered;
-        if lives {
-            self.places.push(place.clone());
+impl Scopes {
+    /// Returns false if the owner has ended.
+    fn register(&mut self, position: &Position) -> bool {
+        let is_live = self.open > 0 || !self.entered;
+        if is_live {
+            self.positions.push(position.clone());
         }
-        lives
+        is_live
     }
 }
 
@@ -239,7 +238,7 @@ impl Position {
     }
 }
 
-/// The owner of the innermost scope around here.
+/// The owner of the innermost scope.
 fn innermost() -> Option<Owner> {
     let read = CURRENT.try_with(|current| {
         let inner = current.take();
@@ -250,17 +249,17 @@ fn innermost() -> Option<Owner> {
     inner.map(|inner| inner.owner)
 }
 
-/// For as long as this lives, its owner is the current one: around each poll of its work, and around its drop.
+/// Makes its owner the current one until it is dropped: around each poll of its work, and around the work's drop.
 pub(crate) struct Inside(Option<Option<Inner>>);
 
-/// A value and not a function that takes the work: so that it adds no frame to a stack of a thousand nested polls.
+/// Returns a guard rather than taking the work as a closure, which would add a frame to a stack of a thousand nested polls.
 pub(crate) fn inside(owner: &Owner) -> Inside {
     let inner = Inner { owner: owner.clone(), task: task::try_id() };
     Inside(CURRENT.try_with(|current| current.replace(Some(inner))).ok())
 }
 
 impl Drop for Inside {
-    // Also when the work panics: the task that catches it is not this owner.
+    // Runs also when the work panics: the task that catches the panic is not this owner.
     fn drop(&mut self) {
         if let Some(before) = self.0.take() {
             let _ = CURRENT.try_with(|current| current.set(before));

@@ -1,4 +1,4 @@
-//! The scope of an owner: for as long as its work is polled or dropped, that owner is the current one.
+//! The scope of an owner, which is the current one while the work of the scope is polled or dropped.
 
 use std::fmt;
 use std::future::Future;
@@ -11,8 +11,8 @@ use crate::owner::owner::{Owner, inside};
 
 /// Runs `work` as a new owner, a child of the owner that is current at the first poll.
 ///
-/// Branches of one task that run side by side each take a scope, so that they exclude each other, and re-enter what was
-/// held before they began.
+/// Run each of several concurrent branches of one task in a scope: they exclude each other, and re-enter what was held before
+/// they began.
 ///
 /// # Cancel safety
 ///
@@ -28,11 +28,11 @@ use crate::owner::owner::{Owner, inside};
 /// # }
 /// ```
 pub fn scope<F: Future>(work: F) -> Scope<F> {
-    Scope { work: Some(work), stay: Stay::Child }
+    Scope { work: Some(work), state: ScopeState::NewChild }
 }
 
 pin_project! {
-    /// The future of [`scope`] and [`Owner::scope`]: work that runs as an owner. Ready with what the work gives.
+    /// The future of [`scope`] and [`Owner::scope`]: work that runs as an owner. Resolves to the output of the work.
     ///
     /// ```
     /// # #[tokio::main] async fn main() {
@@ -50,7 +50,7 @@ pin_project! {
     pub struct Scope<F: Future> {
         #[pin]
         work: Option<F>,
-        stay: Stay,
+        state: ScopeState,
     }
 
     impl<F: Future> PinnedDrop for Scope<F> {
@@ -63,24 +63,25 @@ pin_project! {
 impl<F: Future> Scope<F> {
     /// Makes it the scope of this owner, before the first poll.
     pub(crate) fn set_owner(self: Pin<&mut Self>, owner: Owner) {
-        *self.project().stay = Stay::Of(owner);
+        *self.project().state = ScopeState::Unpolled(owner);
     }
 }
 
-/// Whose scope it is, and whether it has begun.
-enum Stay {
-    Child,
-    Of(Owner),
-    Inside(Owner),
-    Over,
+enum ScopeState {
+    /// Not polled yet: the owner will be a child of the one that is current then.
+    NewChild,
+    /// Not polled yet, with a given owner.
+    Unpolled(Owner),
+    Entered(Owner),
+    Ended,
 }
 
 impl Owner {
-    /// Runs `work` as this owner: what it asks for is this owner's, on whichever task it is polled.
+    /// Runs `work` as this owner, on whichever task it is polled.
     ///
-    /// One owner scoped in two tasks at once is one owner to all locks: hand out a [`child`](Owner::child) to each.
+    /// Two tasks with scopes of one owner do not exclude each other: give each of them a [`child`](Owner::child).
     ///
-    /// When the last scope of an owner ends or is dropped, guards that outlive it belong to its nearest living ancestor.
+    /// When the last scope of an owner ends or is dropped, guards that outlive it pass to its nearest live ancestor.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -97,19 +98,21 @@ impl Owner {
     ///
     /// Dropping the future drops `work`, inside the scope.
     pub fn scope<F: Future>(&self, work: F) -> Scope<F> {
-        Scope { work: Some(work), stay: Stay::Of(self.clone()) }
+        Scope { work: Some(work), state: ScopeState::Unpolled(self.clone()) }
     }
 }
 
 impl<F: Future> ScopeNow<'_, F> {
-    /// Drops the work as its owner, then ends the stay, once.
+    /// Drops the work as its owner, then leaves the scope, once.
     fn end(mut self) {
-        let stay = std::mem::replace(self.stay, Stay::Over);
-        let (Stay::Inside(owner) | Stay::Of(owner)) = &stay else { return self.work.set(None) };
+        let state = std::mem::replace(self.state, ScopeState::Ended);
+        let (ScopeState::Entered(owner) | ScopeState::Unpolled(owner)) = &state else {
+            return self.work.set(None);
+        };
         let inside = inside(owner);
         self.work.set(None);
         drop(inside);
-        if let Stay::Inside(owner) = stay {
+        if let ScopeState::Entered(owner) = state {
             owner.leave();
         }
     }
@@ -120,16 +123,16 @@ impl<F: Future> Future for Scope<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let mut this = self.project();
-        let begins = match &this.stay {
-            Stay::Child => Some(Owner::current().child()),
-            Stay::Of(owner) => Some(owner.clone()),
+        let entering = match &this.state {
+            ScopeState::NewChild => Some(Owner::current().child()),
+            ScopeState::Unpolled(owner) => Some(owner.clone()),
             _ => None,
         };
-        if let Some(owner) = begins {
+        if let Some(owner) = entering {
             owner.enter();
-            *this.stay = Stay::Inside(owner);
+            *this.state = ScopeState::Entered(owner);
         }
-        let Stay::Inside(owner) = &this.stay else { return Poll::Pending };
+        let ScopeState::Entered(owner) = &this.state else { return Poll::Pending };
         let Some(work) = this.work.as_mut().as_pin_mut() else { return Poll::Pending };
         let inside = inside(owner);
         let polled = work.poll(cx);

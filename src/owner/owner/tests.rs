@@ -11,7 +11,7 @@ impl OwnerEnds for Ends {
     }
 }
 
-fn place(ends: &Arc<Ends>) -> Position {
+fn position(ends: &Arc<Ends>) -> Position {
     let ends: Arc<dyn OwnerEnds> = ends.clone();
     Position { table: Arc::downgrade(&ends), name: "stock".into() }
 }
@@ -57,27 +57,27 @@ fn a_panic_leaves_no_owner_behind() {
 }
 
 #[test]
-fn what_an_owner_has_is_told_of_at_the_end_of_its_last_scope() {
+fn the_table_is_notified_when_the_last_scope_of_an_owner_ends() {
     let ends = Arc::<Ends>::default();
-    let (place, child) = (place(&ends), Owner::new().child());
+    let (position, child) = (position(&ends), Owner::new().child());
     child.enter();
     child.enter();
-    assert_eq!(child.settle_at(&place), child);
-    assert_eq!(child.settle_at(&place), child);
-    child.forget(&place);
+    assert_eq!(child.settle_at(&position), child);
+    assert_eq!(child.settle_at(&position), child);
+    child.forget(&position);
     child.leave();
-    assert_eq!(ends.0.load(SeqCst), 0, "one scope goes on");
+    assert_eq!(ends.0.load(SeqCst), 0, "one scope is still open");
     child.leave();
     assert_eq!(ends.0.load(SeqCst), 1);
     child.enter();
     child.leave();
-    assert_eq!(ends.0.load(SeqCst), 1, "it has nothing any more");
+    assert_eq!(ends.0.load(SeqCst), 1, "it has no positions any more");
 }
 
 #[test]
-fn after_its_end_an_owners_heir_is_the_nearest_that_lives() {
+fn the_heir_of_an_ended_owner_is_its_nearest_live_ancestor() {
     let ends = Arc::<Ends>::default();
-    let place = place(&ends);
+    let position = position(&ends);
     let root = Owner::new();
     let (middle, never) = (root.child(), root.child());
     let child = middle.child();
@@ -85,14 +85,14 @@ fn after_its_end_an_owners_heir_is_the_nearest_that_lives() {
         owner.enter();
     }
     child.leave();
-    assert_eq!(child.settle_at(&place), middle);
+    assert_eq!(child.settle_at(&position), middle);
     middle.leave();
-    assert_eq!(child.settle_at(&place), root);
-    assert_eq!(never.settle_at(&place), never, "one that was never scoped lives");
+    assert_eq!(child.settle_at(&position), root);
+    assert_eq!(never.settle_at(&position), never, "one that was never scoped is live");
     root.leave();
-    assert_eq!(child.settle_at(&place), root, "a root has no heir");
+    assert_eq!(child.settle_at(&position), root, "a root has no heir");
     middle.enter();
-    assert_eq!(child.settle_at(&place), middle, "it lives again");
+    assert_eq!(child.settle_at(&position), middle, "it is live again");
     middle.leave();
 }
 

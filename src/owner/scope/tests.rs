@@ -3,7 +3,7 @@ use std::task::Waker;
 
 use super::*;
 
-/// Tells who is current when it goes.
+/// Records the owner that is current when it is dropped.
 struct Last<'a>(&'a std::cell::RefCell<Option<Owner>>);
 
 impl Drop for Last<'_> {
@@ -44,11 +44,11 @@ fn work_is_dropped_as_its_owner() {
     }
     assert_eq!(last.take(), Some(owner.clone()));
     drop(owner.scope(std::future::ready(Last(&last))));
-    assert_eq!(last.take(), Some(owner), "also if it was never polled");
+    assert_eq!(last.take(), Some(owner), "even if it was never polled");
 }
 
 #[test]
-fn a_scope_polled_after_its_end_stays_silent() {
+fn a_scope_polled_after_its_end_stays_pending() {
     let mut work = pin!(scope(async {}));
     assert!(poll(work.as_mut()).is_ready());
     assert!(poll(work.as_mut()).is_pending());
