@@ -1,4 +1,4 @@
-//! A master in this process, as a backend; and what is done to it from outside.
+//! A `Memory` as a backend, and the methods by which tests make it fail.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock, Weak};
@@ -11,10 +11,10 @@ use crate::backend::connection::redis_error;
 use crate::backend::{Backend, BoxFuture};
 use crate::base::{Events, Failure, Outcome, after};
 use crate::error::{Error, ErrorKind};
-use crate::memory::{Held, Memory, Slip};
+use crate::memory::{Memory, PendingReply, StoredLock};
 use crate::wire::{Call, Reply};
 
-/// What errors name as the server.
+/// The server's address in errors.
 static ADDRESS: LazyLock<Arc<str>> = LazyLock::new(|| "an in-memory store".into());
 
 /// One client of a store.
@@ -30,14 +30,14 @@ impl InMemory {
         Arc::new(InMemory { memory: memory.clone(), client, node_timeout })
     }
 
-    /// Sends a call. It runs in its turn from then on, also where its answer is not awaited.
-    fn send(&self, call: Call) -> Result<Slip, Failure> {
+    /// Sends a call, which then runs even if its reply is not awaited.
+    fn send(&self, call: Call) -> Result<PendingReply, Failure> {
         let now = Instant::now();
-        let slip = self.memory.visit(|store| store.is_joined(self.client).then(|| store.arrive(call, now)));
-        slip.ok_or_else(|| redis_error::not_sent("not sent: this `Locks` was closed", &ADDRESS))
+        let reply = self.memory.visit(|store| store.is_joined(self.client).then(|| store.receive(call, now)));
+        reply.ok_or_else(|| redis_error::not_sent("not sent: this `Locks` was closed", &ADDRESS))
     }
 
-    /// No call is answered in its first poll, as none is over a network.
+    /// As over a network, no call is answered in its first poll.
     async fn first_poll(&self) {
         #[cfg(test)]
         if self.memory.visit(|store| store.prompt) {
@@ -48,61 +48,66 @@ impl InMemory {
 
     async fn answer(&self, call: Call) -> Result<Reply, Failure> {
         let deadline = after(Instant::now(), self.node_timeout);
-        let slip = self.send(call.clone())?;
+        let reply = self.send(call.clone())?;
         self.first_poll().await;
-        self.read(&call, &slip, deadline).await
+        self.wait_for(&reply, &call, deadline).await
     }
 
     async fn answer_all(&self, calls: Vec<Call>) -> Vec<Result<Reply, Failure>> {
         let deadline = after(Instant::now(), self.node_timeout);
-        let slips: Vec<_> =
-            calls.into_iter().map(|call| self.send(call.clone()).map(|slip| (call, slip))).collect();
+        let pending: Vec<_> =
+            calls.into_iter().map(|call| self.send(call.clone()).map(|reply| (call, reply))).collect();
         self.first_poll().await;
-        let mut replies = Vec::with_capacity(slips.len());
-        for sent in slips {
+        let mut replies = Vec::with_capacity(pending.len());
+        for sent in pending {
             replies.push(match sent {
-                Ok((call, slip)) => self.read(&call, &slip, deadline).await,
+                Ok((call, reply)) => self.wait_for(&reply, &call, deadline).await,
                 Err(failure) => Err(failure),
             });
         }
         replies
     }
 
-    /// Waits for the answer: till the deadline, or for ever where the answer was dropped.
-    async fn read(&self, call: &Call, slip: &Slip, deadline: Instant) -> Result<Reply, Failure> {
+    /// Waits for the reply until the deadline.
+    async fn wait_for(
+        &self,
+        pending: &PendingReply,
+        call: &Call,
+        deadline: Instant,
+    ) -> Result<Reply, Failure> {
         loop {
-            // Made before the look: what comes between is not missed.
-            let worked = self.memory.worked();
-            match slip.get() {
+            // Made before the check, so that a reply in between is not missed.
+            let progress = self.memory.progress();
+            match pending.get() {
                 Some(Some(reply)) => return Ok(reply.clone()),
                 Some(None) => return Err(broken(call)),
                 None => {}
             }
             let now = Instant::now();
             if now >= deadline {
-                // As over a network: a silent connection is replaced, and what is owed is sent at once.
-                self.memory.visit(|store| store.returning.insert(self.client));
-                self.work_soon();
+                // As over a network: a connection without answers is replaced, and what is due is sent at once.
+                self.memory.visit(|store| store.reconnecting.insert(self.client));
+                self.run_backlog_soon();
                 return Err(redis_error::unanswered(call, self.node_timeout, &ADDRESS));
             }
             let stalled = self.memory.visit(|store| {
-                store.work(now);
+                store.run_backlog(now);
                 store.stalled_until
             });
-            if slip.get().is_none() {
-                let _ = timeout_at(stalled.unwrap_or(deadline).min(deadline), worked).await;
+            if pending.get().is_none() {
+                let _ = timeout_at(stalled.unwrap_or(deadline).min(deadline), progress).await;
             }
         }
     }
 
-    /// What a client is told unasked comes from a task of its own: whoever subscribes has other things locked.
-    fn work_soon(&self) {
-        // Without a runtime, or with one that ends first, the next command brings them along; waiters poll meanwhile.
+    /// Events are delivered from a task of their own: the caller of `subscribe` may hold other locks.
+    fn run_backlog_soon(&self) {
+        // Without a runtime, or with one that ends first, they are delivered with the next command; until then waiters poll.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let memory = self.memory.clone();
         drop(runtime.spawn(async move {
             while let Some(until) = memory.visit(|store| {
-                store.work(Instant::now());
+                store.run_backlog(Instant::now());
                 store.stalled_until
             }) {
                 tokio::time::sleep_until(until).await;
@@ -111,9 +116,10 @@ impl InMemory {
     }
 }
 
-/// The store came back empty before the answer.
+/// The store was restarted before the answer.
 fn broken(call: &Call) -> Failure {
-    let message = format!("the connection was lost before the answer to `{}` came; try again", call.name());
+    let message =
+        format!("the connection was lost before the answer to `{}` arrived; try again", call.name());
     Failure { outcome: Outcome::Unknown, error: Error::new(ErrorKind::Unavailable, message).at(&ADDRESS) }
 }
 
@@ -133,7 +139,7 @@ impl Backend for InMemory {
 
     fn subscribe(&self, channel: &str) {
         self.memory.visit(|store| store.subscribe(self.client, channel));
-        self.work_soon();
+        self.run_backlog_soon();
     }
 
     fn unsubscribe(&self, channel: &str) {
@@ -162,9 +168,9 @@ impl fmt::Debug for InMemory {
 }
 
 impl Memory {
-    /// Deletes the key of a lock, as `DEL` would on a server; false: it was free.
+    /// Deletes the key of a lock, as `DEL` would on a server. Returns false if it was free.
     ///
-    /// Its holder loses it ([`Loss::Gone`](crate::Loss::Gone)) and waiters go on, both at once: everybody is made to ask. `key`
+    /// The holder is notified of the loss ([`Loss::Gone`](crate::Loss::Gone)) at once, and waiters try again at once. `key`
     /// is the prefix, if there is one, followed by the lock's name: those that share a store may have different prefixes. Unlike
     /// [`force_release`](crate::Mutex::force_release) it needs no `Locks`, and no await.
     ///
@@ -183,12 +189,12 @@ impl Memory {
         self.visit(|store| store.lose(key.as_ref(), Instant::now()))
     }
 
-    /// Answers no command from now on, for so long, as a server that was stopped.
+    /// Runs no command for `duration` from now on, like a server that was stopped.
     ///
-    /// Commands that come meanwhile run when it is over. Leases go on passing. [`Duration::ZERO`] ends an earlier stall.
+    /// Commands that arrive in that time run at its end. Leases continue to run out. [`Duration::ZERO`] ends an earlier stall.
     ///
-    /// Longer than the node timeout, and commands fail as [`Unavailable`](crate::ErrorKind::Unavailable); longer than a lease,
-    /// and holds that could not be renewed are lost.
+    /// In a stall longer than the node timeout, commands fail with [`Unavailable`](crate::ErrorKind::Unavailable). In one longer
+    /// than a lease, holds are lost, since they can't be renewed.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
@@ -206,15 +212,15 @@ impl Memory {
         let now = Instant::now();
         self.visit(|store| {
             store.stalled_until = (!duration.is_zero()).then(|| after(now, duration));
-            store.worked = true;
-            store.work(now);
+            store.progressed = true;
+            store.run_backlog(now);
         });
     }
 
-    /// Lets the next `n` commands run, and their answers never come.
+    /// Runs the next `n` commands and drops their replies.
     ///
-    /// Whoever sent them can't know whether they ran. Each is given up after the node timeout, and put right in the
-    /// background. Zero ends an earlier call's effect.
+    /// Their sender can't know whether they ran. Each of them times out after the node timeout, and what it left is corrected
+    /// in the background. Zero ends the effect of an earlier call.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
@@ -222,7 +228,7 @@ impl Memory {
     /// let store = Memory::new();
     /// let stock = Locks::builder().memory(&store).connect().await?.mutex("stock");
     /// store.drop_replies(1);
-    /// let guard = stock.lock().await?; // asks again after the node timeout
+    /// let guard = stock.lock().await?; // tries again after the node timeout
     /// assert_eq!(stock.hold_count(), 1);
     /// guard.release().await
     /// # }
@@ -231,10 +237,11 @@ impl Memory {
         self.visit(|store| store.unanswered = n);
     }
 
-    /// Comes back without any lock and at once, as a server without persistence does when it is restarted.
+    /// Drops all locks at once, like a restart of a server without persistence.
     ///
-    /// Holders lose their locks in moments. A stall is over, and no more answers are dropped. As one of several masters it costs
-    /// them nothing: it is given what it lacks, and has no vote for a [`longest_lease`](crate::Builder::longest_lease).
+    /// Holders are notified of the loss shortly after. A stall ends, and no more replies are dropped. If the store is one of several masters,
+    /// their holds stay: they are written to it again, and it has no vote for a
+    /// [`longest_lease`](crate::Builder::longest_lease).
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -249,14 +256,14 @@ impl Memory {
         let now = Instant::now();
         self.visit(|store| {
             store.restart(now);
-            store.work(now);
+            store.run_backlog(now);
         });
     }
 }
 
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        struct Shown(Held, Duration);
+        struct Shown(StoredLock, Duration);
         impl fmt::Debug for Shown {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let mut out = f.debug_struct("Held");
@@ -267,11 +274,11 @@ impl fmt::Debug for Memory {
             }
         }
         let now = Instant::now();
-        let standing: std::collections::BTreeMap<_, _> = self.visit(|store| {
-            let standing = store.standing(now).into_iter();
-            standing.map(|(key, held)| (key.clone(), Shown(held.clone(), held.left(now)))).collect()
+        let live: std::collections::BTreeMap<_, _> = self.visit(|store| {
+            let live = store.live(now).into_iter();
+            live.map(|(key, held)| (key.clone(), Shown(held.clone(), held.left(now)))).collect()
         });
-        f.debug_struct("Memory").field("locks", &standing).finish()
+        f.debug_struct("Memory").field("locks", &live).finish()
     }
 }
 

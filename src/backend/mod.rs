@@ -1,4 +1,4 @@
-//! What the lock asks of a master: to run scripts, and to tell of releases (as [`Events`](crate::base::Events)).
+//! One master, behind the trait [`Backend`]: it runs scripts, and reports releases as [`Events`](crate::base::Events).
 
 pub(crate) mod cluster;
 mod connection;
@@ -20,7 +20,7 @@ use crate::base::Failure;
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Call, Reply};
 
-/// The future of a call, boxed so that backends of all kinds stand behind one trait.
+/// The future of a call, boxed so that the trait is dyn-compatible.
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// One master: a server, or a store in this process.
@@ -29,46 +29,46 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// leave the call running.
     fn run(self: Arc<Self>, call: Call) -> BoxFuture<Result<Reply, Failure>>;
 
-    /// Runs many calls in pipelines, each answered for itself, in their order.
+    /// Runs many calls in pipelines. Returns a result for each, in their order.
     fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>>;
 
-    /// Whether it was started less than that ago, as far as is known: then what it had granted before may be forgotten. An
-    /// answer counts by what this says after it came.
+    /// Whether it was started less than that ago, as far as is known. Then it may have lost what it had granted before. Whether
+    /// an answer counts depends on what this returns after the answer arrived.
     fn is_younger_than(&self, age: Duration) -> bool;
 
-    /// Whether any call would be told at once that there is no connection. When there is one again is told by
-    /// [`Events::reconnected`](crate::base::Events::reconnected).
+    /// Whether any call would fail at once for lack of a connection. [`Events::reconnected`](crate::base::Events::reconnected)
+    /// reports the next one.
     fn is_away(&self) -> bool {
         false
     }
 
-    /// What its clock said at the first connection, where that was asked.
+    /// Its clock at the first connection, if it was queried.
     fn clock(&self) -> Option<ServerClock> {
         None
     }
 
-    /// Asks for the messages of a channel until [`unsubscribe`](Backend::unsubscribe). Returns at once; what becomes of it
-    /// comes as [`Events`](crate::base::Events). A failed subscription is tried again for as long as it is wanted.
+    /// Subscribes to a channel until [`unsubscribe`](Backend::unsubscribe). Returns at once; the outcome is reported as
+    /// [`Events`](crate::base::Events). A failed subscription is retried as long as it is wanted.
     fn subscribe(&self, channel: &str);
 
-    /// Ends the interest in a channel. Returns at once.
+    /// Unsubscribes from a channel. Returns at once.
     fn unsubscribe(&self, channel: &str);
 
-    /// A waiter found its lock free, and no message had reported that. Returns at once. Messages may be lost, so whatever decides
-    /// where they are received is looked at.
+    /// Called when a waiter found its lock free, and no message had reported that. Returns at once. Messages may have been lost,
+    /// so the backend checks that it subscribes at the right node.
     fn doubt_messages(&self) {}
 
-    /// Whether it works on any runtime. If not, it ends with the one that it was made on.
+    /// Whether it works on any runtime. If not, it ends with the one that it was created on.
     fn is_portable(&self) -> bool;
 
-    /// Ends connections and tasks. Calls fail from then on.
+    /// Closes connections and aborts tasks. Later calls fail.
     fn close(&self);
 }
 
 /// The runtime that a connection's tasks live on.
 fn runtime() -> Result<tokio::runtime::Handle> {
     tokio::runtime::Handle::try_current().map_err(|_| {
-        let told = "`connect` works inside a tokio runtime only; use `block_on` of a runtime";
-        Error::new(ErrorKind::Misuse, told)
+        let message = "`connect` works inside a tokio runtime only; use `block_on` of a runtime";
+        Error::new(ErrorKind::Misuse, message)
     })
 }

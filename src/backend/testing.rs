@@ -1,4 +1,4 @@
-//! A real server for tests, which ends with its owner, and a witness of what a backend tells.
+//! A real server for tests, stopped when it is dropped, and a recorder of the events of a backend.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -14,9 +14,9 @@ use crate::backend::server::Role;
 use crate::base::Events;
 
 /// The only master, of any age.
-pub(in crate::backend) const ALONE: Role = Role { alone: true, ages: false, replicas: None };
+pub(in crate::backend) const ALONE: Role = Role { alone: true, needs_age: false, replicas: None };
 
-/// What no test waits longer for. Far more than a busy machine needs: it ends a test that hangs, and decides nothing.
+/// The timeout of each wait. Far more than a busy machine needs: it only ends a test that hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct TestServer {
@@ -34,16 +34,16 @@ impl TestServer {
         std::fs::create_dir_all(&dir).unwrap();
         let options = options.iter().map(|&option| option.to_owned()).collect();
         let mut server = TestServer { child: None, port: 0, options, dir };
-        // A free port may be taken by another process before the server has it.
+        // Another process may bind the free port before the server does.
         while !server.run(free_port()).await {}
         server
     }
 
     pub(in crate::backend) async fn restart(&mut self) {
-        assert!(self.run(self.port).await, "the port {} was taken meanwhile", self.port);
+        assert!(self.run(self.port).await, "another process has bound port {}", self.port);
     }
 
-    /// Whether the server came up on that port. Its own log tells: another's server may answer there.
+    /// Whether the server started on that port. Read from its own log: another process's server may answer there.
     async fn run(&mut self, port: u16) -> bool {
         self.kill();
         self.port = port;
@@ -81,7 +81,7 @@ impl TestServer {
         }
     }
 
-    /// Sends a signal: `STOP` freezes the server, `CONT` lets it go on.
+    /// Sends a signal: `STOP` freezes the server, `CONT` resumes it.
     pub(crate) fn signal(&self, signal: &str) {
         let pid = self.child.as_ref().unwrap().id().to_string();
         assert!(Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap().success());
@@ -96,7 +96,7 @@ impl TestServer {
         client.get_multiplexed_async_connection().await.unwrap()
     }
 
-    /// Runs a command, given as one text, as the administrator.
+    /// Runs a command line as the default user.
     pub(crate) async fn command(&self, command: &str) -> redis::Value {
         let mut words = command.split(' ');
         let mut cmd = redis::cmd(words.next().unwrap());
@@ -104,7 +104,7 @@ impl TestServer {
         cmd.query_async(&mut self.admin().await).await.unwrap()
     }
 
-    /// The commands that were run since the last `CONFIG RESETSTAT`, of that name.
+    /// How many commands of that name have run since the last `CONFIG RESETSTAT`.
     pub(in crate::backend) async fn count(&self, command: &str) -> u64 {
         let redis::Value::BulkString(text) = self.command("INFO commandstats").await else { panic!() };
         let text = String::from_utf8(text).unwrap();
@@ -115,7 +115,7 @@ impl TestServer {
 
 #[cfg(all(feature = "redis-1", any(feature = "tls-rustls", feature = "tls-native-tls")))]
 impl TestServer {
-    /// A server with a second port, for TLS, and a certificate of its own for `localhost`.
+    /// A server with a second port, for TLS, and a self-signed certificate for `localhost`.
     pub(in crate::backend) async fn start_tls() -> TestServer {
         let mut server = TestServer::start(&[]).await;
         let (certificate, key) = (server.certificate(), server.dir.join("key.pem"));
@@ -154,7 +154,7 @@ impl TestServer {
 }
 
 impl TestServer {
-    /// The clients that are connected, the one that asks among them.
+    /// The number of connected clients, the one that this call makes included.
     pub(in crate::backend) async fn clients(&self) -> usize {
         let redis::Value::BulkString(text) = self.command("CLIENT LIST").await else { panic!() };
         String::from_utf8(text).unwrap().lines().count()
@@ -168,18 +168,18 @@ impl Drop for TestServer {
     }
 }
 
-/// Until it is so. For what no event tells.
-pub(in crate::backend) async fn until(mut so: impl AsyncFnMut() -> bool) {
-    let looking = async {
-        while !so().await {
+/// Polls until the condition holds. For conditions that no event reports.
+pub(in crate::backend) async fn until(mut condition: impl AsyncFnMut() -> bool) {
+    let polling = async {
+        while !condition().await {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, looking).await.unwrap();
+    timeout(PATIENCE, polling).await.unwrap();
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::backend) enum Told {
+pub(in crate::backend) enum Event {
     Reconnected,
     Subscribed(String),
     Message(String),
@@ -191,52 +191,52 @@ fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
-struct Witness(mpsc::UnboundedSender<Told>);
+struct EventSender(mpsc::UnboundedSender<Event>);
 
-/// What a backend told, in its order. Keeps the listener alive.
-pub(in crate::backend) struct Watcher {
-    events: Arc<dyn Events>,
-    told: mpsc::UnboundedReceiver<Told>,
+/// The events of a backend, in their order. Keeps the [`Events`] alive that the backend has only weakly.
+pub(in crate::backend) struct EventRecorder {
+    sender: Arc<dyn Events>,
+    events: mpsc::UnboundedReceiver<Event>,
 }
 
-impl Watcher {
-    pub(in crate::backend) fn new() -> Watcher {
-        let (sender, told) = mpsc::unbounded_channel();
-        Watcher { events: Arc::new(Witness(sender)), told }
+impl EventRecorder {
+    pub(in crate::backend) fn new() -> EventRecorder {
+        let (sender, events) = mpsc::unbounded_channel();
+        EventRecorder { sender: Arc::new(EventSender(sender)), events }
     }
 
-    pub(in crate::backend) fn events(&self) -> std::sync::Weak<dyn Events> {
-        Arc::downgrade(&self.events)
+    pub(in crate::backend) fn sender(&self) -> std::sync::Weak<dyn Events> {
+        Arc::downgrade(&self.sender)
     }
 
-    pub(in crate::backend) async fn next(&mut self) -> Told {
-        timeout(PATIENCE, self.told.recv()).await.unwrap().unwrap()
+    pub(in crate::backend) async fn next(&mut self) -> Event {
+        timeout(PATIENCE, self.events.recv()).await.unwrap().unwrap()
     }
 
-    /// What was told by now.
-    pub(in crate::backend) fn seen(&mut self) -> Option<Told> {
-        self.told.try_recv().ok()
+    /// An event that has arrived by now.
+    pub(in crate::backend) fn try_next(&mut self) -> Option<Event> {
+        self.events.try_recv().ok()
     }
 
-    pub(in crate::backend) fn nothing(&mut self) {
-        assert_eq!(self.seen(), None);
+    pub(in crate::backend) fn expect_none(&mut self) {
+        assert_eq!(self.try_next(), None);
     }
 }
 
-impl Events for Witness {
+impl Events for EventSender {
     fn reconnected(&self) {
-        let _ = self.0.send(Told::Reconnected);
+        let _ = self.0.send(Event::Reconnected);
     }
     fn subscribed(&self, channel: &str) {
-        let _ = self.0.send(Told::Subscribed(channel.into()));
+        let _ = self.0.send(Event::Subscribed(channel.into()));
     }
     fn message(&self, channel: &str) {
-        let _ = self.0.send(Told::Message(channel.into()));
+        let _ = self.0.send(Event::Message(channel.into()));
     }
     fn not_subscribed(&self, channel: &str) {
-        let _ = self.0.send(Told::NotSubscribed(channel.into()));
+        let _ = self.0.send(Event::NotSubscribed(channel.into()));
     }
     fn subscriptions_lost(&self) {
-        let _ = self.0.send(Told::SubscriptionsLost);
+        let _ = self.0.send(Event::SubscriptionsLost);
     }
 }

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 pub(crate) async fn enroll(config: &Config, events: &[Arc<dyn Events>]) -> Result<Vec<Arc<dyn Backend>>> {
     let joining = config.masters.iter().zip(events).map(|(master, events)| {
         let (alone, ages) = (config.masters.len() == 1, config.probation.is_some());
-        let role = Role { alone, ages, replicas: config.replicas };
+        let role = Role { alone, needs_age: ages, replicas: config.replicas };
         Some(Box::pin(join(master, role, config.node_timeout, Arc::downgrade(events))))
     });
     let mut joining: Vec<_> = joining.collect();

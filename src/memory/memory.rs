@@ -10,15 +10,15 @@ use crate::memory::store::{Notice, Store};
 /// A store for locks in this process, in place of a Redis server.
 ///
 /// For tests, for development, and for services that run as one copy. [`Builder::memory`](crate::Builder::memory) keeps the
-/// locks of a `Locks` in it. Several may share one: they stand to each other as processes do that share a server.
+/// locks of a `Locks` in it. Several `Locks` may share one, as processes share a server.
 /// [`Locks::in_memory`](crate::Locks::in_memory) has one of its own.
 ///
-/// It answers as the scripts on a server do, and as them never at once, so that code which works over it works the
-/// same over Redis. Leases are counted by tokio's clock: in tests that pause it, they pass in no time. Nothing is
-/// kept when the process ends, and nothing is shared with other processes.
+/// It answers as the scripts on a server do and, like a server, never in the first poll, so that code behaves the same over
+/// it and over Redis. Leases follow tokio's clock, so a test that pauses it need not wait for them. The store ends with the
+/// process, and is not shared with other processes.
 ///
-/// The methods below make trouble, to see how one's own code takes it: [`guide::testing`](crate::guide::testing) has tests
-/// with each of them. `Debug` shows the locks that are held.
+/// The methods below simulate failures, to test how your code handles them. [`guide::testing`](crate::guide::testing) has a test
+/// with each. `Debug` shows the locks that are held.
 ///
 /// ```
 /// use nestlock::{Locks, Memory};
@@ -43,40 +43,41 @@ pub struct Memory(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     store: Mutex<Store>,
-    /// NoticeKind whenever commands were answered, or may be sooner than was known.
-    worked: Notify,
+    /// Notified whenever commands were answered, or may be answered sooner than was known.
+    progress: Notify,
 }
 
 impl Memory {
     /// An empty store.
     ///
-    /// The example of [`Memory`] has it.
+    /// The example of [`Memory`] uses it.
     pub fn new() -> Memory {
         Memory::default()
     }
 
-    /// Whether it is this very store.
+    /// Whether both are the same store.
     pub(crate) fn is(&self, other: &Memory) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Changes the store, then tells what follows from it.
+    /// Runs a change of the store, then notifies the clients that it concerns.
     pub(crate) fn visit<R>(&self, visit: impl FnOnce(&mut Store) -> R) -> R {
-        let (result, news, worked) = {
+        let (result, notices, progressed) = {
             let mut store = lock(&self.0.store);
-            (visit(&mut store), store.news(), std::mem::take(&mut store.worked))
+            (visit(&mut store), store.take_notices(), std::mem::take(&mut store.progressed))
         };
-        // Nothing is locked any more: who hears of it may visit the store in turn.
-        news.into_iter().for_each(Notice::tell);
-        // Only then: those who wait for an answer visit the store to see, and would wake each other for ever.
-        if worked {
-            self.0.worked.notify_waiters();
+        // The store is not locked any more: the receiver of a notice may visit it.
+        notices.into_iter().for_each(Notice::deliver);
+        // Not after each visit: whoever waits for an answer visits the store to look, and two of them would wake each other for
+        // ever.
+        if progressed {
+            self.0.progress.notify_waiters();
         }
         result
     }
 
-    /// Ready when, after this call, commands were answered or may be sooner than was known.
-    pub(crate) fn worked(&self) -> tokio::sync::futures::Notified<'_> {
-        self.0.worked.notified()
+    /// Ready when, after this call, commands were answered, or may be answered sooner than was known.
+    pub(crate) fn progress(&self) -> tokio::sync::futures::Notified<'_> {
+        self.0.progress.notified()
     }
 }

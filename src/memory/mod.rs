@@ -5,4 +5,4 @@ mod memory;
 mod store;
 
 pub use memory::Memory;
-pub(crate) use store::{Held, Slip};
+pub(crate) use store::{PendingReply, StoredLock};

@@ -1,4 +1,4 @@
-//! A Redis Cluster as one master: each lock is kept by the node that serves the slot of its key.
+//! A Redis Cluster as one master: each lock is stored by the node that serves the slot of its key.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -9,7 +9,7 @@ use tokio::task::AbortHandle;
 
 use crate::backend::cluster::nodes::Nodes;
 use crate::backend::cluster::pubsub_node::PubsubNode;
-use crate::backend::cluster::topology_watch::survey;
+use crate::backend::cluster::topology_watch::watch_topology;
 use crate::backend::connection::Subscriber;
 use crate::backend::server::Role;
 use crate::backend::{Backend, BoxFuture, runtime};
@@ -18,8 +18,8 @@ use crate::config::Seeds;
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Call, Reply};
 
-/// A backend over a Redis Cluster: a command connection to each node that serves slots, and one connection for messages,
-/// to any node, since what is published on one is told by all.
+/// A backend over a Redis Cluster: a command connection to each node that serves slots, and one connection for messages to any
+/// node, since nodes forward messages to each other.
 pub(crate) struct Cluster {
     nodes: Arc<Nodes>,
     subscriber: Subscriber,
@@ -27,8 +27,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Finds the cluster by its seeds, and connects to its nodes. With the error of one that can't be found now: it joins
-    /// when it comes.
+    /// Finds the cluster by its seeds, and connects to its nodes. If it can't be found now, returns the error too; it is used once
+    /// it is found.
     pub(crate) async fn connect(
         seeds: &Seeds,
         role: Role,
@@ -36,24 +36,24 @@ impl Cluster {
         events: Weak<dyn Events>,
     ) -> Result<(Arc<Cluster>, Option<Error>)> {
         let nodes = Nodes::new(seeds.clone(), role, node_timeout, events.clone(), runtime()?);
-        let away = match nodes.scout().await {
-            Ok(view) => {
-                nodes.install(&view);
-                nodes.meet().await?
+        let away = match nodes.query_topology().await {
+            Ok(topology) => {
+                nodes.install(&topology);
+                nodes.wait_connected().await?
             }
             Err(error) if error.kind() == ErrorKind::Unavailable => {
-                nodes.stir();
+                nodes.request_topology();
                 Some(error)
             }
             Err(error) => return Err(error),
         };
-        let (target, place) = (watch::Sender::new(None), seeds.to_string().into());
-        let subscriber = Subscriber::start(target.subscribe(), place, events, nodes.patience());
-        let ear = PubsubNode::new(nodes.clone(), target);
-        let (failures, wanted) = subscriber.seen();
+        let (target, address) = (watch::Sender::new(None), seeds.to_string().into());
+        let subscriber = Subscriber::start(target.subscribe(), address, events, nodes.connect_limit());
+        let pubsub_node = PubsubNode::new(nodes.clone(), target);
+        let (failures, wanted) = subscriber.state();
         let tasks = [
-            tokio::spawn(survey(nodes.clone(), wanted)).abort_handle(),
-            tokio::spawn(ear.listen(failures)).abort_handle(),
+            tokio::spawn(watch_topology(nodes.clone(), wanted)).abort_handle(),
+            tokio::spawn(pubsub_node.run(failures)).abort_handle(),
         ];
         Ok((Arc::new(Cluster { nodes, subscriber, tasks }), away))
     }
@@ -81,8 +81,8 @@ impl Backend for Cluster {
     }
 
     fn doubt_messages(&self) {
-        // The node may have left the cluster.
-        self.nodes.stir();
+        // The node that messages are received from may have left the cluster.
+        self.nodes.request_topology();
     }
 
     fn is_portable(&self) -> bool {

@@ -1,37 +1,46 @@
-//! What a new connection to a node has to show before anything is sent over it.
+//! The check of a new connection to a node, before a call is sent over it.
 
 use std::sync::{Arc, Weak};
 
-use crate::backend::cluster::nodes::Nodes;
+use tokio::sync::Notify;
+
+use crate::backend::cluster::identity::Identity;
 use crate::backend::cluster::slots::NodeAddress;
-use crate::backend::cluster::topology_query::{question, understood};
+use crate::backend::cluster::topology::{parse_answer, slots_command};
 use crate::backend::connection::{Gate, redis_error};
 use crate::base::telemetry;
 use crate::error::{Error, ErrorKind};
 
-/// That it leads to a node of this cluster, by the node's own view. 1. A node dies, or leaves. 2. A node of another cluster
-/// is started at its address. 3. A call that is sent there takes a lock in the other cluster. Asked by the very connection that
-/// the call would go over, so in every order the call is not sent.
-pub(super) fn gate(nodes: Weak<Nodes>, place: NodeAddress, address: Arc<str>) -> Gate {
+/// Fails unless the connection leads to a node of this cluster, by the topology that the node itself reports. 1. A node dies, or
+/// leaves. 2. A node of another cluster is started at its address. 3. A call that is sent there acquires a lock in the other cluster.
+/// The query is sent over the same connection as the call would be, so in every order the call is not sent.
+///
+/// A refused connection also notifies `topology_requested`: the cluster may have changed so much that this client's topology is
+/// outdated.
+pub(super) fn gate(
+    identity: Weak<Identity>,
+    topology_requested: Arc<Notify>,
+    node_address: NodeAddress,
+    address: Arc<str>,
+) -> Gate {
     Arc::new(move |mut connection| {
-        let (nodes, place, address) = (nodes.clone(), place.clone(), address.clone());
+        let (identity, topology_requested) = (identity.clone(), topology_requested.clone());
+        let (node_address, address) = (node_address.clone(), address.clone());
         Box::pin(async move {
-            let answer = connection.send_packed_command(&question()).await;
+            let answer = connection.send_packed_command(&slots_command()).await;
             let answer = answer.map_err(|error| redis_error::unreachable(error, &address))?;
-            let view = understood(answer, &place, &address)?;
-            let Some(nodes) = nodes.upgrade() else { return Ok(()) };
-            if nodes.identity.admits(&view.ids) {
+            let topology = parse_answer(answer, &node_address, &address)?;
+            let Some(identity) = identity.upgrade() else { return Ok(()) };
+            if identity.accepts(&topology.ids) {
                 return Ok(());
             }
-            if nodes.identity.is_news(&address) {
+            if identity.report_once(&address) {
                 telemetry::stranger(&address);
             }
-            // Or so much has changed that this client has fallen behind.
-            nodes.stir();
+            topology_requested.notify_one();
             Err(Error::new(ErrorKind::Unavailable, STRANGER).at(&address))
         })
     })
 }
 
-const STRANGER: &str =
-    "a node of another cluster answers there; check what it is, and the addresses of this cluster";
+const STRANGER: &str = "a node of another cluster answers there; check what runs at this address, and the addresses of this cluster";

@@ -4,6 +4,7 @@ mod apart;
 mod cluster;
 mod gate;
 mod identity;
+mod limit;
 mod nodes;
 mod pubsub_node;
 mod route;
@@ -12,5 +13,6 @@ mod slots;
 mod topology;
 mod topology_query;
 mod topology_watch;
+mod usage;
 
 pub(crate) use cluster::Cluster;

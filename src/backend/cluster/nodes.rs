@@ -1,4 +1,4 @@
-//! The nodes of a cluster, and who of them serves what.
+//! The nodes of a cluster, and the slots that they serve.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::backend::cluster::gate::gate;
 use crate::backend::cluster::identity::Identity;
 use crate::backend::cluster::slots::{NodeAddress, Slots};
 use crate::backend::cluster::topology::Topology;
-use crate::backend::cluster::topology_watch::Usage;
+use crate::backend::cluster::usage::Usage;
 use crate::backend::connection::{CLOSED, Endpoint, Line, State, redis_error, tuned};
 use crate::backend::server::{RedisServer, Role, SHORTEST_CONNECT};
 use crate::base::{Events, Failure, Outcome, after, lock, telemetry};
@@ -24,43 +24,43 @@ use crate::error::{Error, ErrorKind, Result, rejected};
 pub(super) struct Nodes {
     me: Weak<Nodes>,
     pub(super) seeds: Seeds,
-    /// Whether a call waits for a node that is away, or for another to take its place.
-    pub(super) patient: bool,
-    /// What each node is: one of several, none of which is waited for.
+    /// Whether a call waits for a node that can't be reached, or for a replica to replace it.
+    pub(super) waits_for_node: bool,
+    /// The role of each node: not the only one, so that its calls do not wait for a connection.
     role: Role,
     pub(super) node_timeout: Duration,
     runtime: Handle,
     events: Weak<dyn Events>,
-    /// What the nodes' connections tell.
-    bell: Arc<dyn Events>,
-    known: Mutex<Known>,
-    pub(super) identity: Identity,
+    /// Receives the events of the nodes' connections.
+    node_events: Arc<dyn Events>,
+    state: Mutex<NodesState>,
+    pub(super) identity: Arc<Identity>,
     pub(super) usage: Usage,
-    /// Who serves what is to be asked again.
-    pub(super) wanted: Notify,
-    /// Goes up where it is worth while to try again.
-    pub(super) news: watch::Sender<u64>,
+    /// Notified when the topology has to be queried again.
+    pub(super) topology_requested: Arc<Notify>,
+    /// Incremented when a call that failed may succeed now.
+    pub(super) changes: watch::Sender<u64>,
 }
 
-struct Known {
+struct NodesState {
     slots: Slots,
-    /// A connection to each node that serves a slot, or was named in a redirection since that was asked last.
-    standing: HashMap<NodeAddress, Arc<RedisServer>>,
-    others: Vec<NodeAddress>,
-    /// Where messages are heard.
-    ear: Option<NodeAddress>,
-    /// When slots were last seen to have another owner than before.
-    changed: Option<Instant>,
-    /// That was not told yet.
-    untold: bool,
+    /// A server for each node that serves a slot, or was named in a redirection since the last topology.
+    servers: HashMap<NodeAddress, Arc<RedisServer>>,
+    replicas: Vec<NodeAddress>,
+    /// The node that messages are received from.
+    pubsub_node: Option<NodeAddress>,
+    /// When the owner of a slot last changed.
+    owner_changed: Option<Instant>,
+    /// That change was not reported as an event yet.
+    unreported: bool,
     closed: bool,
 }
 
-/// A node, and where it is.
+/// A node, and its address.
 #[derive(Clone)]
 pub(super) struct Node {
-    pub(super) place: NodeAddress,
-    pub(super) single: Arc<RedisServer>,
+    pub(super) node_address: NodeAddress,
+    pub(super) server: Arc<RedisServer>,
 }
 
 impl Nodes {
@@ -71,213 +71,215 @@ impl Nodes {
         events: Weak<dyn Events>,
         runtime: Handle,
     ) -> Arc<Nodes> {
-        let known = Known {
+        let state = NodesState {
             slots: Slots::new(),
-            standing: HashMap::new(),
-            others: Vec::new(),
-            ear: None,
-            changed: None,
-            untold: false,
+            servers: HashMap::new(),
+            replicas: Vec::new(),
+            pubsub_node: None,
+            owner_changed: None,
+            unreported: false,
             closed: false,
         };
         Arc::new_cyclic(|me| Nodes {
             me: me.clone(),
             seeds,
-            patient: role.alone,
+            waits_for_node: role.alone,
             role: Role { alone: false, ..role },
             node_timeout,
             runtime,
-            bell: Arc::new(NodeEvents { nodes: me.clone(), events: events.clone() }),
+            node_events: Arc::new(NodeEvents { nodes: me.clone(), events: events.clone() }),
             events,
-            known: Mutex::new(known),
-            identity: Identity::default(),
+            state: Mutex::new(state),
+            identity: Arc::default(),
             usage: Usage::default(),
-            wanted: Notify::new(),
-            news: watch::Sender::new(0),
+            topology_requested: Arc::default(),
+            changes: watch::Sender::new(0),
         })
     }
 
-    /// How long an attempt to connect may take.
-    pub(super) fn patience(&self) -> Duration {
+    /// The time limit of an attempt to connect.
+    pub(super) fn connect_limit(&self) -> Duration {
         self.node_timeout.max(SHORTEST_CONNECT)
     }
 
-    /// Who serves what is asked again, soon.
-    pub(super) fn stir(&self) {
-        self.wanted.notify_one();
+    /// Makes the watch task query the topology soon.
+    pub(super) fn request_topology(&self) {
+        self.topology_requested.notify_one();
     }
 
-    /// Who serves a slot, as far as is known.
+    /// The node that serves a slot, as far as is known.
     pub(super) fn owner(&self, slot: u16) -> Result<Node, Failure> {
-        let mut known = lock(&self.known);
-        let Some(place) = known.slots.owner(slot).cloned() else {
-            let error = if known.closed {
+        let mut state = lock(&self.state);
+        let Some(node_address) = state.slots.owner(slot).cloned() else {
+            let error = if state.closed {
                 Error::new(ErrorKind::Closed, CLOSED)
             } else {
-                let told =
+                let message =
                     format!("no node of {} is known to serve slot {slot} now; check the cluster", self.seeds);
-                Error::new(ErrorKind::Unavailable, told)
+                Error::new(ErrorKind::Unavailable, message)
             };
             return Err(Failure { outcome: Outcome::NotRun, error });
         };
-        self.node(&mut known, place)
+        self.node(&mut state, node_address)
     }
 
-    pub(super) fn at(&self, place: NodeAddress) -> Result<Node, Failure> {
-        self.node(&mut lock(&self.known), place)
+    pub(super) fn at(&self, node_address: NodeAddress) -> Result<Node, Failure> {
+        self.node(&mut lock(&self.state), node_address)
     }
 
-    fn node(&self, known: &mut Known, place: NodeAddress) -> Result<Node, Failure> {
-        if let Some(single) = known.standing.get(&place) {
-            return Ok(Node { single: single.clone(), place });
+    fn node(&self, state: &mut NodesState, node_address: NodeAddress) -> Result<Node, Failure> {
+        if let Some(server) = state.servers.get(&node_address) {
+            return Ok(Node { server: server.clone(), node_address });
         }
         let refused = |error| Failure { outcome: Outcome::NotRun, error };
-        if known.closed {
+        if state.closed {
             return Err(refused(Error::new(ErrorKind::Closed, CLOSED)));
         }
-        let site = self.site(&place).map_err(refused)?;
-        let (timeout, bell) = (self.node_timeout, Arc::downgrade(&self.bell));
-        let single = RedisServer::begin(site, self.role, timeout, bell, &self.runtime);
-        for line in [Some(single.line()), single.line_of_grants()].into_iter().flatten() {
-            self.runtime.spawn(mind(line.clone(), self.me.clone()));
+        let endpoint = self.endpoint(&node_address).map_err(refused)?;
+        let (timeout, node_events) = (self.node_timeout, Arc::downgrade(&self.node_events));
+        let server = RedisServer::begin(endpoint, self.role, timeout, node_events, &self.runtime);
+        for line in [Some(server.line()), server.acquire_line()].into_iter().flatten() {
+            self.runtime.spawn(request_topology_on_loss(line.clone(), self.me.clone()));
         }
-        known.standing.insert(place.clone(), single.clone());
-        Ok(Node { single, place })
+        state.servers.insert(node_address.clone(), server.clone());
+        Ok(Node { server, node_address })
     }
 
-    /// How to connect to that place: as to the seed there, or to the first one.
-    pub(super) fn site(&self, place: &NodeAddress) -> Result<Endpoint> {
-        let server = self.seeds.at(&place.host, place.port);
+    /// How to connect to a node: with the settings of the seed at its address, or of the first seed.
+    pub(super) fn endpoint(&self, node_address: &NodeAddress) -> Result<Endpoint> {
+        let server = self.seeds.at(&node_address.host, node_address.port);
         let server = server.ok_or_else(|| rejected("no node was given to `cluster`"))?;
         let address = server.address();
         let client = tuned(&server.client()?, self.node_timeout)
             .map_err(|error| redis_error::unreachable(error, &address))?;
-        let gate = Some(gate(self.me.clone(), place.clone(), address.clone()));
+        let identity = Arc::downgrade(&self.identity);
+        let gate = gate(identity, self.topology_requested.clone(), node_address.clone(), address.clone());
+        let gate = Some(gate);
         Ok(Endpoint { client, address, gate })
     }
 
-    /// Whether a node is part of the cluster, as far as is known, so that messages are published there. Not one that can't be
-    /// connected to for commands, where others can: another cluster may use its address.
-    pub(super) fn may_hear(&self, place: &NodeAddress) -> bool {
-        let known = lock(&self.known);
-        match known.standing.get(place) {
+    /// Whether a node is part of the cluster, as far as is known, so that it forwards messages. Not if its command connection is
+    /// refused while that to another node is live: another cluster may use its address.
+    pub(super) fn forwards_messages(&self, node_address: &NodeAddress) -> bool {
+        let state = lock(&self.state);
+        match state.servers.get(node_address) {
             Some(node) => {
-                !node.line().is_refused() || known.standing.values().all(|node| !node.line().is_up())
+                !node.line().is_refused() || state.servers.values().all(|node| !node.line().is_up())
             }
-            None => known.others.contains(place),
+            None => state.replicas.contains(node_address),
         }
     }
 
-    /// Messages are heard from there.
-    pub(super) fn set_ear(&self, place: &NodeAddress) {
-        lock(&self.known).ear = Some(place.clone());
+    pub(super) fn set_pubsub_node(&self, node_address: &NodeAddress) {
+        lock(&self.state).pubsub_node = Some(node_address.clone());
     }
 
-    pub(super) fn ear(&self) -> Option<NodeAddress> {
-        lock(&self.known).ear.clone()
+    pub(super) fn pubsub_node(&self) -> Option<NodeAddress> {
+        lock(&self.state).pubsub_node.clone()
     }
 
-    /// A node tells that another one serves this slot now.
-    pub(super) fn moved(&self, slot: u16, place: &NodeAddress) {
-        let mut known = lock(&self.known);
-        if known.slots.assign(slot..=slot, place) {
-            known.changed = Some(Instant::now());
-            known.untold = true;
+    /// Called when a node reports that another one serves this slot now.
+    pub(super) fn moved(&self, slot: u16, node_address: &NodeAddress) {
+        let mut state = lock(&self.state);
+        if state.slots.assign(slot..=slot, node_address) {
+            state.owner_changed = Some(Instant::now());
+            state.unreported = true;
         }
-        drop(known);
-        self.stir();
+        drop(state);
+        self.request_topology();
     }
 
-    /// What a node told of the cluster is how it is from now on.
-    pub(super) fn install(&self, view: &Topology) {
-        let mut known = lock(&self.known);
-        if known.closed {
+    /// Replaces the topology.
+    pub(super) fn install(&self, topology: &Topology) {
+        let mut state = lock(&self.state);
+        if state.closed {
             return;
         }
-        let other = self.identity.install(&view.ids);
-        if other || !known.slots.is_empty() && known.slots != view.slots {
-            known.changed = Some(Instant::now());
-            known.untold = true;
+        let other = self.identity.install(&topology.ids);
+        if other || !state.slots.is_empty() && state.slots != topology.slots {
+            state.owner_changed = Some(Instant::now());
+            state.unreported = true;
         }
-        known.slots = view.slots.clone();
-        known.others.clone_from(&view.others);
-        let before = std::mem::take(&mut known.standing);
-        for place in view.slots.serving() {
-            match before.get(place) {
-                Some(single) => drop(known.standing.insert(place.clone(), single.clone())),
-                // An address that can't be used is told by the calls that need it.
-                None => drop(self.node(&mut known, place.clone())),
+        state.slots = topology.slots.clone();
+        state.replicas.clone_from(&topology.replicas);
+        let before = std::mem::take(&mut state.servers);
+        for node_address in topology.slots.serving() {
+            match before.get(node_address) {
+                Some(server) => drop(state.servers.insert(node_address.clone(), server.clone())),
+                // Calls that need an invalid address report it.
+                None => drop(self.node(&mut state, node_address.clone())),
             }
         }
-        let told = std::mem::take(&mut known.untold);
-        drop(known);
-        // Whose answers are still awaited live on until they came.
+        let unreported = std::mem::take(&mut state.unreported);
+        drop(state);
+        // A server with calls in flight lives until they are answered.
         drop(before);
-        self.spread_news();
-        if let (true, Some(events)) = (told, self.events.upgrade()) {
+        self.notify_changes();
+        if let (true, Some(events)) = (unreported, self.events.upgrade()) {
             events.reconnected();
         }
     }
 
-    fn spread_news(&self) {
-        self.news.send_modify(|news| *news = news.wrapping_add(1));
+    fn notify_changes(&self) {
+        self.changes.send_modify(|changes| *changes = changes.wrapping_add(1));
     }
 
-    /// Waits until each node is connected to, or was tried. With the error of the last one, where none is there.
-    pub(super) async fn meet(&self) -> Result<Option<Error>> {
-        let deadline = after(Instant::now(), self.patience());
+    /// Waits until each node is connected to, or its first attempt has failed. If no node is connected to, returns the error of the
+    /// last one.
+    pub(super) async fn wait_connected(&self) -> Result<Option<Error>> {
+        let deadline = after(Instant::now(), self.connect_limit());
         let (nodes, _) = self.all();
-        let (mut there, mut away) = (false, Vec::new());
+        let (mut any_connected, mut away) = (false, Vec::new());
         for node in &nodes {
             let mut links = Ok(());
-            for line in [Some(node.single.line()), node.single.line_of_grants()].into_iter().flatten() {
+            for line in [Some(node.server.line()), node.server.acquire_line()].into_iter().flatten() {
                 links = links.and(line.link(deadline).await.map(drop));
             }
             match links {
-                Ok(()) => there = true,
+                Ok(()) => any_connected = true,
                 Err(Failure { error, .. }) if error.kind() == ErrorKind::Unavailable => away.push(error),
                 Err(Failure { error, .. }) => return Err(error),
             }
         }
-        if !there {
+        if !any_connected {
             return Ok(away.pop());
         }
         away.iter().for_each(telemetry::absent);
         Ok(None)
     }
 
-    /// Those that serve slots, and the places of their replicas.
+    /// The nodes that serve slots, and the addresses of their replicas.
     pub(super) fn all(&self) -> (Vec<Node>, Vec<NodeAddress>) {
-        let known = lock(&self.known);
-        let node = |(place, single): (&NodeAddress, &Arc<RedisServer>)| Node {
-            place: place.clone(),
-            single: single.clone(),
+        let state = lock(&self.state);
+        let node = |(node_address, server): (&NodeAddress, &Arc<RedisServer>)| Node {
+            node_address: node_address.clone(),
+            server: server.clone(),
         };
-        (known.standing.iter().map(node).collect(), known.others.clone())
+        (state.servers.iter().map(node).collect(), state.replicas.clone())
     }
 
-    /// Whether a node that serves slots was started less than that ago, or one took the place of another: what that one had
-    /// granted it may lack.
+    /// Whether a node that serves slots was started, or replaced another one, less than that ago: it may lack what was granted
+    /// before.
     pub(super) fn is_younger_than(&self, age: Duration) -> bool {
-        let known = lock(&self.known);
-        known.changed.is_some_and(|changed| changed.elapsed() < age)
-            || known.standing.values().any(|node| node.is_younger_than(age))
+        let state = lock(&self.state);
+        state.owner_changed.is_some_and(|changed| changed.elapsed() < age)
+            || state.servers.values().any(|node| node.is_younger_than(age))
     }
 
     pub(super) fn close(&self) {
-        let standing = {
-            let mut known = lock(&self.known);
-            known.closed = true;
-            std::mem::take(&mut known.standing)
+        let servers = {
+            let mut state = lock(&self.state);
+            state.closed = true;
+            std::mem::take(&mut state.servers)
         };
-        standing.values().for_each(|node| node.close());
-        self.spread_news();
+        servers.values().for_each(|node| node.close());
+        self.notify_changes();
     }
 }
 
-/// Has it asked who serves what when a node's connection is lost, and again with each attempt that fails: for all that is
-/// known, another takes its place.
-async fn mind(line: Arc<Line>, nodes: Weak<Nodes>) {
+/// Requests the topology when a node's connection is lost, and again with each failed attempt to connect: a replica may have
+/// replaced the node.
+async fn request_topology_on_loss(line: Arc<Line>, nodes: Weak<Nodes>) {
     let mut state = line.state.subscribe();
     loop {
         let failed = match &*state.borrow_and_update() {
@@ -287,7 +289,7 @@ async fn mind(line: Arc<Line>, nodes: Weak<Nodes>) {
         };
         if failed {
             let Some(nodes) = nodes.upgrade() else { return };
-            nodes.stir();
+            nodes.request_topology();
         }
         if state.changed().await.is_err() {
             return;
@@ -295,7 +297,7 @@ async fn mind(line: Arc<Line>, nodes: Weak<Nodes>) {
     }
 }
 
-/// What the nodes' command connections tell.
+/// Receives the events of the nodes' command connections.
 struct NodeEvents {
     nodes: Weak<Nodes>,
     events: Weak<dyn Events>,
@@ -304,7 +306,7 @@ struct NodeEvents {
 impl Events for NodeEvents {
     fn reconnected(&self) {
         if let Some(nodes) = self.nodes.upgrade() {
-            nodes.spread_news();
+            nodes.notify_changes();
         }
         if let Some(events) = self.events.upgrade() {
             events.reconnected();

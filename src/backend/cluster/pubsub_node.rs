@@ -1,4 +1,4 @@
-//! Where messages are heard.
+//! Chooses the node that messages are received from.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::backend::cluster::nodes::Nodes;
 use crate::backend::cluster::slots::NodeAddress;
 use crate::backend::connection::Endpoint;
 
-/// Keys the node that messages are heard from. Any will do: what is published on one is told by all.
+/// Chooses the node that messages are received from. Any node will do, since nodes forward messages to each other.
 pub(super) struct PubsubNode {
     nodes: Arc<Nodes>,
     target: watch::Sender<Option<Endpoint>>,
@@ -20,48 +20,49 @@ impl PubsubNode {
         PubsubNode { nodes, target, last: None }
     }
 
-    /// Keys another one where the last was lost, or has left the cluster: nothing is told there any more.
-    pub(super) async fn listen(mut self, mut failures: watch::Receiver<u64>) {
-        let mut news = self.nodes.news.subscribe();
-        self.turn();
+    /// Chooses another node when the connection to the last one is lost, or it has left the cluster and receives no messages any
+    /// more.
+    pub(super) async fn run(mut self, mut failures: watch::Receiver<u64>) {
+        let mut changes = self.nodes.changes.subscribe();
+        self.switch();
         loop {
             let failed = tokio::select! {
                 failed = failures.changed() => match failed {
                     Ok(()) => true,
                     Err(_) => return,
                 },
-                _ = news.changed() => false,
+                _ = changes.changed() => false,
             };
-            if failed || !self.last.as_ref().is_some_and(|last| self.nodes.may_hear(last)) {
-                self.turn();
+            if failed || !self.last.as_ref().is_some_and(|last| self.nodes.forwards_messages(last)) {
+                self.switch();
             }
         }
     }
 
-    fn turn(&mut self) {
-        let Some(place) = self.choose() else { return };
-        if let Ok(site) = self.nodes.site(&place) {
-            self.target.send_replace(Some(site));
+    fn switch(&mut self) {
+        let Some(node_address) = self.choose() else { return };
+        if let Ok(endpoint) = self.nodes.endpoint(&node_address) {
+            self.target.send_replace(Some(endpoint));
         }
-        self.nodes.set_ear(&place);
-        self.last = Some(place);
+        self.nodes.set_pubsub_node(&node_address);
+        self.last = Some(node_address);
     }
 
-    /// Another one than the last, where there is one; one that is connected to rather than one that is not.
+    /// Another node than the last one, if there is one, and preferably one that is connected to.
     fn choose(&self) -> Option<NodeAddress> {
         let (serving, replicas) = self.nodes.all();
-        let (up, down): (Vec<_>, Vec<_>) = serving.into_iter().partition(|node| node.single.line().is_up());
-        let mut places: Vec<NodeAddress> = up.into_iter().map(|node| node.place).collect();
-        if places.iter().all(|place| Some(place) == self.last.as_ref()) {
-            places.extend(replicas);
-            places.extend(down.into_iter().map(|node| node.place));
+        let (up, down): (Vec<_>, Vec<_>) = serving.into_iter().partition(|node| node.server.line().is_up());
+        let mut node_addresses: Vec<NodeAddress> = up.into_iter().map(|node| node.node_address).collect();
+        if node_addresses.iter().all(|node_address| Some(node_address) == self.last.as_ref()) {
+            node_addresses.extend(replicas);
+            node_addresses.extend(down.into_iter().map(|node| node.node_address));
         }
-        if places.len() > 1 {
-            places.retain(|place| Some(place) != self.last.as_ref());
+        if node_addresses.len() > 1 {
+            node_addresses.retain(|node_address| Some(node_address) != self.last.as_ref());
         }
-        match places.len() {
+        match node_addresses.len() {
             0 => None,
-            count => Some(places.swap_remove(rand::random_range(0..count))),
+            count => Some(node_addresses.swap_remove(rand::random_range(0..count))),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Seeds have to be nodes of one cluster: of two, two clients would each find another one, and both hold a lock.
+//! The check that all seeds are nodes of one cluster. With seeds of two clusters, two clients could each find another one, and both
+//! hold a lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,65 +16,67 @@ use crate::error::{Error, ErrorKind, Result};
 const GRACE: Duration = Duration::from_secs(1);
 
 impl Nodes {
-    /// The first view of all: every seed is asked, and those that answer have to know each other.
-    pub(super) async fn first_scout(&self) -> Result<Topology> {
-        let seeds = self.seed_places();
-        let mut inquiry =
-            TopologyQuery::new(self.candidates_at(seeds.clone()), Duration::ZERO, self.patience());
+    /// The first topology. Queries all seeds; those that answer must be nodes of one cluster.
+    pub(super) async fn first_topology(&self) -> Result<Topology> {
+        let seeds = self.seed_addresses();
+        let mut query =
+            TopologyQuery::new(self.candidates_at(seeds.clone()), Duration::ZERO, self.connect_limit());
         let mut first: Option<(NodeReport, Instant)> = None;
-        let mut heard = Vec::new();
+        let mut answered = Vec::new();
         loop {
-            let told = match &first {
-                Some((_, until)) => timeout_at(*until, inquiry.next()).await.unwrap_or_default(),
-                None => inquiry.next().await,
+            let report = match &first {
+                Some((_, until)) => timeout_at(*until, query.next()).await.unwrap_or_default(),
+                None => query.next().await,
             };
-            let Some(told) = told else { break };
-            let Ok(told) = told else { continue };
-            heard.push(told.place.clone());
+            let Some(report) = report else { break };
+            let Ok(report) = report else { continue };
+            answered.push(report.node_address.clone());
             match &first {
-                Some((first, _)) if !first.view.ids.meet(&told.view.ids) => {
-                    return Err(two_clusters(&first.address, &told.address));
+                Some((first, _)) if !first.topology.ids.may_be_one_cluster(&report.topology.ids) => {
+                    return Err(two_clusters(&first.address, &report.address));
                 }
                 Some(_) => {}
-                None => first = Some((told, Instant::now() + GRACE)),
+                None => first = Some((report, Instant::now() + GRACE)),
             }
         }
-        let Some((NodeReport { view, .. }, _)) = first else { return Err(inquiry.failure(self)) };
-        let unheard = seeds.into_iter().filter(|seed| !heard.contains(seed) && !view.has(seed)).collect();
-        self.identity.set_unheard(unheard);
-        Ok(view)
+        let Some((NodeReport { topology, .. }, _)) = first else { return Err(query.failure(self)) };
+        let unanswered_seeds =
+            seeds.into_iter().filter(|seed| !answered.contains(seed) && !topology.has(seed)).collect();
+        self.identity.set_unanswered_seeds(unanswered_seeds);
+        Ok(topology)
     }
 
-    /// The same for seeds that were away then. 1. This client finds its cluster by one seed. 2. Another one, for which only a
-    /// late seed was there, finds another cluster by that. 3. Both hold a lock. So unless most seeds are of this cluster, by
-    /// its own account or their answer, nothing is granted any more.
-    pub(super) async fn hear_late_seeds(&self) {
-        let unheard = self.identity.unheard();
-        if unheard.is_empty() {
+    /// The same check for seeds that could not be reached then. 1. This client finds its cluster by one seed. 2. Another client
+    /// reaches only a late seed, and finds another cluster by it. 3. Both hold a lock. So no lock is granted any more unless most
+    /// seeds are nodes of this cluster, by its topology or their answers.
+    pub(super) async fn query_late_seeds(&self) {
+        let unanswered_seeds = self.identity.unanswered_seeds();
+        if unanswered_seeds.is_empty() {
             return;
         }
-        let mut inquiry = TopologyQuery::new(self.candidates_at(unheard), Duration::ZERO, self.patience());
+        let mut query =
+            TopologyQuery::new(self.candidates_at(unanswered_seeds), Duration::ZERO, self.connect_limit());
         let mut strangers = Vec::new();
-        while let Some(told) = inquiry.next().await {
-            let Ok(told) = told else { continue };
-            if !self.identity.heard(&told.place, &told.view.ids) {
-                strangers.push(told.address);
+        while let Some(report) = query.next().await {
+            let Ok(report) = report else { continue };
+            if !self.identity.seed_answered(&report.node_address, &report.topology.ids) {
+                strangers.push(report.address);
             }
         }
-        let most = self.identity.has_most(self.seed_places().len());
+        let most = self.identity.has_most_seeds(self.seed_addresses().len());
         for stranger in strangers {
             telemetry::seed_of_another(&stranger);
             if !most {
-                self.identity.contest(two_clusters(&self.seeds.to_string().into(), &stranger));
+                self.identity.block_grants(two_clusters(&self.seeds.to_string().into(), &stranger));
             }
         }
     }
 }
 
 fn two_clusters(one: &Arc<str>, other: &Arc<str>) -> Error {
-    let told = format!(
-        "seeds of different clusters were given to `cluster`: {one} and {other} know no node in common; give nodes of \
+    let message = format!(
+        "seeds of different clusters were given to `cluster`: {one} and {other} have no node in common; give nodes of \
          one cluster only"
     );
-    Error::new(ErrorKind::Config, told)
+    Error::new(ErrorKind::Config, message)
 }

@@ -1,4 +1,4 @@
-//! Which node serves a key. No I/O, and no clock.
+//! The slots of keys, and the nodes that serve them. No I/O, and no clock.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use redis::{ConnectionAddr, ConnectionInfo};
 
-/// So many slots the keys of a cluster are spread over.
+/// The number of slots of a cluster.
 const COUNT: u16 = 16_384;
 
-/// Where a node is.
+/// The address of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct NodeAddress {
     pub(super) host: Arc<str>,
@@ -17,7 +17,7 @@ pub(super) struct NodeAddress {
 }
 
 impl NodeAddress {
-    /// Of a node that is known from the start. A socket is no place.
+    /// The address of a seed. `None` for a Unix socket.
     pub(super) fn seed(info: &ConnectionInfo) -> Option<NodeAddress> {
         match info.addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
@@ -27,7 +27,7 @@ impl NodeAddress {
         }
     }
 
-    /// Of a redirection, told by the node at `asked`: one that does not know its own name leaves the host out.
+    /// Parses the address of a redirection by the node at `asked`. A node that does not know its own name leaves the host out.
     pub(super) fn of(address: &str, asked: &NodeAddress) -> Option<NodeAddress> {
         let (host, port) = address.rsplit_once(':')?;
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -45,13 +45,13 @@ impl fmt::Display for NodeAddress {
     }
 }
 
-/// The slot of a key: a checksum of it or, where it has one, of what stands between its first braces.
+/// The slot of a key: the checksum of the key or of its hash tag, the text between its first braces.
 pub(super) fn slot(key: &str) -> u16 {
     let tagged = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     crc16(tagged.filter(|tag| !tag.is_empty()).unwrap_or(key).as_bytes()) % COUNT
 }
 
-/// CRC-16 as XMODEM has it.
+/// CRC-16/XMODEM.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         let shift = |crc: u16, _| if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 };
@@ -59,33 +59,37 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// Who serves which slot, as far as is known.
+/// The node that serves each slot.
 #[derive(Clone, Debug)]
 pub(super) struct Slots {
-    /// Of each slot the number of its place, or [`NOBODY`].
+    /// For each slot an index into `node_addresses`, or [`NOBODY`].
     owners: Box<[u16]>,
-    places: Vec<NodeAddress>,
+    node_addresses: Vec<NodeAddress>,
 }
 
 const NOBODY: u16 = u16::MAX;
 
 impl Slots {
     pub(super) fn new() -> Slots {
-        Slots { owners: vec![NOBODY; usize::from(COUNT)].into(), places: Vec::new() }
+        Slots { owners: vec![NOBODY; usize::from(COUNT)].into(), node_addresses: Vec::new() }
     }
 
     pub(super) fn owner(&self, slot: u16) -> Option<&NodeAddress> {
-        self.places.get(usize::from(*self.owners.get(usize::from(slot))?))
+        self.node_addresses.get(usize::from(*self.owners.get(usize::from(slot))?))
     }
 
-    /// Whether that is news. Slots that no cluster has are left out.
-    pub(super) fn assign(&mut self, slots: RangeInclusive<u16>, place: &NodeAddress) -> bool {
-        let known = self.places.iter().position(|known| known == place).unwrap_or(self.places.len());
+    /// Returns whether that is a change. Ignores slots beyond the last one.
+    pub(super) fn assign(&mut self, slots: RangeInclusive<u16>, node_address: &NodeAddress) -> bool {
+        let known = self
+            .node_addresses
+            .iter()
+            .position(|known| known == node_address)
+            .unwrap_or(self.node_addresses.len());
         let Some(number) = u16::try_from(known).ok().filter(|number| *number != NOBODY) else { return false };
         let last = usize::from(*slots.end()).min(self.owners.len() - 1);
         let Some(owners) = self.owners.get_mut(usize::from(*slots.start())..=last) else { return false };
-        if known == self.places.len() {
-            self.places.push(place.clone());
+        if known == self.node_addresses.len() {
+            self.node_addresses.push(node_address.clone());
         }
         let news = owners.iter().any(|owner| *owner != number);
         owners.fill(number);
@@ -96,15 +100,19 @@ impl Slots {
         self.owners.iter().all(|owner| *owner == NOBODY)
     }
 
-    /// Those that serve a slot.
+    /// The nodes that serve a slot.
     pub(super) fn serving(&self) -> Vec<&NodeAddress> {
-        let mut serves = vec![false; self.places.len()];
+        let mut serves = vec![false; self.node_addresses.len()];
         for owner in &self.owners {
             if let Some(serves) = serves.get_mut(usize::from(*owner)) {
                 *serves = true;
             }
         }
-        self.places.iter().zip(serves).filter_map(|(place, serves)| serves.then_some(place)).collect()
+        self.node_addresses
+            .iter()
+            .zip(serves)
+            .filter_map(|(node_address, serves)| serves.then_some(node_address))
+            .collect()
     }
 }
 
@@ -118,21 +126,21 @@ impl PartialEq for Slots {
 mod tests {
     use super::*;
 
-    fn place(port: u16) -> NodeAddress {
+    fn node_address(port: u16) -> NodeAddress {
         NodeAddress { host: "host".into(), port }
     }
 
     #[test]
     fn slots_are_those_of_redis() {
         assert_eq!(crc16(b"123456789"), 0x31c3);
-        // As `CLUSTER KEYSLOT` of a server says.
+        // As `CLUSTER KEYSLOT` of a server reports them.
         for (key, at) in [("foo", 12_182), ("bar", 5_061), ("user1000", 3_443), ("", 0)] {
             assert_eq!(slot(key), at, "{key}");
         }
     }
 
     #[test]
-    fn what_stands_between_the_first_braces_decides() {
+    fn the_slot_is_that_of_the_text_between_the_first_braces() {
         for key in ["{user1000}.following", "{user1000}", "a{user1000}b{foo}", "x{user1000}}"] {
             assert_eq!(slot(key), slot("user1000"), "{key}");
         }
@@ -144,32 +152,32 @@ mod tests {
 
     #[test]
     fn a_redirection_names_host_and_port_or_the_port_alone() {
-        let asked = place(1);
-        let told = |address| NodeAddress::of(address, &asked).map(|place| place.to_string());
-        assert_eq!(told("10.0.0.1:7000").as_deref(), Some("10.0.0.1:7000"));
-        assert_eq!(told(":7000").as_deref(), Some("host:7000"));
-        assert_eq!(told("?:7000").as_deref(), Some("host:7000"));
-        assert_eq!(told("::1:7000").as_deref(), Some("[::1]:7000"));
-        assert_eq!(told("[::1]:7000").as_deref(), Some("[::1]:7000"));
-        assert_eq!(told("host"), None);
-        assert_eq!(told("host:port"), None);
+        let asked = node_address(1);
+        let parsed = |address| NodeAddress::of(address, &asked).map(|node_address| node_address.to_string());
+        assert_eq!(parsed("10.0.0.1:7000").as_deref(), Some("10.0.0.1:7000"));
+        assert_eq!(parsed(":7000").as_deref(), Some("host:7000"));
+        assert_eq!(parsed("?:7000").as_deref(), Some("host:7000"));
+        assert_eq!(parsed("::1:7000").as_deref(), Some("[::1]:7000"));
+        assert_eq!(parsed("[::1]:7000").as_deref(), Some("[::1]:7000"));
+        assert_eq!(parsed("host"), None);
+        assert_eq!(parsed("host:port"), None);
     }
 
     #[test]
-    fn slots_have_the_owner_that_was_told_last() {
+    fn slots_have_the_owner_that_was_assigned_last() {
         let mut slots = Slots::new();
         assert!(slots.is_empty() && slots.owner(7).is_none());
-        assert!(slots.assign(0..=COUNT - 1, &place(1)));
-        assert!(slots.assign(7..=7, &place(2)));
-        assert!(!slots.assign(7..=7, &place(2)));
+        assert!(slots.assign(0..=COUNT - 1, &node_address(1)));
+        assert!(slots.assign(7..=7, &node_address(2)));
+        assert!(!slots.assign(7..=7, &node_address(2)));
         assert_eq!([6, 7, 8].map(|slot| slots.owner(slot).unwrap().port), [1, 2, 1]);
-        assert_eq!(slots.serving(), [&place(1), &place(2)]);
+        assert_eq!(slots.serving(), [&node_address(1), &node_address(2)]);
         let before = slots.clone();
-        assert!(slots.assign(0..=u16::MAX, &place(2)));
-        assert_eq!(slots.serving(), [&place(2)]);
+        assert!(slots.assign(0..=u16::MAX, &node_address(2)));
+        assert_eq!(slots.serving(), [&node_address(2)]);
         assert!(slots != before);
-        assert!(slots.assign(0..=COUNT - 1, &place(1)) && slots.assign(7..=7, &place(2)));
+        assert!(slots.assign(0..=COUNT - 1, &node_address(1)) && slots.assign(7..=7, &node_address(2)));
         assert_eq!(slots, before);
-        assert!(slots.owner(COUNT).is_none() && !slots.assign(COUNT..=COUNT, &place(3)));
+        assert!(slots.owner(COUNT).is_none() && !slots.assign(COUNT..=COUNT, &node_address(3)));
     }
 }

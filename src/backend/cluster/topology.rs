@@ -1,49 +1,89 @@
-//! What a node tells of its cluster. No I/O, and no clock.
+//! The answer to `CLUSTER SLOTS`. No I/O, and no clock.
 
-use redis::Value;
+use std::sync::Arc;
+
+use redis::{RedisError, Value};
 
 use crate::backend::cluster::identity::Ids;
 use crate::backend::cluster::slots::{NodeAddress, Slots};
+use crate::backend::connection::redis_error;
+use crate::error::{Error, ErrorKind, Result};
 
-/// A cluster as one of its nodes sees it.
+/// A cluster as one of its nodes reports it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Topology {
     pub(super) slots: Slots,
-    /// Replicas.
-    pub(super) others: Vec<NodeAddress>,
-    /// Of all these nodes.
+    pub(super) replicas: Vec<NodeAddress>,
+    /// The ids of all these nodes.
     pub(super) ids: Ids,
 }
 
 impl Topology {
-    /// What `CLUSTER SLOTS` answered: ranges, each with its master and then its replicas. `asked` is where it was asked:
-    /// a node that does not know its own name, or is not to tell it, is reached there.
+    /// Parses ranges, each with its master and then its replicas. `asked` is the address that the command was sent to. It is that
+    /// of a node that does not know its own name, or is configured not to report it.
     pub(super) fn read(answer: &Value, asked: &NodeAddress) -> Option<Topology> {
-        let (mut slots, mut others, mut ids) = (Slots::new(), Vec::new(), Ids::default());
+        let (mut slots, mut replicas, mut ids) = (Slots::new(), Vec::new(), Ids::default());
         let mut lowest = None;
         for range in list(answer)? {
             let [Value::Int(first), Value::Int(last), nodes @ ..] = list(range)? else { return None };
             let range = u16::try_from(*first).ok()?..=u16::try_from(*last).ok()?;
             nodes.iter().filter_map(id).for_each(|id| ids.add(id));
-            let [master, replicas @ ..] = nodes else { continue };
+            let [master, others @ ..] = nodes else { continue };
             if lowest.is_none_or(|lowest| first < lowest)
                 && let Some(id) = id(master)
             {
                 ids.set_first(id);
                 lowest = Some(first);
             }
-            if let Some(master) = place(master, asked) {
+            if let Some(master) = node_address(master, asked) {
                 slots.assign(range, &master);
             }
-            others.extend(replicas.iter().filter_map(|node| place(node, asked)));
+            replicas.extend(others.iter().filter_map(|node| node_address(node, asked)));
         }
-        Some(Topology { slots, others, ids })
+        Some(Topology { slots, replicas, ids })
     }
 
-    /// Whether a node of it is there.
-    pub(super) fn has(&self, place: &NodeAddress) -> bool {
-        self.others.contains(place) || self.slots.serving().contains(&place)
+    /// Whether one of its nodes has this address.
+    pub(super) fn has(&self, node_address: &NodeAddress) -> bool {
+        self.replicas.contains(node_address) || self.slots.serving().contains(&node_address)
     }
+}
+
+pub(super) fn slots_command() -> redis::Cmd {
+    redis::cmd("CLUSTER").arg("SLOTS").to_owned()
+}
+
+/// Parses the answer of the node at `asked`. `address` names the server in errors.
+pub(super) fn parse_answer(answer: Value, asked: &NodeAddress, address: &Arc<str>) -> Result<Topology> {
+    let answer = answer.extract_error().map_err(|error| refused(error, address))?;
+    let wrong = match Topology::read(&answer, asked) {
+        Some(topology) if topology.slots.is_empty() => {
+            "no slot of its cluster is served; assign each slot to a node"
+        }
+        Some(topology) => return Ok(topology),
+        None => "its answer to CLUSTER SLOTS can't be parsed; check that a Redis server runs at this address",
+    };
+    Err(Error::new(ErrorKind::Unavailable, wrong).at(address))
+}
+
+fn refused(error: RedisError, address: &Arc<str>) -> Error {
+    let (kind, message) = if error.detail().is_some_and(|text| text.contains("cluster support disabled")) {
+        (
+            ErrorKind::Config,
+            "the server is no node of a cluster; give it to `server` in place of `cluster`".to_owned(),
+        )
+    } else if redis_error::is_denied(&error) {
+        let text = redis_error::answer(&error).unwrap_or_default();
+        (
+            ErrorKind::Denied,
+            format!(
+                "the node denies this user the query for its topology: {text}; grant it by ACL SETUSER … +cluster|slots"
+            ),
+        )
+    } else {
+        return redis_error::unreachable(error, address);
+    };
+    Error::new(kind, message).at(address).because(error)
 }
 
 fn list(value: &Value) -> Option<&[Value]> {
@@ -57,11 +97,11 @@ fn id(node: &Value) -> Option<&str> {
     text(list(node)?.get(2)?)
 }
 
-/// `None`: an entry that tells no port.
-fn place(node: &Value, asked: &NodeAddress) -> Option<NodeAddress> {
+/// `None` for an entry without a port.
+fn node_address(node: &Value, asked: &NodeAddress) -> Option<NodeAddress> {
     let [endpoint, Value::Int(port), more @ ..] = list(node)? else { return None };
     let host = match text(endpoint) {
-        // Its name is to be given and is not known; its address stands beside it.
+        // The node is configured to report its name, which is not set. Its IP address is among the metadata.
         Some("?") => more.get(1).and_then(address),
         host => host,
     };
@@ -69,9 +109,9 @@ fn place(node: &Value, asked: &NodeAddress) -> Option<NodeAddress> {
     Some(NodeAddress { host, port: u16::try_from(*port).ok().filter(|port| *port != 0)? })
 }
 
-/// The value of `ip` in what is told of a node besides: pairs, or in RESP3 a map.
-fn address(told: &Value) -> Option<&str> {
-    match told {
+/// The value of `ip` in the metadata of a node: pairs, or in RESP3 a map.
+fn address(metadata: &Value) -> Option<&str> {
+    match metadata {
         Value::Array(list) => {
             list.chunks_exact(2).find(|pair| text(&pair[0]) == Some("ip")).and_then(|pair| text(&pair[1]))
         }
@@ -97,47 +137,48 @@ mod tests {
         Topology::read(&value, &NodeAddress { host: "asked".into(), port: 1 })
     }
 
-    fn owners(view: &Topology, slots: [u16; 3]) -> [Option<String>; 3] {
-        slots.map(|slot| view.slots.owner(slot).map(NodeAddress::to_string))
+    fn owners(topology: &Topology, slots: [u16; 3]) -> [Option<String>; 3] {
+        slots.map(|slot| topology.slots.owner(slot).map(NodeAddress::to_string))
     }
 
     #[test]
     fn ranges_have_a_master_and_replicas() {
-        let view = read(
+        let topology = read(
             "*2 *4 :0 :5460 *3 $1 a :7000 $2 id *3 $1 b :7001 $2 id *3 :5461 :16383 *4 $1 c :7002 $2 id *0 ",
         )
         .unwrap();
-        assert_eq!(owners(&view, [0, 5460, 5461]).map(Option::unwrap), ["a:7000", "a:7000", "c:7002"]);
-        assert_eq!(view.others.iter().map(NodeAddress::to_string).collect::<Vec<_>>(), ["b:7001"]);
+        assert_eq!(owners(&topology, [0, 5460, 5461]).map(Option::unwrap), ["a:7000", "a:7000", "c:7002"]);
+        assert_eq!(topology.replicas.iter().map(NodeAddress::to_string).collect::<Vec<_>>(), ["b:7001"]);
     }
 
     #[test]
-    fn a_node_without_a_name_is_where_it_was_asked() {
+    fn a_node_without_a_name_has_the_address_that_was_queried() {
         for endpoint in ["$-1", "$0 ", "_", "$1 ?"] {
-            let view = read(&format!("*1 *3 :0 :16383 *3 {endpoint} :7000 $2 id ")).unwrap();
-            assert_eq!(view.slots.owner(3).unwrap().to_string(), "asked:7000", "{endpoint}");
+            let topology = read(&format!("*1 *3 :0 :16383 *3 {endpoint} :7000 $2 id ")).unwrap();
+            assert_eq!(topology.slots.owner(3).unwrap().to_string(), "asked:7000", "{endpoint}");
         }
         for more in ["*2 $2 ip $8 10.0.0.1", "%1 $2 ip $8 10.0.0.1"] {
-            let view = read(&format!("*1 *3 :0 :16383 *4 $1 ? :7000 $2 id {more} ")).unwrap();
-            assert_eq!(view.slots.owner(3).unwrap().to_string(), "10.0.0.1:7000", "{more}");
+            let topology = read(&format!("*1 *3 :0 :16383 *4 $1 ? :7000 $2 id {more} ")).unwrap();
+            assert_eq!(topology.slots.owner(3).unwrap().to_string(), "10.0.0.1:7000", "{more}");
         }
     }
 
     #[test]
-    fn a_replica_is_no_master_where_its_master_tells_no_port() {
-        let view = read("*1 *4 :0 :16383 *3 $1 a :0 $2 id *3 $1 b :7001 $2 ie ").unwrap();
-        assert!(view.slots.is_empty());
-        assert_eq!(view.others.iter().map(NodeAddress::to_string).collect::<Vec<_>>(), ["b:7001"]);
+    fn a_replica_is_no_master_if_its_master_reports_no_port() {
+        let topology = read("*1 *4 :0 :16383 *3 $1 a :0 $2 id *3 $1 b :7001 $2 ie ").unwrap();
+        assert!(topology.slots.is_empty());
+        assert_eq!(topology.replicas.iter().map(NodeAddress::to_string).collect::<Vec<_>>(), ["b:7001"]);
     }
 
     #[test]
     fn all_nodes_are_known_by_their_ids() {
-        let view = read("*2 *4 :0 :1 *3 $1 a :1 $1 x *3 $1 b :2 $1 y *3 :2 :3 *4 $1 c :3 $1 z *0 ").unwrap();
+        let topology =
+            read("*2 *4 :0 :1 *3 $1 a :1 $1 x *3 $1 b :2 $1 y *3 :2 :3 *4 $1 c :3 $1 z *0 ").unwrap();
         assert_eq!(
             ["x", "y", "z", "q"].map(|id| {
                 let mut one = Ids::default();
                 one.add(id);
-                view.ids.shared(&one)
+                topology.ids.shared(&one)
             }),
             [1, 1, 1, 0]
         );
@@ -145,24 +186,24 @@ mod tests {
 
     #[test]
     fn the_master_of_the_first_slot_decides_between_halves() {
-        let view = read("*2 *4 :9 :9 *3 $1 a :1 $1 x *3 $1 b :2 $1 y *3 :0 :8 *3 $1 c :3 $1 z ").unwrap();
+        let topology = read("*2 *4 :9 :9 *3 $1 a :1 $1 x *3 $1 b :2 $1 y *3 :0 :8 *3 $1 c :3 $1 z ").unwrap();
         let of = |wire| read(wire).unwrap().ids;
-        assert!(view.ids.vouch_for(&of("*1 *4 :0 :9 *3 $1 a :1 $1 x *3 $1 c :3 $1 z ")));
+        assert!(topology.ids.recognizes(&of("*1 *4 :0 :9 *3 $1 a :1 $1 x *3 $1 c :3 $1 z ")));
         let pair = of("*1 *4 :0 :9 *3 $1 a :1 $1 x *3 $1 b :2 $1 y ");
-        assert!(pair.vouch_for(&of("*1 *3 :0 :9 *3 $1 a :1 $1 x ")));
-        assert!(!pair.vouch_for(&of("*1 *3 :0 :9 *3 $1 b :2 $1 y ")));
-        assert!(!pair.vouch_for(&of("*1 *4 :0 :9 *3 $1 a :1 $1 x *3 $1 q :9 $1 q ")));
+        assert!(pair.recognizes(&of("*1 *3 :0 :9 *3 $1 a :1 $1 x ")));
+        assert!(!pair.recognizes(&of("*1 *3 :0 :9 *3 $1 b :2 $1 y ")));
+        assert!(!pair.recognizes(&of("*1 *4 :0 :9 *3 $1 a :1 $1 x *3 $1 q :9 $1 q ")));
     }
 
     #[test]
-    fn slots_that_nobody_serves_have_no_owner() {
+    fn slots_that_no_node_serves_have_no_owner() {
         assert!(read("*0 ").unwrap().slots.is_empty());
         assert!(read("*1 *2 :0 :16383 ").unwrap().slots.is_empty());
         assert_eq!(owners(&read("*1 *3 :7 :7 *2 $1 a :1 ").unwrap(), [6, 8, 9]), [None, None, None]);
     }
 
     #[test]
-    fn what_is_no_such_answer_tells_nothing() {
+    fn other_answers_are_not_parsed() {
         for wire in ["+OK ", ":1 ", "*1 :1 ", "*1 *2 $1 a :1 ", "*1 *2 :-1 :5 ", "*1 *2 :1 :70000 "] {
             assert!(read(wire).is_none(), "{wire}");
         }

@@ -1,87 +1,90 @@
-//! Asks nodes who serves what.
+//! Queries nodes for the topology.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{AsyncConnectionConfig, RedisError, Value};
+use redis::{AsyncConnectionConfig, Value};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::backend::cluster::identity::Ids;
 use crate::backend::cluster::nodes::Nodes;
 use crate::backend::cluster::slots::NodeAddress;
-use crate::backend::cluster::topology::Topology;
+use crate::backend::cluster::topology::{Topology, parse_answer, slots_command};
 use crate::backend::connection::dial::too_long;
 use crate::backend::connection::{Endpoint, Line, dial, redis_error};
 use crate::base::telemetry;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The next one is asked after so long without an answer; the first one may be frozen.
+/// The next node is queried after this long without an answer: the first one may be frozen.
 const STAGGER: Duration = Duration::from_millis(100);
 
-const TOO_FEW: &str = "the nodes that answer know too few of the nodes of this cluster to be believed; they may have been given to another one";
+const TOO_FEW: &str = "the nodes that answer report too few of the known nodes of this cluster; they may have been added to another one";
 
-/// A node that may be asked.
+/// A node that may be queried.
 pub(super) struct Candidate {
-    place: NodeAddress,
-    site: Endpoint,
-    /// Its command connection, where there is one.
+    node_address: NodeAddress,
+    endpoint: Endpoint,
+    /// Its command connection, if there is one.
     line: Option<Arc<Line>>,
 }
 
-/// What a node answered, and where.
+/// The topology that a node reported, and its address.
 pub(super) struct NodeReport {
-    pub(super) view: Topology,
-    pub(super) place: NodeAddress,
+    pub(super) topology: Topology,
+    pub(super) node_address: NodeAddress,
     pub(super) address: Arc<str>,
     line: Option<Arc<Line>>,
 }
 
 impl Nodes {
-    /// The first view that vouches: it knows more than half of the known nodes. What else answers is not believed as long as one
-    /// that vouches may come back. 1. A node is taken out, and given to another cluster; its id stays. 2. For a moment it alone
-    /// answers. 3. Its view knows a node of ours, and leads to the other cluster.
-    pub(super) async fn scout(&self) -> Result<Topology> {
-        let Some(ids) = self.identity.ids() else { return self.first_scout().await };
-        let mut inquiry = TopologyQuery::new(self.candidates(), STAGGER, self.patience());
-        let mut vouching = None;
+    /// The first recognized topology: it has more than half of the known nodes. Another one is not used as long as a node that
+    /// reports a recognized one may come back. Otherwise: 1. A node is removed, and added to another cluster; it keeps its id. 2. For a
+    /// moment it is the only one to answer. 3. Its topology includes a known node, and leads to the other cluster.
+    pub(super) async fn query_topology(&self) -> Result<Topology> {
+        let Some(ids) = self.identity.ids() else { return self.first_topology().await };
+        let mut query = TopologyQuery::new(self.candidates(), STAGGER, self.connect_limit());
+        let mut recognized = None;
         let (mut doubtful, mut strangers) = (Vec::new(), Vec::new());
-        while let Some(told) = inquiry.next().await {
-            let Ok(told) = told else { continue };
-            if ids.vouch_for(&told.view.ids) {
-                vouching = Some(told.view);
+        while let Some(report) = query.next().await {
+            let Ok(report) = report else { continue };
+            if ids.recognizes(&report.topology.ids) {
+                recognized = Some(report.topology);
                 break;
             }
-            let few = if ids.shared(&told.view.ids) > 0 { &mut doubtful } else { &mut strangers };
-            few.push(told);
+            let few = if ids.shared(&report.topology.ids) > 0 { &mut doubtful } else { &mut strangers };
+            few.push(report);
         }
-        strangers.iter().for_each(|stranger| self.shun(stranger));
-        if let Some(view) = vouching {
-            // What the gate would refuse is not used over a connection that stands, either.
-            doubtful.iter().filter(|told| !ids.includes(&told.view.ids)).for_each(|told| self.shun(told));
-            return Ok(view);
+        strangers.iter().for_each(|stranger| self.disconnect_stranger(stranger));
+        if let Some(topology) = recognized {
+            // The gate would refuse a new connection to these, so their live connections are not used either.
+            doubtful
+                .iter()
+                .filter(|report| !ids.includes(&report.topology.ids))
+                .for_each(|report| self.disconnect_stranger(report));
+            return Ok(topology);
         }
-        let doubt = doubtful.first().map(|told| told.address.clone());
+        let doubt = doubtful.first().map(|report| report.address.clone());
         match (self.successor(&ids, doubtful, strangers), doubt) {
-            (Some(view), _) => Ok(view),
+            (Some(topology), _) => Ok(topology),
             (None, Some(address)) => Err(Error::new(ErrorKind::Unavailable, TOO_FEW).at(&address)),
-            (None, None) => Err(inquiry.failure(self)),
+            (None, None) => Err(query.failure(self)),
         }
     }
 
-    /// A node of another cluster answers there.
-    fn shun(&self, stranger: &NodeReport) {
+    /// Called when a node of another cluster answers at an address.
+    fn disconnect_stranger(&self, stranger: &NodeReport) {
         if let Some(line) = &stranger.line {
-            line.lost_any("the node belongs to another cluster now");
+            line.discard_current("the node belongs to another cluster now");
         }
-        if self.identity.is_news(&stranger.address) {
+        if self.identity.report_once(&stranger.address) {
             telemetry::stranger(&stranger.address);
         }
     }
 
-    /// What is taken where no view has vouched for as long as a lease. First of all the cluster that most seeds are nodes of now:
-    /// two clients with the same seeds come to the same end, since no two clusters have most. Else what is left of the old
-    /// one: the view that knows most of its nodes and no others.
+    /// The topology to use when no recognized one was reported for a lease. First choice is the cluster of which most seeds are
+    /// nodes now: two clients with the same seeds choose the same one, since no two clusters have most of them. Second is what is left
+    /// of the old cluster: the topology that has most of its nodes and no others.
     fn successor(
         &self,
         ids: &Ids,
@@ -91,69 +94,76 @@ impl Nodes {
         if !self.identity.is_gone() {
             return None;
         }
-        let seeds = self.seed_places();
+        let seeds = self.seed_addresses();
         let mut all: Vec<NodeReport> = doubtful.into_iter().chain(strangers).collect();
-        let votes = |view: &Topology| {
-            let same = |told: &&NodeReport| seeds.contains(&told.place) && told.view.ids.meet(&view.ids);
+        let votes = |topology: &Topology| {
+            let same = |other: &&NodeReport| {
+                seeds.contains(&other.node_address) && other.topology.ids.may_be_one_cluster(&topology.ids)
+            };
             all.iter().filter(same).count()
         };
-        let elected = all.iter().position(|told| 2 * votes(&told.view) > seeds.len());
-        let left = || {
-            let left = all.iter().enumerate().filter(|(_, told)| ids.includes(&told.view.ids));
-            let most =
-                left.map(|(at, told)| (ids.shared(&told.view.ids), at)).filter(|(shared, _)| *shared > 0);
-            most.max().map(|(_, at)| at)
+        let elected = all.iter().position(|report| 2 * votes(&report.topology) > seeds.len());
+        let remainder = || {
+            let remainders = all.iter().enumerate().filter(|(_, report)| ids.includes(&report.topology.ids));
+            let shared = remainders.map(|(at, report)| (ids.shared(&report.topology.ids), at));
+            shared.filter(|(shared, _)| *shared > 0).max().map(|(_, at)| at)
         };
-        let NodeReport { view, address, .. } = all.swap_remove(elected.or_else(left)?);
-        if !ids.meet(&view.ids) {
+        let NodeReport { topology, address, .. } = all.swap_remove(elected.or_else(remainder)?);
+        if !ids.may_be_one_cluster(&topology.ids) {
             telemetry::cluster_replaced(&address);
         }
-        Some(view)
+        Some(topology)
     }
 
-    /// Those whose connections stand, those that are known, the seeds; each once, and beginning anywhere. The one that messages
-    /// are heard from comes last: where it has left the cluster, it may be the last to know.
+    /// Nodes with a live connection, then the other known nodes, then the seeds; each once, and each part from a random start. The
+    /// one that messages are received from comes last: if it has left the cluster, it may be the last to know.
     fn candidates(&self) -> Vec<Candidate> {
         let (nodes, replicas) = self.all();
-        let (up, down): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| node.single.line().is_up());
-        let lines = mixed(up).into_iter().map(|node| (node.place, Some(node.single.line().clone())));
-        let others = mixed(down.into_iter().map(|node| node.place).chain(replicas).collect());
-        let places =
-            lines.chain(others.into_iter().chain(mixed(self.seed_places())).map(|place| (place, None)));
+        let (up, down): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| node.server.line().is_up());
+        let lines = rotated(up).into_iter().map(|node| (node.node_address, Some(node.server.line().clone())));
+        let others = rotated(down.into_iter().map(|node| node.node_address).chain(replicas).collect());
+        let node_addresses = lines.chain(
+            others.into_iter().chain(rotated(self.seed_addresses())).map(|node_address| (node_address, None)),
+        );
         let mut candidates: Vec<Candidate> = Vec::new();
-        for (place, line) in places {
-            if !candidates.iter().any(|candidate| candidate.place == place)
-                && let Ok(site) = self.site(&place)
+        for (node_address, line) in node_addresses {
+            if !candidates.iter().any(|candidate| candidate.node_address == node_address)
+                && let Ok(endpoint) = self.endpoint(&node_address)
             {
-                candidates.push(Candidate { place, site, line });
+                candidates.push(Candidate { node_address, endpoint, line });
             }
         }
-        let ear = self.ear();
-        let (last, mut candidates): (Vec<_>, Vec<_>) =
-            candidates.into_iter().partition(|candidate| Some(&candidate.place) == ear.as_ref());
+        let pubsub_node = self.pubsub_node();
+        let (last, mut candidates): (Vec<_>, Vec<_>) = candidates
+            .into_iter()
+            .partition(|candidate| Some(&candidate.node_address) == pubsub_node.as_ref());
         candidates.extend(last);
         candidates
     }
 
-    /// The same, of these alone.
-    pub(super) fn candidates_at(&self, places: Vec<NodeAddress>) -> Vec<Candidate> {
-        let candidate = |place| Some(Candidate { site: self.site(&place).ok()?, place, line: None });
-        mixed(places).into_iter().filter_map(candidate).collect()
+    /// Only the nodes at these addresses.
+    pub(super) fn candidates_at(&self, node_addresses: Vec<NodeAddress>) -> Vec<Candidate> {
+        let candidate = |node_address| {
+            Some(Candidate { endpoint: self.endpoint(&node_address).ok()?, node_address, line: None })
+        };
+        rotated(node_addresses).into_iter().filter_map(candidate).collect()
     }
 
-    /// Each once.
-    pub(super) fn seed_places(&self) -> Vec<NodeAddress> {
-        let mut places = Vec::new();
-        for place in self.seeds.all().iter().filter_map(|seed| seed.info()).filter_map(NodeAddress::seed) {
-            if !places.contains(&place) {
-                places.push(place);
+    /// The addresses of the seeds, each once.
+    pub(super) fn seed_addresses(&self) -> Vec<NodeAddress> {
+        let mut node_addresses = Vec::new();
+        for node_address in
+            self.seeds.all().iter().filter_map(|seed| seed.info()).filter_map(NodeAddress::seed)
+        {
+            if !node_addresses.contains(&node_address) {
+                node_addresses.push(node_address);
             }
         }
-        places
+        node_addresses
     }
 }
 
-/// Nodes that are asked one after the other, and answer in any order.
+/// A query to nodes that are asked one after the other, and answer in any order.
 pub(super) struct TopologyQuery {
     candidates: std::vec::IntoIter<Candidate>,
     stagger: Duration,
@@ -168,18 +178,18 @@ impl TopologyQuery {
         TopologyQuery { candidates, stagger, limit, asking: JoinSet::new(), failed: None }
     }
 
-    /// The next answer; `None` when there will be no more.
+    /// The next answer. `None` when there are no more.
     pub(super) async fn next(&mut self) -> Option<Result<NodeReport, ()>> {
         loop {
             if let Some(candidate) = self.candidates.next() {
-                self.asking.spawn(look(candidate, self.limit));
+                self.asking.spawn(query_node(candidate, self.limit));
             }
             let more = self.candidates.len() > 0;
             tokio::select! {
-                told = self.asking.join_next() => match told {
-                    Some(Ok(Ok(told))) => return Some(Ok(told)),
+                report = self.asking.join_next() => match report {
+                    Some(Ok(Ok(report))) => return Some(Ok(report)),
                     Some(Ok(Err(error))) => {
-                        self.failed = Some(graver(self.failed.take(), error));
+                        self.failed = Some(more_useful(self.failed.take(), error));
                         return Some(Err(()));
                     }
                     Some(Err(_)) => {}
@@ -191,15 +201,16 @@ impl TopologyQuery {
         }
     }
 
-    /// Why none gave what was looked for.
+    /// The error to report if no answer was usable.
     pub(super) fn failure(&mut self, nodes: &Nodes) -> Error {
         self.failed.take().unwrap_or_else(|| {
-            Error::new(ErrorKind::Unavailable, format!("no node of {} can be asked", nodes.seeds))
+            Error::new(ErrorKind::Unavailable, format!("no node of {} can be queried", nodes.seeds))
         })
     }
 }
-/// Begins anywhere, so that not all clients ask the same node.
-fn mixed<T>(mut list: Vec<T>) -> Vec<T> {
+
+/// Rotates a list to a random start, so that not all clients query the same node.
+fn rotated<T>(mut list: Vec<T>) -> Vec<T> {
     if !list.is_empty() {
         let first = rand::random_range(0..list.len());
         list.rotate_left(first);
@@ -207,69 +218,35 @@ fn mixed<T>(mut list: Vec<T>) -> Vec<T> {
     list
 }
 
-/// What is wrong with an option helps more than that another node is down.
-fn graver(known: Option<Error>, error: Error) -> Error {
+/// An error about an option is more useful than that another node can't be reached.
+fn more_useful(known: Option<Error>, error: Error) -> Error {
     match known {
         Some(known) if known.kind() != ErrorKind::Unavailable => known,
         _ => error,
     }
 }
 
-/// What one node tells.
-async fn look(candidate: Candidate, limit: Duration) -> Result<NodeReport> {
-    let Candidate { place, site, line } = candidate;
-    match timeout(limit, asked(&site, line.clone())).await {
+async fn query_node(candidate: Candidate, limit: Duration) -> Result<NodeReport> {
+    let Candidate { node_address, endpoint, line } = candidate;
+    match timeout(limit, send_query(&endpoint, line.clone())).await {
         Ok(answer) => {
-            let (view, address) = (understood(answer?, &place, &site.address)?, site.address);
-            Ok(NodeReport { view, place, address, line })
+            let (topology, address) =
+                (parse_answer(answer?, &node_address, &endpoint.address)?, endpoint.address);
+            Ok(NodeReport { topology, node_address, address, line })
         }
-        Err(_) => Err(redis_error::not_sent(&too_long(limit), &site.address).error),
+        Err(_) => Err(redis_error::not_sent(&too_long(limit), &endpoint.address).error),
     }
 }
 
-/// Over its command connection or, where it has none, over one for the moment.
-async fn asked(site: &Endpoint, line: Option<Arc<Line>>) -> Result<Value> {
-    let question = question();
-    let unreachable = |error| redis_error::unreachable(error, &site.address);
+/// Sends the query over the node's command connection or, if there is none, over a temporary one.
+async fn send_query(endpoint: &Endpoint, line: Option<Arc<Line>>) -> Result<Value> {
+    let slots_command = slots_command();
+    let unreachable = |error| redis_error::unreachable(error, &endpoint.address);
     if let Some(line) = line {
         let mut link = line.link(Instant::now()).await.map_err(|failure| failure.error)?;
-        return link.send_whenever(&question).await.map_err(unreachable);
+        return link.send_whenever(&slots_command).await.map_err(unreachable);
     }
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-    let connection = dial::connect(&site.client, &config).await;
-    connection.map_err(unreachable)?.send_packed_command(&question).await.map_err(unreachable)
-}
-
-pub(super) fn question() -> redis::Cmd {
-    redis::cmd("CLUSTER").arg("SLOTS").to_owned()
-}
-
-pub(super) fn understood(answer: Value, place: &NodeAddress, address: &Arc<str>) -> Result<Topology> {
-    let answer = answer.extract_error().map_err(|error| refused(error, address))?;
-    let wrong = match Topology::read(&answer, place) {
-        Some(view) if view.slots.is_empty() => "no slot of its cluster is served; give each to a node",
-        Some(view) => return Ok(view),
-        None => "its answer to CLUSTER SLOTS can't be understood; check what it is that answers there",
-    };
-    Err(Error::new(ErrorKind::Unavailable, wrong).at(address))
-}
-
-fn refused(error: RedisError, address: &Arc<str>) -> Error {
-    let wrong = if error.detail().is_some_and(|text| text.contains("cluster support disabled")) {
-        (
-            ErrorKind::Config,
-            "the server is no node of a cluster; give it to `server` in place of `cluster`".to_owned(),
-        )
-    } else if redis_error::is_denied(&error) {
-        let text = redis_error::answer(&error).unwrap_or_default();
-        (
-            ErrorKind::Denied,
-            format!(
-                "the node denies this user to ask who serves what: {text}; grant it by ACL SETUSER … +cluster|slots"
-            ),
-        )
-    } else {
-        return redis_error::unreachable(error, address);
-    };
-    Error::new(wrong.0, wrong.1).at(address).because(error)
+    let connection = dial::connect(&endpoint.client, &config).await;
+    connection.map_err(unreachable)?.send_packed_command(&slots_command).await.map_err(unreachable)
 }

@@ -1,4 +1,4 @@
-//! What is asked of the subscriber connection, channel by channel. No I/O, and no clock: `now` is an argument.
+//! The subscription state of each channel. No I/O, and no clock: `now` is an argument.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A channel that nobody wants stays subscribed this long: the next waiter for a busy lock finds it confirmed.
+/// A channel that is not wanted any more stays subscribed this long: the next waiter for a busy lock finds it confirmed.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// A refused request is repeated after this long.
+/// A refused subscription is retried after this long.
 const REPEAT: Duration = LINGER;
 
 /// A request to the server.
@@ -19,38 +19,37 @@ pub(crate) enum ChannelRequest {
     Unsubscribe,
 }
 
-/// What to tell those who wait for a channel.
+/// An event for the waiters of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SubscriptionEvent {
     Subscribed,
     NotSubscribed,
 }
 
-/// All channels that are wanted, or were a moment ago.
+/// All channels that are wanted, or were wanted less than [`LINGER`] ago.
 #[derive(Default)]
 pub(crate) struct Channels {
-    topics: HashMap<Arc<str>, Channel>,
+    channels: HashMap<Arc<str>, Channel>,
     wanted: usize,
     connected: bool,
-    /// What falls due when, in the order of time, for all of it is due after the same delay. A topic's own `due` says
-    /// whether an entry still holds.
+    /// Sorted by time, since all delays are equal. An entry is valid only if it equals the channel's own `due`.
     timers: VecDeque<(Instant, Arc<str>)>,
     /// To be sent, in this order.
-    pub(crate) asks: Vec<(ChannelRequest, Arc<str>)>,
-    /// To be told, in this order.
-    pub(crate) tells: Vec<(SubscriptionEvent, Arc<str>)>,
+    pub(crate) requests: Vec<(ChannelRequest, Arc<str>)>,
+    /// To be reported, in this order.
+    pub(crate) events: Vec<(SubscriptionEvent, Arc<str>)>,
 }
 
 struct Channel {
     wanted: bool,
-    phase: ChannelState,
+    state: ChannelState,
     due: Option<Instant>,
-    /// Who waits was told that nothing comes, and not since that something does.
-    told_not: bool,
+    /// The last event that the waiters got is [`NotSubscribed`](SubscriptionEvent::NotSubscribed).
+    reported_failed: bool,
 }
 
-/// One request of a channel is under way at a time: with a subscribe, an unsubscribe and a subscribe under way, the answer
-/// to the first would pass for that to the third.
+/// A channel has at most one request in flight: with a subscribe, an unsubscribe and a subscribe in flight, the answer to the
+/// first would be taken for that to the third.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ChannelState {
     Off,
@@ -66,124 +65,130 @@ impl Channels {
     }
 
     pub(crate) fn wants(&self, channel: &str) -> bool {
-        self.topics.get(channel).is_some_and(|topic| topic.wanted)
+        self.channels.get(channel).is_some_and(|entry| entry.wanted)
     }
 
-    /// Whether those who wait for the channel know that nothing comes.
-    pub(crate) fn told_not(&self, channel: &str) -> bool {
-        self.topics.get(channel).is_some_and(|topic| topic.told_not)
+    /// Whether the waiters of the channel know that it is not subscribed.
+    pub(crate) fn reported_failed(&self, channel: &str) -> bool {
+        self.channels.get(channel).is_some_and(|entry| entry.reported_failed)
     }
 
-    /// Somebody wants the channel. Each wish gets an answer, also one for a channel that is subscribed.
+    /// The channel is wanted. Each call is answered by an event, even if the channel is subscribed already.
     pub(crate) fn want(&mut self, channel: &Arc<str>) {
-        let topic = self.topics.entry(channel.clone()).or_insert(Channel {
+        let entry = self.channels.entry(channel.clone()).or_insert(Channel {
             wanted: false,
-            phase: ChannelState::Off,
+            state: ChannelState::Off,
             due: None,
-            told_not: false,
+            reported_failed: false,
         });
-        self.wanted += usize::from(!topic.wanted);
-        topic.wanted = true;
-        match topic.phase {
+        self.wanted += usize::from(!entry.wanted);
+        entry.wanted = true;
+        match entry.state {
             ChannelState::On => {
-                topic.due = None;
-                self.tells.push((SubscriptionEvent::Subscribed, channel.clone()));
+                entry.due = None;
+                self.events.push((SubscriptionEvent::Subscribed, channel.clone()));
             }
-            // Refused a moment ago: it is asked again when that falls due.
-            ChannelState::Off if topic.due.is_some() => {
-                self.tells.push((SubscriptionEvent::NotSubscribed, channel.clone()))
+            // Refused less than [`REPEAT`] ago: retried when that is due.
+            ChannelState::Off if entry.due.is_some() => {
+                self.events.push((SubscriptionEvent::NotSubscribed, channel.clone()))
             }
             ChannelState::Off => {
-                topic.told_not = false;
+                entry.reported_failed = false;
                 self.start(channel);
             }
-            ChannelState::Subscribing | ChannelState::Unsubscribing => topic.told_not = false,
+            ChannelState::Subscribing | ChannelState::Unsubscribing => entry.reported_failed = false,
         }
     }
 
-    /// Nobody wants the channel any more.
+    /// The channel is not wanted any more.
     pub(crate) fn leave(&mut self, channel: &Arc<str>, now: Instant) {
-        let Some(topic) = self.topics.get_mut(channel) else { return };
-        self.wanted -= usize::from(topic.wanted);
-        topic.wanted = false;
-        match topic.phase {
-            ChannelState::Off => drop(self.topics.remove(channel)),
+        let Some(entry) = self.channels.get_mut(channel) else { return };
+        self.wanted -= usize::from(entry.wanted);
+        entry.wanted = false;
+        match entry.state {
+            ChannelState::Off => drop(self.channels.remove(channel)),
             ChannelState::On => self.later(channel, now, LINGER),
-            // What becomes of it is looked at when the answer comes.
+            // Decided when the answer arrives.
             ChannelState::Subscribing | ChannelState::Unsubscribing => {}
         }
     }
 
-    /// A connection stands.
+    /// A connection was made.
     pub(crate) fn connected(&mut self) {
         self.connected = true;
-        let all: Vec<_> = self.topics.keys().cloned().collect();
+        let all: Vec<_> = self.channels.keys().cloned().collect();
         all.iter().for_each(|channel| self.start(channel));
     }
 
-    /// The connection is gone, with all that was subscribed or asked for.
+    /// The connection is lost, with all subscriptions and requests.
     pub(crate) fn disconnected(&mut self) {
         self.connected = false;
-        self.asks.clear();
+        self.requests.clear();
         self.timers.clear();
-        self.topics.retain(|_, topic| topic.wanted);
-        for topic in self.topics.values_mut() {
-            (topic.phase, topic.due) = (ChannelState::Off, None);
+        self.channels.retain(|_, entry| entry.wanted);
+        for entry in self.channels.values_mut() {
+            (entry.state, entry.due) = (ChannelState::Off, None);
         }
     }
 
-    /// No connection could be made: told once to each who waits, until it is otherwise.
+    /// No connection could be made. Reported once for each channel, until it is subscribed.
     pub(crate) fn unreachable(&mut self) {
-        for (channel, topic) in &mut self.topics {
-            if topic.wanted && !std::mem::replace(&mut topic.told_not, true) {
-                self.tells.push((SubscriptionEvent::NotSubscribed, channel.clone()));
+        for (channel, entry) in &mut self.channels {
+            if entry.wanted && !std::mem::replace(&mut entry.reported_failed, true) {
+                self.events.push((SubscriptionEvent::NotSubscribed, channel.clone()));
             }
         }
     }
 
-    /// The server granted or refused a request.
-    pub(crate) fn answered(&mut self, ask: ChannelRequest, channel: &Arc<str>, granted: bool, now: Instant) {
-        let Some(topic) = self.topics.get_mut(channel) else { return };
-        topic.phase = match (ask, granted) {
+    /// The server confirmed or refused a request.
+    pub(crate) fn answered(
+        &mut self,
+        request: ChannelRequest,
+        channel: &Arc<str>,
+        confirmed: bool,
+        now: Instant,
+    ) {
+        let Some(entry) = self.channels.get_mut(channel) else { return };
+        entry.state = match (request, confirmed) {
             (ChannelRequest::Subscribe, true) | (ChannelRequest::Unsubscribe, false) => ChannelState::On,
             (ChannelRequest::Subscribe, false) | (ChannelRequest::Unsubscribe, true) => ChannelState::Off,
         };
-        match (topic.phase, topic.wanted) {
+        match (entry.state, entry.wanted) {
             (ChannelState::On, true) => {
-                topic.told_not = false;
-                self.tells.push((SubscriptionEvent::Subscribed, channel.clone()));
+                entry.reported_failed = false;
+                self.events.push((SubscriptionEvent::Subscribed, channel.clone()));
             }
             (ChannelState::On, false) => self.later(channel, now, LINGER),
-            (_, false) => drop(self.topics.remove(channel)),
-            (_, true) if ask == ChannelRequest::Unsubscribe => self.start(channel),
+            (_, false) => drop(self.channels.remove(channel)),
+            (_, true) if request == ChannelRequest::Unsubscribe => self.start(channel),
             (_, true) => {
-                // Refused again and again is told once.
-                if !std::mem::replace(&mut topic.told_not, true) {
-                    self.tells.push((SubscriptionEvent::NotSubscribed, channel.clone()));
+                // Repeated refusals are reported once.
+                if !std::mem::replace(&mut entry.reported_failed, true) {
+                    self.events.push((SubscriptionEvent::NotSubscribed, channel.clone()));
                 }
                 self.later(channel, now, REPEAT);
             }
         }
     }
 
-    /// The next moment at which [`pass`](Channels::pass) has something to do.
+    /// When [`run_due`](Channels::run_due) has something to do next.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.timers.front().map(|(due, _)| *due)
     }
 
-    /// Does what has fallen due.
-    pub(crate) fn pass(&mut self, now: Instant) {
+    /// Runs the timers that are due.
+    pub(crate) fn run_due(&mut self, now: Instant) {
         while self.due().is_some_and(|due| due <= now) {
             let Some((due, channel)) = self.timers.pop_front() else { return };
-            let Some(topic) = self.topics.get_mut(&channel) else { continue };
-            if topic.due != Some(due) {
+            let Some(entry) = self.channels.get_mut(&channel) else { continue };
+            if entry.due != Some(due) {
                 continue;
             }
-            topic.due = None;
-            match (topic.phase, topic.wanted) {
+            entry.due = None;
+            match (entry.state, entry.wanted) {
                 (ChannelState::On, false) => {
-                    topic.phase = ChannelState::Unsubscribing;
-                    self.asks.push((ChannelRequest::Unsubscribe, channel));
+                    entry.state = ChannelState::Unsubscribing;
+                    self.requests.push((ChannelRequest::Unsubscribe, channel));
                 }
                 _ => self.start(&channel),
             }
@@ -191,17 +196,17 @@ impl Channels {
     }
 
     fn start(&mut self, channel: &Arc<str>) {
-        let Some(topic) = self.topics.get_mut(channel) else { return };
-        if self.connected && topic.wanted && topic.phase == ChannelState::Off {
-            (topic.phase, topic.due) = (ChannelState::Subscribing, None);
-            self.asks.push((ChannelRequest::Subscribe, channel.clone()));
+        let Some(entry) = self.channels.get_mut(channel) else { return };
+        if self.connected && entry.wanted && entry.state == ChannelState::Off {
+            (entry.state, entry.due) = (ChannelState::Subscribing, None);
+            self.requests.push((ChannelRequest::Subscribe, channel.clone()));
         }
     }
 
     fn later(&mut self, channel: &Arc<str>, now: Instant, delay: Duration) {
         let due = now + delay;
-        if let Some(topic) = self.topics.get_mut(channel) {
-            topic.due = Some(due);
+        if let Some(entry) = self.channels.get_mut(channel) {
+            entry.due = Some(due);
             self.timers.push_back((due, channel.clone()));
         }
     }

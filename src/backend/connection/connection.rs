@@ -1,4 +1,4 @@
-//! One command connection, and its place.
+//! One command connection, and the slot that holds the current one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,93 +16,92 @@ use crate::base::{Failure, Outcome, telemetry};
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Call, Reply};
 
-pub(crate) const CLOSED: &str = "this `Locks` was closed; connect anew";
+pub(crate) const CLOSED: &str = "this `Locks` was closed; connect again";
 
-/// How many commands may wait for the connection's driver: all. A connection whose queue can be full sends in a later poll than
-/// the first one, and so maybe past the deadline. Each caller waits for its answer, which bounds the queue as well. The
-/// second cause of a late send is tokio's budget for a task, which [`unconstrained`] takes off.
+/// How many commands may wait for the connection's driver: no limit. If the queue could be full, a command would be sent in a
+/// later poll than the first one, and so maybe after its deadline. Each caller waits for its answer, which bounds the queue as
+/// well. The second cause of a late send is tokio's budget for a task, which [`unconstrained`] lifts.
 pub(crate) const QUEUE: usize = Semaphore::MAX_PERMITS;
 
-/// A connection that stood, under its number. Cheap to clone; whoever waits for an answer holds one, so a connection that
-/// was replaced still brings the answers that are under way.
+/// A connection that was made, with its number. Cheap to clone. Each caller that waits for an answer holds a clone, so a connection
+/// that was replaced still delivers the answers that are in flight.
 #[derive(Clone)]
 pub(crate) struct Link {
     pub(crate) connection: MultiplexedConnection,
     pub(crate) id: u64,
-    pub(crate) signs: Arc<Signs>,
-    /// Of one for acquires: the number of the connection for commands that it was made beside.
-    pub(crate) beside: Option<u64>,
-    /// By what the server is known from others, where it was asked and may tell.
-    pub(crate) run: Option<Arc<str>>,
+    pub(crate) status: Arc<LinkStatus>,
+    /// Of a connection for acquires: the number of the connection for commands that it is paired with.
+    pub(crate) paired_with: Option<u64>,
+    /// The `run_id` of the server, if it was queried and the user may read it.
+    pub(crate) run_id: Option<Arc<str>>,
 }
 
-/// What was seen of a connection.
 #[derive(Default)]
-pub(crate) struct Signs {
-    /// How many answers came.
+pub(crate) struct LinkStatus {
+    /// How many answers were received.
     pub(crate) answers: AtomicU64,
-    /// It has ended.
+    /// The connection has ended.
     pub(crate) ended: AtomicBool,
 }
 
-/// What runs scripts is sent before its deadline or never, and it is sent in the first poll or never:
+/// A script is sent before its deadline or never, and in the first poll or never. Otherwise:
 ///
-/// 1. A future sends a part of its work: the `EVALSHA` of an acquire, which the server does not know.
+/// 1. A future sends a part of its work: the `EVALSHA` of an acquire whose script the server does not know.
 /// 2. It is not polled for two node timeouts. The hold is given up, and its end runs.
-/// 3. The future is polled again, past its deadline. A timeout around it does not help, since it polls the future first.
-/// 4. The future would send the rest, the `EVAL`: a field that nobody ends before its lease.
+/// 3. The future is polled again, after its deadline. A timeout around it does not help, since it polls the future first.
+/// 4. The future sends the rest, the `EVAL`, which sets a field that is not removed before its lease ends.
 ///
-/// What came as an answer is read at any time: where node timeouts are short, a grant would else be given up, undone and asked
-/// for again without an end.
+/// An answer is read at any time. Otherwise, with a short node timeout, a grant could be given up, undone and requested again
+/// without end.
 impl Link {
-    /// Sends a command, but not after that: the error then [says so](redis_error::is_unsent).
+    /// Sends a command, but not after the deadline: then it fails with an [unsent](redis_error::is_unsent) error.
     pub(crate) async fn send(&mut self, cmd: &Cmd, deadline: Instant) -> RedisResult<Value> {
-        in_time(deadline)?;
+        check_deadline(deadline)?;
         self.send_whenever(cmd).await
     }
 
     /// Sends a command that changes nothing, at any time.
     pub(crate) async fn send_whenever(&mut self, cmd: &Cmd) -> RedisResult<Value> {
         let answer = unconstrained(self.connection.send_packed_command(cmd)).await;
-        self.answered(answer.is_ok());
+        self.count_answer(answer.is_ok());
         answer
     }
 
-    /// The same for many commands.
+    /// Like [`send`](Link::send), for many commands.
     pub(crate) async fn send_all(
         &mut self,
         pipeline: &redis::Pipeline,
         deadline: Instant,
     ) -> RedisResult<Vec<Value>> {
-        in_time(deadline)?;
+        check_deadline(deadline)?;
         let answers = unconstrained(self.connection.send_packed_commands(pipeline, 0, pipeline.len())).await;
-        self.answered(answers.is_ok());
+        self.count_answer(answers.is_ok());
         answers
     }
 
-    /// Sends a command for a slot that may only be on its way to this node.
+    /// Sends a command for a slot that is possibly still migrating to this node.
     pub(crate) async fn send_asking(&mut self, cmd: Cmd, deadline: Instant) -> RedisResult<Value> {
         let mut pipeline = redis::Pipeline::with_capacity(2);
         pipeline.add_command(redis::cmd("ASKING")).add_command(cmd);
         let mut answers = self.send_all(&pipeline, deadline).await?.into_iter();
-        Ok(let_in(answers.next(), answers.next()))
+        Ok(after_asking(answers.next(), answers.next()))
     }
 
-    fn answered(&self, yes: bool) {
-        if yes {
-            self.signs.answers.fetch_add(1, Ordering::Relaxed);
+    fn count_answer(&self, is_ok: bool) {
+        if is_ok {
+            self.status.answers.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     pub(crate) fn answers(&self) -> u64 {
-        self.signs.answers.load(Ordering::Relaxed)
+        self.status.answers.load(Ordering::Relaxed)
     }
 }
 
-/// The answer to a command behind `ASKING`, of both answers.
-pub(super) fn let_in(asking: Option<Value>, answer: Option<Value>) -> Value {
+/// The answer to a command that was sent after `ASKING`, of both answers.
+pub(super) fn after_asking(asking: Option<Value>, answer: Option<Value>) -> Value {
     match (asking, answer) {
-        // The way back is told where it is not let in; why it is not tells more.
+        // Without `ASKING` the node redirects the command back. Why it refused `ASKING` is the more useful error.
         (Some(refused @ Value::ServerError(_)), Some(Value::ServerError(error)))
             if error.kind() == Some(ServerErrorKind::Moved) =>
         {
@@ -112,35 +111,35 @@ pub(super) fn let_in(asking: Option<Value>, answer: Option<Value>) -> Value {
     }
 }
 
-fn in_time(deadline: Instant) -> RedisResult<()> {
+fn check_deadline(deadline: Instant) -> RedisResult<()> {
     if Instant::now() < deadline { Ok(()) } else { Err(redis_error::unsent()) }
 }
 
-/// The place of the one connection, seen by callers and by its keeper.
+/// Holds the current connection, for callers and for the task that replaces it.
 pub(crate) struct Line {
     pub(crate) state: watch::Sender<State>,
     pub(crate) address: Arc<str>,
-    /// Of the server, whichever connection it was asked over.
-    pub(crate) vitals: Arc<ServerInfo>,
-    /// Of one for acquires: the line of commands. A connection of either ends with the other's.
+    /// About the server, whichever connection it was queried over.
+    pub(crate) server_info: Arc<ServerInfo>,
+    /// Of the line for acquires: the line for commands. When the connection of one of them ends, so does the other's.
     pub(crate) main: Option<Arc<Line>>,
 }
 
 pub(crate) enum State {
     Up(Link),
-    /// No connection; `attempt` is the number of the last attempt, and `failed` what became of it.
+    /// No connection. `attempt` is the number of the last attempt, and `failed` its error.
     Down {
         attempt: u64,
         failed: Option<Error>,
     },
-    /// For good, and why.
+    /// Permanently, with the reason.
     Ended(&'static str),
 }
 
 impl Line {
-    /// The live connection. Where there is none, the outcome of the next attempt to connect is awaited.
+    /// The live connection. If there is none, waits for the outcome of the next attempt to connect.
     pub(crate) async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
-        if let Some(link) = self.now() {
+        if let Some(link) = self.settled() {
             return link;
         }
         let mut state = self.state.subscribe();
@@ -151,7 +150,7 @@ impl Line {
         let next = state.wait_for(|state| !matches!(state, State::Down { attempt, .. } if *attempt == seen));
         match timeout_at(deadline, next).await {
             Ok(Ok(state)) => self.outcome(&state),
-            // The next attempt did not come in time: what became of the last one is the best that can be told.
+            // The next attempt did not end in time, so report the error of the last one.
             _ => match &*self.state.borrow() {
                 down @ State::Down { .. } => self.outcome(down),
                 _ => Err(self.no_connection()),
@@ -167,13 +166,13 @@ impl Line {
         }
     }
 
-    /// Whether this connection is still the one, and so is the one for commands that it was made beside. Otherwise:
+    /// Whether this connection is still the current one, and the one for commands that it is paired with is too. Otherwise:
     ///
     /// 1. A failover begins, and the connection for commands is dropped.
-    /// 2. Acquires go on over the other one, at the old master, and a replica that is not promoted acknowledges them.
+    /// 2. Acquires continue over the other one, on the old master, and a replica that is not promoted acknowledges them.
     /// 3. They are lost with the old master.
-    pub(crate) fn is_together(&self, link: &Link) -> bool {
-        self.id() == Some(link.id) && self.main.as_ref().is_none_or(|main| main.id() == link.beside)
+    pub(crate) fn is_current(&self, link: &Link) -> bool {
+        self.id() == Some(link.id) && self.main.as_ref().is_none_or(|main| main.id() == link.paired_with)
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -185,14 +184,14 @@ impl Line {
         matches!(*self.state.borrow(), State::Down { failed: Some(_), .. })
     }
 
-    /// The live connection, or what is known of why there is none. Not by a wait of no time: that may take a millisecond, by
-    /// which the verdict of several masters is made without this one, and it is heard out on a task of its own each time.
+    /// The live connection, or the error of the last attempt. Not a wait with a timeout of zero: that may take a millisecond. By
+    /// then the verdict of several masters is made without this one, and its answer is awaited on a task of its own each time.
     pub(crate) fn link_now(&self) -> Result<Link, Failure> {
         self.outcome(&self.state.borrow())
     }
 
-    /// What can be told at once. The state is locked for the moment of a clone.
-    fn now(&self) -> Option<Result<Link, Failure>> {
+    /// `None` while an attempt to connect is awaited. The state is locked only while it is cloned.
+    fn settled(&self) -> Option<Result<Link, Failure>> {
         let state = self.state.borrow();
         (!matches!(*state, State::Down { .. })).then(|| self.outcome(&state))
     }
@@ -215,7 +214,7 @@ impl Line {
         Error::new(ErrorKind::Closed, why).at(&self.address)
     }
 
-    /// A failure, told as `Closed` where the end of everything is its cause.
+    /// Turns a failure into `Closed` if the line has ended.
     pub(crate) fn explain(&self, failure: Failure) -> Failure {
         match &*self.state.borrow() {
             State::Ended(why) => Failure { error: self.ended_error(why), ..failure },
@@ -223,21 +222,21 @@ impl Line {
         }
     }
 
-    /// That connection is of no use any more; the keeper makes another.
-    pub(crate) fn lost(&self, link: &Link, why: &str) {
-        self.lost_id(link.id, why);
+    /// Drops that connection if it is the current one. The reconnect task makes another.
+    pub(crate) fn discard(&self, link: &Link, why: &str) {
+        self.discard_id(link.id, why);
     }
 
-    /// Whichever it is.
-    pub(crate) fn lost_any(&self, why: &str) {
+    /// Drops the current connection, whichever it is.
+    pub(crate) fn discard_current(&self, why: &str) {
         if let Some(id) = self.id() {
-            self.lost_id(id, why);
+            self.discard_id(id, why);
         }
     }
 
-    pub(crate) fn lost_id(&self, id: u64, why: &str) {
-        let beside = match &*self.state.borrow() {
-            State::Up(link) if link.id == id => link.beside,
+    pub(crate) fn discard_id(&self, id: u64, why: &str) {
+        let paired_with = match &*self.state.borrow() {
+            State::Up(link) if link.id == id => link.paired_with,
             _ => return,
         };
         let replaced = self.replace(
@@ -246,15 +245,16 @@ impl Line {
         );
         if replaced {
             telemetry::connection_lost(&self.address, why);
-            // Made anew alone, it may come to another server than the one for commands, where the address leads elsewhere now.
-            if let (Some(main), Some(beside)) = (&self.main, beside) {
-                main.lost_id(beside, why);
+            // Both are replaced: alone, it could be made to another server than the one for commands, if the name of the server
+            // resolves to another address now.
+            if let (Some(main), Some(paired_with)) = (&self.main, paired_with) {
+                main.discard_id(paired_with, why);
             }
         }
     }
 
-    /// What a call was answered, which may tell that the connection is of no use any more.
-    pub(crate) fn decoded(
+    /// Decodes the answer to a call. Drops the connection if the answer shows that it is not usable.
+    pub(crate) fn decode(
         &self,
         link: &Link,
         call: &Call,
@@ -262,25 +262,25 @@ impl Line {
     ) -> Result<Reply, Failure> {
         let decoded = answer.and_then(Value::extract_error).and_then(|value| call.decode(value));
         decoded.map_err(|error| {
-            self.look_at(link, &error);
+            self.discard_after(link, &error);
             self.explain(redis_error::failed(error, call, &self.address))
         })
     }
 
-    /// Whether the connection is of use after this error.
-    pub(crate) fn look_at(&self, link: &Link, error: &RedisError) {
+    /// Drops the connection if it is not usable after this error.
+    pub(crate) fn discard_after(&self, link: &Link, error: &RedisError) {
         if redis_error::is_demoted(error) {
-            self.lost(link, "the server has become a replica");
+            self.discard(link, "the server has become a replica");
         } else if error.is_io_error() {
-            self.lost(link, "broken");
+            self.discard(link, "broken");
         }
     }
 
-    /// A command was not answered in time. Where nothing else was answered meanwhile the connection may be dead without
-    /// either side knowing it, which a new one would show; where something was, the server is only slow.
-    pub(crate) fn silent(&self, link: &Link, before: u64) {
-        if link.answers() == before {
-            self.lost(link, "no answer within the node timeout");
+    /// Called when a command was not answered in time, with the number of answers before it. If no other answer arrived since, the
+    /// connection may be dead without either side noticing, so it is replaced. Otherwise the server is only slow.
+    pub(crate) fn timed_out(&self, link: &Link, answers_before: u64) {
+        if link.answers() == answers_before {
+            self.discard(link, "no answer within the node timeout");
         }
     }
 
@@ -292,7 +292,7 @@ impl Line {
         self.replace(State::Ended(why), |state| !matches!(state, State::Ended(_)));
     }
 
-    /// The old state is dropped outside of the lock: with it may go the last clone of a connection, and its driver.
+    /// The old state is dropped outside of the lock: it may hold the last clone of a connection, and with it its driver.
     pub(crate) fn replace(&self, new: State, when: impl Fn(&State) -> bool) -> bool {
         let mut new = Some(new);
         let mut old = None;

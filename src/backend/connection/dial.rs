@@ -1,4 +1,4 @@
-//! Where connections are made, and the authorities that they trust.
+//! Makes connections, and chooses the certificate authorities that they trust.
 
 use std::time::Duration;
 
@@ -18,15 +18,15 @@ pub(crate) async fn listen(client: &Client) -> RedisResult<PubSub> {
     trusting(client)?.get_async_pubsub().await
 }
 
-/// Why an attempt that took longer than its limit failed.
+/// The error text of an attempt that took longer than its limit.
 pub(crate) fn too_long(limit: Duration) -> String {
     format!("the server can't be reached within {limit:?}; check that it runs, its address, and the network")
 }
 
-/// The client with the system's authorities, given explicitly, where it goes over TLS and brings none.
+/// The client with the system's authorities, if it uses TLS and has none configured.
 ///
-/// Left to itself the redis crate trusts nobody where its two TLS libraries are both built in, and any crate of the program may
-/// turn on the other one. They are read for each connection, as it does: they may be renewed while the process lives.
+/// By default the redis crate trusts no authority if both of its TLS libraries are enabled, and any crate of the program may
+/// enable the other one. They are read for each connection, as by the redis crate: they may be renewed while the process runs.
 #[cfg(feature = "tls-rustls")]
 fn trusting(client: &Client) -> RedisResult<Client> {
     use redis::{ConnectionAddr, TlsCertificates};
@@ -54,20 +54,20 @@ mod roots {
 
     use crate::base::lock;
 
-    /// What was read last, and what became of it.
+    /// The authorities that were read last, and their PEM text.
     static LAST: Mutex<(Vec<CertificateDer<'static>>, String)> = Mutex::new((Vec::new(), String::new()));
 
-    /// The system's authorities, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name, as PEM. One that rustls can't use is left
-    /// out.
+    /// The system's authorities, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name, as PEM. Skips those that rustls can't
+    /// use.
     pub(crate) fn system() -> RedisResult<String> {
         let read = rustls_native_certs::load_native_certs();
         if read.certs.is_empty() {
             let why = read.errors.first().map_or_else(|| "there are none".to_owned(), ToString::to_string);
-            let told = format!(
-                "no certificate authority can be read on this machine ({why}), so that no certificate is trusted; install \
-                 the system's, or name a file of them by SSL_CERT_FILE"
+            let message = format!(
+                "no certificate authority can be read on this machine ({why}), so no certificate is trusted; install \
+                 the system's authorities, or set SSL_CERT_FILE to a file of them"
             );
-            return Err(Error::new(ErrorKind::NotFound, told).into());
+            return Err(Error::new(ErrorKind::NotFound, message).into());
         }
         let mut last = lock(&LAST);
         if last.0 != read.certs {

@@ -1,4 +1,4 @@
-//! Where a connection goes to.
+//! The server that a connection is made to.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -9,22 +9,23 @@ use tokio::sync::watch;
 use crate::backend::BoxFuture;
 use crate::error::Result;
 
-/// A server that can be connected to.
+/// A server to connect to.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     pub(crate) client: redis::Client,
     pub(crate) address: Arc<str>,
-    /// Asked of each new command connection before anything is sent over it.
+    /// Checks each new command connection before a command is sent over it.
     pub(crate) gate: Option<Gate>,
 }
 
-/// Whether the server at the other end is the one that is meant.
+/// Fails if the connection leads to another server than the intended one.
 pub(crate) type Gate = Arc<dyn Fn(MultiplexedConnection) -> BoxFuture<Result<()>> + Send + Sync>;
 
-/// Where the command connection went last. Whoever follows it never goes to a server that was not seen to be the master.
+/// The endpoint of the last command connection. Other connections follow it, so that they are only made to a server that was
+/// seen to be the master.
 pub(crate) type Target = watch::Receiver<Option<Endpoint>>;
 
-/// Waits until a target is another one. For ever, where it never will be.
+/// Waits until the target changes. Never ready if it can't change any more.
 pub(crate) async fn moved(target: &mut Target) {
     if target.changed().await.is_err() {
         pending().await

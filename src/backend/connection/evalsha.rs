@@ -1,21 +1,21 @@
-//! Calls on a connection: their scripts by hash, or by text where the server does not know them.
+//! Runs calls over a connection: by the hash of their script, or by its text if the server does not know it.
 
 use redis::{RedisResult, ServerErrorKind, Value};
 use tokio::time::Instant;
 
-use crate::backend::connection::connection::{Link, let_in};
+use crate::backend::connection::connection::{Link, after_asking};
 use crate::wire::Call;
 
-/// Runs a call by the hash of its script, or by its text where the server does not know it. Only once: with the text
-/// there is no second "unknown", and so no window for another SCRIPT FLUSH.
+/// Runs a call by the hash of its script, or by its text if the server does not know it. One retry is enough: with the text
+/// the script can't be unknown, even after another `SCRIPT FLUSH`.
 ///
-/// Nothing is sent from the deadline on. Where nothing ran by then, the error [says so](super::redis_error::is_unsent).
+/// Sends nothing from the deadline on. If no script ran by then, fails with an [unsent](super::redis_error::is_unsent) error.
 pub(crate) async fn ask(link: &mut Link, call: &Call, asking: bool, deadline: Instant) -> RedisResult<Value> {
     if asking {
         return Box::pin(ask_before_move(link, call, deadline)).await;
     }
     let answer = link.send(&call.evalsha(), deadline).await?;
-    // What is rare has a place of its own: the future of each call would be as large as both.
+    // The rare case is boxed: otherwise the future of each call would be as large as both.
     if is_unknown_script(&answer) { Box::pin(link.send(&call.eval(), deadline)).await } else { Ok(answer) }
 }
 
@@ -24,8 +24,8 @@ async fn ask_before_move(link: &mut Link, call: &Call, deadline: Instant) -> Red
     if is_unknown_script(&answer) { link.send_asking(call.eval(), deadline).await } else { Ok(answer) }
 }
 
-/// The same for many, in one pipeline. `asking`: which of them go behind an `ASKING`. `answers` has what was answered, however far
-/// it got.
+/// Like [`ask`], for many calls in one pipeline. `asking`: which of them are sent after an `ASKING`. The answers are written to
+/// `answers`, so that those which have arrived are kept if the future is dropped.
 pub(crate) async fn ask_all(
     link: &mut Link,
     calls: &[Call],
@@ -42,21 +42,21 @@ pub(crate) async fn ask_all(
     if unknown.is_empty() {
         return;
     }
-    // Sent by its text now, so "unknown script" is no longer what became of it.
+    // Sent by their text now, so "unknown script" is no longer their answer.
     unknown.iter().for_each(|&at| answers[at] = None);
     send_all(link, &unknown, &asking, answers, deadline, |at| calls[at].eval()).await;
 }
 
 async fn send_all(
     link: &mut Link,
-    places: &[usize],
+    indexes: &[usize],
     asking: impl Fn(usize) -> bool,
     answers: &mut [Option<RedisResult<Value>>],
     deadline: Instant,
     command: impl Fn(usize) -> redis::Cmd,
 ) {
-    let mut pipeline = redis::Pipeline::with_capacity(places.len());
-    for &at in places {
+    let mut pipeline = redis::Pipeline::with_capacity(indexes.len());
+    for &at in indexes {
         if asking(at) {
             pipeline.cmd("ASKING");
         }
@@ -65,12 +65,12 @@ async fn send_all(
     match link.send_all(&pipeline, deadline).await {
         Ok(values) => {
             let mut values = values.into_iter();
-            for &at in places {
+            for &at in indexes {
                 let before = if asking(at) { values.next() } else { None };
-                answers[at] = Some(Ok(let_in(before, values.next())));
+                answers[at] = Some(Ok(after_asking(before, values.next())));
             }
         }
-        Err(error) => places.iter().for_each(|&at| answers[at] = Some(Err(error.clone()))),
+        Err(error) => indexes.iter().for_each(|&at| answers[at] = Some(Err(error.clone()))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a new command connection has to show before anything is asked over it.
+//! The checks of a new command connection, before a call is sent over it.
 
 use std::sync::Arc;
 
@@ -15,98 +15,98 @@ use crate::error::{Error, ErrorKind, Result};
 /// What a connection is made for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Purpose {
-    /// It is one of several masters: what may let two of them hold a lock is warned of.
-    pub(crate) several: bool,
-    /// The server's age has to be known, before any of its answers can count as a vote.
-    pub(crate) ages: bool,
-    /// Whoever named the server may be wrong about its being a master.
-    pub(crate) doubts: bool,
-    /// Replicas are waited for over it.
-    pub(crate) waits: bool,
-    /// It has another one beside it, or is that one: both have to be to the same server.
+    /// The server is one of several masters: settings that may let two owners hold a lock are logged as warnings.
+    pub(crate) one_of_several: bool,
+    /// The server's age has to be known before any of its answers can count as a vote.
+    pub(crate) needs_age: bool,
+    /// The server may turn out to be a replica.
+    pub(crate) may_be_replica: bool,
+    /// `WAIT` is sent over it.
+    pub(crate) sends_wait: bool,
+    /// It is one of a pair of connections, which must lead to the same server.
     pub(crate) paired: bool,
 }
 
 impl Purpose {
-    /// Looks at the server at the other end. Tells by what it is known from others, where that is asked and told.
-    pub(crate) async fn examine(
+    /// Checks the server at the other end. Returns its `run_id` if the connection is paired and the user may read it.
+    pub(crate) async fn check(
         self,
         connection: &mut MultiplexedConnection,
         line: &Line,
         address: &Arc<str>,
     ) -> Result<Option<Arc<str>>> {
         let unreachable = |error| redis_error::unreachable(error, address);
-        serves(connection).await.map_err(unreachable)?;
-        if self.doubts && !is_master(connection).await.map_err(unreachable)? {
+        check_serving(connection).await.map_err(unreachable)?;
+        if self.may_be_replica && !is_master(connection).await.map_err(unreachable)? {
             return Err(Error::new(ErrorKind::Unavailable, NO_MASTER).at(address));
         }
-        if self.ages {
-            learn_age(connection, line).await.map_err(unreachable)?;
+        if self.needs_age {
+            read_age(connection, line).await.map_err(unreachable)?;
         }
-        if self.several && line.vitals.clock().is_none() {
-            warn_of(connection, line).await.map_err(unreachable)?;
+        if self.one_of_several && line.server_info.clock().is_none() {
+            read_clock_and_policy(connection, line).await.map_err(unreachable)?;
         }
-        if self.waits {
-            can_wait(connection, address).await?;
+        if self.sends_wait {
+            check_wait(connection, address).await?;
         }
         if !self.paired {
             return Ok(None);
         }
-        let told = info(connection, "server").await.map_err(unreachable)?;
-        Ok(field(&told, "run_id").map(Arc::from))
+        let info = info(connection, "server").await.map_err(unreachable)?;
+        Ok(field(&info, "run_id").map(Arc::from))
     }
 }
 
 const NO_MASTER: &str =
-    "it was named as the master, and says that it is a replica: a failover is not through yet";
+    "it was named as the master, but reports that it is a replica: a failover is not complete yet";
 
-/// A server that loads its data takes connections and credentials, and refuses all else.
-async fn serves(connection: &mut MultiplexedConnection) -> RedisResult<()> {
+/// A server that loads its data accepts connections and credentials, and refuses commands.
+async fn check_serving(connection: &mut MultiplexedConnection) -> RedisResult<()> {
     let answer = connection.send_packed_command(&redis::cmd("PING")).await?;
     match answer.extract_error() {
-        // A user need not have the right to PING; what matters is that commands are served.
+        // The right to PING is not required: the server refuses for lack of it only once it serves commands.
         Err(error) if error.code() != Some("NOPERM") => Err(error),
         _ => Ok(()),
     }
 }
 
-/// By `HELLO`, which needs no right, unlike `ROLE`.
+/// Uses `HELLO`, which unlike `ROLE` needs no right.
 async fn is_master(connection: &mut MultiplexedConnection) -> RedisResult<bool> {
     let answer = connection.send_packed_command(&redis::cmd("HELLO")).await?.extract_error()?;
-    let Value::Map(told) = answer else { return Ok(true) };
+    let Value::Map(properties) = answer else { return Ok(true) };
     let text = |value: &Value| redis::from_redis_value_ref::<String>(value).unwrap_or_default();
-    Ok(told.iter().all(|(name, value)| text(name) != "role" || text(value) == "master"))
+    Ok(properties.iter().all(|(name, value)| text(name) != "role" || text(value) == "master"))
 }
 
-/// For no replica, which is over at once.
-async fn can_wait(connection: &mut MultiplexedConnection, address: &Arc<str>) -> Result<()> {
+/// Checks the right to `WAIT`. For zero replicas, so that it returns at once.
+async fn check_wait(connection: &mut MultiplexedConnection, address: &Arc<str>) -> Result<()> {
     let answer = connection.send_packed_command(redis::cmd("WAIT").arg(0).arg(1)).await;
     let Err(error) = answer.and_then(Value::extract_error) else { return Ok(()) };
     Err(match redis_error::answer(&error) {
         Some(text) => {
-            let told = format!(
-                "`replicas` needs the command WAIT, which the server refuses: {text}; grant the right `+wait`, or do \
-                 without `replicas`"
+            let message = format!(
+                "`replicas` needs the command WAIT, which the server refuses: {text}; grant the right `+wait`, or remove the \
+                 option `replicas`"
             );
-            Error::new(ErrorKind::Config, told).at(address).because(error)
+            Error::new(ErrorKind::Config, message).at(address).because(error)
         }
         None => redis_error::unreachable(error, address),
     })
 }
 
-async fn learn_age(connection: &mut MultiplexedConnection, line: &Line) -> RedisResult<()> {
-    let told = info(connection, "server").await? + &info(connection, "replication").await?;
-    if !line.vitals.learn(&told, Instant::now()) {
+async fn read_age(connection: &mut MultiplexedConnection, line: &Line) -> RedisResult<()> {
+    let info = info(connection, "server").await? + &info(connection, "replication").await?;
+    if !line.server_info.update(&info, Instant::now()) {
         telemetry::age_unknown(&line.address);
     }
     Ok(())
 }
 
-/// At the first connection: what the server's clock says, and whether it removes keys to make room for others.
-async fn warn_of(connection: &mut MultiplexedConnection, line: &Line) -> RedisResult<()> {
-    let asked = Instant::now();
-    let told = info(connection, "server").await?;
-    line.vitals.learn_clock(&told, asked, Instant::now());
+/// At the first connection: reads the server's clock, and warns if it may evict keys.
+async fn read_clock_and_policy(connection: &mut MultiplexedConnection, line: &Line) -> RedisResult<()> {
+    let sent = Instant::now();
+    let server = info(connection, "server").await?;
+    line.server_info.set_clock(&server, sent, Instant::now());
     if let Some(policy) = field(&info(connection, "memory").await?, "maxmemory_policy")
         && policy != "noeviction"
     {
@@ -115,7 +115,7 @@ async fn warn_of(connection: &mut MultiplexedConnection, line: &Line) -> RedisRe
     Ok(())
 }
 
-/// Empty where the user has not the right.
+/// Empty if the user lacks the right.
 async fn info(connection: &mut MultiplexedConnection, section: &str) -> RedisResult<String> {
     let answer = connection.send_packed_command(redis::cmd("INFO").arg(section)).await?.extract_error();
     match answer {

@@ -1,4 +1,4 @@
-//! A connection to one Redis server, and what is said over it.
+//! A connection to one Redis server, and what is sent over it.
 
 mod backoff;
 mod channels;
@@ -13,7 +13,7 @@ mod settings;
 mod subscriber;
 
 pub(crate) use backoff::Backoff;
-pub(crate) use connection::{CLOSED, Line, Link, QUEUE, Signs, State};
+pub(crate) use connection::{CLOSED, Line, Link, LinkStatus, QUEUE, State};
 pub(crate) use endpoint::{Endpoint, Gate, Target, moved};
 pub(crate) use evalsha::{ask, ask_all};
 pub(crate) use handshake::Purpose;

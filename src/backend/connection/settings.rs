@@ -5,8 +5,8 @@ use std::time::Duration;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{ProtocolVersion, RedisError};
 
-/// The client as this crate needs it: no delay for small packets, a dead peer noticed by the system too, and RESP3, in
-/// which a connection tells of its end.
+/// The client with the settings of this crate: no delay for small packets, TCP keepalive, and RESP3, in which the redis crate
+/// reports the end of a connection.
 pub(crate) fn tuned(client: &redis::Client, node_timeout: Duration) -> Result<redis::Client, RedisError> {
     let info = client.get_connection_info();
     let mut redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
@@ -17,7 +17,7 @@ pub(crate) fn tuned(client: &redis::Client, node_timeout: Duration) -> Result<re
     redis::Client::open(info.clone().set_redis_settings(redis).set_tcp_settings(tcp))
 }
 
-/// The same for messages. In RESP2 a connection that subscribes does nothing else, which is what it is for.
+/// The client for a subscriber connection. In RESP2 such a connection can only subscribe, and that is all it has to do.
 pub(crate) fn for_messages(client: &redis::Client) -> Result<redis::Client, RedisError> {
     let info = client.get_connection_info();
     let redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
@@ -30,8 +30,8 @@ fn tcp_settings(given: TcpSettings, node_timeout: Duration) -> TcpSettings {
         let probe = Duration::from_secs(5);
         settings = settings.set_keepalive(TcpKeepalive::new().with_time(probe).with_interval(probe));
     }
-    // How long the system goes on to deliver what was abandoned: a command that arrives after its caller gave up leaves a
-    // ghost for one lease. Longer than a node timeout, so that a short outage does not cost the connection.
+    // How long the system retransmits commands that were given up: one that arrives after that leaves a ghost for one lease.
+    // Longer than a node timeout, so that the connection survives a short outage.
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     if settings.user_timeout().is_none() {
         let bounds = (Duration::from_secs(2), Duration::from_secs(60));

@@ -1,4 +1,4 @@
-//! The connection for messages, and the task that keeps it.
+//! The subscriber connection, and the task that owns it.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -20,24 +20,23 @@ use crate::backend::connection::settings::for_messages;
 use crate::backend::connection::{Target, dial, moved, redis_error};
 use crate::base::{Events, telemetry};
 
-/// A connection that is not needed for so long is closed.
+/// A connection that is not needed for this long is closed.
 const IDLE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
 
-/// After so long without a word from the server it is asked for one. A dead connection looks just like a quiet one, and
-/// there is no command on it whose answer would be missed.
+/// After this long without a message or an answer the server is pinged. A dead connection looks like a quiet one, and no command
+/// is sent over it that could time out.
 const QUIET: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 
-const MOVED: &str = "it is to be where commands go, and their connection was made anew";
+const MOVED: &str = "it is replaced behind the connection for commands";
 
-/// How others reach the task.
+/// The handle of the task.
 pub(crate) struct Subscriber {
-    wishes: mpsc::UnboundedSender<Interest>,
+    interests: mpsc::UnboundedSender<Interest>,
     task: AbortHandle,
-    seen: SubscriberState,
+    state: SubscriberState,
 }
 
-/// What others can see: a number that goes up with each connection that is lost or can't be made, and whether somebody waits
-/// for a message.
+/// What the task reports: the number of connections that were lost or could not be made, and whether any channel is wanted.
 pub(crate) type SubscriberState = (watch::Receiver<u64>, watch::Receiver<bool>);
 
 enum Interest {
@@ -53,26 +52,26 @@ impl Subscriber {
         events: Weak<dyn Events>,
         limit: Duration,
     ) -> Subscriber {
-        let (sender, wishes) = mpsc::unbounded_channel();
+        let (sender, interests) = mpsc::unbounded_channel();
         let (failures, wanted) = (watch::Sender::new(0), watch::Sender::new(false));
-        let seen = (failures.subscribe(), wanted.subscribe());
-        let topics = Channels::default();
-        let task = Task { target, address, events, limit, wishes, topics, failures, wanted };
-        Subscriber { wishes: sender, task: tokio::spawn(task.run()).abort_handle(), seen }
+        let state = (failures.subscribe(), wanted.subscribe());
+        let channels = Channels::default();
+        let task = Task { target, address, events, limit, interests, channels, failures, wanted };
+        Subscriber { interests: sender, task: tokio::spawn(task.run()).abort_handle(), state }
     }
 
-    /// For whoever can name another target.
-    pub(crate) fn seen(&self) -> SubscriberState {
-        self.seen.clone()
+    /// For the task that chooses the target.
+    pub(crate) fn state(&self) -> SubscriberState {
+        self.state.clone()
     }
 
     pub(crate) fn subscribe(&self, channel: &str) {
-        // An error says that the task has ended, and with it all subscriptions: calls tell of it.
-        let _ = self.wishes.send(Interest::Want(channel.into()));
+        // Fails once the task has ended, and all subscriptions with it: then calls return errors.
+        let _ = self.interests.send(Interest::Want(channel.into()));
     }
 
     pub(crate) fn unsubscribe(&self, channel: &str) {
-        let _ = self.wishes.send(Interest::Leave(channel.into()));
+        let _ = self.interests.send(Interest::Leave(channel.into()));
     }
 
     pub(crate) fn close(&self) {
@@ -80,35 +79,35 @@ impl Subscriber {
     }
 }
 
-/// The one that owns connection and subscriptions. The others only send it what they wish.
+/// Owns the connection and its subscriptions. Handles only send it which channels are wanted.
 struct Task {
     target: Target,
     address: Arc<str>,
     events: Weak<dyn Events>,
     limit: Duration,
-    wishes: mpsc::UnboundedReceiver<Interest>,
-    topics: Channels,
+    interests: mpsc::UnboundedReceiver<Interest>,
+    channels: Channels,
     /// Connections that were lost or could not be made.
     failures: watch::Sender<u64>,
     /// Whether there is anything to subscribe to.
     wanted: watch::Sender<bool>,
 }
 
-/// Why a connection is done with.
+/// Why a connection is not used any more.
 enum End {
     Closed,
     Idle,
     Lost(String),
 }
 
-/// What became of a request.
+/// The result of a request.
 enum SubscribeResult {
-    Granted,
+    Confirmed,
     Refused(String),
     Dead(String),
 }
 
-/// A request that is done, and what it asked for; `None` asked for a sign of life.
+/// A completed request, and its channel. `None`: a ping.
 type Done = (Option<(ChannelRequest, Arc<str>)>, SubscribeResult);
 
 impl Task {
@@ -117,9 +116,9 @@ impl Task {
         // An outage is one event, not one for each attempt.
         let mut reported = false;
         loop {
-            while self.topics.wanted() == 0 {
-                let Some(wish) = self.wishes.recv().await else { return };
-                self.heed(wish);
+            while self.channels.wanted() == 0 {
+                let Some(interest) = self.interests.recv().await else { return };
+                self.update(interest);
             }
             let connection = match self.connect(backoff.pause()).await {
                 Ok(connection) => connection,
@@ -128,8 +127,8 @@ impl Task {
                     if !std::mem::replace(&mut reported, true) {
                         telemetry::subscriber_lost(&self.address, &why);
                     }
-                    self.topics.unreachable();
-                    self.tell();
+                    self.channels.unreachable();
+                    self.report();
                     continue;
                 }
                 Err(_) => return,
@@ -137,7 +136,7 @@ impl Task {
             let since = Instant::now();
             let end = self.serve(connection).await;
             backoff.lost(since);
-            self.topics.disconnected();
+            self.channels.disconnected();
             reported = matches!(end, End::Lost(_));
             match end {
                 End::Closed => return,
@@ -152,13 +151,13 @@ impl Task {
     }
 
     fn failed(&self, why: &str) {
-        // Who named another target knows.
+        // The task that chose another target knows.
         if why != MOVED {
             self.failures.send_modify(|failures| *failures = failures.wrapping_add(1));
         }
     }
 
-    /// One attempt, after a pause. Wishes are heeded meanwhile.
+    /// One attempt, after a pause. Handles changes of the wanted channels in the meantime.
     async fn connect(&mut self, pause: Duration) -> Result<PubSub, End> {
         let (site, limit) = (self.target.borrow_and_update().clone(), self.limit);
         let mut attempt = std::pin::pin!(async move {
@@ -175,44 +174,44 @@ impl Task {
             tokio::select! {
                 done = &mut attempt => return done,
                 () = moved(&mut self.target) => return Err(End::Lost(MOVED.into())),
-                wish = self.wishes.recv() => self.heed(wish.ok_or(End::Closed)?),
+                interest = self.interests.recv() => self.update(interest.ok_or(End::Closed)?),
             }
-            self.tell();
+            self.report();
         }
     }
 
-    /// Keeps the subscriptions of a connection as they are wanted, until it is lost or nobody wants anything.
+    /// Keeps the subscriptions equal to the wanted channels, until the connection is lost or no channel is wanted.
     async fn serve(&mut self, connection: PubSub) -> End {
         let (sink, mut stream) = connection.split();
         let mut requests = JoinSet::new();
-        let mut heard = Instant::now();
-        let mut needed = heard;
-        self.topics.connected();
+        let mut received = Instant::now();
+        let mut needed = received;
+        self.channels.connected();
         loop {
-            for (ask, channel) in self.topics.asks.drain(..) {
-                requests.spawn(request(sink.clone(), ask, channel, self.limit));
+            for (kind, channel) in self.channels.requests.drain(..) {
+                requests.spawn(request(sink.clone(), kind, channel, self.limit));
             }
-            self.tell();
-            let wake = [self.topics.due(), Some(heard + QUIET), Some(needed + IDLE)];
-            let wake = wake.into_iter().flatten().min().unwrap_or(heard);
+            self.report();
+            let wake = [self.channels.due(), Some(received + QUIET), Some(needed + IDLE)];
+            let wake = wake.into_iter().flatten().min().unwrap_or(received);
             tokio::select! {
                 message = next(&mut stream) => {
                     let Some(message) = message else { return End::Lost("closed by the server".into()) };
-                    heard = Instant::now();
+                    received = Instant::now();
                     self.deliver(&message);
                 }
                 Some(done) = requests.join_next() => {
-                    // A request that panicked or was cancelled has no answer any more.
-                    let Ok(done) = done else { return End::Lost("a request got lost".into()) };
-                    heard = Instant::now();
-                    if let Some(why) = self.settle(done, heard) {
+                    // The task of the request panicked or was cancelled.
+                    let Ok(done) = done else { return End::Lost("a request was cancelled".into()) };
+                    received = Instant::now();
+                    if let Some(why) = self.settle(done, received) {
                         return End::Lost(why);
                     }
                 }
-                wish = self.wishes.recv() => match wish {
-                    Some(wish) => {
+                interest = self.interests.recv() => match interest {
+                    Some(interest) => {
                         needed = Instant::now();
-                        self.heed(wish);
+                        self.update(interest);
                     }
                     None => return End::Closed,
                 },
@@ -220,63 +219,63 @@ impl Task {
                 () = sleep_until(wake) => {}
             }
             let now = Instant::now();
-            self.topics.pass(now);
-            if self.topics.wanted() > 0 {
+            self.channels.run_due(now);
+            if self.channels.wanted() > 0 {
                 needed = now;
             } else if now >= needed + IDLE {
                 return End::Idle;
             }
-            if now >= heard + QUIET && requests.is_empty() {
-                heard = now;
-                requests.spawn(sign_of_life(sink.clone(), self.limit));
+            if now >= received + QUIET && requests.is_empty() {
+                received = now;
+                requests.spawn(ping(sink.clone(), self.limit));
             }
         }
     }
 
-    fn heed(&mut self, wish: Interest) {
-        match wish {
-            Interest::Want(channel) => self.topics.want(&channel),
-            Interest::Leave(channel) => self.topics.leave(&channel, Instant::now()),
+    fn update(&mut self, interest: Interest) {
+        match interest {
+            Interest::Want(channel) => self.channels.want(&channel),
+            Interest::Leave(channel) => self.channels.leave(&channel, Instant::now()),
         }
-        let wanted = self.topics.wanted() > 0;
+        let wanted = self.channels.wanted() > 0;
         self.wanted.send_if_modified(|known| std::mem::replace(known, wanted) != wanted);
     }
 
-    /// What an answer means; says why, if it means the end of the connection.
-    fn settle(&mut self, (asked, answer): Done, now: Instant) -> Option<String> {
-        let granted = match answer {
+    /// Handles a completed request. Returns the reason if the connection is lost.
+    fn settle(&mut self, (request, answer): Done, now: Instant) -> Option<String> {
+        let confirmed = match answer {
             SubscribeResult::Dead(why) => return Some(why),
-            SubscribeResult::Granted => true,
+            SubscribeResult::Confirmed => true,
             SubscribeResult::Refused(why) => {
-                if let Some((ChannelRequest::Subscribe, channel)) = &asked
-                    && !self.topics.told_not(channel)
+                if let Some((ChannelRequest::Subscribe, channel)) = &request
+                    && !self.channels.reported_failed(channel)
                 {
                     telemetry::subscription_refused(&self.address, channel, &why);
                 }
                 false
             }
         };
-        if let Some((ask, channel)) = asked {
-            self.topics.answered(ask, &channel, granted, now);
+        if let Some((kind, channel)) = request {
+            self.channels.answered(kind, &channel, confirmed, now);
         }
         None
     }
 
     fn deliver(&self, message: &Msg) {
         let channel = message.get_channel_name();
-        if self.topics.wants(channel) {
+        if self.channels.wants(channel) {
             self.with_events(|events| events.message(channel));
         }
     }
 
-    fn tell(&mut self) {
-        let tells = std::mem::take(&mut self.topics.tells);
-        if tells.is_empty() {
+    fn report(&mut self) {
+        let reports = std::mem::take(&mut self.channels.events);
+        if reports.is_empty() {
             return;
         }
         self.with_events(|events| {
-            for (tell, channel) in &tells {
-                match tell {
+            for (report, channel) in &reports {
+                match report {
                     SubscriptionEvent::Subscribed => events.subscribed(channel),
                     SubscriptionEvent::NotSubscribed => events.not_subscribed(channel),
                 }
@@ -284,31 +283,31 @@ impl Task {
         });
     }
 
-    fn with_events(&self, tell: impl FnOnce(&dyn Events)) {
+    fn with_events(&self, call: impl FnOnce(&dyn Events)) {
         if let Some(events) = self.events.upgrade() {
-            tell(&*events);
+            call(&*events);
         }
     }
 }
 
-/// One channel per request, so that a refusal is that channel's own. They go out at once and are answered in their order,
+/// One channel per request, so that a refusal concerns that channel only. Requests are sent at once and answered in their order,
 /// so many of them take one round trip.
-async fn request(mut sink: PubSubSink, ask: ChannelRequest, channel: Arc<str>, limit: Duration) -> Done {
-    let answer = match ask {
+async fn request(mut sink: PubSubSink, kind: ChannelRequest, channel: Arc<str>, limit: Duration) -> Done {
+    let answer = match kind {
         ChannelRequest::Subscribe => timeout(limit, sink.subscribe(&*channel)).await,
         ChannelRequest::Unsubscribe => timeout(limit, sink.unsubscribe(&*channel)).await,
     };
-    (Some((ask, channel)), judged(answer, limit))
+    (Some((kind, channel)), request_result(answer, limit))
 }
 
-async fn sign_of_life(mut sink: PubSubSink, limit: Duration) -> Done {
+async fn ping(mut sink: PubSubSink, limit: Duration) -> Done {
     let answer = timeout(limit, sink.ping::<Value>()).await;
-    (None, judged(answer.map(|answer| answer.map(drop)), limit))
+    (None, request_result(answer.map(|answer| answer.map(drop)), limit))
 }
 
-fn judged(answer: Result<RedisResult<()>, Elapsed>, limit: Duration) -> SubscribeResult {
+fn request_result(answer: Result<RedisResult<()>, Elapsed>, limit: Duration) -> SubscribeResult {
     match answer {
-        Ok(Ok(())) => SubscribeResult::Granted,
+        Ok(Ok(())) => SubscribeResult::Confirmed,
         Ok(Err(error)) => match redis_error::answer(&error) {
             Some(text) => SubscribeResult::Refused(text),
             None => SubscribeResult::Dead(error.to_string()),

@@ -3,7 +3,7 @@ use std::task::{Context, Poll, Waker};
 use futures::FutureExt;
 
 use super::*;
-use crate::backend::testing::{Told, Watcher};
+use crate::backend::testing::{Event, EventRecorder};
 use crate::base::Lease;
 
 mod twins;
@@ -11,9 +11,9 @@ mod twins;
 const TIMEOUT: Duration = Duration::from_millis(500);
 const CHANNEL: &str = "ch";
 
-fn joined(memory: &Memory) -> (Arc<InMemory>, Watcher) {
-    let told = Watcher::new();
-    (InMemory::join(memory, TIMEOUT, told.events()), told)
+fn joined(memory: &Memory) -> (Arc<InMemory>, EventRecorder) {
+    let events = EventRecorder::new();
+    (InMemory::join(memory, TIMEOUT, events.sender()), events)
 }
 
 fn acquire(field: &str) -> Call {
@@ -36,29 +36,29 @@ fn unknown(reply: Result<Reply, Failure>, words: &str) {
 }
 
 #[tokio::test]
-async fn a_call_is_not_answered_at_its_first_poll_and_runs_in_it() {
+async fn a_call_runs_in_its_first_poll_and_is_answered_later() {
     let memory = Memory::new();
-    let (client, _told) = joined(&memory);
+    let (client, _events) = joined(&memory);
     let mut cx = Context::from_waker(Waker::noop());
     let mut asking = client.clone().run(acquire("me:1"));
     assert!(asking.poll_unpin(&mut cx).is_pending());
     drop(asking);
-    // It was sent: that nobody awaits the answer takes nothing back.
+    // It was sent, and runs although its answer is not awaited.
     assert!(matches!(client.clone().run(acquire("you:1")).await.unwrap(), Reply::Busy(_)));
     let mut both = client.clone().run_all(vec![release("me:1"), acquire("you:1")]);
     assert!(both.poll_unpin(&mut cx).is_pending());
-    let Poll::Ready(answers) = both.poll_unpin(&mut cx) else { panic!("no server is that slow") };
+    let Poll::Ready(answers) = both.poll_unpin(&mut cx) else { panic!("it is still pending") };
     assert_eq!(answers.into_iter().map(Result::unwrap).collect::<Vec<_>>(), [Reply::Done, Reply::Done]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_passes_by_tokios_clock() {
+async fn leases_follow_tokios_clock() {
     let memory = Memory::new();
-    let (client, _told) = joined(&memory);
+    let (client, _events) = joined(&memory);
     client.clone().run(acquire("me:1")).await.unwrap();
     assert_eq!(client.clone().run(acquire("you:1")).await.unwrap(), busy(30_000));
     tokio::time::advance(Duration::from_secs(30)).await;
-    // A key lives through its last moment.
+    // A key is live up to and including its last millisecond.
     assert_eq!(client.clone().run(acquire("you:1")).await.unwrap(), busy(1));
     tokio::time::advance(Duration::from_millis(1)).await;
     assert_eq!(client.clone().run(acquire("you:1")).await.unwrap(), Reply::Done);
@@ -66,9 +66,9 @@ async fn a_lease_passes_by_tokios_clock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stalled_store_runs_late_what_came_meanwhile() {
+async fn a_stalled_store_runs_commands_that_arrived_in_the_stall_at_its_end() {
     let memory = Memory::new();
-    let (client, _told) = joined(&memory);
+    let (client, _events) = joined(&memory);
     client.clone().run(acquire("me:1")).await.unwrap();
     memory.stall(Duration::from_secs(2));
     let before = Instant::now();
@@ -79,7 +79,7 @@ async fn a_stalled_store_runs_late_what_came_meanwhile() {
         client.clone().run(acquire("her:1")).await
     });
     unknown(late, "acquire");
-    // The commands ran in their order, when the stall was over; the last one was still waited for.
+    // The commands ran in their order at the end of the stall; the answer to the last one was still awaited.
     assert_eq!(before.elapsed(), Duration::from_secs(2));
     assert_eq!(second.unwrap(), busy(30_000));
     memory.stall(Duration::from_secs(9));
@@ -91,9 +91,9 @@ async fn a_stalled_store_runs_late_what_came_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_reply_is_that_of_a_command_that_ran() {
+async fn a_command_whose_reply_is_dropped_has_run() {
     let memory = Memory::new();
-    let (client, _told) = joined(&memory);
+    let (client, _events) = joined(&memory);
     memory.drop_replies(1);
     unknown(client.clone().run(acquire("me:1")).await, "no answer");
     assert_eq!(client.clone().run(acquire("me:1")).await.unwrap(), Reply::Done);
@@ -105,28 +105,28 @@ async fn a_dropped_reply_is_that_of_a_command_that_ran() {
 }
 
 #[tokio::test]
-async fn subscribers_hear_of_a_release_and_only_they() {
+async fn only_subscribers_are_notified_of_a_release() {
     let memory = Memory::new();
-    let ((ours, mut told), (_theirs, mut nothing)) = (joined(&memory), joined(&memory));
+    let ((ours, mut events), (_theirs, mut nothing)) = (joined(&memory), joined(&memory));
     ours.subscribe(CHANNEL);
-    told.nothing();
-    assert_eq!(told.next().await, Told::Subscribed(CHANNEL.into()));
+    events.expect_none();
+    assert_eq!(events.next().await, Event::Subscribed(CHANNEL.into()));
     ours.clone().run(acquire("me:1")).await.unwrap();
     ours.clone().run(release("me:1")).await.unwrap();
-    assert_eq!(told.next().await, Told::Message(CHANNEL.into()));
+    assert_eq!(events.next().await, Event::Message(CHANNEL.into()));
     ours.unsubscribe(CHANNEL);
     ours.clone().run(acquire("me:1")).await.unwrap();
     ours.clone().run(release("me:1")).await.unwrap();
-    told.nothing();
-    nothing.nothing();
+    events.expect_none();
+    nothing.expect_none();
 }
 
 #[tokio::test]
-async fn a_restart_takes_all_and_is_told() {
+async fn a_restart_drops_all_locks_and_is_reported() {
     let memory = Memory::new();
-    let (client, mut told) = joined(&memory);
+    let (client, mut events) = joined(&memory);
     client.subscribe(CHANNEL);
-    assert_eq!(told.next().await, Told::Subscribed(CHANNEL.into()));
+    assert_eq!(events.next().await, Event::Subscribed(CHANNEL.into()));
     client.clone().run(acquire("me:1")).await.unwrap();
     memory.stall(Duration::MAX);
     let (broken, ()) = tokio::join!(client.clone().run(release("me:1")), async {
@@ -134,40 +134,40 @@ async fn a_restart_takes_all_and_is_told() {
         memory.restart_empty();
     });
     unknown(broken, "connection was lost");
-    assert_eq!(told.next().await, Told::SubscriptionsLost);
-    assert_eq!(told.next().await, Told::Reconnected);
-    assert_eq!(told.next().await, Told::Subscribed(CHANNEL.into()));
+    assert_eq!(events.next().await, Event::SubscriptionsLost);
+    assert_eq!(events.next().await, Event::Reconnected);
+    assert_eq!(events.next().await, Event::Subscribed(CHANNEL.into()));
     assert_eq!(client.clone().run(release("me:1")).await.unwrap(), Reply::Gone);
 }
 
 #[tokio::test]
-async fn a_lost_lock_is_gone_and_everybody_is_made_to_ask() {
+async fn a_lost_lock_is_gone_and_all_clients_are_made_to_ask() {
     let memory = Memory::new();
     let ((client, mut ours), (_theirs, mut theirs)) = (joined(&memory), joined(&memory));
     assert!(!memory.lose("k"));
     client.clone().run(acquire("me:1")).await.unwrap();
     assert!(memory.lose("k"));
-    assert_eq!((ours.next().await, theirs.next().await), (Told::Reconnected, Told::Reconnected));
-    ours.nothing();
+    assert_eq!((ours.next().await, theirs.next().await), (Event::Reconnected, Event::Reconnected));
+    ours.expect_none();
     assert_eq!(format!("{memory:?}"), "Memory { locks: {} }");
 }
 
 #[tokio::test]
 async fn a_closed_client_sends_nothing_more() {
     let memory = Memory::new();
-    let (client, mut told) = joined(&memory);
+    let (client, mut events) = joined(&memory);
     client.subscribe(CHANNEL);
     client.close();
     let failure = client.clone().run(acquire("me:1")).await.unwrap_err();
     assert_eq!((failure.outcome, failure.error.kind()), (Outcome::NotRun, ErrorKind::Unavailable));
-    told.nothing();
+    events.expect_none();
 }
 
 #[tokio::test]
-async fn locks_that_nobody_released_are_taken_away_in_time() {
+async fn expired_locks_are_removed_in_time() {
     tokio::time::pause();
     let memory = Memory::new();
-    let (client, _told) = joined(&memory);
+    let (client, _events) = joined(&memory);
     for round in 0..10 {
         for number in 0..100 {
             let (key, field) = (format!("{round}:{number}").into(), "me:1".into());
@@ -183,16 +183,16 @@ async fn locks_that_nobody_released_are_taken_away_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_gave_up_an_answer_asks_anew_once_the_store_answers() {
+async fn a_client_that_gave_up_an_answer_reconnects_once_the_store_answers() {
     let memory = Memory::new();
-    let (client, mut told) = joined(&memory);
+    let (client, mut events) = joined(&memory);
     memory.drop_replies(1);
     unknown(client.clone().run(acquire("me:1")).await, "no answer");
-    assert_eq!(told.next().await, Told::Reconnected);
+    assert_eq!(events.next().await, Event::Reconnected);
     memory.stall(Duration::from_secs(2));
     let before = Instant::now();
     unknown(client.clone().run(release("me:1")).await, "no answer");
-    told.nothing();
-    assert_eq!(told.next().await, Told::Reconnected);
+    events.expect_none();
+    assert_eq!(events.next().await, Event::Reconnected);
     assert_eq!(before.elapsed(), Duration::from_secs(2));
 }

@@ -1,4 +1,4 @@
-//! Where the master is, by its sentinels.
+//! Finds the master by its sentinels.
 
 mod reports;
 mod sentinel;

@@ -1,4 +1,4 @@
-//! The task that keeps the one command connection: it makes it, and makes it anew whenever it is lost.
+//! The task that makes the command connection, and replaces it whenever it is lost.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -10,29 +10,29 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::backend::connection::{
-    Backoff, Endpoint, Line, Link, Purpose, QUEUE, ServerInfo, Signs, State, Target, dial, redis_error,
+    Backoff, Endpoint, Line, Link, LinkStatus, Purpose, QUEUE, ServerInfo, State, Target, dial, redis_error,
 };
 use crate::backend::server::source::Source;
 use crate::base::{Events, telemetry};
 use crate::error::{Error, ErrorKind, Result};
 
-const OTHER: &str = "its address leads to another server than a moment ago";
+const OTHER_SERVER: &str = "its address resolves to another server than a moment ago";
 
-const TURNED: &str = "another server has become the master while this one was connected to";
+const MASTER_CHANGED: &str = "another server has become the master while this one was connected to";
 
 const RUNTIME_ENDED: &str =
-    "the tokio runtime that this `Locks` was connected on has ended; connect on one that lives on";
+    "the tokio runtime that this `Locks` was connected on has ended; connect on one that outlives it";
 
-/// Makes the connection, and makes it anew whenever it is lost. Its future lives on the runtime that called `connect`,
-/// and so do all connections' drivers: a call may come from any runtime, and one that ends must take nothing with it.
+/// Makes the connection, and replaces it whenever it is lost. Its future runs on the runtime that called `connect`, and so do
+/// the drivers of all connections: a call may be made on any runtime, and a runtime that ends must not end a connection.
 pub(crate) struct Reconnector {
     line: Arc<Line>,
     source: Source,
     purpose: Purpose,
-    /// Where the last connection went.
+    /// The endpoint of the last connection.
     target: watch::Sender<Option<Endpoint>>,
-    /// Told when an attempt goes to a server that is no longer the one.
-    turned: watch::Sender<()>,
+    /// Notified when another server becomes the master, so that an attempt in progress ends.
+    master_changed: watch::Sender<()>,
     events: Weak<dyn Events>,
     limit: Duration,
 }
@@ -45,18 +45,18 @@ impl Reconnector {
         events: Weak<dyn Events>,
         limit: Duration,
     ) -> Reconnector {
-        let vitals = Arc::default();
-        Reconnector::with(source, address, vitals, purpose, events, limit, None)
+        let server_info = Arc::default();
+        Reconnector::with(source, address, server_info, purpose, events, limit, None)
     }
 
-    /// One that keeps a second connection, for another purpose, to wherever this one's goes.
-    pub(crate) fn beside(&self, purpose: Purpose) -> Reconnector {
-        let (address, vitals) = (self.line.address.clone(), self.line.vitals.clone());
-        let source = Source::beside(self.line.clone(), self.target());
+    /// One for a second connection, for another purpose, to the same server.
+    pub(crate) fn paired(&self, purpose: Purpose) -> Reconnector {
+        let (address, server_info) = (self.line.address.clone(), self.line.server_info.clone());
+        let source = Source::paired(self.line.clone(), self.target());
         Reconnector::with(
             source,
             address,
-            vitals,
+            server_info,
             purpose,
             self.events.clone(),
             self.limit,
@@ -67,20 +67,20 @@ impl Reconnector {
     fn with(
         source: Source,
         address: Arc<str>,
-        vitals: Arc<ServerInfo>,
+        server_info: Arc<ServerInfo>,
         purpose: Purpose,
         events: Weak<dyn Events>,
         limit: Duration,
         main: Option<Arc<Line>>,
     ) -> Reconnector {
         let state = watch::Sender::new(State::Down { attempt: 0, failed: None });
-        let line = Arc::new(Line { state, address, vitals, main });
-        let purpose = Purpose { doubts: source.changes(), ..purpose };
+        let line = Arc::new(Line { state, address, server_info, main });
+        let purpose = Purpose { may_be_replica: source.can_change(), ..purpose };
         let target = watch::Sender::new(source.known());
-        Reconnector { line, source, purpose, target, turned: watch::Sender::new(()), events, limit }
+        Reconnector { line, source, purpose, target, master_changed: watch::Sender::new(()), events, limit }
     }
 
-    /// Where its connections go, for whoever has to go there too.
+    /// The endpoint of its connections, for other connections that follow it.
     pub(crate) fn target(&self) -> Target {
         self.target.subscribe()
     }
@@ -89,11 +89,12 @@ impl Reconnector {
         self.line.clone()
     }
 
-    /// Connects for the first time: one attempt. Only what time can't mend is an error; a server that is away is told of.
+    /// Makes one attempt to connect. Fails only with an error that does not go away by itself; a server that can't be reached is
+    /// returned as `Some`.
     pub(crate) async fn connect(&self) -> Result<Option<Error>> {
         match self.open(1).await {
-            Ok((link, site)) => {
-                self.install(link, site);
+            Ok((link, endpoint)) => {
+                self.install(link, endpoint);
                 Ok(None)
             }
             Err(error) if error.kind() == ErrorKind::Unavailable => {
@@ -106,31 +107,30 @@ impl Reconnector {
         }
     }
 
-    /// Until the line is closed.
+    /// Runs until the line is closed.
     pub(crate) async fn run(self) {
         let mut end = self.line.state.subscribe();
         tokio::select! {
-            () = self.keep() => {}
-            () = self.source.watch(|| self.turn()) => {}
+            () = self.reconnect() => {}
+            () = self.source.watch(|| self.leave_master()) => {}
             _ = end.wait_for(|state| matches!(state, State::Ended(_))) => {}
         }
     }
 
-    /// Another server is the master now, as far as is known: nothing may go to the old one any more.
-    fn turn(&self) {
-        self.turned.send_replace(());
-        self.line.lost_any("another server is, or is about to be, the master");
+    /// Another server is the master now, as far as is known: no command may be sent to the old one any more.
+    fn leave_master(&self) {
+        self.master_changed.send_replace(());
+        self.line.discard_current("another server is, or is about to be, the master");
     }
 
-    async fn keep(&self) {
+    async fn reconnect(&self) {
         let mut state = self.line.state.subscribe();
         let mut backoff = Backoff::default();
         let mut attempt = 1;
-        // One that nobody waited for begins here.
+        // Without a call of `connect` before, the first connection is made here.
         let mut connected = !matches!(&*self.line.state.borrow(), State::Down { attempt: 0, .. });
-        // Once in an outage. The first connection reports it by its error, and who follows another goes to the
-        // same server.
-        let mut told = self.purpose.waits
+        // Once in an outage. `connect` has returned the error of the first attempt, and the other connection of a pair logs it.
+        let mut reported = self.purpose.sends_wait
             || matches!(&*self.line.state.borrow(), State::Down { failed: Some(error), .. } if redis_error::is_distrusted(error));
         loop {
             let since = Instant::now();
@@ -138,30 +138,32 @@ impl Reconnector {
                 return;
             }
             backoff.lost(since);
-            let (link, site) = loop {
+            let (link, endpoint) = loop {
                 sleep(backoff.pause()).await;
                 attempt += 1;
-                let mut turned = self.turned.subscribe();
+                let mut master_changed = self.master_changed.subscribe();
                 let opened = tokio::select! {
                     opened = self.open(attempt) => opened,
-                    _ = turned.changed() => Err(redis_error::not_sent(TURNED, &self.line.address).error),
+                    _ = master_changed.changed() => {
+                        Err(redis_error::not_sent(MASTER_CHANGED, &self.line.address).error)
+                    }
                 };
                 match opened {
                     Ok(opened) => break opened,
                     Err(error) => {
-                        if !told && redis_error::is_distrusted(&error) {
+                        if !reported && redis_error::is_distrusted(&error) {
                             telemetry::distrusted(&error);
-                            told = true;
+                            reported = true;
                         }
                         let down = State::Down { attempt, failed: Some(error) };
                         self.line.replace(down, |state| matches!(state, State::Down { .. }));
                     }
                 }
             };
-            let again = std::mem::replace(&mut connected, true);
-            told = self.purpose.waits;
-            self.install(link, site);
-            if again {
+            let is_reconnect = std::mem::replace(&mut connected, true);
+            reported = self.purpose.sends_wait;
+            self.install(link, endpoint);
+            if is_reconnect {
                 telemetry::reconnected(&self.line.address);
             }
             if let Some(events) = self.events.upgrade() {
@@ -170,78 +172,87 @@ impl Reconnector {
         }
     }
 
-    fn install(&self, link: Link, site: Endpoint) {
-        // Also where the address is the same, so that the connection for messages is made anew behind each one for commands:
-        // 1. A server does not answer for a moment, and its address is given to another one. 2. This connection is replaced, and
-        // goes there. 3. The one for messages is quiet, and stands. It stays with the old server, which is alive again.
-        self.target.send_replace(Some(site));
-        let (id, signs) = (link.id, link.signs.clone());
+    fn install(&self, link: Link, endpoint: Endpoint) {
+        // Also if the address is the same, so that the connection for messages is made again behind each one for commands: 1. A
+        // server does not answer for a moment, and its address is given to another one. 2. This connection is replaced, and goes
+        // there. 3. The one for messages is idle, and stays with the old server, which is alive again.
+        self.target.send_replace(Some(endpoint));
+        let (id, status) = (link.id, link.status.clone());
         self.line.replace(State::Up(link), |state| matches!(state, State::Down { .. }));
-        // 1. The connection is made. 2. It ends: `lost` finds nothing to replace. 3. It is put in place, dead.
-        // The mark is set before `lost`, and read after the place was taken, so in every order one of the two sees it.
-        if signs.ended.load(Ordering::SeqCst) {
-            self.line.lost_id(id, "closed by the server");
+        // 1. The connection is made. 2. It ends: `discard_id` does not find it. 3. It is installed, dead.
+        // `ended` is set before `discard_id`, and read after the connection was installed, so in every order one of the two sees
+        // the other.
+        if status.ended.load(Ordering::SeqCst) {
+            self.line.discard_id(id, "closed by the server");
         }
     }
 
     async fn open(&self, id: u64) -> Result<(Link, Endpoint)> {
-        let site = self.source.site(id == 1).await?;
-        let (beside, signs) = (self.source.with(), Arc::new(Signs::default()));
+        let endpoint = self.source.endpoint(id == 1).await?;
+        let (paired_with, status) = (self.source.paired_with(), Arc::new(LinkStatus::default()));
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(QUEUE)
-            .set_push_sender(end_of(id, signs.clone(), Arc::downgrade(&self.line)));
+            .set_push_sender(on_disconnect(id, status.clone(), Arc::downgrade(&self.line)));
         let connect = async {
-            let connection = dial::connect(&site.client, &config).await;
+            let connection = dial::connect(&endpoint.client, &config).await;
             let mut connection =
-                connection.map_err(|error| redis_error::unreachable(error, &site.address))?;
-            let run = self.purpose.examine(&mut connection, &self.line, &site.address).await?;
-            self.meets(beside, &run, &site.address)?;
-            if let Some(gate) = &site.gate {
+                connection.map_err(|error| redis_error::unreachable(error, &endpoint.address))?;
+            let run_id = self.purpose.check(&mut connection, &self.line, &endpoint.address).await?;
+            self.check_same_server(paired_with, &run_id, &endpoint.address)?;
+            if let Some(gate) = &endpoint.gate {
                 gate(connection.clone()).await?;
             }
-            Ok(Link { connection, id, signs, beside, run })
+            Ok(Link { connection, id, status, paired_with, run_id })
         };
         match timeout(self.limit, connect).await {
-            Ok(link) => Ok((link?, site)),
-            Err(_) => Err(redis_error::not_sent(&dial::too_long(self.limit), &site.address).error),
+            Ok(link) => Ok((link?, endpoint)),
+            Err(_) => Err(redis_error::not_sent(&dial::too_long(self.limit), &endpoint.address).error),
         }
     }
 }
 
 impl Reconnector {
-    /// Both connections go to one server: the address may have come to lead to another one in between.
-    fn meets(&self, beside: Option<u64>, run: &Option<Arc<str>>, address: &Arc<str>) -> Result<()> {
-        let (Some(main), Some(beside), Some(run)) = (&self.line.main, beside, run) else { return Ok(()) };
-        let other = |link: &Link| link.id == beside && link.run.as_ref().is_some_and(|other| other != run);
-        if main.link_now().is_ok_and(|link| other(&link)) {
-            main.lost_id(beside, OTHER);
-            return Err(redis_error::not_sent(OTHER, address).error);
+    /// Fails if the two connections of the pair lead to different servers: the address may resolve to another one by now.
+    fn check_same_server(
+        &self,
+        paired_with: Option<u64>,
+        run_id: &Option<Arc<str>>,
+        address: &Arc<str>,
+    ) -> Result<()> {
+        let (Some(main), Some(paired_with), Some(run_id)) = (&self.line.main, paired_with, run_id) else {
+            return Ok(());
+        };
+        let is_other =
+            |link: &Link| link.id == paired_with && link.run_id.as_ref().is_some_and(|other| other != run_id);
+        if main.link_now().is_ok_and(|link| is_other(&link)) {
+            main.discard_id(paired_with, OTHER_SERVER);
+            return Err(redis_error::not_sent(OTHER_SERVER, address).error);
         }
         Ok(())
     }
 }
 
-/// Dropped before the line was closed: the runtime has ended.
+/// If the line is not closed yet, the runtime has ended.
 impl Drop for Reconnector {
     fn drop(&mut self) {
         self.line.end(RUNTIME_ENDED);
     }
 }
 
-/// Called by the connection's driver. The driver is the only one to see a connection end that is idle; without it the
-/// next command would be lost with it, its outcome unknown.
-fn end_of(
+/// Called by the connection's driver. Only the driver sees the end of an idle connection. Otherwise the next command would be sent
+/// over the dead connection, with an unknown outcome.
+fn on_disconnect(
     id: u64,
-    signs: Arc<Signs>,
+    status: Arc<LinkStatus>,
     line: Weak<Line>,
 ) -> impl Fn(PushInfo) -> Result<(), SendError> + Send + Sync + 'static {
     move |info| {
         if info.kind == PushKind::Disconnection {
-            signs.ended.store(true, Ordering::SeqCst);
+            status.ended.store(true, Ordering::SeqCst);
             if let Some(line) = line.upgrade() {
-                line.lost_id(id, "closed by the server");
+                line.discard_id(id, "closed by the server");
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Acquires that count only once replicas have acknowledged them.
+//! Acquires that are granted only once replicas have acknowledged them.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -16,50 +16,50 @@ use crate::base::{Failure, Outcome, after, lock};
 use crate::config::Replicas;
 use crate::wire::{Call, Count, Reply};
 
-/// So many acquires share one `WAIT`.
-const MOST: usize = 500;
+/// How many acquires share one `WAIT`.
+const MAX_BATCH: usize = 500;
 
-/// A `WAIT` ends after this at the latest: the server refuses what its clock can't count.
-const LONGEST: u64 = u32::MAX as u64;
+/// The longest timeout of a `WAIT`, in milliseconds: the server refuses larger numbers.
+const MAX_WAIT: u64 = u32::MAX as u64;
 
-/// A connection for acquires alone, since `WAIT` holds up all that is behind it, and the task that asks over it.
+/// A separate connection for acquires, since `WAIT` blocks all commands behind it, and the task that sends over it.
 pub(crate) struct ReplicaAcks {
-    desk: Arc<Desk>,
+    shared: Arc<Shared>,
     task: AbortHandle,
 }
 
-/// Where acquires are brought to.
-struct Desk {
+/// Shared by callers and the task.
+struct Shared {
     line: Arc<Line>,
     replicas: Replicas,
     node_timeout: Duration,
-    /// Whether they wait for a connection, where there is none.
-    patient: bool,
-    counter: Mutex<AckQueue>,
-    brought: Notify,
+    /// Whether acquires wait for a connection if there is none.
+    waits_for_connection: bool,
+    queue: Mutex<AckQueue>,
+    queued: Notify,
     answered: Notify,
 }
 
 #[derive(Default)]
 struct AckQueue {
-    /// Not sent yet: nothing of them will run if they are taken away.
-    waiting: Vec<Wanted>,
+    /// Not sent yet: one that is removed never runs.
+    waiting: Vec<QueuedAcquire>,
     /// The fields of those that were sent and not answered.
-    asked: Vec<Arc<str>>,
-    last: u64,
-    /// Nobody serves here any more.
+    in_flight: Vec<Arc<str>>,
+    last_id: u64,
+    /// The task has ended.
     closed: bool,
 }
 
-struct Wanted {
+struct QueuedAcquire {
     id: u64,
     call: Call,
-    /// Behind an `ASKING`: the slot is only on the way to this node.
+    /// Sent after an `ASKING`: the slot is still migrating to this node.
     asking: bool,
     answer: oneshot::Sender<Result<Reply, Failure>>,
 }
 
-/// What is to be told to its caller once replicas have it.
+/// A grant that is reported to its caller once replicas have it.
 struct PendingGrant {
     call: Call,
     reply: Reply,
@@ -68,164 +68,169 @@ struct PendingGrant {
 
 impl ReplicaAcks {
     pub(crate) fn start(
-        keeper: Reconnector,
+        reconnector: Reconnector,
         replicas: Replicas,
         node_timeout: Duration,
-        patient: bool,
+        waits_for_connection: bool,
     ) -> ReplicaAcks {
-        let (counter, brought, answered) = Default::default();
-        let line = keeper.line();
-        tokio::spawn(keeper.run());
-        let desk = Arc::new(Desk { line, replicas, node_timeout, patient, counter, brought, answered });
-        let task = tokio::spawn(desk.clone().serve()).abort_handle();
-        ReplicaAcks { desk, task }
+        let (queue, queued, answered) = Default::default();
+        let line = reconnector.line();
+        tokio::spawn(reconnector.run());
+        let shared =
+            Arc::new(Shared { line, replicas, node_timeout, waits_for_connection, queue, queued, answered });
+        let task = tokio::spawn(shared.clone().run()).abort_handle();
+        ReplicaAcks { shared, task }
     }
 
-    /// Brings an acquire, and waits for what becomes of it. Dropped before it was sent, it never is.
+    /// Queues an acquire, and waits for its answer. If the future is dropped before the acquire was sent, it is never sent.
     pub(crate) async fn ask(&self, call: Call, asking: bool) -> Result<Reply, Failure> {
         let (answer, answered) = oneshot::channel();
-        let unanswered = redis_error::unanswered(&call, self.desk.node_timeout, &self.desk.line.address);
-        let id = self.desk.bring(call, asking, answer);
-        let _taken_back = scopeguard::guard(id, |id| self.desk.take_back(id));
-        // The task ends when all is closed, or with its runtime, and lets go of all that wait.
-        answered.await.unwrap_or_else(|_| Err(self.desk.line.explain(unanswered)))
+        let unanswered = redis_error::unanswered(&call, self.shared.node_timeout, &self.shared.line.address);
+        let id = self.shared.enqueue(call, asking, answer);
+        let _cancel = scopeguard::guard(id, |id| self.shared.cancel(id));
+        // The task ends on close, or with its runtime, and drops all senders.
+        answered.await.unwrap_or_else(|_| Err(self.shared.line.explain(unanswered)))
     }
 
-    /// Waits until no acquire of these holds may run any more, so that its end does not come before it: they go over
-    /// different connections. It is not waited for longer than for an answer, and one that was not sent is not sent any more.
-    pub(crate) async fn passed(&self, calls: &[Call]) {
-        self.desk.withdraw(calls);
-        let until = after(Instant::now(), self.desk.node_timeout);
+    /// Waits until no acquire of these holds can run any more, for the node timeout at most, and removes those that were not sent.
+    /// Otherwise the end of a hold could run before its acquire: they are sent over different connections.
+    pub(crate) async fn wait_for_acquires(&self, calls: &[Call]) {
+        self.shared.cancel_ended(calls);
+        let until = after(Instant::now(), self.shared.node_timeout);
         loop {
-            let answered = self.desk.answered.notified();
+            let answered = self.shared.answered.notified();
             let mut answered = std::pin::pin!(answered);
             answered.as_mut().enable();
-            if !self.desk.is_asked_any(calls) || timeout_at(until, answered).await.is_err() {
+            if !self.shared.any_in_flight(calls) || timeout_at(until, answered).await.is_err() {
                 return;
             }
         }
     }
 
     pub(crate) fn line(&self) -> &Arc<Line> {
-        &self.desk.line
+        &self.shared.line
     }
 
     pub(crate) fn close(&self) {
-        self.desk.line.close();
+        self.shared.line.close();
         self.task.abort();
     }
 }
 
-impl Desk {
-    fn bring(&self, call: Call, asking: bool, answer: oneshot::Sender<Result<Reply, Failure>>) -> u64 {
-        let mut counter = lock(&self.counter);
-        counter.last += 1;
-        let id = counter.last;
-        if !counter.closed {
-            counter.waiting.push(Wanted { id, call, asking, answer });
+impl Shared {
+    fn enqueue(&self, call: Call, asking: bool, answer: oneshot::Sender<Result<Reply, Failure>>) -> u64 {
+        let mut queue = lock(&self.queue);
+        queue.last_id += 1;
+        let id = queue.last_id;
+        if !queue.closed {
+            queue.waiting.push(QueuedAcquire { id, call, asking, answer });
         }
-        drop(counter);
-        self.brought.notify_one();
+        drop(queue);
+        self.queued.notify_one();
         id
     }
 
-    /// Takes those back whose holds are to end. 1. One of several masters is slow, and its grant is not waited for. 2. The lock is
-    /// released. 3. The acquire goes out behind that: a field that nobody holds.
-    fn withdraw(&self, calls: &[Call]) {
-        let withdrawn: Vec<Wanted> = {
-            let mut counter = lock(&self.counter);
-            if counter.waiting.is_empty() {
+    /// Removes the acquires of holds that end. Otherwise: 1. One of several masters is slow, and its grant is not awaited. 2. The
+    /// lock is released. 3. The acquire is sent after that, and sets a field that nobody holds.
+    fn cancel_ended(&self, calls: &[Call]) {
+        let cancelled: Vec<QueuedAcquire> = {
+            let mut queue = lock(&self.queue);
+            if queue.waiting.is_empty() {
                 return;
             }
             let ends = |call: &&Call| matches!(call, Call::Release { count: 0, .. });
             let ended: HashSet<&Arc<str>> = calls.iter().filter(ends).filter_map(field).collect();
-            let is_ended =
-                |wanted: &mut Wanted| field(&wanted.call).is_some_and(|field| ended.contains(field));
-            counter.waiting.extract_if(.., is_ended).collect()
+            let is_ended = |queued_acquire: &mut QueuedAcquire| {
+                field(&queued_acquire.call).is_some_and(|field| ended.contains(field))
+            };
+            queue.waiting.extract_if(.., is_ended).collect()
         };
-        for wanted in withdrawn {
-            let why = "not sent: it was given up before its turn came";
-            let _ = wanted.answer.send(Err(redis_error::not_sent(why, &self.line.address)));
+        for queued_acquire in cancelled {
+            let why = "not sent: its hold was released first";
+            let _ = queued_acquire.answer.send(Err(redis_error::not_sent(why, &self.line.address)));
         }
     }
 
     fn close(&self) {
-        let mut counter = lock(&self.counter);
-        counter.closed = true;
-        let waiting = std::mem::take(&mut counter.waiting);
-        drop(counter);
+        let mut queue = lock(&self.queue);
+        queue.closed = true;
+        let waiting = std::mem::take(&mut queue.waiting);
+        drop(queue);
         drop(waiting);
-        self.heard();
+        self.clear_in_flight();
     }
 
-    fn take_back(&self, id: u64) {
-        lock(&self.counter).waiting.retain(|wanted| wanted.id != id);
+    fn cancel(&self, id: u64) {
+        lock(&self.queue).waiting.retain(|queued_acquire| queued_acquire.id != id);
     }
 
-    fn is_asked_any(&self, calls: &[Call]) -> bool {
-        let counter = lock(&self.counter);
-        let is_asked = |call| field(call).is_some_and(|field| counter.asked.contains(field));
-        !counter.asked.is_empty() && calls.iter().any(is_asked)
+    fn any_in_flight(&self, calls: &[Call]) -> bool {
+        let queue = lock(&self.queue);
+        let is_in_flight = |call| field(call).is_some_and(|field| queue.in_flight.contains(field));
+        !queue.in_flight.is_empty() && calls.iter().any(is_in_flight)
     }
 
-    fn serve(self: Arc<Self>) -> impl Future<Output = ()> + Send {
-        // Dropped with its runtime, maybe before its first poll.
-        let desk = scopeguard::guard(self, |desk| desk.close());
+    fn run(self: Arc<Self>) -> impl Future<Output = ()> + Send {
+        // Outside of the future, which may be dropped with its runtime before its first poll.
+        let shared = scopeguard::guard(self, |shared| shared.close());
         async move {
             loop {
-                // Not behind `taken`: whoever finds one of them asked waits for no less than until then.
-                let deadline = after(Instant::now(), desk.node_timeout);
-                let batch = desk.taken();
+                // Before `next_batch`: a caller that finds one of them in flight waits at least until this deadline.
+                let deadline = after(Instant::now(), shared.node_timeout);
+                let batch = shared.next_batch();
                 if batch.is_empty() {
-                    desk.brought.notified().await;
+                    shared.queued.notified().await;
                 } else {
-                    desk.grant(batch, deadline).await;
+                    shared.run_batch(batch, deadline).await;
                 }
             }
         }
     }
 
-    fn taken(&self) -> Vec<Wanted> {
-        let mut counter = lock(&self.counter);
-        let some = counter.waiting.len().min(MOST);
-        let batch: Vec<Wanted> = counter.waiting.drain(..some).collect();
-        counter.asked = batch.iter().filter_map(|wanted| field(&wanted.call).cloned()).collect();
+    fn next_batch(&self) -> Vec<QueuedAcquire> {
+        let mut queue = lock(&self.queue);
+        let size = queue.waiting.len().min(MAX_BATCH);
+        let batch: Vec<QueuedAcquire> = queue.waiting.drain(..size).collect();
+        queue.in_flight =
+            batch.iter().filter_map(|queued_acquire| field(&queued_acquire.call).cloned()).collect();
         batch
     }
 
-    /// All at once, then one `WAIT` for those that were granted.
-    async fn grant(&self, batch: Vec<Wanted>, deadline: Instant) {
+    /// Sends all of them at once, then one `WAIT` for those that were granted.
+    async fn run_batch(&self, batch: Vec<QueuedAcquire>, deadline: Instant) {
         match self.link(deadline).await {
             Ok(mut link) => {
-                let granted = self.asked(&mut link, batch, deadline).await;
+                let granted = self.send_batch(&mut link, batch, deadline).await;
                 if !granted.is_empty() {
-                    let had = self.acknowledged(&mut link).await;
-                    let had = if self.line.is_together(&link) { had } else { Acknowledged::Parted };
-                    granted.into_iter().for_each(|granted| self.tell(granted, &had));
+                    let acks = self.wait_for_replicas(&mut link).await;
+                    let acks = if self.line.is_current(&link) { acks } else { Acknowledged::Replaced };
+                    granted.into_iter().for_each(|granted| self.answer(granted, &acks));
                 }
             }
             Err(Failure { outcome, error }) => {
-                self.heard();
-                for wanted in batch {
-                    let _ = wanted.answer.send(Err(Failure { outcome, error: error.again() }));
+                self.clear_in_flight();
+                for queued_acquire in batch {
+                    let _ = queued_acquire.answer.send(Err(Failure { outcome, error: error.again() }));
                 }
             }
         }
     }
 
-    /// The connection for acquires, once the one for commands stands that it goes with.
+    /// The connection for acquires, once the connection for commands is live that it is paired with.
     async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
-        let link = async |line: &Line| if self.patient { line.link(deadline).await } else { line.link_now() };
+        let link = async |line: &Line| {
+            if self.waits_for_connection { line.link(deadline).await } else { line.link_now() }
+        };
         loop {
-            // Why there is none is known to this one.
+            // Only the line for commands knows why there is none.
             if let Some(main) = &self.line.main {
                 link(main).await?;
             }
             let link = link(&self.line).await?;
-            if self.line.is_together(&link) {
+            if self.line.is_current(&link) {
                 return Ok(link);
             }
-            self.line.lost(&link, "the connection for commands was replaced");
+            self.line.discard(&link, "the connection for commands was replaced");
             if Instant::now() >= deadline {
                 return Err(self
                     .line
@@ -234,28 +239,33 @@ impl Desk {
         }
     }
 
-    /// Those that were granted; the others are told at once.
-    async fn asked(&self, link: &mut Link, batch: Vec<Wanted>, deadline: Instant) -> Vec<PendingGrant> {
+    /// Returns those that were granted, and answers the other callers.
+    async fn send_batch(
+        &self,
+        link: &mut Link,
+        batch: Vec<QueuedAcquire>,
+        deadline: Instant,
+    ) -> Vec<PendingGrant> {
         let before = link.answers();
-        let asking: Vec<bool> = batch.iter().map(|wanted| wanted.asking).collect();
+        let asking: Vec<bool> = batch.iter().map(|queued_acquire| queued_acquire.asking).collect();
         let (calls, callers): (Vec<_>, Vec<_>) =
-            batch.into_iter().map(|wanted| (wanted.call, wanted.answer)).unzip();
+            batch.into_iter().map(|queued_acquire| (queued_acquire.call, queued_acquire.answer)).unzip();
         let mut answers: Vec<Option<RedisResult<Value>>> = calls.iter().map(|_| None).collect();
         if timeout_at(deadline, ask_all(link, &calls, |at| asking[at], &mut answers, deadline)).await.is_err()
         {
-            self.line.silent(link, before);
+            self.line.timed_out(link, before);
         }
-        self.heard();
-        // Also what else it says is an old master's word then.
-        let together = self.line.is_together(link);
+        self.clear_in_flight();
+        // Otherwise all answers are of an old master, not only the grants.
+        let is_current = self.line.is_current(link);
         let mut granted = Vec::new();
         for ((call, answer), caller) in calls.into_iter().zip(answers).zip(callers) {
             let reply = match answer {
-                Some(answer) => self.line.decoded(link, &call, answer),
+                Some(answer) => self.line.decode(link, &call, answer),
                 None => Err(self.unanswered(&call)),
             };
             match reply {
-                Ok(_) if !together => drop(caller.send(Err(self.parted(&call)))),
+                Ok(_) if !is_current => drop(caller.send(Err(self.connection_replaced(&call)))),
                 Ok(reply @ (Reply::Done | Reply::Token(_))) => {
                     granted.push(PendingGrant { call, reply, caller })
                 }
@@ -265,59 +275,57 @@ impl Desk {
         granted
     }
 
-    fn tell(&self, granted: PendingGrant, acknowledged: &Acknowledged) {
+    fn answer(&self, granted: PendingGrant, acknowledged: &Acknowledged) {
         let PendingGrant { call, reply, caller } = granted;
-        let enough = |had: i64| u64::try_from(had).is_ok_and(|had| had >= self.replicas.count as u64);
+        let is_enough = |by: i64| u64::try_from(by).is_ok_and(|by| by >= self.replicas.count as u64);
         let reply = match acknowledged {
-            Acknowledged::By(had) if enough(*had) => Ok(reply),
-            Acknowledged::By(had) => {
-                Err(redis_error::unacknowledged(*had, self.replicas, &self.line.address))
-            }
+            Acknowledged::By(by) if is_enough(*by) => Ok(reply),
+            Acknowledged::By(by) => Err(redis_error::unacknowledged(*by, self.replicas, &self.line.address)),
             Acknowledged::Refused(error) => {
                 let failed = redis_error::failed(error.clone(), &call, &self.line.address);
-                // The acquire itself did run.
+                // The acquire itself has run.
                 Err(self.line.explain(Failure { outcome: Outcome::Unknown, ..failed }))
             }
-            Acknowledged::Parted => Err(self.parted(&call)),
-            Acknowledged::Silent => Err(self.unanswered(&call)),
+            Acknowledged::Replaced => Err(self.connection_replaced(&call)),
+            Acknowledged::TimedOut => Err(self.unanswered(&call)),
         };
         let _ = caller.send(reply);
     }
 
-    /// All that was sent was answered, or is not waited for any more.
-    fn heard(&self) {
-        lock(&self.counter).asked.clear();
+    /// All that was sent was answered, or has timed out.
+    fn clear_in_flight(&self) {
+        lock(&self.queue).in_flight.clear();
         self.answered.notify_waiters();
     }
 
-    fn parted(&self, call: &Call) -> Failure {
-        self.line.explain(redis_error::parted(call, &self.line.address))
+    fn connection_replaced(&self, call: &Call) -> Failure {
+        self.line.explain(redis_error::connection_replaced(call, &self.line.address))
     }
 
     fn unanswered(&self, call: &Call) -> Failure {
         self.line.explain(redis_error::unanswered(call, self.node_timeout, &self.line.address))
     }
 
-    /// How many replicas have what was written over this connection.
-    async fn acknowledged(&self, link: &mut Link) -> Acknowledged {
+    /// Waits until enough replicas have what was written over this connection.
+    async fn wait_for_replicas(&self, link: &mut Link) -> Acknowledged {
         let Replicas { count, wait } = self.replicas;
-        // Begun milliseconds count: none at all would be for ever.
-        let millis = u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(LONGEST).min(LONGEST);
+        // Rounded up: zero means for ever.
+        let millis = u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(MAX_WAIT).min(MAX_WAIT);
         let mut command = redis::cmd("WAIT");
         command.arg(u32::try_from(count).unwrap_or(u32::MAX)).arg(millis);
         let deadline = after(Instant::now(), self.node_timeout.saturating_add(wait));
         let before = link.answers();
         let answer = timeout_at(deadline, link.send_whenever(&command)).await;
         match answer.map(|answer| answer.and_then(Value::extract_error)) {
-            Ok(Ok(Value::Int(had))) => Acknowledged::By(had),
+            Ok(Ok(Value::Int(by))) => Acknowledged::By(by),
             Ok(Ok(_)) => Acknowledged::By(0),
             Ok(Err(error)) => {
-                self.line.look_at(link, &error);
+                self.line.discard_after(link, &error);
                 Acknowledged::Refused(error)
             }
             Err(_) => {
-                self.line.silent(link, before);
-                Acknowledged::Silent
+                self.line.timed_out(link, before);
+                Acknowledged::TimedOut
             }
         }
     }
@@ -325,15 +333,15 @@ impl Desk {
 
 enum Acknowledged {
     By(i64),
-    /// By whomever: the connection for commands goes elsewhere now.
-    Parted,
+    /// The connection, or the one for commands, was replaced: the acknowledgements may be those of an old master's replicas.
+    Replaced,
     Refused(redis::RedisError),
-    Silent,
+    TimedOut,
 }
 
-/// Whether replicas have to acknowledge it. The next token as well, where it is made apart from its hold: else the replica that takes
-/// over may hand it out again.
-pub(crate) fn counts(call: &Call) -> bool {
+/// Whether replicas have to acknowledge the call. Also the next token, if it is made apart from its hold: otherwise a replica that is
+/// promoted may hand it out again.
+pub(crate) fn needs_acks(call: &Call) -> bool {
     matches!(call, Call::Acquire { .. } | Call::Count { ask: Count::Next, .. })
 }
 

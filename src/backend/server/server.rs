@@ -20,40 +20,40 @@ use crate::config::{Replicas, Server, Watched};
 use crate::error::{Error, Result};
 use crate::wire::{Call, Reply};
 
-/// So many commands are sent in one go: enough to save round trips, few enough that a caller's command in between does
-/// not wait for long.
+/// The size of a pipeline: large enough to save round trips, small enough that another caller's command does not wait long.
 const CHUNK: usize = 500;
 
-/// An attempt to connect may take at least this long, be the node timeout ever so short.
+/// The least time limit of an attempt to connect, for short node timeouts.
 pub(crate) const SHORTEST_CONNECT: Duration = Duration::from_secs(1);
 
-/// What a server is to its clients.
+/// How the masters use a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Role {
-    /// The only master. One of several does without a connection rather than wait for it: 1. an acquire waits for one, and so
-    /// does the release behind it, 2. it comes, and they go out in any order, 3. a field stands that nobody holds.
+    /// The only master. A call to one of several fails at once without a connection. If it waited: 1. An acquire waits for a
+    /// connection, and so does the release after it. 2. The connection is made, and they are sent in any order. 3. The acquire runs
+    /// last, and sets a field that nobody holds.
     pub(crate) alone: bool,
     /// Its age has to be known.
-    pub(crate) ages: bool,
-    /// What else makes a grant count.
+    pub(crate) needs_age: bool,
+    /// How many replicas have to acknowledge a grant.
     pub(crate) replicas: Option<Replicas>,
 }
 
 /// A backend over one Redis server: a connection for commands, and one for messages.
 pub(crate) struct RedisServer {
     line: Arc<Line>,
-    /// Where replicas have to acknowledge grants.
-    grants: Option<ReplicaAcks>,
-    /// A node of a cluster has none of its own.
+    /// If replicas have to acknowledge grants.
+    acks: Option<ReplicaAcks>,
+    /// `None` for a node of a cluster.
     subscriber: Option<Subscriber>,
     node_timeout: Duration,
-    /// Whether a command waits for a connection, where there is none.
-    patient: bool,
+    /// Whether a call waits for a connection if there is none.
+    waits_for_connection: bool,
 }
 
 impl RedisServer {
-    /// Connects, on the runtime that runs this future: the tasks that keep the connections live there from then on. With the
-    /// error of a server that can't be reached now: it joins when it comes.
+    /// Connects on the current runtime, which then runs the tasks that own the connections. If the server can't be reached now,
+    /// returns the error too; the server is used once it can be reached.
     pub(crate) async fn connect(
         server: &Server,
         role: Role,
@@ -66,7 +66,7 @@ impl RedisServer {
         RedisServer::over(source, address, role, node_timeout, events).await
     }
 
-    /// The same for whichever server the sentinels name, now and after each failover.
+    /// Connects to the server that the sentinels name, now and after each failover.
     pub(crate) async fn watched(
         watched: &Watched,
         role: Role,
@@ -85,92 +85,98 @@ impl RedisServer {
         node_timeout: Duration,
         events: Weak<dyn Events>,
     ) -> Result<(Arc<RedisServer>, Option<Error>)> {
-        // Tasks are spawned below.
+        // Fails outside of a runtime, where the spawns below would panic.
         runtime()?;
         let limit = node_timeout.max(SHORTEST_CONNECT);
         let purpose = Purpose {
-            ages: role.ages,
-            several: !role.alone,
+            needs_age: role.needs_age,
+            one_of_several: !role.alone,
             paired: role.replicas.is_some(),
             ..Purpose::default()
         };
-        let keeper = Reconnector::new(source, address.clone(), purpose, events.clone(), limit);
-        let (line, target, mut away) = (keeper.line(), keeper.target(), keeper.connect().await?);
-        let mut grants = None;
+        let reconnector = Reconnector::new(source, address.clone(), purpose, events.clone(), limit);
+        let (line, target, mut away) =
+            (reconnector.line(), reconnector.target(), reconnector.connect().await?);
+        let mut acks = None;
         if let Some(replicas) = role.replicas {
-            let beside = keeper.beside(Purpose { waits: true, ..purpose });
-            let beside_away = beside.connect().await?;
-            // Where the first one is away, so is this one, and only the first one knows why.
-            away = away.or(beside_away);
-            grants = Some(ReplicaAcks::start(beside, replicas, node_timeout, role.alone));
+            let paired = reconnector.paired(Purpose { sends_wait: true, ..purpose });
+            let paired_away = paired.connect().await?;
+            // If the first one can't be made, neither can this one, and only the first one knows why.
+            away = away.or(paired_away);
+            acks = Some(ReplicaAcks::start(paired, replicas, node_timeout, role.alone));
         }
-        tokio::spawn(keeper.run());
+        tokio::spawn(reconnector.run());
         let subscriber = Some(Subscriber::start(target, address, events, limit));
-        Ok((Arc::new(RedisServer { line, grants, subscriber, node_timeout, patient: role.alone }), away))
+        Ok((
+            Arc::new(RedisServer { line, acks, subscriber, node_timeout, waits_for_connection: role.alone }),
+            away,
+        ))
     }
 
-    /// One that runs calls and hears nothing. Returns before it is connected; its tasks live on that runtime.
+    /// A node of a cluster, without a subscriber. Returns before it is connected. Its tasks run on `runtime`.
     pub(crate) fn begin(
-        site: Endpoint,
+        endpoint: Endpoint,
         role: Role,
         node_timeout: Duration,
         events: Weak<dyn Events>,
         runtime: &tokio::runtime::Handle,
     ) -> Arc<RedisServer> {
-        // What is spawned below, by whomever, lives there too.
+        // So that the functions that are called below spawn there too.
         let _entered = runtime.enter();
-        let address = site.address.clone();
-        let purpose = Purpose { ages: role.ages, paired: role.replicas.is_some(), ..Purpose::default() };
+        let address = endpoint.address.clone();
+        let purpose =
+            Purpose { needs_age: role.needs_age, paired: role.replicas.is_some(), ..Purpose::default() };
         let limit = node_timeout.max(SHORTEST_CONNECT);
-        let keeper = Reconnector::new(Source::Fixed(Box::new(site)), address, purpose, events, limit);
-        let line = keeper.line();
-        let grants = role.replicas.map(|replicas| {
-            let beside = keeper.beside(Purpose { waits: true, ..purpose });
-            ReplicaAcks::start(beside, replicas, node_timeout, role.alone)
+        let reconnector =
+            Reconnector::new(Source::Fixed(Box::new(endpoint)), address, purpose, events, limit);
+        let line = reconnector.line();
+        let acks = role.replicas.map(|replicas| {
+            let paired = reconnector.paired(Purpose { sends_wait: true, ..purpose });
+            ReplicaAcks::start(paired, replicas, node_timeout, role.alone)
         });
-        tokio::spawn(keeper.run());
-        Arc::new(RedisServer { line, grants, subscriber: None, node_timeout, patient: role.alone })
+        tokio::spawn(reconnector.run());
+        Arc::new(RedisServer { line, acks, subscriber: None, node_timeout, waits_for_connection: role.alone })
     }
 
-    /// That of its commands.
+    /// The line for commands.
     pub(crate) fn line(&self) -> &Arc<Line> {
         &self.line
     }
 
-    /// That of acquires, where replicas have to acknowledge them.
-    pub(crate) fn line_of_grants(&self) -> Option<&Arc<Line>> {
-        self.grants.as_ref().map(ReplicaAcks::line)
+    /// The line for acquires, if replicas have to acknowledge them.
+    pub(crate) fn acquire_line(&self) -> Option<&Arc<Line>> {
+        self.acks.as_ref().map(ReplicaAcks::line)
     }
 
     #[cfg(test)]
-    pub(crate) fn grants(&self) -> &ReplicaAcks {
-        self.grants.as_ref().unwrap()
+    pub(crate) fn acks(&self) -> &ReplicaAcks {
+        self.acks.as_ref().unwrap()
     }
 
     async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
-        if self.patient { self.line.link(deadline).await } else { self.line.link_now() }
+        if self.waits_for_connection { self.line.link(deadline).await } else { self.line.link_now() }
     }
 
-    /// Runs one call, until then. `asking`: though its slot may only be on the way to this node.
+    /// Runs one call, until the deadline. `asking`: its slot may still be migrating to this node.
     pub(crate) async fn answer(
         &self,
         call: &Call,
         asking: bool,
         mut deadline: Instant,
     ) -> Result<Reply, Failure> {
-        match &self.grants {
-            Some(grants) if replica_acks::counts(call) => {
-                // Polled late, behind another call of the same request, it would be sent when its hold was given up.
+        match &self.acks {
+            Some(acks) if replica_acks::needs_acks(call) => {
+                // The future may be polled late, behind another call of the same request, when its hold was given up.
                 if Instant::now() >= deadline {
                     return Err(redis_error::failed(redis_error::unsent(), call, &self.line.address));
                 }
-                return grants.ask(call.clone(), asking).await;
+                return acks.ask(call.clone(), asking).await;
             }
-            Some(grants) => {
+            Some(acks) => {
                 let before = Instant::now();
-                grants.passed(std::slice::from_ref(call)).await;
-                // What goes before it takes nothing of its time. It takes a node timeout at most: where that is over by more, this
-                // future was not polled, and the call may have been given up.
+                acks.wait_for_acquires(std::slice::from_ref(call)).await;
+                // The wait for acquires does not count. It takes a node timeout at most. If more has passed, this future was not
+                // polled, and the call may have been given up.
                 deadline += before.elapsed().min(self.node_timeout);
             }
             None => {}
@@ -178,24 +184,24 @@ impl RedisServer {
         let mut link = self.link(deadline).await?;
         let before = link.answers();
         match timeout_at(deadline, ask(&mut link, call, asking, deadline)).await {
-            Ok(answer) => self.line.decoded(&link, call, answer),
+            Ok(answer) => self.line.decode(&link, call, answer),
             Err(_) => {
-                self.line.silent(&link, before);
+                self.line.timed_out(&link, before);
                 Err(self.line.explain(redis_error::unanswered(call, self.node_timeout, &self.line.address)))
             }
         }
     }
 
     pub(crate) async fn answer_all(&self, calls: &[Call]) -> Vec<Result<Reply, Failure>> {
-        if let Some(grants) = &self.grants {
-            grants.passed(calls).await;
+        if let Some(acks) = &self.acks {
+            acks.wait_for_acquires(calls).await;
         }
         let mut replies = Vec::with_capacity(calls.len());
         let mut late = false;
         for chunk in calls.chunks(CHUNK) {
             if late {
-                // The rest is not sent into the silence, one node timeout after the other: who asks can do better. Nor where the
-                // answers were there in time and were looked at too late: then the rest may have been given up.
+                // Not sent, to spare the caller one node timeout after the other. Neither if the answers arrived in time but were
+                // read too late: then the rest may have been given up.
                 let why = "not sent: the commands before it were not answered within the node timeout";
                 replies.extend(chunk.iter().map(|_| Err(redis_error::not_sent(why, &self.line.address))));
             } else {
@@ -205,7 +211,7 @@ impl RedisServer {
         replies
     }
 
-    /// Whether the answers were there in time.
+    /// Returns whether the answers were read in time.
     async fn answer_chunk(&self, calls: &[Call], replies: &mut Vec<Result<Reply, Failure>>) -> bool {
         let deadline = after(Instant::now(), self.node_timeout);
         let mut link = match self.link(deadline).await {
@@ -220,11 +226,11 @@ impl RedisServer {
         let in_time =
             timeout_at(deadline, ask_all(&mut link, calls, |_| false, &mut answers, deadline)).await.is_ok();
         if !in_time {
-            self.line.silent(&link, before);
+            self.line.timed_out(&link, before);
         }
         for (call, answer) in calls.iter().zip(answers) {
             replies.push(match answer {
-                Some(answer) => self.line.decoded(&link, call, answer),
+                Some(answer) => self.line.decode(&link, call, answer),
                 None => Err(self.line.explain(redis_error::unanswered(
                     call,
                     self.node_timeout,
@@ -246,15 +252,15 @@ impl Backend for RedisServer {
     }
 
     fn is_younger_than(&self, age: Duration) -> bool {
-        self.line.vitals.is_younger_than(age, Instant::now())
+        self.line.server_info.is_younger_than(age, Instant::now())
     }
 
     fn is_away(&self) -> bool {
-        !self.patient && !self.line.is_up()
+        !self.waits_for_connection && !self.line.is_up()
     }
 
     fn clock(&self) -> Option<ServerClock> {
-        self.line.vitals.clock()
+        self.line.server_info.clock()
     }
 
     fn subscribe(&self, channel: &str) {
@@ -271,8 +277,8 @@ impl Backend for RedisServer {
 
     fn close(&self) {
         self.line.close();
-        if let Some(grants) = &self.grants {
-            grants.close();
+        if let Some(acks) = &self.acks {
+            acks.close();
         }
         self.subscriber.iter().for_each(Subscriber::close);
     }

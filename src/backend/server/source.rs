@@ -1,4 +1,4 @@
-//! Where connections go to: always to the same server, or to the one that is the master now.
+//! Where to connect to: always to the same server, or to the current master.
 
 use std::future::pending;
 use std::sync::{Arc, Mutex};
@@ -8,73 +8,73 @@ use crate::backend::sentinel::Sentinels;
 use crate::base::{Failure, lock};
 use crate::error::{ErrorKind, Result};
 
-/// How a keeper learns where to connect to.
+/// How a `Reconnector` finds out where to connect to.
 pub(crate) enum Source {
     Fixed(Box<Endpoint>),
     Sentinel(Sentinels),
-    /// Where the connection for commands goes.
-    Beside(Beside),
+    /// The server of the connection for commands.
+    Paired(Paired),
 }
 
-/// A connection beside the one for commands: it is made once that one stands, and ends with it.
-pub(crate) struct Beside {
+/// A connection that is paired with the one for commands: it is made once that one is live, and ends with it.
+pub(crate) struct Paired {
     main: Arc<Line>,
     target: Target,
-    /// The number of the connection for commands that this one goes with.
+    /// The number of the connection for commands that this one is paired with.
     with: Mutex<Option<u64>>,
 }
 
 const NO_MASTER: &str =
-    "the sentinels have not told where the master is; check that they run, and their addresses";
+    "the sentinels have not reported where the master is; check that they run, and their addresses";
 
 impl Source {
-    pub(crate) fn beside(main: Arc<Line>, target: Target) -> Source {
-        Source::Beside(Beside { main, target, with: Mutex::default() })
+    pub(crate) fn paired(main: Arc<Line>, target: Target) -> Source {
+        Source::Paired(Paired { main, target, with: Mutex::default() })
     }
 
-    /// The number of the connection that the last one goes with.
-    pub(crate) fn with(&self) -> Option<u64> {
+    /// The number of the connection for commands that the last connection is paired with.
+    pub(crate) fn paired_with(&self) -> Option<u64> {
         match self {
-            Source::Beside(beside) => *lock(&beside.with),
+            Source::Paired(paired) => *lock(&paired.with),
             _ => None,
         }
     }
 
-    /// What it can be said to be before anybody was asked.
+    /// The endpoint, if it is known without a query.
     pub(crate) fn known(&self) -> Option<Endpoint> {
         match self {
-            Source::Fixed(site) => Some(Endpoint::clone(site)),
+            Source::Fixed(endpoint) => Some(Endpoint::clone(endpoint)),
             Source::Sentinel(_) => None,
-            Source::Beside(beside) => beside.target.borrow().clone(),
+            Source::Paired(paired) => paired.target.borrow().clone(),
         }
     }
 
-    /// Whether a server may turn out not to be the master.
-    pub(crate) fn changes(&self) -> bool {
+    /// Whether another server may become the master.
+    pub(crate) fn can_change(&self) -> bool {
         !matches!(self, Source::Fixed(_))
     }
 
-    /// Where to connect to now. `first`: nobody was connected yet, so what looks like a mistake is told as one.
-    pub(crate) async fn site(&self, first: bool) -> Result<Endpoint> {
+    /// Where to connect to now. `first`: before the first connection, so that what looks like a wrong option is reported as one.
+    pub(crate) async fn endpoint(&self, first: bool) -> Result<Endpoint> {
         match self {
-            Source::Fixed(site) => Ok(Endpoint::clone(site)),
-            Source::Sentinel(sentinels) => sentinels.site(first).await,
-            Source::Beside(beside) => beside.site(first).await,
+            Source::Fixed(endpoint) => Ok(Endpoint::clone(endpoint)),
+            Source::Sentinel(sentinels) => sentinels.endpoint(first).await,
+            Source::Paired(paired) => paired.endpoint(first).await,
         }
     }
 
-    /// Tells whenever what `site` said last is true no more. Never ends.
+    /// Calls `moved` whenever the last result of `endpoint` is outdated. Never ends.
     pub(crate) async fn watch(&self, moved: impl Fn()) {
         match self {
             Source::Fixed(_) => pending().await,
             Source::Sentinel(sentinels) => sentinels.watch(moved).await,
-            Source::Beside(beside) => beside.watch(moved).await,
+            Source::Paired(paired) => paired.watch(moved).await,
         }
     }
 }
 
-impl Beside {
-    async fn site(&self, first: bool) -> Result<Endpoint> {
+impl Paired {
+    async fn endpoint(&self, first: bool) -> Result<Endpoint> {
         let mut state = self.main.state.subscribe();
         loop {
             if !first {
@@ -88,11 +88,11 @@ impl Beside {
                 Err(_) => continue,
             };
             *lock(&self.with) = Some(with);
-            let site = self.target.borrow().clone();
-            // 1. The number is read. 2. That connection is replaced: `watch` finds nothing that goes with it. 3. The number is
-            // noted. Looked at again behind that, one of the two sees it in every order.
+            let endpoint = self.target.borrow().clone();
+            // 1. The number is read. 2. That connection is replaced: `watch` finds no number. 3. The number is stored. The line is
+            // checked again after that, so in every order one of the two sees the change.
             if self.main.id() == Some(with) {
-                return site.ok_or_else(|| redis_error::not_sent(NO_MASTER, &self.main.address).error);
+                return endpoint.ok_or_else(|| redis_error::not_sent(NO_MASTER, &self.main.address).error);
             }
         }
     }
@@ -101,8 +101,8 @@ impl Beside {
         let mut state = self.main.state.subscribe();
         while state.changed().await.is_ok() {
             let now = self.main.id();
-            let parted = lock(&self.with).take_if(|with| now != Some(*with)).is_some();
-            if parted {
+            let is_outdated = lock(&self.with).take_if(|with| now != Some(*with)).is_some();
+            if is_outdated {
                 moved();
             }
         }

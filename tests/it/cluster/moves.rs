@@ -286,7 +286,7 @@ async fn a_slot_that_nobody_lets_in_is_given_up_in_time() {
     cluster.end_move(&name, 1, &[0]).await;
     let error = soon("its end", locks.mutex(&name).try_lock()).await.unwrap_err();
     assert_eq!(error.kind(), nestlock::ErrorKind::Unavailable);
-    assert!(error.to_string().contains("from one to the other"), "{error}");
+    assert!(error.to_string().contains("to each other"), "{error}");
     cluster.end_move(&name, 0, &[0, 1, 2]).await;
     let queued = enlisted(&locks.mutex(&name));
     soon("the lock", queued).await.unwrap().release().await.unwrap();

@@ -40,7 +40,7 @@ async fn some_sentinels_may_be_dead_or_frozen() {
     group.sentinels[2].freeze();
     let error = soon("an answer", group.builder().connect()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.to_string().contains("no sentinel tells"), "{error}");
+    assert!(error.to_string().contains("no sentinel reports"), "{error}");
     // Who is connected stays so.
     soon("a run", dead.mutex("stock").run(async {})).await.unwrap();
 }
@@ -87,7 +87,7 @@ async fn nobody_there_is_unavailable() {
         let error = soon("an answer", builder.connect()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(
-            error.to_string().contains(&format!("no sentinel tells where the master `{NAME}` is")),
+            error.to_string().contains(&format!("no sentinel reports where the master `{NAME}` is")),
             "{error}"
         );
     }

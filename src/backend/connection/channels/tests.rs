@@ -1,70 +1,73 @@
 use super::*;
 
 struct Bench {
-    topics: Channels,
+    channels: Channels,
     now: Instant,
     channel: Arc<str>,
 }
 
 impl Bench {
     fn connected() -> Bench {
-        let mut bench = Bench { topics: Channels::default(), now: Instant::now(), channel: "c".into() };
-        bench.topics.connected();
+        let mut bench = Bench { channels: Channels::default(), now: Instant::now(), channel: "c".into() };
+        bench.channels.connected();
         bench
     }
 
     fn want(&mut self) {
-        self.topics.want(&self.channel);
+        self.channels.want(&self.channel);
     }
 
     fn leave(&mut self) {
-        self.topics.leave(&self.channel, self.now);
+        self.channels.leave(&self.channel, self.now);
     }
 
-    fn answered(&mut self, ask: ChannelRequest, granted: bool) {
-        self.topics.answered(ask, &self.channel, granted, self.now);
+    fn answered(&mut self, request: ChannelRequest, confirmed: bool) {
+        self.channels.answered(request, &self.channel, confirmed, self.now);
     }
 
-    fn pass(&mut self, time: Duration) {
+    fn run_due(&mut self, time: Duration) {
         self.now += time;
-        self.topics.pass(self.now);
+        self.channels.run_due(self.now);
     }
 
     #[track_caller]
-    fn expect(&mut self, asks: &[ChannelRequest], tells: &[SubscriptionEvent]) {
-        assert_eq!(self.topics.asks.drain(..).map(|(ask, _)| ask).collect::<Vec<_>>(), asks);
-        assert_eq!(self.topics.tells.drain(..).map(|(tell, _)| tell).collect::<Vec<_>>(), tells);
+    fn expect(&mut self, requests: &[ChannelRequest], events: &[SubscriptionEvent]) {
+        assert_eq!(
+            self.channels.requests.drain(..).map(|(request, _)| request).collect::<Vec<_>>(),
+            requests
+        );
+        assert_eq!(self.channels.events.drain(..).map(|(event, _)| event).collect::<Vec<_>>(), events);
     }
 }
 
 #[test]
-fn a_channel_is_told_as_subscribed_when_the_server_answered() {
+fn a_channel_is_reported_as_subscribed_once_the_server_has_answered() {
     let mut bench = Bench::connected();
     bench.want();
     bench.expect(&[ChannelRequest::Subscribe], &[]);
     bench.answered(ChannelRequest::Subscribe, true);
     bench.expect(&[], &[SubscriptionEvent::Subscribed]);
-    assert!(bench.topics.wants("c"));
+    assert!(bench.channels.wants("c"));
 }
 
 #[test]
-fn a_channel_lingers_and_is_confirmed_at_once_meanwhile() {
+fn a_lingering_channel_is_confirmed_at_once() {
     let mut bench = Bench::connected();
     bench.want();
     bench.answered(ChannelRequest::Subscribe, true);
     bench.leave();
-    bench.pass(LINGER / 2);
+    bench.run_due(LINGER / 2);
     bench.expect(&[ChannelRequest::Subscribe], &[SubscriptionEvent::Subscribed]);
     bench.want();
     bench.expect(&[], &[SubscriptionEvent::Subscribed]);
-    bench.pass(LINGER);
+    bench.run_due(LINGER);
     bench.leave();
-    bench.pass(LINGER / 2);
+    bench.run_due(LINGER / 2);
     bench.expect(&[], &[]);
-    bench.pass(LINGER);
+    bench.run_due(LINGER);
     bench.expect(&[ChannelRequest::Unsubscribe], &[]);
     bench.answered(ChannelRequest::Unsubscribe, true);
-    assert!(bench.topics.topics.is_empty() && bench.topics.timers.is_empty());
+    assert!(bench.channels.channels.is_empty() && bench.channels.timers.is_empty());
 }
 
 #[test]
@@ -73,7 +76,7 @@ fn a_channel_wanted_while_it_is_unsubscribed_waits_for_that_answer() {
     bench.want();
     bench.answered(ChannelRequest::Subscribe, true);
     bench.leave();
-    bench.pass(LINGER);
+    bench.run_due(LINGER);
     bench.expect(&[ChannelRequest::Subscribe, ChannelRequest::Unsubscribe], &[SubscriptionEvent::Subscribed]);
     bench.want();
     bench.leave();
@@ -86,7 +89,7 @@ fn a_channel_wanted_while_it_is_unsubscribed_waits_for_that_answer() {
 }
 
 #[test]
-fn a_channel_left_while_it_is_subscribed_is_not_asked_twice() {
+fn a_channel_left_while_it_is_subscribed_is_not_requested_twice() {
     let mut bench = Bench::connected();
     bench.want();
     bench.leave();
@@ -95,12 +98,12 @@ fn a_channel_left_while_it_is_subscribed_is_not_asked_twice() {
     bench.leave();
     bench.answered(ChannelRequest::Subscribe, true);
     bench.expect(&[], &[]);
-    bench.pass(LINGER);
+    bench.run_due(LINGER);
     bench.expect(&[ChannelRequest::Unsubscribe], &[]);
 }
 
 #[test]
-fn a_refused_channel_is_asked_again_for_as_long_as_it_is_wanted() {
+fn a_refused_channel_is_retried_for_as_long_as_it_is_wanted() {
     let mut bench = Bench::connected();
     bench.want();
     bench.answered(ChannelRequest::Subscribe, false);
@@ -109,42 +112,42 @@ fn a_refused_channel_is_asked_again_for_as_long_as_it_is_wanted() {
         &[ChannelRequest::Subscribe],
         &[SubscriptionEvent::NotSubscribed, SubscriptionEvent::NotSubscribed],
     );
-    bench.pass(REPEAT);
+    bench.run_due(REPEAT);
     bench.answered(ChannelRequest::Subscribe, false);
     bench.expect(&[ChannelRequest::Subscribe], &[]);
-    bench.pass(REPEAT);
+    bench.run_due(REPEAT);
     bench.answered(ChannelRequest::Subscribe, true);
     bench.expect(&[ChannelRequest::Subscribe], &[SubscriptionEvent::Subscribed]);
     bench.leave();
-    bench.pass(LINGER);
+    bench.run_due(LINGER);
     bench.answered(ChannelRequest::Unsubscribe, true);
     bench.want();
     bench.answered(ChannelRequest::Subscribe, false);
     bench.leave();
-    bench.pass(REPEAT);
+    bench.run_due(REPEAT);
     bench.expect(
         &[ChannelRequest::Unsubscribe, ChannelRequest::Subscribe],
         &[SubscriptionEvent::NotSubscribed],
     );
-    assert!(bench.topics.topics.is_empty());
+    assert!(bench.channels.channels.is_empty());
 }
 
 #[test]
-fn a_lost_connection_forgets_what_is_not_wanted_and_asks_again_for_the_rest() {
+fn after_a_lost_connection_only_wanted_channels_are_subscribed_again() {
     let mut bench = Bench::connected();
     bench.want();
     bench.answered(ChannelRequest::Subscribe, true);
     let other: Arc<str> = "other".into();
-    bench.topics.want(&other);
-    bench.topics.leave(&other, bench.now);
-    bench.topics.disconnected();
+    bench.channels.want(&other);
+    bench.channels.leave(&other, bench.now);
+    bench.channels.disconnected();
     bench.expect(&[], &[SubscriptionEvent::Subscribed]);
-    bench.topics.unreachable();
-    bench.topics.unreachable();
+    bench.channels.unreachable();
+    bench.channels.unreachable();
     bench.expect(&[], &[SubscriptionEvent::NotSubscribed]);
-    bench.topics.connected();
+    bench.channels.connected();
     bench.expect(&[ChannelRequest::Subscribe], &[]);
-    assert_eq!(bench.topics.wanted(), 1);
+    assert_eq!(bench.channels.wanted(), 1);
 }
 
 #[test]
@@ -153,15 +156,15 @@ fn a_channel_left_again_lingers_from_then_on() {
     bench.want();
     bench.answered(ChannelRequest::Subscribe, true);
     bench.leave();
-    bench.pass(LINGER * 3 / 4);
+    bench.run_due(LINGER * 3 / 4);
     bench.want();
     bench.leave();
     bench.expect(
         &[ChannelRequest::Subscribe],
         &[SubscriptionEvent::Subscribed, SubscriptionEvent::Subscribed],
     );
-    bench.pass(LINGER * 3 / 4);
+    bench.run_due(LINGER * 3 / 4);
     bench.expect(&[], &[]);
-    bench.pass(LINGER / 4);
+    bench.run_due(LINGER / 4);
     bench.expect(&[ChannelRequest::Unsubscribe], &[]);
 }

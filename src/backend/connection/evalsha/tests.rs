@@ -13,17 +13,17 @@ use super::*;
 use crate::backend::Backend;
 use crate::backend::connection::redis_error::is_unsent;
 use crate::backend::server::RedisServer;
-use crate::backend::testing::{ALONE, TestServer, Watcher, until};
+use crate::backend::testing::{ALONE, EventRecorder, TestServer, until};
 use crate::base::{Drift, Lease, Outcome, after};
 
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(300);
 
-async fn connected(server: &TestServer, node_timeout: Duration) -> (Arc<RedisServer>, Watcher) {
-    let told = Watcher::new();
-    let single =
-        RedisServer::connect(&server.url("").into(), ALONE, node_timeout, told.events()).await.unwrap().0;
-    (single, told)
+async fn connected(server: &TestServer, node_timeout: Duration) -> (Arc<RedisServer>, EventRecorder) {
+    let events = EventRecorder::new();
+    let backend =
+        RedisServer::connect(&server.url("").into(), ALONE, node_timeout, events.sender()).await.unwrap().0;
+    (backend, events)
 }
 
 fn acquire(key: &str) -> Call {
@@ -49,11 +49,11 @@ async fn nothing_ran(server: &TestServer) {
 }
 
 #[tokio::test]
-async fn an_unknown_script_that_is_found_out_after_the_deadline_is_not_sent_by_its_text() {
+async fn a_script_that_turns_out_unknown_after_the_deadline_is_not_sent_by_its_text() {
     let server = TestServer::start(&[]).await;
-    let (single, _told) = connected(&server, LONG).await;
+    let (backend, _events) = connected(&server, LONG).await;
     for asking in [false, true] {
-        let mut link = single.line().link_now().unwrap();
+        let mut link = backend.line().link_now().unwrap();
         let (seen, deadline) = (link.clone(), after(Instant::now(), SHORT));
         let call = acquire("stock");
         let mut asked = pin!(ask(&mut link, &call, asking, deadline));
@@ -69,11 +69,11 @@ async fn an_unknown_script_that_is_found_out_after_the_deadline_is_not_sent_by_i
 #[tokio::test]
 async fn of_many_those_whose_scripts_are_unknown_after_the_deadline_are_not_sent_again() {
     let server = TestServer::start(&[]).await;
-    let (single, _told) = connected(&server, LONG).await;
+    let (backend, _events) = connected(&server, LONG).await;
     let look = Call::Look { key: "stock".into() };
-    single.clone().run(look.clone()).await.unwrap();
+    backend.clone().run(look.clone()).await.unwrap();
     server.command("CONFIG RESETSTAT").await;
-    let mut link = single.line().link_now().unwrap();
+    let mut link = backend.line().link_now().unwrap();
     let (seen, deadline) = (link.clone(), after(Instant::now(), SHORT));
     let calls = [look, acquire("stock")];
     let mut answers = [None, None];
@@ -91,13 +91,13 @@ async fn of_many_those_whose_scripts_are_unknown_after_the_deadline_are_not_sent
 #[tokio::test]
 async fn an_answer_that_is_there_is_read_after_the_deadline() {
     let server = TestServer::start(&[]).await;
-    let (single, _told) = connected(&server, SHORT).await;
+    let (backend, _events) = connected(&server, SHORT).await;
     server.command("SET known 1").await;
-    let look = || single.clone().run(Call::Look { key: "known".into() });
+    let look = || backend.clone().run(Call::Look { key: "known".into() });
     look().await.unwrap();
     let mut looked = look();
     assert!(polled(looked.as_mut()).is_pending());
-    answered(&single.line().link_now().unwrap()).await;
+    answered(&backend.line().link_now().unwrap()).await;
     sleep_until(after(Instant::now(), SHORT)).await;
     assert!(matches!(polled(looked.as_mut()), Poll::Ready(Ok(_))));
 }
@@ -105,26 +105,26 @@ async fn an_answer_that_is_there_is_read_after_the_deadline() {
 #[tokio::test]
 async fn a_call_whose_deadline_is_over_before_its_first_poll_did_not_run() {
     let server = TestServer::start(&[]).await;
-    let (single, _told) = connected(&server, LONG).await;
+    let (backend, _events) = connected(&server, LONG).await;
     let call = acquire("stock");
-    let failure = single.answer(&call, false, Instant::now()).await.unwrap_err();
+    let failure = backend.answer(&call, false, Instant::now()).await.unwrap_err();
     assert_eq!(failure.outcome, Outcome::NotRun, "{}", failure.error);
     assert!(failure.error.to_string().contains("was not sent"), "{}", failure.error);
     assert_eq!(server.count("evalsha").await, 0);
 }
 
 #[tokio::test]
-async fn of_many_calls_those_behind_answers_that_are_looked_at_too_late_are_not_sent() {
+async fn of_many_calls_those_behind_answers_that_are_read_too_late_are_not_sent() {
     let server = TestServer::start(&[]).await;
-    let (single, _told) = connected(&server, SHORT).await;
+    let (backend, _events) = connected(&server, SHORT).await;
     let look = Call::Look { key: "stock".into() };
-    single.clone().run(look.clone()).await.unwrap();
+    backend.clone().run(look.clone()).await.unwrap();
     server.command("CONFIG RESETSTAT").await;
     // More than go out in one pipeline.
     let calls = (0..600).map(|_| look.clone()).chain([acquire("stock")]).collect();
-    let mut asked = single.clone().run_all(calls);
+    let mut asked = backend.clone().run_all(calls);
     assert!(polled(asked.as_mut()).is_pending());
-    answered(&single.line().link_now().unwrap()).await;
+    answered(&backend.line().link_now().unwrap()).await;
     sleep_until(after(Instant::now(), SHORT)).await;
     let Poll::Ready(replies) = polled(asked.as_mut()) else { panic!("the rest was sent") };
     replies[0].as_ref().unwrap();
@@ -134,49 +134,52 @@ async fn of_many_calls_those_behind_answers_that_are_looked_at_too_late_are_not_
 }
 
 #[tokio::test]
-async fn what_is_polled_once_is_sent_however_many_wait_beside_it() {
+async fn a_call_that_is_polled_once_is_sent_even_if_a_thousand_others_wait() {
     let server = TestServer::start(&[]).await;
-    let (single, _told) = connected(&server, LONG).await;
+    let (backend, _events) = connected(&server, LONG).await;
     // Their driver does not run meanwhile.
-    let mut asked: Vec<_> = (0..1000).map(|at| single.clone().run(acquire(&format!("stock:{at}")))).collect();
+    let mut asked: Vec<_> =
+        (0..1000).map(|at| backend.clone().run(acquire(&format!("stock:{at}")))).collect();
     asked.iter_mut().for_each(|asked| assert!(polled(asked.as_mut()).is_pending()));
     until(async || server.count("evalsha").await == 1000).await;
 }
 
 #[tokio::test]
-async fn what_is_polled_once_is_sent_also_by_a_task_whose_budget_is_used_up() {
+async fn a_call_that_is_polled_once_is_sent_even_by_a_task_whose_budget_is_used_up() {
     let server = TestServer::start(&[]).await;
-    let (single, _told) = connected(&server, LONG).await;
+    let (backend, _events) = connected(&server, LONG).await;
     let asking = tokio::spawn(async move {
-        let mut asked = single.clone().run(acquire("stock"));
+        let mut asked = backend.clone().run(acquire("stock"));
         poll_fn(|cx| {
             while pin!(consume_budget()).poll(cx).is_ready() {}
             assert!(asked.as_mut().poll(cx).is_pending());
             Poll::Ready(())
         })
         .await;
-        (single, asked)
+        (backend, asked)
     });
     let _kept = asking.await.unwrap();
     until(async || server.count("evalsha").await == 1).await;
 }
 
-/// What is sent goes out by itself, whether its future is dropped at once or not: so on several threads.
+/// On several threads, since the driver sends commands independently of their futures.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_runs_for_acquires_that_are_looked_at_again_after_their_deadline() {
+async fn acquires_that_are_polled_again_after_their_deadline_do_not_run() {
     let server = TestServer::start(&[]).await;
-    let (single, _told) = connected(&server, SHORT).await;
-    let mut asked: Vec<_> = (0..300).map(|at| single.clone().run(acquire(&format!("stock:{at}")))).collect();
-    // Else some would have their answer in the first poll, and go on in time.
+    let (backend, _events) = connected(&server, SHORT).await;
+    let mut asked: Vec<_> = (0..300).map(|at| backend.clone().run(acquire(&format!("stock:{at}")))).collect();
+    // Otherwise some would have their answer in the first poll, and continue in time.
     server.signal("STOP");
     asked.iter_mut().for_each(|asked| assert!(polled(asked.as_mut()).is_pending()));
     server.signal("CONT");
-    answered(&single.line().link_now().unwrap()).await;
+    answered(&backend.line().link_now().unwrap()).await;
     sleep_until(after(Instant::now(), SHORT)).await;
     for asked in &mut asked {
-        let Poll::Ready(Err(failure)) = polled(asked.as_mut()) else { panic!("it waits on, or was granted") };
+        let Poll::Ready(Err(failure)) = polled(asked.as_mut()) else {
+            panic!("it is pending, or was granted")
+        };
         assert_eq!(failure.outcome, Outcome::NotRun, "{}", failure.error);
     }
-    answered(&single.line().link_now().unwrap()).await;
+    answered(&backend.line().link_now().unwrap()).await;
     nothing_ran(&server).await;
 }

@@ -1,4 +1,4 @@
-//! The in-memory store beside the real scripts: random commands, and no difference.
+//! The in-memory store compared with the real scripts, by random commands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use redis::aio::MultiplexedConnection;
 use crate::backend::Backend;
 use crate::backend::memory::InMemory;
 use crate::backend::server::RedisServer;
-use crate::backend::testing::{ALONE, TestServer, Told, Watcher};
+use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer};
 use crate::base::{Drift, Lease};
 use crate::memory::Memory;
 use crate::wire::keys::{channel, counter};
 use crate::wire::{Call, Fence, Reply};
 
-/// Leases are so far apart that the time which a test takes can't make one look like another.
+/// Leases differ by so much that the duration of a test can't make one look like another.
 const STEP: Duration = Duration::from_secs(600);
 const TOLERANCE: Duration = Duration::from_secs(240);
 const LONG: Duration = Duration::from_secs(20);
@@ -29,17 +29,17 @@ struct Op {
     field: u8,
     count: u32,
     lease: u32,
-    /// The least that a token may be; `None`: without a token.
+    /// The smallest allowed token. `None`: without a token.
     fence: Option<u64>,
-    /// How long the counter stays.
+    /// How long the counter is kept.
     stays: u32,
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
-    // Mostly acquires by one field, so that there is something to release, renew and settle.
+    // Mostly acquires by one field, so that there are holds to release, renew and settle.
     let kind = prop_oneof![6 => Just(0u8), 12 => 1..4u8, 4 => 4..9u8];
     let field = prop_oneof![4 => Just(0u8), 2 => 1..3u8];
-    // Tokens near each other, of two lengths, and at the end of what a counter can be.
+    // Tokens near each other, of two lengths, and near the largest value of a counter.
     let fence = prop_oneof![7 => 5..15u64, 1 => Just(i64::MAX as u64 - 1)];
     let op = (kind, 0..2u8, field, 0..4u32, 1..7u32, proptest::option::of(fence), 0..4u32);
     let op = op.prop_map(|(kind, lock, field, count, lease, fence, stays)| Op {
@@ -97,25 +97,25 @@ impl Op {
     }
 }
 
-/// Both masters, and what each has told.
+/// Both masters, and their events.
 struct Twins {
     server: TestServer,
     admin: MultiplexedConnection,
-    real: (Arc<RedisServer>, Watcher),
+    real: (Arc<RedisServer>, EventRecorder),
     memory: Memory,
-    ours: (Arc<InMemory>, Watcher),
+    ours: (Arc<InMemory>, EventRecorder),
 }
 
 impl Twins {
     async fn start() -> Twins {
         let server = TestServer::start(&[]).await;
-        let (admin, told, memory) = (server.admin().await, Watcher::new(), Memory::new());
-        let (single, away) =
-            RedisServer::connect(&server.url("").into(), ALONE, LONG, told.events()).await.unwrap();
+        let (admin, events, memory) = (server.admin().await, EventRecorder::new(), Memory::new());
+        let (backend, away) =
+            RedisServer::connect(&server.url("").into(), ALONE, LONG, events.sender()).await.unwrap();
         assert!(away.is_none());
-        let heard = Watcher::new();
-        let ours = (InMemory::join(&memory, LONG, heard.events()), heard);
-        Twins { server, admin, real: (single, told), memory, ours }
+        let recorder = EventRecorder::new();
+        let ours = (InMemory::join(&memory, LONG, recorder.sender()), recorder);
+        Twins { server, admin, real: (backend, events), memory, ours }
     }
 
     async fn play(&mut self, case: usize, ops: &[Op]) {
@@ -154,20 +154,20 @@ impl Twins {
             let channel = channel("", &format!("{case}:{lock}"));
             self.real.0.subscribe(&channel);
             self.ours.0.subscribe(&channel);
-            assert_eq!(self.real.1.next().await, Told::Subscribed(channel.clone()));
-            assert_eq!(self.ours.1.next().await, Told::Subscribed(channel));
+            assert_eq!(self.real.1.next().await, Event::Subscribed(channel.clone()));
+            assert_eq!(self.ours.1.next().await, Event::Subscribed(channel));
         }
     }
 
-    /// Field, count and lease of what stands.
+    /// Field, count and lease of a lock.
     async fn compare(&mut self, key: &str) {
         let fields: Vec<(String, u32)> =
             redis::cmd("HGETALL").arg(key).query_async(&mut self.admin).await.unwrap();
         let ttl: i64 = redis::cmd("PTTL").arg(key).query_async(&mut self.admin).await.unwrap();
         let now = tokio::time::Instant::now();
         let ours = self.memory.visit(|store| {
-            let standing = store.standing(now).into_iter().find(|(standing, _)| ***standing == *key);
-            standing.map(|(_, held)| (held.field.to_string(), held.count, held.left(now)))
+            let lock = store.live(now).into_iter().find(|(live, _)| ***live == *key);
+            lock.map(|(_, held)| (held.field.to_string(), held.count, held.left(now)))
         });
         match ours {
             None => assert!(fields.is_empty() && ttl == -2, "{key}: {fields:?}"),
@@ -196,7 +196,7 @@ impl Twins {
         }
     }
 
-    /// That both have told of the same releases, up to a last one.
+    /// Both have reported the same releases, up to a last one.
     async fn compare_messages(&mut self, case: usize) {
         let last = Op { kind: 0, lock: 1, field: 2, count: 1, lease: 1, fence: None, stays: 0 };
         let free = Op { kind: 4, ..last.clone() };
@@ -206,19 +206,19 @@ impl Twins {
                 tokio::join!(self.real.0.clone().run(call.clone()), self.ours.0.clone().run(call));
             assert_eq!(real.unwrap(), ours.unwrap());
         }
-        // Ours are all told by now; the server's come in their order.
-        let ours: Vec<Told> = std::iter::from_fn(|| self.ours.1.seen()).filter(is_message).collect();
+        // All of ours have been reported by now; those of the server arrive in their order.
+        let ours: Vec<Event> = std::iter::from_fn(|| self.ours.1.try_next()).filter(is_message).collect();
         assert!(!ours.is_empty());
         for message in ours {
             assert_eq!(self.real.1.next().await, message);
         }
-        self.real.1.nothing();
+        self.real.1.expect_none();
     }
 }
 
-/// What `lose` tells besides, no server would.
-fn is_message(told: &Told) -> bool {
-    *told != Told::Reconnected
+/// Without the event of `lose`, which no server reports.
+fn is_message(events: &Event) -> bool {
+    *events != Event::Reconnected
 }
 
 fn alike(real: &Reply, ours: &Reply) -> bool {

@@ -1,54 +1,54 @@
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::backend::testing::{TestServer, Told, Watcher};
+use crate::backend::testing::{Event, EventRecorder, TestServer};
 
-fn site(url: &str) -> Endpoint {
+fn endpoint(url: &str) -> Endpoint {
     let client = redis::Client::open(format!("{url}?protocol=resp3")).unwrap();
     Endpoint { client, address: url.into(), gate: None }
 }
 
-/// The line of commands, with a connection of that number.
-async fn commands(server: &TestServer, id: u64) -> Arc<Line> {
+/// A line for commands, with a connection of that number.
+async fn command_line(server: &TestServer, id: u64) -> Arc<Line> {
     let line = Line {
         state: watch::Sender::new(State::Down { attempt: 0, failed: None }),
         address: "host:1".into(),
-        vitals: Arc::default(),
+        server_info: Arc::default(),
         main: None,
     };
     let line = Arc::new(line);
-    stands(&line, server, id).await;
+    set_up(&line, server, id).await;
     line
 }
 
-async fn stands(line: &Line, server: &TestServer, id: u64) {
+async fn set_up(line: &Line, server: &TestServer, id: u64) {
     let connection = server.admin().await;
-    let link = Link { connection, id, signs: Arc::default(), beside: None, run: None };
+    let link = Link { connection, id, status: Arc::default(), paired_with: None, run_id: None };
     line.state.send_replace(State::Up(link));
 }
 
 #[tokio::test]
-async fn an_attempt_ends_when_its_server_is_no_longer_the_one() {
+async fn an_attempt_ends_when_another_server_becomes_the_master() {
     let (frozen, other) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), TestServer::start(&[]).await);
     let address = format!("redis://{}/", frozen.local_addr().unwrap());
-    let (target, targets) = watch::channel(Some(site(&address)));
-    let main = commands(&other, 1).await;
-    let (mut told, hour) = (Watcher::new(), Duration::from_secs(3600));
-    let keeper = Reconnector::new(
-        Source::beside(main.clone(), targets),
+    let (target, targets) = watch::channel(Some(endpoint(&address)));
+    let main = command_line(&other, 1).await;
+    let (mut events, hour) = (EventRecorder::new(), Duration::from_secs(3600));
+    let reconnector = Reconnector::new(
+        Source::paired(main.clone(), targets),
         "host:1".into(),
         Purpose::default(),
-        told.events(),
+        events.sender(),
         hour,
     );
-    let (line, mut turned) = (keeper.line(), keeper.turned.subscribe());
-    tokio::spawn(keeper.run());
-    // The attempt is under way, and nobody answers.
+    let (line, mut master_changed) = (reconnector.line(), reconnector.master_changed.subscribe());
+    tokio::spawn(reconnector.run());
+    // The attempt is in progress, and is not answered.
     let _connection = frozen.accept().await.unwrap();
-    target.send_replace(Some(site(&other.url(""))));
-    stands(&main, &other, 2).await;
-    turned.changed().await.unwrap();
-    assert_eq!(told.next().await, Told::Reconnected);
+    target.send_replace(Some(endpoint(&other.url(""))));
+    set_up(&main, &other, 2).await;
+    master_changed.changed().await.unwrap();
+    assert_eq!(events.next().await, Event::Reconnected);
     let mut link = line.link(Instant::now()).await.unwrap();
     let port = link.send_whenever(redis::cmd("CONFIG").arg("GET").arg("port")).await.unwrap();
     assert!(other.url("").contains(&redis::from_redis_value::<Vec<(String, String)>>(port).unwrap()[0].1));

@@ -6,16 +6,16 @@ use tokio::time::timeout;
 use super::*;
 use crate::backend::Backend;
 use crate::backend::server::server::{RedisServer, Role};
-use crate::backend::testing::{ALONE, TestServer, Watcher, until};
+use crate::backend::testing::{ALONE, EventRecorder, TestServer, until};
 use crate::base::{Drift, Lease};
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// The server has no replica: each `WAIT` lasts.
+/// The server has no replica: each `WAIT` runs into its timeout.
 async fn connected(server: &TestServer, role: Role) -> Arc<RedisServer> {
     let replicas = Some(Replicas { count: 1, wait: Duration::from_secs(2) });
-    let (role, told) = (Role { replicas, ..role }, Watcher::new());
-    RedisServer::connect(&server.url("").into(), role, Duration::from_secs(10), told.events())
+    let (role, events) = (Role { replicas, ..role }, EventRecorder::new());
+    RedisServer::connect(&server.url("").into(), role, Duration::from_secs(10), events.sender())
         .await
         .unwrap()
         .0
@@ -36,37 +36,37 @@ async fn exists(server: &TestServer, name: &str) -> bool {
     server.command(&format!("EXISTS {name}")).await == Value::Int(1)
 }
 
-/// Of several masters the others may have granted it: then it is released while it waits here.
+/// With several masters the others may have granted the lock, and it may be released while its acquire is queued here.
 #[tokio::test]
-async fn an_end_is_not_overtaken_by_its_acquire_that_waits_for_others() {
+async fn a_queued_acquire_is_not_sent_after_the_release_of_its_hold() {
     let server = TestServer::start(&[]).await;
-    let single = connected(&server, Role { alone: false, ..ALONE }).await;
-    let one = tokio::spawn(single.clone().run(acquire("one")));
+    let backend = connected(&server, Role { alone: false, ..ALONE }).await;
+    let one = tokio::spawn(backend.clone().run(acquire("one")));
     until(async || exists(&server, "one").await).await;
-    let mut two = pin!(single.clone().run(acquire("two")));
+    let mut two = pin!(backend.clone().run(acquire("two")));
     assert!(timeout(Duration::from_millis(1), two.as_mut()).await.is_err());
-    assert_eq!(single.run(end("two")).await.unwrap(), Reply::Gone);
+    assert_eq!(backend.run(end("two")).await.unwrap(), Reply::Gone);
     assert_eq!(two.await.unwrap_err().outcome, Outcome::NotRun);
     one.await.unwrap().unwrap_err();
     assert!(!exists(&server, "two").await);
 }
 
 #[test]
-fn who_waits_is_answered_when_the_runtime_of_the_connection_ends() {
+fn queued_acquires_fail_when_the_runtime_of_the_connection_ends() {
     let (theirs, ours) = (Runtime::new().unwrap(), Runtime::new().unwrap());
-    let (server, single) = theirs.block_on(async {
+    let (server, backend) = theirs.block_on(async {
         let server = TestServer::start(&[]).await;
-        let single = connected(&server, ALONE).await;
-        (server, single)
+        let backend = connected(&server, ALONE).await;
+        (server, backend)
     });
     ours.block_on(async {
-        let one = tokio::spawn(single.clone().run(acquire("one")));
+        let one = tokio::spawn(backend.clone().run(acquire("one")));
         until(async || exists(&server, "one").await).await;
-        let two = tokio::spawn(single.clone().run(acquire("two")));
-        until(async || !lock(&single.grants().desk.counter).waiting.is_empty()).await;
+        let two = tokio::spawn(backend.clone().run(acquire("two")));
+        until(async || !lock(&backend.acks().shared.queue).waiting.is_empty()).await;
         theirs.shutdown_background();
-        for waits in [one, two, tokio::spawn(single.clone().run(acquire("three")))] {
-            timeout(LONG, waits).await.expect("it waits for ever").unwrap().unwrap_err();
+        for waiting in [one, two, tokio::spawn(backend.clone().run(acquire("three")))] {
+            timeout(LONG, waiting).await.expect("it waits for ever").unwrap().unwrap_err();
         }
     });
 }

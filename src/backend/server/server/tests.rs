@@ -1,16 +1,16 @@
 use super::*;
-use crate::backend::testing::{ALONE, TestServer, Told, Watcher, until};
+use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer, until};
 use crate::base::{Drift, Lease, Outcome};
 use crate::error::ErrorKind;
 
-/// Longer than any stall of a busy machine, for tests in which nothing should time out.
+/// Longer than any stall of a busy machine, for tests in which no call should time out.
 const LONG: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(100);
 
-async fn connected(server: &TestServer, node_timeout: Duration) -> (Arc<RedisServer>, Watcher) {
-    let told = Watcher::new();
-    let single = connect(&server.url("").into(), node_timeout, told.events()).await.unwrap();
-    (single, told)
+async fn connected(server: &TestServer, node_timeout: Duration) -> (Arc<RedisServer>, EventRecorder) {
+    let events = EventRecorder::new();
+    let backend = connect(&server.url("").into(), node_timeout, events.sender()).await.unwrap();
+    (backend, events)
 }
 
 fn look(key: &str) -> Call {
@@ -23,14 +23,14 @@ fn acquire(key: &str) -> Call {
     Call::Acquire { key: key.into(), field: "me:1".into(), count: 1, lease, fence: None }
 }
 
-/// A server that is away is an error.
+/// Fails if the server can't be reached.
 async fn connect(
     server: &Server,
     node_timeout: Duration,
     events: Weak<dyn Events>,
 ) -> Result<Arc<RedisServer>> {
-    let (single, away) = RedisServer::connect(server, ALONE, node_timeout, events).await?;
-    away.map_or(Ok(single), Err)
+    let (backend, away) = RedisServer::connect(server, ALONE, node_timeout, events).await?;
+    away.map_or(Ok(backend), Err)
 }
 
 #[track_caller]
@@ -41,14 +41,14 @@ fn failed(reply: Result<Reply, Failure>, outcome: Outcome, kind: ErrorKind) -> E
 }
 
 #[tokio::test]
-async fn a_call_is_answered_also_when_the_server_forgot_the_script() {
+async fn a_call_is_answered_after_a_script_flush() {
     let server = TestServer::start(&[]).await;
-    let (single, _told) = connected(&server, LONG).await;
-    assert_eq!(single.clone().run(look("a")).await.unwrap(), Reply::Free);
-    assert_eq!(single.clone().run(look("a")).await.unwrap(), Reply::Free);
+    let (backend, _events) = connected(&server, LONG).await;
+    assert_eq!(backend.clone().run(look("a")).await.unwrap(), Reply::Free);
+    assert_eq!(backend.clone().run(look("a")).await.unwrap(), Reply::Free);
     assert_eq!(server.count("eval").await, 1);
     server.command("SCRIPT FLUSH").await;
-    assert_eq!(single.clone().run(look("a")).await.unwrap(), Reply::Free);
+    assert_eq!(backend.clone().run(look("a")).await.unwrap(), Reply::Free);
     assert_eq!((server.count("eval").await, server.count("evalsha").await), (2, 3));
 }
 
@@ -56,24 +56,24 @@ async fn a_call_is_answered_also_when_the_server_forgot_the_script() {
 async fn wrong_and_missing_passwords_are_denied_at_connect() {
     let server = TestServer::start(&["--requirepass", "right"]).await;
     for credentials in ["", ":wrong@", "nobody:wrong@"] {
-        let told = Watcher::new();
-        let error = connect(&server.url(credentials).into(), LONG, told.events()).await.unwrap_err();
+        let events = EventRecorder::new();
+        let error = connect(&server.url(credentials).into(), LONG, events.sender()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied);
         let text = format!("{error} {error:?}");
         assert!(text.contains("127.0.0.1:") && text.contains("password is wrong or missing"), "{text}");
         assert!(!text.contains("wrong@") && !text.contains("right"), "{text}");
     }
-    let told = Watcher::new();
-    let single = connect(&server.url(":right@").into(), LONG, told.events()).await.unwrap();
-    assert_eq!(single.clone().run(look("a")).await.unwrap(), Reply::Free);
+    let events = EventRecorder::new();
+    let backend = connect(&server.url(":right@").into(), LONG, events.sender()).await.unwrap();
+    assert_eq!(backend.clone().run(look("a")).await.unwrap(), Reply::Free);
 }
 
 #[tokio::test]
 async fn a_server_that_is_down_is_unavailable_at_connect() {
     let mut server = TestServer::start(&[]).await;
     server.kill();
-    let told = Watcher::new();
-    let error = connect(&server.url("").into(), LONG, told.events()).await.unwrap_err();
+    let events = EventRecorder::new();
+    let error = connect(&server.url("").into(), LONG, events.sender()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
 }
 
@@ -81,8 +81,8 @@ async fn a_server_that_is_down_is_unavailable_at_connect() {
 async fn a_frozen_server_is_unavailable_at_connect() {
     let server = TestServer::start(&[]).await;
     server.signal("STOP");
-    let told = Watcher::new();
-    let error = connect(&server.url("").into(), SHORT, told.events()).await.unwrap_err();
+    let events = EventRecorder::new();
+    let error = connect(&server.url("").into(), SHORT, events.sender()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("within 1s"), "{error}");
 }
@@ -90,70 +90,70 @@ async fn a_frozen_server_is_unavailable_at_connect() {
 #[tokio::test]
 async fn a_database_that_the_server_lacks_is_a_wrong_option() {
     let server = TestServer::start(&[]).await;
-    let told = Watcher::new();
+    let events = EventRecorder::new();
     let url = format!("{}/99", server.url(""));
-    let error = connect(&url.as_str().into(), LONG, told.events()).await.unwrap_err();
+    let error = connect(&url.as_str().into(), LONG, events.sender()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
 }
 
 #[tokio::test]
 async fn calls_work_again_after_the_server_was_killed_and_restarted() {
     let mut server = TestServer::start(&[]).await;
-    let (single, mut told) = connected(&server, LONG).await;
+    let (backend, mut events) = connected(&server, LONG).await;
     server.kill();
-    // The end of the connection may not have been seen yet, or a write may meet it.
-    single.clone().run(look("a")).await.unwrap_err();
-    failed(single.clone().run(look("a")).await, Outcome::NotRun, ErrorKind::Unavailable);
-    let replies = single.clone().run_all(vec![look("a"), look("b")]).await;
+    // This call may be sent before the end of the connection is noticed.
+    backend.clone().run(look("a")).await.unwrap_err();
+    failed(backend.clone().run(look("a")).await, Outcome::NotRun, ErrorKind::Unavailable);
+    let replies = backend.clone().run_all(vec![look("a"), look("b")]).await;
     assert_eq!(replies.len(), 2);
     replies.into_iter().for_each(|reply| drop(failed(reply, Outcome::NotRun, ErrorKind::Unavailable)));
     server.restart().await;
-    assert_eq!(told.next().await, Told::Reconnected);
-    assert_eq!(single.clone().run(look("a")).await.unwrap(), Reply::Free);
+    assert_eq!(events.next().await, Event::Reconnected);
+    assert_eq!(backend.clone().run(look("a")).await.unwrap(), Reply::Free);
 }
 
 #[tokio::test]
 async fn a_connection_that_ends_while_idle_is_replaced_before_the_next_call() {
     let server = TestServer::start(&[]).await;
-    let (single, mut told) = connected(&server, LONG).await;
+    let (backend, mut events) = connected(&server, LONG).await;
     for _ in 0..3 {
         server.command("CLIENT KILL TYPE normal SKIPME yes").await;
-        assert_eq!(told.next().await, Told::Reconnected);
-        assert_eq!(single.clone().run(look("a")).await.unwrap(), Reply::Free);
+        assert_eq!(events.next().await, Event::Reconnected);
+        assert_eq!(backend.clone().run(look("a")).await.unwrap(), Reply::Free);
     }
 }
 
 #[tokio::test]
 async fn a_call_to_a_frozen_server_is_unknown_and_its_connection_is_replaced() {
     let server = TestServer::start(&[]).await;
-    let (single, mut told) = connected(&server, SHORT).await;
+    let (backend, mut events) = connected(&server, SHORT).await;
     server.signal("STOP");
-    let error = failed(single.clone().run(look("a")).await, Outcome::Unknown, ErrorKind::Unavailable);
+    let error = failed(backend.clone().run(look("a")).await, Outcome::Unknown, ErrorKind::Unavailable);
     assert!(error.to_string().contains("within 100ms"), "{error}");
-    failed(single.clone().run(look("a")).await, Outcome::NotRun, ErrorKind::Unavailable);
+    failed(backend.clone().run(look("a")).await, Outcome::NotRun, ErrorKind::Unavailable);
     server.signal("CONT");
-    assert_eq!(told.next().await, Told::Reconnected);
-    until(async || single.clone().run(look("a")).await.is_ok()).await;
+    assert_eq!(events.next().await, Event::Reconnected);
+    until(async || backend.clone().run(look("a")).await.is_ok()).await;
 }
 
 #[tokio::test]
 async fn a_late_failure_of_an_old_connection_leaves_the_new_one_alone() {
     let server = TestServer::start(&[]).await;
-    let (single, mut told) = connected(&server, LONG).await;
-    let old = single.line.link(after(Instant::now(), LONG)).await.unwrap();
-    single.line.lost(&old, "for this test");
-    assert_eq!(told.next().await, Told::Reconnected);
-    single.line.lost(&old, "for this test");
-    assert_eq!(single.clone().run(look("a")).await.unwrap(), Reply::Free);
-    told.nothing();
+    let (backend, mut events) = connected(&server, LONG).await;
+    let old = backend.line.link(after(Instant::now(), LONG)).await.unwrap();
+    backend.line.discard(&old, "for this test");
+    assert_eq!(events.next().await, Event::Reconnected);
+    backend.line.discard(&old, "for this test");
+    assert_eq!(backend.clone().run(look("a")).await.unwrap(), Reply::Free);
+    events.expect_none();
 }
 
 #[tokio::test]
-async fn of_many_calls_to_a_frozen_server_those_that_were_not_sent_are_told_apart() {
+async fn of_many_calls_to_a_frozen_server_those_that_were_not_sent_are_reported_as_not_run() {
     let server = TestServer::start(&[]).await;
-    let (single, _told) = connected(&server, SHORT).await;
+    let (backend, _events) = connected(&server, SHORT).await;
     server.signal("STOP");
-    let replies = single.clone().run_all((0..CHUNK + 1).map(|_| look("a")).collect()).await;
+    let replies = backend.clone().run_all((0..CHUNK + 1).map(|_| look("a")).collect()).await;
     let outcomes: Vec<_> = replies.into_iter().map(|reply| reply.unwrap_err().outcome).collect();
     assert_eq!(outcomes.len(), CHUNK + 1);
     assert!(outcomes[..CHUNK].iter().all(|outcome| *outcome == Outcome::Unknown));
@@ -161,15 +161,15 @@ async fn of_many_calls_to_a_frozen_server_those_that_were_not_sent_are_told_apar
 }
 
 #[tokio::test]
-async fn many_calls_are_answered_each_for_itself_and_in_their_order() {
+async fn many_calls_are_answered_one_by_one_in_their_order() {
     let server = TestServer::start(&[]).await;
-    let (single, _told) = connected(&server, LONG).await;
+    let (backend, _events) = connected(&server, LONG).await;
     let count = 2 * CHUNK + 7;
     server.command("SET string 1 PX 900000").await;
     let keys = ["free", "held", "string"];
-    single.clone().run(acquire("held")).await.unwrap();
+    backend.clone().run(acquire("held")).await.unwrap();
     for _ in 0..2 {
-        let replies = single.clone().run_all((0..count).map(|at| look(keys[at % 3])).collect()).await;
+        let replies = backend.clone().run_all((0..count).map(|at| look(keys[at % 3])).collect()).await;
         assert_eq!(replies.len(), count);
         for (at, reply) in replies.into_iter().enumerate() {
             assert_eq!(reply.unwrap() == Reply::Free, at % 3 == 0);
@@ -182,10 +182,13 @@ async fn many_calls_are_answered_each_for_itself_and_in_their_order() {
 async fn of_many_calls_only_those_that_the_server_denies_are_denied() {
     let server = TestServer::start(&[]).await;
     server.command("ACL SETUSER bob on >pw ~free* +eval +evalsha +type +pttl +hlen +exists +hgetall").await;
-    let told = Watcher::new();
-    let single = connect(&server.url("bob:pw@").into(), LONG, told.events()).await.unwrap();
-    let mut replies =
-        single.clone().run_all(["free1", "other", "free2"].map(look).into_iter().collect()).await.into_iter();
+    let events = EventRecorder::new();
+    let backend = connect(&server.url("bob:pw@").into(), LONG, events.sender()).await.unwrap();
+    let mut replies = backend
+        .clone()
+        .run_all(["free1", "other", "free2"].map(look).into_iter().collect())
+        .await
+        .into_iter();
     assert_eq!(replies.next().unwrap().unwrap(), Reply::Free);
     let error = failed(replies.next().unwrap(), Outcome::NotRun, ErrorKind::Denied);
     assert!(error.to_string().contains("`other`"), "{error}");
@@ -196,47 +199,47 @@ async fn of_many_calls_only_those_that_the_server_denies_are_denied() {
 async fn a_right_that_is_missing_is_denied() {
     let server = TestServer::start(&[]).await;
     server.command("ACL SETUSER bob on >pw ~*").await;
-    let told = Watcher::new();
-    let single = connect(&server.url("bob:pw@").into(), LONG, told.events()).await.unwrap();
-    let error = failed(single.clone().run(look("a")).await, Outcome::NotRun, ErrorKind::Denied);
+    let events = EventRecorder::new();
+    let backend = connect(&server.url("bob:pw@").into(), LONG, events.sender()).await.unwrap();
+    let error = failed(backend.clone().run(look("a")).await, Outcome::NotRun, ErrorKind::Denied);
     assert!(error.to_string().contains("'evalsha'"), "{error}");
     server.command("ACL SETUSER bob +eval +evalsha").await;
-    let error = failed(single.clone().run(look("a")).await, Outcome::Unknown, ErrorKind::Denied);
+    let error = failed(backend.clone().run(look("a")).await, Outcome::Unknown, ErrorKind::Denied);
     assert!(!error.to_string().contains("pw"), "{error}");
 }
 
 #[tokio::test]
 async fn a_full_server_refuses_and_the_outcome_is_unknown() {
     let server = TestServer::start(&[]).await;
-    let (single, mut told) = connected(&server, LONG).await;
+    let (backend, mut events) = connected(&server, LONG).await;
     server.command("CONFIG SET maxmemory 1").await;
-    let error = failed(single.clone().run(acquire("a")).await, Outcome::Unknown, ErrorKind::Unavailable);
+    let error = failed(backend.clone().run(acquire("a")).await, Outcome::Unknown, ErrorKind::Unavailable);
     assert!(error.to_string().contains("OOM"), "{error}");
     assert!(std::error::Error::source(&error).is_some());
-    told.nothing();
+    events.expect_none();
 }
 
 #[tokio::test]
-async fn a_server_that_became_a_replica_is_connected_to_anew() {
+async fn a_server_that_became_a_replica_is_reconnected_to() {
     let server = TestServer::start(&[]).await;
-    let (single, mut told) = connected(&server, LONG).await;
+    let (backend, mut events) = connected(&server, LONG).await;
     server.command("REPLICAOF 127.0.0.1 1").await;
-    let error = failed(single.clone().run(acquire("a")).await, Outcome::Unknown, ErrorKind::Unavailable);
+    let error = failed(backend.clone().run(acquire("a")).await, Outcome::Unknown, ErrorKind::Unavailable);
     assert!(error.to_string().contains("READONLY"), "{error}");
-    assert_eq!(told.next().await, Told::Reconnected);
+    assert_eq!(events.next().await, Event::Reconnected);
 }
 
 #[tokio::test]
-async fn a_password_that_is_changed_later_is_denied_by_the_calls() {
+async fn calls_are_denied_after_the_password_was_changed() {
     let server = TestServer::start(&[]).await;
-    let (single, _told) = connected(&server, LONG).await;
+    let (backend, _events) = connected(&server, LONG).await;
     let mut admin = server.admin().await;
     let _: () =
         redis::cmd("CONFIG").arg("SET").arg("requirepass").arg("new").query_async(&mut admin).await.unwrap();
     let _: () =
         redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").query_async(&mut admin).await.unwrap();
     until(async || {
-        let failure = single.clone().run(look("a")).await.unwrap_err();
+        let failure = backend.clone().run(look("a")).await.unwrap_err();
         failure.error.kind() == ErrorKind::Denied && failure.outcome == Outcome::NotRun
     })
     .await;
@@ -245,28 +248,28 @@ async fn a_password_that_is_changed_later_is_denied_by_the_calls() {
 #[tokio::test]
 async fn calls_after_close_are_closed() {
     let server = TestServer::start(&[]).await;
-    let (single, _told) = connected(&server, LONG).await;
-    single.close();
-    single.close();
-    let error = failed(single.clone().run(look("a")).await, Outcome::NotRun, ErrorKind::Closed);
+    let (backend, _events) = connected(&server, LONG).await;
+    backend.close();
+    backend.close();
+    let error = failed(backend.clone().run(look("a")).await, Outcome::NotRun, ErrorKind::Closed);
     assert!(error.to_string().contains("was closed"), "{error}");
-    failed(single.clone().run_all(vec![look("a")]).await.remove(0), Outcome::NotRun, ErrorKind::Closed);
+    failed(backend.clone().run_all(vec![look("a")]).await.remove(0), Outcome::NotRun, ErrorKind::Closed);
 }
 
 #[tokio::test]
 async fn nothing_is_left_after_close_and_after_the_last_drop() {
     let server = TestServer::start(&[]).await;
     for close in [true, false] {
-        let (single, mut told) = connected(&server, LONG).await;
-        single.subscribe("c");
-        assert_eq!(told.next().await, Told::Subscribed("c".into()));
+        let (backend, mut events) = connected(&server, LONG).await;
+        backend.subscribe("c");
+        assert_eq!(events.next().await, Event::Subscribed("c".into()));
         let metrics = tokio::runtime::Handle::current().metrics();
         assert!(metrics.num_alive_tasks() > 0);
-        let _kept = close.then(|| single.clone());
+        let _kept = close.then(|| backend.clone());
         if close {
-            single.close();
+            backend.close();
         }
-        drop(single);
+        drop(backend);
         until(async || metrics.num_alive_tasks() == 0).await;
         until(async || server.clients().await == 1).await;
     }
@@ -275,43 +278,43 @@ async fn nothing_is_left_after_close_and_after_the_last_drop() {
 #[test]
 fn calls_after_the_home_runtime_has_ended_are_closed() {
     let (home, other) = (runtime(), runtime());
-    let (server, single, _told) = home.block_on(async {
+    let (server, backend, _events) = home.block_on(async {
         let server = TestServer::start(&[]).await;
-        let (single, told) = connected(&server, LONG).await;
-        (server, single, told)
+        let (backend, events) = connected(&server, LONG).await;
+        (server, backend, events)
     });
     drop(home);
-    let error = failed(other.block_on(single.clone().run(look("a"))), Outcome::NotRun, ErrorKind::Closed);
+    let error = failed(other.block_on(backend.clone().run(look("a"))), Outcome::NotRun, ErrorKind::Closed);
     assert!(error.to_string().contains("runtime"), "{error}");
-    single.subscribe("c");
+    backend.subscribe("c");
     drop(server);
 }
 
 #[test]
-fn a_runtime_that_called_and_ended_takes_nothing_with_it() {
+fn the_end_of_a_runtime_that_only_called_does_not_end_the_connection() {
     let (home, other) = (runtime(), runtime());
-    let (server, single, mut told) = home.block_on(async {
+    let (server, backend, mut events) = home.block_on(async {
         let server = TestServer::start(&[]).await;
-        let (single, told) = connected(&server, LONG).await;
-        (server, single, told)
+        let (backend, events) = connected(&server, LONG).await;
+        (server, backend, events)
     });
     home.block_on(async {
         server.command("CLIENT KILL TYPE normal SKIPME yes").await;
     });
-    // The call meets the dead connection or waits for the next: neither may be made by its own runtime.
-    let _ = other.block_on(single.clone().run(look("a")));
-    assert_eq!(home.block_on(told.next()), Told::Reconnected);
-    assert_eq!(other.block_on(single.clone().run(look("a"))).unwrap(), Reply::Free);
+    // The call uses the dead connection or waits for the next one, which must not be made by the calling runtime.
+    let _ = other.block_on(backend.clone().run(look("a")));
+    assert_eq!(home.block_on(events.next()), Event::Reconnected);
+    assert_eq!(other.block_on(backend.clone().run(look("a"))).unwrap(), Reply::Free);
     drop(other);
-    assert_eq!(home.block_on(single.clone().run(look("a"))).unwrap(), Reply::Free);
-    told.nothing();
+    assert_eq!(home.block_on(backend.clone().run(look("a"))).unwrap(), Reply::Free);
+    events.expect_none();
 }
 
 #[test]
 fn outside_of_a_runtime_connect_is_an_error() {
-    let told = Watcher::new();
+    let events = EventRecorder::new();
     let server = Server::from("redis://127.0.0.1:1");
-    let mut connect = std::pin::pin!(connect(&server, LONG, told.events()));
+    let mut connect = std::pin::pin!(connect(&server, LONG, events.sender()));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let std::task::Poll::Ready(result) = connect.as_mut().poll(&mut context) else { panic!() };
     assert_eq!(result.unwrap_err().kind(), ErrorKind::Config);
@@ -321,7 +324,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-/// Over a real TLS port, with a certificate of its own: no cryptography was chosen by anybody before.
+/// Over a real TLS port, with a self-signed certificate. No crypto provider was installed before.
 #[cfg(all(feature = "redis-1", any(feature = "tls-rustls", feature = "tls-native-tls")))]
 #[tokio::test]
 async fn a_server_is_reached_over_tls() {
@@ -330,13 +333,13 @@ async fn a_server_is_reached_over_tls() {
     let url = format!("rediss://localhost:{}", server.tls_port());
     let certificates = redis::TlsCertificates { client_tls: None, root_cert };
     let client = redis::Client::build_with_tls(url.as_str(), certificates).unwrap();
-    let mut told = Watcher::new();
-    let single = connect(&client.into(), LONG, told.events()).await.unwrap();
-    assert_eq!(single.clone().run(look("a")).await.unwrap(), Reply::Free);
-    single.subscribe("c");
-    assert_eq!(told.next().await, Told::Subscribed("c".into()));
+    let mut events = EventRecorder::new();
+    let backend = connect(&client.into(), LONG, events.sender()).await.unwrap();
+    assert_eq!(backend.clone().run(look("a")).await.unwrap(), Reply::Free);
+    backend.subscribe("c");
+    assert_eq!(events.next().await, Event::Subscribed("c".into()));
 
-    // A certificate that nobody vouches for.
-    let error = connect(&url.as_str().into(), LONG, told.events()).await.unwrap_err();
+    // A certificate that no authority has signed.
+    let error = connect(&url.as_str().into(), LONG, events.sender()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }

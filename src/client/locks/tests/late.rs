@@ -24,7 +24,7 @@ async fn delay(store: Memory) {
             while way.front().is_some_and(|(at, _)| *at <= now) {
                 store.backlog.extend(way.pop_front().map(|(_, sent)| sent));
             }
-            store.work(now);
+            store.run_backlog(now);
             store.stalled_until = stalled;
         });
         sleep(Duration::from_millis(1)).await;

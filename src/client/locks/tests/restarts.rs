@@ -46,7 +46,7 @@ async fn two_restarts(trusting: bool) -> (Guard, Mutex, JoinHandle<Result<Option
     // 8. What n1 was asked arrives, before the first one can look after its hold there. 9. n1 grants it.
     n1.visit(|store| {
         store.backlog.extend(late);
-        store.work(Instant::now());
+        store.run_backlog(Instant::now());
     });
     (guard, theirs, second, stores)
 }
