@@ -1,4 +1,4 @@
-//! Single calls beside their floor, by criterion: `scripts/redis cargo bench --bench calls`.
+//! Single calls beside their floor, by criterion: `scripts/redis cargo bench -p benches --bench calls`.
 //!
 //! For a look at a change of one's own. Its cases run one after the other; `scripts/bench` interleaves them.
 

@@ -64,9 +64,6 @@ struct Options {
     pairs: Option<u64>,
     #[arg(long, hide = true, default_value_t = 0)]
     way: usize,
-    /// What cargo adds.
-    #[arg(long, hide = true)]
-    bench: bool,
 }
 
 /// How much is measured.

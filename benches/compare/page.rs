@@ -311,7 +311,7 @@ which affects the spread and the 99 % more than the ratios.
 
 `scripts/bench` takes some minutes. It starts six servers of its own, pins servers and client to separate cores if the system can
 do that, and writes this page. `scripts/bench --quick` checks in about a minute that everything works, and writes no page.
-`scripts/redis cargo bench --bench calls` measures single calls by criterion, to look at a change of your own.
+`scripts/redis cargo bench -p benches --bench calls` measures single calls by criterion, to look at a change of your own.
 ";
 
 fn plots(results: &Path, folder: &Path, timed: [(&str, &Timed); 2], crowds: &[Crowd]) -> Result<()> {

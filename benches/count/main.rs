@@ -33,9 +33,6 @@ struct Options {
     /// Writes where the allocations of lock and release come from, for the viewer of dhat.
     #[arg(long)]
     sites: Option<PathBuf>,
-    /// What cargo adds.
-    #[arg(long, hide = true)]
-    bench: bool,
 }
 
 #[tokio::main(flavor = "current_thread")]

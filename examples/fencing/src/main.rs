@@ -9,8 +9,8 @@
 //!
 //! That Ada could look at `guard.is_lost()` first does not help: she may be paused right behind that look.
 //!
-//! Run it: `cargo run --example fencing`. It needs no server. With the URL of a Redis in `REDIS_URL` the lock is kept
-//! there: `scripts/redis cargo run --example fencing`.
+//! Run it: `cargo run -p fencing`. It needs no server. With the URL of a Redis in `REDIS_URL` the lock is kept there:
+//! `scripts/redis cargo run -p fencing`.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};

@@ -7,8 +7,8 @@
 //! what is locked in it. So one line of middleware, in `service`, makes each request an owner of its own. Without it the
 //! next request on the connection that began a stocktaking would get in; `tests.rs` shows both.
 //!
-//! Run it: `cargo run --example axum_service`. It serves on a free port, visits itself, and shuts down. It needs no Redis
-//! server; with the URL of one in `REDIS_URL` its locks are kept there. Its tests: `cargo test --example axum_service`.
+//! Run it: `cargo run -p axum_service`. It serves on a free port, visits itself, and shuts down. It needs no Redis
+//! server; with the URL of one in `REDIS_URL` its locks are kept there. Its tests: `cargo test -p axum_service`.
 
 mod shelf;
 mod visitor;
