@@ -1,0 +1,72 @@
+# shellcheck shell=bash
+# Sourced after redis.sh: the steps of a check, and what a machine needs for them.
+# Works with bash 3.2, which is what macOS has.
+#
+#   set_up WHAT...           installs what is missing of: rustfmt clippy cc openssl redis cargo-hack, and says so first
+#   step HEADING COMMAND...  runs the command, and ends the script where it fails
+
+if [ -n "${CI:-}" ]; then
+  # Nothing is built twice there, so what speeds up a second build only costs time.
+  export CARGO_INCREMENTAL=0
+fi
+
+step() {
+  local heading=$1 begun=$SECONDS code=0
+  shift
+  printf '\n==> %s\n    %s\n' "$heading" "$*"
+  "$@" || code=$?
+  if [ "$code" -ne 0 ]; then
+    printf '\nFAILED after %d s: %s (exit code %d)\n    %s\n' $((SECONDS - begun)) "$heading" "$code" "$*" >&2
+    exit 1
+  fi
+  printf '    passed in %d s\n' $((SECONDS - begun))
+}
+
+set_up() {
+  local what missing=''
+  command -v cargo >/dev/null 2>&1 || fail "there is no cargo on the PATH; get Rust from https://rustup.rs"
+  for what in "$@"; do
+    has "$what" || missing="$missing $what"
+  done
+  if [ -n "$missing" ]; then
+    echo "    this machine lacks what is installed now:$missing"
+    for what in $missing; do
+      get "$what" || fail "could not install $what: install it yourself and start again"
+    done
+  fi
+  cargo --version
+}
+
+has() {
+  case "$1" in
+    rustfmt) cargo fmt --version >/dev/null 2>&1 ;;
+    clippy) cargo clippy --version >/dev/null 2>&1 ;;
+    cargo-hack) cargo hack --version >/dev/null 2>&1 ;;
+    cc) command -v cc >/dev/null 2>&1 ;;
+    # What `tls-native-tls` builds against on Linux.
+    openssl) [ "$(uname -s)" != Linux ] || pkg-config --exists openssl 2>/dev/null ;;
+    redis) redis_program >/dev/null ;;
+  esac
+}
+
+get() {
+  local manager
+  manager=$(package_manager)
+  case "$1,$manager" in
+    rustfmt,* | clippy,*)
+      command -v rustup >/dev/null 2>&1 || fail "there is no rustup, which would install $1: install the package that has it"
+      rustup component add "$1"
+      ;;
+    cargo-hack,*) cargo install --locked cargo-hack ;;
+    cc,apt-get) install_packages apt-get gcc libc6-dev ;;
+    cc,apk) install_packages apk gcc musl-dev ;;
+    cc,dnf | cc,pacman) install_packages "$manager" gcc ;;
+    cc,*) fail "there is no C compiler (cc), which Rust links with; on macOS: xcode-select --install" ;;
+    openssl,apt-get) install_packages apt-get pkg-config libssl-dev ;;
+    openssl,dnf) install_packages dnf pkgconf-pkg-config openssl-devel ;;
+    openssl,apk) install_packages apk pkgconf openssl-dev ;;
+    openssl,pacman) install_packages pacman pkgconf openssl ;;
+    openssl,*) fail "feature tls-native-tls needs pkg-config and the headers of OpenSSL: install them and start again" ;;
+    redis,*) redis_install ;;
+  esac
+}
