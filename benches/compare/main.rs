@@ -27,6 +27,7 @@ mod stats;
 #[path = "../shared/store.rs"]
 mod store;
 mod table;
+mod template;
 mod throughput;
 
 use std::path::{Path, PathBuf};

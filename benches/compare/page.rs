@@ -1,6 +1,5 @@
-//! The report: a page and its plots, written from the results file alone.
+//! The report: a page and its plots, written from the results file alone. The page's text is in `report.md`.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
@@ -10,309 +9,154 @@ use crate::results::{Contest, Crowd, Instructions, Machine, Many, Quantiles, Rat
 use crate::server::Result;
 use crate::spread::Spread;
 use crate::store::Counts;
+use crate::template::{self, Figures};
 
 pub(crate) fn write(results: &Path, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder)?;
-    let mut page = String::from(HEAD);
-    table(&mut page, results)?;
-    let pair: Timed = get(results, "pair")?;
-    let handoff: Timed = get(results, "handoff")?;
-    let crowd: Vec<Crowd> = get(results, "crowd")?;
-    write!(page, "{PAIR}")?;
-    times(&mut page, &pair)?;
-    if let Ok(seen) = get::<Vec<Instructions>>(results, "instructions") {
-        instructions(&mut page, &seen)?;
-    }
-    counted(&mut page, &get(results, "counts")?)?;
-    rates(&mut page, &get(results, "throughput")?)?;
-    write!(page, "{HANDOFF}")?;
-    times(&mut page, &handoff)?;
-    many(&mut page, &get(results, "many")?, &get(results, "counts")?)?;
-    waiters(&mut page, &crowd)?;
-    several_masters(&mut page, results)?;
-    machine(&mut page, &get(results, "machine")?)?;
-    plots(results, folder, [("pair", &pair), ("handoff", &handoff)], &crowd)?;
+    let page = template::report(&figures(results)?)?;
+    let (pair, handoff) = (get(results, "pair")?, get(results, "handoff")?);
+    plots(results, folder, [("pair", &pair), ("handoff", &handoff)], &get::<Vec<Crowd>>(results, "crowd")?)?;
     Ok(fs::write(folder.join("benchmarks.md"), page)?)
 }
 
-const HEAD: &str = "\
-# Benchmarks
-
-What a lock costs compared with the bare commands that it needs, the *floor*. Figure and floor are measured in the same run, in
-short alternating turns, so that a disturbance affects both. Each round gives a ratio. The tables have the median of the rounds
-and, in brackets, the lowest and the highest. `scripts/bench` measures, and writes this page and its plots.
-
-";
-
-const PAIR: &str = "
-## A free lock, one task
-
-The floor is two round trips by the `redis` crate alone: `EVALSHA` of `acquire.lua` and of `release.lua`, with the same
-arguments, `TCP_NODELAY`, no timeout, on a connection of its own to the same server. A lock does more: it limits the time for an
-answer, keeps the hold's deadline, knows its owner, and undoes what is dropped.
-
-![Times of one lock and release](bench-pair.svg)
-
-";
-
-const HANDOFF: &str = "
-## From one process to another
-
-One `Locks` holds the lock. A task of another `Locks`, with its own connections, waits for it. The time is from right before the
-release until the waiter has its guard. The floor is a bare `PUBLISH` to a bare subscriber, which then runs `acquire.lua` once. A
-missed message would show as a wait of up to `poll_interval`, 5 s: compare the longest of all.
-
-![Times of one hand-off](bench-handoff.svg)
-
-";
-
-fn table(page: &mut String, results: &Path) -> Result<()> {
-    writeln!(page, "| what | floor | target | measured | |\n| --- | --- | --- | --- | --- |")?;
-    for row in rows(results) {
-        let met = row.met.map_or("", |met| if met { "met" } else { "**missed**" });
-        writeln!(page, "| {} | {} | {} | {} | {met} |", row.what, row.floor, row.target, row.measured)?;
-    }
+/// All that `report.md` names.
+fn figures(results: &Path) -> Result<Figures> {
+    let mut figures = Figures::new();
+    let mut put = |name: &str, figure: String| figures.insert(name.to_owned(), figure);
+    put("ratios", ratios(results));
     if rows(results).iter().any(|row| row.client && row.met == Some(false)) {
-        write!(page, "{WHY}")?;
+        put("missed", String::new());
     }
-    writeln!(page, "\n![Ratios to the floor, and their targets](bench-ratios.svg)")?;
-    Ok(())
+    for section in ["pair", "handoff"] {
+        put(section, times(&get(results, section)?));
+    }
+    if let Ok(seen) = get::<Vec<Instructions>>(results, "instructions") {
+        put("instructions", instructions(&seen));
+    }
+    let counts: Counts = get(results, "counts")?;
+    put(
+        "allocations",
+        table(&counts.allocations, |of| format!("| {} | {:.1} | {:.0} |", of.name, of.blocks, of.bytes)),
+    );
+    put("counted pairs", counts.pairs.to_string());
+    put("tasks", counts.tasks_spawned.to_string());
+    put("sizes", table(&counts.sizes, |(name, size)| format!("| {name} | {size} |")));
+    put("rates", rates(&get(results, "throughput")?));
+    many(&mut put, &get(results, "many")?, &counts);
+    put("waiters", table(&get::<Vec<Crowd>>(results, "crowd")?, crowd));
+    if let Ok(contests) = get::<Vec<Contest>>(results, "quorum-contest") {
+        put("several masters", String::new());
+        for section in ["quorum-3", "quorum-5"] {
+            put(section, times(&get(results, section)?));
+        }
+        for section in ["frozen-3", "awake-3", "frozen-5", "awake-5"] {
+            if let Ok(seen) = get(results, section) {
+                put(section, times(&seen));
+            }
+        }
+        put("contests", table(&contests, contest));
+        let crowds: Vec<Crowd> = get(results, "quorum-crowd")?;
+        put("waiters over several", table(&crowds, |of| format!("| {} {}", of.masters, crowd(of))));
+    }
+    let machine: Machine = get(results, "machine")?;
+    put("machine", table(&machine.facts, |(name, fact)| format!("| {name} | {fact} |")));
+    Ok(figures)
 }
 
-const WHY: &str = "
-Why a target is missed: both sides of a comparison make the same system calls for a pair (two writes, two reads, two waits). No
-task is spawned, and no other task is woken. The difference is what the client executes itself, in many small functions; a table
-below has the instructions by crate. A client that sleeps between its commands takes several times as long for the same
-instructions as one that is kept busy, most likely because other code replaces them in the caches. So the ratio of a single task
-grows with the load of the machine. For tasks side by side, compare the processor time of client and server for a pair: the larger
-one sets the pace, and on cores that are shared with others the client gets less of it.
-";
+/// A line for each.
+fn table<T>(of: &[T], line: impl Fn(&T) -> String) -> String {
+    of.iter().map(line).collect::<Vec<_>>().join("\n")
+}
 
-fn times(page: &mut String, timed: &Timed) -> Result<()> {
+fn ratios(results: &Path) -> String {
+    table(&rows(results), |row| {
+        let met = row.met.map_or("", |met| if met { "met" } else { "**missed**" });
+        format!("| {} | {} | {} | {} | {met} |", row.what, row.floor, row.target, row.measured)
+    })
+}
+
+fn times(timed: &Timed) -> String {
     let rounds = timed.cases[0].rounds.len();
-    writeln!(page, "| µs | median | 90 % | 99 % | longest of all |\n| --- | --- | --- | --- | --- |")?;
-    for case in &timed.cases {
+    let lines = table(&timed.cases, |case| {
         let micros = |of: fn(&Quantiles) -> u64| {
             let spread = Spread::of(case.rounds.iter().map(|round| of(round) as f64 / 1e3));
             format!("{:.0} ({:.0}–{:.0})", spread.median, spread.low, spread.high)
         };
         let (p50, p90, p99) = (micros(|r| r.p50), micros(|r| r.p90), micros(|r| r.p99));
         let longest = case.rounds.iter().map(|round| round.max).max().unwrap_or_default() / 1_000;
-        writeln!(page, "| {} | {p50} | {p90} | {p99} | {longest} |", case.name)?;
-    }
-    writeln!(page, "\n{rounds} rounds of {} each.", timed.samples)?;
-    Ok(())
+        format!("| {} | {p50} | {p90} | {p99} | {longest} |", case.name)
+    });
+    let head = "| µs | median | 90 % | 99 % | longest of all |\n| --- | --- | --- | --- | --- |";
+    format!("{head}\n{lines}\n\n{rounds} rounds of {} each.", timed.samples)
 }
 
-fn instructions(page: &mut String, seen: &[Instructions]) -> Result<()> {
-    let names: Vec<&str> = seen.iter().map(|of| of.name.as_str()).collect();
-    let row = |cells: Vec<String>| cells.join(" | ");
-    writeln!(page, "{INSTRUCTIONS}| | {} |\n| --- |{}", names.join(" | "), " --- |".repeat(names.len()))?;
-    for (at, (group, _)) in seen.first().map(|of| of.groups.as_slice()).unwrap_or_default().iter().enumerate()
-    {
-        writeln!(page, "| {group} | {} |", row(seen.iter().map(|of| of.groups[at].1.to_string()).collect()))?;
+fn instructions(seen: &[Instructions]) -> String {
+    let row = |name: &str, cells: Vec<String>| format!("| {name} | {} |", cells.join(" | "));
+    let names: Vec<_> = seen.iter().map(|of| of.name.as_str()).collect();
+    let mut lines =
+        vec![format!("| | {} |", names.join(" | ")), format!("| --- |{}", " --- |".repeat(seen.len()))];
+    let groups = seen.first().map(|of| of.groups.as_slice()).unwrap_or_default();
+    for (at, (group, _)) in groups.iter().enumerate() {
+        lines.push(row(group, seen.iter().map(|of| of.groups[at].1.to_string()).collect()));
     }
     let total = |of: &Instructions| of.groups.iter().map(|(_, count)| count).sum::<u64>();
-    writeln!(page, "| together | {} |", row(seen.iter().map(|of| total(of).to_string()).collect()))?;
-    Ok(())
+    lines.push(row("together", seen.iter().map(|of| total(of).to_string()).collect()));
+    lines.join("\n")
 }
 
-const INSTRUCTIONS: &str = "
-Where the time beyond the floor goes: instructions that the client executes for one of each, outside of the kernel, counted by
-valgrind. They do not depend on the machine's load, and neither do allocations.
-
-";
-
-fn counted(page: &mut String, counts: &Counts) -> Result<()> {
-    writeln!(
-        page,
-        "\nWhat the whole process allocates for one of each, the connection's own task included:\n"
-    )?;
-    writeln!(page, "| | allocations | bytes |\n| --- | --- | --- |")?;
-    for of in &counts.allocations {
-        writeln!(page, "| {} | {:.1} | {:.0} |", of.name, of.blocks, of.bytes)?;
-    }
-    let (tasks, pairs) = (counts.tasks_spawned, counts.pairs);
-    writeln!(page, "\n{pairs} locks and releases spawned {tasks} tasks. Sizes in bytes:\n")?;
-    writeln!(page, "| | size |\n| --- | --- |")?;
-    for (name, size) in &counts.sizes {
-        writeln!(page, "| {name} | {size} |")?;
-    }
-    Ok(())
-}
-
-fn rates(page: &mut String, seen: &Throughput) -> Result<()> {
-    let told = [
+fn rates(seen: &Throughput) -> String {
+    let named = [
         ("`redis-benchmark -c 1 -P 64`", &seen.benchmark),
         ("64 tasks, the `redis` crate alone", &seen.raw),
         ("64 tasks, locks", &seen.ours),
     ];
     let spread = |rates: &[Rate], of: fn(&Rate) -> Option<f64>| Spread::of(rates.iter().filter_map(of));
-    write!(page, "{RATES}")?;
-    for (name, rates) in told {
+    table(&named, |(name, rates)| {
         let pairs = spread(rates, |rate| Some(rate.pairs_per_second));
         let client = spread(rates, |rate| rate.client_micros).median;
         let client = if client.is_nan() { "–".to_owned() } else { format!("{client:.1}") };
         let server = spread(rates, |rate| Some(rate.server_micros)).median;
         let (low, high) = (pairs.low, pairs.high);
-        writeln!(page, "| {name} | {:.0} ({low:.0}–{high:.0}) | {client} | {server:.1} |", pairs.median)?;
-    }
-    Ok(())
+        format!("| {name} | {:.0} ({low:.0}–{high:.0}) | {client} | {server:.1} |", pairs.median)
+    })
 }
 
-const RATES: &str = "
-## Many tasks, a lock each
-
-64 tasks take and release a lock each over one connection, as fast as they can. The floor is the server's own load generator, in
-C, with 64 commands in a pipeline over one connection and 64 keys. It repeats one command only, so one script contains both: it
-takes the key if it is free, and releases it otherwise. The bodies are those of `acquire.lua` and `release.lua`, and each asks the
-server for the same as it does alone. Two of its commands are one pair. The second line has the same pairs by the `redis` crate
-alone. The difference between the first and the second line is the cost of the client library; between the second and the third,
-that of the lock.
-
-| | pairs/s | client, µs of processor a pair | server |
-| --- | --- | --- | --- |
-";
-
-fn many(page: &mut String, seen: &Many, counts: &Counts) -> Result<()> {
+fn many<T>(put: &mut impl FnMut(&str, String) -> T, seen: &Many, counts: &Counts) {
     let (holds, lease) = (seen.holds, seen.lease_ms / 1_000);
     let seconds = seen.leases * lease as f64;
-    let rss =
-        seen.rss_per_hold.map_or_else(String::new, |rss| format!(", {rss} with what the allocator keeps"));
-    writeln!(
-        page,
-        "\n## {holds} locks held\n\nWith a lease of {lease} s, for {:.1} leases: {} were lost. Each had at least {} ms of its \
-         lease left at each check. {} commands renewed them, {:.2} for each hold and lease, in pipelines. The client \
-         used {:.1} % of one core, {:.1} µs a renewal. A hold takes {:.0} bytes on the heap{rss}.",
-        seen.leases,
-        seen.lost,
-        seen.least_left_ms,
-        seen.renewals,
-        seen.renewals as f64 / holds as f64 / seen.leases,
-        seen.cpu_share * 100.0,
-        seen.cpu_share * seconds * 1e6 / seen.renewals as f64,
-        counts.bytes_per_hold,
-    )?;
-    Ok(())
+    let figures = [
+        ("holds", holds.to_string()),
+        ("lease", lease.to_string()),
+        ("leases", format!("{:.1}", seen.leases)),
+        ("lost", seen.lost.to_string()),
+        ("least left", seen.least_left_ms.to_string()),
+        ("renewals", seen.renewals.to_string()),
+        ("renewals a lease", format!("{:.2}", seen.renewals as f64 / holds as f64 / seen.leases)),
+        ("processor", format!("{:.1}", seen.cpu_share * 100.0)),
+        ("processor a renewal", format!("{:.1}", seen.cpu_share * seconds * 1e6 / seen.renewals as f64)),
+        ("heap", format!("{:.0}", counts.bytes_per_hold)),
+        (
+            "resident",
+            seen.rss_per_hold
+                .map_or_else(String::new, |bytes| format!(", {bytes} with what the allocator keeps")),
+        ),
+    ];
+    for (name, figure) in figures {
+        put(name, figure);
+    }
 }
 
-fn waiters(page: &mut String, crowds: &[Crowd]) -> Result<()> {
-    write!(page, "{WAITERS}")?;
-    crowd_rows(page, crowds, false)
+fn crowd(of: &Crowd) -> String {
+    let sent = of.commands.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>();
+    let (each, sent, micros) = (of.per_handoff(), sent.join(", "), of.micros_per_handoff);
+    format!("| {} | {} | {each:.2} | {sent} | {micros:.0} |", of.waiters, of.processes)
 }
 
-fn crowd_rows(page: &mut String, crowds: &[Crowd], several: bool) -> Result<()> {
-    for crowd in crowds {
-        let first = if several { format!("| {} ", crowd.masters) } else { String::new() };
-        let sent = crowd.commands.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>();
-        let (waiters, processes, each) = (crowd.waiters, crowd.processes, crowd.per_handoff());
-        let (micros, sent) = (crowd.micros_per_handoff, sent.join(", "));
-        writeln!(page, "{first}| {waiters} | {processes} | {each:.2} | {sent} | {micros:.0} |")?;
-    }
-    Ok(())
+fn contest(of: &Contest) -> String {
+    let Contest { masters, clients, acquires, commands, micros, wait_p50, wait_p99, wait_max, .. } = of;
+    let (p50, p99, max) = (wait_p50 / 1_000, wait_p99 / 1_000, wait_max / 1_000);
+    format!("| {masters} | {clients} | {acquires:.2} | {commands:.2} | {micros:.0} | {p50} | {p99} | {max} |")
 }
-
-const WAITERS: &str = "
-## Many tasks, one lock
-
-The waiters are tasks that wait for one lock. Each takes and releases it once, and the server counts the commands. The waiters
-are in one `Locks`, or half of them in each of two, as in two processes that take turns.
-
-![Commands a hand-off](bench-waiters.svg)
-
-| waiters | `Locks` | commands a hand-off | which | µs a hand-off |
-| --- | --- | --- | --- | --- |
-";
-
-/// Where several were measured.
-fn several_masters(page: &mut String, results: &Path) -> Result<()> {
-    let Ok(contests) = get::<Vec<Contest>>(results, "quorum-contest") else { return Ok(()) };
-    writeln!(page, "{MASTERS}")?;
-    for count in [3, 5] {
-        writeln!(page, "{count} masters:\n")?;
-        times(page, &get(results, &format!("quorum-{count}"))?)?;
-        writeln!(page)?;
-    }
-    writeln!(page, "{FROZEN}")?;
-    for count in [3, 5] {
-        for (name, how) in [("frozen", ""), ("awake", ", cores kept awake")] {
-            let Ok(seen) = get(results, &format!("{name}-{count}")) else { continue };
-            writeln!(page, "{} of {count} masters{how}:\n", (count - 1) / 2)?;
-            times(page, &seen)?;
-            writeln!(page)?;
-        }
-    }
-    write!(page, "{CONTEST}")?;
-    for of in &contests {
-        let Contest { masters, clients, acquires, commands, micros, wait_p50, wait_p99, wait_max, .. } = of;
-        let (p50, p99, max) = (wait_p50 / 1_000, wait_p99 / 1_000, wait_max / 1_000);
-        writeln!(
-            page,
-            "| {masters} | {clients} | {acquires:.2} | {commands:.2} | {micros:.0} | {p50} | {p99} | {max} |"
-        )?;
-    }
-    write!(page, "{CROWDS}")?;
-    crowd_rows(page, &get::<Vec<Crowd>>(results, "quorum-crowd")?, true)
-}
-
-const MASTERS: &str = "
-## Several masters
-
-All masters run on this machine, and share one core. The floor is two raw round trips to all of them at once, on a connection to
-each; the slowest one ends a trip. A lock waits for a majority, and receives the other answers in the background. So it can be
-faster than that floor. Masters that were just started have no vote; the benchmark waits until they have one, and checks it each
-time.
-";
-
-const FROZEN: &str = "
-The same lock while all masters answer, and while the largest possible minority is frozen (`SIGSTOP`), in turns. A turn is longer
-than the node timeout. At first each command to a frozen master gets no answer; then the master counts as away until the client
-connects to it again. Raw commands go to the masters that answer, and wait for a majority: what they lose is caused by the machine.
-
-A core with nothing to do halts, and takes time to continue, on a virtual machine tens of microseconds. The masters share a core
-here. While all of them answer, those that a result does not wait for keep it awake for the next command, and their answers keep
-the client's core awake. With some of them frozen, both cores halt several times in each pair. So it is measured once more with
-cores kept awake, each by a loop that runs only if nothing else does (`chrt --idle`). What the freeze costs then is caused by the
-lock.
-";
-
-const CONTEST: &str = "
-Clients take and release one lock as fast as they can. Each has its own connections, and there are as many clients as masters. If
-none gets a majority, each releases what it got and pauses for a random time (`retry_delay`). The masters count acquires and
-commands, for each grant and master: 1.00 acquires is one attempt a grant. Clients are not served in order, so a wait is long for a
-client that pauses while the others continue.
-
-| masters | clients | acquires a grant | commands a grant | µs a grant | a wait, ms | 99 % | longest |
-| --- | --- | --- | --- | --- | --- | --- | --- |
-";
-
-const CROWDS: &str = "
-Many tasks that wait for one lock, as above, over several masters: commands a hand-off at each master. Each master publishes a
-release, and a waiter asks once for all of them.
-
-| masters | waiters | `Locks` | commands a hand-off and master | which, on all masters | µs a hand-off |
-| --- | --- | --- | --- | --- | --- |
-";
-
-fn machine(page: &mut String, machine: &Machine) -> Result<()> {
-    writeln!(page, "\n## The machine\n\n| | |\n| --- | --- |")?;
-    for (name, fact) in &machine.facts {
-        writeln!(page, "| {name} | {fact} |")?;
-    }
-    write!(page, "{AGAIN}")?;
-    Ok(())
-}
-
-const AGAIN: &str = "
-\"load\" is how many processes were ready to run in the minute before. More than there are cores means that other programs were running,
-which affects the spread and the 99 % more than the ratios.
-
-## Run it again
-
-`scripts/bench` takes some minutes. It starts six servers of its own, pins servers and client to separate cores if the system can
-do that, and writes this page. `scripts/bench --quick` checks in about a minute that everything works, and writes no page.
-`scripts/redis cargo bench -p benches --bench calls` measures single calls by criterion, to look at a change of your own.
-";
 
 fn plots(results: &Path, folder: &Path, timed: [(&str, &Timed); 2], crowds: &[Crowd]) -> Result<()> {
     let bar = |name: &str, (ratio, limit): (Spread, Option<f64>)| {
@@ -338,4 +182,126 @@ fn plots(results: &Path, folder: &Path, timed: [(&str, &Timed); 2], crowds: &[Cr
     let axes = Axes { across: "waiters", up: "commands" };
     let lines: Vec<Line> = [target].into_iter().chain(measured).collect();
     plot::counts(&folder.join("bench-waiters.svg"), &axes, &lines, 4.5)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::store::put;
+
+    fn timed(nanos: [u64; 5]) -> Value {
+        let names = ["the floor", "one", "two", "three", "four"];
+        let round = |p50: u64| json!({ "p50": p50, "p90": p50 * 2, "p99": p50 * 3, "max": p50 * 40 });
+        let cases = names.iter().zip(nanos).map(|(name, nanos)| {
+            let rounds = [round(nanos), round(nanos + 10_000), round(nanos + 20_000)];
+            json!({ "name": name, "rounds": rounds, "curve": [[50.0, nanos], [99.0, nanos * 3]] })
+        });
+        json!({ "samples": 1_000, "cases": cases.collect::<Vec<_>>() })
+    }
+
+    fn crowd(masters: u64, waiters: u64, processes: u64) -> Value {
+        let commands = json!({ "evalsha": (2 * waiters + 1) * masters, "unsubscribe": masters });
+        let fixed = json!({ "masters": masters, "waiters": waiters, "processes": processes });
+        let mut crowd = json!({ "handoffs": waiters, "commands": commands, "micros_per_handoff": 371.4 });
+        crowd.as_object_mut().unwrap().extend(fixed.as_object().unwrap().clone());
+        crowd
+    }
+
+    /// The page that is written from made-up figures; on several masters too, or on one alone.
+    fn page(several: bool) -> String {
+        let folder = std::env::temp_dir().join(format!("nestlock-report-{}-{several}", std::process::id()));
+        let results = folder.join("results.json");
+        let rates = |pairs: f64, client: Option<f64>| json!([{ "pairs_per_second": pairs, "client_micros": client, "server_micros": 12.25 }]);
+        let mut sections = vec![
+            ("pair", timed([100_000, 112_000, 105_000, 130_000, 140_000])),
+            ("handoff", timed([500_000, 600_000, 0, 0, 0])),
+            ("crowd", json!([crowd(1, 10, 1), crowd(1, 10, 2)])),
+            (
+                "throughput",
+                json!({ "benchmark": rates(60_000.0, None), "raw": rates(59_000.0, Some(6.2)),
+                    "ours": rates(if several { 30_000.0 } else { 50_000.0 }, Some(13.4)) }),
+            ),
+            (
+                "many",
+                json!({ "holds": 10_000, "lease_ms": 3_000, "leases": 5.0, "lost": 0, "least_left_ms": 1_898,
+                    "renewals": 150_500, "cpu_share": 0.079, "rss_per_hold": several.then_some(3_405) }),
+            ),
+            (
+                "counts",
+                json!({ "pairs": 1_000, "tasks_spawned": 0, "bytes_per_hold": 3_395.2, "sizes": [["`Mutex`", 24]],
+                    "allocations": [{ "name": "run", "blocks": 24.0, "bytes": 10_531.4 }] }),
+            ),
+            ("machine", json!({ "facts": [["cores", "2"], ["server", "Redis 7.0.15"]] })),
+        ];
+        if several {
+            let of = |name: &str, lock: u64| json!({ "name": name, "groups": [["the lock", lock], ["tokio", 9_915]] });
+            sections.push(("instructions", json!([of("raw", 54), of("lock", 11_902)])));
+            for section in ["quorum-3", "quorum-5", "frozen-3", "frozen-5", "awake-5"] {
+                sections.push((section, timed([467_000, 305_000, 394_000, 300_000, 0])));
+            }
+            sections.push((
+                "quorum-contest",
+                json!([{ "masters": 3, "clients": 3, "grants": 300, "acquires": 1.02, "commands": 2.04,
+                    "micros": 837.4, "wait_p50": 900, "wait_p99": 1_900, "wait_max": 217_000 }]),
+            ));
+            sections.push(("quorum-crowd", json!([crowd(3, 10, 1)])));
+        }
+        for (section, figures) in &sections {
+            put(&results, section, figures).unwrap();
+        }
+        write(&results, &folder).unwrap();
+        let page = fs::read_to_string(folder.join("benchmarks.md")).unwrap();
+        fs::remove_dir_all(folder).unwrap();
+        page
+    }
+
+    #[track_caller]
+    fn has(page: &str, lines: &[&str]) {
+        for line in lines {
+            assert!(page.lines().any(|other| other == *line), "`{line}` is missing in:\n{page}");
+        }
+    }
+
+    #[test]
+    fn the_page_of_one_master_has_no_section_on_several_and_no_reason_for_a_target_that_was_met() {
+        let page = page(false);
+        has(
+            &page,
+            &[
+                "| the floor | 110 (100–120) | 220 (200–240) | 330 (300–360) | 4800 |",
+                "3 rounds of 1000 each.",
+                "| `redis-benchmark -c 1 -P 64` | 60000 (60000–60000) | – | 12.2 |",
+                "## 10000 locks held",
+                "| 10 | 2 | 2.20 | 21 evalsha, 1 unsubscribe | 371 |",
+                "| server | Redis 7.0.15 |",
+            ],
+        );
+        for absent in ["{{", "## Several masters", "Why a target is missed", "valgrind"] {
+            assert!(!page.contains(absent), "{page}");
+        }
+    }
+
+    #[test]
+    fn the_page_of_several_masters_has_what_was_measured_of_them() {
+        let page = page(true);
+        has(
+            &page,
+            &[
+                "| the lock | 54 | 11902 |",
+                "| together | 9969 | 21817 |",
+                "## Several masters",
+                "2 of 5 masters, cores kept awake:",
+                "| 3 | 3 | 1.02 | 2.04 | 837 | 0 | 1 | 217 |",
+                "| 3 | 10 | 1 | 2.20 | 63 evalsha, 3 unsubscribe | 371 |",
+            ],
+        );
+        assert!(
+            page.contains("Why a target is missed") && page.contains(", 3405 with what the allocator keeps.")
+        );
+        for absent in ["{{", "1 of 3 masters, cores kept awake:"] {
+            assert!(!page.contains(absent), "{page}");
+        }
+    }
 }
