@@ -8,7 +8,6 @@
 
 mod support;
 
-mod attack;
 mod cluster;
 mod docs;
 mod errors;

@@ -7,16 +7,10 @@ mod moves;
 mod outage;
 mod strangers;
 
-use std::time::Duration;
-
 use nestlock::{Builder, Locks};
 
 use crate::support::cluster::Cluster;
-
-const SECOND: Duration = Duration::from_secs(1);
-
-/// So long that nothing which waits for it comes within a test.
-const HOUR: Duration = Duration::from_secs(3600);
+use crate::support::{self, HOUR, SECOND};
 
 /// The options that a test starts from. The node timeout is longer than any stall of a busy machine.
 fn builder(cluster: &Cluster) -> Builder {
@@ -29,7 +23,7 @@ async fn locks(cluster: &Cluster) -> Locks {
 
 /// What a waiter gets, it gets by an event: no timer wakes it.
 fn without_timers(cluster: &Cluster) -> Builder {
-    builder(cluster).poll_interval(Duration::MAX).retry_delay(HOUR..=HOUR)
+    support::without_timers(builder(cluster))
 }
 
 /// The nodes at which somebody listens for this lock; those that are down are not asked.

@@ -1,32 +1,15 @@
 //! Every way to lose a hold is told.
 
-use nestlock::{ErrorKind, Guard, Locks, Loss};
+use nestlock::{ErrorKind, Loss};
 use tokio::time::Instant;
 
 use super::{Home, LONG, SECOND};
-use crate::support::soon;
-
-/// A hold that is looked at by its renewal every half second.
-async fn watched(home: &Home) -> (Locks, Guard) {
-    let locks = home.builder().lease(SECOND + SECOND / 2).connect().await.unwrap();
-    let guard = locks.mutex("stock").lock().await.unwrap();
-    (locks, guard)
-}
-
-async fn assert_gone(guard: Guard) {
-    assert_eq!(soon("the loss", guard.lost()).await, Loss::Gone);
-    assert!(guard.is_lost());
-    let error = guard.release().await.unwrap_err();
-    assert_eq!(
-        (error.kind(), error.loss(), error.lock()),
-        (ErrorKind::Lost, Some(Loss::Gone), Some("stock"))
-    );
-}
+use crate::support::{assert_gone, soon, watched};
 
 #[tokio::test]
 async fn a_key_that_was_deleted_is_a_loss() {
     let home = Home::start().await;
-    let (_locks, guard) = watched(&home).await;
+    let (_locks, guard) = watched(home.builder()).await;
     home.lose("stock").await;
     assert_gone(guard).await;
 }
@@ -34,7 +17,7 @@ async fn a_key_that_was_deleted_is_a_loss() {
 #[tokio::test]
 async fn a_forced_release_by_another_process_is_a_loss() {
     let home = Home::start().await;
-    let (_locks, guard) = watched(&home).await;
+    let (_locks, guard) = watched(home.builder()).await;
     let others = home.locks().await;
     assert!(others.mutex("stock").force_release().await.unwrap());
     assert_gone(guard).await;
@@ -49,17 +32,6 @@ async fn a_forced_release_by_the_same_process_is_noticed_at_once() {
     assert!(locks.mutex("stock").force_release().await.unwrap());
     assert_gone(guard).await;
     locks.mutex("stock").lock().await.unwrap().release().await.unwrap();
-}
-
-/// By the reconnection, long before the first renewal after 10 s.
-#[tokio::test]
-async fn a_server_that_was_restarted_empty_is_noticed_at_once() {
-    let home = Home::start().await;
-    let guard = home.locks().await.mutex("stock").lock().await.unwrap();
-    home.restart_empty().await;
-    let back = Instant::now();
-    assert_gone(guard).await;
-    assert!(back.elapsed() < 5 * SECOND);
 }
 
 /// A waiter makes its process listen, so that a message tells, long before the first renewal after 10 s.

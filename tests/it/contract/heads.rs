@@ -5,15 +5,7 @@ use std::time::Duration;
 use nestlock::{Owner, scope};
 
 use super::{Home, foreign_guard, without_timers};
-use crate::support::{enlisted, eventually, soon};
-
-/// Polls a request until its head sleeps, and then no more.
-async fn parked(home: &Home, request: &mut nestlock::futures::Lock, before: u64) {
-    tokio::select! {
-        _ = request => panic!("somebody else holds it"),
-        () = home.asleep(before) => {}
-    }
-}
+use crate::support::{enlisted, eventually, parked, soon};
 
 #[tokio::test]
 async fn a_head_that_was_polled_once_is_passed_over() {
@@ -43,7 +35,7 @@ async fn a_sleeping_head_that_is_not_polled_is_passed_over() {
     let foreign = foreign_guard(&home, "stock").await;
     let stock = locks.mutex("stock");
     let mut head = enlisted(&stock);
-    parked(&home, &mut head, 1).await;
+    parked(&mut head, home.asleep(1)).await;
     let second = tokio::spawn(enlisted(&stock));
     foreign.release().await.unwrap();
     let guard = soon("the second", second).await.unwrap().unwrap();

@@ -68,27 +68,6 @@ async fn a_renewal_that_finds_anothers_hold_leaves_it_alone() {
     drop(other);
 }
 
-#[tokio::test]
-async fn a_reentry_after_a_loss_is_refused_until_the_last_guard_is_gone() {
-    let home = Home::start().await;
-    let locks = home.builder().lease(LONG).connect().await.unwrap();
-    let stock = locks.mutex("stock");
-    let (outer, inner) = (stock.lock().await.unwrap(), stock.lock().await.unwrap());
-    let lost = outer.field().to_owned();
-    stock.force_release().await.unwrap();
-    soon("the loss", outer.lost()).await;
-    assert!(inner.is_lost() && !stock.is_held() && stock.hold_count() == 0);
-    assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::Lost);
-    assert_eq!(outer.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    assert_eq!(stock.try_lock().await.unwrap_err().kind(), ErrorKind::Lost);
-    assert_eq!(stock.run(async {}).await.unwrap_err().kind(), ErrorKind::Lost);
-    drop(inner);
-    let fresh = soon("a fresh hold", stock.lock()).await.unwrap();
-    assert_eq!((fresh.depth(), fresh.is_lost()), (1, false));
-    assert_ne!(fresh.field(), lost);
-    fresh.release().await.unwrap();
-}
-
 /// A stranger of the same process does not wait for the guards of a lost hold.
 #[tokio::test]
 async fn others_take_the_lock_while_guards_of_a_lost_hold_linger() {

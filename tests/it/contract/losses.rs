@@ -13,6 +13,7 @@ async fn after_a_loss_reentry_is_lost_until_the_last_guard_is_gone() {
     let home = Home::start().await;
     let stock = home.locks().await.mutex("stock");
     let (outer, inner) = (stock.lock().await.unwrap(), stock.lock().await.unwrap());
+    let lost = outer.field().to_owned();
     assert!(stock.force_release().await.unwrap());
     assert_eq!(soon("the loss", outer.lost()).await, Loss::Gone);
     assert_eq!((inner.loss(), stock.is_held(), stock.hold_count()), (Some(Loss::Gone), false, 0));
@@ -30,7 +31,9 @@ async fn after_a_loss_reentry_is_lost_until_the_last_guard_is_gone() {
     assert_eq!(outer.release().await.unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(inner.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    assert_eq!(soon("a new hold", stock.lock()).await.unwrap().depth(), 1);
+    let fresh = soon("a new hold", stock.lock()).await.unwrap();
+    assert_eq!((fresh.depth(), fresh.is_lost()), (1, false));
+    assert_ne!(fresh.field(), lost);
 }
 
 #[tokio::test]

@@ -38,29 +38,19 @@ use nestlock::{Builder, Guard, Locks};
 use tokio::task::yield_now;
 
 use super::Home;
-
-const SECOND: Duration = Duration::from_secs(1);
+use crate::support::{self, HOUR, SECOND, less_drift};
 
 /// A lease beyond the test's patience: what comes in time came not by its end, nor by a renewal.
 const LONG: Duration = Duration::from_secs(600);
-
-/// So long that nothing which waits for it comes within a test.
-const HOUR: Duration = Duration::from_secs(3600);
-
-/// What stays of a lease once the drift is taken off.
-fn less_drift(lease: Duration) -> Duration {
-    lease - lease / 100 - Duration::from_millis(2)
-}
 
 /// A `Locks` whose leases outlive the test.
 async fn long_lived(home: &Home) -> Locks {
     home.builder().lease(LONG).connect().await.unwrap()
 }
 
-/// A `Locks` in which no timer wakes a waiter: neither the poll cap, nor the pause of one that hears of no release.
-/// What it gets, it gets by an event.
+/// A `Locks` in which no timer wakes a waiter.
 fn without_timers(home: &Home) -> Builder {
-    home.builder().poll_interval(Duration::MAX).retry_delay(HOUR..=HOUR)
+    support::without_timers(home.builder())
 }
 
 /// A guard of another process, on a lease that no test outlives.

@@ -3,6 +3,7 @@
 use std::error::Error as _;
 use std::time::Duration;
 
+use futures::future::join_all;
 use nestlock::{ErrorKind, Locks};
 
 use super::is;
@@ -73,35 +74,14 @@ async fn who_waits_behind_others_is_told_too() {
             server.set("maxmemory", 0).await;
             server.freeze();
         }
-        let began = std::time::Instant::now();
-        let waiters: Vec<_> = (0..10).map(|_| tokio::spawn(stock.run(async {}))).collect();
-        for waiter in waiters {
-            let error = soon("a waiter's end", waiter).await.unwrap().unwrap_err();
+        // Where no answer comes, one after the other would take a thousand node timeouts.
+        let crowd = if full { 10 } else { 1_000 };
+        let waiters: Vec<_> = (0..crowd).map(|_| tokio::spawn(stock.run(async {}))).collect();
+        for waiter in soon("their ends", join_all(waiters)).await {
+            let error = waiter.unwrap().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         }
-        println!("full: {full}, all ten after {:?}", began.elapsed());
     }
-}
-
-#[tokio::test]
-async fn a_wait_that_ends_while_the_server_is_away_is_unavailable_and_no_timeout() {
-    let server = Server::start().await;
-    let locks = locks(&server.url()).await;
-    server.kill();
-    let error =
-        soon("lock", locks.mutex("stock").lock().within(Duration::from_millis(300))).await.unwrap_err();
-    is(&error, ErrorKind::Unavailable, Some("stock"), &[]);
-}
-
-#[tokio::test]
-async fn a_lock_rides_over_an_outage_that_is_shorter_than_its_patience() {
-    let server = Server::start().await;
-    let locks = builder(&server.url()).unavailable_after(Duration::MAX).connect().await.unwrap();
-    server.kill();
-    let stock = locks.mutex("stock");
-    let waiting = tokio::spawn(async move { stock.lock().await });
-    server.restart().await;
-    soon("the lock", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]

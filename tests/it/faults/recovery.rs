@@ -5,19 +5,6 @@ use crate::support::server::Server;
 use crate::support::{builder, eventually, soon};
 
 #[tokio::test]
-async fn a_hold_lives_through_a_restart_with_its_data() {
-    let server = Server::with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
-    let locks = builder(&server.url()).lease(LONG).connect().await.unwrap();
-    let stock = locks.mutex("stock");
-    let guard = stock.lock().await.unwrap();
-    server.restart().await;
-    soon("a re-entry", stock.run(async {})).await.unwrap();
-    assert!(!guard.is_lost());
-    guard.release().await.unwrap();
-    tidy(&server).await;
-}
-
-#[tokio::test]
 async fn a_server_that_ends_idle_connections_is_no_trouble() {
     let server = Server::with(&["--timeout", "1"]).await;
     let locks = builder(&server.url()).lease(LONG).connect().await.unwrap();

@@ -4,13 +4,9 @@ mod masters;
 mod redisson;
 mod server;
 
-use std::time::Duration;
-
 use nestlock::{FencedMutex, Owner};
 
-use crate::support::soon;
-
-const SECOND: Duration = Duration::from_secs(1);
+use crate::support::{SECOND, soon};
 
 /// The counter of the lock `stock`.
 const COUNTER: &str = "redisson_lock_token:{stock}";

@@ -6,11 +6,4 @@ mod fixed;
 mod many;
 mod renewal;
 
-use std::time::Duration;
-
-const SECOND: Duration = Duration::from_secs(1);
-
-/// What stays of a lease once the drift is taken off.
-fn less_drift(lease: Duration) -> Duration {
-    lease - lease / 100 - Duration::from_millis(2)
-}
+use crate::support::{SECOND, less_drift};

@@ -1,42 +1,17 @@
 //! Every way to lose a hold is told.
 
-use nestlock::{ErrorKind, Guard, Locks, Loss};
+use nestlock::Loss;
 use tokio::time::Instant;
 
 use super::SECOND;
 use crate::support::proxy::Proxy;
 use crate::support::server::Server;
-use crate::support::{builder, eventually, locks, soon};
-
-/// A hold that is looked at by its renewal every half second.
-async fn watched(server: &Server) -> (Locks, Guard) {
-    let locks = builder(&server.url()).lease(SECOND + SECOND / 2).connect().await.unwrap();
-    let guard = locks.mutex("stock").lock().await.unwrap();
-    (locks, guard)
-}
-
-async fn assert_gone(guard: Guard) {
-    assert_eq!(soon("the loss", guard.lost()).await, Loss::Gone);
-    assert!(guard.is_lost());
-    let error = guard.release().await.unwrap_err();
-    assert_eq!(
-        (error.kind(), error.loss(), error.lock()),
-        (ErrorKind::Lost, Some(Loss::Gone), Some("stock"))
-    );
-}
-
-#[tokio::test]
-async fn a_flushed_server_is_a_loss() {
-    let server = Server::start().await;
-    let (_locks, guard) = watched(&server).await;
-    server.ask::<()>(&["FLUSHALL"]).await;
-    assert_gone(guard).await;
-}
+use crate::support::{assert_gone, builder, eventually, locks, soon, watched};
 
 #[tokio::test]
 async fn an_evicted_key_is_a_loss() {
     let server = Server::with(&["--maxmemory-policy", "allkeys-random"]).await;
-    let (_locks, guard) = watched(&server).await;
+    let (_locks, guard) = watched(builder(&server.url())).await;
     server.set("maxmemory", 1).await;
     eventually("the eviction", async || {
         let _ = server.try_ask::<()>(&["SET", "other", "1"]).await;
@@ -50,7 +25,7 @@ async fn an_evicted_key_is_a_loss() {
 #[tokio::test]
 async fn a_key_that_became_anothers_is_a_loss() {
     let server = Server::start().await;
-    let (_locks, guard) = watched(&server).await;
+    let (_locks, guard) = watched(builder(&server.url())).await;
     server.ask::<()>(&["SET", "stock", "theirs", "PX", "60000"]).await;
     assert_gone(guard).await;
     assert_eq!(server.ask::<String>(&["GET", "stock"]).await, "theirs");
@@ -60,10 +35,12 @@ async fn a_key_that_became_anothers_is_a_loss() {
 async fn a_server_that_was_restarted_with_its_data_keeps_the_hold() {
     let server = Server::with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
     let proxy = Proxy::to(&server).await;
-    let guard = locks(&proxy.url()).await.mutex("stock").lock().await.unwrap();
+    let stock = locks(&proxy.url()).await.mutex("stock");
+    let guard = stock.lock().await.unwrap();
     let settled = proxy.on(|c| c.is("settle")).delay_reply(SECOND / 100);
     server.restart().await;
     settled.done().await;
+    soon("a re-entry", stock.run(async {})).await.unwrap();
     assert!(!guard.is_lost());
     guard.release().await.unwrap();
     assert!(server.keys().await.is_empty());

@@ -8,7 +8,7 @@ mod told;
 
 use std::time::Duration;
 
-const SECOND: Duration = Duration::from_secs(1);
+use crate::support::SECOND;
 
 /// A lease far beyond the test's patience: what is noticed in time was not noticed by its end, nor by a renewal.
 const LONG: Duration = Duration::from_secs(240);

@@ -17,8 +17,8 @@ use nestlock::{Builder, Locks, Mutex};
 use tokio::time::{Instant, sleep};
 
 use crate::support::home::memory::Home;
+use crate::support::{HOUR, SECOND, less_drift};
 
-const SECOND: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// The lease and the node timeout that a `Locks` has by default.
@@ -36,11 +36,6 @@ fn options(home: &Home) -> Builder {
 
 async fn stock(home: &Home) -> Mutex {
     locks(home).await.mutex("stock")
-}
-
-/// What stays of a lease once the drift is taken off.
-fn less_drift(lease: Duration) -> Duration {
-    lease - lease / 100 - 2 * MILLISECOND
 }
 
 /// It is that time now. Timers go off at whole milliseconds, and what follows from one may take another.

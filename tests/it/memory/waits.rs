@@ -5,11 +5,9 @@ use std::time::Duration;
 use nestlock::{ErrorKind, Owner};
 use tokio::time::{Instant, sleep};
 
-use super::{LEASE, MILLISECOND, NODE_TIMEOUT, SECOND, assert_now, locks, options, rest, stock};
+use super::{HOUR, LEASE, MILLISECOND, NODE_TIMEOUT, SECOND, assert_now, locks, options, rest, stock};
 use crate::support::enlisted;
 use crate::support::home::memory::Home;
-
-const HOUR: Duration = Duration::from_secs(3600);
 
 #[tokio::test(start_paused = true)]
 async fn a_limited_wait_ends_with_its_limit() {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use nestlock::{Builder, Guard, Locks, Master, Memory};
 
-const SECOND: Duration = Duration::from_secs(1);
+use crate::support::SECOND;
 
 /// So many masters of their own.
 fn stores(count: usize) -> Vec<Memory> {

@@ -7,10 +7,8 @@ mod promotion;
 
 use std::time::Duration;
 
-use crate::support::eventually;
 use crate::support::server::Server;
-
-const SECOND: Duration = Duration::from_secs(1);
+use crate::support::{SECOND, eventually};
 
 /// A wait that is never meant to end by itself.
 const LONG: Duration = Duration::from_secs(25);

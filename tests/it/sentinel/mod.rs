@@ -5,6 +5,4 @@ mod connect;
 mod failover;
 mod replicas;
 
-use std::time::Duration;
-
-const SECOND: Duration = Duration::from_secs(1);
+use crate::support::SECOND;

@@ -83,6 +83,22 @@ pub async fn locks(url: &str) -> nestlock::Locks {
 /// So much longer than the default that a busy machine does not look like a dead server.
 const NODE_TIMEOUT: Duration = Duration::from_secs(3);
 
+pub const SECOND: Duration = Duration::from_secs(1);
+
+/// So long that nothing which waits for it comes within a test.
+pub const HOUR: Duration = Duration::from_secs(3600);
+
+/// What stays of a lease once the drift is taken off.
+pub fn less_drift(lease: Duration) -> Duration {
+    lease - lease / 100 - Duration::from_millis(2)
+}
+
+/// No timer wakes a waiter: neither the poll cap, nor the pause of one that is notified of no release. What it gets, it gets by an
+/// event.
+pub fn without_timers(builder: nestlock::Builder) -> nestlock::Builder {
+    builder.poll_interval(Duration::MAX).retry_delay(HOUR..=HOUR)
+}
+
 /// How long a test waits for what must come. Far beyond all that a busy machine needs.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -118,4 +134,28 @@ fn polled<F: Future + Unpin>(mut request: F) -> F {
     let mut context = Context::from_waker(Waker::noop());
     assert!(Future::poll(Pin::new(&mut request), &mut context).is_pending());
     request
+}
+
+/// Polls a request until its head sleeps, and then no more.
+pub async fn parked(request: &mut nestlock::futures::Lock, asleep: impl Future<Output = ()>) {
+    tokio::select! {
+        _ = request => panic!("somebody else holds it"),
+        () = asleep => {}
+    }
+}
+
+/// A hold of `stock`, which its renewal checks every half second.
+pub async fn watched(builder: nestlock::Builder) -> (nestlock::Locks, nestlock::Guard) {
+    let locks = builder.lease(SECOND + SECOND / 2).connect().await.unwrap();
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    (locks, guard)
+}
+
+/// The guard and its release report that the key of `stock` is gone.
+pub async fn assert_gone(guard: nestlock::Guard) {
+    assert_eq!(soon("the loss", guard.lost()).await, nestlock::Loss::Gone);
+    assert!(guard.is_lost());
+    let error = guard.release().await.unwrap_err();
+    let expected = (nestlock::ErrorKind::Lost, Some(nestlock::Loss::Gone), Some("stock"));
+    assert_eq!((error.kind(), error.loss(), error.lock()), expected);
 }

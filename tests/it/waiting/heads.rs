@@ -7,15 +7,7 @@ use nestlock::{Owner, scope};
 use super::{asleep, foreign_guard, scripts_run, without_timers};
 use crate::support::proxy::Proxy;
 use crate::support::server::Server;
-use crate::support::{builder, enlisted, eventually, soon};
-
-/// Polls a request until its head sleeps, and then no more.
-async fn parked(server: &Server, request: &mut nestlock::futures::Lock, before: u64) {
-    tokio::select! {
-        _ = request => panic!("somebody else holds it"),
-        () = asleep(server, before) => {}
-    }
-}
+use crate::support::{builder, enlisted, eventually, parked, soon};
 
 #[tokio::test]
 async fn who_took_over_from_a_head_asks_again_when_that_one_is_back_and_gone() {
@@ -27,7 +19,7 @@ async fn who_took_over_from_a_head_asks_again_when_that_one_is_back_and_gone() {
     server.ask::<()>(&["HSET", "stock", "another-process:1", "1"]).await;
     server.ask::<()>(&["PEXPIRE", "stock", "3600000"]).await;
     let mut head = enlisted(&stock);
-    parked(&server, &mut head, 0).await;
+    parked(&mut head, asleep(&server, 0)).await;
     let before = scripts_run(&server).await;
     let second = tokio::spawn(enlisted(&stock));
     // It is passed over, and the second one asks in its place.

@@ -5,21 +5,16 @@ mod heads;
 mod line;
 mod outage;
 mod subscription;
-
-use std::time::Duration;
+mod wakes;
 
 use nestlock::{Builder, Guard};
 
 use crate::support::server::Server;
-use crate::support::{builder, eventually, locks};
+use crate::support::{self, HOUR, builder, eventually, locks};
 
-/// So long that nothing which waits for it comes within a test.
-const HOUR: Duration = Duration::from_secs(3600);
-
-/// A `Locks` in which no timer wakes a waiter: neither the poll cap, nor the pause of one that hears of no release.
-/// What it gets, it gets by an event.
+/// A `Locks` in which no timer wakes a waiter.
 fn without_timers(url: &str) -> Builder {
-    builder(url).poll_interval(Duration::MAX).retry_delay(HOUR..=HOUR)
+    support::without_timers(builder(url))
 }
 
 /// A guard of another process, on a lease that no test outlives.

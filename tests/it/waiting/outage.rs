@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nestlock::{ErrorKind, Locks, Owner};
+use nestlock::{ErrorKind, Owner};
 use tokio::time::Instant;
 
 use crate::support::server::Server;
@@ -63,20 +63,6 @@ async fn a_limit_that_ends_in_an_outage_is_unavailable() {
     assert!(begun.elapsed() >= limit);
     let none = soon("its end", locks.mutex("stock").try_lock().within(limit)).await;
     assert_eq!(none.unwrap_err().kind(), ErrorKind::Unavailable);
-}
-
-#[tokio::test]
-async fn a_wrong_or_missing_password_is_denied_at_connect() {
-    let server = Server::with(&["--requirepass", "secret"]).await;
-    for login in ["", ":wrong@", "nobody:secret@"] {
-        let url = format!("redis://{login}127.0.0.1:{}", server.port());
-        let error = Locks::connect(&url).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Denied, "{login}");
-        let told = format!("{error} {error:?}");
-        assert!(!told.contains("wrong@") && !told.contains("secret@"), "{told}");
-    }
-    let url = format!("redis://:secret@127.0.0.1:{}", server.port());
-    Locks::connect(&url).await.unwrap().mutex("stock").lock().await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]

@@ -2,17 +2,25 @@
 
 use std::time::Duration;
 
+use nestlock::{Guard, Locks};
+
 use super::{asleep, foreign_guard, without_timers};
 use crate::support::proxy::{Proxy, Which};
 use crate::support::server::Server;
 use crate::support::{builder, enlisted, log, soon};
 
-#[tokio::test]
-async fn a_release_before_the_confirmation_is_not_missed() {
+/// A server, a network before it, a `Locks` on that network in which no timer wakes a waiter, and another process that holds `stock`.
+async fn held_behind_a_proxy() -> (Server, Proxy, Locks, Guard) {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
     let locks = without_timers(&proxy.url()).connect().await.unwrap();
     let foreign = foreign_guard(&server, "stock").await;
+    (server, proxy, locks, foreign)
+}
+
+#[tokio::test]
+async fn a_release_before_the_confirmation_is_not_missed() {
+    let (_server, proxy, locks, foreign) = held_behind_a_proxy().await;
     let (attempts, hold) = (proxy.on(|c| c.is("acquire")).watch(), proxy.on(|c| c.is("subscribe")).hold());
     let waiting = tokio::spawn(locks.mutex("stock").lock());
     // 1. It has asked in vain. 2. Its subscription is on the way. 3. The lock gets free. 4. It is confirmed.
@@ -26,10 +34,7 @@ async fn a_release_before_the_confirmation_is_not_missed() {
 
 #[tokio::test]
 async fn a_release_while_the_confirmation_is_on_its_way_back_is_not_missed() {
-    let server = Server::start().await;
-    let proxy = Proxy::to(&server).await;
-    let locks = without_timers(&proxy.url()).connect().await.unwrap();
-    let foreign = foreign_guard(&server, "stock").await;
+    let (_server, proxy, locks, foreign) = held_behind_a_proxy().await;
     let hold = proxy.on(|c| c.is("subscribe")).hold_reply();
     let waiting = tokio::spawn(locks.mutex("stock").lock());
     hold.done().await;
@@ -40,10 +45,7 @@ async fn a_release_while_the_confirmation_is_on_its_way_back_is_not_missed() {
 
 #[tokio::test]
 async fn a_message_while_the_head_asks_is_not_missed() {
-    let server = Server::start().await;
-    let proxy = Proxy::to(&server).await;
-    let locks = without_timers(&proxy.url()).connect().await.unwrap();
-    let foreign = foreign_guard(&server, "stock").await;
+    let (_server, proxy, locks, foreign) = held_behind_a_proxy().await;
     // The attempt after the confirmation: it is told "busy", and the message overtakes that answer.
     let hold = proxy.on(|c| c.is("acquire")).skip(1).times(1).hold_reply();
     let waiting = tokio::spawn(locks.mutex("stock").lock());
@@ -55,10 +57,7 @@ async fn a_message_while_the_head_asks_is_not_missed() {
 
 #[tokio::test]
 async fn a_lost_subscription_wakes_the_head() {
-    let server = Server::start().await;
-    let proxy = Proxy::to(&server).await;
-    let locks = without_timers(&proxy.url()).connect().await.unwrap();
-    let foreign = foreign_guard(&server, "stock").await;
+    let (server, proxy, locks, foreign) = held_behind_a_proxy().await;
     let waiting = tokio::spawn(locks.mutex("stock").lock());
     asleep(&server, 1).await;
     // The message is lost on the way, and no new subscription can be had that would wake the head by its confirmation.
@@ -152,10 +151,7 @@ async fn the_poll_cap_gets_what_a_half_open_subscription_does_not_tell() {
 
 #[tokio::test]
 async fn a_waiter_hears_again_after_its_subscription_was_lost() {
-    let server = Server::start().await;
-    let proxy = Proxy::to(&server).await;
-    let locks = without_timers(&proxy.url()).connect().await.unwrap();
-    let foreign = foreign_guard(&server, "stock").await;
+    let (server, proxy, locks, foreign) = held_behind_a_proxy().await;
     let confirmed = proxy.on(|c| c.is("subscribe")).watch();
     let attempts = proxy.on(|c| c.is("acquire")).watch();
     let waiting = tokio::spawn(locks.mutex("stock").lock());

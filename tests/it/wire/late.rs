@@ -7,9 +7,7 @@ use nestlock::ErrorKind;
 use super::{count, fields, ttl};
 use crate::support::proxy::{Proxy, Which};
 use crate::support::server::Server;
-use crate::support::{builder, eventually, locks, soon};
-
-const SECOND: Duration = Duration::from_secs(1);
+use crate::support::{SECOND, builder, eventually, locks, soon};
 
 /// 1. An outer fixed lease. 2. An inner hold. 3. Its release(1) gets no answer, and is settled. 4. A re-entry for 60 s is
 /// granted. 5. The late release runs. Did it set a TTL, a stranger would get in under a guard that is valid for 60 s.

@@ -8,9 +8,7 @@ use tokio::time::{Instant, sleep_until};
 use super::{count, fields};
 use crate::support::proxy::{Proxy, Which};
 use crate::support::server::Server;
-use crate::support::{builder, eventually, locks, soon};
-
-const SECOND: Duration = Duration::from_secs(1);
+use crate::support::{SECOND, builder, eventually, locks, soon};
 
 #[tokio::test]
 async fn a_grant_whose_answer_was_lost_is_settled_and_asked_for_under_a_fresh_field() {

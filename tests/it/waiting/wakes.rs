@@ -44,27 +44,6 @@ async fn two_names_of_one_channel_both_hear_of_their_releases() {
 }
 
 #[tokio::test]
-async fn a_sleeping_child_enters_when_its_ancestor_is_granted() {
-    let server = Server::start().await;
-    let locks = builder(&server.url()).poll_interval(FOREVER).connect().await.unwrap();
-    let stock = locks.mutex("stock");
-    stranger(&server, "stock").await;
-    let parent = Owner::new();
-    let mut child = Box::pin(stock.lock().owner(&parent.child()));
-    server.reset_commands_run().await;
-    let asleep =
-        eventually("two tries", async || server.commands_run().await.get("evalsha").is_some_and(|n| *n >= 2));
-    tokio::select! { _ = &mut child => panic!("it is held"), () = asleep => {} }
-    // Freed without a word, so only the parent's grant can wake the child.
-    server.ask::<()>(&["DEL", "stock"]).await;
-    let outer = soon("the parent", stock.try_lock().owner(&parent)).await.unwrap().expect("it is free");
-    let inner = soon("the child", child).await.unwrap();
-    assert_eq!(inner.depth(), 2);
-    inner.release().await.unwrap();
-    outer.release().await.unwrap();
-}
-
-#[tokio::test]
 async fn a_message_that_a_dropped_head_got_is_the_next_ones() {
     let server = Server::start().await;
     let locks = builder(&server.url()).poll_interval(FOREVER).connect().await.unwrap();

@@ -1,4 +1,0 @@
-//! Executions that an adversary would choose.
-
-mod lines;
-mod outages;
