@@ -317,7 +317,7 @@ fn outside_of_a_runtime_connect_is_an_error() {
     let mut connect = std::pin::pin!(connect(&server, LONG, events.sender()));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let std::task::Poll::Ready(result) = connect.as_mut().poll(&mut context) else { panic!() };
-    assert_eq!(result.unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(result.unwrap_err().kind(), ErrorKind::Misuse);
 }
 
 fn runtime() -> tokio::runtime::Runtime {
