@@ -115,16 +115,19 @@ impl fmt::Display for Loss {
 
 impl Error {
     /// What kind of trouble it is.
+    #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
     /// The name of the lock that it is about, where it is about one.
+    #[must_use]
     pub fn lock(&self) -> Option<&str> {
         self.0.lock.as_deref()
     }
 
     /// Why the hold was lost; `Some` exactly where the kind is [`ErrorKind::Lost`].
+    #[must_use]
     pub fn loss(&self) -> Option<Loss> {
         self.0.loss
     }

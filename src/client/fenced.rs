@@ -57,6 +57,7 @@ impl Mutex {
     /// guard.release().await
     /// # }
     /// ```
+    #[must_use]
     pub fn fenced(self) -> FencedMutex {
         FencedMutex(self)
     }
@@ -64,6 +65,7 @@ impl Mutex {
 
 impl FencedMutex {
     /// The lock's name, without the prefix.
+    #[must_use]
     pub fn name(&self) -> &str {
         self.0.name()
     }
@@ -128,16 +130,19 @@ impl FencedMutex {
     /// guard.release().await
     /// # }
     /// ```
+    #[must_use]
     pub fn token(&self) -> Option<u64> {
         self.0.held(|hold, _| hold.token()).flatten()
     }
 
     /// As [`Mutex::is_held`].
+    #[must_use]
     pub fn is_held(&self) -> bool {
         self.0.is_held()
     }
 
     /// As [`Mutex::hold_count`].
+    #[must_use]
     pub fn hold_count(&self) -> usize {
         self.0.hold_count()
     }

@@ -37,6 +37,7 @@ impl FencedGuard {
     /// The fencing token of this hold. It never changes.
     ///
     /// Greater than that of every earlier hold of the lock. All levels of one hold have the same token.
+    #[must_use]
     pub fn token(&self) -> u64 {
         self.token
     }

@@ -196,6 +196,7 @@ impl Guard {
     /// Whether the hold is lost, by what is known here and now. Asks nobody.
     ///
     /// True from [`valid_until`](Guard::valid_until) on at the latest. The example there looks at both.
+    #[must_use]
     pub fn is_lost(&self) -> bool {
         self.loss().is_some()
     }
@@ -203,6 +204,7 @@ impl Guard {
     /// Why the hold was lost; `None` while it is good. Asks nobody.
     ///
     /// The example of [`Loss`] has it.
+    #[must_use]
     pub fn loss(&self) -> Option<Loss> {
         if self.fate.loss().is_none() && self.valid_until() <= Instant::now() {
             // Its end came a moment ago, or while the machine slept.
@@ -319,6 +321,7 @@ impl Guard {
     /// The level of this hold at its grant: 1 is the outermost. It never changes.
     ///
     /// The example of [`Guard`] has it.
+    #[must_use]
     pub fn depth(&self) -> usize {
         self.depth as usize
     }
@@ -326,6 +329,7 @@ impl Guard {
     /// The name of the lock, without the prefix.
     ///
     /// The example of [`Guard`] has it.
+    #[must_use]
     pub fn name(&self) -> &str {
         &self.keys.name
     }
@@ -333,6 +337,7 @@ impl Guard {
     /// The field that stands for this hold in Redis: `<uuid>:<id>`. Nested holds share it.
     ///
     /// For logs, and to compare with what `HGETALL` shows. The example of [`Guard`] has it.
+    #[must_use]
     pub fn field(&self) -> &str {
         &self.field
     }

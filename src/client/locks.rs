@@ -87,6 +87,7 @@ impl Locks {
     /// # Ok(())
     /// # }
     /// ```
+    #[must_use]
     pub fn in_memory() -> Locks {
         let (store, relay) = (Memory::new(), Arc::new(EventRelay::default()));
         let config = Config::over(&store);

@@ -48,6 +48,7 @@ impl Mutex {
     /// ```
     /// assert_eq!(nestlock::Locks::in_memory().mutex("stock:42").name(), "stock:42");
     /// ```
+    #[must_use]
     pub fn name(&self) -> &str {
         &self.keys.name
     }
@@ -119,6 +120,7 @@ impl Mutex {
     /// assert!(stock.run(async { stock.is_held() }).await?);
     /// # Ok(()) }
     /// ```
+    #[must_use]
     pub fn is_held(&self) -> bool {
         self.hold_count() > 0
     }
@@ -136,6 +138,7 @@ impl Mutex {
     /// guard.release().await
     /// # }
     /// ```
+    #[must_use]
     pub fn hold_count(&self) -> usize {
         self.held(|_, levels| levels).unwrap_or(0)
     }

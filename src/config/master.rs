@@ -47,6 +47,7 @@ impl Master {
     }
 
     /// A store in this process: see [`Builder::memory`](crate::Builder::memory).
+    #[must_use]
     pub fn memory(store: &Memory) -> Master {
         Master(MasterKind::Memory(store.clone()))
     }

@@ -50,7 +50,8 @@ struct Inner {
 impl Memory {
     /// An empty store.
     ///
-    /// The example of [`Memory`] uses it.
+    /// The example of [`Memory`] has it.
+    #[must_use]
     pub fn new() -> Memory {
         Memory::default()
     }

@@ -112,6 +112,7 @@ impl Owner {
     /// use nestlock::Owner;
     /// assert_eq!(Owner::current(), Owner::current());
     /// ```
+    #[must_use]
     pub fn current() -> Owner {
         innermost().unwrap_or_else(|| {
             Owner(match task::try_id() {

@@ -8,6 +8,7 @@
 
 mod support;
 
+mod api;
 mod cluster;
 mod docs;
 mod errors;

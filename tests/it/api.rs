@@ -1,0 +1,107 @@
+//! The public API beside its snapshot in `tests/api.txt`: what is added, removed or changed is seen in a review.
+//!
+//! To renew the snapshot: `RENEW_API=1 cargo test --all-features --test it -- the_public_api`.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// The pages of the API documentation. It is what users see, with what macros have made.
+fn pages() -> Vec<(String, String)> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let built = Command::new(cargo)
+        .args(["doc", "--quiet", "--locked", "--lib", "--no-deps", "--all-features", "--target-dir"])
+        .arg(target)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .unwrap();
+    assert!(built.success(), "cargo doc");
+    let folder = target.join("doc/nestlock");
+    let all = fs::read_to_string(folder.join("all.html")).unwrap();
+    let items = all.split("<li><a href=\"").skip(1).filter_map(|rest| rest.split('"').next());
+    let mut items: Vec<_> = items.filter(|item| item.ends_with(".html")).map(str::to_owned).collect();
+    items.sort();
+    let read = |item: String| (fs::read_to_string(folder.join(&item)).unwrap(), item);
+    items.into_iter().map(read).map(|(page, item)| (item, page)).collect()
+}
+
+/// What a reader sees of it, in one line.
+fn text(html: &str) -> String {
+    let mut text = String::new();
+    for (at, part) in html.split('<').enumerate() {
+        match part.split_once('>') {
+            Some((tag, rest)) if at > 0 => {
+                let breaks = ["div", "/div", "br"].iter().any(|name| tag.starts_with(name));
+                text.extend(breaks.then_some(' '));
+                text.push_str(rest);
+            }
+            _ => text.push_str(part),
+        }
+    }
+    for (from, to) in
+        [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'"), ("&nbsp;", " "), ("&amp;", "&")]
+    {
+        text = text.replace(from, to);
+    }
+    let text = text.replace('ⓘ', " ");
+    // Rustdoc breaks long lines, and then ends lists with a comma.
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    line.replace("( ", "(").replace(", )", ")").replace(" )", ")").replace("{ }", "{}")
+}
+
+/// The texts from each `begin` to the next `end`.
+fn between<'a>(html: &'a str, begin: &str, end: &str) -> Vec<&'a str> {
+    html.split(begin).skip(1).filter_map(|rest| rest.split(end).next()).collect()
+}
+
+/// A page as lines: what the item is, its methods, and its traits.
+fn lines(page: &str) -> Vec<String> {
+    let mut lines: Vec<_> =
+        between(page, "item-decl\"><code>", "</code></pre>").into_iter().map(text).collect();
+    let (own, rest) = page.split_once("id=\"trait-implementations\"").unwrap_or((page, ""));
+    let own = own.split_once("id=\"implementations\"").map_or("", |(_, own)| own);
+    let own = own.split("id=\"deref-methods").next().unwrap_or_default();
+    lines.extend(
+        between(own, "<h4 class=\"code-header\">", "</h4>")
+            .into_iter()
+            .map(|one| format!("    {}", text(one))),
+    );
+    // What every type has, or has without a word in the source, is left out: `traits` looks at `Send` and `Sync`.
+    let rest = rest.split("id=\"synthetic-implementations\"").next().unwrap_or_default();
+    let mut traits: Vec<_> = between(rest, "<h3 class=\"code-header\">", "</h3>")
+        .into_iter()
+        .map(|one| format!("    {}", text(one)))
+        .collect();
+    // What the compiler and `pin_project!` add for themselves.
+    traits.retain(|line| !line.contains("StructuralPartialEq") && !line.contains("__pin"));
+    traits.sort();
+    lines.extend(traits);
+    lines
+}
+
+#[test]
+fn the_public_api_is_the_one_in_the_snapshot() {
+    let mut shown = String::new();
+    for (item, page) in pages() {
+        let module =
+            item.rsplit_once('/').map_or("nestlock".to_owned(), |(module, _)| format!("nestlock::{module}"));
+        shown.push_str(&format!("{module}: {}\n\n", lines(&page).join("\n")));
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/api.txt");
+    if std::env::var_os("RENEW_API").is_some() {
+        fs::write(&path, &shown).unwrap();
+    }
+    let snapshot = fs::read_to_string(&path).unwrap_or_default();
+    let missing = |from: &str, other: &str| {
+        let lines = from.lines().filter(|line| !other.lines().any(|known| known == *line));
+        lines.map(str::to_owned).collect::<Vec<_>>().join("\n")
+    };
+    assert!(
+        shown == snapshot,
+        "the public API differs from tests/api.txt\nnow:\n{}\nbefore:\n{}\n\
+         if that is meant: RENEW_API=1 cargo test --all-features --test it -- the_public_api",
+        missing(&shown, &snapshot),
+        missing(&snapshot, &shown)
+    );
+}
