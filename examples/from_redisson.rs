@@ -1,7 +1,7 @@
-//! From Redisson's `RLock`, call by call: the Java code stands in the comment, the same in Rust below it.
+//! From Redisson's `RLock`, call by call: the Java code is in the comment, the same in Rust below it.
 //!
 //! What to unlearn: the owner is the task and not the thread; a lock that is taken is a guard, and only who has the guard
-//! can unlock; an inner lease never shortens the outer one; and a lock that was lost is told, to whoever wants to know.
+//! can unlock; an inner lease never shortens the outer one; and the loss of a lock is reported.
 //!
 //! Run it: `cargo run --example from_redisson`. It needs no server. With the URL of a Redis in `REDIS_URL` its locks are
 //! kept there: `scripts/redis cargo run --example from_redisson`.
@@ -153,7 +153,7 @@ async fn watchdog(locks: &Locks) -> Result<()> {
 
 const WATCHDOG_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Stands for what is done under the lock.
+/// The work under the lock.
 async fn ship() {}
 
 /// ```java

@@ -1,6 +1,6 @@
 //! Two layers of a service that lock the same item, without knowing of each other's lock.
 //!
-//! `Shelf` is the lower layer: whoever calls it, it locks the item that it changes. `Checkout` is
+//! `Shelf` is the lower layer: it locks the item that it changes, for any caller. `Checkout` is
 //! the upper layer: it locks the item for longer, since it looks first and takes afterwards.
 //! Called alone, `Shelf::take` takes the lock; called by `Checkout`, it enters the lock it is under.
 //!
@@ -88,7 +88,7 @@ struct Checkout {
 }
 
 impl Checkout {
-    /// Tells whether it was sold. Nobody can take the last one between the look and the taking.
+    /// Returns whether it was sold. Nobody can take the last one between the check and the sale.
     async fn sell(&self, item: &str, customer: &str) -> Result<bool> {
         self.locks
             .mutex(item)

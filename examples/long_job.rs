@@ -1,9 +1,9 @@
 //! A job that takes longer than the lease of its lock, and what it does when the lock is lost.
 //!
-//! The watchdog renews the lease for as long as the job runs. If the lock is lost all the same, somebody else may have it:
+//! The watchdog renews the lease for as long as the job runs. If the lock is lost nevertheless, another owner may have it:
 //! the job must stop. There are two ways to see to that:
 //!
-//! - `run` drops the work at the `.await` where it stands. What it has not written by then is not written.
+//! - `run` drops the work at its current `.await`. What it has not written by then is not written.
 //! - `select!` with `guard.lost()` leaves it to you what is done then; here the job notes how far it came.
 //!
 //! Run it: `cargo run --example long_job`. It needs no server: it takes the lock away by `Memory::lose`. With the URL of a
@@ -62,7 +62,7 @@ async fn by_select(lock: &Mutex) -> Result<Outcome> {
     }
 }
 
-/// Somebody who takes the lock away in the middle of the job.
+/// An operator who deletes the lock in the middle of the job.
 enum Trouble {
     /// The same as `DEL` on a server.
     Memory(Memory),

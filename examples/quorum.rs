@@ -1,12 +1,12 @@
-//! One lock over five masters: held by whoever holds it on three of them, so that two may fail and nobody notices.
+//! One lock over five masters: held by the owner that holds it on three of them, so that two may fail unnoticed.
 //!
 //! Each act prints what it shows, and fails where it does not come so:
 //!
-//! 1. Two masters fail: one does not answer any more, one comes back without its data. The hold goes on, is renewed beyond
+//! 1. Two masters fail: one does not answer any more, one comes back without its data. The hold continues, is renewed beyond
 //!    its lease, and the next one gets the lock as fast as ever.
-//! 2. Three masters fail, and that is a majority: nobody can be granted anything, and whoever holds the lock is told at its
+//! 2. Three masters fail, and that is a majority: no lock can be granted, and the holder is notified at its
 //!    deadline, before anybody else can have it.
-//! 3. They come back, and all goes on by itself.
+//! 3. They come back, and all continues by itself.
 //!
 //! Run it: `cargo run --example quorum`. It needs no server: its masters are five `Memory`. On servers, name five in
 //! `REDIS_URLS`, with commas or spaces between. They must be ones that you may disturb: it makes them stop for some seconds, by
@@ -49,7 +49,7 @@ impl Place {
         }
     }
 
-    /// It answers nobody for so long; what it is sent meanwhile it does later.
+    /// It answers nothing for that time; commands that arrive in it run later.
     async fn stall(&self, time: Duration) -> Result<()> {
         match self {
             Place::Memory(memory) => memory.stall(time),
@@ -123,11 +123,11 @@ async fn a_majority_fails(masters: &[Place], ours: &Mutex, theirs: &Mutex) -> Re
         Err(error) if error.kind() == ErrorKind::Unavailable => println!("  another one is told: {error}"),
         other => return Err(format!("nobody can be sure of anything, and yet: {other:?}").into()),
     }
-    // The two that are left can't renew it. It is over before any of the masters lets somebody else in.
+    // The two that are left can't renew it. It ends before any of the masters grants the lock to another owner.
     let loss = guard.lost().await;
     println!("  the holder is told after {:.1?}: {loss}", began.elapsed());
     if loss != Loss::Expired || tokio::time::Instant::now() < end {
-        return Err("the hold stands until its deadline, and ends there".into());
+        return Err("the hold stays until its deadline, and ends there".into());
     }
     Ok(())
 }

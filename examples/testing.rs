@@ -26,7 +26,7 @@ struct Cashier {
 }
 
 impl Cashier {
-    /// Pays an invoice if it was not paid before, and tells whether it did.
+    /// Pays an invoice if it was not paid before, and returns whether it did.
     async fn pay(&self, invoice: &str) -> nestlock::Result<bool> {
         let work = async {
             if self.bank.has_paid(invoice).await {
@@ -39,7 +39,7 @@ impl Cashier {
     }
 }
 
-/// Stands for a bank, which takes its time and pays as often as it is asked to.
+/// In place of a bank, which is slow and pays on each request.
 #[derive(Clone, Default)]
 struct Bank {
     takes: Duration,
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(*ours.bank.paid.lock().await, [INVOICE]);
     }
 
-    /// With the clock paused, an hour of the bank's passes in no time, and so do the leases that are renewed meanwhile.
+    /// With the clock paused, an hour at the bank takes no time, nor do the leases that are renewed in it.
     #[tokio::test(start_paused = true)]
     async fn a_slow_bank_makes_others_wait_only_so_long() {
         let cashier = cashier(Locks::in_memory(), Duration::from_secs(60 * 60));
@@ -152,7 +152,7 @@ mod tests {
         assert!(cashier.bank.paid.lock().await.is_empty());
     }
 
-    /// The command that takes the lock runs, and its answer never comes: it is asked for again, and counts once.
+    /// The command that takes the lock runs, and its answer never arrives: it is sent again, and counts once.
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_is_lost_on_the_way_harms_nothing() {
         let store = Memory::new();

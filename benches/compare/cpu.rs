@@ -13,11 +13,11 @@ pub(crate) fn own() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Of the server, as it tells.
+/// Of the server, as it reports it.
 pub(crate) async fn servers(stats: &mut Stats) -> Result<Duration> {
     let mut sum = 0.0;
     for name in ["used_cpu_user", "used_cpu_sys"] {
-        let told = stats.fact("cpu", name).await?.ok_or("the server does not tell its processor time")?;
+        let told = stats.fact("cpu", name).await?.ok_or("the server does not report its processor time")?;
         sum += told.parse::<f64>()?;
     }
     Ok(Duration::from_secs_f64(sum))

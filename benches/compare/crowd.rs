@@ -12,7 +12,7 @@ use crate::results::Crowd;
 use crate::server::Result;
 use crate::stats::Stats;
 
-/// By then the heads have asked, hear of releases, and sleep.
+/// By then the heads have asked, are subscribed, and sleep.
 const ASLEEP: Duration = Duration::from_millis(50);
 
 /// The masters of all the locks.

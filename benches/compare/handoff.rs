@@ -12,7 +12,7 @@ use crate::floor::{Floor, Key};
 use crate::rounds::Ways;
 use crate::server::{Result, client_of, url};
 
-/// By then a waiter has asked, was told that the lock is busy, and sleeps.
+/// By then a waiter has asked, got "busy", and sleeps.
 const ASLEEP: Duration = Duration::from_millis(4);
 
 pub(crate) struct Handoffs {
@@ -40,7 +40,7 @@ impl Handoffs {
         })
     }
 
-    /// A message published here, and by the one who hears it one round trip there.
+    /// A message published here, and one round trip by its receiver.
     async fn raw(&mut self) -> Result<Duration> {
         let mut messages = self.messages.take().ok_or("an earlier hand-off failed")?;
         let (mut there, key) = (self.there.clone(), self.key.clone());
@@ -54,7 +54,7 @@ impl Handoffs {
         let () = self.here.connection.publish(&self.key.channel, 0).await?;
         let (held, messages) = waiter.await??;
         self.messages = Some(messages);
-        // Told elsewhere: the next waiter must not hear of it.
+        // Reported elsewhere: the next waiter must not be notified.
         let quiet = Key { channel: "bench:nobody".to_owned(), ..self.key.clone() };
         self.there.release(&quiet).await?;
         Ok(held - sent)
@@ -66,7 +66,7 @@ impl Handoffs {
         let waiting = self.waiter.clone();
         let waiter = tokio::spawn(async move {
             let guard = waiting.lock().await?;
-            // Nobody listens any more where the release failed.
+            // No receiver is left if the release failed.
             let _ = tell.send(Instant::now());
             guard.release().await
         });

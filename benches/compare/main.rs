@@ -60,7 +60,7 @@ struct Options {
     /// Counts instructions too, if there is valgrind.
     #[arg(long)]
     profile: bool,
-    /// Makes so many pairs in one way, and measures nothing.
+    /// Runs that many pairs in one way, without measuring.
     #[arg(long, hide = true)]
     pairs: Option<u64>,
     #[arg(long, hide = true, default_value_t = 0)]

@@ -41,7 +41,7 @@ pub(crate) async fn many(holds: u64, leases: u32) -> Result<Many> {
     let renewals = stats.commands().await?.values().sum();
     let lost = guards.iter().filter(|guard| guard.is_lost()).count() as u64;
     for guard in guards {
-        // One that was lost is told of above.
+        // A lost one was reported above.
         let _ = guard.release().await;
     }
     Ok(Many {
@@ -75,7 +75,7 @@ async fn take(locks: &Locks, holds: u64) -> Result<Vec<Guard>> {
     Ok(guards)
 }
 
-/// The memory of this process, where the system tells it.
+/// The memory of this process, if the system reports it.
 fn resident() -> Option<i64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -14,11 +14,11 @@ pub(crate) struct Masters {
     frozen: bool,
 }
 
-/// Masters that were just started have no vote for so long, which is waited for once.
+/// How long masters that were just started have no vote; waited for once.
 const LEASE: Duration = Duration::from_secs(5);
 
 impl Masters {
-    /// The first ones. `None`: there are not so many.
+    /// The first ones. `None`: there are fewer.
     pub(crate) fn first(count: usize) -> Option<Masters> {
         let list = |name| std::env::var(name).unwrap_or_default();
         let urls: Vec<String> =
@@ -57,7 +57,7 @@ impl Masters {
 
 impl Drop for Masters {
     fn drop(&mut self) {
-        // Else whoever started them would wait for their end in vain.
+        // Otherwise the process that started them would wait for their end for ever.
         let _ = self.freeze(false);
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Line {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// What stands beside the axes.
+/// The labels of the axes.
 pub(crate) struct Axes<'a> {
     pub(crate) across: &'a str,
     pub(crate) up: &'a str,

@@ -21,7 +21,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
 const FEW: u64 = 200;
 const MANY: u64 = 1_200;
 
-/// In a process that valgrind runs: so many pairs in this way.
+/// In a process that runs under valgrind: that many pairs in one way.
 pub(crate) async fn run(way: usize, pairs: u64) -> Result<()> {
     let locks = patient().connect().await?;
     let mut ways = Pairs::new(&locks).await?;
@@ -53,7 +53,7 @@ fn count(folder: &Path, way: usize, pairs: u64) -> Result<[u64; GROUPS.len()]> {
     command.args(["--quiet", "--tool=callgrind"]).arg(format!("--callgrind-out-file={}", file.display()));
     command.arg(std::env::current_exe()?).args(["--pairs", &pairs.to_string(), "--way", &way.to_string()]);
     if !command.stdin(Stdio::null()).status()?.success() {
-        return Err("the benchmark fails under valgrind; its last words are above".into());
+        return Err("the benchmark fails under valgrind; its last output is above".into());
     }
     let output =
         Command::new("callgrind_annotate").args(["--threshold=100", "--show-percs=no"]).arg(file).output()?;

@@ -82,7 +82,7 @@ impl Freezes {
     }
 }
 
-/// Waits for so many of them.
+/// Waits for that many of them.
 async fn first(count: usize, asked: impl Iterator<Item = impl Future<Output = Result<()>>>) -> Result<()> {
     asked.collect::<FuturesUnordered<_>>().take(count).try_collect().await
 }

@@ -50,7 +50,7 @@ pub(crate) struct Throughput {
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Rate {
     pub(crate) pairs_per_second: f64,
-    /// Not told of `redis-benchmark`, which is a process of its own.
+    /// Not known for `redis-benchmark`, which is a process of its own.
     pub(crate) client_micros: Option<f64>,
     pub(crate) server_micros: f64,
 }

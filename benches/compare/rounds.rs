@@ -8,7 +8,7 @@ use rand::seq::SliceRandom;
 use crate::results::{Case, Quantiles, Timed};
 use crate::server::Result;
 
-/// So many samples are taken of one way before it is another's turn.
+/// How many samples of one way are taken before the next way.
 pub(crate) const TURN: u64 = 25;
 
 /// What can be done in several ways.
@@ -16,11 +16,11 @@ pub(crate) trait Ways {
     /// Their names; the first is the floor.
     const NAMES: &'static [&'static str];
 
-    /// Does it once in this way, and tells how long it took.
+    /// Runs once in one way, and returns how long it took.
     async fn once(&mut self, way: usize) -> Result<Duration>;
 }
 
-/// Takes that many samples of each way in each round, so many in a turn.
+/// Takes that many samples of each way in each round, in blocks.
 pub(crate) async fn timed<W: Ways>(ways: &mut W, rounds: u64, samples: u64, turn: u64) -> Result<Timed> {
     let empty = Histogram::<u64>::new(3)?;
     let mut totals = vec![empty.clone(); W::NAMES.len()];

@@ -39,7 +39,7 @@ impl Stats {
         Ok(calls(&told, "pttl").unwrap_or_default())
     }
 
-    /// A fact that the server tells of itself.
+    /// A value that the server reports about itself.
     pub(crate) async fn fact(&mut self, section: &str, name: &str) -> Result<Option<String>> {
         let told: InfoDict = redis::cmd("INFO").arg(section).query_async(&mut self.0).await?;
         Ok(told.get(name))

@@ -66,7 +66,7 @@ async fn raw() -> Result<Allocations> {
     counted("two raw EVALSHA round trips", async || floor.clone().pair(&key).await).await
 }
 
-/// All that the process allocates meanwhile, the connection's own task too.
+/// All allocations of the process in that time, those of the connection's task included.
 async fn counted<E>(
     name: &str,
     once: impl AsyncFn() -> std::result::Result<(), E>,

@@ -25,7 +25,7 @@ impl Key {
     }
 }
 
-/// A connection that runs the scripts, and does nothing else: no timeout, no check of what it is told.
+/// A connection that runs the scripts, and does nothing else: no timeout, no check of the replies.
 #[derive(Clone)]
 pub(crate) struct Floor {
     pub(crate) connection: MultiplexedConnection,

@@ -11,7 +11,7 @@ use nestlock::{Locks, Mutex};
 use crate::Result;
 use crate::places::Places;
 
-/// What a killed process blocks the others for. Short, as nobody wants to wait in a demo.
+/// How long a killed process blocks the others. Short, as nobody wants to wait in a demo.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 
 /// With locks, or without.

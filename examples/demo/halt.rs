@@ -8,7 +8,7 @@ use crate::Result;
 use crate::order::Order;
 use crate::report::Report;
 
-/// Stops in one order after so many of its steps; never, by default.
+/// Stops in one order after that many of its steps; by default never.
 #[derive(Default)]
 pub(crate) struct Halt {
     order: String,

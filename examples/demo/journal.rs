@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How far an order is.
 pub(crate) enum Progress {
     Open,
-    /// Somebody began it. Who holds the order's lock and reads this, finishes what died there.
+    /// A process began it. A process that holds the order's lock and reads this finishes the order.
     Begun,
     Done,
 }

@@ -25,14 +25,14 @@ impl Order {
     }
 }
 
-/// What came of an attempt to place an order.
+/// The result of an attempt to place an order.
 pub(crate) enum Outcome {
     Placed,
     /// It had been begun by a process that died, and is finished now.
     Finished(Steps),
     /// It was done before.
     Old,
-    /// Another process is at it.
+    /// Another process works on it.
     Busy,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    /// Places an order unless another process is at it. The order's lock is the claim on it: it
+    /// Places an order unless another process works on it. The order's lock is the claim on it: it
     /// needs no cleaning up, as it ends with its holder.
     pub(crate) async fn try_place(&self, order: &Order) -> Result<Outcome> {
         // Done is for good, so this look needs no lock.
@@ -55,7 +55,7 @@ impl Orders {
         Ok(placed.unwrap_or(Outcome::Busy))
     }
 
-    /// Waits for whoever is at the order, and places it if that one has not.
+    /// Waits for the process that works on the order, and places it if that one has not.
     pub(crate) async fn place(&self, order: &Order) -> Result<Outcome> {
         self.exclusion.hold(&lock_name(order.id), self.place_claimed(order)).await
     }

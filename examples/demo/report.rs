@@ -1,4 +1,4 @@
-//! What a worker tells the conductor: one line on standard output each.
+//! The reports of a worker to the conductor: one line on standard output each.
 
 use std::io::Write;
 

@@ -233,7 +233,7 @@ impl<'a> Run<'a> {
         screen.line("")
     }
 
-    /// Tells of the order in which A was killed; other orders that A had begun are only counted.
+    /// Reports the order in which A was killed; other orders that A had begun are only counted.
     fn tell_rescue(&mut self, order: &str, before: usize, now: usize, screen: &mut Screen) -> Result<()> {
         let Some(kill) = &self.kill else { return Ok(()) };
         let Some(at) = kill.at.filter(|_| kill.order == order) else { return Ok(()) };

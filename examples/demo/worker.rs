@@ -18,7 +18,7 @@ use crate::{Failure, Result};
 
 const LANES: usize = 3;
 
-/// What a worker is told on its command line.
+/// The command line of a worker.
 pub(crate) struct Job {
     pub(crate) name: String,
     pub(crate) places: Places,

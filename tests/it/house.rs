@@ -1,14 +1,14 @@
-//! The house: which folder may import which, and that ARCHITECTURE.md draws it as it stands.
+//! The house: which folder may import which, and that ARCHITECTURE.md lists them all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The folders of the source, the lowest first. Each imports only from those before it.
-const ROOMS: [&str; 11] =
+const FOLDERS: [&str; 11] =
     ["error", "base", "owner", "wire", "table", "memory", "config", "backend", "quorum", "session", "client"];
 
-/// So many of them decide, without a clock and without I/O.
+/// How many of them decide without a clock and without I/O.
 const PURE: usize = 7;
 
 fn root() -> &'static Path {
@@ -37,12 +37,12 @@ fn sources() -> BTreeMap<PathBuf, String> {
     found
 }
 
-fn room(path: &Path) -> String {
+fn top_folder(path: &Path) -> String {
     path.components().next().unwrap().as_os_str().to_str().unwrap().trim_end_matches(".rs").to_owned()
 }
 
-fn place(room: &str) -> usize {
-    ROOMS.iter().position(|known| *known == room).unwrap_or_else(|| panic!("{room} is no folder"))
+fn rank(folder: &str) -> usize {
+    FOLDERS.iter().position(|known| *known == folder).unwrap_or_else(|| panic!("{folder} is unknown"))
 }
 
 /// What a file names of this crate, other than in its comments: the parts of each path below `crate`.
@@ -60,10 +60,10 @@ fn imports(code: &str) -> Vec<Vec<String>> {
 #[test]
 fn a_folder_imports_only_what_stands_below_it() {
     for (path, code) in sources() {
-        let here = room(&path);
+        let here = top_folder(&path);
         for import in imports(&code).into_iter().filter(|import| import[0] != here) {
             assert!(
-                place(&import[0]) < place(&here),
+                rank(&import[0]) < rank(&here),
                 "{} imports {import:?}, which stands above it",
                 path.display()
             );
@@ -101,7 +101,7 @@ fn neighbours<'a>(path: &Path, code: &str, sources: &'a BTreeMap<PathBuf, String
 
 #[test]
 fn what_decides_reads_no_clock_and_moves_no_bytes() {
-    for (path, code) in sources().into_iter().filter(|(path, _)| place(&room(path)) < PURE) {
+    for (path, code) in sources().into_iter().filter(|(path, _)| rank(&top_folder(path)) < PURE) {
         let code: String = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
         for forbidden in ["now()", ".await", "spawn", "time::sleep", "TcpStream", "MultiplexedConnection"] {
             assert!(!code.contains(forbidden), "{} has `{forbidden}`", path.display());
@@ -125,7 +125,7 @@ fn only_the_clock_sets_a_timer_by_a_lease() {
     }
 }
 
-/// Else one kind of connection would be left without the authorities that it is to trust.
+/// Otherwise one kind of connection would be left without the authorities that it must trust.
 #[test]
 fn connections_are_made_in_one_place() {
     for (path, code) in sources() {
@@ -153,13 +153,13 @@ fn the_architecture_names_every_folder_and_file() {
     let house = text.split("## The house").nth(1).unwrap().split("```").nth(1).unwrap();
     let drawn: Vec<&str> = house.lines().filter_map(|line| line.split_whitespace().next()).collect();
     let mut standing = Vec::new();
-    for room in ROOMS {
-        let folder = root().join("src").join(room);
+    for name in FOLDERS {
+        let folder = root().join("src").join(name);
         if !folder.is_dir() {
-            standing.push(format!("{room}.rs"));
+            standing.push(format!("{name}.rs"));
             continue;
         }
-        standing.push(format!("{room}/"));
+        standing.push(format!("{name}/"));
         standing.extend(entries(&folder));
     }
     let drawn: BTreeSet<String> = drawn.into_iter().map(str::to_owned).collect();
@@ -171,10 +171,10 @@ fn entries(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let named = entries.filter_map(|path| {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        let is_room = path.join("mod.rs").exists();
+        let is_folder = path.join("mod.rs").exists();
         let is_file = name.ends_with(".rs") && name != "testing.rs";
         // The tests of a file stand in a folder of its name.
-        is_room.then(|| format!("{name}/")).or(is_file.then_some(name)).filter(|name| name != "mod.rs")
+        is_folder.then(|| format!("{name}/")).or(is_file.then_some(name)).filter(|name| name != "mod.rs")
     });
     named.collect()
 }

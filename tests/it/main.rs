@@ -1,5 +1,5 @@
 //! The tests that need a real server, a bad network, or more than one process, and the contract of all backends.
-//! `support` tells how to write one.
+//! `support` describes how to write one.
 
 // What no one outside can reach needs no narrower visibility, and a test fails by panicking.
 #![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -1,4 +1,4 @@
-//! The contract over a store in this process, where time passes as soon as nothing else is to be done.
+//! The contract over a store in this process, where time advances as soon as all tasks are idle.
 
 use crate::support::home::memory::PausedHome as Home;
 

@@ -1,4 +1,4 @@
-//! The Lua files on a real server: what each may do to a key, told by the executions that a rule forbids.
+//! The Lua files on a real server: what each may do to a key, by the executions that a rule forbids.
 //!
 //! They are run as the files stand, without the crate, so that a test can send late and repeated commands at will.
 
@@ -89,7 +89,7 @@ impl Wire {
         self.run("look", &[]).await.unwrap()
     }
 
-    /// The hash as it stands.
+    /// The content of the hash.
     async fn fields(&mut self) -> BTreeMap<String, String> {
         self.ask(&["HGETALL", KEY]).await
     }
@@ -137,7 +137,7 @@ fn status(kind: &str) -> Value {
     Value::SimpleString(kind.to_owned())
 }
 
-/// An answer that tells the TTL of another's hold.
+/// An answer with the TTL of another's hold.
 fn is_busy(answer: &Value) -> bool {
     matches!(answer, Value::Int(0..))
 }

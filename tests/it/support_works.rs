@@ -75,7 +75,7 @@ async fn a_restart_keeps_what_the_append_only_file_has() {
 }
 
 #[tokio::test]
-async fn a_server_tells_of_clients_channels_and_commands() {
+async fn a_server_reports_clients_channels_and_commands() {
     let server = Server::with(&["--requirepass", "secret"]).await;
     let url = format!("redis://:secret@127.0.0.1:{}", server.port());
     let mut client = connect(&url).await.unwrap();
@@ -90,7 +90,7 @@ async fn a_server_tells_of_clients_channels_and_commands() {
 }
 
 #[tokio::test]
-async fn a_frozen_server_runs_later_what_came_meanwhile() {
+async fn a_frozen_server_runs_commands_that_arrived_in_between_later() {
     let server = Server::start().await;
     let client = connect(&server.url()).await.unwrap();
     server.freeze();
@@ -170,7 +170,7 @@ async fn a_held_command_runs_also_after_its_client_is_gone() {
     hold.seen().await;
     assert_eq!(proxy.reset(Which::All).await, 1);
     assert!(lost.await.unwrap().is_err());
-    eventually("the server's word that it is alone", async || server.clients().await == 0).await;
+    eventually("the server has no clients", async || server.clients().await == 0).await;
     let client = connect(&url).await.unwrap();
     assert_eq!(incr(&client, "a").await.unwrap(), Ok(1));
     assert_eq!(hold.let_through().await, [":2\r\n"], "in the database that its connection had chosen");
@@ -190,7 +190,7 @@ async fn a_held_command_that_is_forgotten_never_runs() {
 }
 
 #[tokio::test]
-async fn a_half_open_connection_stands_and_says_nothing() {
+async fn a_half_open_connection_stays_open_and_silent() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
     let client = connect(&proxy.url()).await.unwrap();
@@ -329,12 +329,12 @@ async fn a_worker_talks_and_ends() {
 }
 
 #[tokio::test]
-async fn the_log_has_what_was_told() {
+async fn the_log_has_recorded_events() {
     log::capture();
     let teller = tokio::spawn(async { tracing::warn!(lock = "the-log-has", took = 3, "late") });
-    let event = log::told(|e| e.tells("the-log-has")).await;
+    let event = log::recorded(|e| e.mentions("the-log-has")).await;
     assert_eq!((event.level, &*event.message, &*event.fields["took"]), (tracing::Level::WARN, "late", "3"));
-    assert_eq!(log::all(|e| e.tells("the-log-has")).len(), 1);
-    assert!(log::find(|e| e.tells("the-log-has-not")).is_none());
+    assert_eq!(log::all(|e| e.mentions("the-log-has")).len(), 1);
+    assert!(log::find(|e| e.mentions("the-log-has-not")).is_none());
     teller.await.unwrap();
 }

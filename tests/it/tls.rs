@@ -36,13 +36,13 @@ async fn a_lock_is_taken_and_released_over_tls() {
 async fn a_certificate_of_an_unknown_authority_is_not_trusted() {
     let server = Server::tls().await;
     let error = Locks::connect(server.tls_url().replace("rediss://", "rediss://:hidden@")).await.unwrap_err();
-    let told = format!("{error} {error:?}");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{told}");
-    assert!(told.to_lowercase().contains("certificate") && !told.contains("hidden"), "{told}");
+    let text = format!("{error} {error:?}");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{text}");
+    assert!(text.to_lowercase().contains("certificate") && !text.contains("hidden"), "{text}");
 }
 
 #[tokio::test]
-async fn a_server_without_tls_is_told() {
+async fn a_server_without_tls_is_reported() {
     let server = Server::start().await;
     let error = Locks::connect(format!("rediss://127.0.0.1:{}", server.port())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -88,9 +88,9 @@ mod expired {
         let warnings = || {
             log::all(|event| {
                 event.level == Level::WARN
-                    && event.tells("certificate")
-                    && event.tells("xpired")
-                    && event.tells(&address)
+                    && event.mentions("certificate")
+                    && event.mentions("xpired")
+                    && event.mentions(&address)
             })
         };
         let locks = connect().await;
@@ -103,8 +103,9 @@ mod expired {
             eventually("more attempts", async || attempts.load(SeqCst) >= before + 3).await;
             assert_eq!(warnings().len(), outage, "{:?}", warnings());
             three.restart_expired(false).await;
-            let again =
-                |event: &log::Event| event.message.contains("reconnected to Redis") && event.tells(&address);
+            let again = |event: &log::Event| {
+                event.message.contains("reconnected to Redis") && event.mentions(&address)
+            };
             eventually("it is back", async || log::all(again).len() == outage).await;
         }
         // From the start on.
@@ -116,7 +117,7 @@ mod expired {
         let before = attempts.load(SeqCst);
         eventually("more attempts of both", async || attempts.load(SeqCst) >= before + 8).await;
         assert_eq!(warnings().len(), 4, "{:?}", warnings());
-        assert!(warnings().iter().all(|event| !event.tells("hidden")));
+        assert!(warnings().iter().all(|event| !event.mentions("hidden")));
     }
 
     /// A port that leads to another, and how many connections it took. The server does not count those that fail for a certificate.

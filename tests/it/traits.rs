@@ -116,7 +116,7 @@ fn handles_are_cloned_and_kinds_copied() {
 }
 
 #[test]
-fn an_error_is_a_standard_error_one_word_wide() {
+fn an_error_is_a_standard_error_of_one_machine_word() {
     fn is_error<T: StdError>() {}
     is_error::<Error>();
     assert_eq!(size_of::<Error>(), size_of::<usize>());

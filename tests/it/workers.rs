@@ -15,7 +15,7 @@ async fn echo() {
         return;
     }
     process::tell(&format!("hello {}", process::param("whom")));
-    while let Some(line) = process::heard().await {
+    while let Some(line) = process::next_command().await {
         if line == "bye" {
             return;
         }
@@ -33,7 +33,7 @@ async fn server_owner() {
     server.freeze();
     process::tell(&server.pid().to_string());
     process::tell(server.dir().to_str().unwrap());
-    process::heard().await;
+    process::next_command().await;
 }
 
 /// Its `main` is left with a live guard, in one of several ways.
@@ -78,10 +78,10 @@ async fn locks_over_tls() {
     let stock = locks.mutex("stock");
     let guard = stock.lock().await.unwrap();
     process::tell("holding");
-    assert_eq!(process::heard().await.as_deref(), Some("release"));
+    assert_eq!(process::next_command().await.as_deref(), Some("release"));
     guard.release().await.unwrap();
     process::tell("released");
-    assert_eq!(process::heard().await.as_deref(), Some("wait"));
+    assert_eq!(process::next_command().await.as_deref(), Some("wait"));
     let guard = stock.lock().await.unwrap();
     process::tell("holding");
     guard.release().await.unwrap();
@@ -99,10 +99,10 @@ async fn holder() {
     let locks = support::builder(&process::param("url")).lease(lease).connect().await.unwrap();
     let _guard = locks.mutex("stock").lock().await.unwrap();
     process::tell("holding");
-    process::heard().await;
+    process::next_command().await;
 }
 
-/// Adds to a counter that is kept by GET and SET, in eight tasks, until it is told to stop. Tells how many sections were
+/// Adds to a counter that is kept by GET and SET, in eight tasks, until it is stopped. Reports how many sections were
 /// completed.
 #[tokio::test]
 #[ignore = "a part of other tests"]
@@ -117,7 +117,7 @@ async fn counter() {
         .map(|task| tokio::spawn(count(locks.mutex("lock"), Store::new(&url, task), stop.clone())))
         .collect();
     process::tell("counting");
-    process::heard().await;
+    process::next_command().await;
     stop.store(true, SeqCst);
     let mut sections = 0;
     for task in tasks {
@@ -215,7 +215,7 @@ impl Store {
     }
 }
 
-/// Takes `stock` with a short lease, tells its field, and on a word tells what became of the hold.
+/// Acquires `stock` with a short lease, reports its field, and on a command the outcome of the hold.
 #[tokio::test]
 #[ignore = "a part of other tests"]
 async fn lease_holder() {
@@ -226,7 +226,7 @@ async fn lease_holder() {
     let stock = builder.lease(std::time::Duration::from_secs(2)).connect().await.unwrap().mutex("stock");
     let guard = stock.lock().await.unwrap();
     process::tell(guard.field());
-    process::heard().await;
+    process::next_command().await;
     process::tell(&format!("lost {}", guard.is_lost()));
     process::tell(&format!("re-entry {:?}", stock.lock().await.unwrap_err().kind()));
     process::tell(&format!("release {:?}", guard.release().await.unwrap_err().kind()));

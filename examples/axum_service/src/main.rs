@@ -30,7 +30,7 @@ use tokio::net::TcpListener;
 use crate::shelf::Shelf;
 use crate::visitor::Visitor;
 
-/// How long a request waits for a lock. Whoever asked is told to come back later, rather than left waiting.
+/// How long a request waits for a lock. After that the client is asked to retry later.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long a stocktaking may take: who begins one may never come back to end it.
@@ -41,7 +41,7 @@ const STOCKTAKING: Duration = Duration::from_secs(15 * 60);
 struct App {
     locks: Locks,
     shelf: Shelf,
-    /// Of this process: whoever begins one ends it here.
+    /// Of this process: each is begun and ended here.
     stocktakings: Arc<Mutex<HashMap<String, Guard>>>,
 }
 
@@ -78,7 +78,7 @@ async fn restock(State(app): State<App>, Path(item): Path<String>, more: String)
     Ok(app.shelf.put(&item, more).await?.to_string())
 }
 
-/// The upper layer: nobody takes the last one between the look and the taking.
+/// The upper layer: nobody can take the last one between the check and the sale.
 async fn sell(State(app): State<App>, Path(item): Path<String>) -> Result<String, Refusal> {
     let work = async {
         if app.shelf.count(&item).await == 0 {

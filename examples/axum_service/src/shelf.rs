@@ -8,11 +8,11 @@ use tokio::task::yield_now;
 
 use crate::PATIENCE;
 
-/// Whoever calls it, it locks the item that it changes.
+/// Each method locks the item that it changes, for any caller.
 #[derive(Clone)]
 pub(crate) struct Shelf {
     locks: Locks,
-    /// Stands for a database: a read and the write that follows are two steps, which only the lock keeps together.
+    /// In place of a database: a read and the write that follows are two steps, which only the lock keeps together.
     counts: Arc<Mutex<HashMap<String, u32>>>,
 }
 
@@ -32,12 +32,12 @@ impl Shelf {
         self.counts().get(item).copied().unwrap_or(0)
     }
 
-    /// Takes one, and tells how many are left.
+    /// Takes one, and returns how many are left.
     pub(crate) async fn take(&self, item: &str) -> Result<u32> {
         self.change(item, |count| count.saturating_sub(1)).await
     }
 
-    /// Adds some, and tells how many there are.
+    /// Adds some, and returns how many there are.
     pub(crate) async fn put(&self, item: &str, more: u32) -> Result<u32> {
         self.change(item, |count| count.saturating_add(more)).await
     }

@@ -38,7 +38,7 @@ struct Stock(Arc<Mutex<Connection>>);
 impl Stock {
     fn new() -> Result<Stock> {
         let table = Connection::open_in_memory()?;
-        // The token stands in the row that it protects. Redis ends its counters at 2^63 - 1, so it fits any BIGINT.
+        // The token is stored in the row that it protects. Redis ends its counters at 2^63 - 1, so it fits any BIGINT.
         table.execute("CREATE TABLE stock (id INTEGER PRIMARY KEY, units INTEGER, token INTEGER)", [])?;
         table.execute("INSERT INTO stock VALUES (42, ?1, 0)", [IN_STOCK])?;
         Ok(Stock(Arc::new(Mutex::new(table))))
@@ -49,7 +49,7 @@ impl Stock {
         Ok(table.query_row("SELECT units FROM stock WHERE id = 42", [], |row| row.get(0))?)
     }
 
-    /// Whether the table took it. One statement looks and writes: nothing comes in between.
+    /// Whether the table took it. One statement checks and writes, atomically.
     fn write(&self, units: i64, token: Option<u64>) -> Result<bool> {
         let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let rows = match token {
@@ -124,7 +124,7 @@ impl Shop {
         })
     }
 
-    /// Takes the lock, reads, decides, tells that it has got so far, stands still until it may go on, and writes.
+    /// Acquires the lock, reads, decides, reports that it got this far, stops until it may continue, and writes.
     async fn ada(&self, paused: oneshot::Sender<()>, goes_on: mpsc::Receiver<()>) -> Result<()> {
         let locks = self.place.connect().await?;
         let guard = self.lock(&locks).await?;

@@ -1,4 +1,4 @@
-//! How a cluster is found, and what is told where it is not.
+//! How a cluster is found, and the errors if it is not.
 
 use nestlock::{ErrorKind, Locks};
 
@@ -55,7 +55,7 @@ async fn what_answers_in_place_of_a_node_is_shown_in_one_line() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_given_as_a_server_is_told_as_what_it_is() {
+async fn a_node_that_is_given_as_a_server_is_reported_as_a_node_of_a_cluster() {
     let cluster = Cluster::shared().await;
     let locks = crate::support::locks(&cluster.node(0).url()).await;
     let name = cluster.name_on(1, "elsewhere").await;

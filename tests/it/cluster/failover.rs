@@ -51,7 +51,7 @@ async fn a_hold_survives_its_masters_death_where_the_replica_has_it() {
 }
 
 #[tokio::test]
-async fn a_hold_that_the_replica_had_not_got_is_lost_and_told() {
+async fn a_hold_that_the_replica_lacks_is_lost_and_reported() {
     let cluster = Cluster::short_lived().await;
     let locks = locks(&cluster).await;
     let name = cluster.name_on(0, "unreplicated").await;

@@ -103,7 +103,7 @@ async fn holds_on_all_nodes_are_renewed() {
         let name = format!("renewed-{at}");
         guards.push((cluster.owner(&name).await, soon("the lock", locks.mutex(&name).lock()).await.unwrap()));
     }
-    // A connection that is made anew has all holds asked for at once, in pipelines.
+    // After a reconnect all holds are renewed at once, in pipelines.
     for (owner, guard) in &guards {
         let renewed = cluster.node(*owner);
         renewed.ask::<i64>(&["PEXPIRE", guard.name(), "20000"]).await;
@@ -164,7 +164,7 @@ async fn tokens_grow_whichever_node_has_lock_and_counter() {
 }
 
 #[tokio::test]
-async fn a_name_that_parts_a_lock_from_its_counter_is_told() {
+async fn a_name_that_puts_a_lock_and_its_counter_in_different_slots_is_an_error() {
     let cluster = Cluster::shared().await;
     let locks = locks(cluster).await;
     for name in ["a}b", "a{}b"] {
@@ -189,7 +189,7 @@ async fn a_free_lock_in_a_moving_slot_is_acknowledged_by_the_replicas_of_the_nod
         cluster.node(to).ask::<()>(&["SCRIPT", "FLUSH"]).await;
         let guard = soon("the lock", locks.mutex(&name).lock()).await.unwrap();
         assert!(replica.keys().await.contains(&name));
-        // The connection goes on: what is asked for besides is not taken for what is behind an `ASKING`.
+        // The connection stays in use: what else is sent is not taken for what is behind an `ASKING`.
         let crowd = (0..10).map(|_| async {
             let other = cluster.name_on(to, "standing").await;
             soon("a run", locks.mutex(other).run(async {})).await.unwrap();

@@ -26,7 +26,7 @@ fn without_timers(cluster: &Cluster) -> Builder {
     support::without_timers(builder(cluster))
 }
 
-/// The nodes at which somebody listens for this lock; those that are down are not asked.
+/// The nodes with a subscriber for this lock; those that are down are skipped.
 async fn channels(cluster: &Cluster, name: &str) -> Vec<usize> {
     let mut nodes = Vec::new();
     for (at, node) in cluster.nodes().iter().enumerate() {

@@ -86,7 +86,7 @@ async fn holds_in_a_moving_slot_are_renewed_on_both_sides() {
         let holder = if at % 2 == 0 { 0 } else { 1 };
         expire_soon(&cluster, holder, guard.name()).await;
     }
-    // A connection that is made anew has all holds asked for, in one pipeline: those that moved are asked for behind it.
+    // After a reconnect all holds are renewed, in one pipeline: those that moved are asked for behind it.
     cluster.node(1).ask::<i64>(&["CLIENT", "KILL", "TYPE", "normal"]).await;
     for (at, guard) in guards.iter().enumerate() {
         let holder = if at % 2 == 0 { 0 } else { 1 };
@@ -170,7 +170,7 @@ async fn fenced_holds_are_renewed_while_one_of_their_two_keys_has_moved() {
     for (at, name) in [(1, &names[0]), (0, &names[1])] {
         expire_soon(&cluster, at, name).await;
     }
-    // A connection that is made anew has all holds asked for.
+    // After a reconnect all holds are renewed.
     cluster.node(0).ask::<i64>(&["CLIENT", "KILL", "TYPE", "normal"]).await;
     for (at, name) in [(1, &names[0]), (0, &names[1])] {
         eventually("its renewal", async || left(&cluster, at, name).await > 20_000).await;
@@ -236,7 +236,7 @@ fn counter(name: &str) -> String {
     }
 }
 
-/// Slots go round and round under a crowd: nobody overlaps, nothing is lost, and all are served.
+/// Slots move in a circle under load: no holds overlap, nothing is lost, and all are served.
 #[tokio::test]
 async fn nobody_overlaps_while_slots_move() {
     let cluster = Cluster::start().await;

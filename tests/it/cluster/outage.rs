@@ -67,7 +67,7 @@ async fn a_node_that_comes_back_with_its_data_has_its_holds() {
 }
 
 #[tokio::test]
-async fn a_node_that_comes_back_empty_has_lost_its_holds_and_that_is_told() {
+async fn the_holds_of_a_node_that_restarts_empty_are_reported_as_lost() {
     let cluster = Cluster::start().await;
     let locks = locks(&cluster).await;
     let (gone, kept) = (cluster.name_on(0, "gone").await, cluster.name_on(1, "kept").await);
@@ -107,15 +107,15 @@ async fn a_cluster_without_a_majority_is_unavailable_until_it_is_back() {
 async fn a_waiter_is_woken_though_the_node_that_it_listened_at_died() {
     let cluster = Cluster::start().await;
     let (ours, theirs) = (locks(&cluster).await, without_timers(&cluster).connect().await.unwrap());
-    let (first, ear) = listening(&cluster, &ours, &theirs).await;
-    let name = cluster.name_on((ear + 1) % 3, "elsewhere").await;
+    let (first, pubsub_node) = listening(&cluster, &ours, &theirs).await;
+    let name = cluster.name_on((pubsub_node + 1) % 3, "elsewhere").await;
     let guard = soon("the lock", ours.mutex(&name).lock()).await.unwrap();
     let waiting = tokio::spawn(theirs.mutex(&name).lock());
-    eventually("it listens", async || channels(&cluster, &name).await == [ear]).await;
-    cluster.node(ear).kill();
+    eventually("it listens", async || channels(&cluster, &name).await == [pubsub_node]).await;
+    cluster.node(pubsub_node).kill();
     eventually("it listens elsewhere", async || {
         let at = channels(&cluster, &name).await;
-        !at.is_empty() && !at.contains(&ear)
+        !at.is_empty() && !at.contains(&pubsub_node)
     })
     .await;
     guard.release().await.unwrap();
@@ -129,15 +129,15 @@ async fn waiters_are_woken_though_the_node_that_they_listened_at_has_left_the_cl
     let cluster = Cluster::start().await;
     let ours = builder(&cluster).lease(600 * SECOND).connect().await.unwrap();
     let theirs = without_timers(&cluster).connect().await.unwrap();
-    let (first, ear) = listening(&cluster, &ours, &theirs).await;
-    let name = cluster.name_on((ear + 1) % 3, "left").await;
+    let (first, pubsub_node) = listening(&cluster, &ours, &theirs).await;
+    let name = cluster.name_on((pubsub_node + 1) % 3, "left").await;
     let mut guard = soon("the lock", ours.mutex(&name).lock()).await.unwrap();
     let mut waiting = tokio::spawn(theirs.mutex(&name).lock());
-    eventually("it listens", async || channels(&cluster, &name).await == [ear]).await;
-    cluster.expel(ear, (ear + 2) % 3).await;
+    eventually("it listens", async || channels(&cluster, &name).await == [pubsub_node]).await;
+    cluster.expel(pubsub_node, (pubsub_node + 2) % 3).await;
     eventually("it listens elsewhere", async || {
         let at = channels(&cluster, &name).await;
-        !at.is_empty() && !at.contains(&ear)
+        !at.is_empty() && !at.contains(&pubsub_node)
     })
     .await;
     for _ in 0..5 {
@@ -150,7 +150,7 @@ async fn waiters_are_woken_though_the_node_that_they_listened_at_has_left_the_cl
     drop((first, guard, waiting));
 }
 
-/// How often nodes were asked for the topology.
+/// How often nodes were queried for the topology.
 async fn looks(cluster: &Cluster) -> u64 {
     let mut looks = 0;
     for node in cluster.nodes() {
@@ -162,7 +162,7 @@ async fn looks(cluster: &Cluster) -> u64 {
 /// Without a message a poll alone finds out that a lock is free: it may be that the node at which the client listens has left. The
 /// looks that come by themselves are at least 3.3 s apart.
 #[tokio::test]
-async fn the_topology_is_looked_at_once_a_poll_finds_a_lock_free_that_no_message_told_of() {
+async fn the_topology_is_queried_once_a_poll_finds_a_lock_free_without_a_message() {
     let cluster = Cluster::start().await;
     let locks = builder(&cluster).poll_interval(SECOND / 2).connect().await.unwrap();
     let name = cluster.name_on(0, "unheard").await;
@@ -194,13 +194,13 @@ async fn a_waiter_listens_elsewhere_where_its_node_is_silent() {
     let cluster = Cluster::start().await;
     let ours = builder(&cluster).node_timeout(SECOND).connect().await.unwrap();
     let theirs = without_timers(&cluster).node_timeout(SECOND).connect().await.unwrap();
-    let (first, ear) = listening(&cluster, &ours, &theirs).await;
-    let name = cluster.name_on((ear + 1) % 3, "elsewhere").await;
+    let (first, pubsub_node) = listening(&cluster, &ours, &theirs).await;
+    let name = cluster.name_on((pubsub_node + 1) % 3, "elsewhere").await;
     let guard = soon("the lock", ours.mutex(&name).lock()).await.unwrap();
     let waiting = tokio::spawn(theirs.mutex(&name).lock());
-    eventually("it listens", async || channels(&cluster, &name).await == [ear]).await;
-    cluster.node(ear).freeze();
-    let others: Vec<usize> = (0..6).filter(|at| *at != ear).collect();
+    eventually("it listens", async || channels(&cluster, &name).await == [pubsub_node]).await;
+    cluster.node(pubsub_node).freeze();
+    let others: Vec<usize> = (0..6).filter(|at| *at != pubsub_node).collect();
     eventually("it listens elsewhere", async || {
         let mut heard = false;
         for at in &others {
@@ -211,11 +211,11 @@ async fn a_waiter_listens_elsewhere_where_its_node_is_silent() {
     .await;
     guard.release().await.unwrap();
     soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();
-    cluster.node(ear).thaw();
+    cluster.node(pubsub_node).thaw();
     drop(first);
 }
 
-/// A waiter, and the node that messages for its process are heard from.
+/// A waiter, and the node that messages for its process are received from.
 async fn listening(
     cluster: &Cluster,
     ours: &nestlock::Locks,
@@ -225,7 +225,7 @@ async fn listening(
     let first = theirs.mutex("first");
     let waiting = tokio::spawn(async move { drop(first.lock().await) });
     eventually("it listens", async || channels(cluster, "first").await.len() == 1).await;
-    let ear = channels(cluster, "first").await[0];
+    let pubsub_node = channels(cluster, "first").await[0];
     std::mem::forget(guard);
-    (waiting, ear)
+    (waiting, pubsub_node)
 }

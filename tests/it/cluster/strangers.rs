@@ -46,7 +46,10 @@ async fn an_address_that_another_cluster_uses_now_takes_nobody_along() {
         }
     };
     nobody_gets_it().await;
-    log::told(|e| e.level == Level::WARN && e.tells("another cluster") && e.tells(&port.to_string())).await;
+    log::recorded(|e| {
+        e.level == Level::WARN && e.mentions("another cluster") && e.mentions(&port.to_string())
+    })
+    .await;
     nobody_gets_it().await;
     // A replica would copy whatever it finds at its master's address.
     ours.node(0).kill();
@@ -97,13 +100,15 @@ async fn a_seed_that_comes_later_and_is_of_another_cluster_ends_grants_unless_mo
     // What is held is given back all the same.
     assert!(soon("an answer", tried(&most)).await.is_none());
     guard.release().await.unwrap();
-    log::told(|e| e.level == Level::WARN && e.tells("seed") && e.tells(&other.node(0).port().to_string()))
-        .await;
+    log::recorded(|e| {
+        e.level == Level::WARN && e.mentions("seed") && e.mentions(&other.node(0).port().to_string())
+    })
+    .await;
     soon("the lock", most.lock()).await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_cluster_that_was_built_anew_at_its_addresses_is_believed_after_a_while() {
+async fn a_new_cluster_at_the_old_addresses_is_used_after_a_while() {
     let bus = free_port().to_string();
     let server = Server::with(&["--cluster-enabled", "yes", "--cluster-port", &bus]).await;
     let build = async || {
@@ -220,8 +225,10 @@ async fn a_node_that_was_given_to_another_cluster_is_not_believed_while_it_alone
     for outcome in soon("an answer for each", join_all(others.iter().map(tried))).await {
         assert!(outcome.is_none(), "two hold it");
     }
-    log::told(|e| e.level == Level::WARN && e.tells("too few") && e.tells(&format!(":{}", replica.port())))
-        .await;
+    log::recorded(|e| {
+        e.level == Level::WARN && e.mentions("too few") && e.mentions(&format!(":{}", replica.port()))
+    })
+    .await;
     master.restart().await;
     eventually("answers of the old master", async || {
         let tries = others.iter().map(|stock| stock.try_lock().owner(&Owner::new()).into_future());
@@ -241,7 +248,7 @@ async fn a_node_that_was_given_to_another_cluster_is_not_believed_while_it_alone
 }
 
 #[tokio::test]
-async fn the_few_nodes_that_are_left_of_a_cluster_are_believed_after_a_while() {
+async fn the_few_remaining_nodes_of_a_cluster_are_used_after_a_while() {
     let (left, _) = lone(&[]).await;
     let gone = [lone(&[]).await, lone(&[]).await];
     for (node, first, last) in [(&left, 0, 99), (&gone[0].0, 100, 8_000), (&gone[1].0, 8_001, 16_383)] {
@@ -278,7 +285,7 @@ async fn the_few_nodes_that_are_left_of_a_cluster_are_believed_after_a_while() {
     let begun = std::time::Instant::now();
     let guard = stock.lock().within(20 * SECOND);
     let guard = soon("the lock", guard).await.unwrap();
-    // It may be a part that went its own way: not before leases of the others are over.
+    // It may be a part of a split cluster: not before leases of the others are over.
     assert!(begun.elapsed() > 2 * SECOND, "{:?}", begun.elapsed());
     guard.release().await.unwrap();
 }

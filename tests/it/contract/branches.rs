@@ -122,7 +122,7 @@ async fn two_looping_branches_that_take_bare_guards_exclude_each_other() {
     let home = Home::start().await;
     let stock = home.locks().await.mutex("stock");
     let inside = Inside::default();
-    // Both always ask again while the other one holds: the proof stands from the first round to the last.
+    // Both always ask again while the other one holds: the condition holds from the first round to the last.
     let branch = async || {
         let mut done = 0;
         while done < 20 {
@@ -162,7 +162,7 @@ async fn two_bare_requests_under_a_hold_of_their_owner_enter_one_at_a_time() {
 }
 
 #[tokio::test]
-async fn an_ambiguous_request_is_told_of_run_and_scope() {
+async fn the_warning_of_an_ambiguous_request_names_run_and_scope() {
     let home = Home::start().await;
     let stock = home.locks().await.mutex("stock");
     let outer = stock.lock().await.unwrap();
@@ -170,10 +170,10 @@ async fn an_ambiguous_request_is_told_of_run_and_scope() {
     assert!(futures::poll!(&mut one).is_pending() && futures::poll!(&mut two).is_pending());
     for error in [stock.lock().await.unwrap_err(), stock.try_lock().await.unwrap_err()] {
         assert_eq!(error.kind(), ErrorKind::Ambiguous);
-        let told = error.to_string();
-        assert!(told.contains("`run`") && told.contains("`scope`") && told.contains("stock"), "{told}");
+        let text = error.to_string();
+        assert!(text.contains("`run`") && text.contains("`scope`") && text.contains("stock"), "{text}");
     }
-    // In a scope it is clear where it stands.
+    // In a scope its owner is unambiguous.
     assert!(soon("a child's answer", scope(stock.try_lock())).await.is_ok());
     drop((one, two));
     outer.release().await.unwrap();

@@ -1,4 +1,4 @@
-//! Every way to lose a hold is told.
+//! Every way to lose a hold is reported.
 
 use nestlock::{ErrorKind, Loss};
 use tokio::time::Instant;

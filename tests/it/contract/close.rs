@@ -8,7 +8,7 @@ use nestlock::{Error, ErrorKind, Loss};
 use super::{Home, LONG, SECOND, long_lived};
 use crate::support::{eventually, soon};
 
-/// The kind, of an error that tells of `close`.
+/// The kind of an error that names `close`.
 fn closed(error: Error) {
     assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
     assert!(error.to_string().contains("was closed"), "{error}");
@@ -125,7 +125,7 @@ async fn requests_that_wait_end_with_close() {
 }
 
 #[tokio::test]
-async fn close_tells_of_releases_that_are_left_to_their_leases() {
+async fn close_reports_releases_that_are_left_to_their_leases() {
     let home = Home::start().await;
     let locks = home.builder().lease(LONG).node_timeout(Duration::from_millis(200)).connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
@@ -133,7 +133,7 @@ async fn close_tells_of_releases_that_are_left_to_their_leases() {
     drop(guard);
     let error = soon("the close", locks.close()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    // It goes on in the background, and ends there.
+    // It continues in the background, and ends there.
     home.tidy().await;
     home.deserted().await;
     locks.close().await.unwrap();

@@ -1,4 +1,4 @@
-//! What calls tell that the signatures leave open.
+//! What calls return where the signatures leave it open.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ async fn a_dropped_guard_counts_no_more_before_the_server_knows() {
     assert_eq!((stock.is_held(), stock.hold_count()), (true, 1));
     drop(outer);
     assert_eq!((stock.is_held(), stock.hold_count()), (false, 0));
-    // Not one await came between: the server is told later.
+    // No await came between: the command is sent later.
     crate::support::eventually("the release", async || home.keys().await.is_empty()).await;
 }
 
 #[tokio::test]
-async fn one_attempt_tells_at_once_who_has_it() {
+async fn one_attempt_returns_at_once() {
     let home = Home::start().await;
     let stock = home.locks().await.mutex("stock");
     let free = stock.lock().within(Duration::ZERO).await.unwrap();
@@ -50,7 +50,7 @@ async fn one_attempt_does_not_overtake_a_head_that_is_asking() {
 }
 
 #[tokio::test]
-async fn a_try_lock_waits_as_long_as_it_is_told() {
+async fn a_try_lock_waits_as_long_as_its_option_says() {
     let home = Home::start().await;
     let (ours, theirs) = (home.locks().await, home.locks().await);
     let guard = theirs.mutex("stock").lock().await.unwrap();
@@ -86,7 +86,7 @@ async fn the_longest_duration_means_for_ever() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_given_work_after_a_poll_asks_anew_for_a_child() {
+async fn a_request_that_is_given_work_after_a_poll_makes_a_new_request_for_a_child() {
     let home = Home::start().await;
     let stock = home.locks().await.mutex("stock");
     let owner = Owner::new();

@@ -52,7 +52,7 @@ fn drop_requests(runtime: Runtime) {
         }
         let (dropped, granted) = (seen.dropped.load(SeqCst), seen.granted.load(SeqCst));
         println!("dropped {dropped}, granted {granted}");
-        // Else the points were not spread over the way. On a busy machine few are granted in time.
+        // Otherwise the points were not spread over the whole call. On a busy machine few are granted in time.
         assert!(dropped > 100 && granted > 10, "{dropped} {granted}");
 
         home.tidy().await;

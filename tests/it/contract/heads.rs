@@ -58,7 +58,7 @@ async fn a_grant_that_nobody_polls_for_is_undone() {
 }
 
 #[tokio::test]
-async fn a_child_stands_in_the_line_of_strangers_again_when_its_parents_hold_ends() {
+async fn a_child_waits_among_strangers_again_when_its_parents_hold_ends() {
     let home = Home::start().await;
     let locks = without_timers(&home).connect().await.unwrap();
     let stock = locks.mutex("stock");

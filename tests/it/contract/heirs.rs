@@ -220,7 +220,7 @@ async fn one_owner_scoped_twice_is_one_owner_until_its_last_scope_ends() {
     }));
     tokio::task::yield_now().await;
     let guard = owner.scope(stock.lock()).await.unwrap();
-    assert_eq!(guard.owner(), owner, "its other scope goes on");
+    assert_eq!(guard.owner(), owner, "its other scope is still open");
     assert!(stock.try_lock().await.unwrap().is_none());
     go.send(()).unwrap();
     assert_eq!(soon("its answer", task).await.unwrap(), 2);
@@ -254,14 +254,14 @@ async fn guards_released_out_of_order_are_counted_right_and_warned_of() {
     let three = stock.lock().await.unwrap();
     let field = one.field().to_owned();
     let count = async || home.count(&name, &field).await;
-    let warned = |e: &log::Event| e.tells(&name) && e.tells("nesting order");
+    let warned = |e: &log::Event| e.mentions(&name) && e.mentions("nesting order");
     three.release().await.unwrap();
     assert_eq!(log::all(warned).len(), 0);
     one.release().await.unwrap();
     assert_eq!((count().await, stock.hold_count(), two.depth()), (Some(1), 1, 2));
-    let told = log::told(warned).await;
-    assert_eq!(told.level, Level::WARN);
-    assert!(told.tells("`run`") && told.tells("`scope`"), "{told:?}");
+    let event = log::recorded(warned).await;
+    assert_eq!(event.level, Level::WARN);
+    assert!(event.mentions("`run`") && event.mentions("`scope`"), "{event:?}");
     two.release().await.unwrap();
     assert_eq!((count().await, stock.hold_count()), (None, 0));
     assert_eq!(log::all(warned).len(), 1);
@@ -277,11 +277,11 @@ async fn a_likely_self_wait_is_warned_of() {
         stock.lock().owner(&stranger).within(Duration::from_millis(20)).await.unwrap_err().kind()
     });
     assert_eq!(waits.await.unwrap(), ErrorKind::Timeout);
-    let warned = |e: &log::Event| e.tells(&name) && e.tells("in whose scope it runs");
-    let told = log::told(warned).await;
-    assert_eq!(told.level, Level::WARN);
-    assert!(told.tells(&format!("{stranger:?}")), "{told:?}");
-    assert!(told.fields.contains_key("asks") && told.fields.contains_key("holds"));
+    let warned = |e: &log::Event| e.mentions(&name) && e.mentions("in whose scope it runs");
+    let event = log::recorded(warned).await;
+    assert_eq!(event.level, Level::WARN);
+    assert!(event.mentions(&format!("{stranger:?}")), "{event:?}");
+    assert!(event.fields.contains_key("asks") && event.fields.contains_key("holds"));
     // A request beside the hold is none.
     let guard = stock.lock().owner(&Owner::new()).await.unwrap();
     stock.lock().within(Duration::from_millis(20)).await.unwrap_err();

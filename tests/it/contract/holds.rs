@@ -60,7 +60,7 @@ async fn a_level_released_while_another_is_asked_for_is_confirmed() {
 }
 
 #[tokio::test]
-async fn close_hears_of_a_release_that_its_caller_sent() {
+async fn close_counts_a_release_that_its_caller_sent() {
     let home = Home::start().await;
     let locks = home.builder().node_timeout(PATIENCE / 4).connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();

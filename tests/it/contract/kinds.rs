@@ -1,4 +1,4 @@
-//! Each kind of error, and the situation that it stands for.
+//! Each kind of error, in the situation that it reports.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::errors::is;
 use crate::support::soon;
 
 #[tokio::test]
-async fn who_waits_in_vain_is_told_of_the_timeout() {
+async fn a_waiter_whose_time_is_over_fails_with_timeout() {
     let home = Home::start().await;
     let locks = home.locks().await;
     let stock = locks.mutex("stock");
@@ -63,7 +63,7 @@ async fn a_run_whose_work_was_dropped_is_lost() {
 }
 
 #[tokio::test]
-async fn an_ambiguous_request_is_told_what_to_use() {
+async fn the_error_of_an_ambiguous_request_names_what_to_use() {
     let home = Home::start().await;
     let locks = home.locks().await;
     let stock = locks.mutex("stock");

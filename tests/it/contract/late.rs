@@ -14,7 +14,7 @@ async fn release_reentry_and_extension_after_an_unnoticed_loss_touch_nobodys_loc
     for late in ["release", "re-entry", "extend", "drop"] {
         let stock = ours.mutex("stock");
         let guard = stock.lock().await.unwrap();
-        // Nobody on this side listens, so nobody hears of it.
+        // This side is not subscribed, so no message reports it.
         assert!(theirs.mutex("stock").force_release().await.unwrap());
         let other = theirs.mutex("stock").lock().fixed_lease(60 * SECOND).await.unwrap();
         assert!(!guard.is_lost());

@@ -37,7 +37,7 @@ async fn strangers_of_one_process_are_served_in_the_order_of_their_coming() {
 }
 
 #[tokio::test]
-async fn a_reentry_stands_behind_no_stranger() {
+async fn a_reentry_does_not_wait_behind_strangers() {
     let home = Home::start().await;
     let locks = without_timers(&home).connect().await.unwrap();
     let stock = locks.mutex("stock");
@@ -94,7 +94,7 @@ async fn a_try_behind_a_queued_release_and_a_waiter_is_answered() {
     let mut waiter = stock.lock().owner(&other);
     assert!(futures::poll!(&mut waiter).is_pending());
     drop(held);
-    // On a task of its own, which nobody wakes for the waiter's sake.
+    // On a task of its own, which is not woken for the waiter.
     let tried = tokio::spawn(async move { stock.try_lock().await.unwrap().is_none() });
     let guard = soon("the waiter", waiter).await.unwrap();
     assert!(soon("the try", tried).await.unwrap());

@@ -1,4 +1,4 @@
-//! What the owners of a lost hold are told.
+//! What the owners of a lost hold get.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -45,7 +45,7 @@ async fn every_enclosing_run_of_a_lost_hold_ends() {
         force.force_release().await.unwrap();
         std::future::pending::<()>().await;
     });
-    // The middle one sees the inner one's end, and would go on.
+    // The middle one sees the inner one's end, and would continue.
     let middle = stock.run(async {
         assert_eq!(inner.await.unwrap_err().kind(), ErrorKind::Lost);
         std::future::pending::<()>().await;
@@ -74,11 +74,11 @@ async fn work_that_ends_before_its_loss_is_known_counts() {
     let (ours, theirs) = (home.locks().await, home.locks().await);
     let name = home.unique("gone-at-the-end");
     let stock = ours.mutex(&name);
-    // Nobody here hears of it: the release finds out.
+    // No message reports it: the release finds out.
     let work = async { theirs.mutex(&name).force_release().await.unwrap() };
     assert!(stock.run(work).await.unwrap());
-    let told = log::told(|e| e.tells(&name) && e.tells("work done")).await;
-    assert_eq!(told.level, Level::WARN);
+    let event = log::recorded(|e| e.mentions(&name) && e.mentions("work done")).await;
+    assert_eq!(event.level, Level::WARN);
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ mod late;
 mod leases;
 mod line;
 mod losses;
+mod lost;
 mod max_hold;
 mod names;
 mod options;
@@ -28,7 +29,6 @@ mod recursion;
 mod runs;
 mod runtimes;
 mod tokens;
-mod told;
 mod trouble;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

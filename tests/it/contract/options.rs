@@ -58,7 +58,7 @@ async fn waits_and_holds_at_their_ends_work() {
     guard.extend(longest).await.unwrap();
     guard.release().await.unwrap();
 
-    // No time to hold it is a strange wish, and granted.
+    // A `max_hold` of zero is odd, but allowed.
     let guard = stock.lock().max_hold(zero).await.unwrap();
     assert_eq!(soon("the end", guard.lost()).await, Loss::MaxHold);
     assert_eq!(guard.release().await.unwrap_err().loss(), Some(Loss::MaxHold));

@@ -41,7 +41,7 @@ async fn promise_3_the_count_on_the_server_is_that_of_the_live_guards() {
 }
 
 #[tokio::test]
-async fn promise_6_a_lock_that_is_released_goes_to_who_waits_without_asking_again() {
+async fn promise_6_a_released_lock_goes_to_a_waiter_without_another_request() {
     let home = Home::start().await;
     // Neither a poll nor the lease's end can be what wakes a waiter within the test.
     let connect = async || home.builder().lease(LONG).poll_interval(Duration::MAX).connect().await.unwrap();
@@ -63,7 +63,7 @@ async fn promise_6_a_lock_that_is_released_goes_to_who_waits_without_asking_agai
 }
 
 #[tokio::test]
-async fn promise_6_a_lock_that_is_forced_open_goes_to_who_waits() {
+async fn promise_6_a_force_released_lock_goes_to_a_waiter() {
     let home = Home::start().await;
     let connect = async || home.builder().lease(LONG).poll_interval(Duration::MAX).connect().await.unwrap();
     let (one, two, three) = (connect().await, connect().await, connect().await);

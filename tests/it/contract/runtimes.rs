@@ -66,7 +66,7 @@ async fn local_tasks_are_strangers_to_each_other() {
 async fn local_tasks_that_are_polled_inside_of_a_scope_are_strangers() {
     let home = Home::start().await;
     let stock = home.locks().await.mutex("stock");
-    // A local set polls its tasks in the poll of whoever awaits it: here that is inside of the scope.
+    // A local set polls its tasks in the poll of the task that awaits it: here inside the scope.
     let (local, inside) = (LocalSet::new(), std::rc::Rc::new(Inside::default()));
     let tasks: Vec<_> = (0..3)
         .map(|_| {

@@ -1,4 +1,4 @@
-//! Fencing tokens: each hold has a larger one than all holds before it, and whoever works under the hold can read it.
+//! Fencing tokens: the token of each hold is larger than those of all earlier holds, and the work under the hold can read it.
 
 mod trouble;
 
@@ -193,7 +193,7 @@ async fn a_fenced_re_entry_under_a_hold_without_a_token_is_an_error_that_harms_n
         assert_eq!((error.kind(), error.lock()), (ErrorKind::Misuse, Some("stock")), "{error}");
         assert!(error.to_string().contains("`fenced`"), "{error}");
     }
-    // Nothing came of it: the hold stands, re-enters and is left as before.
+    // It had no effect: the hold is live, is re-entered and left as before.
     assert_eq!(home.fields("stock").await, [(outer.field().to_owned(), 1)]);
     assert!(!outer.is_lost() && plain.hold_count() == 1);
     let inner = plain.lock().await.unwrap();

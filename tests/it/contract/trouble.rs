@@ -52,7 +52,7 @@ async fn a_hold_outlives_a_silence_that_is_shorter_than_its_lease() {
     let guard = stock.lock().await.unwrap();
     let end = guard.valid_until();
     home.stall(PATIENCE).await;
-    log::told(|e| e.tells(&name) && e.tells("retrying")).await;
+    log::recorded(|e| e.mentions(&name) && e.mentions("retrying")).await;
     home.stall(Duration::ZERO).await;
     eventually("a renewal", async || guard.valid_until() > end).await;
     sleep_until(end).await;
@@ -75,14 +75,14 @@ async fn an_extension_that_is_answered_after_the_end_is_no_success() {
 }
 
 #[tokio::test]
-async fn who_waits_for_an_answer_gets_the_lock_once_it_comes() {
+async fn a_waiter_gets_the_lock_once_the_answer_arrives() {
     let home = Home::start().await;
     let name = home.unique("once-it-comes");
     let locks = home.builder().node_timeout(QUICK).unavailable_after(Duration::MAX).connect().await.unwrap();
     let stock = locks.mutex(&name);
     home.stall(PATIENCE).await;
     let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(enlisted(&stock))).collect();
-    log::told(|e| e.tells(&name) && e.tells("retrying")).await;
+    log::recorded(|e| e.mentions(&name) && e.mentions("retrying")).await;
     home.stall(Duration::ZERO).await;
     for one in waiting {
         soon("the lock", one).await.unwrap().unwrap().release().await.unwrap();
@@ -112,7 +112,7 @@ async fn where_no_answer_comes_each_call_is_unavailable() {
 }
 
 #[tokio::test]
-async fn a_lock_whose_answer_was_lost_is_asked_for_anew() {
+async fn a_lock_whose_answer_was_lost_is_requested_again() {
     let home = Home::with_faults().await;
     let stock = quick(&home).await.mutex("stock");
     home.drop_replies(1).await;
@@ -217,7 +217,7 @@ async fn a_hold_is_lost_at_once_where_its_home_came_back_empty() {
 }
 
 #[tokio::test]
-async fn who_waits_gets_the_lock_where_its_home_came_back_empty() {
+async fn a_waiter_gets_the_lock_after_its_master_restarted_empty() {
     let home = Home::start().await;
     let locks = home.builder().unavailable_after(Duration::MAX).poll_interval(Duration::MAX);
     let stock = locks.connect().await.unwrap().mutex("stock");

@@ -43,7 +43,7 @@ async fn a_string_with_a_ttl_is_a_lock_that_somebody_holds() {
 }
 
 #[tokio::test]
-async fn what_is_no_lock_is_told_at_once_and_left_untouched() {
+async fn a_key_that_is_no_lock_is_reported_at_once_and_left_untouched() {
     let server = Server::start().await;
     let locks = locks(&server.url()).await;
     let put: [(&str, &[&str]); 7] = [
@@ -90,7 +90,7 @@ async fn a_list_with_a_ttl_is_no_lock_either() {
 }
 
 #[tokio::test]
-async fn who_locks_by_set_nx_and_we_exclude_each_other() {
+async fn locks_by_set_nx_and_ours_exclude_each_other() {
     let server = Server::start().await;
     let poll = Duration::from_millis(20);
     let locks = builder(&server.url()).poll_interval(poll).connect().await.unwrap();
@@ -105,7 +105,7 @@ async fn who_locks_by_set_nx_and_we_exclude_each_other() {
         guard.release().await.unwrap();
         assert!(theirs().await);
         assert!(stock.try_lock().await.unwrap().is_none(), "we got in beside them");
-        // They free it as they do: a DEL without a word.
+        // They release it their way: a DEL without a message.
         let waits = stock.clone();
         let waits = tokio::spawn(async move { waits.lock().await });
         eventually("the waiter", async || !server.channels().await.is_empty()).await;

@@ -1,4 +1,4 @@
-//! Each kind of error, and the situation that it stands for.
+//! Each kind of error, in the situation that it reports.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -62,7 +62,7 @@ async fn a_server_that_went_away_is_unavailable() {
 }
 
 #[tokio::test]
-async fn who_waits_behind_others_is_told_too() {
+async fn waiters_behind_others_get_the_error_too() {
     let server = Server::start().await;
     let quick = Duration::from_millis(200);
     let locks = builder(&server.url()).node_timeout(quick).unavailable_after(quick).connect().await.unwrap();

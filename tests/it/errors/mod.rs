@@ -1,4 +1,4 @@
-//! What is told when something can't be done: the kind, the lock, the server, the cause, and what to do.
+//! Errors: their kind, the lock, the server, the cause, and what to do.
 
 mod foreign;
 mod kinds;
@@ -14,26 +14,26 @@ use nestlock::{Error, ErrorKind};
 /// An error of this kind, about this lock, whose message has all of `words`.
 #[track_caller]
 pub(crate) fn is(error: &Error, kind: ErrorKind, lock: Option<&str>, words: &[&str]) {
-    let told = error.to_string();
-    assert_eq!(error.kind(), kind, "{told}");
-    assert_eq!(error.lock(), lock, "{told}");
+    let text = error.to_string();
+    assert_eq!(error.kind(), kind, "{text}");
+    assert_eq!(error.lock(), lock, "{text}");
     if let Some(lock) = lock {
-        assert!(told.starts_with(&format!("lock `{lock}`: ")), "{told}");
+        assert!(text.starts_with(&format!("lock `{lock}`: ")), "{text}");
     }
     for word in words {
-        assert!(told.contains(word), "`{word}` is missing: {told}");
+        assert!(text.contains(word), "`{word}` is missing: {text}");
     }
-    assert!(told.len() < 600, "{told}");
+    assert!(text.len() < 600, "{text}");
     assert_eq!(error.loss().is_some(), kind == ErrorKind::Lost);
 }
 
-/// All that an error says to anybody: its message, its causes, and the same for developers.
+/// All texts of an error: its message, its causes, and its `Debug`.
 fn everything(error: &Error) -> String {
-    let mut told = format!("{error} {error:?} {error:#?}");
+    let mut text = format!("{error} {error:?} {error:#?}");
     let mut cause = error.source();
     while let Some(error) = cause {
-        told += &format!(" {error} {error:?}");
+        text += &format!(" {error} {error:?}");
         cause = error.source();
     }
-    told
+    text
 }

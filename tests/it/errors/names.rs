@@ -22,7 +22,7 @@ async fn all_calls(mutex: &Mutex) -> Vec<Error> {
 }
 
 #[tokio::test]
-async fn a_bad_name_is_told_at_the_first_use_and_nothing_is_sent() {
+async fn a_bad_name_is_reported_at_the_first_use_and_nothing_is_sent() {
     let server = Server::start().await;
     let locks = locks(&server.url()).await;
     server.reset_commands_run().await;
@@ -38,10 +38,10 @@ async fn a_bad_name_is_told_at_the_first_use_and_nothing_is_sent() {
         let mutex = locks.mutex(name);
         assert!(!mutex.is_held() && mutex.hold_count() == 0 && mutex.name() == name);
         for error in all_calls(&mutex).await {
-            let told = error.to_string();
-            assert_eq!((error.kind(), error.lock()), (ErrorKind::Config, Some(name)), "{told}");
-            assert!(words.iter().all(|word| told.contains(word)), "{told}");
-            assert!(told.len() < 600 && !told.chars().any(char::is_control), "{told}");
+            let text = error.to_string();
+            assert_eq!((error.kind(), error.lock()), (ErrorKind::Config, Some(name)), "{text}");
+            assert!(words.iter().all(|word| text.contains(word)), "{text}");
+            assert!(text.len() < 600 && !text.chars().any(char::is_control), "{text}");
         }
     }
     let run = server.commands_run().await;
@@ -55,8 +55,8 @@ async fn a_name_is_escaped_and_cut_in_messages() {
     let name = format!("a\n\u{1b}[31m`{}", "x".repeat(1_000));
     server.ask::<()>(&["RPUSH", &name, "mine"]).await;
     let error = locks.mutex(&name).lock().await.unwrap_err();
-    let told = error.to_string();
+    let text = error.to_string();
     assert_eq!((error.kind(), error.lock()), (ErrorKind::NotALock, Some(&*name)));
-    assert!(told.starts_with("lock `a\\n\\u{1b}[31m") && told.contains("…"), "{told}");
-    assert!(told.len() < 400 && !told.chars().any(char::is_control), "{told}");
+    assert!(text.starts_with("lock `a\\n\\u{1b}[31m") && text.contains("…"), "{text}");
+    assert!(text.len() < 400 && !text.chars().any(char::is_control), "{text}");
 }

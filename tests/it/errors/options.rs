@@ -1,4 +1,4 @@
-//! Options at their ends: nothing panics, and what can't work is told before anything is sent.
+//! Options at their limits: nothing panics, and what can't work is an error before a command is sent.
 
 use std::time::Duration;
 
@@ -69,17 +69,17 @@ async fn leases_that_cannot_work_are_rejected_and_harm_nothing() {
     let until = guard.valid_until();
     server.reset_commands_run().await;
     for lease in [Duration::ZERO, Duration::from_nanos(1), Duration::from_millis(2), Duration::MAX] {
-        let told = format!("{lease:?}");
+        let text = format!("{lease:?}");
         let other = locks.mutex("other");
         for error in [
             other.lock().fixed_lease(lease).await.unwrap_err(),
             other.try_lock().fixed_lease(lease).await.unwrap_err(),
             other.lock().fixed_lease(lease).run(async {}).await.unwrap_err(),
         ] {
-            is(&error, ErrorKind::Config, Some("other"), &["fixed_lease", &told]);
+            is(&error, ErrorKind::Config, Some("other"), &["fixed_lease", &text]);
         }
         let error = guard.extend(lease).await.unwrap_err();
-        is(&error, ErrorKind::Config, Some("stock"), &["extend", &told]);
+        is(&error, ErrorKind::Config, Some("stock"), &["extend", &text]);
     }
     let run = server.commands_run().await;
     assert!(!run.keys().any(|command| command.starts_with("eval")), "{run:?}");

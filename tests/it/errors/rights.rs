@@ -1,4 +1,4 @@
-//! Users with few rights: what is enough, and what is told where it is not.
+//! Users with few rights: which are enough, and the errors without them.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ async fn each_call_passes(server: &Server, prefix: &str, name: &str, connect: im
     assert!(stranger.try_lock().await.unwrap().is_none());
     assert!(stranger.is_locked().await.unwrap());
     let waits = tokio::spawn(async move { stranger.lock().await.unwrap().release().await });
-    eventually("the waiter hears", async || !server.channels().await.is_empty()).await;
+    eventually("the waiter is subscribed", async || !server.channels().await.is_empty()).await;
     let channels = server.channels().await;
     assert!(channels.iter().all(|channel| channel.starts_with(prefix)), "{channels:?}");
     assert_eq!(server.keys().await, [format!("{prefix}{name}")]);
@@ -158,8 +158,8 @@ async fn a_counter_outside_of_the_users_keys_is_denied_by_its_name_and_leaves_no
         soon("try_lock", stock.try_lock()).await.unwrap_err(),
         soon("run", stock.run(async |_| {})).await.unwrap_err(),
     ] {
-        let told = ["`stock`", "`redisson_lock_token:{stock}`", "ACL SETUSER"];
-        is(&error, ErrorKind::Denied, Some("stock"), &told);
+        let text = ["`stock`", "`redisson_lock_token:{stock}`", "ACL SETUSER"];
+        is(&error, ErrorKind::Denied, Some("stock"), &text);
     }
     assert!(server.keys().await.is_empty());
     soon("a plain one", locks.mutex("stock").run(async {})).await.unwrap();
@@ -235,7 +235,7 @@ async fn a_right_that_is_missing_is_denied_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_publish_releases_and_others_find_out_by_asking() {
+async fn a_user_without_publish_releases_and_waiters_find_out_by_polling() {
     let server = Server::start().await;
     let mut rights = ENOUGH.to_vec();
     rights.push("-publish");
@@ -246,7 +246,7 @@ async fn a_user_who_may_not_publish_releases_and_others_find_out_by_asking() {
     let guard = locks.mutex("stock").lock().await.unwrap();
     let stranger = others.mutex("stock");
     let waits = tokio::spawn(async move { stranger.lock().await });
-    eventually("the waiter hears", async || !server.channels().await.is_empty()).await;
+    eventually("the waiter is subscribed", async || !server.channels().await.is_empty()).await;
     guard.release().await.unwrap();
     soon("the waiter", waits).await.unwrap().unwrap().release().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
@@ -255,7 +255,7 @@ async fn a_user_who_may_not_publish_releases_and_others_find_out_by_asking() {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_subscribe_waits_by_asking() {
+async fn a_user_without_subscribe_waits_by_polling() {
     for missing in ["-subscribe", "resetchannels &other:*"] {
         let server = Server::start().await;
         let mut rights = ENOUGH.to_vec();
@@ -266,8 +266,8 @@ async fn a_user_who_may_not_subscribe_waits_by_asking() {
         let stranger = others.mutex("stock");
         let waits = tokio::spawn(async move { stranger.lock().await });
         let address = format!("127.0.0.1:{}", server.port());
-        crate::support::log::told(|event| {
-            event.tells(&address) && event.tells("app:redisson_lock__channel:")
+        crate::support::log::recorded(|event| {
+            event.mentions(&address) && event.mentions("app:redisson_lock__channel:")
         })
         .await;
         guard.release().await.unwrap();
@@ -276,7 +276,7 @@ async fn a_user_who_may_not_subscribe_waits_by_asking() {
 }
 
 #[tokio::test]
-async fn rights_taken_away_under_a_guard_are_told_by_the_release() {
+async fn rights_revoked_under_a_guard_are_reported_by_the_release() {
     let server = Server::start().await;
     bob(&server, &ENOUGH).await;
     let locks = connect(&server).await;

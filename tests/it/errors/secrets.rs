@@ -18,11 +18,11 @@ async fn a_password_is_never_shown() {
         .node_timeout(Duration::from_millis(300))
         .unavailable_after(Duration::from_millis(300))
         .lease(Duration::from_secs(2));
-    let mut told = format!("{:?} {options:?} {options:#?}", Address::from(&url));
+    let mut text = format!("{:?} {options:?} {options:#?}", Address::from(&url));
     let locks = options.connect().await.unwrap();
     let stock = locks.mutex("stock");
     let guard = stock.lock().await.unwrap();
-    told += &format!("{locks:?} {locks:#?} {stock:?} {guard:?} {:?} {:?}", stock.lock(), guard.owner());
+    text += &format!("{locks:?} {locks:#?} {stock:?} {guard:?} {:?} {:?}", stock.lock(), guard.owner());
     server.kill();
     for error in [
         soon("try_lock", locks.mutex("other").try_lock()).await.unwrap_err(),
@@ -31,11 +31,11 @@ async fn a_password_is_never_shown() {
         soon("a release", guard.release()).await.unwrap_err(),
     ] {
         assert_eq!(error.kind(), ErrorKind::Unavailable);
-        told += &everything(&error);
+        text += &everything(&error);
     }
-    assert!(told.contains(&format!("127.0.0.1:{}", server.port())));
-    assert!(!told.contains(SECRET), "{told}");
-    assert!(log::all(|event| event.tells(SECRET)).is_empty());
+    assert!(text.contains(&format!("127.0.0.1:{}", server.port())));
+    assert!(!text.contains(SECRET), "{text}");
+    assert!(log::all(|event| event.mentions(SECRET)).is_empty());
 }
 
 #[tokio::test]
@@ -57,11 +57,11 @@ async fn a_password_that_does_not_help_is_not_shown_either() {
         SECRET.to_owned(),
     ] {
         let options = builder(&address);
-        let mut told = format!("{options:?} {:?}", Address::from(&address));
+        let mut text = format!("{options:?} {:?}", Address::from(&address));
         let error = soon("an error", options.connect()).await.unwrap_err();
-        told += &everything(&error);
-        assert!(!told.contains(SECRET), "{told}");
+        text += &everything(&error);
+        assert!(!text.contains(SECRET), "{text}");
     }
     assert!(Locks::connect((SECRET, 0)).await.is_err_and(|error| !everything(&error).contains(SECRET)));
-    assert!(log::all(|event| event.tells(SECRET)).is_empty());
+    assert!(log::all(|event| event.mentions(SECRET)).is_empty());
 }

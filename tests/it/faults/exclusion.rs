@@ -95,7 +95,7 @@ async fn scripts_flushed_every_few_milliseconds_are_no_error_and_no_hang() {
     for user in users {
         user.await.unwrap();
     }
-    assert!(server.commands_run().await["eval"] > 20, "scripts had to be sent anew");
+    assert!(server.commands_run().await["eval"] > 20, "scripts had to be sent again");
     assert!(server.keys().await.is_empty());
 }
 

@@ -17,7 +17,7 @@ const LONG: Duration = Duration::from_secs(600);
 /// A node timeout for tests that wait for it.
 const QUICK: Duration = Duration::from_millis(300);
 
-/// Waits until no lock stands on the server and nobody listens for one.
+/// Waits until no lock is held on the server and no client is subscribed to one.
 async fn tidy(server: &Server) {
     support::eventually("the last key's end", async || server.keys().await.is_empty()).await;
     support::eventually("the last channel's end", async || server.channels().await.is_empty()).await;

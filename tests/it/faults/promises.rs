@@ -26,7 +26,7 @@ async fn promise_4_nobody_renews_or_frees_anothers_lock() {
     let before = [theirs.field().to_owned(), "1".to_owned()];
     assert_eq!(stands().await, before);
 
-    // By its next renewal it finds out. What it then tries harms nobody.
+    // It finds out at its next renewal. What it tries then does no harm.
     let [first, second, third] = guards;
     assert_eq!(soon("the loss", first.lost()).await, Loss::Gone);
     let tried = proxy.on(|c| c.is("release") || c.is("settle") || c.is("renew")).watch();
@@ -87,7 +87,7 @@ async fn promise_7_after_a_crash_the_lock_is_granted_when_the_lease_ends_and_not
     worker.expect("holding").await;
     let stock = locks.mutex("stock");
     let waits = tokio::spawn(async move { stock.lock().await });
-    eventually("the waiter hears", async || !server.channels().await.is_empty()).await;
+    eventually("the waiter is subscribed", async || !server.channels().await.is_empty()).await;
     worker.kill();
     let began = Instant::now();
     let left: u64 = server.ask(&["PTTL", "stock"]).await;

@@ -16,7 +16,7 @@ async fn impatient(server: &Server) -> Locks {
     options.connect().await.unwrap()
 }
 
-/// All that asks, and is refused with this word of the server's.
+/// All calls that send a command, which the server refuses with this error code.
 async fn refused(locks: &Locks, word: &str) {
     let other = locks.mutex("other");
     let errors: [Error; 3] = [
@@ -57,7 +57,7 @@ async fn a_full_server_grants_nothing_new_and_takes_releases() {
 }
 
 #[tokio::test]
-async fn a_busy_script_is_waited_for_or_told() {
+async fn a_busy_script_is_waited_for_or_reported() {
     let server = Server::start().await;
     server.set("busy-reply-threshold", 20).await;
     let (locks, patient) = (impatient(&server).await, locks(&server.url()).await);
@@ -84,7 +84,7 @@ async fn a_busy_script_is_waited_for_or_told() {
 }
 
 #[tokio::test]
-async fn a_server_that_loads_its_data_is_waited_for_or_told() {
+async fn a_server_that_loads_its_data_is_waited_for_or_reported() {
     let server = Server::start().await;
     let (locks, patient) = (impatient(&server).await, locks(&server.url()).await);
     let guard = locks.mutex("stock").lock().await.unwrap();
@@ -130,7 +130,7 @@ async fn a_replica_refuses_and_is_ridden_over_once_it_is_a_master_again() {
     let error = soon("try_lock", locks.mutex("other").try_lock()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("READONLY"), "{error}");
-    // From now on its name is resolved anew, and it may be between two connections.
+    // From now on its name is resolved again, and it may be between two connections.
     let error = soon("lock", locks.mutex("other").lock()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     let waits = patient.mutex("third");
@@ -146,7 +146,7 @@ async fn a_replica_refuses_and_is_ridden_over_once_it_is_a_master_again() {
 async fn a_server_that_cannot_save_refuses() {
     let server = Server::start().await;
     let locks = impatient(&server).await;
-    // A directory stands where the file should go.
+    // A directory has the name of the file.
     std::fs::create_dir(server.dir().join("dump.rdb")).unwrap();
     std::fs::write(server.dir().join("dump.rdb").join("file"), "").unwrap();
     server.set("save", "3600 1").await;

@@ -99,9 +99,9 @@ async fn counters_that_agree_cost_one_command_a_master() {
     guard.release().await.unwrap();
 }
 
-/// 1. The third does not hear of it. 2. The raise of the second is held up. 3. The lock is not handed out before.
+/// 1. The third does not receive it. 2. The raise of the second is held up. 3. The lock is not handed out before.
 #[tokio::test]
-async fn nobody_is_told_a_token_that_the_next_holder_could_fall_below() {
+async fn no_token_is_returned_that_the_next_holders_could_fall_below() {
     let masters = Masters::start([100, 50, 0]).await;
     let stock = masters.locks().await.mutex("stock").fenced();
     masters.0[2].0.freeze();
@@ -117,7 +117,7 @@ async fn nobody_is_told_a_token_that_the_next_holder_could_fall_below() {
     guard.release().await.unwrap();
 }
 
-/// 1. The raise is held up. 2. The lease ends, and another is told a token. 3. The raise arrives: the first is told none by it.
+/// 1. The raise is held up. 2. The lease ends, and another gets a token. 3. The raise arrives: the first gets none by it.
 #[tokio::test]
 async fn a_raise_that_arrives_after_the_lease_hands_out_nothing() {
     let masters = Masters::start([100, 50, 0]).await;
@@ -161,13 +161,13 @@ async fn a_request_dropped_before_its_token_was_known_is_undone_everywhere() {
     }
 }
 
-/// What a client does: holds that end in every way, and the tokens that it was told, in their order.
+/// What a client does: holds that end in every way, and its tokens, in their order.
 async fn hold(locks: Locks, told: Arc<Mutex<Vec<u64>>>, end: Instant, mut random: StdRng) {
     let stock = locks.mutex("stock").fenced();
     while Instant::now() < end {
         let patience = Duration::from_millis(random.random_range(1..3_000));
         let Ok(Ok(guard)) = timeout(patience, stock.lock()).await else { continue };
-        // While it is held nobody else is told one; what is told after a loss is late.
+        // While it is held no other client gets one; a token after a loss is late.
         {
             let mut told = told.lock().unwrap();
             if !guard.is_lost() {
@@ -204,7 +204,7 @@ async fn trouble(masters: &Masters, end: Instant, mut random: StdRng, worst: imp
     }
 }
 
-/// How long the two below go on.
+/// How long the two tests below run.
 fn time() -> Duration {
     let asked = std::env::var("NESTLOCK_FENCING_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(asked.unwrap_or(8))

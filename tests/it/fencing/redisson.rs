@@ -84,7 +84,7 @@ async fn a_counter_of_ours_may_have_an_end_or_none_and_java_counts_on() {
 }
 
 #[tokio::test]
-async fn who_waits_for_java_is_woken_by_its_unlock_and_has_a_larger_token() {
+async fn a_waiter_is_woken_by_an_unlock_of_java_and_has_a_larger_token() {
     let server = Server::start().await;
     let java = Java(&server);
     let theirs = java.lock().await;

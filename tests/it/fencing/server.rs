@@ -1,4 +1,4 @@
-//! A fenced lock on one server: its counter as an option says, and what is told where the counter is in the way.
+//! A fenced lock on one server: the options of its counter, and the errors if its key is in use.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ async fn a_token_is_the_servers_time_and_lies_beside_the_lock() {
 }
 
 #[tokio::test]
-async fn the_counter_stays_for_as_long_as_it_is_told() {
+async fn the_counter_is_kept_for_the_given_time() {
     let server = Server::start().await;
     next(&locks(&server.url()).await.mutex("stock").fenced()).await;
     assert!((86_000..=86_400).contains(&ttl(&server).await));
@@ -80,9 +80,9 @@ async fn a_key_that_is_no_counter_is_named_and_the_lock_stays_free() {
             soon("try_lock", stock.try_lock()).await.unwrap_err(),
             soon("run", stock.run(async |_| {})).await.unwrap_err(),
         ] {
-            let told = error.to_string();
-            assert_eq!((error.kind(), error.lock()), (ErrorKind::NotALock, Some("stock")), "{told}");
-            assert!(told.contains(COUNTER) && told.contains(found), "{told}");
+            let text = error.to_string();
+            assert_eq!((error.kind(), error.lock()), (ErrorKind::NotALock, Some("stock")), "{text}");
+            assert!(text.contains(COUNTER) && text.contains(found), "{text}");
         }
         assert!(!stock.is_locked().await.unwrap());
         soon("a plain lock", plain.run(async {})).await.unwrap();

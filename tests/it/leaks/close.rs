@@ -74,7 +74,7 @@ async fn a_grant_that_comes_after_close_is_undone() {
 }
 
 #[test]
-fn close_tells_of_releases_that_the_end_of_the_runtime_left_to_their_leases() {
+fn close_reports_releases_that_the_end_of_the_runtime_left_to_their_leases() {
     let looks = tokio::runtime::Runtime::new().unwrap();
     let server = looks.block_on(Server::start());
     let theirs = tokio::runtime::Runtime::new().unwrap();

@@ -20,7 +20,7 @@ async fn long_lived(url: &str) -> Locks {
     support::builder(url).lease(LONG).connect().await.expect("the test's server takes connections")
 }
 
-/// Waits until no lock stands on the server and nobody listens for one.
+/// Waits until no lock is held on the server and no client is subscribed to one.
 async fn tidy(server: &Server) {
     support::eventually("the last key's end", async || server.keys().await.is_empty()).await;
     support::eventually("the last channel's end", async || server.channels().await.is_empty()).await;

@@ -1,4 +1,4 @@
-//! Commands that ran although nobody waits for them any more are undone, by somebody who still lives.
+//! Commands that ran although their callers are gone are undone by what still runs.
 
 use std::time::Duration;
 

@@ -81,7 +81,7 @@ async fn a_hold_outlives_an_outage_that_is_shorter_than_its_lease() {
     let away = proxy.refuse().await;
     proxy.reset(Which::All).await;
     let end = guard.valid_until();
-    log::told(|e| e.tells("outlives-an-outage") && e.tells("retrying")).await;
+    log::recorded(|e| e.mentions("outlives-an-outage") && e.mentions("retrying")).await;
     drop(away);
     eventually("a renewal", async || guard.valid_until() > end).await;
     sleep_until(end).await;
@@ -120,7 +120,7 @@ async fn renewal_goes_on_through_a_flush_of_the_scripts() {
     assert!(other.is_some());
 }
 
-/// The connection stands, so nothing but the retry brings the renewal about.
+/// The connection stays open, so only the retry renews the lease.
 #[tokio::test]
 async fn a_renewal_that_the_server_refused_is_tried_again() {
     let server = Server::start().await;
@@ -128,7 +128,7 @@ async fn a_renewal_that_the_server_refused_is_tried_again() {
     let guard = locks.mutex("refused-renewal").lock().await.unwrap();
     server.set("min-replicas-to-write", 1).await;
     let end = guard.valid_until();
-    log::told(|e| e.tells("refused-renewal") && e.tells("retrying")).await;
+    log::recorded(|e| e.mentions("refused-renewal") && e.mentions("retrying")).await;
     server.set("min-replicas-to-write", 0).await;
     eventually("a renewal", async || guard.valid_until() > end).await;
     sleep_until(end).await;

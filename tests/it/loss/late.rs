@@ -7,9 +7,9 @@ use crate::support::proxy::Proxy;
 use crate::support::server::Server;
 use crate::support::{builder, eventually, soon};
 
-/// A renewal ran and its answer never came: the hold is lost here, and its key stands for another lease.
+/// A renewal ran and its answer never came: the hold is lost here, and its key stays for another lease.
 #[tokio::test]
-async fn the_key_of_a_lost_hold_that_stands_is_ended_when_its_last_guard_goes() {
+async fn the_remaining_key_of_a_lost_hold_is_removed_when_its_last_guard_is_dropped() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
     let stock = builder(&proxy.url()).lease(2 * SECOND).connect().await.unwrap().mutex("stock");

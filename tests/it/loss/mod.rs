@@ -1,10 +1,10 @@
-//! How a hold is lost, who is told, and what its late commands must not touch.
+//! How a hold is lost, who is notified, and what its late commands must not touch.
 
 mod causes;
 mod foreign;
 mod late;
+mod lost;
 mod process;
-mod told;
 
 use std::time::Duration;
 

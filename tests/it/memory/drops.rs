@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::{MILLISECOND, SECOND, locks, rest, stock};
 use crate::support::home::memory::Home;
 
-/// Polls a future so many times, each time once all else is at rest, and drops it then. Whether it came that far.
+/// Polls a future that many times, each time when all else is idle, and drops it then. Returns whether it got that far.
 async fn cut<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
     let mut future = pin!(future);
     for _ in 0..polls {
@@ -22,8 +22,8 @@ async fn cut<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
     None
 }
 
-/// Runs a future that is cut at its first poll, at its second, and so on until it comes to its end; after each the lock
-/// must be to be had at once, and nothing may be left.
+/// Runs a future that is dropped after its first poll, after its second, and so on until it completes; after each the lock
+/// must be free at once, and no field may be left.
 async fn cut_everywhere<T>(
     what: &str,
     home: &Home,

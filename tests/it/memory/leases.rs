@@ -44,7 +44,7 @@ async fn a_fixed_lease_ends_at_its_deadline_for_its_holder_and_for_all_others() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_key_of_a_crashed_holder_stands_to_the_end_of_its_lease_and_no_longer() {
+async fn the_key_of_a_crashed_holder_stays_until_the_end_of_its_lease_and_no_longer() {
     let home = Home::start().await;
     let crashed = locks(&home).await;
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! When a loss is told.
+//! When a loss is reported.
 
 use futures::future::join_all;
 use nestlock::{ErrorKind, Loss};
@@ -8,7 +8,7 @@ use super::{LEASE, MILLISECOND, SECOND, assert_now, less_drift, locks, rest, sto
 use crate::support::home::memory::Home;
 
 #[tokio::test(start_paused = true)]
-async fn a_silence_longer_than_the_lease_is_told_at_the_deadline_and_not_before() {
+async fn an_outage_longer_than_the_lease_is_reported_at_the_deadline_and_not_before() {
     let home = Home::start().await;
     let (ours, theirs) = (stock(&home).await, stock(&home).await);
     let guard = ours.lock().await.unwrap();
@@ -23,10 +23,10 @@ async fn a_silence_longer_than_the_lease_is_told_at_the_deadline_and_not_before(
     let lost = guard.lost();
     tokio::select! {
         loss = lost => assert_eq!(loss, Loss::Expired),
-        () = sleep(LEASE + SECOND) => panic!("it was not told"),
+        () = sleep(LEASE + SECOND) => panic!("it was not reported"),
     }
     assert_now(end);
-    // The lock is to be had as soon as there are answers again: the lease on the store has ended meanwhile.
+    // The lock can be acquired as soon as the store answers again: the lease has ended by then.
     let next = tokio::spawn(theirs.lock().within(std::time::Duration::MAX));
     let next = next.await.unwrap();
     // `unavailable_after` came first.
@@ -53,7 +53,7 @@ async fn a_silence_shorter_than_what_is_left_of_the_lease_is_survived() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_is_taken_away_is_told_at_once_to_all_who_hold_it_and_wait() {
+async fn the_loss_of_a_deleted_lock_is_reported_at_once_to_holders_and_waiters() {
     let home = Home::start().await;
     let (ours, theirs) = (stock(&home).await, stock(&home).await);
     let (outer, inner) = (ours.lock().await.unwrap(), ours.lock().await.unwrap());
@@ -73,7 +73,7 @@ async fn a_lock_that_is_taken_away_is_told_at_once_to_all_who_hold_it_and_wait()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_comes_back_empty_is_told_at_once_and_its_locks_are_free() {
+async fn the_restart_of_a_store_is_reported_at_once_and_its_locks_are_free() {
     let home = Home::start().await;
     let (ours, theirs) = (locks(&home).await, locks(&home).await);
     let names: Vec<_> = (0..50).map(|at| format!("stock:{at}")).collect();

@@ -46,7 +46,7 @@ fn assert_now(expected: Instant) {
     assert!(now <= expected + 3 * MILLISECOND, "{:?} too late", now - expected);
 }
 
-/// Time passes only where nobody has anything to do: then all that can happen now has happened.
+/// Time advances only when all tasks are idle: then all that can happen now has happened.
 async fn rest() {
     sleep(MILLISECOND).await;
 }

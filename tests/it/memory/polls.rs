@@ -32,7 +32,7 @@ async fn branches_of_one_task_are_seen_as_branches() {
     let stock = Locks::in_memory().mutex("stock");
     let branch = async || {
         let guard = stock.lock().await?;
-        // While it holds, and the other branch waits, nobody can tell what another request is.
+        // While it holds, and the other branch waits, it is ambiguous what another request is.
         let third = stock.lock().await.map(drop);
         guard.release().await?;
         third

@@ -1,4 +1,4 @@
-//! Answers that never come: each is settled, nothing stays behind, and nobody holds beside another.
+//! Answers that never arrive: each call is settled, no field is left behind, and no two holds overlap.
 
 use nestlock::{ErrorKind, Loss};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -10,7 +10,7 @@ use crate::support::home::memory::Home;
 const SETTLED: std::time::Duration = std::time::Duration::from_millis(2_500);
 
 #[tokio::test(start_paused = true)]
-async fn of_an_attempt_whose_answer_was_lost_nothing_stands_after_moments() {
+async fn an_attempt_whose_answer_was_lost_is_soon_undone() {
     let home = Home::start().await;
     let (ours, theirs) = (stock(&home).await, stock(&home).await);
     home.drop_replies(1).await;
@@ -40,7 +40,7 @@ async fn a_lock_is_had_after_any_number_of_lost_answers() {
 
 /// Its own lease would keep everybody out, and no renewal may keep it alive.
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_nobody_heard_of_and_nobody_could_undo_ends_with_its_lease() {
+async fn a_grant_whose_answer_was_lost_and_that_could_not_be_undone_ends_with_its_lease() {
     let home = Home::start().await;
     let (ours, theirs) = (stock(&home).await, stock(&home).await);
     home.drop_replies(1).await;
@@ -72,7 +72,7 @@ async fn a_renewal_whose_answer_was_lost_is_made_again_in_time() {
 
 /// It is renewed on the store all the while: what counts is what its holder knows.
 #[tokio::test(start_paused = true)]
-async fn a_hold_that_hears_of_no_renewal_is_lost_at_its_deadline() {
+async fn a_hold_without_a_confirmed_renewal_is_lost_at_its_deadline() {
     let home = Home::start().await;
     let (ours, theirs) = (stock(&home).await, stock(&home).await);
     let guard = ours.lock().await.unwrap();

@@ -114,7 +114,7 @@ fn runtimes_that_come_and_go_leave_nobody_waiting() {
     });
 }
 
-/// The runtime of the background task lives, and nobody drives it: as between two `block_on`.
+/// The runtime of the background task lives, and is not driven: as between two `block_on`.
 #[test]
 fn a_runtime_that_is_not_driven_keeps_nobody_waiting() {
     let first = one_thread();
@@ -234,7 +234,7 @@ fn a_guard_dropped_after_its_runtime_is_released_by_the_next_one() {
     }
 }
 
-/// The runtime that runs the background ends while a waiter of another one sleeps, and nobody else comes by.
+/// The runtime that runs the background ends while a waiter of another one sleeps, and no other request arrives.
 #[test]
 fn a_waiter_goes_on_when_the_runtime_of_the_background_ends() {
     for round in 0..20 {
@@ -294,7 +294,7 @@ fn a_release_and_a_close_go_on_when_the_runtime_of_the_background_ends() {
     }
 }
 
-/// Once a clock was paused anywhere in the process, tokio tells no time where its own thread-locals are gone.
+/// Once a clock was paused anywhere in the process, tokio's clock does not work where its own thread-locals are gone.
 #[test]
 fn a_guard_may_be_dropped_by_a_thread_that_ends() {
     thread_local! {
@@ -312,7 +312,7 @@ fn a_guard_may_be_dropped_by_a_thread_that_ends() {
     one_thread().block_on(async { soon("the lock", stock.lock()).await.unwrap().release().await.unwrap() });
 }
 
-/// The release waits behind a renewal, and whoever sent that one is gone.
+/// The release waits behind a renewal, and the task that sent that one is gone.
 #[test]
 fn a_release_behind_a_command_of_a_runtime_that_ends_goes_on() {
     let store = Memory::new();

@@ -8,7 +8,7 @@ use super::SECOND;
 use crate::support::soon;
 
 #[tokio::test]
-async fn two_over_one_store_stand_to_each_other_as_processes_do() {
+async fn two_over_one_store_behave_like_two_processes() {
     let store = Memory::new();
     let (ours, theirs) = (over(&store).await, over(&store.clone()).await);
     let guard = ours.mutex("stock").lock().await.unwrap();

@@ -34,7 +34,7 @@ async fn a_released_lock_is_the_next_ones_at_that_moment() {
     // No multiple of the poll cap, at which they would ask by themselves.
     let work = LEASE + 1_234 * MILLISECOND;
     let guard = stock(&home).await.lock().await.unwrap();
-    // One of the same process would be woken directly; these hear of it by messages.
+    // A waiter of the same process would be woken directly; these are notified by messages.
     let mut waiting = Vec::new();
     for _ in 0..20 {
         waiting.push(tokio::spawn(stock(&home).await.run(sleep(work))));
@@ -109,7 +109,7 @@ async fn one_attempt_waits_for_a_node_timeout_and_no_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_through_a_silence_has_the_lock_when_it_ends() {
+async fn a_waiter_gets_the_lock_when_an_outage_ends() {
     let home = Home::start().await;
     let locks = options(&home).unavailable_after(Duration::MAX).connect().await.unwrap();
     let stock = locks.mutex("stock");

@@ -93,7 +93,7 @@ async fn what_was_released_or_dropped_is_renewed_no_more() {
     let (locks, other) = (locks(&home).await, stock(&home).await);
     let held = locks.mutex("held").lock().await.unwrap();
     let (one, two) = (locks.mutex("one").lock().await.unwrap(), locks.mutex("two").lock().await.unwrap());
-    // Neither release runs: the keys stand, and nobody may renew them.
+    // Neither release runs: the keys stay, and must not be renewed.
     home.stall(LEASE * 2 / 3 - 2 * NODE_TIMEOUT).await;
     drop(one);
     let _ = two.release().await;
@@ -136,7 +136,7 @@ async fn the_loss_of_one_hold_does_not_end_the_renewal_of_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_does_not_answer_keeps_nobody_from_being_told_in_time() {
+async fn losses_are_reported_in_time_although_a_store_does_not_answer() {
     let home = Home::start().await;
     let locks = options(&home).node_timeout(Duration::MAX).connect().await.unwrap();
     let mut guards = Vec::new();

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_master_that_was_away_hears_of_the_release_when_it_is_back() {
+async fn a_release_is_sent_to_a_master_that_was_away_once_it_is_back() {
     let stores = stores(3);
     let stock = locks(&stores).await.mutex("stock");
     let guard = stock.lock().await.unwrap();

@@ -1,4 +1,4 @@
-//! A grant is a majority's, and waits for nobody else.
+//! A grant needs a majority, and does not wait for the other masters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_stands_on_all_masters_with_its_count_and_goes_from_all() {
+async fn a_hold_is_set_on_all_masters_with_its_count_and_removed_from_all() {
     let stores = stores(3);
     let stock = locks(&stores).await.mutex("stock");
     let outer = stock.lock().await.unwrap();
@@ -54,7 +54,7 @@ async fn without_a_majority_nobody_gets_anything() {
     let error = stock.lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(begun.elapsed() >= 10 * SECOND && begun.elapsed() < 12 * SECOND, "{:?}", begun.elapsed());
-    // What one of them granted in vain is ended, and what the others do later too.
+    // The grant of one of them is undone, and so are later ones of the others.
     until("nothing is left", || are_free(&stores)).await;
     assert!(begun.elapsed() < 22 * SECOND);
     stock.lock().await.unwrap().release().await.unwrap();
@@ -71,7 +71,7 @@ async fn a_nested_hold_and_its_release_need_a_majority_too() {
         let error = stock.try_lock().await.unwrap_err();
         assert_eq!((error.kind(), stock.hold_count()), (ErrorKind::Unavailable, 2));
         assert_eq!(inner.release().await.unwrap_err().kind(), ErrorKind::Unavailable);
-        // It goes on in the background, and what was asked for in vain is taken back.
+        // The failed request is undone in the background.
         until("all count one", || counts(&stores, &outer) == vec![Some(1); masters]).await;
         assert!(!outer.is_lost());
         outer.release().await.unwrap();
@@ -87,7 +87,7 @@ async fn a_grant_that_takes_long_is_good_for_as_much_less() {
     stores[1..].iter().for_each(|store| store.stall(10 * SECOND));
     let guard = locks.mutex("stock").lock().await.unwrap();
     assert!(begun.elapsed() >= 10 * SECOND, "{:?}", begun.elapsed());
-    // From before it was asked for, less what clocks may differ: the first of them may drop it then.
+    // Counted from before the request, less the drift: the first master may expire it then.
     let drift = 30 * SECOND / 100 + Duration::from_millis(2);
     assert_eq!(guard.valid_until(), begun + 30 * SECOND - drift);
 }
@@ -118,7 +118,7 @@ async fn clients_that_compete_exclude_each_other_and_all_get_on() {
 #[tokio::test(start_paused = true)]
 async fn a_split_vote_is_undone_and_asked_for_again() {
     let stores = stores(3);
-    // Each of two others has a part that is no majority of ours.
+    // Each of two others holds it on a minority of our masters.
     let first = locks(&stores[..1]).await.mutex("stock").lock().owner(&Owner::new()).await.unwrap();
     let second = locks(&stores[1..2]).await.mutex("stock").lock().owner(&Owner::new()).await.unwrap();
     let stock = locks(&stores).await.mutex("stock");
@@ -129,12 +129,12 @@ async fn a_split_vote_is_undone_and_asked_for_again() {
     first.release().await.unwrap();
     let begun = Instant::now();
     let guard = waiting.await.unwrap().unwrap();
-    // It pauses for up to a second after it has failed so often, whatever it hears.
+    // After so many failures it pauses for up to a second, even if messages arrive.
     assert!(begun.elapsed() <= SECOND, "{:?}", begun.elapsed());
     until("the third is asked", || counts(&stores, &guard)[2] == Some(1)).await;
     assert_eq!(counts(&stores, &guard), [Some(1), None, Some(1)]);
     second.release().await.unwrap();
-    // The next renewal finds out what is missing.
+    // The next renewal finds out which fields are missing.
     until("the second has it too", || counts(&stores, &guard) == [Some(1); 3]).await;
     guard.release().await.unwrap();
     assert!(are_free(&stores));

@@ -15,7 +15,7 @@ use nestlock::{Builder, Guard, Locks, Master, Memory};
 
 use crate::support::SECOND;
 
-/// So many masters of their own.
+/// That many separate masters.
 fn stores(count: usize) -> Vec<Memory> {
     (0..count).map(|_| Memory::new()).collect()
 }

@@ -29,7 +29,7 @@ pub(super) fn by(ways: &[Proxy]) -> Builder {
     builder.servers(ways.iter().map(Proxy::url))
 }
 
-/// Nothing gets through until it is dropped, and nobody is told.
+/// No data passes until it is dropped, and neither side is notified.
 pub(super) fn cut(ways: &[Proxy]) -> Vec<HalfOpen> {
     ways.iter().map(|way| way.half_open(Which::All)).collect()
 }
@@ -58,7 +58,7 @@ async fn in_a_divided_network_those_with_the_majority_get_the_lock() {
 }
 
 #[tokio::test]
-async fn who_is_cut_off_from_the_majority_is_told_before_anybody_else_gets_the_lock() {
+async fn a_holder_cut_off_from_the_majority_is_notified_before_another_gets_the_lock() {
     let servers = servers(5).await;
     let (our_ways, their_ways) = (ways(&servers).await, ways(&servers).await);
     let (ours, theirs) = (by(&our_ways).connect().await.unwrap(), by(&their_ways).connect().await.unwrap());
@@ -125,7 +125,7 @@ async fn clients_whose_ways_come_and_go_never_hold_at_once() {
         match random.random_range(0..4) {
             0 => {
                 let lost = way.on(|c| c.is("acquire")).times(1).drop_reply_and_reset();
-                // Where nobody asks by this way meanwhile nothing is lost.
+                // If no command takes this way in the meantime, nothing is lost.
                 drop(timeout(SECOND / 5, lost.done()).await);
             }
             1 => drop(way.reset(Which::All).await),

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::*;
 
-/// Everybody who was granted the lock and has not begun to release it.
+/// All clients that were granted the lock and have not begun to release it.
 pub(super) type Holders = Arc<Mutex<Vec<Arc<Guard>>>>;
 
 /// Of all holders that believe to hold it there is one at the most.
@@ -20,7 +20,7 @@ fn check(holders: &Holders, seed: u64) {
     assert!(good.len() <= 1, "seed {seed}: {good:?} hold it at once");
 }
 
-/// `haste`: so many times shorter than leases of ten seconds ask for.
+/// `haste`: the factor by which times are shorter than with leases of ten seconds.
 pub(super) async fn compete(
     locks: Locks,
     holders: Holders,
@@ -78,7 +78,7 @@ async fn run(seed: u64, masters: usize) -> usize {
     let trouble = tokio::spawn(trouble(stores.clone(), end, random(99)));
     let grants = clients.join_all().await.into_iter().sum();
     trouble.await.unwrap();
-    // What nobody holds is free again once all is quiet for a lease, and until then the next one can wait.
+    // A field that nobody holds expires within a lease, and the next acquire can wait that long.
     stores.iter().for_each(|store| store.stall(Duration::ZERO));
     stores.iter().for_each(|store| store.drop_replies(0));
     sleep(20 * SECOND).await;

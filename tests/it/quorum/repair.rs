@@ -1,4 +1,4 @@
-//! Masters that missed a hold are given it, while it stands on a majority.
+//! A hold is repaired on masters that lack it, while it is live on a majority.
 
 use nestlock::Loss;
 

@@ -37,7 +37,7 @@ async fn a_field_that_is_made_behind_the_end_of_its_hold_is_ended() {
     drop(replies);
     again.seen().await;
     eventually("the field", async || servers[2].keys().await == ["stock"]).await;
-    // What else is read of the third master is behind that answer.
+    // Later answers of the third master come after that one.
     servers[0].freeze();
     assert!(!soon("a look", locks.mutex("another").is_locked()).await.unwrap());
     tokio::task::yield_now().await;

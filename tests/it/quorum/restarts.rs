@@ -1,4 +1,4 @@
-//! A master that was started a short while ago may have forgotten what it granted: it has no vote on fresh grants.
+//! A master that was started a short while ago may have lost what it granted: it has no vote on new locks.
 
 use nestlock::{Builder, ErrorKind, Guard, Mutex};
 use tokio::time::Instant;
@@ -11,7 +11,7 @@ use crate::support::server::Server;
 use crate::support::{eventually, soon};
 
 /// One holds the lock on the first two of three masters, and does not reach the third. Another asks all three: the first two
-/// refuse, the third has never heard of the hold. Then some restart without their data.
+/// refuse, the third has never had the hold. Then some restart without their data.
 async fn two_of_three(trusting: bool, restarted: &[usize]) -> (Guard, Mutex, Vec<Memory>) {
     let stores = stores(3);
     let unreached = Memory::new();
@@ -24,7 +24,7 @@ async fn two_of_three(trusting: bool, restarted: &[usize]) -> (Guard, Mutex, Vec
     let theirs = connect(&stores).await;
     assert!(theirs.try_lock().await.unwrap().is_none());
     until("the part that was granted is ended", || is_free(&stores[2])).await;
-    // Nobody is asked before all of them are back: the holder would give them the hold again.
+    // No command is sent before all of them are back: the holder would repair its hold.
     restarted.iter().for_each(|at| stores[*at].restart_empty());
     (guard, theirs, stores)
 }
@@ -181,14 +181,14 @@ async fn a_majority_of_young_masters_has_no_vote_either() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_master_is_trusted_unless_told_otherwise() {
+async fn one_master_is_trusted_by_default() {
     let stores = stores(1);
     let trusting = locks(&stores).await.mutex("stock");
     let wary = builder(&stores).delayed_restart(true).connect().await.unwrap().mutex("other");
     let guard = wary.lock().await.unwrap();
     stores[0].restart_empty();
     trusting.lock().await.unwrap().release().await.unwrap();
-    // It has voted for nobody else, so the hold can be put back, and lives on.
+    // It has granted no other hold, so the hold can be repaired, and stays live.
     until("the hold is back", || counts(&stores, &guard) == [Some(1)]).await;
     assert!(!guard.is_lost());
     let fixed = wary.lock().fixed_lease(31 * SECOND).await.unwrap_err();
@@ -206,7 +206,7 @@ async fn what_one_master_granted_while_the_others_had_no_vote_is_undone() {
     // Much sooner than the lease ends.
     tokio::time::sleep(5 * SECOND).await;
     assert!(is_free(&stores[2]), "{stores:?}");
-    // Those who wait on do not ask without a pause: time could not pass then.
+    // Waiters do not ask without a pause: paused time could not advance then.
     let waiting = tokio::time::timeout(10 * SECOND, locks.mutex("stock").lock()).await;
     assert!(waiting.is_err(), "{waiting:?}");
 }

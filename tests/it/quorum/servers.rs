@@ -99,7 +99,7 @@ async fn a_frozen_minority_delays_nothing_and_is_put_right_later() {
 
 /// Two masters have a hold of 20 s, the third a foreign field of 600 s, and answers before one of the two.
 #[tokio::test]
-async fn the_remaining_lease_is_when_a_majority_may_be_had_whoever_answers_first() {
+async fn the_remaining_lease_is_that_of_a_majority_in_any_order_of_the_answers() {
     let servers = servers(3).await;
     let mut ways = Vec::new();
     for server in &servers {
@@ -231,7 +231,7 @@ async fn server_fields(server: &Server) -> Vec<String> {
     server.ask(&["HKEYS", "stock"]).await
 }
 
-/// Each of several processes hears of a release from each master, and asks each master once for it.
+/// Each of several processes gets a message of a release from each master, and sends one acquire to each master.
 #[tokio::test]
 async fn one_release_makes_each_waiting_process_ask_each_master_once() {
     const WAITERS: usize = 3;
@@ -295,7 +295,8 @@ async fn a_master_that_is_away_at_connect_joins_when_it_comes() {
     servers[2].kill();
     let locks = over(&servers).connect().await.unwrap();
     let told = servers[2].port().to_string();
-    log::told(|e| e.level == Level::WARN && e.tells(&told) && e.tells("it is used once it can")).await;
+    log::recorded(|e| e.level == Level::WARN && e.mentions(&told) && e.mentions("it is used once it can"))
+        .await;
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
     servers[2].restart().await;
     eventually("it has the hold", async || counts(&servers, "stock").await == [["1"]; 3]).await;
@@ -321,7 +322,7 @@ async fn a_master_that_is_away_for_long_is_owed_nothing_of_what_it_never_had() {
     eventually("it is back", async || counts(&servers, "other").await == [["1"]; 3]).await;
     guard.release().await.unwrap();
     drop((stock, other, locks));
-    // It goes on until nothing is owed to anybody.
+    // It runs until no release or settle is due on any master.
     eventually("the end of its connections", async || servers[2].clients().await == 0).await;
     let ended = servers[2].commands_run().await["hdel"];
     assert!(ended < 20, "{ended} ends of holds that it never had");
@@ -348,11 +349,11 @@ async fn a_server_that_was_just_started_has_no_vote() {
     let error = stock.try_lock().await.unwrap_err();
     assert!(error.to_string().contains("delayed_restart(false)"), "{error}");
     let guard = soon("the lock, once they are old enough", stock.lock()).await.unwrap();
-    // It comes back without its data: it is given the hold again, and votes for nobody else meanwhile.
+    // It comes back without its data: the hold is repaired there, and until then it grants no other.
     servers[1].restart_empty().await;
     eventually("it has the hold", async || counts(&servers, "stock").await[1] == ["1"]).await;
     let theirs = builder().connect().await.unwrap().mutex("stock");
-    // A new client counts from what the servers tell, in begun seconds.
+    // A new client uses the uptime of the servers, rounded up to seconds.
     eventually("they have a vote for it too", async || matches!(theirs.try_lock().await, Ok(None))).await;
     assert!(!guard.is_lost());
     guard.release().await.unwrap();
@@ -360,14 +361,15 @@ async fn a_server_that_was_just_started_has_no_vote() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_tell_its_age_is_trusted_with_a_warning() {
+async fn a_server_that_does_not_report_its_age_is_trusted_with_a_warning() {
     let servers = servers(3).await;
     for server in &servers {
         server.ask::<String>(&["ACL", "SETUSER", "default", "-info"]).await;
     }
     let stock = over(&servers).delayed_restart(true).connect().await.unwrap().mutex("stock");
     let told = servers[0].port().to_string();
-    log::told(|e| e.level == Level::WARN && e.tells(&told) && e.tells("grant the right to INFO")).await;
+    log::recorded(|e| e.level == Level::WARN && e.mentions(&told) && e.mentions("grant the right to INFO"))
+        .await;
     soon("a run", stock.run(async {})).await.unwrap();
 }
 
@@ -394,7 +396,7 @@ async fn a_master_that_may_evict_locks_is_warned_of() {
     over(&servers).connect().await.unwrap();
     let evicts = |server: &Server| {
         let port = server.port().to_string();
-        log::all(|e| e.level == Level::WARN && e.tells(&port) && e.tells("maxmemory-policy")).len()
+        log::all(|e| e.level == Level::WARN && e.mentions(&port) && e.mentions("maxmemory-policy")).len()
     };
     assert_eq!(servers.iter().map(evicts).collect::<Vec<_>>(), [0, 1, 0]);
 }
@@ -408,14 +410,14 @@ async fn an_even_number_of_masters_is_warned_of() {
     }
     let warned = |masters: &str| {
         log::all(|e| {
-            e.tells("an even number of masters") && e.fields.get("masters").is_some_and(|m| m == masters)
+            e.mentions("an even number of masters") && e.fields.get("masters").is_some_and(|m| m == masters)
         })
         .len()
     };
     assert_eq!(["13", "14"].map(warned), [0, 1]);
 }
 
-/// Its holder is gone. Sent again later, the command would end the hold of whoever has taken the lock meanwhile.
+/// Its holder is gone. Sent again later, the command would end the hold of the next holder.
 #[tokio::test]
 async fn a_master_that_is_away_while_a_lock_is_forced_free_keeps_the_field_and_is_not_asked_again() {
     let servers = servers(3).await;

@@ -26,7 +26,7 @@ async fn a_connection_for_acquires_that_comes_to_another_master_takes_the_other_
     let locks = connected(&proxy).await;
     is_held_and_released_there(&locks, &old).await;
     proxy.lead_to(&new);
-    // That of commands stands, and goes to the old one.
+    // The connection for commands stays open, and leads to the old one.
     let lost = proxy.on(|c| c.is("acquire")).times(1).lose_and_reset();
     is_held_and_released_there(&locks, &new).await;
     lost.done().await;

@@ -7,7 +7,7 @@ use crate::support::builder;
 use crate::support::server::Server;
 
 #[tokio::test]
-async fn a_server_that_refuses_to_wait_is_told() {
+async fn a_server_that_refuses_wait_is_reported() {
     let without = Server::with(&["--rename-command", "WAIT", ""]).await;
     let denied = Server::start().await;
     denied.ask::<String>(&["ACL", "SETUSER", "default", "-wait"]).await;
@@ -15,8 +15,8 @@ async fn a_server_that_refuses_to_wait_is_told() {
         builder(&server.url()).connect().await.unwrap();
         let error = builder(&server.url()).replicas(1, SHORT).connect().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
-        for told in ["`replicas`", "WAIT", "`+wait`", &server.port().to_string()] {
-            assert!(error.to_string().contains(told), "{error}");
+        for text in ["`replicas`", "WAIT", "`+wait`", &server.port().to_string()] {
+            assert!(error.to_string().contains(text), "{error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is granted, and what is undone.
+//! Grants that count, and grants that are undone.
 
 use std::future::Future;
 use std::pin::pin;
@@ -36,7 +36,7 @@ async fn with_too_few_replicas_a_grant_is_undone_and_asked_for_again() {
         let builder = builder(&master.url()).replicas(count, wait).unavailable_after(60 * SECOND);
         builder.lease(60 * SECOND).connect().await.unwrap().mutex("stock")
     };
-    // Enough for the one that is well, on a busy machine.
+    // Enough for the replica that works, on a busy machine.
     let (one, both) = (connect(1, LONG).await, connect(2, 2 * SECOND).await);
     replicas[0].freeze();
     let error = soon("an answer", both.try_lock()).await.unwrap_err();
@@ -124,7 +124,7 @@ async fn what_undoes_an_acquire_does_not_overtake_it() {
     soon("the acquire", held.seen()).await;
     let undone = proxy.on(|c| c.is("release") || c.is("settle")).watch();
     asking.abort();
-    // Time enough for what would go over the other connection.
+    // Enough time for a command over the other connection.
     for _ in 0..50 {
         assert!(!locks.mutex("stock").is_locked().await.unwrap());
     }

@@ -15,7 +15,7 @@ const LONG: Duration = Duration::from_secs(25);
 /// One that is.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// A master with so many replicas, which have what it has.
+/// A master with that many replicas that are in sync.
 async fn master(replicas: usize) -> (Server, Vec<Server>) {
     let quick = ["--repl-diskless-sync-delay", "0"];
     let master = Server::with(&quick).await;
@@ -28,7 +28,7 @@ async fn master(replicas: usize) -> (Server, Vec<Server>) {
     (master, started)
 }
 
-/// Waits until so many replicas follow it.
+/// Waits until that many replicas follow it.
 async fn follow(master: &Server, replicas: usize) {
     eventually("its replicas", async || {
         let told = master.info("replication").await;

@@ -6,13 +6,13 @@ use super::*;
 use crate::support::{builder, soon};
 
 async fn promote(master: &Server, replica: &Server) {
-    // Before it goes on: else it would fetch what it lacks.
+    // Before it continues: otherwise it would replicate what it lacks.
     master.freeze();
     replica.thaw();
     replica.ask::<String>(&["REPLICAOF", "NO", "ONE"]).await;
 }
 
-/// The limit that the guide tells of: one master alone promises nothing where it is replaced by one that knows less.
+/// The limit that the guide describes: a single master guarantees nothing if it is replaced by a replica that lacks writes.
 #[tokio::test]
 async fn without_an_acknowledgement_two_may_hold_a_lock() {
     let (old, replicas) = master(1).await;

@@ -221,7 +221,7 @@ async fn a_hold_that_somebody_persisted_gets_a_ttl_again_from_its_owner() {
 }
 
 #[tokio::test]
-async fn a_field_is_its_owners_whatever_stands_in_it() {
+async fn a_field_is_its_owners_with_any_value() {
     let server = Server::start().await;
     let mut wire = Wire::to(&server).await;
     let counts =
@@ -297,7 +297,7 @@ async fn a_string_with_a_ttl_is_another_programs_lock_and_never_touched() {
 }
 
 #[tokio::test]
-async fn what_is_no_lock_is_told_by_its_type_and_never_touched() {
+async fn a_key_that_is_no_lock_is_reported_with_its_type_and_never_touched() {
     let server = Server::start().await;
     let mut wire = Wire::to(&server).await;
     let plain: [(&str, &[&str]); 2] =
@@ -328,7 +328,7 @@ async fn what_is_no_lock_is_told_by_its_type_and_never_touched() {
 }
 
 #[tokio::test]
-async fn force_frees_whoever_holds_it() {
+async fn force_releases_the_lock_of_any_holder() {
     let server = Server::start().await;
     let mut wire = Wire::to(&server).await;
     wire.acquire(THEIRS, 1, LEASE).await;

@@ -24,7 +24,7 @@ impl Wire {
             .await
     }
 
-    /// An acquire whose token is no less than `least`, on a counter that stays for so long.
+    /// An acquire whose token is no less than `least`, on a counter that is kept for that time.
     pub(super) async fn try_take(
         &mut self,
         field: &str,
@@ -39,7 +39,7 @@ impl Wire {
         self.try_take(field, "1", least, DAY).await.unwrap()
     }
 
-    /// What is asked of the counter alone, where the lock is on another node.
+    /// The commands for the counter only, while the lock is on another node.
     async fn count(&mut self, ask: &str, least: &str) -> Value {
         redis::Script::new(&count_body())
             .key(COUNTER)
@@ -159,7 +159,7 @@ async fn without_a_least_it_is_the_servers_time_or_more() {
 }
 
 #[tokio::test]
-async fn whoever_holds_it_is_told_the_token_as_it_stands() {
+async fn a_repeated_acquire_of_the_holder_returns_the_same_token() {
     let server = Server::start().await;
     let mut wire = Wire::to(&server).await;
     wire.count_from("41").await;
@@ -172,13 +172,13 @@ async fn whoever_holds_it_is_told_the_token_as_it_stands() {
     assert_eq!(wire.fields().await, held(&[(OURS, "2")]));
     wire.release(OURS, 0).await;
     assert_eq!(wire.take(THEIRS, "7").await, token("43"));
-    // Where the counter is gone under a holder, it begins anew.
+    // If the counter is deleted under a holder, it starts again.
     wire.ask::<()>(&["DEL", COUNTER]).await;
     assert_eq!(wire.take(THEIRS, "1700000000000000").await, token("1700000000000000"));
 }
 
 #[tokio::test]
-async fn who_is_not_granted_the_lock_leaves_its_counter_alone() {
+async fn a_refused_acquire_leaves_the_counter_alone() {
     let server = Server::start().await;
     let mut wire = Wire::to(&server).await;
     wire.take(THEIRS, "7").await;

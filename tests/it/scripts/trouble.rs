@@ -18,14 +18,14 @@ fn refusal(answer: RedisResult<Value>) -> String {
     answer.expect_err("refused").to_string()
 }
 
-/// What tells an error out of a script from a refusal before it began, by which it certainly did not run.
+/// What distinguishes an error of a script from a refusal before its start, after which it certainly did not run.
 const MARK: &str = " script: ";
 
 /// A right is missing: to versions before 7.0 the code says it, to later ones the text.
 fn is_denied(answer: RedisResult<Value>) -> bool {
-    let told = refusal(answer);
-    assert!(told.contains(MARK) && told.contains("user_script"), "{told}");
-    told.contains("NOPERM") || told.contains("The user executing the script can't run this command")
+    let text = refusal(answer);
+    assert!(text.contains(MARK) && text.contains("user_script"), "{text}");
+    text.contains("NOPERM") || text.contains("The user executing the script can't run this command")
 }
 
 #[tokio::test]
@@ -66,7 +66,7 @@ async fn without_a_right_to_the_counter_no_lock_is_left_behind() {
         admin.ask::<()>(&["SET", tokens::COUNTER, "3"]).await;
         assert!(is_denied(wire.try_take(OURS, "1", least, tokens::DAY).await), "{right}");
         assert_eq!(admin.look().await, FREE, "{right}");
-        // A hold that stood before is not touched.
+        // A hold that existed before is not touched.
         assert_eq!(admin.acquire(OURS, 1, LEASE).await, DONE);
         admin.ask::<()>(&["DEL", tokens::COUNTER]).await;
         let refused = wire.try_take(OURS, "1", least, tokens::DAY).await;
@@ -125,8 +125,8 @@ async fn a_full_server_refuses_grants_and_still_takes_releases() {
     wire.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]).await;
     let before = wire.state().await;
 
-    let told = refusal(wire.try_acquire(OURS, 3, 2 * LEASE).await);
-    assert!(told.contains("OOM"), "{told}");
+    let text = refusal(wire.try_acquire(OURS, 3, 2 * LEASE).await);
+    assert!(text.contains("OOM"), "{text}");
     let Value::BulkString(why) = wire.release(OURS, 1).await else { panic!("not put off") };
     assert!(why.starts_with(b"OOM"), "{why:?}");
     let Value::BulkString(why) = wire.settle(OURS, 1, LEASE / 2).await else { panic!("not put off") };
@@ -139,8 +139,8 @@ async fn a_full_server_refuses_grants_and_still_takes_releases() {
     assert!(is_busy(&wire.acquire(THEIRS, 1, LEASE).await));
     assert_eq!(wire.release(OURS, 0).await, DONE);
     assert_eq!(wire.look().await, FREE);
-    let told = refusal(wire.try_acquire(OURS, 1, LEASE).await);
-    assert!(told.contains("OOM"), "{told}");
+    let text = refusal(wire.try_acquire(OURS, 1, LEASE).await);
+    assert!(text.contains("OOM"), "{text}");
     assert_eq!(wire.look().await, FREE);
 }
 
@@ -178,10 +178,10 @@ async fn a_read_only_replica_refuses_and_changes_nothing() {
         wire.try_settle(OURS, 0, LEASE).await,
         wire.run("force", &[CHANNEL]).await,
     ] {
-        let told = refusal(answer);
-        assert!(told.contains("READONLY") || told.contains("read only replica"), "{told}");
+        let text = refusal(answer);
+        assert!(text.contains("READONLY") || text.contains("read only replica"), "{text}");
     }
-    // The hold stands for all that is known here, so an inner release is put off and not failed.
+    // As far as is known here the hold is live, so an inner release is deferred and does not fail.
     let Value::BulkString(why) = wire.release(OURS, 1).await else { panic!("not put off") };
     assert!(why.starts_with(b"READONLY"), "{why:?}");
     assert!(is_busy(&wire.look().await));

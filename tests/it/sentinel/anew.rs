@@ -1,4 +1,4 @@
-//! A master that is monitored anew, by `SENTINEL REMOVE` and `SENTINEL MONITOR`: its configuration epoch is 0 again.
+//! A master that is monitored again, by `SENTINEL REMOVE` and `SENTINEL MONITOR`: its configuration epoch is 0 again.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::support::{eventually, options, soon};
 
 /// A failover leads away from it in an epoch that is less than the one that the client saw before.
 #[tokio::test]
-async fn a_master_that_is_monitored_anew_is_left_before_there_is_a_new_one() {
+async fn a_master_that_is_monitored_again_is_left_before_there_is_a_new_one() {
     let group = Group::start().await;
     add_user(&group).await;
     let locks = options().sentinel(group.urls("locker:secret@", ""), NAME).lease(60 * SECOND);
@@ -23,7 +23,7 @@ async fn a_master_that_is_monitored_anew_is_left_before_there_is_a_new_one() {
     }
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
     assert!(!is_deserted(old).await, "it has seen the new epoch if it is here");
-    group.monitor_anew(old).await;
+    group.monitor_again(old).await;
     group.be_silent().await;
     let replicas: Vec<&Server> = group.servers.iter().filter(|server| server.port() != old.port()).collect();
     for replica in &replicas {
@@ -47,7 +47,10 @@ async fn a_master_that_is_monitored_anew_is_left_before_there_is_a_new_one() {
         }
         let told: HashMap<String, String> =
             group.sentinels[0].try_ask(&["SENTINEL", "MASTER", NAME]).await.unwrap();
-        assert!(!told["flags"].contains("failover_in_progress"), "it stays with a master that is left");
+        assert!(
+            !told["flags"].contains("failover_in_progress"),
+            "it stays connected to a master that is about to be replaced"
+        );
         replicas.iter().for_each(|replica| replica.thaw());
         group.settled().await;
     }
@@ -59,7 +62,7 @@ async fn a_master_that_is_monitored_anew_is_left_before_there_is_a_new_one() {
     assert!(!guard.is_lost());
     soon("the release", guard.release()).await.unwrap();
     assert!(new.keys().await.is_empty());
-    // What goes on there is lost.
+    // What is written there is lost.
     assert!(is_master(old).await);
     assert_eq!(fields(old).await.len(), 1);
 }

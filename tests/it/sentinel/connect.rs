@@ -54,13 +54,13 @@ async fn a_master_that_nobody_knows_is_a_mistake() {
     let servers = group.servers.iter().map(Server::url);
     let error = options().sentinel(servers, NAME).connect().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
-    assert!(error.to_string().contains("is no sentinel"), "{error}");
+    assert!(error.to_string().contains("are no sentinels"), "{error}");
 }
 
 #[tokio::test]
 async fn options_that_cannot_work_are_rejected() {
     let one = || vec!["redis://one"];
-    for (builder, told) in [
+    for (builder, text) in [
         (options().sentinel(Vec::<String>::new(), NAME), "no address"),
         (options().sentinel(one(), ""), "empty name"),
         (options().sentinel(["redis://:hidden@"], NAME), "address"),
@@ -74,7 +74,7 @@ async fn options_that_cannot_work_are_rejected() {
     ] {
         let error = builder.connect().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
-        assert!(error.to_string().contains(told) && !error.to_string().contains("hidden"), "{error}");
+        assert!(error.to_string().contains(text) && !error.to_string().contains("hidden"), "{error}");
     }
 }
 
@@ -103,10 +103,10 @@ async fn credentials_and_database_of_the_first_url_are_the_masters() {
     let mut urls = group.urls("", "");
     urls[0] = group.urls(&format!(":{SECRET}@"), "/2").swap_remove(0);
     let builder = options().sentinel(&urls, NAME);
-    let mut told = format!("{builder:?}");
+    let mut text = format!("{builder:?}");
     let locks = builder.connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
-    told += &format!("{locks:?} {guard:?}");
+    text += &format!("{locks:?} {guard:?}");
     assert!(group.servers[0].info("keyspace").await.contains_key("db2"));
     guard.release().await.unwrap();
     let error = options().sentinel(group.urls("", ""), NAME).connect().await.unwrap_err();
@@ -115,9 +115,9 @@ async fn credentials_and_database_of_the_first_url_are_the_masters() {
     let error =
         options().sentinel(group.urls(&format!(":{SECRET}-not@"), ""), NAME).connect().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-    told += &format!("{error} {error:?}");
-    assert!(!told.contains(SECRET), "{told}");
-    assert!(log::all(|event| event.tells(SECRET)).is_empty());
+    text += &format!("{error} {error:?}");
+    assert!(!text.contains(SECRET), "{text}");
+    assert!(log::all(|event| event.mentions(SECRET)).is_empty());
 }
 
 #[tokio::test]

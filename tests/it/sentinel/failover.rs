@@ -29,7 +29,7 @@ async fn a_hold_survives_a_failover_on_demand() {
     group.fail_over().await;
     let new = group.failed_over(old).await;
     eventually("nobody is left with the old master", async || is_deserted(old).await).await;
-    // It takes writes all the same: a hold that went on there would be worth nothing.
+    // It takes writes all the same: a hold that was taken there would be worth nothing.
     assert!(is_master(old).await);
     assert_eq!(fields(new).await, [guard.field()]);
     eventually("the waiter listens there", async || !new.channels().await.is_empty()).await;
@@ -42,7 +42,7 @@ async fn a_hold_survives_a_failover_on_demand() {
 }
 
 #[tokio::test]
-async fn sentinels_that_were_set_up_anew_are_followed_though_their_epochs_begin_anew() {
+async fn sentinels_that_were_set_up_again_are_followed_although_their_epochs_restart() {
     let group = Group::start().await;
     add_user(&group).await;
     let locks = options().sentinel(group.urls("locker:secret@", ""), NAME).lease(60 * SECOND);
@@ -56,7 +56,7 @@ async fn sentinels_that_were_set_up_anew_are_followed_though_their_epochs_begin_
     }
     soon("a run", locks.mutex("stock").run(async {})).await.unwrap();
     assert!(!is_deserted(master).await);
-    group.set_up_anew(master).await;
+    group.set_up_again(master).await;
     group.be_silent().await;
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
     for replica in group.servers.iter().filter(|server| server.port() != master.port()) {
@@ -65,14 +65,14 @@ async fn sentinels_that_were_set_up_anew_are_followed_though_their_epochs_begin_
     group.fail_over().await;
     let new = group.failed_over(master).await;
     eventually("nobody is left with the old master", async || is_deserted(master).await).await;
-    // What went on there would be lost.
+    // What is written there would be lost.
     assert!(is_master(master).await);
     soon("the release", guard.release()).await.unwrap();
     assert!(new.keys().await.is_empty());
     assert_eq!(fields(master).await.len(), 1);
 }
 
-/// By this user the connections of this crate are told from those of sentinels and replicas.
+/// This user distinguishes the connections of this crate from those of sentinels and replicas.
 pub(super) async fn add_user(group: &Group) {
     for server in &group.servers {
         let rule = ["ACL", "SETUSER", "locker", "on", ">secret", "~*", "&*", "+@all"];
@@ -111,7 +111,7 @@ pub(super) async fn replicated(group: &Group, guard: &Guard) {
 }
 
 #[tokio::test]
-async fn a_failover_that_lost_the_hold_is_told() {
+async fn a_failover_that_lost_the_hold_is_reported() {
     let group = Group::start().await;
     let locks = group.builder().lease(3600 * SECOND).connect().await.unwrap();
     let (old, replicas) = (&group.servers[0], &group.servers[1..]);
@@ -141,7 +141,7 @@ async fn an_old_master_that_wakes_up_is_not_gone_back_to() {
     old.freeze();
     let new = group.failed_over(old).await;
     old.thaw();
-    // Another client, which saw nothing of it but what the sentinels tell.
+    // Another client, which only has the reports of the sentinels.
     assert!(soon("an answer", theirs.mutex("stock").try_lock()).await.unwrap().is_none());
     let other = soon("another", theirs.mutex("other").lock()).await.unwrap();
     assert!(is_master(old).await);
@@ -186,7 +186,7 @@ async fn the_old_master_is_left_before_there_is_a_new_one() {
     is_left_before_there_is_a_new_one(|builder| builder).await;
 }
 
-/// With it there are two connections to the master. Grants that went on over one of them would be lost, though the replica that is
+/// With it there are two connections to the master. Grants that continued over one of them would be lost, though the replica that is
 /// not promoted acknowledged them.
 #[tokio::test]
 async fn with_replicas_too_the_old_master_is_left_before_there_is_a_new_one() {
@@ -219,7 +219,7 @@ async fn does_not_go_back(options_of: fn(nestlock::Builder) -> nestlock::Builder
     let other = &group.sentinels[1];
     let (looks, ours) = (other.connections().await, Cell::new(0));
     eventually("looks at the others, which name the old master", async || {
-        assert!(is_deserted(old).await, "it is a master by its own word, and by most sentinels");
+        assert!(is_deserted(old).await, "it reports itself as a master, and most sentinels name it");
         ours.set(ours.get() + 1);
         other.connections().await - looks - ours.get() > 2
     })

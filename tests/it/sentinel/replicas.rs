@@ -1,4 +1,4 @@
-//! Grants that replicas acknowledge, where sentinels say who is the master.
+//! Grants that replicas acknowledge, with sentinels that name the master.
 
 use super::SECOND;
 use super::failover::replicated;

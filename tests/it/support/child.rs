@@ -83,7 +83,7 @@ impl Child {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// SIGSTOP: it does nothing, its connections stand, and the kernel goes on receiving for it.
+    /// SIGSTOP: it does nothing, its connections stand, and the kernel continues to receive for it.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
     }
@@ -99,7 +99,7 @@ impl Child {
             return status;
         }
         self.signal(Signal::KILL);
-        // Else the keeper takes the test for dead, and cleans up after it.
+        // Otherwise the keeper takes the test for dead, and cleans up after it.
         let _ = std::fs::File::create(self.dir.join("ended"));
         drop(self.keeper.stdin.take());
         let status = self.keeper.wait().expect("the keeper is our own child");

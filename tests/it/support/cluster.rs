@@ -19,7 +19,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// One in which no node is ever taken for dead, however busy the machine is.
+    /// One in which no node is ever marked as failed, even on a busy machine.
     pub async fn start() -> Cluster {
         Cluster::with(Duration::from_secs(60), &[]).await
     }
@@ -35,7 +35,7 @@ impl Cluster {
         SHARED.get_or_init(Cluster::start).await
     }
 
-    /// A master is dead after so long.
+    /// A master is marked as failed after this time.
     pub async fn with(timeout: Duration, args: &[&str]) -> Cluster {
         log::capture();
         let timeout = timeout.as_millis().to_string();
@@ -190,7 +190,7 @@ impl Cluster {
         assert_eq!(done, "OK", "{key} was not there");
     }
 
-    /// The slot of this key has moved, and these nodes are told.
+    /// Notifies these nodes that the slot of this key has moved.
     pub async fn end_move(&self, key: &str, to: usize, told: &[usize]) {
         let (slot, target) = (self.slot(key).await.to_string(), self.id(to).await);
         for at in told {
@@ -219,7 +219,7 @@ impl Cluster {
         }
     }
 
-    /// All others forget this master and its replica, and another one has its slots. It goes on as if nothing had happened.
+    /// All others forget this master and its replica, and another one has its slots. It continues as before.
     pub async fn expel(&self, at: usize, heir: usize) {
         let gone = [at, at + MASTERS];
         let left: Vec<&Server> =

@@ -1,4 +1,4 @@
-//! What the crate tells by `tracing`, for tests to look at.
+//! Records what the crate logs by `tracing`.
 //!
 //! Tests run beside each other in one process, so one subscriber takes the events of all of them. A test finds its own
 //! by a lock name that no other test uses.
@@ -24,8 +24,8 @@ pub struct Event {
 }
 
 impl Event {
-    /// Whether the text stands in its message or in one of its fields.
-    pub fn tells(&self, text: &str) -> bool {
+    /// Whether the text is in its message or in one of its fields.
+    pub fn mentions(&self, text: &str) -> bool {
         self.message.contains(text) || self.fields.values().any(|value| value.contains(text))
     }
 }
@@ -50,7 +50,7 @@ pub fn find(matches: impl Fn(&Event) -> bool) -> Option<Event> {
 }
 
 /// Waits until there is one.
-pub async fn told(matches: impl Fn(&Event) -> bool) -> Event {
+pub async fn recorded(matches: impl Fn(&Event) -> bool) -> Event {
     let mut news = NEWS.subscribe();
     soon("an event in the log", async {
         loop {

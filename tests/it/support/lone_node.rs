@@ -9,7 +9,7 @@ use tokio::sync::{Mutex, mpsc};
 use super::eventually;
 use super::server::Server;
 
-/// So many are made at a time, and wait for whoever wants them.
+/// How many are made at a time, in advance.
 const MAKERS: usize = 6;
 
 /// A cluster that has all slots on one node, and nothing in them.

@@ -1,6 +1,6 @@
 //! What the tests of this binary stand on: real servers, a bad network, other processes, the log.
 //!
-//! A test that asks for nothing but a lock belongs to `contract/`, which runs over each kind of [`home`]. Any other is in
+//! A test that needs only a lock belongs to `contract/`, which runs over each kind of [`home`]. Any other is in
 //! `tests/it/<situation>.rs` with a `mod` line in `main.rs`. Tests run beside each other: each
 //! has a server of its own, and lock names of its own where it looks at the log.
 //!
@@ -22,7 +22,7 @@
 //! let mut worker = Worker::start("holder", &[("url", &server.url())]);     // in workers.rs, a process of its own
 //! worker.expect("holding").await; worker.freeze(); worker.kill();
 //!
-//! log::told(|e| e.level == Level::WARN && e.tells("name")).await;
+//! log::recorded(|e| e.level == Level::WARN && e.mentions("name")).await;
 //!
 //! eventually("the lock is free", async || server.keys().await.is_empty()).await;
 //! ```
@@ -33,8 +33,8 @@
 //! `skip(n)`. A fault ends when its [`Fault`](proxy::Fault) is dropped, so bind it to a name. Held commands keep back all
 //! that follows on their connection, as TCP does.
 //!
-//! **On time**: no fixed sleeps. Await an event (`seen`, `done`, `line`, `told`), wrap other waits in [`soon`], and poll
-//! by [`eventually`] only what tells of itself in no other way. Both fail after [`PATIENCE`], which no test means to reach.
+//! **On time**: no fixed sleeps. Await an event (`seen`, `done`, `line`, `recorded`), wrap other waits in [`soon`], and poll
+//! by [`eventually`] only what no event reports. Both fail after [`PATIENCE`], which no test means to reach.
 //!
 //! **On the scripts**: servers start with them loaded, so `EVALSHA` runs at once. After `SCRIPT FLUSH` or a restart by other
 //! means an `EVALSHA` is seen, answered by NOSCRIPT, and the `EVAL` behind it is seen too; a dropped or late reply is

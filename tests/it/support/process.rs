@@ -47,9 +47,9 @@ impl Worker {
         Worker { child, name: name.to_owned(), _dir: dir }
     }
 
-    /// The next line that it tells. A worker that ended is a failure of the test.
+    /// The next line of its output. A worker that has ended fails the test.
     pub async fn line(&self) -> String {
-        self.next_line().await.unwrap_or_else(|| panic!("the worker {} ended without a word", self.name))
+        self.next_line().await.unwrap_or_else(|| panic!("the worker {} ended without output", self.name))
     }
 
     /// The same; `None` once it has ended.
@@ -70,7 +70,7 @@ impl Worker {
         assert_eq!(self.line().await, line, "from the worker {}", self.name);
     }
 
-    /// A line for the worker, which gets it from [`heard`].
+    /// A line for the worker, which gets it from [`next_command`].
     pub fn say(&mut self, line: &str) {
         self.child.say(line).expect("the worker listens");
     }
@@ -119,7 +119,7 @@ pub fn tell(line: &str) {
 }
 
 /// In a worker: the next line that the test says. Cancel safe.
-pub async fn heard() -> Option<String> {
+pub async fn next_command() -> Option<String> {
     // A thread of its own: a read that is left behind must not keep the worker's runtime from ending.
     static LINES: LazyLock<Mutex<mpsc::UnboundedReceiver<String>>> = LazyLock::new(|| {
         let (said, lines) = mpsc::unbounded_channel();

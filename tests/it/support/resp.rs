@@ -1,4 +1,4 @@
-//! Just enough of Redis's wire format to tell whole commands and whole replies apart.
+//! Just enough of Redis's wire format to separate whole commands and whole replies.
 
 use super::scripts;
 
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_told_from_replies() {
+    fn messages_are_distinguished_from_replies() {
         let message = b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n0\r\n";
         assert_eq!(kind(message, true), Kind::Push);
         assert_eq!(kind(message, false), Kind::Reply);

@@ -38,7 +38,7 @@ pub struct Setup<'a> {
     pub password: Option<&'a str>,
     /// The password of the sentinels.
     pub sentinel_password: Option<&'a str>,
-    /// An old master that is alive is not told to be a replica, which outside of tests takes ten seconds.
+    /// An old master that is alive is not demoted, which outside of tests takes ten seconds.
     pub silent: bool,
 }
 
@@ -64,16 +64,16 @@ impl Group {
         group
     }
 
-    /// From now on an old master that is alive is not told to be a replica.
+    /// From now on an old master that is alive is not demoted.
     pub async fn be_silent(&self) {
-        // It is told four of these periods after it was seen.
+        // It is demoted four of these periods after it was seen.
         for sentinel in &self.sentinels {
             sentinel.try_ask::<()>(&["SENTINEL", "DEBUG", "publish-period", "3600000"]).await.unwrap();
         }
     }
 
-    /// All sentinels are started with a new configuration, in which epochs begin anew.
-    pub async fn set_up_anew(&self, master: &Server) {
+    /// All sentinels are started with a new configuration, in which epochs restart.
+    pub async fn set_up_again(&self, master: &Server) {
         self.sentinels.iter().for_each(Sentinel::kill);
         for sentinel in &self.sentinels {
             sentinel.configure(master.port(), Setup::default());
@@ -82,8 +82,8 @@ impl Group {
         self.settled().await;
     }
 
-    /// All sentinels forget this master and monitor it anew: its configuration epoch is 0 again, and they run on.
-    pub async fn monitor_anew(&self, master: &Server) {
+    /// All sentinels forget this master and monitor it again: its configuration epoch is 0 again, and they keep running.
+    pub async fn monitor_again(&self, master: &Server) {
         let port = master.port().to_string();
         // All forget it first: one that still knew the old epoch would teach it to the others.
         let commands: [&[&str]; 3] = [
@@ -113,7 +113,7 @@ impl Group {
                     return false;
                 }
             }
-            // The sentinels choose among replicas by what they were told of them last.
+            // The sentinels choose among replicas by their last reports.
             self.replicas_known().await
         })
         .await;
@@ -172,7 +172,7 @@ impl Group {
         self.master().await
     }
 
-    /// A failover on demand, asked for again where it is given up. The old master is not told before it is through.
+    /// A failover on demand, requested again if it is aborted. The old master is not demoted before it is complete.
     pub async fn fail_over(&self) {
         let (first, old) = (&self.sentinels[0], self.master().await.port());
         let has_begun = async || {

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use super::child::Child;
 use super::{PATIENCE, log, scripts, tls};
 
-/// By this name the connections of the tests themselves are told from those that are looked at.
+/// This name distinguishes the connections of the tests themselves from those under test.
 const ADMIN: &str = "nestlock-test-admin";
 
 /// A `redis-server` on 127.0.0.1 that ends with this value, however the test ends.
@@ -24,7 +24,7 @@ const ADMIN: &str = "nestlock-test-admin";
 /// It starts with the lock's scripts loaded and its command counts at zero, so that faults hit the commands and not
 /// their first loading; `SCRIPT FLUSH` brings that case back.
 pub struct Server {
-    // Stands before its directory, and so ends before it.
+    // Declared before its directory, and so dropped before it.
     child: Mutex<Option<Child>>,
     dir: TempDir,
     port: u16,

@@ -10,7 +10,7 @@ use crate::support::server::Server;
 use crate::support::{builder, enlisted, eventually, parked, soon};
 
 #[tokio::test]
-async fn who_took_over_from_a_head_asks_again_when_that_one_is_back_and_gone() {
+async fn a_waiter_that_replaced_a_head_asks_again_when_the_head_is_back_and_gone() {
     let server = Server::start().await;
     // The poll cap is what the head asks again by; each of the two comes to be asleep behind the other.
     let cap = Duration::from_millis(150);
@@ -50,7 +50,7 @@ async fn a_child_that_waits_as_a_stranger_enters_what_its_parent_gets() {
     // 2. The lock gets free without a message, and this task has it by one attempt.
     server.ask::<()>(&["DEL", "stock"]).await;
     let guard = stock.try_lock().await.unwrap().expect("it is free");
-    // 3. It awaits its child, which stands behind nobody now.
+    // 3. It awaits its child, which is the head now.
     let nested = soon("the child", child).await.unwrap().unwrap();
     assert_eq!(nested.depth(), 2);
     assert!(!stranger.is_finished());

@@ -1,4 +1,4 @@
-//! Who waits, what wakes them, and what goes over the wire meanwhile.
+//! Waiters, what wakes them, and the commands that they send.
 
 mod address;
 mod heads;

@@ -15,7 +15,7 @@ async fn a_lock_rides_over_a_restart() {
     let stock = locks.mutex("rides-over");
     server.kill();
     let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(enlisted(&stock))).collect();
-    log::told(|e| e.tells("rides-over") && e.tells("retrying")).await;
+    log::recorded(|e| e.mentions("rides-over") && e.mentions("retrying")).await;
     server.restart().await;
     for one in waiting {
         soon("the lock", one).await.unwrap().unwrap().release().await.unwrap();
@@ -36,7 +36,7 @@ async fn a_lock_gives_up_when_the_server_was_away_too_long() {
     assert!(begun.elapsed() >= limit, "{:?}", begun.elapsed());
     assert!(std::error::Error::source(&error).is_some(), "{error:?}");
     assert_eq!(soon("the other's end", behind).await.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
-    // The time begins anew with each request, and with each outage.
+    // The time starts again with each request, and with each outage.
     server.restart().await;
     drop(soon("the lock", stock.lock()).await.unwrap());
 }
@@ -72,7 +72,7 @@ async fn who_waits_behind_others_until_its_time_is_over_hears_of_the_outage() {
     let stock = locks.mutex("behind-in-an-outage");
     server.kill();
     let head = tokio::spawn(enlisted(&stock));
-    log::told(|e| e.tells("behind-in-an-outage") && e.tells("retrying")).await;
+    log::recorded(|e| e.mentions("behind-in-an-outage") && e.mentions("retrying")).await;
     let second = stock.lock().owner(&Owner::new()).within(Duration::from_millis(300));
     assert_eq!(soon("its end", second).await.unwrap_err().kind(), ErrorKind::Unavailable);
     head.abort();

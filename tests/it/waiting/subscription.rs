@@ -1,4 +1,4 @@
-//! Messages of releases, and what a waiter does without them.
+//! Messages of releases, and waiters without them.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ async fn a_release_before_the_confirmation_is_not_missed() {
     let (_server, proxy, locks, foreign) = held_behind_a_proxy().await;
     let (attempts, hold) = (proxy.on(|c| c.is("acquire")).watch(), proxy.on(|c| c.is("subscribe")).hold());
     let waiting = tokio::spawn(locks.mutex("stock").lock());
-    // 1. It has asked in vain. 2. Its subscription is on the way. 3. The lock gets free. 4. It is confirmed.
+    // 1. It was refused. 2. Its subscription is sent. 3. The lock gets free. 4. It is confirmed.
     attempts.seen().await;
     hold.seen().await;
     foreign.release().await.unwrap();
@@ -60,7 +60,7 @@ async fn a_lost_subscription_wakes_the_head() {
     let (server, proxy, locks, foreign) = held_behind_a_proxy().await;
     let waiting = tokio::spawn(locks.mutex("stock").lock());
     asleep(&server, 1).await;
-    // The message is lost on the way, and no new subscription can be had that would wake the head by its confirmation.
+    // The message is lost on the way, and no new subscription succeeds whose confirmation would wake the head.
     let half_open = proxy.half_open(Which::Subscribers);
     foreign.release().await.unwrap();
     let _refusing = proxy.refuse().await;
@@ -100,8 +100,8 @@ async fn where_subscribing_is_refused_the_head_polls() {
     let locks = builder(&url).poll_interval(Duration::MAX).connect().await.unwrap();
     let foreign = foreign_guard(&server, "refused-here").await;
     let waiting = tokio::spawn(locks.mutex("refused-here").lock());
-    let told = log::told(|e| e.tells("refused-here") && e.tells("subscription refused")).await;
-    assert!(!told.tells("secret"), "{told:?}");
+    let event = log::recorded(|e| e.mentions("refused-here") && e.mentions("subscription refused")).await;
+    assert!(!event.mentions("secret"), "{event:?}");
     foreign.release().await.unwrap();
     let guard = soon("the lock", waiting).await.unwrap().unwrap();
     // Its own release can't be published either, and counts all the same.
@@ -126,7 +126,7 @@ async fn where_no_subscriber_can_connect_the_head_polls() {
 }
 
 #[tokio::test]
-async fn the_poll_cap_gets_what_a_half_open_subscription_does_not_tell() {
+async fn the_poll_cap_finds_what_a_half_open_subscription_does_not_report() {
     log::capture();
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
@@ -140,9 +140,9 @@ async fn the_poll_cap_gets_what_a_half_open_subscription_does_not_tell() {
     for _ in 0..3 {
         attempts.seen().await;
     }
-    // Else it was the silence of the connection that was noticed, many poll caps later.
+    // Otherwise it was the silence of the connection that was noticed, many poll caps later.
     let address = proxy.url().replace("redis://", "");
-    let noticed = log::find(|e| e.tells(&address) && e.tells("subscriber connection"));
+    let noticed = log::find(|e| e.mentions(&address) && e.mentions("subscriber connection"));
     assert!(noticed.is_none(), "{noticed:?}");
     foreign.release().await.unwrap();
     drop(soon("the lock", waiting).await.unwrap().unwrap());

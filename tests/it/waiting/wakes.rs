@@ -21,7 +21,7 @@ async fn free(server: &Server, name: &str, channel: &str) {
 }
 
 #[tokio::test]
-async fn two_names_of_one_channel_both_hear_of_their_releases() {
+async fn two_names_of_one_channel_are_both_notified_of_their_releases() {
     let server = Server::start().await;
     let locks = builder(&server.url()).poll_interval(FOREVER).connect().await.unwrap();
     stranger(&server, "x").await;

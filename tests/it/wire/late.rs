@@ -63,9 +63,9 @@ async fn a_late_release_of_an_earlier_hold_leaves_the_newer_one_alone() {
     assert!(server.keys().await.is_empty());
 }
 
-/// The network may hold it back for any time: then a field stands that no guard stands for.
+/// The network may hold it back for any time: then a field is set that has no guard.
 #[tokio::test]
-async fn an_acquire_that_runs_after_its_settle_stands_in_the_way_for_one_lease_at_most() {
+async fn an_acquire_that_runs_after_its_settle_blocks_others_for_one_lease_at_most() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
     let ours = builder(&proxy.url()).lease(2 * SECOND).connect().await.unwrap();

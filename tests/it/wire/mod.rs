@@ -12,7 +12,7 @@ pub async fn fields(server: &Server, name: &str) -> Vec<(String, String)> {
     flat.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
 }
 
-/// The count that stands for a field; `None` where it is not there.
+/// The count of a field; `None` where it is not there.
 pub async fn count(server: &Server, name: &str, field: &str) -> Option<String> {
     server.ask(&["HGET", name, field]).await
 }

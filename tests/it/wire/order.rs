@@ -80,7 +80,7 @@ async fn one_command_of_a_hold_is_under_way_at_a_time() {
     assert!(server.keys().await.is_empty());
 }
 
-/// An orphan would be renewed for ever. Time is told by the renewals of another lock.
+/// An orphan would be renewed for ever. Time is measured by the renewals of another lock.
 #[tokio::test]
 async fn a_hold_that_was_left_is_renewed_no_more_also_while_its_release_fails() {
     let server = Server::start().await;

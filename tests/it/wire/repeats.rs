@@ -127,7 +127,7 @@ async fn a_repeated_last_release_that_finds_nothing_after_the_deadline_is_lost()
 }
 
 #[tokio::test]
-async fn a_grant_that_is_told_after_its_lease_is_settled_and_asked_for_again() {
+async fn a_grant_that_is_answered_after_its_lease_is_settled_and_requested_again() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
     let stock = locks(&proxy.url()).await.mutex("stock");
@@ -140,7 +140,7 @@ async fn a_grant_that_is_told_after_its_lease_is_settled_and_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_reentry_that_is_told_after_the_holds_end_is_lost() {
+async fn a_reentry_that_is_answered_after_the_holds_end_is_lost() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
     let stock = locks(&proxy.url()).await.mutex("stock");
@@ -158,7 +158,7 @@ async fn a_reentry_that_is_told_after_the_holds_end_is_lost() {
 }
 
 #[tokio::test]
-async fn a_renewal_that_is_told_after_the_deadline_does_not_bring_a_lost_hold_back() {
+async fn a_renewal_that_is_answered_after_the_deadline_does_not_revive_a_lost_hold() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
     let stock = builder(&proxy.url()).lease(2 * SECOND).connect().await.unwrap().mutex("stock");
@@ -178,7 +178,7 @@ async fn a_renewal_that_is_told_after_the_deadline_does_not_bring_a_lost_hold_ba
     assert_eq!(proxy.connections(Which::Commands), 1);
 }
 
-/// Its acquire ran, nobody waits for the answer, and the connection stands: only the settle brings the count back.
+/// Its acquire ran, nobody waits for the answer, and the connection stays open: only the settle corrects the count.
 #[tokio::test]
 async fn a_reentry_that_was_dropped_while_it_asked_is_settled() {
     let server = Server::start().await;

@@ -20,7 +20,7 @@ async fn a_counter_at_its_end_grants_nothing_and_stays() {
 }
 
 #[tokio::test]
-async fn what_is_no_counter_is_told_and_neither_it_nor_the_lock_is_touched() {
+async fn a_key_that_is_no_counter_is_reported_and_neither_it_nor_the_lock_is_touched() {
     let server = Server::start().await;
     let mut wire = Wire::to(&server).await;
     let others: [(&str, &[&str]); 5] = [
@@ -80,7 +80,7 @@ async fn what_is_no_counter_is_told_and_neither_it_nor_the_lock_is_touched() {
 }
 
 #[tokio::test]
-async fn a_counter_stays_for_as_long_as_it_is_told_and_no_use_shortens_that() {
+async fn a_counter_is_kept_for_the_given_time_and_no_use_shortens_it() {
     let server = Server::start().await;
     let mut wire = Wire::to(&server).await;
     let day = 86_400;
@@ -133,7 +133,7 @@ async fn a_counter_without_an_end_gets_none_and_one_that_is_to_stay_for_ever_los
 }
 
 #[tokio::test]
-async fn a_counter_is_raised_by_whoever_has_a_token_and_only_a_holder_is_told_so() {
+async fn a_counter_is_raised_by_any_client_with_a_token_and_only_a_holder_is_confirmed() {
     let server = Server::start().await;
     let mut wire = Wire::to(&server).await;
     for (counter, given, then) in [

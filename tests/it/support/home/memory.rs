@@ -11,7 +11,7 @@ use crate::support::{self, eventually, log};
 /// A store of the test's own.
 pub type Home = Kept<false, 1>;
 
-/// The same, where time passes as soon as nothing else is to be done: in tests whose runtime has one thread.
+/// The same, where time advances as soon as all tasks are idle: in tests whose runtime has one thread.
 pub type PausedHome = Kept<true, 1>;
 
 /// Three of them, of which a majority decides.
@@ -47,7 +47,7 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
         self.builder().connect().await.expect("there is nothing that could fail")
     }
 
-    /// Whether a lock's counter has to be told to lie in its slot, by braces.
+    /// Whether a hash tag has to put a lock's counter into its slot.
     pub fn has_slots(&self) -> bool {
         false
     }
@@ -68,7 +68,7 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
         standing.map(|(_, field, count)| (field, count)).collect()
     }
 
-    /// The count that stands for a field.
+    /// The count of a field.
     pub async fn count(&self, name: &str, field: &str) -> Option<usize> {
         self.fields(name).await.into_iter().find(|(stands, _)| stands == field).map(|(_, count)| count)
     }
@@ -78,19 +78,19 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
         self.locks().await.mutex(name).remaining_lease().await.unwrap()
     }
 
-    /// Takes a lock away from whoever holds it.
+    /// Deletes a lock of any holder.
     pub async fn lose(&self, name: &str) {
         assert!(self.each(|store| store.lose(name)).contains(&true), "nobody held {name}");
     }
 
-    /// Waits until somebody listens for releases, as far as that can be seen. Here everybody has time to get that far.
+    /// Waits until a client is subscribed to releases, as far as that is visible. Here everybody has time to get that far.
     pub async fn listened(&self) {
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
     }
 
-    /// How often it was asked for something, as far as that is counted.
+    /// How many commands it has received, as far as that is counted.
     pub async fn asked(&self) -> u64 {
         0
     }
@@ -101,12 +101,12 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
         self.listened().await;
     }
 
-    /// Waits until no lock stands and nobody listens for one.
+    /// Waits until no lock is held and no client is subscribed to one.
     pub async fn tidy(&self) {
         eventually("the last lock's end", async || self.keys().await.is_empty()).await;
     }
 
-    /// Waits until nobody listens for releases, as far as that can be seen.
+    /// Waits until no client is subscribed to releases, as far as that is visible.
     pub async fn silence(&self) {}
 
     /// How many connections there are, as far as they can be seen.
@@ -114,10 +114,10 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
         0
     }
 
-    /// Waits until nobody has a connection here any more.
+    /// Waits until no client is connected any more.
     pub async fn deserted(&self) {}
 
-    /// No answers for so long; what came meanwhile then runs in its order. Zero ends what an earlier call began.
+    /// Answers nothing for that time; commands that arrive in it then run in their order. Zero ends the effect of an earlier call.
     pub async fn stall(&self, time: Duration) {
         self.each(|store| store.stall(time));
     }
@@ -136,7 +136,7 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
         self.stores.each_ref().map(deed)
     }
 
-    /// Key, field and count of what stands on any of them, in the order of their keys.
+    /// Key, field and count of each lock on any of them, in the order of their keys.
     fn standing(&self) -> Vec<(String, String, usize)> {
         let all: BTreeSet<_> = self.each(Self::shown).into_iter().flatten().collect();
         all.into_iter().collect()

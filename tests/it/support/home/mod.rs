@@ -1,7 +1,7 @@
 //! Where the locks of a test are kept, for tests that run over every backend.
 //!
 //! Each kind of [`Home`](redis::Home) has the same few means: the lock's own API by [`builder`](redis::Home::builder) and
-//! [`locks`](redis::Home::locks), a look at what stands, and the faults that every backend can have. What only one backend
+//! [`locks`](redis::Home::locks), a view of the locks that are held, and the faults that every backend can have. What only one backend
 //! knows of (connections, command counts, a proxy) has no place here.
 
 pub mod memory;

@@ -37,7 +37,7 @@ impl<const CLUSTERED: bool> Served<CLUSTERED> {
         let home = Self::start().await;
         let proxy = Proxy::to(&home.server).await;
         if CLUSTERED {
-            // Else whoever asks for the node that has a slot is sent past the proxy.
+            // Otherwise redirections would bypass the proxy.
             home.server.set("cluster-announce-port", proxy.port()).await;
         }
         Served { proxy: Some(proxy), ..home }
@@ -57,7 +57,7 @@ impl<const CLUSTERED: bool> Served<CLUSTERED> {
         self.builder().connect().await.expect("the test's server takes connections")
     }
 
-    /// Whether a lock's counter has to be told to lie in its slot, by braces.
+    /// Whether a hash tag has to put a lock's counter into its slot.
     pub fn has_slots(&self) -> bool {
         CLUSTERED
     }
@@ -78,7 +78,7 @@ impl<const CLUSTERED: bool> Served<CLUSTERED> {
         self.server.ask(&["HGETALL", name]).await
     }
 
-    /// The count that stands for a field.
+    /// The count of a field.
     pub async fn count(&self, name: &str, field: &str) -> Option<usize> {
         self.server.ask(&["HGET", name, field]).await
     }
@@ -89,17 +89,17 @@ impl<const CLUSTERED: bool> Served<CLUSTERED> {
         u64::try_from(left).ok().map(Duration::from_millis)
     }
 
-    /// Takes a lock away from whoever holds it.
+    /// Deletes a lock of any holder.
     pub async fn lose(&self, name: &str) {
         self.server.ask::<()>(&["DEL", name]).await;
     }
 
-    /// How often it was asked for something, as far as that is counted.
+    /// How many commands it has received, as far as that is counted.
     pub async fn asked(&self) -> u64 {
         self.server.commands_run().await.get("evalsha").copied().unwrap_or(0)
     }
 
-    /// Waits until somebody listens for releases, as far as that can be seen.
+    /// Waits until a client is subscribed to releases, as far as that is visible.
     pub async fn listened(&self) {
         eventually("somebody who listens", async || !self.server.channels().await.is_empty()).await;
     }
@@ -111,13 +111,13 @@ impl<const CLUSTERED: bool> Served<CLUSTERED> {
         eventually("a head that sleeps", async || self.asked().await >= before + 2).await;
     }
 
-    /// Waits until no lock stands and nobody listens for one.
+    /// Waits until no lock is held and no client is subscribed to one.
     pub async fn tidy(&self) {
         eventually("the last lock's end", async || self.keys().await.is_empty()).await;
         self.silence().await;
     }
 
-    /// Waits until nobody listens for releases, as far as that can be seen.
+    /// Waits until no client is subscribed to releases, as far as that is visible.
     pub async fn silence(&self) {
         eventually("the last channel's end", async || self.server.channels().await.is_empty()).await;
     }
@@ -127,12 +127,12 @@ impl<const CLUSTERED: bool> Served<CLUSTERED> {
         self.server.clients().await
     }
 
-    /// Waits until nobody has a connection here any more.
+    /// Waits until no client is connected any more.
     pub async fn deserted(&self) {
         eventually("the last connection's end", async || self.connections().await == 0).await;
     }
 
-    /// No answers for so long; what came meanwhile then runs in its order. Zero ends what an earlier call began.
+    /// Answers nothing for that time; commands that arrive in it then run in their order. Zero ends the effect of an earlier call.
     pub async fn stall(&self, time: Duration) {
         self.server.freeze();
         let server = self.server.clone();

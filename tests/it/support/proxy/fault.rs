@@ -18,7 +18,7 @@ pub(super) enum Deed {
     Watch,
     Hold,
     HoldReply,
-    /// The command runs, its reply is lost, and the connection ends or goes on without a word.
+    /// The command runs, its reply is lost, and the connection ends or stays open silently.
     DropReply(Option<End>),
     DelayReply(Duration),
     /// The first text in the reply is replaced by the second one.
@@ -76,7 +76,7 @@ impl Rule {
 
     pub(super) fn keep(&self, held: Held) {
         // Looked at under the lock: 1. here first, and the one who ends the rule finds it in the list; 2. ended first, and
-        // it goes on at once. In no order does it stay behind.
+        // it continues at once. In no order does it stay behind.
         let mut list = self.held.lock().unwrap();
         if self.ended.load(Ordering::SeqCst) {
             let _ = held.go.send(Go::default());
@@ -115,23 +115,23 @@ pub struct On<'a> {
 }
 
 impl On<'_> {
-    /// So many commands are hit, then no more. Without it, all are until the fault is dropped.
+    /// Only that many commands are hit. Without it, all are until the fault is dropped.
     pub fn times(self, times: usize) -> Self {
         On { times, ..self }
     }
 
-    /// So many matching commands pass first.
+    /// That many matching commands pass first.
     pub fn skip(self, skip: usize) -> Self {
         On { skip, ..self }
     }
 
-    /// Nothing happens to them, but [`Fault::seen`] tells of them.
+    /// They are forwarded, and [`Fault::seen`] reports them.
     pub fn watch(self) -> Fault {
         self.fault(Deed::Watch)
     }
 
     /// They wait in the proxy, with all that their connection sends after them, until [`Fault::let_through`]. A
-    /// connection that ends meanwhile does not take them along: they run later, as a retransmission would let them.
+    /// connection that ends in the meantime does not drop them: they run later, as a retransmission would let them.
     pub fn hold(self) -> Fault {
         self.fault(Deed::Hold)
     }
@@ -142,7 +142,7 @@ impl On<'_> {
         self.fault(Deed::HoldReply)
     }
 
-    /// They run; the connection stands, but nothing comes from the server on it any more. (A reply alone can't
+    /// They run; the connection stays open, but no data of the server arrives on it any more. (A reply alone can't
     /// be missing: TCP has no gaps, and the next reply would be taken for it.)
     pub fn drop_reply(self) -> Fault {
         self.fault(Deed::DropReply(None))
@@ -191,7 +191,7 @@ impl On<'_> {
     }
 }
 
-/// A fault that is on. Dropping it ends it: what is held goes on where its connection still stands, and is lost where
+/// A fault that is on. Dropping it ends it: what is held continues if its connection is still open, and is lost where
 /// it does not.
 #[must_use = "dropping it ends the fault"]
 pub struct Fault {
@@ -215,14 +215,14 @@ impl Fault {
         soon("the fault's deed at the proxy", next).await.expect("the rule lives")
     }
 
-    /// Whether a matching command came that [`seen`](Fault::seen) has not told yet.
+    /// Whether a matching command arrived that [`seen`](Fault::seen) has not reported yet.
     pub fn seen_now(&self) -> Option<Command> {
         self.seen.try_lock().ok()?.try_recv().ok()
     }
 
-    /// Lets all that is held go on, and ends the fault. It returns once the held commands have run, with their replies
+    /// Forwards all that is held, and ends the fault. It returns once the held commands have run, with their replies
     /// as they came over the wire (`":1\r\n"`). A command whose connection has ended goes to the server on a
-    /// connection of the proxy's own; what stood behind it is lost.
+    /// connection of the proxy's own; what was queued behind it is lost.
     pub async fn let_through(&self) -> Vec<String> {
         self.end();
         self.rule.open.send_replace(true);

@@ -119,7 +119,7 @@ pub(super) async fn serve(shared: Arc<Shared>, link: Arc<Link>, mut client: TcpS
                 end = deliver(&link, outgoing, to_client) => end,
             }
         }
-        // As far as the client can tell, a server that broke off at once.
+        // To the client it looks like a server that closed the connection at once.
         Err(_) => End::Reset,
     };
     if end == End::Reset {
@@ -306,7 +306,7 @@ async fn deliver(
     End::Close
 }
 
-/// Runs a command whose own connection has ended, and tells the reply.
+/// Runs a command whose own connection has ended, and returns the reply.
 pub(super) async fn run_alone(
     server: SocketAddr,
     handshake: Vec<Vec<u8>>,

@@ -21,7 +21,7 @@ use super::resp::Command;
 use super::server::{Server, free_port};
 use super::{log, soon};
 
-/// A proxy on 127.0.0.1 that lets everything pass until it is told otherwise. Dropping it closes all connections.
+/// A proxy on 127.0.0.1 that forwards all data until a fault is set. Dropping it closes all connections.
 pub struct Proxy {
     shared: Arc<Shared>,
     port: u16,
@@ -97,12 +97,12 @@ impl Proxy {
         On { shared: &self.shared, matches: Box::new(matches), skip: 0, times: usize::MAX }
     }
 
-    /// Breaks connections by RST; tells how many. What they had sent and is not held has gone to the server.
+    /// Breaks connections by RST, and returns how many. What they had sent and is not held has gone to the server.
     pub async fn reset(&self, which: Which) -> usize {
         self.end(which, End::Reset).await
     }
 
-    /// Closes connections by FIN; tells how many.
+    /// Closes connections by FIN, and returns how many.
     pub async fn close(&self, which: Which) -> usize {
         self.end(which, End::Close).await
     }
@@ -118,7 +118,7 @@ impl Proxy {
         links.len()
     }
 
-    /// Loses without a word all that goes over these connections in either direction, those that come while the fault
+    /// Silently drops all data of these connections in either direction, those that come while the fault
     /// is on included. They are never closed, and stay dead when it is over.
     pub fn half_open(&self, which: Which) -> HalfOpen {
         *self.shared.half_open.lock().unwrap() = Some(which);
@@ -128,7 +128,7 @@ impl Proxy {
         HalfOpen { shared: self.shared.clone() }
     }
 
-    /// Refuses new connections, as a port does where nobody listens. Those that stand go on.
+    /// Refuses new connections, like a port without a listener. Open ones stay open.
     pub async fn refuse(&self) -> Refusing {
         let (shut, is_shut) = oneshot::channel();
         let _ = self.door.send(Door::Shut(shut));
@@ -136,7 +136,7 @@ impl Proxy {
         Refusing { door: self.door.clone(), port: self.port }
     }
 
-    /// From now on new connections go to that server, as where an address is given to another machine. Those that stand go on.
+    /// From now on new connections go to that server, as if the address were given to another machine. Open ones stay open.
     pub fn lead_to(&self, server: &Server) {
         *self.shared.server.lock().unwrap() = at(server);
     }

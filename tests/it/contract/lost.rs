@@ -8,7 +8,7 @@ use super::{Home, LONG, SECOND};
 use crate::support::soon;
 
 #[tokio::test]
-async fn any_number_of_callers_is_told() {
+async fn any_number_of_callers_is_notified() {
     let home = Home::start().await;
     let locks = home.builder().lease(LONG).connect().await.unwrap();
     let stock = locks.mutex("stock");
