@@ -18,7 +18,7 @@ use crate::table::{Meaning, NewLevel, NotHeld, Pause};
 use crate::wire::{Job, Reply, Token};
 
 /// Asks until the lock is granted. `None`: somebody else had it until the time was over.
-pub(crate) async fn acquire(options: AcquireOptions) -> Result<Option<Guard>> {
+pub(super) async fn acquire(options: AcquireOptions) -> Result<Option<Guard>> {
     let name = options.keys.name.clone();
     // Pinned where it stands: each move of it is a copy of kilobytes.
     let asking = pin!(async move {

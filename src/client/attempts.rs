@@ -18,28 +18,28 @@ use crate::table::{AcquireParams, Admission, Ambiguous, LockEntry, Waiter};
 use crate::wire::{Job, keys};
 
 /// A request in its line, from its first poll until it is ready or dropped.
-pub(crate) struct Attempts {
-    pub(crate) options: AcquireOptions,
+pub(super) struct Attempts {
+    pub(super) options: AcquireOptions,
     /// Its number in the line; `None` until it has entered.
     id: Option<u64>,
-    pub(crate) lease: Lease,
-    pub(crate) began: Instant,
+    pub(super) lease: Lease,
+    pub(super) began: Instant,
     /// When the caller's patience ends.
-    pub(crate) limit: Option<Instant>,
+    pub(super) limit: Option<Instant>,
     /// It makes one attempt, and does not wait for others.
-    pub(crate) once: bool,
-    pub(crate) tries: u32,
+    pub(super) once: bool,
+    pub(super) tries: u32,
     /// The last attempt had no answer, or one that came too late.
-    pub(crate) failed: Option<Error>,
+    pub(super) failed: Option<Error>,
     /// Since when all attempts have failed.
-    pub(crate) failing: Option<Instant>,
+    pub(super) failing: Option<Instant>,
     /// When it asks again without a message, where one is published for each release before: it is subscribed, and the lease of the
     /// other hold is longer.
-    pub(crate) poll: Option<Instant>,
+    pub(super) poll: Option<Instant>,
 }
 
 impl Attempts {
-    pub(crate) fn begin(options: AcquireOptions) -> Result<Attempts> {
+    pub(super) fn begin(options: AcquireOptions) -> Result<Attempts> {
         let session = &options.handle;
         keys::check(&options.keys.name, &session.config.prefix)?;
         let lease = match options.fixed_lease {
@@ -68,22 +68,22 @@ impl Attempts {
         })
     }
 
-    pub(crate) fn refusal(&self) -> Result<Option<Guard>> {
+    pub(super) fn refusal(&self) -> Result<Option<Guard>> {
         self.options.refusal().map_or(Ok(None), Err)
     }
 
     /// Whether it makes no further attempt.
-    pub(crate) fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.once || self.limit.is_some_and(|limit| limit <= Instant::now())
     }
 
     /// Its number in the line; before it has entered, one that nobody has.
-    pub(crate) fn id(&self) -> u64 {
+    pub(super) fn id(&self) -> u64 {
         self.id.unwrap_or_default()
     }
 
     /// Waits until this request is to ask the masters. `None`: its time is over.
-    pub(crate) async fn admit(&mut self) -> Result<Option<Job>> {
+    pub(super) async fn admit(&mut self) -> Result<Option<Job>> {
         let began = Instant::now();
         let mut nap = pin!(sleep_until(began));
         poll_fn(|cx| {
@@ -161,14 +161,14 @@ impl Attempts {
         }
     }
 
-    pub(crate) fn visit<R>(
+    pub(super) fn visit<R>(
         &self,
         visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
     ) -> R {
         self.options.handle.visit(&self.options.keys, visit)
     }
 
-    pub(crate) fn leave_line(&self) {
+    pub(super) fn leave_line(&self) {
         if let Some(id) = self.id {
             drop(self.visit(|entry, _, at| entry.leave_line(id, at.now)));
         }

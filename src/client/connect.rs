@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 
 /// All masters, of which a majority is there. A wrong password or option is an error also on one of many: a mistake is told
 /// early.
-pub(crate) async fn enroll(config: &Config, events: &[Arc<dyn Events>]) -> Result<Vec<Arc<dyn Backend>>> {
+pub(super) async fn enroll(config: &Config, events: &[Arc<dyn Events>]) -> Result<Vec<Arc<dyn Backend>>> {
     let joining = config.masters.iter().zip(events).map(|(master, events)| {
         let (alone, ages) = (config.masters.len() == 1, config.probation.is_some());
         let role = Role { alone, needs_age: ages, replicas: config.replicas };

@@ -29,7 +29,7 @@ pub struct FencedGuard {
 
 impl FencedGuard {
     /// Of a guard that a fenced request got.
-    pub(crate) fn new(guard: Guard) -> Result<FencedGuard> {
+    pub(super) fn new(guard: Guard) -> Result<FencedGuard> {
         let token = token(&guard)?;
         Ok(FencedGuard { guard, token })
     }
@@ -65,11 +65,11 @@ impl Deref for FencedGuard {
 }
 
 /// The token of a guard that a fenced request got.
-pub(crate) fn token(guard: &Guard) -> Result<u64> {
+pub(super) fn token(guard: &Guard) -> Result<u64> {
     guard.token().ok_or_else(|| Error::new(ErrorKind::Misuse, UNFENCED).on(&guard.name().into()))
 }
 
-pub(crate) const UNFENCED: &str = "the hold that this would re-enter has no fencing token: take the outermost hold by a `fenced` handle too";
+pub(super) const UNFENCED: &str = "the hold that this would re-enter has no fencing token: take the outermost hold by a `fenced` handle too";
 
 impl fmt::Debug for FencedGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

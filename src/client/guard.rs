@@ -48,17 +48,17 @@ pub struct Guard {
 }
 
 /// What a grant hands to its guard.
-pub(crate) struct Granted {
-    pub(crate) hold: u64,
-    pub(crate) level: u64,
-    pub(crate) depth: u32,
-    pub(crate) token: Option<u64>,
-    pub(crate) field: Arc<str>,
-    pub(crate) fate: Arc<Fate>,
+pub(super) struct Granted {
+    pub(super) hold: u64,
+    pub(super) level: u64,
+    pub(super) depth: u32,
+    pub(super) token: Option<u64>,
+    pub(super) field: Arc<str>,
+    pub(super) fate: Arc<Fate>,
 }
 
 impl Guard {
-    pub(crate) fn new(handle: Handle, keys: Arc<Keys>, granted: Granted) -> Guard {
+    pub(super) fn new(handle: Handle, keys: Arc<Keys>, granted: Granted) -> Guard {
         let Granted { hold, level, depth, token, field, fate } = granted;
         Guard { handle, keys, field, fate, hold, level, depth, token, left: false }
     }
@@ -189,7 +189,7 @@ impl Guard {
     }
 
     /// The same, for a future that must not borrow the guard.
-    pub(crate) fn watch(&self) -> impl Future<Output = Loss> + Send + use<> {
+    pub(super) fn watch(&self) -> impl Future<Output = Loss> + Send + use<> {
         loss(self.handle.clone(), self.keys.clone(), (self.hold, self.level), self.fate.clone())
     }
 
@@ -314,7 +314,7 @@ impl Guard {
     }
 
     /// The fencing token of the hold, if it has one.
-    pub(crate) fn token(&self) -> Option<u64> {
+    pub(super) fn token(&self) -> Option<u64> {
         self.token
     }
 

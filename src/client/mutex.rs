@@ -38,7 +38,7 @@ pub struct Mutex {
 }
 
 impl Mutex {
-    pub(crate) fn new(handle: Handle, name: &str) -> Mutex {
+    pub(super) fn new(handle: Handle, name: &str) -> Mutex {
         let keys = Arc::new(Keys::new(&handle.config.prefix, name));
         Mutex { handle, keys }
     }
@@ -144,7 +144,7 @@ impl Mutex {
     }
 
     /// The hold of the current owner and its ancestors, and how many levels of it are theirs.
-    pub(crate) fn held<R>(&self, look: impl FnOnce(&Hold, usize) -> R) -> Option<R> {
+    pub(super) fn held<R>(&self, look: impl FnOnce(&Hold, usize) -> R) -> Option<R> {
         let owner = Owner::current();
         self.handle.table(|table, at| {
             let hold = table.entry(&self.keys.name)?.live().filter(|hold| at.now < hold.end())?;
@@ -284,7 +284,7 @@ impl Mutex {
         }
     }
 
-    pub(crate) fn request(&self, within: Option<Duration>, must: bool, fenced: bool) -> Request {
+    pub(super) fn request(&self, within: Option<Duration>, must: bool, fenced: bool) -> Request {
         Request::new(AcquireOptions {
             handle: self.handle.clone(),
             keys: self.keys.clone(),

@@ -11,24 +11,24 @@ use crate::wire::{Fence, Reply};
 
 /// What is asked for: a lock, and the options of the call.
 #[derive(Clone, Debug)]
-pub(crate) struct AcquireOptions {
-    pub(crate) handle: Handle,
-    pub(crate) keys: Arc<Keys>,
-    pub(crate) within: Option<Duration>,
-    pub(crate) fixed_lease: Option<Duration>,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) owner: Option<Owner>,
+pub(super) struct AcquireOptions {
+    pub(super) handle: Handle,
+    pub(super) keys: Arc<Keys>,
+    pub(super) within: Option<Duration>,
+    pub(super) fixed_lease: Option<Duration>,
+    pub(super) max_hold: Option<Duration>,
+    pub(super) owner: Option<Owner>,
     /// Not for a `run`: the owner of a bare request is not its alone.
-    pub(crate) bare: bool,
+    pub(super) bare: bool,
     /// Not to be granted in time is an error, not `None`.
-    pub(crate) must: bool,
+    pub(super) must: bool,
     /// The hold is to have a fencing token.
-    pub(crate) fenced: bool,
+    pub(super) fenced: bool,
 }
 
 impl AcquireOptions {
     /// What is told where somebody else has the lock for too long, if that is an error.
-    pub(crate) fn refusal(&self) -> Option<Error> {
+    pub(super) fn refusal(&self) -> Option<Error> {
         let within = self.within.unwrap_or_default();
         let told = || {
             format!(
@@ -38,7 +38,7 @@ impl AcquireOptions {
         self.must.then(|| Error::new(ErrorKind::Timeout, told()))
     }
     /// What an attempt that is made now asks of the fencing counter.
-    pub(crate) fn fence(&self) -> Option<Arc<Fence>> {
+    pub(super) fn fence(&self) -> Option<Arc<Fence>> {
         let session = self.fenced.then_some(&self.handle)?;
         let counter = keys::counter(&session.config.prefix, &self.keys.name).into();
         let least = (!session.quorum.has_time()).then(clock::time_of_day);
@@ -46,7 +46,7 @@ impl AcquireOptions {
     }
 
     /// What is told where one of its keys is in the way.
-    pub(crate) fn foreign(&self, found: &Reply) -> Option<Error> {
+    pub(super) fn foreign(&self, found: &Reply) -> Option<Error> {
         let told = match found {
             Reply::NotALock(found) => {
                 let key = shown(&self.keys.key);

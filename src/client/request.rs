@@ -17,24 +17,24 @@ use crate::owner::Owner;
 type AcquireFuture = Pin<Box<dyn Future<Output = Result<Option<Guard>>> + Send>>;
 
 /// The part that all request futures share.
-pub(crate) struct Request {
-    pub(crate) options: AcquireOptions,
+pub(super) struct Request {
+    pub(super) options: AcquireOptions,
     asking: Option<AcquireFuture>,
     answered: bool,
 }
 
 impl Request {
-    pub(crate) fn new(options: AcquireOptions) -> Request {
+    pub(super) fn new(options: AcquireOptions) -> Request {
         Request { options, asking: None, answered: false }
     }
 
     /// Sets an option. A request that is under way is dropped, and with it undone.
-    pub(crate) fn set(&mut self, option: impl FnOnce(&mut AcquireOptions)) {
+    pub(super) fn set(&mut self, option: impl FnOnce(&mut AcquireOptions)) {
         self.asking = None;
         option(&mut self.options);
     }
 
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Guard>>> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Guard>>> {
         if self.answered {
             let told = "the request was answered before, and its future polled again; make a new one";
             return Poll::Ready(Err(Error::new(ErrorKind::Misuse, told).on(&self.options.keys.name)));
@@ -46,7 +46,7 @@ impl Request {
         Poll::Ready(answer)
     }
 
-    pub(crate) fn is_begun(&self) -> bool {
+    pub(super) fn is_begun(&self) -> bool {
         self.asking.is_some()
     }
 }
@@ -184,7 +184,7 @@ macro_rules! options {
 /// A dropped future leaves its line at once. If its command was under way, what that may have granted is undone in the
 /// background; at the worst it lives one lease.
 #[must_use = "futures do nothing unless polled"]
-pub struct Lock(pub(crate) Request);
+pub struct Lock(pub(super) Request);
 
 options!(
     Lock,
@@ -202,7 +202,7 @@ impl Future for Lock {
 }
 
 /// A request that must end with a guard ends with one, or with an error of its own.
-pub(crate) fn not_granted() -> Error {
+pub(super) fn not_granted() -> Error {
     Error::new(ErrorKind::Timeout, "the lock was not granted in time; try again later, or wait longer")
 }
 
@@ -235,7 +235,7 @@ pub(crate) fn not_granted() -> Error {
 ///
 /// As [`Lock`].
 #[must_use = "futures do nothing unless polled"]
-pub struct TryLock(pub(crate) Request);
+pub struct TryLock(pub(super) Request);
 
 options!(
     TryLock,
@@ -274,7 +274,7 @@ impl Future for TryLock {
 ///
 /// As [`Lock`].
 #[must_use = "futures do nothing unless polled"]
-pub struct FencedLock(pub(crate) Request);
+pub struct FencedLock(pub(super) Request);
 
 options!(fenced FencedLock, "Lock");
 
@@ -310,7 +310,7 @@ impl Future for FencedLock {
 ///
 /// As [`Lock`].
 #[must_use = "futures do nothing unless polled"]
-pub struct FencedTryLock(pub(crate) Request);
+pub struct FencedTryLock(pub(super) Request);
 
 options!(fenced FencedTryLock, "TryLock");
 

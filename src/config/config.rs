@@ -81,7 +81,7 @@ pub(crate) struct Config {
     /// How long a master that was started has no vote on fresh grants; `None`: it has one at once. Then no lease may be
     /// longer than `longest_lease`.
     pub(crate) probation: Option<Duration>,
-    pub(crate) longest_lease: Lease,
+    pub(super) longest_lease: Lease,
     /// How long a fencing counter stays when it is not used; `None`: for ever.
     pub(crate) token_ttl: Option<Lease>,
     pub(crate) replicas: Option<Replicas>,

@@ -20,7 +20,7 @@ pub(crate) struct Replicas {
 }
 
 /// How long an unused counter stays; `None`: for ever.
-pub(crate) fn token_ttl(ttl: Option<Duration>, longest_lease: Lease, drift: Drift) -> Result<Option<Lease>> {
+pub(super) fn token_ttl(ttl: Option<Duration>, longest_lease: Lease, drift: Drift) -> Result<Option<Lease>> {
     let asked = match ttl {
         None => return Ok(Some(Lease::DAY.max(longest_lease))),
         Some(Duration::MAX) => return Ok(None),
@@ -36,7 +36,7 @@ pub(crate) fn token_ttl(ttl: Option<Duration>, longest_lease: Lease, drift: Drif
     Ok(Some(ttl))
 }
 
-pub(crate) fn drift((factor, slack): (f64, Duration)) -> Result<Drift> {
+pub(super) fn drift((factor, slack): (f64, Duration)) -> Result<Drift> {
     // Not `factor < 0.0 || factor >= 1.0`: a NaN would pass.
     if (0.0..1.0).contains(&factor) {
         return Ok(Drift { factor, slack });
@@ -44,7 +44,7 @@ pub(crate) fn drift((factor, slack): (f64, Duration)) -> Result<Drift> {
     Err(rejected(format!("drift factor of {factor} can't be used; it must be at least 0 and less than 1")))
 }
 
-pub(crate) fn replicas(
+pub(super) fn replicas(
     (count, wait): (usize, Duration),
     lease: Lease,
     masters: &[MasterKind],
@@ -67,7 +67,7 @@ pub(crate) fn replicas(
     Ok(Some(Replicas { count, wait }))
 }
 
-pub(crate) fn prefix(prefix: &str) -> Result<Arc<str>> {
+pub(super) fn prefix(prefix: &str) -> Result<Arc<str>> {
     if prefix.len() > LONGEST_PREFIX {
         let (bytes, cut) = (prefix.len(), shown(prefix));
         return Err(rejected(format!(

@@ -23,7 +23,7 @@ use crate::memory::Memory;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Master(pub(crate) MasterKind);
+pub struct Master(pub(super) MasterKind);
 
 impl Master {
     /// A server: see [`Builder::server`](crate::Builder::server).
@@ -76,7 +76,7 @@ pub(crate) struct Watched {
 }
 
 /// The masters. Their addresses are looked at here, so that a mistake is told before anything is sent.
-pub(crate) fn checked(masters: Vec<MasterKind>) -> Result<Vec<MasterKind>> {
+pub(super) fn checked(masters: Vec<MasterKind>) -> Result<Vec<MasterKind>> {
     if masters.is_empty() {
         return Err(rejected(
             "no master was given; call `server` with the URL of your Redis, or `memory` to use none",

@@ -33,7 +33,7 @@ impl Seeds {
     }
 
     /// Rejects what can't lead to a cluster, before anything is sent.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         let Some(first) = self.0.first() else {
             return Err(rejected("no node was given to `cluster`; name one at least, better several"));
         };
@@ -58,12 +58,12 @@ impl Seeds {
         rejected(wrong).at(&seed.address())
     }
 
-    pub(crate) fn has(&self, server: &Server) -> bool {
+    pub(super) fn has(&self, server: &Server) -> bool {
         self.0.iter().any(|seed| seed.address() == server.address())
     }
 
     /// Whether a node is among both.
-    pub(crate) fn meets(&self, other: &Seeds) -> bool {
+    pub(super) fn meets(&self, other: &Seeds) -> bool {
         other.0.iter().any(|seed| self.has(seed))
     }
 }

@@ -85,7 +85,7 @@ impl Server {
     }
 
     /// A server at another address, with the same credentials and settings. A socket has no other address.
-    pub(crate) fn at(&self, host: &str, port: u16) -> Server {
+    pub(super) fn at(&self, host: &str, port: u16) -> Server {
         let Some(info) = self.info() else { return self.clone() };
         let host = host.to_owned();
         Server::from_info(info.clone().set_addr(match info.addr().clone() {

@@ -51,7 +51,7 @@ pub(crate) struct Store {
 pub(crate) struct StoredLock {
     pub(crate) field: Arc<str>,
     pub(crate) count: u32,
-    pub(crate) until: Instant,
+    pub(super) until: Instant,
 }
 
 /// One client, and its subscriptions.
@@ -61,7 +61,7 @@ struct Client {
 }
 
 /// An event for one client.
-pub(crate) struct Notice {
+pub(super) struct Notice {
     to: Weak<dyn Events>,
     kind: NoticeKind,
 }
@@ -74,7 +74,7 @@ enum NoticeKind {
 }
 
 impl Notice {
-    pub(crate) fn deliver(self) {
+    pub(super) fn deliver(self) {
         let Some(events) = self.to.upgrade() else { return };
         match self.kind {
             NoticeKind::Reconnected => events.reconnected(),
@@ -197,7 +197,7 @@ impl Store {
         self.locks.len()
     }
 
-    pub(crate) fn take_notices(&mut self) -> Vec<Notice> {
+    pub(super) fn take_notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)
     }
 

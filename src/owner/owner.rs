@@ -142,7 +142,7 @@ impl Owner {
         }
     }
 
-    pub(crate) fn parent(&self) -> Option<&Owner> {
+    pub(super) fn parent(&self) -> Option<&Owner> {
         match &self.0 {
             Kind::Made(node) => node.parent.as_ref(),
             _ => None,

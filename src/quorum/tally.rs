@@ -47,7 +47,7 @@ impl Verdict {
 
 /// The votes on one command.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(super) struct Tally {
     question: Question,
     masters: usize,
     majority: usize,
@@ -75,7 +75,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub(crate) fn new(question: Question, masters: usize, asked: MasterSet) -> Tally {
+    pub(super) fn new(question: Question, masters: usize, asked: MasterSet) -> Tally {
         let none = MasterSet::NONE;
         Tally {
             question,
@@ -100,18 +100,18 @@ impl Tally {
     }
 
     /// This master is not asked: it has no vote.
-    pub(crate) fn bar(&mut self, master: usize) {
+    pub(super) fn bar(&mut self, master: usize) {
         self.pending.remove(master);
         self.barred.insert(master);
     }
 
     /// Whether this master is to be asked, or has not answered.
-    pub(crate) fn awaits(&self, master: usize) -> bool {
+    pub(super) fn awaits(&self, master: usize) -> bool {
         self.pending.contains(master)
     }
 
     /// A master has answered, or not. `young`: it has no vote on fresh grants.
-    pub(crate) fn count(&mut self, master: usize, young: bool, answer: Result<Reply, Failure>) {
+    pub(super) fn count(&mut self, master: usize, young: bool, answer: Result<Reply, Failure>) {
         self.pending.remove(master);
         match answer {
             Ok(Reply::Done | Reply::Token(_)) if young && self.question == Question::Fresh => {
@@ -150,7 +150,7 @@ impl Tally {
     }
 
     /// The verdict, as soon as it is certain. Later answers make its spread smaller, and do not change the rest.
-    pub(crate) fn verdict(&self) -> Option<Verdict> {
+    pub(super) fn verdict(&self) -> Option<Verdict> {
         match self.question {
             Question::Fresh => self.fresh(),
             Question::Standing => self.standing(),

@@ -32,7 +32,7 @@ impl Clock {
         Clock { gap, first: gap(), most: AtomicU64::new(0) }
     }
 
-    pub(crate) fn moment(&self) -> Moment {
+    pub(super) fn moment(&self) -> Moment {
         let slept = self.slept();
         Moment { now: now() + slept, slept }
     }

@@ -29,14 +29,14 @@ pub(crate) struct Session {
     /// The first half of every field that this session writes; from the operating system's randomness.
     pub(crate) uuid: String,
     /// Wakes the watchdog: something is due sooner than it knows.
-    pub(crate) nudge: Notify,
+    pub(super) nudge: Notify,
     /// Told whenever the background has done something, for whoever waits for its end.
     pub(crate) progress: Notify,
     pub(super) table: Mutex<LockTable>,
     clock: Clock,
     stage: AtomicU8,
     outage: Mutex<Outage>,
-    pub(crate) me: Weak<Session>,
+    pub(super) me: Weak<Session>,
     /// Which background task it is that works; zero: none.
     pub(super) watched: AtomicU64,
     pub(super) watches: AtomicU64,
@@ -170,7 +170,7 @@ impl Session {
     }
 
     /// Every entry is visited, in no order.
-    pub(crate) fn visit_all(&self, mut visit: impl FnMut(&mut LockEntry, Moment)) {
+    pub(super) fn visit_all(&self, mut visit: impl FnMut(&mut LockEntry, Moment)) {
         let keys = lock(&self.table).keys();
         for name in keys {
             self.visit(&name, |entry, _, at| visit(entry, at));

@@ -55,7 +55,7 @@ impl Session {
     }
 
     /// The same for commands of many holds.
-    pub(crate) async fn ask_all(&self, jobs: &[(Arc<Keys>, Job)]) -> (Vec<Verdict>, StragglerTasks) {
+    pub(super) async fn ask_all(&self, jobs: &[(Arc<Keys>, Job)]) -> (Vec<Verdict>, StragglerTasks) {
         let (verdicts, stragglers) = self.quorum.ask_all(jobs).await;
         verdicts.iter().for_each(|verdict| self.note_answer(&verdict.result));
         let late = self.task(stragglers, || jobs.to_vec(), |answers| answers);

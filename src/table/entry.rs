@@ -35,7 +35,7 @@ pub(crate) enum LogEvent {
 
 /// Whether messages of the lock's releases reach this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Subscription {
+pub(super) enum Subscription {
     Off,
     Asked,
     On,
@@ -45,29 +45,29 @@ pub(crate) enum Subscription {
 #[derive(Debug)]
 pub(crate) struct LockEntry {
     pub(crate) keys: Arc<Keys>,
-    pub(crate) place: Position,
-    pub(crate) terms: Terms,
+    pub(super) place: Position,
+    pub(super) terms: Terms,
     pub(crate) holds: Vec<Hold>,
     pub(crate) orphans: Orphans,
     pub(crate) queue: Queue,
-    pub(crate) subscription: Subscription,
+    pub(super) subscription: Subscription,
     /// The masters whose messages arrive.
-    pub(crate) subscribed_at: MasterSet,
+    pub(super) subscribed_at: MasterSet,
     /// Those whose message of a release came since a request was last woken by one: the others' messages are of the same.
-    pub(crate) spoken: MasterSet,
+    pub(super) spoken: MasterSet,
     /// Such a message came while the request asked, which may have been too early.
-    pub(crate) missed: bool,
+    pub(super) missed: bool,
     /// Releases of our own whose message has not come back yet, for each master: it is no news.
-    pub(crate) echoes: Vec<u32>,
-    pub(crate) out: Effects,
+    pub(super) echoes: Vec<u32>,
+    pub(super) out: Effects,
     /// Who waits until no command of the hold is under way.
     pub(crate) idlers: Vec<Waker>,
     /// When the table looks at it next.
-    pub(crate) scheduled: Option<Instant>,
+    pub(super) scheduled: Option<Instant>,
 }
 
 impl LockEntry {
-    pub(crate) fn new(keys: Arc<Keys>, place: Position, terms: Terms) -> LockEntry {
+    pub(super) fn new(keys: Arc<Keys>, place: Position, terms: Terms) -> LockEntry {
         let (holds, queue) = (Vec::new(), Queue::default());
         LockEntry {
             keys,
@@ -87,7 +87,7 @@ impl LockEntry {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.holds.is_empty() && self.orphans.is_empty() && self.queue.is_empty()
     }
 
@@ -101,15 +101,15 @@ impl LockEntry {
         self.holds.iter().find(|hold| hold.lives())
     }
 
-    pub(crate) fn live_mut(&mut self) -> Option<&mut Hold> {
+    pub(super) fn live_mut(&mut self) -> Option<&mut Hold> {
         self.holds.iter_mut().find(|hold| hold.lives())
     }
 
-    pub(crate) fn holds_itself(&self, owner: &Owner) -> bool {
+    pub(super) fn holds_itself(&self, owner: &Owner) -> bool {
         self.live().is_some_and(|hold| hold.levels.iter().any(|level| level.owner == *owner))
     }
 
-    pub(crate) fn forget_proofs(&mut self) {
+    pub(super) fn forget_proofs(&mut self) {
         let live = self.holds.iter().find(|hold| hold.lives());
         let holds = |owner: &Owner| live.is_some_and(|hold| hold.levels.iter().any(|l| l.owner == *owner));
         self.queue.forget_proofs(holds);
@@ -123,14 +123,14 @@ impl LockEntry {
 
     /// The first in the line of the holding tree that may enter now. One that may not is passed by: it may wait for
     /// a sibling which itself asks again.
-    pub(crate) fn inner_front(&self) -> Option<&Waiter> {
+    pub(super) fn inner_front(&self) -> Option<&Waiter> {
         let live = self.live()?;
         self.queue.front(|request| enters(request, live) && admits(request, live))
     }
 
     /// Who holds has changed. A request that was refused as a stranger asks again where it belongs to the holding tree
     /// now: the holder may wait for it.
-    pub(crate) fn recall(&mut self) {
+    pub(super) fn recall(&mut self) {
         let Some(hold) = self.holds.iter().find(|hold| hold.lives()) else { return };
         self.queue.iter_mut().filter(|request| enters(request, hold)).for_each(Waiter::recall);
     }
@@ -146,7 +146,7 @@ impl LockEntry {
     }
 
     /// Removes what is over, and lets the next one go.
-    pub(crate) fn sweep(&mut self, now: Instant) {
+    pub(super) fn sweep(&mut self, now: Instant) {
         // 1. A refused request leaves a orphan on one master. 2. Its end comes while the request asks again, which is refused.
         // 3. Were that news, it would ask at once, leave the next orphan, and so on without a pause.
         let freed = self.holds.iter().any(|hold| hold.is_over() && !hold.orphan);
@@ -158,7 +158,7 @@ impl LockEntry {
     }
 
     /// Wakes whoever can go on now.
-    pub(crate) fn rouse(&mut self, now: Instant) {
+    pub(super) fn rouse(&mut self, now: Instant) {
         self.out.wake.append(&mut self.idlers);
         if self.queue.is_empty() {
             return;
@@ -176,7 +176,7 @@ impl LockEntry {
 }
 
 /// Whether the request belongs to the tree that holds.
-pub(crate) fn enters(request: &Waiter, hold: &Hold) -> bool {
+pub(super) fn enters(request: &Waiter, hold: &Hold) -> bool {
     match request.branch {
         false => hold.is_entered_by(&request.owner),
         true => hold.levels.iter().any(|level| is_above(request, level)),
@@ -184,7 +184,7 @@ pub(crate) fn enters(request: &Waiter, hold: &Hold) -> bool {
 }
 
 /// The rule: everyone who holds is the requester or one of its ancestors. A branch's fellow branches are neither.
-pub(crate) fn admits(request: &Waiter, hold: &Hold) -> bool {
+pub(super) fn admits(request: &Waiter, hold: &Hold) -> bool {
     match request.branch {
         false => hold.admits(&request.owner),
         true => hold.levels.iter().all(|level| is_above(request, level)),

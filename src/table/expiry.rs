@@ -14,7 +14,7 @@ use crate::wire::{Job, Step};
 
 impl LockEntry {
     /// Declares a hold lost. Requests that would have entered it end with it.
-    pub(crate) fn lose(&mut self, id: u64, loss: Loss, now: Instant) {
+    pub(super) fn lose(&mut self, id: u64, loss: Loss, now: Instant) {
         let Some(at) = self.holds.iter().position(|hold| hold.id == id) else { return };
         if !self.holds[at].levels.is_empty() {
             let waiting = self.queue.iter_mut().filter(|request| enters(request, &self.holds[at]));
@@ -109,7 +109,7 @@ impl LockEntry {
         jobs
     }
 
-    pub(crate) fn end_overdue(&mut self, at: Moment) {
+    pub(super) fn end_overdue(&mut self, at: Moment) {
         let waiting = self.queue.len();
         let mut ids = Vec::new();
         for hold in &mut self.holds {
@@ -159,7 +159,7 @@ impl LockEntry {
     }
 
     /// Passes over the first in line where it has not come in time.
-    pub(crate) fn pass_over_late(&mut self, now: Instant, patience: Duration) {
+    pub(super) fn pass_over_late(&mut self, now: Instant, patience: Duration) {
         let heads = [self.outer_front(), self.inner_front()].map(|head| head.map(|head| head.id));
         for head in heads.into_iter().flatten() {
             if self.queue.pass_over(head, now, patience) {
@@ -181,7 +181,7 @@ impl LockEntry {
     }
 
     /// When [`check`](LockEntry::check) has something to do.
-    pub(crate) fn due(&self, renews: bool) -> Option<Instant> {
+    pub(super) fn due(&self, renews: bool) -> Option<Instant> {
         let waiting = self.queue.len();
         let holds = self.holds.iter().filter_map(|hold| hold.due(renews, waiting));
         let heads = [self.outer_front(), self.inner_front()].into_iter().flatten();
@@ -192,14 +192,14 @@ impl LockEntry {
 
 impl Hold {
     /// Why the end came: by itself, or while the machine slept.
-    pub(crate) fn why_late(&self, at: Moment) -> Loss {
+    pub(super) fn why_late(&self, at: Moment) -> Loss {
         let slept = at.slept.saturating_sub(self.slept);
         let awake = at.now.checked_sub(slept).unwrap_or(at.now);
         if awake < self.end() { Loss::Suspended } else { Loss::Expired }
     }
 
     /// When the command has been without an answer for too long.
-    pub(crate) fn overdue(&self) -> Option<Instant> {
+    pub(super) fn overdue(&self) -> Option<Instant> {
         self.command
             .filter(|command| command.foreground)
             .map(|command| after(command.sent, self.terms.patience))
@@ -216,7 +216,7 @@ impl Hold {
         }
     }
 
-    pub(crate) fn due_job(
+    pub(super) fn due_job(
         &mut self,
         now: Instant,
         renews: bool,
@@ -238,7 +238,7 @@ impl Hold {
         Some(job)
     }
 
-    pub(crate) fn due(&self, renews: bool, waiting: usize) -> Option<Instant> {
+    pub(super) fn due(&self, renews: bool, waiting: usize) -> Option<Instant> {
         let step = self.step().map(|_| self.retry_at);
         let remains = (self.gone && self.has_remains()).then_some(self.stands_until);
         let renewal = (renews && self.is_renewable()).then_some(self.renew_at);

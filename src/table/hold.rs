@@ -18,60 +18,60 @@ use crate::wire::{Command, Fence, Job, Step};
 pub(crate) struct Hold {
     pub(crate) id: u64,
     pub(crate) field: Arc<str>,
-    pub(crate) terms: Terms,
+    pub(super) terms: Terms,
     /// In the order of their grants: each owner is within the one before it.
-    pub(crate) levels: Vec<Level>,
-    pub(crate) loss: Option<Loss>,
+    pub(super) levels: Vec<Level>,
+    pub(super) loss: Option<Loss>,
     pub(crate) command: Option<Command>,
     /// The count on the server, as far as it is known.
-    pub(crate) stands: u32,
+    pub(super) stands: u32,
     /// A command's outcome is unknown: only a settle, or the end, may be sent next.
-    pub(crate) unsettled: bool,
+    pub(super) unsettled: bool,
     /// Something may have happened to it since its command was sent, which that one's answer does not show.
-    pub(crate) doubted: bool,
+    pub(super) doubted: bool,
     /// Until then the server keeps the hold for certain, counted from before the send, less drift.
-    pub(crate) sure_until: Instant,
+    pub(super) sure_until: Instant,
     /// Until then it may, by a command that had no answer.
-    pub(crate) perhaps_until: Instant,
+    pub(super) perhaps_until: Instant,
     /// From then on the server has dropped the hold, whatever became of the commands that were answered.
-    pub(crate) stands_until: Instant,
-    pub(crate) renew_at: Instant,
-    pub(crate) retry_at: Instant,
+    pub(super) stands_until: Instant,
+    pub(super) renew_at: Instant,
+    pub(super) retry_at: Instant,
     /// A release to 0 that may have run: when repeated, "not held" is what it would answer after success.
-    pub(crate) release_tried: bool,
-    pub(crate) failures: u32,
+    pub(super) release_tried: bool,
+    pub(super) failures: u32,
     /// How long the machine had slept when the lease was last confirmed.
-    pub(crate) slept: Duration,
+    pub(super) slept: Duration,
     /// Its end came before the key's: this client ends the key, whether or not the guards are gone.
-    pub(crate) end_now: bool,
+    pub(super) end_now: bool,
     /// The server confirmed that the field is not there, and no command is left that could bring it back.
-    pub(crate) gone: bool,
+    pub(super) gone: bool,
     /// Levels that left while a command was under way: the one that carries their release out reports what became of it.
-    pub(crate) leaving: Vec<Arc<Fate>>,
+    pub(super) leaving: Vec<Arc<Fate>>,
     /// The level whose release is under way, sent by its guard. Given up, it is one of those that leave: 1. the guard is not
     /// polled for long, 2. its release is given up for a waiter's sake, 3. the background sends it again, and is answered, 4. the
     /// guard is polled, and has to find out.
-    pub(crate) releasing: Option<Arc<Fate>>,
+    pub(super) releasing: Option<Arc<Fate>>,
     /// Masters that lack it, those where it may stand though it is gone, and those whose answers are still to come.
-    pub(crate) spread: Spread,
-    pub(crate) absence: Absence,
+    pub(super) spread: Spread,
+    pub(super) absence: Absence,
     /// Masters whose answer to what makes the field came while its end was under way there: what the end finds shows which
     /// of the two ran first. 1. A master does not know the acquire's script; two others grant. 2. The end of the hold runs there, and
     /// finds nothing. 3. The acquire runs, by the text of its script. Its answer may be looked at before the end's.
-    pub(crate) late: MasterSet,
+    pub(super) late: MasterSet,
     /// Masters where what makes the field had no answer while the hold stood. It may run yet, behind an end that finds nothing:
     /// over a connection that was replaced since.
-    pub(crate) unsure: MasterSet,
+    pub(super) unsure: MasterSet,
     /// Only some masters may have it yet, which are no majority: its end frees nobody.
-    pub(crate) orphan: bool,
+    pub(super) orphan: bool,
     /// Its fencing token, once it is granted, and the counter that has to remember it.
-    pub(crate) fence: Option<Arc<Fence>>,
+    pub(super) fence: Option<Arc<Fence>>,
     granted: bool,
 }
 
 impl Hold {
     /// A hold whose acquire is about to be sent.
-    pub(crate) fn asked(
+    pub(super) fn asked(
         no: u64,
         field: Arc<str>,
         terms: Terms,
@@ -114,45 +114,45 @@ impl Hold {
     }
 
     /// Held, as far as this process knows.
-    pub(crate) fn lives(&self) -> bool {
+    pub(super) fn lives(&self) -> bool {
         self.granted && self.loss.is_none() && !self.levels.is_empty()
     }
 
     /// Nobody holds it any more, and the server has not confirmed that.
-    pub(crate) fn ends(&self) -> bool {
+    pub(super) fn ends(&self) -> bool {
         (self.levels.is_empty() || self.end_now) && !self.is_asked() && !self.gone
     }
 
     /// Nothing is left to do or to report.
-    pub(crate) fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.levels.is_empty() && self.gone && !self.has_remains()
     }
 
     /// Whether some masters may have it yet.
-    pub(crate) fn has_remains(&self) -> bool {
+    pub(super) fn has_remains(&self) -> bool {
         !self.spread.remains.and(self.spread.unanswered).is_empty()
     }
 
     /// Its end is under way.
-    pub(crate) fn is_ending(&self) -> bool {
+    pub(super) fn is_ending(&self) -> bool {
         self.command.is_some_and(|command| command.step == (Step::Release { count: 0 }))
     }
 
-    pub(crate) fn is_asked(&self) -> bool {
+    pub(super) fn is_asked(&self) -> bool {
         !self.granted && self.command.is_some_and(|command| matches!(command.step, Step::Acquire { .. }))
     }
 
-    pub(crate) fn count(&self) -> u32 {
+    pub(super) fn count(&self) -> u32 {
         u32::try_from(self.levels.len()).unwrap_or(u32::MAX)
     }
 
     /// Whether some level is the owner's or an ancestor's. The first level's owner is an ancestor of all others'.
-    pub(crate) fn is_entered_by(&self, owner: &Owner) -> bool {
+    pub(super) fn is_entered_by(&self, owner: &Owner) -> bool {
         self.levels.first().is_some_and(|first| owner.is_within(&first.owner))
     }
 
     /// The rule: everyone holding it is the owner or one of its ancestors.
-    pub(crate) fn admits(&self, owner: &Owner) -> bool {
+    pub(super) fn admits(&self, owner: &Owner) -> bool {
         self.levels.last().is_some_and(|last| owner.is_within(&last.owner))
     }
 
@@ -161,7 +161,7 @@ impl Hold {
         self.levels.iter().filter(|level| level.fate.loss().is_none() && owner.is_within(&level.owner))
     }
 
-    pub(crate) fn is_watched(&self) -> bool {
+    pub(super) fn is_watched(&self) -> bool {
         self.levels.iter().any(|level| level.watched && level.fate.loss().is_none())
     }
 
@@ -177,7 +177,7 @@ impl Hold {
     }
 
     /// Whether the key may outlive the hold, and nobody renews it: then this client ends the key.
-    pub(crate) fn outlived(&self) -> bool {
+    pub(super) fn outlived(&self) -> bool {
         let key = if self.is_watched() { self.sure_until } else { self.sure_until.max(self.perhaps_until) };
         self.end() < key
     }
@@ -198,7 +198,7 @@ impl Hold {
     }
 
     /// The server confirmed a lease. Only ever forward: no script shortens a TTL.
-    pub(crate) fn confirmed(&mut self, lease: Lease, sent: Instant, slept: Duration) {
+    pub(super) fn confirmed(&mut self, lease: Lease, sent: Instant, slept: Duration) {
         if self.loss.is_some() {
             return; // Lost is final, whatever a later answer says.
         }
@@ -216,14 +216,14 @@ impl Hold {
 
     /// A level was granted. `stands`: the count that was asked for. It may be more than what is held now: a guard can go
     /// while a nested acquire is under way, and its release is sent behind that.
-    pub(crate) fn enter(&mut self, level: Level, stands: u32) {
+    pub(super) fn enter(&mut self, level: Level, stands: u32) {
         self.granted = true;
         self.levels.push(level);
         self.stands = stands;
     }
 
     /// The outermost level was granted with this token.
-    pub(crate) fn is_fenced_by(&mut self, token: u64) {
+    pub(super) fn is_fenced_by(&mut self, token: u64) {
         self.fence = self.fence.as_ref().map(|fence| Arc::new(fence.with(token)));
     }
 
@@ -232,14 +232,14 @@ impl Hold {
     }
 
     /// Takes a level out, from the moment its guard goes. It reaches the server by the next [`step`](Hold::step).
-    pub(crate) fn leave(&mut self, id: u64) -> Option<Removed> {
+    pub(super) fn leave(&mut self, id: u64) -> Option<Removed> {
         let at = self.place(id)?;
         let in_order = at + 1 == self.levels.len();
         Some(Removed { level: self.levels.remove(at), in_order })
     }
 
     /// Ends the hold for good. Returns the fates of its guards, to be resolved.
-    pub(crate) fn lose(&mut self, loss: Loss, now: Instant) -> Vec<Arc<Fate>> {
+    pub(super) fn lose(&mut self, loss: Loss, now: Instant) -> Vec<Arc<Fate>> {
         if self.loss.is_some() {
             return Vec::new();
         }
@@ -274,13 +274,13 @@ impl Hold {
     }
 
     /// Whether an end, or the count that stands, has still to reach the masters.
-    pub(crate) fn owes(&self) -> bool {
+    pub(super) fn owes(&self) -> bool {
         let owed = |step| !matches!(step, Step::Repair { .. });
         !self.gone && (self.ends() || self.step().is_some_and(owed))
     }
 
     /// Masters lack the hold, by what they said just now.
-    pub(crate) fn lacked_by(&mut self, masters: MasterSet, now: Instant) {
+    pub(super) fn lacked_by(&mut self, masters: MasterSet, now: Instant) {
         self.spread.lacking = masters;
         // Once: 1. young masters lack it, and have another's field that a late command has left. 2. The repair changes nothing.
         // 3. The settle behind it finds the same, and so on without a pause.
@@ -295,7 +295,7 @@ impl Hold {
     }
 
     /// Whether the watchdog has to renew it.
-    pub(crate) fn is_renewable(&self) -> bool {
+    pub(super) fn is_renewable(&self) -> bool {
         self.lives() && self.command.is_none() && !self.unsettled && self.is_watched()
     }
 
@@ -305,7 +305,7 @@ impl Hold {
     }
 
     /// The same for one of the background.
-    pub(crate) fn begin_in_background(&mut self, step: Step, no: u64, now: Instant) -> Job {
+    pub(super) fn begin_in_background(&mut self, step: Step, no: u64, now: Instant) -> Job {
         self.send(Command { no, sent: now, step, foreground: false })
     }
 
@@ -336,12 +336,12 @@ impl Hold {
         Job { hold: self.id, no, field: self.field.clone(), step, masters, repeated, sent, fence }
     }
 
-    pub(crate) fn under_way(&self, no: u64) -> bool {
+    pub(super) fn under_way(&self, no: u64) -> bool {
         self.command.is_some_and(|command| command.no == no)
     }
 
     /// The command is over, with or without an answer. False where it had been given up before: its answer is void.
-    pub(crate) fn finish(&mut self, no: u64, now: Instant) -> bool {
+    pub(super) fn finish(&mut self, no: u64, now: Instant) -> bool {
         let ours = self.under_way(no);
         if ours {
             if let Some(lease) = self.command.and_then(|command| command.step.lease()) {
@@ -353,14 +353,14 @@ impl Hold {
     }
 
     /// The release under way is carried out by the background.
-    pub(crate) fn give_up_release(&mut self, no: u64) {
+    pub(super) fn give_up_release(&mut self, no: u64) {
         if self.under_way(no) {
             self.leaving.extend(self.releasing.take());
         }
     }
 
     /// The command may have run, or may run yet.
-    pub(crate) fn unknown(&mut self, no: u64, now: Instant) {
+    pub(super) fn unknown(&mut self, no: u64, now: Instant) {
         let step = self.command.map(|command| command.step);
         self.give_up_release(no);
         if self.finish(no, now) {
@@ -373,7 +373,7 @@ impl Hold {
         }
     }
 
-    pub(crate) fn failed(&mut self, now: Instant) {
+    pub(super) fn failed(&mut self, now: Instant) {
         self.retry_at = after(now, self.terms.pause(if self.gone { self.failures } else { 0 }));
         self.failures = self.failures.saturating_add(1);
         self.renew_at = self.renew_at.max(self.retry_at);
@@ -381,9 +381,9 @@ impl Hold {
 }
 
 /// What [`Hold::leave`] took out.
-pub(crate) struct Removed {
-    pub(crate) level: Level,
-    pub(crate) in_order: bool,
+pub(super) struct Removed {
+    pub(super) level: Level,
+    pub(super) in_order: bool,
 }
 
 #[cfg(test)]

@@ -10,14 +10,14 @@ use crate::owner::Owner;
 /// One acquisition inside a hold: what one guard stands for.
 #[derive(Debug)]
 pub(crate) struct Level {
-    pub(crate) id: u64,
+    pub(super) id: u64,
     pub(crate) owner: Owner,
     /// Taken by a bare request that was proven to be one of several branches of its owner.
-    pub(crate) branch: bool,
+    pub(super) branch: bool,
     /// Renewed by the watchdog: it has no end of its own.
-    pub(crate) watched: bool,
+    pub(super) watched: bool,
     /// The end of a fixed lease, or what `extend` promised.
-    pub(crate) until: Option<Instant>,
+    pub(super) until: Option<Instant>,
     pub(crate) max_hold: Option<Instant>,
-    pub(crate) fate: Arc<Fate>,
+    pub(super) fate: Arc<Fate>,
 }

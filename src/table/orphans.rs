@@ -17,12 +17,12 @@ const REST: Duration = Duration::from_millis(20);
 
 impl Hold {
     /// Its end has still to reach some masters, and is sent to no others.
-    pub(crate) fn is_remnant(&self) -> bool {
+    pub(super) fn is_remnant(&self) -> bool {
         self.levels.is_empty() && self.leaving.is_empty() && self.gone && self.has_remains()
     }
 
     /// One that was over when this command of it ran on masters.
-    pub(crate) fn left_behind(job: &Job, masters: MasterSet, terms: Terms, now: Instant) -> Hold {
+    pub(super) fn left_behind(job: &Job, masters: MasterSet, terms: Terms, now: Instant) -> Hold {
         let lease = job.step.lease().unwrap_or(terms.lease);
         let (mut hold, _) = Hold::asked(job.hold, job.field.clone(), terms, lease, None, now);
         hold.finish(job.hold, now);
@@ -53,21 +53,21 @@ struct Orphan {
 }
 
 impl Orphans {
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.holds.is_empty()
     }
 
-    pub(crate) fn ids(&self) -> impl Iterator<Item = u64> {
+    pub(super) fn ids(&self) -> impl Iterator<Item = u64> {
         self.holds.keys().copied()
     }
 
-    pub(crate) fn take_in(&mut self, hold: Hold) {
+    pub(super) fn take_in(&mut self, hold: Hold) {
         let (id, due) = (hold.id, hold.due_as_remnant());
         self.dues.insert((due, id));
         self.holds.insert(id, Orphan { hold, due });
     }
 
-    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut Hold> {
+    pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Hold> {
         self.tidy();
         let orphan = self.holds.get_mut(&id)?;
         self.lent = Some(id);
@@ -75,7 +75,7 @@ impl Orphans {
     }
 
     /// Looks at the one that was lent out.
-    pub(crate) fn tidy(&mut self) {
+    pub(super) fn tidy(&mut self) {
         if let Some(id) = self.lent.take() {
             self.note(id);
         }
@@ -97,13 +97,13 @@ impl Orphans {
         }
     }
 
-    pub(crate) fn due(&self) -> Option<Instant> {
+    pub(super) fn due(&self) -> Option<Instant> {
         let (first, _) = self.dues.first()?;
         Some(self.rests_until.map_or(*first, |rests_until| rests_until.max(*first)))
     }
 
     /// What has to be sent now. What the masters have dropped by themselves is forgotten.
-    pub(crate) fn check(
+    pub(super) fn check(
         &mut self,
         now: Instant,
         away: MasterSet,

@@ -300,7 +300,7 @@ impl LockEntry {
     /// What became of a command that makes the field is seen when its hold has been given up, and maybe ended. 1. It waits to be
     /// sent. 2. The machine sleeps, or the process stops; the hold is given up, and its end runs. 3. The command is sent, for its own
     /// time stood still. So whatever it made is ended, on each master that it was for.
-    pub(crate) fn made_late(&mut self, job: &Job, now: Instant) {
+    pub(super) fn made_late(&mut self, job: &Job, now: Instant) {
         if !job.step.creates() {
             return;
         }
@@ -350,7 +350,7 @@ impl Hold {
     }
 
     /// Sets what became of the releases that wait for it. Returns those that are to be resolved.
-    pub(crate) fn left_untold(&mut self, outcome: Result<(), Loss>) -> Vec<Arc<Fate>> {
+    pub(super) fn left_untold(&mut self, outcome: Result<(), Loss>) -> Vec<Arc<Fate>> {
         let leaving = std::mem::take(&mut self.leaving);
         leaving.iter().for_each(|fate| fate.release(outcome));
         leaving

@@ -14,7 +14,7 @@ pub(crate) const HEAD_PATIENCE: Duration = Duration::from_millis(50);
 
 /// What a request is doing while it is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WaiterState {
+pub(super) enum WaiterState {
     /// It asks as soon as it is its turn.
     Waiting,
     /// Its acquire is under way.
@@ -28,28 +28,28 @@ pub(crate) enum WaiterState {
 /// A request for the lock, from its first poll until it is ready or dropped.
 #[derive(Debug)]
 pub(crate) struct Waiter {
-    pub(crate) id: u64,
-    pub(crate) owner: Owner,
+    pub(super) id: u64,
+    pub(super) owner: Owner,
     /// The owner in whose scope the request's future was polled first.
-    pub(crate) ambient: Owner,
-    pub(crate) bare: bool,
+    pub(super) ambient: Owner,
+    pub(super) bare: bool,
     /// Proven to be one of several branches of its owner: the owner's other branch levels are strangers to it.
-    pub(crate) branch: bool,
-    pub(crate) phase: WaiterState,
+    pub(super) branch: bool,
+    pub(super) phase: WaiterState,
     /// Something happened while it asked: it must ask once more before it sleeps.
-    pub(crate) again: bool,
+    pub(super) again: bool,
     waker: Option<Waker>,
     polled: Instant,
     /// Woken then, and not polled since.
     woken: Option<Instant>,
     /// Passed over: it did not come when it was its turn.
     parked: bool,
-    pub(crate) warned: bool,
+    pub(super) warned: bool,
 }
 
 /// What was done about a head.
 #[derive(Debug)]
-pub(crate) enum HeadCheck {
+pub(super) enum HeadCheck {
     Not,
     Woken(Waker),
     PassedOver,
@@ -109,7 +109,7 @@ impl Waiter {
         matches!(self.phase, WaiterState::Asleep { .. } | WaiterState::Pausing { .. })
     }
 
-    pub(crate) fn sleeps_until(&self, now: Instant) -> Option<Instant> {
+    pub(super) fn sleeps_until(&self, now: Instant) -> Option<Instant> {
         match self.phase {
             WaiterState::Asleep { until } | WaiterState::Pausing { until } if now < until => Some(until),
             _ => None,
@@ -117,7 +117,7 @@ impl Waiter {
     }
 
     /// The answer that it got, or is about to get, is out of date: it asks once more before it sleeps.
-    pub(crate) fn recall(&mut self) {
+    pub(super) fn recall(&mut self) {
         match self.phase {
             WaiterState::Asleep { .. } => self.phase = WaiterState::Waiting,
             WaiterState::Pausing { .. } => {}
@@ -125,12 +125,12 @@ impl Waiter {
         }
     }
 
-    pub(crate) fn is_woken(&self) -> bool {
+    pub(super) fn is_woken(&self) -> bool {
         self.woken.is_some()
     }
 
     /// Takes the waker out to be woken, once for each poll.
-    pub(crate) fn wake(&mut self, now: Instant) -> Option<Waker> {
+    pub(super) fn wake(&mut self, now: Instant) -> Option<Waker> {
         if self.woken.is_some() {
             return None;
         }
@@ -153,15 +153,15 @@ impl Waiter {
 }
 
 impl Queue {
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.requests.len()
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Waiter> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Waiter> {
         self.requests.iter_mut()
     }
 
@@ -170,7 +170,7 @@ impl Queue {
         self.requests.binary_search_by_key(&id, |request| request.id).ok()
     }
 
-    pub(crate) fn get(&self, id: u64) -> Option<&Waiter> {
+    pub(super) fn get(&self, id: u64) -> Option<&Waiter> {
         self.place(id).map(|at| &self.requests[at])
     }
 
@@ -183,7 +183,7 @@ impl Queue {
     /// A call chain never has two bare requests of one owner under way at once, so two of them prove branches, which queue.
     /// A bare request that begins after the proof while its owner holds may be nested in that hold, and must not wait, or
     /// be a branch, and must not enter: the two look the same.
-    pub(crate) fn enter(&mut self, mut request: Waiter, holds: bool) -> Result<(), Ambiguous> {
+    pub(super) fn enter(&mut self, mut request: Waiter, holds: bool) -> Result<(), Ambiguous> {
         if request.bare {
             if self.proven.contains(&request.owner) {
                 if holds {
@@ -213,7 +213,7 @@ impl Queue {
 
     /// An owner has ended: its requests are its heir's. Two that come together so are branches too: each was begun in a
     /// scope of its own, and both outlived it.
-    pub(crate) fn pass_on(&mut self, owner: &Owner, heir: impl Fn() -> Owner) {
+    pub(super) fn pass_on(&mut self, owner: &Owner, heir: impl Fn() -> Owner) {
         let mut heirs = Vec::new();
         for request in self.requests.iter_mut().filter(|request| request.owner == *owner) {
             request.owner = heir();
@@ -227,13 +227,13 @@ impl Queue {
     }
 
     /// Takes a request out.
-    pub(crate) fn leave(&mut self, id: u64) -> Option<Waiter> {
+    pub(super) fn leave(&mut self, id: u64) -> Option<Waiter> {
         let at = self.place(id)?;
         self.requests.remove(at)
     }
 
     /// The proof stands until its owner has neither a hold nor a request here.
-    pub(crate) fn forget_proofs(&mut self, holds: impl Fn(&Owner) -> bool) {
+    pub(super) fn forget_proofs(&mut self, holds: impl Fn(&Owner) -> bool) {
         if !self.proven.is_empty() {
             let requests = &self.requests;
             self.proven.retain(|owner| holds(owner) || requests.iter().any(|one| one.owner == *owner));
@@ -241,18 +241,18 @@ impl Queue {
     }
 
     /// The first in line among those that qualify, passed-over ones left out.
-    pub(crate) fn front(&self, qualifies: impl Fn(&Waiter) -> bool) -> Option<&Waiter> {
+    pub(super) fn front(&self, qualifies: impl Fn(&Waiter) -> bool) -> Option<&Waiter> {
         self.requests.iter().find(|request| !request.parked && qualifies(request))
     }
 
     /// When the head has to be looked at, if it keeps somebody waiting.
-    pub(crate) fn late_at(&self, head: u64) -> Option<Instant> {
+    pub(super) fn late_at(&self, head: u64) -> Option<Instant> {
         let head = self.get(head)?;
         head.late_at().filter(|_| self.len() > 1)
     }
 
     /// Passes over a head that was woken and has not come, or has not looked at its answer for that long.
-    pub(crate) fn pass_over(&mut self, head: u64, now: Instant, patience: Duration) -> bool {
+    pub(super) fn pass_over(&mut self, head: u64, now: Instant, patience: Duration) -> bool {
         let Some(request) = self.get_mut(head) else { return false };
         let late = match request.woken {
             Some(woken) => woken + HEAD_PATIENCE <= now,
@@ -264,7 +264,7 @@ impl Queue {
 
     /// Looks at a head that is late. One that was not woken is woken first: what it waits for may be ready without
     /// anybody here knowing. One that was, and has not come, is passed over.
-    pub(crate) fn check(&mut self, head: u64, now: Instant) -> HeadCheck {
+    pub(super) fn check(&mut self, head: u64, now: Instant) -> HeadCheck {
         let late = |request: &&mut Waiter| request.late_at().is_some_and(|late| late <= now);
         let Some(request) = self.get_mut(head).filter(late) else { return HeadCheck::Not };
         if request.woken.is_some() {

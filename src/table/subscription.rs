@@ -13,7 +13,7 @@ impl LockEntry {
     }
 
     /// Whether the subscription is to begin or to end: it is wanted as long as a stranger waits.
-    pub(crate) fn subscription_change(&mut self) -> Option<bool> {
+    pub(super) fn subscription_change(&mut self) -> Option<bool> {
         // One that asks does not wait yet: most that ask once never are.
         let behind = |front: &Waiter| self.live().is_some() && front.phase == WaiterState::Waiting;
         let waits = self.outer_front().is_some_and(|front| front.is_asleep() || behind(front));
@@ -83,7 +83,7 @@ impl LockEntry {
     }
 
     /// A release is being sent: its messages will come back to this process, and say nothing new.
-    pub(crate) fn expect_echoes(&mut self, job: &Job) {
+    pub(super) fn expect_echoes(&mut self, job: &Job) {
         if job.step == (Step::Release { count: 0 }) {
             self.count_echoes(job.masters, |echoes| *echoes += 1);
         }
@@ -91,14 +91,14 @@ impl LockEntry {
 
     /// The release may not have published. If it did after all, its message only makes the watchdog ask once more; an echo
     /// that never comes would make it overlook that a hold was forced away.
-    pub(crate) fn expect_no_echo(&mut self, job: &Job) {
+    pub(super) fn expect_no_echo(&mut self, job: &Job) {
         if job.step == (Step::Release { count: 0 }) {
             self.expect_no_echo_of(job.masters);
         }
     }
 
     /// The same of some masters, which have not run it.
-    pub(crate) fn expect_no_echo_of(&mut self, masters: MasterSet) {
+    pub(super) fn expect_no_echo_of(&mut self, masters: MasterSet) {
         self.count_echoes(masters, |echoes| *echoes = echoes.saturating_sub(1));
     }
 

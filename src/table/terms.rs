@@ -23,12 +23,12 @@ pub(crate) struct Terms {
 impl Terms {
     /// The pause of what has failed so often before. What is left of an ended hold keeps nobody waiting here, and there may be
     /// thousands: up to four times as long.
-    pub(crate) fn pause(&self, failures: u32) -> Duration {
+    pub(super) fn pause(&self, failures: u32) -> Duration {
         self.retry * (1 << failures.min(2))
     }
 
     /// A third of the lease after that, or up to a thirtieth earlier.
-    pub(crate) fn renew_at(&self, sent: Instant) -> Instant {
+    pub(super) fn renew_at(&self, sent: Instant) -> Instant {
         let step = (self.lease.duration() / 30).as_nanos().max(1);
         let third = after(sent, self.lease.duration() / 3);
         let ahead = third.saturating_duration_since(self.epoch).as_nanos() % step;

@@ -36,7 +36,7 @@ pub(crate) fn check(name: &str, prefix: &str) -> Result<()> {
 }
 
 /// The key that holds the lock.
-pub(crate) fn key(prefix: &str, name: &str) -> String {
+pub(super) fn key(prefix: &str, name: &str) -> String {
     [prefix, name].concat()
 }
 

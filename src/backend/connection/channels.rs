@@ -14,30 +14,30 @@ const REPEAT: Duration = LINGER;
 
 /// A request to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ChannelRequest {
+pub(super) enum ChannelRequest {
     Subscribe,
     Unsubscribe,
 }
 
 /// An event for the waiters of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SubscriptionEvent {
+pub(super) enum SubscriptionEvent {
     Subscribed,
     NotSubscribed,
 }
 
 /// All channels that are wanted, or were wanted less than [`LINGER`] ago.
 #[derive(Default)]
-pub(crate) struct Channels {
+pub(super) struct Channels {
     channels: HashMap<Arc<str>, Channel>,
     wanted: usize,
     connected: bool,
     /// Sorted by time, since all delays are equal. An entry is valid only if it equals the channel's own `due`.
     timers: VecDeque<(Instant, Arc<str>)>,
     /// To be sent, in this order.
-    pub(crate) requests: Vec<(ChannelRequest, Arc<str>)>,
+    pub(super) requests: Vec<(ChannelRequest, Arc<str>)>,
     /// To be reported, in this order.
-    pub(crate) events: Vec<(SubscriptionEvent, Arc<str>)>,
+    pub(super) events: Vec<(SubscriptionEvent, Arc<str>)>,
 }
 
 struct Channel {
@@ -60,21 +60,21 @@ enum ChannelState {
 
 impl Channels {
     /// How many channels are wanted.
-    pub(crate) fn wanted(&self) -> usize {
+    pub(super) fn wanted(&self) -> usize {
         self.wanted
     }
 
-    pub(crate) fn wants(&self, channel: &str) -> bool {
+    pub(super) fn wants(&self, channel: &str) -> bool {
         self.channels.get(channel).is_some_and(|entry| entry.wanted)
     }
 
     /// Whether the waiters of the channel know that it is not subscribed.
-    pub(crate) fn reported_failed(&self, channel: &str) -> bool {
+    pub(super) fn reported_failed(&self, channel: &str) -> bool {
         self.channels.get(channel).is_some_and(|entry| entry.reported_failed)
     }
 
     /// The channel is wanted. Each call is answered by an event, even if the channel is subscribed already.
-    pub(crate) fn want(&mut self, channel: &Arc<str>) {
+    pub(super) fn want(&mut self, channel: &Arc<str>) {
         let entry = self.channels.entry(channel.clone()).or_insert(Channel {
             wanted: false,
             state: ChannelState::Off,
@@ -101,7 +101,7 @@ impl Channels {
     }
 
     /// The channel is not wanted any more.
-    pub(crate) fn leave(&mut self, channel: &Arc<str>, now: Instant) {
+    pub(super) fn leave(&mut self, channel: &Arc<str>, now: Instant) {
         let Some(entry) = self.channels.get_mut(channel) else { return };
         self.wanted -= usize::from(entry.wanted);
         entry.wanted = false;
@@ -114,14 +114,14 @@ impl Channels {
     }
 
     /// A connection was made.
-    pub(crate) fn connected(&mut self) {
+    pub(super) fn connected(&mut self) {
         self.connected = true;
         let all: Vec<_> = self.channels.keys().cloned().collect();
         all.iter().for_each(|channel| self.start(channel));
     }
 
     /// The connection is lost, with all subscriptions and requests.
-    pub(crate) fn disconnected(&mut self) {
+    pub(super) fn disconnected(&mut self) {
         self.connected = false;
         self.requests.clear();
         self.timers.clear();
@@ -132,7 +132,7 @@ impl Channels {
     }
 
     /// No connection could be made. Reported once for each channel, until it is subscribed.
-    pub(crate) fn unreachable(&mut self) {
+    pub(super) fn unreachable(&mut self) {
         for (channel, entry) in &mut self.channels {
             if entry.wanted && !std::mem::replace(&mut entry.reported_failed, true) {
                 self.events.push((SubscriptionEvent::NotSubscribed, channel.clone()));
@@ -141,7 +141,7 @@ impl Channels {
     }
 
     /// The server confirmed or refused a request.
-    pub(crate) fn answered(
+    pub(super) fn answered(
         &mut self,
         request: ChannelRequest,
         channel: &Arc<str>,
@@ -172,12 +172,12 @@ impl Channels {
     }
 
     /// When [`run_due`](Channels::run_due) has something to do next.
-    pub(crate) fn due(&self) -> Option<Instant> {
+    pub(super) fn due(&self) -> Option<Instant> {
         self.timers.front().map(|(due, _)| *due)
     }
 
     /// Runs the timers that are due.
-    pub(crate) fn run_due(&mut self, now: Instant) {
+    pub(super) fn run_due(&mut self, now: Instant) {
         while self.due().is_some_and(|due| due <= now) {
             let Some((due, channel)) = self.timers.pop_front() else { return };
             let Some(entry) = self.channels.get_mut(&channel) else { continue };

@@ -39,7 +39,7 @@ pub(crate) struct Link {
 #[derive(Default)]
 pub(crate) struct LinkStatus {
     /// How many answers were received.
-    pub(crate) answers: AtomicU64,
+    pub(super) answers: AtomicU64,
     /// The connection has ended.
     pub(crate) ended: AtomicBool,
 }
@@ -55,7 +55,7 @@ pub(crate) struct LinkStatus {
 /// without end.
 impl Link {
     /// Sends a command, but not after the deadline: then it fails with an [unsent](redis_error::is_unsent) error.
-    pub(crate) async fn send(&mut self, cmd: &Cmd, deadline: Instant) -> RedisResult<Value> {
+    pub(super) async fn send(&mut self, cmd: &Cmd, deadline: Instant) -> RedisResult<Value> {
         check_deadline(deadline)?;
         self.send_whenever(cmd).await
     }
@@ -68,7 +68,7 @@ impl Link {
     }
 
     /// Like [`send`](Link::send), for many commands.
-    pub(crate) async fn send_all(
+    pub(super) async fn send_all(
         &mut self,
         pipeline: &redis::Pipeline,
         deadline: Instant,
@@ -80,7 +80,7 @@ impl Link {
     }
 
     /// Sends a command for a slot that is possibly still migrating to this node.
-    pub(crate) async fn send_asking(&mut self, cmd: Cmd, deadline: Instant) -> RedisResult<Value> {
+    pub(super) async fn send_asking(&mut self, cmd: Cmd, deadline: Instant) -> RedisResult<Value> {
         let mut pipeline = redis::Pipeline::with_capacity(2);
         pipeline.add_command(redis::cmd("ASKING")).add_command(cmd);
         let mut answers = self.send_all(&pipeline, deadline).await?.into_iter();

@@ -59,7 +59,7 @@ mod roots {
 
     /// The system's authorities, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name, as PEM. Skips those that rustls can't
     /// use.
-    pub(crate) fn system() -> RedisResult<String> {
+    pub(super) fn system() -> RedisResult<String> {
         let read = rustls_native_certs::load_native_certs();
         if read.certs.is_empty() {
             let why = read.errors.first().map_or_else(|| "there are none".to_owned(), ToString::to_string);
@@ -79,7 +79,7 @@ mod roots {
         Ok(last.1.clone())
     }
 
-    pub(crate) fn pem(der: &[u8]) -> String {
+    pub(super) fn pem(der: &[u8]) -> String {
         let mut text = "-----BEGIN CERTIFICATE-----\n".to_owned();
         for line in der.chunks(48) {
             line.chunks(3).for_each(|three| text.extend(base64(three)));

@@ -118,7 +118,7 @@ pub(crate) fn unsent() -> RedisError {
     (RedisErrorKind::Client, "not sent", UNSENT.to_owned()).into()
 }
 
-pub(crate) fn is_unsent(error: &RedisError) -> bool {
+pub(super) fn is_unsent(error: &RedisError) -> bool {
     error.kind() == RedisErrorKind::Client && error.detail() == Some(UNSENT)
 }
 
@@ -227,7 +227,7 @@ fn is_database(error: &RedisError) -> bool {
 }
 
 /// Whether the server answered with an error.
-pub(crate) fn is_answer(error: &RedisError) -> bool {
+pub(super) fn is_answer(error: &RedisError) -> bool {
     matches!(
         error.kind(),
         RedisErrorKind::Server(_) | RedisErrorKind::Extension | RedisErrorKind::AuthenticationFailed
@@ -245,7 +245,7 @@ pub(crate) fn answer(error: &RedisError) -> Option<String> {
 }
 
 /// Whether the server has become a replica. Then its name has to be resolved again: it may lead to another machine by now.
-pub(crate) fn is_demoted(error: &RedisError) -> bool {
+pub(super) fn is_demoted(error: &RedisError) -> bool {
     error.code() == Some("READONLY") || error.detail().is_some_and(|text| text.contains("READONLY"))
 }
 

@@ -54,7 +54,7 @@ impl ServerInfo {
     ///
     /// A run is one of a server over one set of data. A promoted replica gives its data a new id, so what was a master, a replica and
     /// a master again is another run, though it was never restarted: it has the data of the server that it followed.
-    pub(crate) fn update(&self, info: &str, now: Instant) -> bool {
+    pub(super) fn update(&self, info: &str, now: Instant) -> bool {
         let id = field(info, "run_id").map(|run| {
             let data = field(info, "master_replid").unwrap_or_default();
             format!("{run} {data}")
@@ -79,7 +79,7 @@ impl ServerInfo {
     }
 
     /// Reads the server's clock from the answer to `INFO`, which was requested at `sent`.
-    pub(crate) fn set_clock(&self, info: &str, sent: Instant, now: Instant) {
+    pub(super) fn set_clock(&self, info: &str, sent: Instant, now: Instant) {
         let micros = field(info, "server_time_usec").and_then(|text| text.parse().ok());
         let slack = now.saturating_duration_since(sent) / 2;
         let clock = |micros| ServerClock { time: Duration::from_micros(micros), at: sent + slack, slack };
@@ -96,7 +96,7 @@ impl ServerInfo {
     }
 }
 
-pub(crate) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 

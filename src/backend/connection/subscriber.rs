@@ -37,7 +37,7 @@ pub(crate) struct Subscriber {
 }
 
 /// What the task reports: the number of connections that were lost or could not be made, and whether any channel is wanted.
-pub(crate) type SubscriberState = (watch::Receiver<u64>, watch::Receiver<bool>);
+pub(super) type SubscriberState = (watch::Receiver<u64>, watch::Receiver<bool>);
 
 enum Interest {
     Want(Arc<str>),

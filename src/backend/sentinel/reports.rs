@@ -13,18 +13,18 @@ use crate::error::{Error, ErrorKind, Result, shown};
 
 /// The master that a sentinel names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ReportedMaster {
-    pub(crate) host: String,
-    pub(crate) port: u16,
+pub(super) struct ReportedMaster {
+    pub(super) host: String,
+    pub(super) port: u16,
     /// The configuration epoch, which grows with each failover: the larger one is the newer. 0 if it is not reported.
-    pub(crate) epoch: u64,
+    pub(super) epoch: u64,
     /// A failover has begun, and this master is about to be replaced: what is written there is likely to be lost.
-    pub(crate) being_replaced: bool,
+    pub(super) being_replaced: bool,
 }
 
 /// The report of one sentinel.
 #[derive(Debug)]
-pub(crate) enum Report {
+pub(super) enum Report {
     Master(ReportedMaster),
     /// It does not know the master's name.
     Unknown,
@@ -36,11 +36,11 @@ pub(crate) enum Report {
 }
 
 impl ReportedMaster {
-    pub(crate) fn is_at(&self, other: &ReportedMaster) -> bool {
+    pub(super) fn is_at(&self, other: &ReportedMaster) -> bool {
         (&self.host, self.port) == (&other.host, other.port)
     }
 
-    pub(crate) fn address(&self) -> String {
+    pub(super) fn address(&self) -> String {
         match self.host.contains(':') {
             true => format!("[{}]:{}", self.host, self.port),
             false => format!("{}:{}", self.host, self.port),
@@ -50,7 +50,7 @@ impl ReportedMaster {
 
 impl Report {
     /// Reads the answers to `SENTINEL GET-MASTER-ADDR-BY-NAME` and to `SENTINEL MASTER`.
-    pub(crate) fn read(address: Value, details: &Value, sentinel: &Arc<str>) -> Report {
+    pub(super) fn read(address: Value, details: &Value, sentinel: &Arc<str>) -> Report {
         let address = match address.extract_error() {
             Ok(address) => address,
             Err(error) => return Report::refused(error, sentinel),
@@ -74,7 +74,7 @@ impl Report {
     }
 
     /// The report of a sentinel that could not be queried, or refused.
-    pub(crate) fn refused(error: RedisError, sentinel: &Arc<str>) -> Report {
+    pub(super) fn refused(error: RedisError, sentinel: &Arc<str>) -> Report {
         let unknown_command =
             redis_error::answer(&error).is_some_and(|text| text.contains("unknown command"));
         if unknown_command {
@@ -91,11 +91,11 @@ impl Report {
 /// The reports that one client has received so far. Configuration epochs start again when the sentinels are set up again; the order
 /// in which reports were first seen never does.
 #[derive(Debug, Default)]
-pub(crate) struct ReportHistory {
+pub(super) struct ReportHistory {
     /// Each report that was ever received, by host, port and epoch, in the order in which they were first seen.
     seen: Vec<(String, u16, u64)>,
     /// The report by which the last connection was made.
-    pub(crate) current: Option<ReportedMaster>,
+    pub(super) current: Option<ReportedMaster>,
     /// The last report of each sentinel, by its index, and when it was received.
     last: HashMap<usize, (ReportedMaster, Instant)>,
 }
@@ -109,8 +109,8 @@ const SILENCE: Duration = Duration::from_secs(30);
 
 /// The master by all sentinels that answer now.
 #[derive(Debug)]
-pub(crate) struct MasterReport {
-    pub(crate) named: ReportedMaster,
+pub(super) struct MasterReport {
+    pub(super) named: ReportedMaster,
     /// Named by a majority of the sentinels.
     by_majority: bool,
     /// A majority of the sentinels has answered.
@@ -143,7 +143,7 @@ impl ReportHistory {
     /// Whether this report decides without the sentinels that have not answered yet: once connected, the first report that the
     /// master is about to be replaced, and the first one that names a new master. The promotion follows the former within a tenth of
     /// a second.
-    pub(crate) fn is_decided_by(&self, named: &ReportedMaster) -> bool {
+    pub(super) fn is_decided_by(&self, named: &ReportedMaster) -> bool {
         let known = self.last.values().map(|(known, _)| known).chain(&self.current);
         let is_newest = known.map(|known| known.epoch).max().is_some_and(|known| named.epoch > known);
         is_newest || named.being_replaced && self.current.as_ref().is_some_and(|current| named.is_at(current))
@@ -171,7 +171,7 @@ impl ReportHistory {
     /// Whether it counts less than earlier reports. 1. All sentinels name A in epoch 2. 2. They are set up again, except one that
     /// is cut off. 3. They name B in epoch 1. 4. Only the one that was left out answers. Likewise a single sentinel that is set up
     /// again may name any server.
-    pub(crate) fn is_stale(&self, decision: &MasterReport) -> bool {
+    pub(super) fn is_stale(&self, decision: &MasterReport) -> bool {
         self.current.as_ref().is_some_and(|current| {
             let named = &decision.named;
             let older = self.first_seen(named) < self.first_seen(current);
@@ -181,7 +181,7 @@ impl ReportHistory {
     }
 
     /// Whether it names another master than that of the last connection, or that one is about to be replaced.
-    pub(crate) fn is_change(&self, decision: &MasterReport) -> bool {
+    pub(super) fn is_change(&self, decision: &MasterReport) -> bool {
         let named = &decision.named;
         self.current.as_ref().is_some_and(|current| {
             let other = !named.is_at(current) || named.being_replaced && !current.being_replaced;
@@ -198,7 +198,7 @@ impl ReportHistory {
 /// seen later and that a majority of the sentinels agrees with, even if the epoch of that one is smaller.
 ///
 /// `reports`: of each sentinel that answered, with its index. `sentinels`: how many there are.
-pub(crate) fn decide_master(
+pub(super) fn decide_master(
     reports: Vec<(usize, Report)>,
     sentinels: usize,
     name: &str,

@@ -25,7 +25,7 @@ const RUNTIME_ENDED: &str =
 
 /// Makes the connection, and replaces it whenever it is lost. Its future runs on the runtime that called `connect`, and so do
 /// the drivers of all connections: a call may be made on any runtime, and a runtime that ends must not end a connection.
-pub(crate) struct Reconnector {
+pub(super) struct Reconnector {
     line: Arc<Line>,
     source: Source,
     purpose: Purpose,
@@ -38,7 +38,7 @@ pub(crate) struct Reconnector {
 }
 
 impl Reconnector {
-    pub(crate) fn new(
+    pub(super) fn new(
         source: Source,
         address: Arc<str>,
         purpose: Purpose,
@@ -50,7 +50,7 @@ impl Reconnector {
     }
 
     /// One for a second connection, for another purpose, to the same server.
-    pub(crate) fn paired(&self, purpose: Purpose) -> Reconnector {
+    pub(super) fn paired(&self, purpose: Purpose) -> Reconnector {
         let (address, server_info) = (self.line.address.clone(), self.line.server_info.clone());
         let source = Source::paired(self.line.clone(), self.target());
         Reconnector::with(
@@ -81,17 +81,17 @@ impl Reconnector {
     }
 
     /// The endpoint of its connections, for other connections that follow it.
-    pub(crate) fn target(&self) -> Target {
+    pub(super) fn target(&self) -> Target {
         self.target.subscribe()
     }
 
-    pub(crate) fn line(&self) -> Arc<Line> {
+    pub(super) fn line(&self) -> Arc<Line> {
         self.line.clone()
     }
 
     /// Makes one attempt to connect. Fails only with an error that does not go away by itself; a server that can't be reached is
     /// returned as `Some`.
-    pub(crate) async fn connect(&self) -> Result<Option<Error>> {
+    pub(super) async fn connect(&self) -> Result<Option<Error>> {
         match self.open(1).await {
             Ok((link, endpoint)) => {
                 self.install(link, endpoint);
@@ -108,7 +108,7 @@ impl Reconnector {
     }
 
     /// Runs until the line is closed.
-    pub(crate) async fn run(self) {
+    pub(super) async fn run(self) {
         let mut end = self.line.state.subscribe();
         tokio::select! {
             () = self.reconnect() => {}

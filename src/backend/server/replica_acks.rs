@@ -23,7 +23,7 @@ const MAX_BATCH: usize = 500;
 const MAX_WAIT: u64 = u32::MAX as u64;
 
 /// A separate connection for acquires, since `WAIT` blocks all commands behind it, and the task that sends over it.
-pub(crate) struct ReplicaAcks {
+pub(super) struct ReplicaAcks {
     shared: Arc<Shared>,
     task: AbortHandle,
 }
@@ -67,7 +67,7 @@ struct PendingGrant {
 }
 
 impl ReplicaAcks {
-    pub(crate) fn start(
+    pub(super) fn start(
         reconnector: Reconnector,
         replicas: Replicas,
         node_timeout: Duration,
@@ -83,7 +83,7 @@ impl ReplicaAcks {
     }
 
     /// Queues an acquire, and waits for its answer. If the future is dropped before the acquire was sent, it is never sent.
-    pub(crate) async fn ask(&self, call: Call, asking: bool) -> Result<Reply, Failure> {
+    pub(super) async fn ask(&self, call: Call, asking: bool) -> Result<Reply, Failure> {
         let (answer, answered) = oneshot::channel();
         let unanswered = redis_error::unanswered(&call, self.shared.node_timeout, &self.shared.line.address);
         let id = self.shared.enqueue(call, asking, answer);
@@ -94,7 +94,7 @@ impl ReplicaAcks {
 
     /// Waits until no acquire of these holds can run any more, for the node timeout at most, and removes those that were not sent.
     /// Otherwise the end of a hold could run before its acquire: they are sent over different connections.
-    pub(crate) async fn wait_for_acquires(&self, calls: &[Call]) {
+    pub(super) async fn wait_for_acquires(&self, calls: &[Call]) {
         self.shared.cancel_ended(calls);
         let until = after(Instant::now(), self.shared.node_timeout);
         loop {
@@ -107,11 +107,11 @@ impl ReplicaAcks {
         }
     }
 
-    pub(crate) fn line(&self) -> &Arc<Line> {
+    pub(super) fn line(&self) -> &Arc<Line> {
         &self.shared.line
     }
 
-    pub(crate) fn close(&self) {
+    pub(super) fn close(&self) {
         self.shared.line.close();
         self.task.abort();
     }
@@ -341,7 +341,7 @@ enum Acknowledged {
 
 /// Whether replicas have to acknowledge the call. Also the next token, if it is made apart from its hold: otherwise a replica that is
 /// promoted may hand it out again.
-pub(crate) fn needs_acks(call: &Call) -> bool {
+pub(super) fn needs_acks(call: &Call) -> bool {
     matches!(call, Call::Acquire { .. } | Call::Count { ask: Count::Next, .. })
 }
 

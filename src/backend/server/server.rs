@@ -149,7 +149,7 @@ impl RedisServer {
     }
 
     #[cfg(test)]
-    pub(crate) fn acks(&self) -> &ReplicaAcks {
+    pub(super) fn acks(&self) -> &ReplicaAcks {
         self.acks.as_ref().unwrap()
     }
 

@@ -9,7 +9,7 @@ use crate::base::{Failure, lock};
 use crate::error::{ErrorKind, Result};
 
 /// How a `Reconnector` finds out where to connect to.
-pub(crate) enum Source {
+pub(super) enum Source {
     Fixed(Box<Endpoint>),
     Sentinel(Sentinels),
     /// The server of the connection for commands.
@@ -17,7 +17,7 @@ pub(crate) enum Source {
 }
 
 /// A connection that is paired with the one for commands: it is made once that one is live, and ends with it.
-pub(crate) struct Paired {
+pub(super) struct Paired {
     main: Arc<Line>,
     target: Target,
     /// The number of the connection for commands that this one is paired with.
@@ -28,12 +28,12 @@ const NO_MASTER: &str =
     "the sentinels have not reported where the master is; check that they run, and their addresses";
 
 impl Source {
-    pub(crate) fn paired(main: Arc<Line>, target: Target) -> Source {
+    pub(super) fn paired(main: Arc<Line>, target: Target) -> Source {
         Source::Paired(Paired { main, target, with: Mutex::default() })
     }
 
     /// The number of the connection for commands that the last connection is paired with.
-    pub(crate) fn paired_with(&self) -> Option<u64> {
+    pub(super) fn paired_with(&self) -> Option<u64> {
         match self {
             Source::Paired(paired) => *lock(&paired.with),
             _ => None,
@@ -41,7 +41,7 @@ impl Source {
     }
 
     /// The endpoint, if it is known without a query.
-    pub(crate) fn known(&self) -> Option<Endpoint> {
+    pub(super) fn known(&self) -> Option<Endpoint> {
         match self {
             Source::Fixed(endpoint) => Some(Endpoint::clone(endpoint)),
             Source::Sentinel(_) => None,
@@ -50,12 +50,12 @@ impl Source {
     }
 
     /// Whether another server may become the master.
-    pub(crate) fn can_change(&self) -> bool {
+    pub(super) fn can_change(&self) -> bool {
         !matches!(self, Source::Fixed(_))
     }
 
     /// Where to connect to now. `first`: before the first connection, so that what looks like a wrong option is reported as one.
-    pub(crate) async fn endpoint(&self, first: bool) -> Result<Endpoint> {
+    pub(super) async fn endpoint(&self, first: bool) -> Result<Endpoint> {
         match self {
             Source::Fixed(endpoint) => Ok(Endpoint::clone(endpoint)),
             Source::Sentinel(sentinels) => sentinels.endpoint(first).await,
@@ -64,7 +64,7 @@ impl Source {
     }
 
     /// Calls `moved` whenever the last result of `endpoint` is outdated. Never ends.
-    pub(crate) async fn watch(&self, moved: impl Fn()) {
+    pub(super) async fn watch(&self, moved: impl Fn()) {
         match self {
             Source::Fixed(_) => pending().await,
             Source::Sentinel(sentinels) => sentinels.watch(moved).await,
