@@ -17,7 +17,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What kept a call from doing what it was asked for.
 ///
-/// Opaque: match on [`kind`](Error::kind). The message tells the lock's name, the server (never its credentials),
+/// Opaque: match on [`kind`](Error::kind). The message has the lock's name, the server (never its credentials),
 /// what happened, and what to do about it. [`source`](StdError::source) is the cause where there is one; its type is no
 /// part of the contract.
 ///
@@ -164,7 +164,7 @@ impl Error {
         self
     }
 
-    /// A second error that tells the same: for two callers that wait for one outcome.
+    /// A copy, for two callers that wait for one outcome.
     pub(crate) fn again(&self) -> Error {
         Error(self.0.clone())
     }

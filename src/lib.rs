@@ -63,14 +63,14 @@
 //! - [choose a lease, and react to a loss?](guide::leases)
 //! - [handle an error?](guide::errors)
 //! - [cancel a request, and what does a dropped future leave?](guide::cancellation)
-//! - [have late writes refused?](guide::fencing)
+//! - [have late writes refused, by a fencing token?](guide::fencing)
 //! - [test my code?](guide::testing)
 //! - [change a timeout or a prefix, turn on TLS or another cargo feature?](guide::options)
 //! - [use several masters, Sentinel, or a Cluster?](guide::deployments)
-//! - [make a least-privilege user, find a lock's keys, monitor?](guide::operations)
+//! - [make a least-privilege user (ACL), find a lock's keys, monitor?](guide::operations)
 //! - [know what can go wrong?](guide::promises)
 //! - [compare it with Redisson, redsync, rslock and tokio's mutex?](guide::comparison)
-//! - [move to it from one of these?](guide::migrating)
+//! - [share locks with Java, or move from one of these?](guide::migrating)
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

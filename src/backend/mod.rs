@@ -23,7 +23,7 @@ use crate::wire::{Call, Reply};
 /// The future of a call, boxed so that the trait is dyn-compatible.
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// One master: a server, or a store in this process.
+/// One master: a server, fixed or named by sentinels, a cluster, or a store in this process.
 pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Runs one call, within the node timeout. Never repeats a call whose outcome is unknown. Dropping the future may
     /// leave the call running.

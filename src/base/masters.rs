@@ -32,16 +32,19 @@ impl MasterSet {
         self.0 & MasterSet::one(master).0 != 0
     }
 
+    /// The union.
     #[must_use]
     pub(crate) fn and(self, others: MasterSet) -> MasterSet {
         MasterSet(self.0 | others.0)
     }
 
+    /// The intersection.
     #[must_use]
     pub(crate) fn within(self, others: MasterSet) -> MasterSet {
         MasterSet(self.0 & others.0)
     }
 
+    /// The difference.
     #[must_use]
     pub(crate) fn without(self, others: MasterSet) -> MasterSet {
         MasterSet(self.0 & !others.0)
@@ -66,7 +69,7 @@ impl MasterSet {
     }
 }
 
-/// How the masters differ after a command of a hold. All sets are empty with a single master.
+/// How the masters differ after a command of a hold. With a single master, `remains` and `missing` alone can have it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spread {
     /// Masters that lack the field of a live hold: it has to be written there.

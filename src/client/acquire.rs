@@ -39,7 +39,7 @@ enum Attempt {
 impl Attempts {
     async fn until_granted(&mut self) -> Result<Option<Guard>> {
         loop {
-            let Some(job) = self.admit().await? else {
+            let Some(job) = self.until_admitted().await? else {
                 // Whoever waited behind others did not see for itself that the masters are away.
                 let away = self.failed.take().or_else(|| self.options.handle.away());
                 return away.map_or_else(|| self.refusal(), Err);
@@ -59,8 +59,8 @@ impl Attempts {
         let undo = scopeguard::guard(job, |job| {
             session.visit(&keys, |entry, _, at| entry.unknown(&job, at.now));
         });
-        // Dropped at the end, behind what is told to the entry.
-        let (verdict, _latecomers) = self.polled(pin!(session.ask(&keys, &undo))).await;
+        // Dropped at the end, after the entry was updated.
+        let (verdict, _stragglers) = self.polled(pin!(session.ask(&keys, &undo))).await;
         let job = ScopeGuard::into_inner(undo);
         match verdict.result {
             Ok(Reply::Busy(left)) => {
@@ -136,7 +136,7 @@ impl Attempts {
         }
     }
 
-    /// The masters do answer.
+    /// The next attempt. This one was answered, so the failures before it count no more.
     fn again(&mut self) -> Attempt {
         (self.failed, self.failing) = (None, None);
         Attempt::Again
@@ -145,7 +145,7 @@ impl Attempts {
     fn too_late(&self) -> Error {
         let lease = self.lease.duration();
         let told = format!(
-            "granted, and told of it only when the lease of {lease:?} was over: the masters answer slowly, or this future was \
+            "granted, but the answer was read only when the lease of {lease:?} was over: the masters answer slowly, or this future was \
              not polled for as long; ask for a longer lease"
         );
         Error::new(ErrorKind::Unavailable, told)
@@ -171,7 +171,7 @@ impl Attempts {
         Ok(Guard::new(self.options.handle.clone(), self.options.keys.clone(), granted))
     }
 
-    /// Somebody else holds it. Where releases are heard, their message wakes the request; else it asks now and then.
+    /// Somebody else holds it. Where it is subscribed, the message of a release wakes the request; else it asks now and then.
     fn busy(&mut self, job: &Job, left: Duration, spread: Spread, split: bool) {
         if self.once {
             return self.visit(|entry, _, at| entry.declined(job, spread, at.now));
@@ -217,7 +217,7 @@ impl Attempts {
     fn unsuccessful(&mut self, error: Error, undone: bool) -> Result<Attempt> {
         let session = self.options.handle.clone();
         let now = Instant::now();
-        // The session's outage alone does not tell: 1. a full server refuses the acquire, 2. it answers the release that
+        // The session's outage alone is not enough: 1. a full server refuses the acquire, 2. it answers the release that
         // undoes it, or another hold's renewal, 3. that ends the outage, and so for ever.
         let failing = after(*self.failing.get_or_insert(now), session.config.unavailable_after);
         let over = self.is_over() || failing <= now;
@@ -226,7 +226,7 @@ impl Attempts {
         }
         let pause = session.pause(self.tries);
         self.visit(|entry, _, at| match undone {
-            // The end of what it left is told by the master where it stands: it would ask again at once, and so on.
+            // The master publishes the end of what it left: it would ask again at once, and so on.
             true => entry.pauses(self.id(), after(at.now, pause)),
             false => entry.sleeps(self.id(), after(at.now, pause)),
         });

@@ -83,7 +83,7 @@ impl Attempts {
     }
 
     /// Waits until this request is to ask the masters. `None`: its time is over.
-    pub(super) async fn admit(&mut self) -> Result<Option<Job>> {
+    pub(super) async fn until_admitted(&mut self) -> Result<Option<Job>> {
         let began = Instant::now();
         let mut nap = pin!(sleep_until(began));
         poll_fn(|cx| {

@@ -13,7 +13,7 @@ use crate::error::Result;
 ///
 /// A token is a number that is greater than that of every earlier hold of this lock, whoever had it. A resource that remembers
 /// the highest that it has seen, and refuses what comes with less, is safe from a holder that went on after its lease was over,
-/// because it was paused or cut off. [`guide::fencing`](crate::guide::fencing) tells when one is needed and how it is checked.
+/// because it was paused or cut off. [`guide::fencing`](crate::guide::fencing) describes when one is needed and how it is checked.
 ///
 /// It is the same lock as that of a [`Mutex`] of this name, and re-enters like it. A re-entry has the token of its hold. Where
 /// the hold was taken by a [`Mutex`] it has none, and the re-entry is an error of kind [`Misuse`](crate::ErrorKind::Misuse): all that

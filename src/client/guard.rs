@@ -63,7 +63,7 @@ impl Guard {
         Guard { handle, keys, field, fate, hold, level, depth, token, left: false }
     }
 
-    /// Releases this hold, and tells whether it was still held. The outermost release frees the lock.
+    /// Releases this hold, and reports whether it was still held. The outermost release frees the lock.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -133,11 +133,11 @@ impl Guard {
         }
     }
 
-    /// Sends a command of this hold, and tells the entry what came of it, also when the future is dropped on the way.
+    /// Sends a command of this hold, and reports the outcome to the entry, also when the future is dropped on the way.
     async fn command(&self, job: &Job, then: impl FnOnce(&mut LockEntry, Meaning)) -> Result<Meaning> {
         let unknown = scopeguard::guard((), |()| self.unknown(job));
-        // Dropped at the end, behind what is told to the entry.
-        let (answer, _latecomers) = self.handle.ask(&self.keys, job).await;
+        // Dropped at the end, after the entry was updated.
+        let (answer, _stragglers) = self.handle.ask(&self.keys, job).await;
         scopeguard::ScopeGuard::into_inner(unknown);
         let spread = answer.spread;
         match answer.result {
@@ -163,7 +163,7 @@ impl Guard {
         self.handle.visit(&self.keys, |entry, _, at| entry.unknown(job, at.now));
     }
 
-    /// Resolves when the hold is lost, and tells why. Pending for as long as the hold is good.
+    /// Resolves when the hold is lost, with the reason. Pending for as long as the hold is good.
     ///
     /// It has a timer of its own for the hold's end, so it resolves in time also where nothing else runs any more. Where the
     /// machine slept past that end, it resolves about a second after the machine woke, with [`Loss::Suspended`] (on Linux).
@@ -368,7 +368,7 @@ impl Guard {
 /// Waits for the loss of a level, at the latest at its hold's end.
 async fn loss(handle: Handle, keys: Arc<Keys>, (id, level): (u64, u64), fate: Arc<Fate>) -> Loss {
     loop {
-        // Made before the fate is read: else 1. it is read, 2. it is told, 3. this waits for what was told before.
+        // Made before the fate is read: else 1. it is read, 2. it changes, 3. this waits for a change that has been.
         let told = fate.notified();
         if let Some(loss) = fate.loss() {
             return loss;

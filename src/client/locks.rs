@@ -197,7 +197,7 @@ impl Builder {
     ///
     /// [`Config`](ErrorKind::Config), naming option and value, before anything is sent: no master, or one given twice; a URL
     /// that can't be read; `rediss://` without a TLS feature; a lease that is not more than the drift over it, or more than Redis can
-    /// store; any other option out of its range. Also `Config`, told by those who were asked: a master
+    /// store; any other option out of its range. Also `Config`, from the servers' answers: a master
     /// that the sentinels do not know, a server that is no node of a cluster or that can't wait for
     /// [`replicas`](Builder::replicas). [`Misuse`](ErrorKind::Misuse): no tokio runtime around. [`Denied`](ErrorKind::Denied): a wrong password, or a right that is missing.
     /// [`Unavailable`](ErrorKind::Unavailable): the server can't be reached, or of several masters no majority.

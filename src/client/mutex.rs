@@ -95,7 +95,7 @@ impl Mutex {
     /// The work runs as a child of the current owner: calls nested in it re-enter, branches beside it wait. If the hold is
     /// lost, the work is dropped. Short for [`lock()`](Mutex::lock)[`.run(work)`](Lock::run).
     ///
-    /// See [`Run`] for what it tells, and cancel safety.
+    /// See [`Run`] for its result and cancel safety.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -111,7 +111,7 @@ impl Mutex {
 
     /// Whether the current owner or one of its ancestors holds the lock. By what is known here; asks nobody.
     ///
-    /// False after a loss that is known. [`is_locked`](Mutex::is_locked) tells of everybody, and asks Redis.
+    /// False after a loss that is known. [`is_locked`](Mutex::is_locked) covers all owners, and asks Redis.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

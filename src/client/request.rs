@@ -172,7 +172,7 @@ macro_rules! options {
 ///
 /// [`Timeout`](ErrorKind::Timeout): somebody else held the lock until `within` was over.
 /// [`Unavailable`](ErrorKind::Unavailable): no answer for `unavailable_after`, or until `within` was over; of several masters, no
-/// majority that has a vote; too few replicas have acknowledged the grant; it was told only when its lease was over.
+/// majority that has a vote; too few replicas have acknowledged the grant; the grant was read only when its lease was over.
 /// [`Denied`](ErrorKind::Denied): a right is missing. [`NotALock`](ErrorKind::NotALock): the key holds something else.
 /// [`Lost`](ErrorKind::Lost): the hold that it would re-enter is lost. [`Ambiguous`](ErrorKind::Ambiguous): the owner was
 /// seen to ask from several branches. [`Config`](ErrorKind::Config): a bad name or option; nothing was sent.
@@ -211,7 +211,7 @@ pub(super) fn not_granted() -> Error {
 /// Ready with `None` where somebody else holds the lock, after one attempt or, with [`within`](TryLock::within), after that
 /// time.
 ///
-/// Bind the guard to a name: `try_lock().await?;` alone releases it at once, and no lint tells of it.
+/// Bind the guard to a name: `try_lock().await?;` alone releases it at once, and no lint warns.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

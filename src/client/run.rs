@@ -191,7 +191,7 @@ pin_project! {
     /// The future of [`Mutex::run`](crate::Mutex::run) and [`Lock::run`]: work that runs while the lock is held.
     ///
     /// `Ok(output)`: the work ran to its end. The release is awaited; where it could not be confirmed it goes on in the
-    /// background, and a `tracing` warning tells of it, as it does where the hold was found gone at that point.
+    /// background, and a `tracing` warning reports it, as it does where the hold was found gone at that point.
     ///
     /// The work is dropped at the `.await` where it stands as soon as the hold is lost.
     ///
@@ -296,7 +296,7 @@ pin_project! {
 impl Lock {
     /// Runs `work` while the lock is held: [`Mutex::run`](crate::Mutex::run), with this request's options.
     ///
-    /// See [`Run`] for what it tells, and cancel safety.
+    /// See [`Run`] for its result and cancel safety.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

@@ -167,7 +167,7 @@ impl Builder {
     /// `["redis://:secret@one:26379/2", "redis://two:26379"]` will do where the sentinels have no password.
     ///
     /// A hold lives on through a failover if the new master has it: that is asked as soon as it is connected to, and where it is gone
-    /// the hold is lost with [`Loss::Gone`](crate::Loss::Gone). The guide on [promises](crate::guide::promises) tells what a failover may
+    /// the hold is lost with [`Loss::Gone`](crate::Loss::Gone). The guide on [promises](crate::guide::promises) describes what a failover may
     /// lose.
     ///
     /// ```no_run
@@ -202,7 +202,7 @@ impl Builder {
     /// slots that move are followed. User, password and TLS settings of the nodes named hold for all of them.
     ///
     /// It takes the place of any master that was set before. A failover may lose what its replica had not got yet: what
-    /// that means for locks is told in [`guide::promises`](crate::guide::promises).
+    /// that means for locks is described in [`guide::promises`](crate::guide::promises).
     ///
     /// ```no_run
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -219,7 +219,7 @@ impl Builder {
         self.masters([Master::cluster(nodes)])
     }
 
-    /// For how long Redis keeps a lock without hearing from its holder. Default: 30 s.
+    /// For how long Redis keeps a lock that its holder does not renew. Default: 30 s.
     ///
     /// It is what a crashed holder blocks the others for. A live holder renews it every third of it, so a lease of a few
     /// node timeouts or less leaves no room to repeat a renewal that was not answered, and holds get lost where a
@@ -337,7 +337,7 @@ impl Builder {
     /// A grant counts only once so many replicas of the master have acknowledged it within `wait` (`WAIT`). Default: 0 of them.
     ///
     /// With fewer it is undone and asked for again, within the limits that a request has; then the error is of kind
-    /// [`Unavailable`](crate::ErrorKind::Unavailable), and tells how many there were. Of several masters each waits for its own
+    /// [`Unavailable`](crate::ErrorKind::Unavailable), and its message has their number. Of several masters each waits for its own
     /// replicas.
     ///
     /// It makes it less likely that a failover loses a grant, for the replica that takes over is one that has it if all of them

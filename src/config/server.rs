@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// - `("host", 6379)`
 ///
 /// A character that has a meaning in URLs is percent-encoded in user and password (`%40` for `@`). An address that can't
-/// be used is kept, and told by `connect` as an error of kind [`ErrorKind::Config`]. Neither `Debug` nor any error shows
+/// be used is kept, and reported by `connect` as an error of kind [`ErrorKind::Config`]. Neither `Debug` nor any error shows
 /// credentials.
 ///
 /// With the feature `redis-1`, a `Client` or a `ConnectionInfo` of the redis crate, version 1, will do too. One that was

@@ -23,7 +23,7 @@ pub(crate) struct Quorum {
 /// What one master said.
 pub(crate) type Reported = Result<Reply, Failure>;
 
-/// Answers that the verdict did not wait for.
+/// Calls in flight. After the verdict: the stragglers.
 pub(crate) struct Stragglers<T = Reported>(Vec<(usize, BoxFuture<T>)>);
 
 impl Quorum {
@@ -174,7 +174,7 @@ impl<T> Stragglers<T> {
         });
     }
 
-    /// Hears them out.
+    /// Polls them until all have answered.
     pub(crate) async fn poll_all(mut self, mut each: impl FnMut(usize, T)) {
         poll_fn(|cx| {
             self.poll(cx, &mut each);

@@ -131,7 +131,7 @@ impl Session {
         if effects.unattended {
             self.take_over();
         }
-        self.attend(keys, effects);
+        self.carry_out(keys, effects);
         result
     }
 
@@ -152,7 +152,7 @@ impl Session {
     }
 
     #[inline(never)]
-    fn attend(&self, keys: &Keys, effects: VisitEffects) {
+    fn carry_out(&self, keys: &Keys, effects: VisitEffects) {
         for fate in effects.out.resolve {
             fate.notify();
         }

@@ -153,7 +153,7 @@ fn send(session: Arc<Session>, batch: Batch) -> impl Future<Output = ()> + Send 
     });
     async move {
         // Dropped at the end, behind what is reported to the entries.
-        let (verdicts, _latecomers) = sent.0.ask_all(&sent.1).await;
+        let (verdicts, _stragglers) = sent.0.ask_all(&sent.1).await;
         let (session, batch) = scopeguard::ScopeGuard::into_inner(sent);
         for ((keys, job), verdict) in batch.into_iter().zip(verdicts) {
             note(&session, &keys, &job, verdict);

@@ -41,7 +41,7 @@ pub(crate) enum NotHeld {
     Taken,
 }
 
-/// What a turn needs to know of the request's options and its table.
+/// What [`LockEntry::admit`] needs of the request's options and of the session.
 #[derive(Clone)]
 pub(crate) struct AcquireParams<'a> {
     pub(crate) once: bool,
@@ -103,7 +103,7 @@ impl LockEntry {
         request
     }
 
-    /// What this request has to do, asked in its poll. `once`: it does not wait for others.
+    /// What this request has to do, asked in its poll.
     pub(crate) fn admit(&mut self, id: u64, no: u64, ask: AcquireParams, at: Moment) -> Admission {
         // 1. The outer level's `max_hold` is over, and the background has not looked yet. 2. Its owner asks to re-enter. 3. A
         // grant beneath a level that is over would live on.
@@ -261,11 +261,11 @@ impl LockEntry {
         let taken = hold.loss.is_some() || newer.is_some();
         // 1. A child asks to re-enter. 2. Its last scope ends: the request is its parent's, and another branch of that one holds.
         // Or 2. the level that it would be nested in ends.
-        let enters = |request: &Waiter| {
+        let may_enter = |request: &Waiter| {
             let above = hold.levels.is_empty() || hold.levels_of(&request.owner).next().is_some();
             above && (hold.levels.is_empty() || admits(request, hold))
         };
-        let entered = self.queue.get(id).is_some_and(enters);
+        let entered = self.queue.get(id).is_some_and(may_enter);
         let in_time = at.now < over && !taken;
         let Some(request) = (in_time && entered).then(|| self.queue.leave(id)).flatten() else {
             // What the server has is more than what is held here: it has to be brought back.

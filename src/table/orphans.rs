@@ -17,7 +17,7 @@ const REST: Duration = Duration::from_millis(20);
 
 impl Hold {
     /// Its end has still to reach some masters, and is sent to no others.
-    pub(super) fn is_remnant(&self) -> bool {
+    pub(super) fn is_orphan(&self) -> bool {
         self.levels.is_empty() && self.leaving.is_empty() && self.gone && self.has_remains()
     }
 
@@ -31,7 +31,7 @@ impl Hold {
         hold
     }
 
-    fn due_as_remnant(&self) -> Instant {
+    fn due_as_orphan(&self) -> Instant {
         self.due(false, 0).unwrap_or(self.stands_until)
     }
 }
@@ -62,7 +62,7 @@ impl Orphans {
     }
 
     pub(super) fn take_in(&mut self, hold: Hold) {
-        let (id, due) = (hold.id, hold.due_as_remnant());
+        let (id, due) = (hold.id, hold.due_as_orphan());
         self.dues.insert((due, id));
         self.holds.insert(id, Orphan { hold, due });
     }
@@ -84,7 +84,7 @@ impl Orphans {
     fn note(&mut self, id: u64) {
         let Some(orphan) = self.holds.get_mut(&id) else { return };
         let over = orphan.hold.is_over();
-        let due = orphan.hold.due_as_remnant();
+        let due = orphan.hold.due_as_orphan();
         let before = std::mem::replace(&mut orphan.due, due);
         if over {
             self.holds.remove(&id);

@@ -110,7 +110,7 @@ impl LockTable {
         self.channels.get(channel).cloned().unwrap_or_default()
     }
 
-    /// The locks that are due. None: the watchdog sleeps from now on, until the time given, or until it is nudged.
+    /// The locks that are due. If there are none, the watchdog sleeps from now on, until the time given, or until it is nudged.
     pub(crate) fn due(&mut self, now: Instant) -> (Vec<Arc<Keys>>, Option<Instant>) {
         self.unattended = None;
         let due = self.agenda.iter().take_while(|(at, _)| *at <= now);

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::base::{Lease, MasterSet};
 use crate::wire::fence::Fence;
 
-/// What is sent for a hold that exists.
+/// A command of a hold, with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Acquire {
@@ -87,7 +87,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Has a majority know of the token that this acquire was granted, for as long as it holds the lock.
+    /// The renewal that writes the token of this acquire to a majority, if the lock is still held.
     pub(crate) fn acknowledging(&self, token: u64) -> Job {
         let lease = self.step.lease().unwrap_or(Lease::SHORTEST);
         let fence = self.fence.as_ref().map(|fence| Arc::new(fence.with(token)));
