@@ -75,7 +75,7 @@ pub(crate) struct Watched {
     pub(crate) name: Arc<str>,
 }
 
-/// The masters. Their addresses are looked at here, so that a mistake is told before anything is sent.
+/// The masters. Their addresses are looked at here, so that a mistake is reported before anything is sent.
 pub(super) fn checked(masters: Vec<MasterKind>) -> Result<Vec<MasterKind>> {
     if masters.is_empty() {
         return Err(rejected(

@@ -96,7 +96,7 @@ pub(super) struct ReportHistory {
     seen: Vec<(String, u16, u64)>,
     /// The report by which the last connection was made.
     pub(super) current: Option<ReportedMaster>,
-    /// The last report of each sentinel, by its index, and when it was received.
+    /// The last report of each sentinel, by its index, and when it was asked for.
     last: HashMap<usize, (ReportedMaster, Instant)>,
 }
 
@@ -122,19 +122,25 @@ impl ReportHistory {
     /// reports that the master is about to be replaced, and all clients disconnect. 2. It promotes a replica, and does not answer for
     /// a second. 3. The others name the old master, which accepts writes. Without the last report of the leader a lock would be
     /// granted there and lost with it, and two owners would hold the lock.
-    fn last_of_silent(&mut self, reports: &[(usize, Report)], now: Instant) -> Vec<ReportedMaster> {
-        for (sentinel, reports) in reports {
-            match reports {
-                Report::Master(named) => drop(self.last.insert(*sentinel, (named.clone(), now))),
+    ///
+    /// Two queries may overlap: 1. One waits for a sentinel that hangs, with an answer of the leader from before the failover. 2. The
+    /// other one gets the leader's report of it. 3. The first one ends. It must not replace what was asked for later.
+    fn last_of_silent(&mut self, reports: &[(usize, Report)], asked: Instant) -> Vec<ReportedMaster> {
+        for (sentinel, report) in reports {
+            let is_older = self.last.get(sentinel).is_some_and(|(_, at)| *at > asked);
+            match report {
+                _ if is_older => {}
+                Report::Master(named) => drop(self.last.insert(*sentinel, (named.clone(), asked))),
                 Report::Unreachable(_) => {}
                 Report::Unknown | Report::NoSentinel | Report::Denied(_) => drop(self.last.remove(sentinel)),
             }
         }
+        let now = Instant::now();
         self.last.retain(|_, (_, at)| now.saturating_duration_since(*at) < SILENCE);
         let is_silent = |sentinel: &usize| {
             !reports
                 .iter()
-                .any(|(answered, reports)| answered == sentinel && matches!(reports, Report::Master(_)))
+                .any(|(answered, report)| answered == sentinel && matches!(report, Report::Master(_)))
         };
         let silent = self.last.iter().filter(|(sentinel, _)| is_silent(sentinel));
         silent.map(|(_, (named, _))| named.clone()).collect()
@@ -197,15 +203,16 @@ impl ReportHistory {
 /// counts for a while after it stopped answering. One exception: a report that was seen before counts less than one that was first
 /// seen later and that a majority of the sentinels agrees with, even if the epoch of that one is smaller.
 ///
-/// `reports`: of each sentinel that answered, with its index. `sentinels`: how many there are.
+/// `reports`: of each sentinel that answered, with its index, asked for at `asked`. `sentinels`: how many there are.
 pub(super) fn decide_master(
     reports: Vec<(usize, Report)>,
+    asked: Instant,
     sentinels: usize,
     name: &str,
     first: bool,
     history: &mut ReportHistory,
 ) -> Result<MasterReport> {
-    let silent = history.last_of_silent(&reports, Instant::now());
+    let silent = history.last_of_silent(&reports, asked);
     let mistake = if first { ErrorKind::Config } else { ErrorKind::Unavailable };
     let (mut named, mut unknown, mut others, mut denied, mut unreachable): (Vec<ReportedMaster>, _, _, _, _) =
         (Vec::new(), 0, 0, None, None);
@@ -293,8 +300,15 @@ mod tests {
     }
 
     fn decide(reports: Vec<Report>, sentinels: usize, name: &str, first: bool) -> Result<ReportedMaster> {
-        decide_master(numbered(reports), sentinels, name, first, &mut ReportHistory::default())
-            .map(|decision| decision.named)
+        decide_master(
+            numbered(reports),
+            Instant::now(),
+            sentinels,
+            name,
+            first,
+            &mut ReportHistory::default(),
+        )
+        .map(|decision| decision.named)
     }
 
     /// A client of three sentinels. Each call passes their reports, and returns the port of the master, `look` only if it changed.
@@ -303,14 +317,16 @@ mod tests {
 
     impl Client {
         fn connect(&mut self, reports: Vec<Report>) -> u16 {
-            let decision = decide_master(numbered(reports), 3, "stock", false, &mut self.0).unwrap();
+            let decision =
+                decide_master(numbered(reports), Instant::now(), 3, "stock", false, &mut self.0).unwrap();
             assert!(!self.0.is_stale(&decision));
             self.0.current = Some(decision.named.clone());
             decision.named.port
         }
 
         fn look(&mut self, reports: Vec<Report>) -> Option<u16> {
-            let decision = decide_master(numbered(reports), 3, "stock", false, &mut self.0).unwrap();
+            let decision =
+                decide_master(numbered(reports), Instant::now(), 3, "stock", false, &mut self.0).unwrap();
             self.0.is_change(&decision).then_some(decision.named.port)
         }
     }
@@ -343,8 +359,15 @@ mod tests {
         assert_eq!(client.look(anew()), None);
         // It answers alone.
         assert_eq!(client.look(vec![named(1, 2, false), unreachable(), unreachable()]), None);
-        let alone =
-            decide_master(numbered(vec![named(1, 2, false)]), 3, "stock", false, &mut client.0).unwrap();
+        let alone = decide_master(
+            numbered(vec![named(1, 2, false)]),
+            Instant::now(),
+            3,
+            "stock",
+            false,
+            &mut client.0,
+        )
+        .unwrap();
         assert!(client.0.is_stale(&alone));
     }
 
@@ -375,7 +398,10 @@ mod tests {
         assert_eq!(client.look(vec![named(1, 2, true), named(1, 2, false), named(1, 2, false)]), Some(1));
         let silent = || vec![unreachable(), named(1, 2, false), named(1, 2, false)];
         let is_left = |client: &mut Client| {
-            decide_master(numbered(silent()), 3, "stock", false, &mut client.0).unwrap().named.being_replaced
+            decide_master(numbered(silent()), Instant::now(), 3, "stock", false, &mut client.0)
+                .unwrap()
+                .named
+                .being_replaced
         };
         assert!(is_left(&mut client));
         advance(SILENCE - Duration::from_millis(1)).await;
@@ -386,13 +412,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_report_that_was_asked_for_earlier_does_not_replace_the_leaders_last_one() {
+        let mut client = Client::default();
+        let calm = || vec![named(1, 2, false), named(1, 2, false), named(1, 2, false)];
+        client.connect(calm());
+        let early = Instant::now();
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(client.look(vec![named(1, 2, true), named(1, 2, false), unreachable()]), Some(1));
+        decide_master(numbered(calm()), early, 3, "stock", false, &mut client.0).unwrap();
+        let silent = numbered(vec![unreachable(), named(1, 2, false), named(1, 2, false)]);
+        let decision = decide_master(silent, Instant::now(), 3, "stock", false, &mut client.0).unwrap();
+        assert!(decision.named.being_replaced);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_failover_that_its_leader_aborts_ends_at_once() {
         let mut client = Client::default();
         let calm = || vec![named(1, 2, false), named(1, 2, false), named(1, 2, false)];
         client.connect(calm());
         assert_eq!(client.look(vec![named(1, 2, true), named(1, 2, false), unreachable()]), Some(1));
         assert!(
-            !decide_master(numbered(calm()), 3, "stock", false, &mut client.0).unwrap().named.being_replaced
+            !decide_master(numbered(calm()), Instant::now(), 3, "stock", false, &mut client.0)
+                .unwrap()
+                .named
+                .being_replaced
         );
     }
 

@@ -75,10 +75,12 @@ impl Sentinels {
 
     /// Where the master is.
     pub(crate) async fn endpoint(&self, first: bool) -> Result<Endpoint> {
+        let asked = Instant::now();
         let reports = self.reports().await;
         let named = {
             let mut history = lock(&self.history);
-            let decision = decide_master(reports, self.sentinels.len(), &self.name, first, &mut history)?;
+            let decision =
+                decide_master(reports, asked, self.sentinels.len(), &self.name, first, &mut history)?;
             if history.is_stale(&decision) {
                 let address = decision.named.address().into();
                 return Err(Error::new(ErrorKind::Unavailable, STALE).at(&address));
@@ -124,10 +126,12 @@ impl Sentinels {
         loop {
             // Queries in either case.
             let _ = timeout(POLL, hint.notified()).await;
+            let asked = Instant::now();
             let reports = self.reports().await;
             let change = {
                 let mut history = lock(&self.history);
-                let decision = decide_master(reports, self.sentinels.len(), &self.name, false, &mut history);
+                let decision =
+                    decide_master(reports, asked, self.sentinels.len(), &self.name, false, &mut history);
                 decision.ok().filter(|decision| history.is_change(decision))
             };
             if let Some(MasterReport { named, .. }) = change {

@@ -160,7 +160,7 @@ async fn looks(cluster: &Cluster) -> u64 {
 }
 
 /// Without a message a poll alone finds out that a lock is free: it may be that the node at which the client listens has left. The
-/// looks that come by themselves are at least 3.3 s apart.
+/// periodic looks are at least 3.3 s apart.
 #[tokio::test]
 async fn the_topology_is_queried_once_a_poll_finds_a_lock_free_without_a_message() {
     let cluster = Cluster::start().await;
@@ -175,7 +175,7 @@ async fn the_topology_is_queried_once_a_poll_finds_a_lock_free_without_a_message
         let waiting = tokio::spawn(stock.lock());
         eventually("it listens", async || !channels(&cluster, &name).await.is_empty()).await;
         let before = looks(&cluster).await;
-        eventually("a look that comes by itself", async || looks(&cluster).await > before).await;
+        eventually("a periodic look", async || looks(&cluster).await > before).await;
         let (before, begun) = (looks(&cluster).await, Instant::now());
         node.ask::<i64>(&["DEL", &name]).await;
         let guard = soon("the waiter, by its poll", waiting).await.unwrap().unwrap();
@@ -186,7 +186,7 @@ async fn the_topology_is_queried_once_a_poll_finds_a_lock_free_without_a_message
             break;
         }
     }
-    assert!(prompt, "no look but those that come by themselves");
+    assert!(prompt, "no look but the periodic ones");
 }
 
 #[tokio::test]
