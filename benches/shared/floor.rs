@@ -6,7 +6,8 @@ use redis::{AsyncConnectionConfig, Script};
 use crate::server::{Result, client_of, url};
 
 pub(crate) const ACQUIRE: &str = include_str!("../../lua/acquire.lua");
-pub(crate) const RELEASE: &str = include_str!("../../lua/release.lua");
+pub(crate) const RELEASE: &str =
+    concat!(include_str!("../../lua/hold.lua"), include_str!("../../lua/release.lua"));
 
 /// As long as the fields that the crate writes.
 pub(crate) const FIELD: &str = "01234567-89ab-cdef-0123-456789abcdef:1234";
