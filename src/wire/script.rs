@@ -68,6 +68,13 @@ pub(crate) enum Reply {
     NotACounter(String),
 }
 
+impl Reply {
+    /// Whether it grants what an acquire asked for.
+    pub(crate) fn is_grant(&self) -> bool {
+        matches!(self, Reply::Done | Reply::Token(_))
+    }
+}
+
 /// One Lua file, or several that make one script.
 struct Script {
     name: &'static str,

@@ -68,7 +68,7 @@ impl Link {
     }
 
     /// Like [`send`](Link::send), for many commands.
-    pub(super) async fn send_all(
+    pub(crate) async fn send_all(
         &mut self,
         pipeline: &redis::Pipeline,
         deadline: Instant,
@@ -265,6 +265,23 @@ impl Line {
             self.discard_after(link, &error);
             self.explain(redis_error::failed(error, call, &self.address))
         })
+    }
+
+    /// Whether the server has the data that it had when its age was read, by its answer to `INFO replication`. If not, drops the
+    /// connection: the next one reads the age again. An answer that can't be read changes nothing.
+    ///
+    /// Asked behind each grant of one of several masters, since a standing connection shows nothing of this:
+    ///
+    /// 1. One holds the lock on M and N. M's replica lacks it.
+    /// 2. The replica takes M's place, M becomes its replica, and takes its place back. Redis closes no connection at that.
+    /// 3. Another client that was connected to M all the time is granted the lock by M and a third master.
+    pub(crate) fn has_same_data(&self, link: &Link, info: Value) -> bool {
+        let info = info.extract_error().and_then(|info| Ok(redis::from_redis_value::<String>(info)?));
+        let is_same = info.map_or(true, |info| self.server_info.has_same_data(&info));
+        if !is_same {
+            self.discard(link, "the server was a replica for a while");
+        }
+        is_same
     }
 
     /// Drops the connection if it is not usable after this error.

@@ -24,6 +24,44 @@ async fn ask_before_move(link: &mut Link, call: &Call, deadline: Instant) -> Red
     if is_unknown_script(&answer) { link.send_asking(call.eval(), deadline).await } else { Ok(answer) }
 }
 
+/// Like [`ask`], with `INFO replication` behind the call in the same pipeline. Returns both answers.
+pub(crate) async fn ask_with_info(
+    link: &mut Link,
+    call: &Call,
+    asking: bool,
+    deadline: Instant,
+) -> RedisResult<(Value, Value)> {
+    let answers = send_with_info(link, call.evalsha(), asking, deadline).await?;
+    if !is_unknown_script(&answers.0) {
+        return Ok(answers);
+    }
+    Box::pin(send_with_info(link, call.eval(), asking, deadline)).await
+}
+
+async fn send_with_info(
+    link: &mut Link,
+    command: redis::Cmd,
+    asking: bool,
+    deadline: Instant,
+) -> RedisResult<(Value, Value)> {
+    let mut pipeline = redis::Pipeline::with_capacity(3);
+    if asking {
+        pipeline.cmd("ASKING");
+    }
+    pipeline.add_command(command).add_command(info_replication());
+    let mut answers = link.send_all(&pipeline, deadline).await?.into_iter();
+    let before = if asking { answers.next() } else { None };
+    let answer = after_asking(before, answers.next());
+    Ok((answer, answers.next().unwrap_or(Value::Nil)))
+}
+
+/// The command whose answer names the server's data.
+pub(crate) fn info_replication() -> redis::Cmd {
+    let mut command = redis::cmd("INFO");
+    command.arg("replication");
+    command
+}
+
 /// Like [`ask`], for many calls in one pipeline. `asking`: which of them are sent after an `ASKING`. The answers are written to
 /// `answers`, so that those which have arrived are kept if the future is dropped.
 pub(crate) async fn ask_all(

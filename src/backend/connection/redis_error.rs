@@ -101,6 +101,16 @@ pub(crate) fn connection_replaced(call: &Call, server: &Arc<str>) -> Failure {
     Failure { outcome: Outcome::Unknown, error: Error::new(ErrorKind::Unavailable, message).at(server) }
 }
 
+/// A grant of a server that was a replica for a while, and has what that master had which it followed.
+pub(crate) fn other_data(call: &Call, server: &Arc<str>) -> Failure {
+    let message = format!(
+        "the server was a replica for a while and may lack what was granted before, so `{}` on {} is undone; {CHECK}",
+        call.name(),
+        keys(call)
+    );
+    Failure { outcome: Outcome::Unknown, error: Error::new(ErrorKind::Unavailable, message).at(server) }
+}
+
 /// A grant that too few replicas have acknowledged.
 pub(crate) fn unacknowledged(acknowledged: i64, replicas: Replicas, server: &Arc<str>) -> Failure {
     let Replicas { count, wait } = replicas;

@@ -33,12 +33,19 @@ impl ServerClock {
 
 #[derive(Debug)]
 struct Run {
-    /// Of the server, and of its data.
-    id: String,
+    id: RunId,
     /// When the server was started, at the latest.
     started: Instant,
     /// When this client first saw this run.
     first_seen: Instant,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct RunId {
+    /// The `run_id` of the server.
+    run: String,
+    /// The `master_replid` of its data.
+    data: String,
 }
 
 impl ServerInfo {
@@ -55,9 +62,9 @@ impl ServerInfo {
     /// A run is one of a server over one set of data. A promoted replica gives its data a new id, so what was a master, a replica and
     /// a master again is another run, though it was never restarted: it has the data of the server that it followed.
     pub(super) fn update(&self, info: &str, now: Instant) -> bool {
-        let id = field(info, "run_id").map(|run| {
-            let data = field(info, "master_replid").unwrap_or_default();
-            format!("{run} {data}")
+        let id = field(info, "run_id").map(|run| RunId {
+            run: run.to_owned(),
+            data: field(info, "master_replid").unwrap_or_default().to_owned(),
         });
         let uptime = field(info, "uptime_in_seconds").and_then(|text| text.parse::<i64>().ok());
         // The server rounds up.
@@ -76,6 +83,14 @@ impl ServerInfo {
             (None, None) => None,
         };
         seen.is_some()
+    }
+
+    /// Whether the server has had the same data since the age was read, as far as the answer to `INFO replication` tells.
+    pub(super) fn has_same_data(&self, info: &str) -> bool {
+        match (&*lock(&self.0), field(info, "master_replid")) {
+            (Some(known), Some(data)) => known.id.data == data,
+            _ => true,
+        }
     }
 
     /// Reads the server's clock from the answer to `INFO`, which was requested at `sent`.

@@ -2,7 +2,9 @@
 
 mod reconnect;
 mod replica_acks;
+mod role;
 mod server;
 mod source;
 
-pub(crate) use server::{RedisServer, Role, SHORTEST_CONNECT};
+pub(crate) use role::Role;
+pub(crate) use server::{RedisServer, SHORTEST_CONNECT};

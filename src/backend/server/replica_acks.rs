@@ -10,8 +10,9 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
-use crate::backend::connection::{Line, Link, ask_all, redis_error};
+use crate::backend::connection::{Line, Link, ask_all, info_replication, redis_error};
 use crate::backend::server::reconnect::Reconnector;
+use crate::backend::server::role::Role;
 use crate::base::{Failure, Outcome, after, lock};
 use crate::config::Replicas;
 use crate::wire::{Call, Count, Reply};
@@ -35,6 +36,8 @@ struct Shared {
     node_timeout: Duration,
     /// Whether acquires wait for a connection if there is none.
     waits_for_connection: bool,
+    /// Whether a grant counts only if the server was not a replica in the meantime.
+    checks_data: bool,
     queue: Mutex<AckQueue>,
     queued: Notify,
     answered: Notify,
@@ -71,13 +74,22 @@ impl ReplicaAcks {
         reconnector: Reconnector,
         replicas: Replicas,
         node_timeout: Duration,
-        waits_for_connection: bool,
+        role: Role,
     ) -> ReplicaAcks {
         let (queue, queued, answered) = Default::default();
+        let (waits_for_connection, checks_data) = (role.alone, role.needs_age);
         let line = reconnector.line();
         tokio::spawn(reconnector.run());
-        let shared =
-            Arc::new(Shared { line, replicas, node_timeout, waits_for_connection, queue, queued, answered });
+        let shared = Arc::new(Shared {
+            line,
+            replicas,
+            node_timeout,
+            waits_for_connection,
+            checks_data,
+            queue,
+            queued,
+            answered,
+        });
         let task = tokio::spawn(shared.clone().run()).abort_handle();
         ReplicaAcks { shared, task }
     }
@@ -203,7 +215,12 @@ impl Shared {
                 let granted = self.send_batch(&mut link, batch, deadline).await;
                 if !granted.is_empty() {
                     let acks = self.wait_for_replicas(&mut link).await;
-                    let acks = if self.line.is_current(&link) { acks } else { Acknowledged::Replaced };
+                    let acks = match acks {
+                        // It has dropped the connection.
+                        Acknowledged::OtherData => acks,
+                        _ if self.line.is_current(&link) => acks,
+                        _ => Acknowledged::Replaced,
+                    };
                     granted.into_iter().for_each(|granted| self.answer(granted, &acks));
                 }
             }
@@ -266,9 +283,7 @@ impl Shared {
             };
             match reply {
                 Ok(_) if !is_current => drop(caller.send(Err(self.connection_replaced(&call)))),
-                Ok(reply @ (Reply::Done | Reply::Token(_))) => {
-                    granted.push(PendingGrant { call, reply, caller })
-                }
+                Ok(reply) if reply.is_grant() => granted.push(PendingGrant { call, reply, caller }),
                 reply => drop(caller.send(reply)),
             }
         }
@@ -287,6 +302,7 @@ impl Shared {
                 Err(self.line.explain(Failure { outcome: Outcome::Unknown, ..failed }))
             }
             Acknowledged::Replaced => Err(self.connection_replaced(&call)),
+            Acknowledged::OtherData => Err(redis_error::other_data(&call, &self.line.address)),
             Acknowledged::TimedOut => Err(self.unanswered(&call)),
         };
         let _ = caller.send(reply);
@@ -313,10 +329,26 @@ impl Shared {
         let millis = u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(MAX_WAIT).min(MAX_WAIT);
         let mut command = redis::cmd("WAIT");
         command.arg(u32::try_from(count).unwrap_or(u32::MAX)).arg(millis);
+        let mut pipeline = redis::Pipeline::with_capacity(2);
+        pipeline.add_command(command);
+        if self.checks_data {
+            pipeline.add_command(info_replication());
+        }
         let deadline = after(Instant::now(), self.node_timeout.saturating_add(wait));
         let before = link.answers();
-        let answer = timeout_at(deadline, link.send_whenever(&command)).await;
-        match answer.map(|answer| answer.and_then(Value::extract_error)) {
+        let answers = timeout_at(deadline, link.send_all(&pipeline, deadline)).await;
+        let (answer, info) = match answers {
+            Ok(Ok(answers)) => {
+                let mut answers = answers.into_iter();
+                (Ok(answers.next().map_or(Ok(Value::Nil), Value::extract_error)), answers.next())
+            }
+            Ok(Err(error)) => (Ok(Err(error)), None),
+            Err(late) => (Err(late), None),
+        };
+        if info.is_some_and(|info| !self.line.has_same_data(link, info)) {
+            return Acknowledged::OtherData;
+        }
+        match answer {
             Ok(Ok(Value::Int(by))) => Acknowledged::By(by),
             Ok(Ok(_)) => Acknowledged::By(0),
             Ok(Err(error)) => {
@@ -335,6 +367,8 @@ enum Acknowledged {
     By(i64),
     /// The connection, or the one for commands, was replaced: the acknowledgements may be those of an old master's replicas.
     Replaced,
+    /// The server was a replica in the meantime.
+    OtherData,
     Refused(redis::RedisError),
     TimedOut,
 }

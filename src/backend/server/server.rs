@@ -8,15 +8,16 @@ use redis::{RedisResult, Value};
 use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::{
-    Endpoint, Line, Link, Purpose, ServerClock, Subscriber, ask, ask_all, redis_error, tuned,
+    Endpoint, Line, Link, Purpose, ServerClock, Subscriber, ask, ask_all, ask_with_info, redis_error, tuned,
 };
 use crate::backend::sentinel::Sentinels;
 use crate::backend::server::reconnect::Reconnector;
 use crate::backend::server::replica_acks::{self, ReplicaAcks};
+use crate::backend::server::role::Role;
 use crate::backend::server::source::Source;
 use crate::backend::{Backend, BoxFuture, runtime};
 use crate::base::{Events, Failure, after};
-use crate::config::{Replicas, Server, Watched};
+use crate::config::{Server, Watched};
 use crate::error::{Error, Result};
 use crate::wire::{Call, Reply};
 
@@ -25,19 +26,6 @@ const CHUNK: usize = 500;
 
 /// The least time limit of an attempt to connect, for short node timeouts.
 pub(crate) const SHORTEST_CONNECT: Duration = Duration::from_secs(1);
-
-/// How the masters use a server.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Role {
-    /// The only master. A call to one of several fails at once without a connection. If it waited: 1. An acquire waits for a
-    /// connection, and so does the release after it. 2. The connection is made, and they are sent in any order. 3. The acquire runs
-    /// last, and sets a field that nobody holds.
-    pub(crate) alone: bool,
-    /// Its age has to be known.
-    pub(crate) needs_age: bool,
-    /// How many replicas have to acknowledge a grant.
-    pub(crate) replicas: Option<Replicas>,
-}
 
 /// A backend over one Redis server: a connection for commands, and one for messages.
 pub(crate) struct RedisServer {
@@ -49,6 +37,8 @@ pub(crate) struct RedisServer {
     node_timeout: Duration,
     /// Whether a call waits for a connection if there is none.
     waits_for_connection: bool,
+    /// Whether a grant counts only if the server was not a replica in the meantime.
+    checks_data: bool,
 }
 
 impl RedisServer {
@@ -103,12 +93,19 @@ impl RedisServer {
             let paired_away = paired.connect().await?;
             // If the first one can't be made, neither can this one, and only the first one knows why.
             away = away.or(paired_away);
-            acks = Some(ReplicaAcks::start(paired, replicas, node_timeout, role.alone));
+            acks = Some(ReplicaAcks::start(paired, replicas, node_timeout, role));
         }
         tokio::spawn(reconnector.run());
         let subscriber = Some(Subscriber::start(target, address, events, limit));
         Ok((
-            Arc::new(RedisServer { line, acks, subscriber, node_timeout, waits_for_connection: role.alone }),
+            Arc::new(RedisServer {
+                line,
+                acks,
+                subscriber,
+                node_timeout,
+                waits_for_connection: role.alone,
+                checks_data: role.needs_age,
+            }),
             away,
         ))
     }
@@ -132,10 +129,17 @@ impl RedisServer {
         let line = reconnector.line();
         let acks = role.replicas.map(|replicas| {
             let paired = reconnector.paired(Purpose { sends_wait: true, ..purpose });
-            ReplicaAcks::start(paired, replicas, node_timeout, role.alone)
+            ReplicaAcks::start(paired, replicas, node_timeout, role)
         });
         tokio::spawn(reconnector.run());
-        Arc::new(RedisServer { line, acks, subscriber: None, node_timeout, waits_for_connection: role.alone })
+        Arc::new(RedisServer {
+            line,
+            acks,
+            subscriber: None,
+            node_timeout,
+            waits_for_connection: role.alone,
+            checks_data: role.needs_age,
+        })
     }
 
     /// The line for commands.
@@ -183,13 +187,40 @@ impl RedisServer {
         }
         let mut link = self.link(deadline).await?;
         let before = link.answers();
+        if self.checks_data && matches!(call, Call::Acquire { .. }) {
+            return Box::pin(self.acquire_checked(link, call, asking, deadline)).await;
+        }
         match timeout_at(deadline, ask(&mut link, call, asking, deadline)).await {
             Ok(answer) => self.line.decode(&link, call, answer),
-            Err(_) => {
-                self.line.timed_out(&link, before);
-                Err(self.line.explain(redis_error::unanswered(call, self.node_timeout, &self.line.address)))
-            }
+            Err(_) => Err(self.timed_out(&link, call, before)),
         }
+    }
+
+    /// Runs an acquire. Its grant counts only if the server was not a replica in the meantime.
+    async fn acquire_checked(
+        &self,
+        mut link: Link,
+        call: &Call,
+        asking: bool,
+        deadline: Instant,
+    ) -> Result<Reply, Failure> {
+        let before = link.answers();
+        match timeout_at(deadline, ask_with_info(&mut link, call, asking, deadline)).await {
+            Ok(Ok((answer, info))) => {
+                let reply = self.line.decode(&link, call, Ok(answer))?;
+                if reply.is_grant() && !self.line.has_same_data(&link, info) {
+                    return Err(redis_error::other_data(call, &self.line.address));
+                }
+                Ok(reply)
+            }
+            Ok(Err(error)) => self.line.decode(&link, call, Err(error)),
+            Err(_) => Err(self.timed_out(&link, call, before)),
+        }
+    }
+
+    fn timed_out(&self, link: &Link, call: &Call, answers_before: u64) -> Failure {
+        self.line.timed_out(link, answers_before);
+        self.line.explain(redis_error::unanswered(call, self.node_timeout, &self.line.address))
     }
 
     pub(crate) async fn answer_all(&self, calls: &[Call]) -> Vec<Result<Reply, Failure>> {

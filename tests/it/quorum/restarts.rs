@@ -1,11 +1,15 @@
 //! A master that was started a short while ago may have lost what it granted: it has no vote on new locks.
 
+use std::io::Write;
+use std::net::TcpStream;
+
 use nestlock::{Builder, ErrorKind, Guard, Mutex};
 use tokio::time::Instant;
 
 use super::network::{by, cut, ways};
 use super::servers::{over, servers};
 use super::*;
+use crate::support::cluster::Cluster;
 use crate::support::proxy::{HalfOpen, Proxy, Which};
 use crate::support::server::Server;
 use crate::support::{eventually, soon};
@@ -157,6 +161,45 @@ async fn a_master_that_was_a_replica_for_a_while_has_no_vote() {
     let second = soon("theirs", theirs.lock()).await.unwrap();
     assert!(guard.is_lost(), "two hold the lock");
     drop((third, others));
+    second.release().await.unwrap();
+}
+
+/// A cluster as one of three masters. A replica that lacks a hold takes its master's place, and the master takes it back: to a client
+/// that sends nothing in between, its connection, the server's run and the slots look as before.
+#[tokio::test]
+async fn a_cluster_whose_master_was_a_replica_while_nobody_asked_has_no_vote() {
+    let cluster = Cluster::start().await;
+    let servers = servers(2).await;
+    let (our_ways, their_ways) = (ways(&servers).await, ways(&servers).await);
+    let connect = async |ways: &[Proxy]| {
+        let builder = by(ways).cluster(cluster.urls()).lease(5 * SECOND).node_timeout(SECOND);
+        builder.delayed_restart(true).connect().await.unwrap()
+    };
+    let (ours, theirs) = (connect(&our_ways).await, connect(&their_ways).await);
+    let (master, replica) = (0, 3);
+    let name = cluster.name_on(master, "stock").await;
+    // Both count the cluster's vote: it is old enough.
+    let _cut = (cut(&our_ways[1..]), cut(&their_ways[..1]));
+    for locks in [&ours, &theirs] {
+        let other = cluster.name_on(master, "other").await;
+        soon("a vote", locks.mutex(other).lock()).await.unwrap().release().await.unwrap();
+    }
+    let mut admin = TcpStream::connect(("127.0.0.1", cluster.node(replica).port())).unwrap();
+    cluster.node(replica).freeze();
+    cluster.node(master).ask::<i64>(&["CLIENT", "KILL", "TYPE", "replica"]).await;
+    let guard = soon("ours", ours.mutex(&name).lock().fixed_lease(5 * SECOND)).await.unwrap();
+    // It is there before the replica can ask for what it missed.
+    admin.write_all(b"CLUSTER FAILOVER TAKEOVER\r\n").unwrap();
+    cluster.node(replica).thaw();
+    let replication = async |node: usize| cluster.node(node).info("replication").await;
+    eventually("it is a replica", async || replication(master).await["role"] == "slave").await;
+    eventually("it has the other's data", async || replication(master).await["master_link_status"] == "up")
+        .await;
+    cluster.node(master).ask::<()>(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await;
+    eventually("it is the master", async || replication(replica).await["role"] == "slave").await;
+    assert!(!cluster.node(master).keys().await.contains(&name), "the hold is lost there");
+    let second = soon("theirs", theirs.mutex(&name).lock()).await.unwrap();
+    assert!(guard.is_lost(), "two hold the lock");
     second.release().await.unwrap();
 }
 

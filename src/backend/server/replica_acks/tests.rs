@@ -5,7 +5,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::backend::Backend;
-use crate::backend::server::server::{RedisServer, Role};
+use crate::backend::server::server::RedisServer;
 use crate::backend::testing::{ALONE, EventRecorder, TestServer, until};
 use crate::base::{Drift, Lease};
 

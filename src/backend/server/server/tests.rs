@@ -1,6 +1,7 @@
 use super::*;
 use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer, until};
 use crate::base::{Drift, Lease, Outcome};
+use crate::config::Replicas;
 use crate::error::ErrorKind;
 
 /// Longer than any stall of a busy machine, for tests in which no call should time out.
@@ -342,4 +343,32 @@ async fn a_server_is_reached_over_tls() {
     // A certificate that no authority has signed.
     let error = connect(&url.as_str().into(), LONG, events.sender()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+/// It was a replica of a server that lacks what it had, while its connections stood.
+#[tokio::test]
+async fn a_grant_of_a_master_that_was_a_replica_in_the_meantime_does_not_count() {
+    let server = TestServer::start(&["--repl-diskless-sync-delay", "0"]).await;
+    let between = TestServer::start(&["--repl-diskless-sync-delay", "0"]).await;
+    let acknowledged = Some(Replicas { count: 0, wait: SHORT });
+    for replicas in [None, acknowledged] {
+        let (role, mut events) = (Role { alone: false, needs_age: true, replicas }, EventRecorder::new());
+        let (backend, away) =
+            RedisServer::connect(&server.url("").into(), role, LONG, events.sender()).await.unwrap();
+        assert!(away.is_none());
+        let begun = Instant::now();
+        assert_eq!(backend.clone().run(acquire("before")).await.unwrap(), Reply::Done);
+        let port = between.url("").rsplit(':').next().unwrap().to_owned();
+        server.command(&format!("REPLICAOF 127.0.0.1 {port}")).await;
+        until(async || server.command("DBSIZE").await == Value::Int(0)).await;
+        server.command("REPLICAOF NO ONE").await;
+        assert!(!backend.is_younger_than(begun.elapsed()));
+        while events.try_next().is_some() {}
+        let reply = backend.clone().run(acquire("after")).await;
+        let error = failed(reply, Outcome::Unknown, ErrorKind::Unavailable);
+        assert!(error.to_string().contains("was a replica for a while"), "{error}");
+        while events.next().await != Event::Reconnected {}
+        assert!(backend.is_younger_than(begun.elapsed()));
+        server.command("FLUSHALL").await;
+    }
 }

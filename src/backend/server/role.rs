@@ -1,0 +1,16 @@
+//! How the masters use a server.
+
+use crate::config::Replicas;
+
+/// How the masters use a server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Role {
+    /// The only master. A call to one of several fails at once without a connection. If it waited: 1. An acquire waits for a
+    /// connection, and so does the release after it. 2. The connection is made, and they are sent in any order. 3. The acquire runs
+    /// last, and sets a field that nobody holds.
+    pub(crate) alone: bool,
+    /// Its age has to be known, and that it was not a replica in the meantime.
+    pub(crate) needs_age: bool,
+    /// How many replicas have to acknowledge a grant.
+    pub(crate) replicas: Option<Replicas>,
+}
