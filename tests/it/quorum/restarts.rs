@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::TcpStream;
 
-use nestlock::{Builder, ErrorKind, Guard, Mutex};
+use nestlock::{Builder, ErrorKind, Guard, Master, Mutex};
 use tokio::time::Instant;
 
 use super::network::{by, cut, ways};
@@ -172,7 +172,9 @@ async fn a_cluster_whose_master_was_a_replica_while_nobody_asked_has_no_vote() {
     let servers = servers(2).await;
     let (our_ways, their_ways) = (ways(&servers).await, ways(&servers).await);
     let connect = async |ways: &[Proxy]| {
-        let builder = by(ways).cluster(cluster.urls()).lease(5 * SECOND).node_timeout(SECOND);
+        let servers = ways.iter().map(|way| Master::server(way.url()));
+        let masters = servers.chain([Master::cluster(cluster.urls())]);
+        let builder = by(ways).masters(masters).lease(3 * SECOND).node_timeout(SECOND);
         builder.delayed_restart(true).connect().await.unwrap()
     };
     let (ours, theirs) = (connect(&our_ways).await, connect(&their_ways).await);
@@ -187,7 +189,7 @@ async fn a_cluster_whose_master_was_a_replica_while_nobody_asked_has_no_vote() {
     let mut admin = TcpStream::connect(("127.0.0.1", cluster.node(replica).port())).unwrap();
     cluster.node(replica).freeze();
     cluster.node(master).ask::<i64>(&["CLIENT", "KILL", "TYPE", "replica"]).await;
-    let guard = soon("ours", ours.mutex(&name).lock().fixed_lease(5 * SECOND)).await.unwrap();
+    let guard = soon("ours", ours.mutex(&name).lock().fixed_lease(3 * SECOND)).await.unwrap();
     // It is there before the replica can ask for what it missed.
     admin.write_all(b"CLUSTER FAILOVER TAKEOVER\r\n").unwrap();
     cluster.node(replica).thaw();
