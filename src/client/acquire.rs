@@ -93,7 +93,7 @@ impl Attempts {
             }
             if answer.is_pending() && !first {
                 // Dropped once nothing is locked: with a waker the last of a task may go.
-                drop(self.visit(|entry, _, at| entry.queue.get_mut(self.id())?.polled(cx.waker(), at.now)));
+                drop(self.visit(|entry, _, at| entry.polled(self.id(), cx.waker(), at.now)));
             }
             answer
         })

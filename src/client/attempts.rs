@@ -121,11 +121,11 @@ impl Attempts {
                         id
                     }
                 };
-                let spent = entry.queue.get_mut(id).and_then(|request| request.polled(waker, at.now));
+                let spent = entry.polled(id, waker, at.now);
                 let turn = entry.admit(id, number(), ask, at);
                 if self.once && matches!(turn, Admission::Wait { refused: false, .. }) {
                     // It need not be the head, which alone is woken when the command that it waits for is answered.
-                    entry.idlers.push(waker.clone());
+                    entry.wake_when_idle(waker);
                 }
                 Ok((id, turn, at, spent))
             })

@@ -233,7 +233,7 @@ impl Guard {
     /// ```
     pub fn valid_until(&self) -> Instant {
         let seen = self.handle.table(|table, at| {
-            let hold = table.entry(&self.keys.name)?.holds.iter().find(|hold| hold.id == self.hold)?;
+            let hold = table.entry(&self.keys.name)?.hold_of_guard(self.hold)?;
             Some(at.local(hold.end_of(self.level)))
         });
         seen.unwrap_or_else(Instant::now)
@@ -295,13 +295,7 @@ impl Guard {
                 return Poll::Ready(Err(Error::lost(loss).on(&self.keys.name)));
             }
             let job = self.handle.visit(&self.keys, |entry, number, at| {
-                let hold = entry.hold(self.hold)?;
-                if hold.command.is_some() || hold.step().is_some() {
-                    entry.idlers.push(cx.waker().clone());
-                    return None;
-                }
-                let (no, step) = (number(), Step::Renew { lease });
-                Some(hold.begin(step, no, at.now))
+                entry.begin(self.hold, Step::Renew { lease }, number(), cx.waker(), at.now)
             });
             job.map_or(Poll::Pending, |job| Poll::Ready(Ok(job)))
         });
@@ -357,7 +351,7 @@ impl Guard {
     /// ```
     pub fn owner(&self) -> Owner {
         let owner = self.handle.table(|table, _| {
-            let hold = table.entry(&self.keys.name)?.holds.iter().find(|hold| hold.id == self.hold)?;
+            let hold = table.entry(&self.keys.name)?.hold_of_guard(self.hold)?;
             hold.level(self.level).map(|level| level.owner.clone())
         });
         // A guard's level stands for as long as the guard.

@@ -1,6 +1,7 @@
 //! A request's way to its grant: its line, its turn, and what its attempts were answered.
 
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -79,6 +80,13 @@ impl LockEntry {
         let owner = request.owner.clone();
         let holds = self.holds_itself(&owner);
         self.queue.enter(request, holds).inspect_err(|_| owner.forget(&self.place))
+    }
+
+    /// A request is being polled: whoever polls is woken for it from now on. What comes back is to be dropped once nothing is
+    /// locked: with a waker the last of a task may go, and with it guards.
+    #[must_use]
+    pub(crate) fn polled(&mut self, id: u64, waker: &Waker, now: Instant) -> Option<Waker> {
+        self.queue.get_mut(id)?.polled(waker, now)
     }
 
     /// A request is ready, refused or dropped. In its drop, at once: a request that lingered would prove branches that

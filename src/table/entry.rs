@@ -49,7 +49,7 @@ pub(crate) struct LockEntry {
     pub(super) terms: Terms,
     pub(crate) holds: Vec<Hold>,
     pub(crate) orphans: Orphans,
-    pub(crate) queue: Queue,
+    pub(super) queue: Queue,
     pub(super) subscription: Subscription,
     /// The masters whose messages arrive.
     pub(super) subscribed_at: MasterSet,
@@ -61,7 +61,7 @@ pub(crate) struct LockEntry {
     pub(super) echoes: Vec<u32>,
     pub(super) out: Effects,
     /// Who waits until no command of the hold is under way.
-    pub(crate) idlers: Vec<Waker>,
+    pub(super) idlers: Vec<Waker>,
     /// When the table looks at it next.
     pub(super) scheduled: Option<Instant>,
 }
@@ -94,6 +94,11 @@ impl LockEntry {
     pub(crate) fn hold(&mut self, id: u64) -> Option<&mut Hold> {
         let standing = self.holds.iter_mut().find(|hold| hold.id == id);
         standing.or_else(|| self.orphans.get_mut(id))
+    }
+
+    /// The hold of a guard. It stays here for as long as the guard lives, lost or not.
+    pub(crate) fn hold_of_guard(&self, id: u64) -> Option<&Hold> {
+        self.holds.iter().find(|hold| hold.id == id)
     }
 
     /// The hold that lives, if any: at most one of all that are known here.
@@ -155,6 +160,12 @@ impl LockEntry {
         self.holds.extract_if(.., |hold| hold.is_orphan()).for_each(|hold| self.orphans.take_in(hold));
         self.forget_proofs();
         if freed { self.freed(now) } else { self.rouse(now) }
+    }
+
+    /// Wakes this one as soon as a command of this process for the lock is over, or a request leaves. For whoever need not be
+    /// the head of a line, which alone is woken otherwise.
+    pub(crate) fn wake_when_idle(&mut self, waker: &Waker) {
+        self.idlers.push(waker.clone());
     }
 
     /// Wakes whoever can go on now.

@@ -16,13 +16,13 @@ use crate::wire::{Command, Fence, Job, Step};
 /// be noticed: so there is no moment in which a field may stand on the server and nobody here knows.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    pub(crate) id: u64,
+    pub(super) id: u64,
     pub(crate) field: Arc<str>,
     pub(super) terms: Terms,
     /// In the order of their grants: each owner is within the one before it.
     pub(super) levels: Vec<Level>,
     pub(super) loss: Option<Loss>,
-    pub(crate) command: Option<Command>,
+    pub(super) command: Option<Command>,
     /// The count on the server, as far as it is known.
     pub(super) stands: u32,
     /// A command's outcome is unknown: only a settle, or the end, may be sent next.
@@ -251,7 +251,7 @@ impl Hold {
     }
 
     /// What must be sent to bring the server to what is so here, now or at `retry_at`.
-    pub(crate) fn step(&self) -> Option<Step> {
+    pub(super) fn step(&self) -> Option<Step> {
         if self.command.is_some() {
             None
         } else if self.gone {
@@ -300,7 +300,7 @@ impl Hold {
     }
 
     /// Begins a command of a future of the user's.
-    pub(crate) fn begin(&mut self, step: Step, no: u64, now: Instant) -> Job {
+    pub(super) fn begin(&mut self, step: Step, no: u64, now: Instant) -> Job {
         self.send(Command { no, sent: now, step, foreground: true })
     }
 

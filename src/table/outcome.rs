@@ -1,6 +1,7 @@
 //! What was sent for a hold that exists, and what its answers mean: releases, renewals, settles.
 
 use std::sync::Arc;
+use std::task::Waker;
 
 use tokio::time::Instant;
 
@@ -76,6 +77,23 @@ impl LockEntry {
         }
         self.sweep(at.now);
         leave
+    }
+
+    /// Begins a guard's command. `None`: another one of the hold is under way or goes before it; `waker` is woken when that is over.
+    pub(crate) fn begin(
+        &mut self,
+        hold: u64,
+        step: Step,
+        no: u64,
+        waker: &Waker,
+        now: Instant,
+    ) -> Option<Job> {
+        let hold = self.hold(hold)?;
+        if hold.command.is_some() || hold.step().is_some() {
+            self.wake_when_idle(waker);
+            return None;
+        }
+        Some(hold.begin(step, no, now))
     }
 
     /// A command in the background, or a release, was answered.

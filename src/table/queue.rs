@@ -88,7 +88,7 @@ impl Waiter {
     /// It is being polled: it takes part again, wherever it was passed over.
     /// What comes back is to be dropped once nothing is locked.
     #[must_use]
-    pub(crate) fn polled(&mut self, waker: &Waker, now: Instant) -> Option<Waker> {
+    pub(super) fn polled(&mut self, waker: &Waker, now: Instant) -> Option<Waker> {
         self.polled = now;
         self.woken = None;
         if std::mem::take(&mut self.parked) {
@@ -174,7 +174,7 @@ impl Queue {
         self.place(id).map(|at| &self.requests[at])
     }
 
-    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut Waiter> {
+    pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Waiter> {
         self.place(id).map(|at| &mut self.requests[at])
     }
 
