@@ -3,19 +3,110 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use scopeguard::ScopeGuard;
-use tokio::time::Instant;
+use tokio::runtime;
+use tokio::time::{Instant, sleep_until};
 
-use crate::base::{Failure, Fate, Outcome, Spread, after, telemetry};
-use crate::client::attempts::Attempts;
+use crate::base::{Failure, Fate, Lease, Moment, Outcome, Spread, after, limit, telemetry};
+use crate::client::fenced_guard::UNFENCED;
 use crate::client::guard::{Granted, Guard};
-use crate::client::options::AcquireOptions;
-use crate::error::{Error, ErrorKind, Result};
-use crate::table::{Meaning, NewLevel, NotHeld, Pause};
-use crate::wire::{Job, Reply, Token};
+use crate::error::{Error, ErrorKind, Result, shown};
+use crate::owner::Owner;
+use crate::session::{Handle, clock};
+use crate::table::{
+    AcquireParams, Admission, Ambiguous, LockEntry, Meaning, NewLevel, NotHeld, Pause, Waiter,
+};
+use crate::wire::keys::{self, Keys};
+use crate::wire::{Fence, Job, Reply, Token};
+
+/// What is asked for: a lock, and the options of the call.
+#[derive(Clone, Debug)]
+pub(super) struct AcquireOptions {
+    handle: Handle,
+    keys: Arc<Keys>,
+    pub(super) within: Option<Duration>,
+    pub(super) fixed_lease: Option<Duration>,
+    pub(super) max_hold: Option<Duration>,
+    pub(super) owner: Option<Owner>,
+    /// Not for a `run`: the owner of a bare request is not its alone.
+    pub(super) bare: bool,
+    /// Not to be granted in time is an error, not `None`.
+    must: bool,
+    /// The hold is to have a fencing token.
+    fenced: bool,
+}
+
+impl AcquireOptions {
+    /// Of a bare request without options.
+    pub(super) fn new(
+        handle: Handle,
+        keys: Arc<Keys>,
+        within: Option<Duration>,
+        must: bool,
+        fenced: bool,
+    ) -> AcquireOptions {
+        AcquireOptions {
+            handle,
+            keys,
+            within,
+            fixed_lease: None,
+            max_hold: None,
+            owner: None,
+            bare: true,
+            must,
+            fenced,
+        }
+    }
+
+    pub(super) fn name(&self) -> &Arc<str> {
+        &self.keys.name
+    }
+
+    /// What is told where somebody else has the lock for too long, if that is an error.
+    fn refusal(&self) -> Option<Error> {
+        let within = self.within.unwrap_or_default();
+        let told = || {
+            format!(
+                "somebody else held it for all of the {within:?} that `within` allows; try again later, or wait longer"
+            )
+        };
+        self.must.then(|| Error::new(ErrorKind::Timeout, told()))
+    }
+
+    /// What an attempt that is made now asks of the fencing counter.
+    fn fence(&self) -> Option<Arc<Fence>> {
+        let session = self.fenced.then_some(&self.handle)?;
+        let counter = keys::counter(&session.config.prefix, &self.keys.name).into();
+        let least = (!session.quorum.has_time()).then(clock::time_of_day);
+        Some(Arc::new(Fence { counter, least, stays: session.config.token_ttl }))
+    }
+
+    /// What is told where one of its keys is in the way.
+    fn foreign(&self, found: &Reply) -> Option<Error> {
+        let told = match found {
+            Reply::NotALock(found) => {
+                let key = shown(&self.keys.key);
+                format!(
+                    "the key `{key}` holds something that is no lock: {found}; it is left untouched; use another name, or \
+                     remove the key"
+                )
+            }
+            Reply::NotACounter(found) => {
+                let counter = keys::counter(&self.handle.config.prefix, &self.keys.name);
+                format!(
+                    "the key `{}` can't count fencing tokens: it holds {found}; it is left untouched; use another name, or \
+                     remove the key",
+                    shown(&counter)
+                )
+            }
+            _ => return None,
+        };
+        Some(Error::new(ErrorKind::NotALock, told))
+    }
+}
 
 /// Asks until the lock is granted. `None`: somebody else had it until the time was over.
 pub(super) async fn acquire(options: AcquireOptions) -> Result<Option<Guard>> {
@@ -30,6 +121,32 @@ pub(super) async fn acquire(options: AcquireOptions) -> Result<Option<Guard>> {
     telemetry::acquiring(&name, asking).await.map_err(|error| error.on(&name))
 }
 
+/// A request in its line, from its first poll until it is ready or dropped.
+struct Attempts {
+    options: AcquireOptions,
+    /// Its number in the line; `None` until it has entered.
+    id: Option<u64>,
+    lease: Lease,
+    began: Instant,
+    /// When the caller's patience ends.
+    limit: Option<Instant>,
+    /// It makes one attempt, and does not wait for others.
+    once: bool,
+    tries: u32,
+    /// The last attempt had no answer, or one that came too late.
+    failed: Option<Error>,
+    /// Since when all attempts have failed.
+    failing: Option<Instant>,
+    /// When it asks again without a message, where one is published for each release before: it is subscribed, and the lease of the
+    /// other hold is longer.
+    poll: Option<Instant>,
+}
+
+enum Look {
+    Go(Option<Job>),
+    Wait(Option<Instant>),
+}
+
 /// What became of one attempt.
 enum Attempt {
     Granted(Guard),
@@ -37,6 +154,35 @@ enum Attempt {
 }
 
 impl Attempts {
+    fn begin(options: AcquireOptions) -> Result<Attempts> {
+        let session = &options.handle;
+        keys::check(&options.keys.name, &session.config.prefix)?;
+        let lease = match options.fixed_lease {
+            Some(asked) => session.config.lease("fixed_lease", asked)?,
+            None => session.config.lease,
+        };
+        session.check_open()?;
+        if runtime::Handle::try_current().is_err() {
+            let told = "a lock can be awaited inside a tokio runtime only; use `block_on` of a runtime";
+            return Err(Error::new(ErrorKind::Misuse, told));
+        }
+        let began = Instant::now();
+        let once = options.within == Some(Duration::ZERO);
+        let limit = options.within.and_then(|within| limit(began, within));
+        Ok(Attempts {
+            options,
+            id: None,
+            lease,
+            began,
+            limit,
+            once,
+            tries: 0,
+            failed: None,
+            failing: None,
+            poll: None,
+        })
+    }
+
     async fn until_granted(&mut self) -> Result<Option<Guard>> {
         loop {
             let Some(job) = self.until_admitted().await? else {
@@ -48,6 +194,85 @@ impl Attempts {
                 Attempt::Granted(guard) => return Ok(Some(guard)),
                 Attempt::Again if self.failed.is_none() && self.is_over() => return self.refusal(),
                 Attempt::Again => {}
+            }
+        }
+    }
+
+    /// Waits until this request is to ask the masters. `None`: its time is over.
+    async fn until_admitted(&mut self) -> Result<Option<Job>> {
+        let began = Instant::now();
+        let mut nap = pin!(sleep_until(began));
+        poll_fn(|cx| {
+            loop {
+                let until = match self.look(cx.waker(), began)? {
+                    Look::Go(job) => return Poll::Ready(Ok(job)),
+                    Look::Wait(until) => until,
+                };
+                let Some(until) = until else { return Poll::Pending };
+                nap.as_mut().reset(until);
+                if Future::poll(nap.as_mut(), cx).is_pending() {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await
+    }
+
+    /// Whether it is this request's turn, and if not, when to look again at the latest. The first look enters the line.
+    fn look(&mut self, waker: &Waker, began: Instant) -> Result<Look> {
+        let session = &*self.options.handle.clone();
+        session.check_open()?;
+        // Else all who wait would find out one after the other, each by an attempt of its own.
+        session.is_away(self.began).map_or(Ok(()), Err)?;
+        let (uuid, fence) = (&*session.uuid, self.options.fence());
+        let ask = AcquireParams { once: self.once, lease: self.lease, terms: session.terms, uuid, fence };
+        let (id, turn, at, _spent) = self
+            .visit(|entry, number, at| {
+                let id = match self.id {
+                    Some(id) => id,
+                    None => {
+                        let (id, ambient) = (number(), Owner::current());
+                        let owner = self.options.owner.clone().unwrap_or_else(|| ambient.clone());
+                        entry.enter(Waiter::new(id, owner, ambient, self.options.bare, at.now))?;
+                        id
+                    }
+                };
+                let spent = entry.polled(id, waker, at.now);
+                let turn = entry.admit(id, number(), ask, at);
+                if self.once && matches!(turn, Admission::Wait { refused: false, .. }) {
+                    // It need not be the head, which alone is woken when the command that it waits for is answered.
+                    entry.wake_when_idle(waker);
+                }
+                Ok((id, turn, at, spent))
+            })
+            .map_err(|Ambiguous| Error::new(ErrorKind::Ambiguous, AMBIGUOUS))?;
+        self.id = Some(id);
+        let now = Instant::now();
+        let over = self.is_over();
+        match turn {
+            Admission::Ask(job) => Ok(Look::Go(Some(job))),
+            Admission::Lost(loss) => Err(Error::lost(loss)),
+            Admission::Unfenced => Err(Error::new(ErrorKind::Misuse, UNFENCED)),
+            Admission::Wait { refused: true, .. } if over => Ok(Look::Go(None)),
+            Admission::Wait { refused: true, until } => {
+                // It looks again in short, as whoever waits for a lease's end does: the machine may sleep past it.
+                let until = until.map(|until| at.nap(until));
+                let again = session.takeover_pause().map(|pause| after(now, 10 * pause));
+                Ok(Look::Wait(until.into_iter().chain(self.limit).chain(again).min()))
+            }
+            Admission::Wait { refused: false, until } => {
+                let patience = session.terms.patience;
+                // Also where the server answers: a full one may put the command before this one off for ever.
+                let patience = if over { patience } else { patience.max(session.config.unavailable_after) };
+                let stuck = after(began, patience) <= now;
+                if let Some(error) = session.away_too_long(self.began).or_else(|| stuck.then(unanswered)) {
+                    return Err(error);
+                }
+                let until = until.map(|until| at.nap(until)).filter(|until| *until > now);
+                let node_timeout = session.config.node_timeout;
+                let again = session.takeover_pause().map_or(node_timeout, |pause| pause.min(node_timeout));
+                let again = after(now, again);
+                Ok(Look::Wait(until.into_iter().chain([again]).min()))
             }
         }
     }
@@ -136,21 +361,6 @@ impl Attempts {
         }
     }
 
-    /// The next attempt. This one was answered, so the failures before it count no more.
-    fn again(&mut self) -> Attempt {
-        (self.failed, self.failing) = (None, None);
-        Attempt::Again
-    }
-
-    fn too_late(&self) -> Error {
-        let lease = self.lease.duration();
-        let told = format!(
-            "granted, but the answer was read only when the lease of {lease:?} was over: the masters answer slowly, or this future was \
-             not polled for as long; ask for a longer lease"
-        );
-        Error::new(ErrorKind::Unavailable, told)
-    }
-
     fn granted(&mut self, job: &Job, spread: Spread, token: Option<Token>) -> Result<Guard, NotHeld> {
         let fate = Arc::new(Fate::default());
         let (fixed, max_hold) = (self.options.fixed_lease.is_some(), self.options.max_hold);
@@ -235,4 +445,52 @@ impl Attempts {
         self.failed = Some(error);
         Ok(Attempt::Again)
     }
+
+    /// The next attempt. This one was answered, so the failures before it count no more.
+    fn again(&mut self) -> Attempt {
+        (self.failed, self.failing) = (None, None);
+        Attempt::Again
+    }
+
+    fn too_late(&self) -> Error {
+        let lease = self.lease.duration();
+        let told = format!(
+            "granted, but the answer was read only when the lease of {lease:?} was over: the masters answer slowly, or this future was \
+             not polled for as long; ask for a longer lease"
+        );
+        Error::new(ErrorKind::Unavailable, told)
+    }
+
+    fn refusal(&self) -> Result<Option<Guard>> {
+        self.options.refusal().map_or(Ok(None), Err)
+    }
+
+    /// Whether it makes no further attempt.
+    fn is_over(&self) -> bool {
+        self.once || self.limit.is_some_and(|limit| limit <= Instant::now())
+    }
+
+    /// Its number in the line; before it has entered, one that nobody has.
+    fn id(&self) -> u64 {
+        self.id.unwrap_or_default()
+    }
+
+    fn visit<R>(&self, visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R) -> R {
+        self.options.handle.visit(&self.options.keys, visit)
+    }
+
+    fn leave_line(&self) {
+        if let Some(id) = self.id {
+            drop(self.visit(|entry, _, at| entry.leave_line(id, at.now)));
+        }
+    }
 }
+
+fn unanswered() -> Error {
+    let told = "an earlier command of this process for the same lock is not done yet: the server does not answer it, or puts it \
+                off; check the server, and try again";
+    Error::new(ErrorKind::Unavailable, told)
+}
+
+const AMBIGUOUS: &str = "it can't be told whether this request is nested in a hold of its owner or stands beside it in \
+    another branch of the same task; take the lock by `run`, or put each branch into a `scope`";

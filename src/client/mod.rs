@@ -1,7 +1,6 @@
 //! What users call.
 
 mod acquire;
-mod attempts;
 mod connect;
 mod fenced;
 mod fenced_guard;
@@ -9,7 +8,6 @@ mod guard;
 mod guard_scope;
 mod locks;
 mod mutex;
-mod options;
 mod request;
 mod run;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::Failure;
-use crate::client::options::AcquireOptions;
+use crate::client::acquire::AcquireOptions;
 use crate::client::request::{Lock, Request, TryLock};
 use crate::client::run::Run;
 use crate::error::{Error, ErrorKind, Result, shown};
@@ -285,17 +285,8 @@ impl Mutex {
     }
 
     pub(super) fn request(&self, within: Option<Duration>, must: bool, fenced: bool) -> Request {
-        Request::new(AcquireOptions {
-            handle: self.handle.clone(),
-            keys: self.keys.clone(),
-            within,
-            fixed_lease: None,
-            max_hold: None,
-            owner: None,
-            bare: true,
-            must,
-            fenced,
-        })
+        let (handle, keys) = (self.handle.clone(), self.keys.clone());
+        Request::new(AcquireOptions::new(handle, keys, within, must, fenced))
     }
 }
 

@@ -6,10 +6,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use crate::client::acquire::acquire;
+use crate::client::acquire::{AcquireOptions, acquire};
 use crate::client::fenced_guard::FencedGuard;
 use crate::client::guard::Guard;
-use crate::client::options::AcquireOptions;
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::Owner;
 
@@ -37,7 +36,7 @@ impl Request {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Guard>>> {
         if self.answered {
             let told = "the request was answered before, and its future polled again; make a new one";
-            return Poll::Ready(Err(Error::new(ErrorKind::Misuse, told).on(&self.options.keys.name)));
+            return Poll::Ready(Err(Error::new(ErrorKind::Misuse, told).on(self.options.name())));
         }
         let asking = self.asking.get_or_insert_with(|| Box::pin(acquire(self.options.clone())));
         let answer = ready!(asking.as_mut().poll(cx));
@@ -67,7 +66,7 @@ macro_rules! methods {
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let mut out = f.debug_struct(stringify!($name));
-                out.field("name", &self.0.options.keys.name).finish_non_exhaustive()
+                out.field("name", self.0.options.name()).finish_non_exhaustive()
             }
         }
     };
