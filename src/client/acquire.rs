@@ -33,8 +33,6 @@ pub(super) struct AcquireOptions {
     pub(super) owner: Option<Owner>,
     /// Not for a `run`: the owner of a bare request is not its alone.
     pub(super) bare: bool,
-    /// Not to be granted in time is an error, not `None`.
-    must: bool,
     /// The hold is to have a fencing token.
     fenced: bool,
 }
@@ -45,7 +43,6 @@ impl AcquireOptions {
         handle: Handle,
         keys: Arc<Keys>,
         within: Option<Duration>,
-        must: bool,
         fenced: bool,
     ) -> AcquireOptions {
         AcquireOptions {
@@ -56,24 +53,12 @@ impl AcquireOptions {
             max_hold: None,
             owner: None,
             bare: true,
-            must,
             fenced,
         }
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
         &self.keys.name
-    }
-
-    /// What is told where somebody else has the lock for too long, if that is an error.
-    fn refusal(&self) -> Option<Error> {
-        let within = self.within.unwrap_or_default();
-        let told = || {
-            format!(
-                "somebody else held it for all of the {within:?} that `within` allows; try again later, or wait longer"
-            )
-        };
-        self.must.then(|| Error::new(ErrorKind::Timeout, told()))
     }
 
     /// What an attempt that is made now asks of the fencing counter.
@@ -108,17 +93,61 @@ impl AcquireOptions {
     }
 }
 
-/// Asks until the lock is granted. `None`: somebody else had it until the time was over.
-pub(super) async fn acquire(options: AcquireOptions) -> Result<Option<Guard>> {
+/// Why a request ended without a guard.
+pub(super) enum NotGranted {
+    /// Somebody else held the lock for all of the time that `within` allows.
+    Busy {
+        name: Arc<str>,
+        within: Duration,
+    },
+    Failed(Error),
+}
+
+impl NotGranted {
+    /// For a call that has to end with a guard.
+    pub(super) fn into_error(self) -> Error {
+        match self {
+            NotGranted::Busy { name, within } => {
+                let message = format!(
+                    "somebody else held it for all of the {within:?} that `within` allows; try again later, or wait longer"
+                );
+                Error::new(ErrorKind::Timeout, message).on(&name)
+            }
+            NotGranted::Failed(error) => error,
+        }
+    }
+
+    /// For a call that may end without one.
+    pub(super) fn or_none<T>(result: Result<T, NotGranted>) -> Result<Option<T>> {
+        match result {
+            Ok(granted) => Ok(Some(granted)),
+            Err(NotGranted::Busy { .. }) => Ok(None),
+            Err(NotGranted::Failed(error)) => Err(error),
+        }
+    }
+}
+
+impl From<Error> for NotGranted {
+    fn from(error: Error) -> NotGranted {
+        NotGranted::Failed(error)
+    }
+}
+
+/// Asks until the lock is granted, or the time for it is over.
+pub(super) async fn acquire(options: AcquireOptions) -> Result<Guard, NotGranted> {
     let name = options.keys.name.clone();
     // Pinned where it stands: each move of it is a copy of kilobytes.
     let asking = pin!(async move {
         let mut attempts = scopeguard::guard(Attempts::begin(options)?, |attempts| attempts.leave_line());
-        let granted = attempts.until_granted().await?;
+        let guard = attempts.until_granted().await?;
         // With its grant it left its line.
-        Ok::<_, Error>(granted.inspect(|_| drop(ScopeGuard::into_inner(attempts))))
+        drop(ScopeGuard::into_inner(attempts));
+        Ok(guard)
     });
-    telemetry::acquiring(&name, asking).await.map_err(|error| error.on(&name))
+    telemetry::acquiring(&name, asking).await.map_err(|why| match why {
+        NotGranted::Failed(error) => NotGranted::Failed(error.on(&name)),
+        busy => busy,
+    })
 }
 
 /// A request in its line, from its first poll until it is ready or dropped.
@@ -183,16 +212,16 @@ impl Attempts {
         })
     }
 
-    async fn until_granted(&mut self) -> Result<Option<Guard>> {
+    async fn until_granted(&mut self) -> Result<Guard, NotGranted> {
         loop {
             let Some(job) = self.until_admitted().await? else {
                 // Whoever waited behind others did not see for itself that the masters are away.
                 let away = self.failed.take().or_else(|| self.options.handle.away());
-                return away.map_or_else(|| self.refusal(), Err);
+                return Err(away.map_or_else(|| self.busy_too_long(), NotGranted::Failed));
             };
             match self.attempt(job).await? {
-                Attempt::Granted(guard) => return Ok(Some(guard)),
-                Attempt::Again if self.failed.is_none() && self.is_over() => return self.refusal(),
+                Attempt::Granted(guard) => return Ok(guard),
+                Attempt::Again if self.failed.is_none() && self.is_over() => return Err(self.busy_too_long()),
                 Attempt::Again => {}
             }
         }
@@ -461,8 +490,9 @@ impl Attempts {
         Error::new(ErrorKind::Unavailable, told)
     }
 
-    fn refusal(&self) -> Result<Option<Guard>> {
-        self.options.refusal().map_or(Ok(None), Err)
+    fn busy_too_long(&self) -> NotGranted {
+        let within = self.options.within.unwrap_or_default();
+        NotGranted::Busy { name: self.options.keys.name.clone(), within }
     }
 
     /// Whether it makes no further attempt.

@@ -84,14 +84,14 @@ impl FencedMutex {
     /// # }
     /// ```
     pub fn lock(&self) -> FencedLock {
-        FencedLock(self.0.request(None, true, true))
+        FencedLock(self.0.request(None, true))
     }
 
     /// Asks once, as [`Mutex::try_lock`]: ready with `None` where somebody else holds the lock.
     ///
     /// See [`FencedTryLock`] for options, errors and cancel safety.
     pub fn try_lock(&self) -> FencedTryLock {
-        FencedTryLock(self.0.request(Some(Duration::ZERO), false, true))
+        FencedTryLock(self.0.request(Some(Duration::ZERO), true))
     }
 
     /// Waits for the lock, runs what `work` makes of the token, and releases the lock: [`Mutex::run`] with a token.

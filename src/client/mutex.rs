@@ -70,7 +70,7 @@ impl Mutex {
     /// # }
     /// ```
     pub fn lock(&self) -> Lock {
-        Lock(self.request(None, true, false))
+        Lock(self.request(None, false))
     }
 
     /// Asks once: ready with `None` where somebody else holds the lock.
@@ -87,7 +87,7 @@ impl Mutex {
     /// # }
     /// ```
     pub fn try_lock(&self) -> TryLock {
-        TryLock(self.request(Some(Duration::ZERO), false, false))
+        TryLock(self.request(Some(Duration::ZERO), false))
     }
 
     /// Waits for the lock, runs `work` while it is held, and releases it.
@@ -284,9 +284,9 @@ impl Mutex {
         }
     }
 
-    pub(super) fn request(&self, within: Option<Duration>, must: bool, fenced: bool) -> Request {
+    pub(super) fn request(&self, within: Option<Duration>, fenced: bool) -> Request {
         let (handle, keys) = (self.handle.clone(), self.keys.clone());
-        Request::new(AcquireOptions::new(handle, keys, within, must, fenced))
+        Request::new(AcquireOptions::new(handle, keys, within, fenced))
     }
 }
 

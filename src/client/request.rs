@@ -6,14 +6,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use crate::client::acquire::{AcquireOptions, acquire};
+use crate::client::acquire::{AcquireOptions, NotGranted, acquire};
 use crate::client::fenced_guard::FencedGuard;
 use crate::client::guard::Guard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::Owner;
 
 /// What a request runs as, from the first poll on.
-type AcquireFuture = Pin<Box<dyn Future<Output = Result<Option<Guard>>> + Send>>;
+type AcquireFuture = Pin<Box<dyn Future<Output = Result<Guard, NotGranted>> + Send>>;
 
 /// The part that all request futures share.
 pub(super) struct Request {
@@ -33,10 +33,10 @@ impl Request {
         option(&mut self.options);
     }
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Guard>>> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Guard, NotGranted>> {
         if self.answered {
-            let told = "the request was answered before, and its future polled again; make a new one";
-            return Poll::Ready(Err(Error::new(ErrorKind::Misuse, told).on(self.options.name())));
+            let message = "the request was answered before, and its future polled again; make a new one";
+            return Poll::Ready(Err(Error::new(ErrorKind::Misuse, message).on(self.options.name()).into()));
         }
         let asking = self.asking.get_or_insert_with(|| Box::pin(acquire(self.options.clone())));
         let answer = ready!(asking.as_mut().poll(cx));
@@ -195,14 +195,8 @@ impl Future for Lock {
     type Output = Result<Guard>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Guard>> {
-        let granted = ready!(self.0.poll(cx))?;
-        Poll::Ready(granted.ok_or_else(not_granted))
+        self.0.poll(cx).map_err(NotGranted::into_error)
     }
-}
-
-/// A request that must end with a guard ends with one, or with an error of its own.
-pub(super) fn not_granted() -> Error {
-    Error::new(ErrorKind::Timeout, "the lock was not granted in time; try again later, or wait longer")
 }
 
 /// The future of [`Mutex::try_lock`](crate::Mutex::try_lock): takes options until it is polled.
@@ -246,7 +240,7 @@ impl Future for TryLock {
     type Output = Result<Option<Guard>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Option<Guard>>> {
-        self.0.poll(cx)
+        self.0.poll(cx).map(NotGranted::or_none)
     }
 }
 
@@ -281,8 +275,8 @@ impl Future for FencedLock {
     type Output = Result<FencedGuard>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<FencedGuard>> {
-        let granted = ready!(self.0.poll(cx))?;
-        Poll::Ready(granted.ok_or_else(not_granted).and_then(FencedGuard::new))
+        let guard = ready!(self.0.poll(cx)).map_err(NotGranted::into_error);
+        Poll::Ready(guard.and_then(FencedGuard::new))
     }
 }
 
@@ -317,7 +311,7 @@ impl Future for FencedTryLock {
     type Output = Result<Option<FencedGuard>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Option<FencedGuard>>> {
-        let granted = ready!(self.0.poll(cx))?;
-        Poll::Ready(granted.map(FencedGuard::new).transpose())
+        let guard = NotGranted::or_none(ready!(self.0.poll(cx)))?;
+        Poll::Ready(guard.map(FencedGuard::new).transpose())
     }
 }

@@ -9,9 +9,10 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 
 use crate::base::telemetry;
+use crate::client::acquire::NotGranted;
 use crate::client::fenced_guard;
 use crate::client::guard::Guard;
-use crate::client::request::{FencedLock, FencedTryLock, Lock, Request, TryLock, not_granted};
+use crate::client::request::{FencedLock, FencedTryLock, Lock, Request, TryLock};
 use crate::error::{Error, Loss, Result};
 use crate::owner::{Inside, Owner, inside};
 
@@ -37,7 +38,7 @@ enum RunStage {
 }
 
 pin_project! {
-    /// Asks for the lock, works, releases. `None`: the lock was not to be had in time.
+    /// Asks for the lock, works, releases.
     #[project = HeldNow]
     struct HeldWork<F: Future, W> {
         #[pin]
@@ -62,8 +63,8 @@ impl<F: Future, W> HeldWork<F, W> {
 
 impl<F: Future, W> HeldNow<'_, F, W> {
     /// Polls the request, as an owner of its own.
-    fn ask(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool>> {
-        let RunStage::Asking { request } = &mut *self.stage else { return Poll::Ready(Ok(true)) };
+    fn ask(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), NotGranted>> {
+        let RunStage::Asking { request } = &mut *self.stage else { return Poll::Ready(Ok(())) };
         if !request.is_begun() {
             let above = request.options.owner.take().unwrap_or_else(Owner::current);
             request.options.owner = Some(above.child());
@@ -71,10 +72,10 @@ impl<F: Future, W> HeldNow<'_, F, W> {
         let granted = ready!(request.poll(cx));
         let owner = request.options.owner.clone().unwrap_or_else(Owner::current);
         *self.stage = RunStage::Over;
-        let Some(guard) = granted? else { return Poll::Ready(Ok(false)) };
+        let guard = granted?;
         owner.enter();
         *self.stage = RunStage::Working { guard, owner, watching: None };
-        Poll::Ready(Ok(true))
+        Poll::Ready(Ok(()))
     }
 
     /// Where the work may be polled: as its owner, while the hold is good.
@@ -120,7 +121,7 @@ impl<F: Future, W> HeldNow<'_, F, W> {
     }
 
     /// Waits for what ends it: the loss of the hold while the work goes on, the release when it is done.
-    fn end(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<F::Output>>> {
+    fn end(&mut self, cx: &mut Context<'_>) -> Poll<Result<F::Output>> {
         match &mut *self.stage {
             RunStage::Working { guard, watching, .. } => {
                 let watching = watching.get_or_insert_with(|| Box::pin(guard.watch()));
@@ -135,9 +136,7 @@ impl<F: Future, W> HeldNow<'_, F, W> {
         }
         *self.stage = RunStage::Over;
         match self.work.as_mut().project() {
-            WorkNow::Done { output } => {
-                output.take().map_or(Poll::Pending, |output| Poll::Ready(Ok(Some(output))))
-            }
+            WorkNow::Done { output } => output.take().map_or(Poll::Pending, |output| Poll::Ready(Ok(output))),
             WorkNow::Unmade { .. } | WorkNow::ToDo { .. } => Poll::Pending,
         }
     }
@@ -165,14 +164,12 @@ impl<F: Future, W> HeldWork<F, W> {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         make: impl FnOnce(W, &Guard) -> Result<F>,
-    ) -> Poll<Result<Option<F::Output>>> {
+    ) -> Poll<Result<F::Output, NotGranted>> {
         let mut this = self.project();
-        if !ready!(this.ask(cx))? {
-            return Poll::Ready(Ok(None));
-        }
+        ready!(this.ask(cx))?;
         if let Err(error) = this.make(make) {
             this.stop();
-            return Poll::Ready(Err(error));
+            return Poll::Ready(Err(error.into()));
         }
         if let Some(inside) = this.inside()
             && let WorkNow::ToDo { work } = this.work.as_mut().project()
@@ -183,7 +180,7 @@ impl<F: Future, W> HeldWork<F, W> {
                 this.done(output, cx);
             }
         }
-        this.end(cx)
+        this.end(cx).map_err(NotGranted::Failed)
     }
 }
 
@@ -369,8 +366,7 @@ impl<F: Future> Future for Run<F> {
     type Output = Result<F::Output>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let output = ready!(self.project().held.poll(cx, |never, _| match never {}))?;
-        Poll::Ready(output.ok_or_else(not_granted))
+        self.project().held.poll(cx, |never, _| match never {}).map_err(NotGranted::into_error)
     }
 }
 
@@ -378,7 +374,7 @@ impl<F: Future> Future for TryRun<F> {
     type Output = Result<Option<F::Output>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().held.poll(cx, |never, _| match never {})
+        self.project().held.poll(cx, |never, _| match never {}).map(NotGranted::or_none)
     }
 }
 
@@ -386,9 +382,8 @@ impl<W: FnOnce(u64) -> F, F: Future> Future for FencedRun<W, F> {
     type Output = Result<F::Output>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let output =
-            ready!(self.project().held.poll(cx, |work, guard| fenced_guard::token(guard).map(work)))?;
-        Poll::Ready(output.ok_or_else(not_granted))
+        let ended = self.project().held.poll(cx, |work, guard| fenced_guard::token(guard).map(work));
+        ended.map_err(NotGranted::into_error)
     }
 }
 
@@ -396,7 +391,8 @@ impl<W: FnOnce(u64) -> F, F: Future> Future for FencedTryRun<W, F> {
     type Output = Result<Option<F::Output>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().held.poll(cx, |work, guard| fenced_guard::token(guard).map(work))
+        let ended = self.project().held.poll(cx, |work, guard| fenced_guard::token(guard).map(work));
+        ended.map(NotGranted::or_none)
     }
 }
 

@@ -117,11 +117,11 @@ async fn what_is_left_on_a_minority_delays_no_renewal() {
 async fn client(locks: Locks, end: Instant, mut random: StdRng) {
     while Instant::now() < end {
         let (stock, fenced) = (locks.mutex("stock"), random.random());
-        let lock = || Lock(stock.request(None, true, fenced));
+        let lock = || Lock(stock.request(None, fenced));
         let patience = Duration::from_millis(random.random_range(1..3_000));
         let work = Duration::from_millis(random.random_range(0..300));
         match random.random_range(0..3) {
-            0 => drop(timeout(patience, TryLock(stock.request(Some(Duration::ZERO), false, fenced))).await),
+            0 => drop(timeout(patience, TryLock(stock.request(Some(Duration::ZERO), fenced))).await),
             1 => {
                 let nested = async {
                     let inner = timeout(patience, lock()).await;
