@@ -74,8 +74,8 @@ async fn join(
             let (single, away) = RedisServer::connect(server, role, node_timeout, events).await?;
             (single, away)
         }
-        MasterKind::Watched(watched) => {
-            let (single, away) = RedisServer::watched(watched, role, node_timeout, events).await?;
+        MasterKind::Sentinel(sentinels) => {
+            let (single, away) = RedisServer::by_sentinels(sentinels, role, node_timeout, events).await?;
             (single, away)
         }
         MasterKind::Cluster(seeds) => {

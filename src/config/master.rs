@@ -1,4 +1,4 @@
-//! What a master may be: whoever has a vote on a lock.
+//! What a master may be: what has one vote on a lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,14 +31,14 @@ impl Master {
         Master(MasterKind::Server(server.into()))
     }
 
-    /// The master of this name that these sentinels watch: see [`Builder::sentinel`](crate::Builder::sentinel).
+    /// The master of this name that these sentinels monitor: see [`Builder::sentinel`](crate::Builder::sentinel).
     pub fn sentinel(
         sentinels: impl IntoIterator<Item = impl Into<Server>>,
         name: impl Into<String>,
     ) -> Master {
         let sentinels = sentinels.into_iter().map(Into::into).collect();
         let name: String = name.into();
-        Master(MasterKind::Watched(Watched { sentinels, name: name.into() }))
+        Master(MasterKind::Sentinel(SentinelMaster { sentinels, name: name.into() }))
     }
 
     /// A Redis Cluster, by some of its nodes: see [`Builder::cluster`](crate::Builder::cluster).
@@ -63,14 +63,14 @@ impl fmt::Debug for Master {
 #[derive(Clone, Debug)]
 pub(crate) enum MasterKind {
     Server(Server),
-    Watched(Watched),
+    Sentinel(SentinelMaster),
     Cluster(Seeds),
     Memory(Memory),
 }
 
-/// A master by the name under which sentinels watch it.
+/// A master by the name under which sentinels monitor it.
 #[derive(Clone, Debug)]
-pub(crate) struct Watched {
+pub(crate) struct SentinelMaster {
     pub(crate) sentinels: Box<[Server]>,
     pub(crate) name: Arc<str>,
 }
@@ -91,7 +91,7 @@ pub(super) fn checked(masters: Vec<MasterKind>) -> Result<Vec<MasterKind>> {
     for (at, master) in masters.iter().enumerate() {
         match master {
             MasterKind::Server(server) => drop(server.client()?),
-            MasterKind::Watched(watched) => watched.check()?,
+            MasterKind::Sentinel(master) => master.check()?,
             MasterKind::Cluster(seeds) => seeds.check()?,
             MasterKind::Memory(_) => {}
         }
@@ -105,11 +105,11 @@ pub(super) fn checked(masters: Vec<MasterKind>) -> Result<Vec<MasterKind>> {
 }
 
 impl MasterKind {
-    /// Whether they are seen to be one. Two sets of nodes of one cluster may have none in common.
+    /// Whether both are known to be the same master. Two sets of nodes of one cluster may have none in common.
     fn is(&self, other: &MasterKind) -> bool {
         match (self, other) {
             (MasterKind::Server(one), MasterKind::Server(other)) => one.address() == other.address(),
-            (MasterKind::Watched(one), MasterKind::Watched(other)) => one.is(other),
+            (MasterKind::Sentinel(one), MasterKind::Sentinel(other)) => one.is(other),
             (MasterKind::Cluster(one), MasterKind::Cluster(other)) => one.meets(other),
             (MasterKind::Cluster(seeds), MasterKind::Server(server))
             | (MasterKind::Server(server), MasterKind::Cluster(seeds)) => seeds.has(server),
@@ -123,14 +123,14 @@ impl fmt::Display for MasterKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             MasterKind::Server(server) => f.write_str(&server.address()),
-            MasterKind::Watched(watched) => watched.fmt(f),
+            MasterKind::Sentinel(master) => master.fmt(f),
             MasterKind::Cluster(seeds) => write!(f, "a node of {seeds}"),
             MasterKind::Memory(_) => f.write_str("an in-memory store"),
         }
     }
 }
 
-impl Watched {
+impl SentinelMaster {
     fn check(&self) -> Result<()> {
         if self.sentinels.is_empty() {
             return Err(rejected("sentinel was given no address; give the addresses of the sentinels"));
@@ -144,13 +144,13 @@ impl Watched {
     }
 
     /// One sentinel in common is enough: the same name is the same master to it.
-    fn is(&self, other: &Watched) -> bool {
+    fn is(&self, other: &SentinelMaster) -> bool {
         let known = |one: &Server| other.sentinels.iter().any(|other| other.address() == one.address());
         self.name == other.name && self.sentinels.iter().any(known)
     }
 }
 
-impl fmt::Display for Watched {
+impl fmt::Display for SentinelMaster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "master `{}` of sentinel", shown(&self.name))?;
         for (at, sentinel) in self.sentinels.iter().enumerate() {

@@ -10,6 +10,6 @@ pub use config::Builder;
 pub(crate) use config::Config;
 pub(crate) use limits::Replicas;
 pub use master::Master;
-pub(crate) use master::{MasterKind, Watched};
+pub(crate) use master::{MasterKind, SentinelMaster};
 pub(crate) use seeds::Seeds;
 pub use server::Server;

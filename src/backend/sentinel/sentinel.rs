@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use crate::backend::connection::{Backoff, Endpoint, dial, for_messages, redis_error, tuned};
 use crate::backend::sentinel::reports::{MasterReport, Report, ReportHistory, ReportedMaster, decide_master};
 use crate::base::{lock, telemetry};
-use crate::config::{Server, Watched};
+use crate::config::{SentinelMaster, Server};
 use crate::error::{Error, ErrorKind, Result, shown};
 
 /// How long the other sentinels are waited for once one has named a master: of two reports that differ the newer one counts.
@@ -56,13 +56,13 @@ struct Sentinel {
 }
 
 impl Sentinels {
-    pub(crate) fn new(watched: &Watched, node_timeout: Duration, limit: Duration) -> Result<Sentinels> {
+    pub(crate) fn new(master: &SentinelMaster, node_timeout: Duration, limit: Duration) -> Result<Sentinels> {
         let sentinel = |server: &Server| Sentinel::new(server, node_timeout);
-        let sentinels = watched.sentinels.iter().map(sentinel).collect::<Result<Vec<_>>>()?;
-        let first = watched.sentinels.first().map(Server::client);
+        let sentinels = master.sentinels.iter().map(sentinel).collect::<Result<Vec<_>>>()?;
+        let first = master.sentinels.first().map(Server::client);
         let first = first.unwrap_or_else(|| Err(Error::new(ErrorKind::Config, "no sentinel was given")))?;
         let template = Box::new(first.get_connection_info().clone());
-        let name = watched.name.clone();
+        let name = master.name.clone();
         Ok(Sentinels {
             sentinels: sentinels.into(),
             name,

@@ -17,7 +17,7 @@ use crate::backend::server::role::Role;
 use crate::backend::server::source::Source;
 use crate::backend::{Backend, BoxFuture, runtime};
 use crate::base::{Events, Failure, after};
-use crate::config::{Server, Watched};
+use crate::config::{SentinelMaster, Server};
 use crate::error::{Error, Result};
 use crate::wire::{Call, Reply};
 
@@ -57,14 +57,14 @@ impl RedisServer {
     }
 
     /// Connects to the server that the sentinels name, now and after each failover.
-    pub(crate) async fn watched(
-        watched: &Watched,
+    pub(crate) async fn by_sentinels(
+        master: &SentinelMaster,
         role: Role,
         node_timeout: Duration,
         events: Weak<dyn Events>,
     ) -> Result<(Arc<RedisServer>, Option<Error>)> {
-        let sentinels = Sentinels::new(watched, node_timeout, node_timeout.max(SHORTEST_CONNECT))?;
-        let address = watched.to_string().into();
+        let sentinels = Sentinels::new(master, node_timeout, node_timeout.max(SHORTEST_CONNECT))?;
+        let address = master.to_string().into();
         RedisServer::over(Source::Sentinel(sentinels), address, role, node_timeout, events).await
     }
 
