@@ -22,9 +22,9 @@ const RETRY_DELAY: RangeInclusive<Duration> = Duration::from_millis(50)..=Durati
 /// A master has to be named, by [`server`](Builder::server), [`sentinel`](Builder::sentinel), [`cluster`](Builder::cluster) or
 /// [`memory`](Builder::memory); all else has a default. Each of these sets the one master, in place of any that was set before.
 /// A quorum of several is set by [`servers`](Builder::servers) or, for masters of different kinds, [`masters`](Builder::masters).
-/// Nothing is checked before [`connect`](Builder::connect), which rejects what can't work with an error of kind
-/// [`ErrorKind::Config`](crate::ErrorKind::Config) that names the option and its value: before it sends anything, but for
-/// what only a server can tell.
+/// [`connect`](Builder::connect) checks all options, before it sends anything. It rejects what can't work with an error of kind
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) that names the option and its value. Some mistakes show only in a server's
+/// answer.
 ///
 /// All others, at their defaults but for the prefix:
 ///
@@ -107,7 +107,7 @@ impl Builder {
 
     /// One server as the master that keeps the locks: a URL, or a host and a port. Default: none.
     ///
-    /// [`Server`] says what an address looks like. It takes the place of any master that was set before.
+    /// [`Server`] describes the addresses. This replaces any master that was set before.
     ///
     /// Rejected: an address that can't be used.
     pub fn server(self, server: impl Into<Server>) -> Self {
@@ -117,9 +117,9 @@ impl Builder {
     /// Several independent servers as a quorum (Redlock). Default: none.
     ///
     /// A lock is held by whoever holds it on a majority of them, so that with three of them one may fail, with five two. They
-    /// must not be replicas of each other. An even number tolerates no more failures than one fewer would, and is warned of.
-    /// [`connect`](Builder::connect) needs a majority; one that is away then joins when it comes. They take the place of any
-    /// master that was set before.
+    /// must not be replicas of each other. An even number tolerates no more failures than one fewer would, and logs a
+    /// warning. [`connect`](Builder::connect) needs a majority; a master that is away joins when it is back. This replaces any master
+    /// that was set before.
     ///
     /// ```no_run
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -156,18 +156,18 @@ impl Builder {
         self
     }
 
-    /// A master that sentinels watch: it is followed through their failovers. Default: none.
+    /// A master that sentinels monitor: it is followed through their failovers. Default: none.
     ///
     /// `name` is the one by which they monitor it (`sentinel monitor NAME …`). All sentinels should be given, or several of
-    /// them: some may be down, and of those that disagree the newer configuration is believed, and of equally new ones what most
-    /// say. It takes the place of any master that was set before.
+    /// them: some may be down. Where they disagree, the newer configuration counts and, among equally new ones, what most of them
+    /// report. This replaces any master that was set before.
     ///
-    /// **User, password and database in the first URL are the master's**, and so is its being `rediss://`. Each sentinel is
+    /// **User, password, database and TLS (`rediss://`) of the first URL are the master's.** Each sentinel is
     /// tried with the credentials in its own URL and, if it refuses them, without: so
-    /// `["redis://:secret@one:26379/2", "redis://two:26379"]` will do where the sentinels have no password.
+    /// `["redis://:secret@one:26379/2", "redis://two:26379"]` is enough where the sentinels have no password.
     ///
-    /// A hold lives on through a failover if the new master has it: that is asked as soon as it is connected to, and where it is gone
-    /// the hold is lost with [`Loss::Gone`](crate::Loss::Gone). The guide on [promises](crate::guide::promises) describes what a failover may
+    /// A hold survives a failover if the new master has it. The client asks for it as soon as it is connected; a hold that is gone
+    /// is lost, with [`Loss::Gone`](crate::Loss::Gone). The guide on [promises](crate::guide::promises) describes what a failover may
     /// lose.
     ///
     /// ```no_run
@@ -189,8 +189,8 @@ impl Builder {
     /// A store in this process as the master that keeps the locks, in place of a server. Default: none.
     ///
     /// Others that are given the same store share its locks: [`Memory`] has an example. [`connect`](Builder::connect) needs no
-    /// runtime then, and can't fail for want of a server. The background work moves on where the runtime that did it ends:
-    /// see [`Locks::in_memory`](crate::Locks::in_memory). It takes the place of any master that was set before.
+    /// runtime then, and can't fail because of a server. Where the runtime of the background work ends, another one takes it over:
+    /// see [`Locks::in_memory`](crate::Locks::in_memory). This replaces any master that was set before.
     pub fn memory(self, store: &Memory) -> Self {
         self.masters([Master::memory(store)])
     }
@@ -201,8 +201,8 @@ impl Builder {
     /// several, so that some may be down. A lock is kept by the node that serves the slot of its key. Failovers and
     /// slots that move are followed. User, password and TLS settings of the nodes named hold for all of them.
     ///
-    /// It takes the place of any master that was set before. A failover may lose what its replica had not got yet: what
-    /// that means for locks is described in [`guide::promises`](crate::guide::promises).
+    /// This replaces any master that was set before. A failover may lose what the replica had not received:
+    /// [`guide::promises`](crate::guide::promises) describes what that means for locks.
     ///
     /// ```no_run
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -221,9 +221,9 @@ impl Builder {
 
     /// For how long Redis keeps a lock that its holder does not renew. Default: 30 s.
     ///
-    /// It is what a crashed holder blocks the others for. A live holder renews it every third of it, so a lease of a few
-    /// node timeouts or less leaves no room to repeat a renewal that was not answered, and holds get lost where a
-    /// longer one would have lived on. Counted in whole milliseconds.
+    /// A crashed holder blocks the others for that time. A live holder renews the lease every third of it, so a lease of a few
+    /// node timeouts or less leaves no room to repeat a renewal that was not answered, and holds are lost that a
+    /// longer lease would have kept. Counted in whole milliseconds.
     ///
     /// Rejected: a lease that is not longer than the drift over it (see [`drift`](Builder::drift)), and one beyond what
     /// Redis can store.
@@ -262,7 +262,7 @@ impl Builder {
         self
     }
 
-    /// The longest that a waiter sleeps without asking the server, should no message come. Default: 5 s.
+    /// The longest time that a waiter sleeps without asking the server, where no message arrives. Default: 5 s.
     ///
     /// [`Duration::MAX`]: until there is a reason to ask.
     ///
@@ -272,7 +272,8 @@ impl Builder {
         self
     }
 
-    /// What the clocks of client and server may differ over one lease. Default: 0.01 of it, and 2 ms on top.
+    /// The allowed drift between the clocks of client and server per lease: a fraction of it plus a constant. Default: 0.01, and
+    /// 2 ms.
     ///
     /// A hold counts as over that much before the server ends it.
     ///
@@ -284,7 +285,7 @@ impl Builder {
 
     /// The bounds of the random pause before a request asks again. Default: 50 ms to 250 ms.
     ///
-    /// It is made after an attempt without an answer or with a split vote of several masters, and between polls where the release
+    /// Such a pause follows an attempt without an answer, a split vote of several masters, and each poll where the release
     /// messages can't be subscribed to. It doubles from try to try, up to a second or, where that is longer, the upper bound. It
     /// is never less than 1 ms.
     ///
@@ -312,9 +313,9 @@ impl Builder {
     /// Default: on for several masters, off for one.
     ///
     /// Without it two may hold a lock: 1. one holds it on masters A and B, 2. B restarts without its data, 3. another gets it
-    /// on B and C. With it a set of masters that was started together grants nothing for that long: a `lock` whose
-    /// [`unavailable_after`](Builder::unavailable_after) ends before fails as [`Unavailable`](crate::ErrorKind::Unavailable),
-    /// and says so. Turn it off for tests, and for masters that write each change to disk before they answer
+    /// on B and C. With it, masters that were started together grant nothing for that time: a `lock` whose
+    /// [`unavailable_after`](Builder::unavailable_after) ends before fails as [`Unavailable`](crate::ErrorKind::Unavailable), and
+    /// its message names the reason. Turn it off for tests, and for masters that write each change to disk before they answer
     /// (`appendfsync always`). It needs the right to `INFO`.
     pub fn delayed_restart(mut self, on: bool) -> Self {
         self.delayed_restart = Some(on);
@@ -324,7 +325,7 @@ impl Builder {
     /// How long the counter of a lock's fencing tokens stays in Redis when the lock is not used. Default: a day, or the
     /// longest lease where that is more.
     ///
-    /// While it stays, tokens grow whatever the clocks say; after it is gone they begin at the time of day, in microseconds.
+    /// While it exists, tokens grow whatever the clocks show; after that they begin at the time of day, in microseconds.
     /// [`Duration::MAX`]: for ever. That is for locks that are shared with Java services: Redisson's `RFencedLock` would begin
     /// again at 1. A counter that was found without a TTL, as Redisson makes them, gets none.
     ///
@@ -340,12 +341,12 @@ impl Builder {
     /// [`Unavailable`](crate::ErrorKind::Unavailable), and its message has their number. Of several masters each waits for its own
     /// replicas.
     ///
-    /// It makes it less likely that a failover loses a grant, for the replica that takes over is one that has it if all of them
-    /// had to acknowledge it, and it keeps a master that is cut off from its replicas from granting anything. **It does not
+    /// A failover is less likely to lose a grant then: if all replicas had to acknowledge it, the one that takes over has it. And a
+    /// master that is cut off from its replicas grants nothing. **It does not
     /// make a failover safe**: releases and renewals are not waited for, so the lease may be shorter on the new master, and
     /// Redis may promote a replica that lags behind the one which acknowledged. The wait is taken off the lease.
     ///
-    /// Each master has a second connection then, for acquires alone: `WAIT` holds up what is behind it. Acquires that come
+    /// Each master has a second connection then, for acquires alone: `WAIT` holds up what is behind it. Acquires that are made
     /// while it waits are sent together after it, and share the next one.
     ///
     /// Rejected: a wait of zero, which would be for ever, one that is not less than the lease, any replicas of
@@ -420,14 +421,14 @@ impl Config {
         Ok(lease)
     }
 
-    /// How long a request that is polled may be without an answer, and more.
+    /// An upper bound of the time that a request may be without an answer while it is polled.
     pub(crate) fn patience(&self) -> Duration {
         let once = self.node_timeout.saturating_mul(2);
         // An acquire goes behind those that wait for replicas already.
         self.replicas.map_or(once, |replicas| once.saturating_add(replicas.wait).saturating_mul(3))
     }
 
-    /// All defaults, over this store: what can't be rejected.
+    /// All defaults, with this store as the master: nothing of it can be rejected.
     pub(crate) fn over(store: &Memory) -> Config {
         Config {
             masters: vec![MasterKind::Memory(store.clone())],
@@ -460,9 +461,9 @@ mod tests {
         assert!(!format!("{builder:?}").contains("secret"));
         let error = builder.check().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
-        let told = format!("{error} {error:?}");
-        assert!(words.iter().all(|word| told.contains(word)), "{told}");
-        assert!(!told.contains("secret"), "{told}");
+        let message = format!("{error} {error:?}");
+        assert!(words.iter().all(|word| message.contains(word)), "{message}");
+        assert!(!message.contains("secret"), "{message}");
     }
 
     #[test]

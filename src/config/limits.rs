@@ -10,12 +10,12 @@ use crate::error::{Result, rejected, shown};
 /// The most bytes that a prefix may have.
 const LONGEST_PREFIX: usize = 1024;
 
-/// What makes a grant count.
+/// How many replicas have to acknowledge a grant, and how long they have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Replicas {
-    /// So many of them have to acknowledge it.
+    /// The least number of them.
     pub(crate) count: usize,
-    /// How long that is waited for.
+    /// The longest time that is waited for them.
     pub(crate) wait: Duration,
 }
 

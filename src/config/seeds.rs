@@ -8,7 +8,7 @@ use redis::{ConnectionAddr, ConnectionInfo};
 use crate::config::server::Server;
 use crate::error::{Error, Result, rejected};
 
-/// MasterSet by which a cluster is found.
+/// The nodes by which a cluster is found.
 #[derive(Clone, Debug)]
 pub(crate) struct Seeds(Arc<[Server]>);
 
@@ -44,7 +44,7 @@ impl Seeds {
                 "a node of a cluster can't be given by its socket: the others are reached by host and port"
             } else if info.redis_settings().db() != 0 {
                 "a cluster has no database but 0; leave it out of the URLs given to `cluster`"
-            } else if first.info().is_some_and(|first| !is_entered_alike(info, first)) {
+            } else if first.info().is_some_and(|first| !has_same_login(info, first)) {
                 "the URLs given to `cluster` must have the same user, password and TLS settings: they hold for all its nodes"
             } else {
                 continue;
@@ -62,13 +62,13 @@ impl Seeds {
         self.0.iter().any(|seed| seed.address() == server.address())
     }
 
-    /// Whether a node is among both.
+    /// Whether they have a node in common.
     pub(super) fn meets(&self, other: &Seeds) -> bool {
         other.0.iter().any(|seed| self.has(seed))
     }
 }
 
-fn is_entered_alike(one: &ConnectionInfo, other: &ConnectionInfo) -> bool {
+fn has_same_login(one: &ConnectionInfo, other: &ConnectionInfo) -> bool {
     let login = |info: &ConnectionInfo| {
         let redis = info.redis_settings();
         // Certificates can be compared by what is shown of them alone. Each seed is connected to with its own.
@@ -101,9 +101,9 @@ mod tests {
     fn wrong<const N: usize>(seeds: [&str; N]) -> String {
         let error = Seeds::new(seeds).check().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
-        let told = format!("{error} {error:?} {}", Seeds::new(seeds));
-        assert!(!told.contains("secret"), "{told}");
-        told
+        let message = format!("{error} {error:?} {}", Seeds::new(seeds));
+        assert!(!message.contains("secret"), "{message}");
+        message
     }
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
         use redis::IntoConnectionInfo;
         // Which of them a TLS library takes is not asked here.
         let info = |url: &str| url.into_connection_info().unwrap();
-        let alike = |one: &str, other: &str| is_entered_alike(&info(one), &info(other));
+        let alike = |one: &str, other: &str| has_same_login(&info(one), &info(other));
         for mark in ["", "/#insecure"] {
             assert!(alike(&format!("rediss://a:1{mark}"), &format!("rediss://b:2{mark}")), "{mark}");
         }
@@ -140,7 +140,7 @@ mod tests {
         }
         let none = redis::TlsCertificates { client_tls: None, root_cert: None };
         let own = redis::Client::build_with_tls("rediss://a:1", none).unwrap().get_connection_info().clone();
-        assert!(is_entered_alike(&own, &own) && !is_entered_alike(&own, &info("rediss://b:2")));
+        assert!(has_same_login(&own, &own) && !has_same_login(&own, &info("rediss://b:2")));
     }
 
     #[test]

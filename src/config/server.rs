@@ -1,4 +1,4 @@
-//! Where a Redis server is, and how to get in.
+//! The address of a Redis server, and the credentials for it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// be used is kept, and reported by `connect` as an error of kind [`ErrorKind::Config`]. Neither `Debug` nor any error shows
 /// credentials.
 ///
-/// With the feature `redis-1`, a `Client` or a `ConnectionInfo` of the redis crate, version 1, will do too. One that was
+/// With the feature `redis-1`, a `Client` or a `ConnectionInfo` of the redis crate, version 1, is accepted too. One that was
 /// built with `TlsCertificates` keeps them: name the authorities in its `root_cert` too, for the system's are not added.
 ///
 /// # TLS
@@ -68,7 +68,7 @@ impl Server {
         }
     }
 
-    /// `host:port` or the socket's path: for messages, and to see that two servers are one. Without credentials.
+    /// `host:port` or the socket's path: for messages, and to find servers that are given twice. Without credentials.
     pub(crate) fn address(&self) -> Arc<str> {
         match &*self.0 {
             Location::Usable { address, .. } => address.clone(),
@@ -137,7 +137,7 @@ impl Server {
     }
 }
 
-const NO_TLS: &str = "this server is to be reached over TLS, but nestlock was built without it: \
+const NO_TLS: &str = "this server's address asks for TLS, but nestlock was built without it: \
      enable its feature `tls-rustls` or `tls-native-tls`";
 
 const fn has_tls() -> bool {
@@ -146,8 +146,9 @@ const fn has_tls() -> bool {
 
 /// What is wrong with a URL, in words that hold no part of it.
 fn unreadable(error: &redis::RedisError) -> String {
-    let told = error.to_string();
-    let why = told.split(" - ").next().filter(|_| error.kind() == redis::ErrorKind::InvalidClientConfig);
+    let description = error.to_string();
+    let why =
+        description.split(" - ").next().filter(|_| error.kind() == redis::ErrorKind::InvalidClientConfig);
     format!(
         "the server's address can't be used: {}; write redis://user:password@host:port/database, \
          with what is special in URLs percent-encoded",
@@ -168,13 +169,13 @@ fn address_of(addr: &ConnectionAddr) -> String {
     }
 }
 
-/// rustls panics at the first connection where it can't tell which cryptography to use: with none chosen, and two built
-/// in somewhere in the program. A choice that the program has made stands.
+/// rustls panics at the first connection where it can't determine the cryptography to use: where the program has chosen none, and two
+/// are built in. A choice of the program is left alone.
 #[cfg(feature = "tls-rustls")]
 fn choose_crypto(addr: &ConnectionAddr) {
     let tls = matches!(addr, ConnectionAddr::TcpTls { .. });
     if tls && rustls::crypto::CryptoProvider::get_default().is_none() {
-        // An error says that another thread was faster; its choice stands.
+        // Fails where another thread was faster: its choice stands.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_cannot_be_used_is_told_without_any_part_of_it() {
+    fn an_address_that_cannot_be_used_is_reported_without_any_part_of_it() {
         for url in [
             "",
             "secret",
@@ -295,9 +296,9 @@ mod tests {
             "unix:secret",
             "unix:///tmp/s?pass=secret&db=secret",
         ] {
-            let told = wrong(url);
-            assert!(!told.contains("secret") && !told.contains("cret@"), "{url}: {told}");
-            assert!(told.contains("redis://user:password@host"), "{url}: {told}");
+            let message = wrong(url);
+            assert!(!message.contains("secret") && !message.contains("cret@"), "{url}: {message}");
+            assert!(message.contains("redis://user:password@host"), "{url}: {message}");
         }
     }
 
@@ -313,9 +314,9 @@ mod tests {
     #[test]
     fn tls_without_its_feature_names_the_features() {
         for url in ["rediss://user:secret@host", "valkeys://host", "REDISS://host"] {
-            let told = wrong(url);
-            assert!(told.contains("`tls-rustls`") && told.contains("`tls-native-tls`"), "{told}");
-            assert!(!told.contains("secret"));
+            let message = wrong(url);
+            assert!(message.contains("`tls-rustls`") && message.contains("`tls-native-tls`"), "{message}");
+            assert!(!message.contains("secret"));
         }
     }
 
