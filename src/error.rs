@@ -1,4 +1,4 @@
-//! What can go wrong, told so that the reader knows what to do.
+//! Errors: what went wrong, and what to do about it.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -15,11 +15,11 @@ use std::sync::Arc;
 /// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What kept a call from doing what it was asked for.
+/// Why a call failed.
 ///
 /// Opaque: match on [`kind`](Error::kind). The message has the lock's name, the server (never its credentials),
-/// what happened, and what to do about it. [`source`](StdError::source) is the cause where there is one; its type is no
-/// part of the contract.
+/// what happened, and what to do about it. [`source`](StdError::source) is the cause where there is one; its type may
+/// change in any release.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -55,12 +55,12 @@ struct Inner {
 pub enum ErrorKind {
     /// Somebody else held the lock until the time given by `within` was over.
     Timeout,
-    /// The hold is over although nobody released it: [`Error::loss`] says why.
+    /// The hold is over although nobody released it: [`Error::loss`] has the reason.
     Lost,
     /// The key holds something that is no lock, or the key of its fencing counter no counter. It is never touched, and never waited
     /// for.
     NotALock,
-    /// It can't be told whether the request is nested in a hold of its owner or a branch beside it: use
+    /// The request is nested in a hold of its owner, or is a branch beside it: the two look the same. Use
     /// [`run`](crate::Mutex::run), or a [`scope`](crate::owner::scope()) for each branch.
     Ambiguous,
     /// The server refuses this user: a wrong password, or a right that is missing.
@@ -114,13 +114,13 @@ impl fmt::Display for Loss {
 }
 
 impl Error {
-    /// What kind of trouble it is.
+    /// The kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The name of the lock that it is about, where it is about one.
+    /// The name of the lock concerned, if there is one.
     #[must_use]
     pub fn lock(&self) -> Option<&str> {
         self.0.lock.as_deref()
@@ -152,7 +152,7 @@ impl Error {
         self
     }
 
-    /// The same error, told by this server: an address without credentials.
+    /// The same error, reported by this server: an address without credentials.
     pub(crate) fn at(mut self, server: &Arc<str>) -> Error {
         self.0.server = Some(server.clone());
         self
@@ -164,7 +164,7 @@ impl Error {
         self
     }
 
-    /// A copy, for two callers that wait for one outcome.
+    /// A copy, for several callers that wait for one outcome.
     pub(crate) fn again(&self) -> Error {
         Error(self.0.clone())
     }
@@ -175,7 +175,7 @@ pub(crate) fn rejected(wrong: impl Into<String>) -> Error {
     Error::new(ErrorKind::Config, wrong)
 }
 
-/// Without line breaks, and cut where it is long: what a server answers may be a page, and is a part of messages.
+/// Without line breaks, and cut where it is long: a server's answer may be a page, and is a part of messages.
 fn in_one_line(message: String) -> String {
     const LONGEST: usize = 1000;
     if message.len() <= LONGEST && !message.contains(char::is_control) {
@@ -244,18 +244,18 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_one_line_of_a_bearable_length() {
-        let told = rejected(format!("a page:\r\n\u{1b}[31m`\\n`{}", "x".repeat(5000))).to_string();
-        assert!(told.starts_with("a page:\\r\\n\\u{1b}[31m`\\n`xx"), "{told}");
-        assert!(told.ends_with("x…") && told.chars().count() < 1100, "{told}");
+    fn a_message_is_one_line_and_cut_where_it_is_long() {
+        let message = rejected(format!("a page:\r\n\u{1b}[31m`\\n`{}", "x".repeat(5000))).to_string();
+        assert!(message.starts_with("a page:\\r\\n\\u{1b}[31m`\\n`xx"), "{message}");
+        assert!(message.ends_with("x…") && message.chars().count() < 1100, "{message}");
     }
 
     #[test]
     fn a_name_is_escaped_and_cut_in_messages() {
         let name: Arc<str> = format!("a\n\u{1b}[31m{}", "x".repeat(200)).into();
-        let told = Error::lost(Loss::Gone).on(&name).to_string();
-        assert!(told.starts_with("lock `a\\n\\u{1b}[31mxx"), "{told}");
-        assert!(told.contains("x…`"), "{told}");
-        assert!(told.len() < 300, "{told}");
+        let message = Error::lost(Loss::Gone).on(&name).to_string();
+        assert!(message.starts_with("lock `a\\n\\u{1b}[31mxx"), "{message}");
+        assert!(message.contains("x…`"), "{message}");
+        assert!(message.len() < 300, "{message}");
     }
 }
