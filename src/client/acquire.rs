@@ -1,4 +1,5 @@
-//! From a request to a guard: the one way in, for `lock`, `try_lock` and `run` alike.
+//! From a request to a guard: the one way in, for `lock`, `try_lock` and `run` alike. The functions of `Attempts` stand in the
+//! order in which a request goes through them: it waits for its turn, sends its acquire, and acts on the answer.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -69,9 +70,9 @@ impl AcquireOptions {
         Some(Arc::new(Fence { counter, least, stays: session.config.token_ttl }))
     }
 
-    /// What is told where one of its keys is in the way.
+    /// The error, where the key of the lock or of its counter holds something else.
     fn foreign(&self, found: &Reply) -> Option<Error> {
-        let told = match found {
+        let message = match found {
             Reply::NotALock(found) => {
                 let key = shown(&self.keys.key);
                 format!(
@@ -89,7 +90,7 @@ impl AcquireOptions {
             }
             _ => return None,
         };
-        Some(Error::new(ErrorKind::NotALock, told))
+        Some(Error::new(ErrorKind::NotALock, message))
     }
 }
 
@@ -157,22 +158,27 @@ struct Attempts {
     id: Option<u64>,
     lease: Lease,
     began: Instant,
-    /// When the caller's patience ends.
+    /// When the time that `within` allows is over.
     limit: Option<Instant>,
     /// It makes one attempt, and does not wait for others.
     once: bool,
     tries: u32,
-    /// The last attempt had no answer, or one that came too late.
-    failed: Option<Error>,
+    /// Why the last attempt failed: it had no answer, or one that came too late.
+    last_failure: Option<Error>,
     /// Since when all attempts have failed.
-    failing: Option<Instant>,
-    /// When it asks again without a message, where one is published for each release before: it is subscribed, and the lease of the
-    /// other hold is longer.
-    poll: Option<Instant>,
+    failing_since: Option<Instant>,
+    /// When it asks again, though it is subscribed and the other hold's lease is not over then: a lock that is free by that time was
+    /// released without a message.
+    polls_at: Option<Instant>,
 }
 
+/// What a request finds when it looks whether it is its turn.
 enum Look {
-    Go(Option<Job>),
+    /// It is: this is to be sent.
+    Ask(Job),
+    /// It is not, and the time for it is over.
+    Over,
+    /// Wait until woken, at most until then.
     Wait(Option<Instant>),
 }
 
@@ -192,8 +198,8 @@ impl Attempts {
         };
         session.check_open()?;
         if runtime::Handle::try_current().is_err() {
-            let told = "a lock can be awaited inside a tokio runtime only; use `block_on` of a runtime";
-            return Err(Error::new(ErrorKind::Misuse, told));
+            let message = "a lock can be awaited inside a tokio runtime only; use `block_on` of a runtime";
+            return Err(Error::new(ErrorKind::Misuse, message));
         }
         let began = Instant::now();
         let once = options.within == Some(Duration::ZERO);
@@ -206,35 +212,38 @@ impl Attempts {
             limit,
             once,
             tries: 0,
-            failed: None,
-            failing: None,
-            poll: None,
+            last_failure: None,
+            failing_since: None,
+            polls_at: None,
         })
     }
 
     async fn until_granted(&mut self) -> Result<Guard, NotGranted> {
         loop {
             let Some(job) = self.until_admitted().await? else {
-                // Whoever waited behind others did not see for itself that the masters are away.
-                let away = self.failed.take().or_else(|| self.options.handle.away());
+                // A request that waited behind others has not asked the masters itself: they may be away.
+                let away = self.last_failure.take().or_else(|| self.options.handle.away());
                 return Err(away.map_or_else(|| self.busy_too_long(), NotGranted::Failed));
             };
             match self.attempt(job).await? {
                 Attempt::Granted(guard) => return Ok(guard),
-                Attempt::Again if self.failed.is_none() && self.is_over() => return Err(self.busy_too_long()),
+                Attempt::Again if self.last_failure.is_none() && self.is_over() => {
+                    return Err(self.busy_too_long());
+                }
                 Attempt::Again => {}
             }
         }
     }
 
-    /// Waits until this request is to ask the masters. `None`: its time is over.
+    /// Waits for this request's turn to ask the masters. `None`: its time is over.
     async fn until_admitted(&mut self) -> Result<Option<Job>> {
-        let began = Instant::now();
-        let mut nap = pin!(sleep_until(began));
+        let since = Instant::now();
+        let mut nap = pin!(sleep_until(since));
         poll_fn(|cx| {
             loop {
-                let until = match self.look(cx.waker(), began)? {
-                    Look::Go(job) => return Poll::Ready(Ok(job)),
+                let until = match self.look(cx.waker(), since)? {
+                    Look::Ask(job) => return Poll::Ready(Ok(Some(job))),
+                    Look::Over => return Poll::Ready(Ok(None)),
                     Look::Wait(until) => until,
                 };
                 let Some(until) = until else { return Poll::Pending };
@@ -247,11 +256,12 @@ impl Attempts {
         .await
     }
 
-    /// Whether it is this request's turn, and if not, when to look again at the latest. The first look enters the line.
-    fn look(&mut self, waker: &Waker, began: Instant) -> Result<Look> {
+    /// Whether it is this request's turn, and if not, when to look again at the latest. The first look enters the line. `since`: the
+    /// beginning of this wait.
+    fn look(&mut self, waker: &Waker, since: Instant) -> Result<Look> {
         let session = &*self.options.handle.clone();
         session.check_open()?;
-        // Else all who wait would find out one after the other, each by an attempt of its own.
+        // Else all waiters would find out one after the other, each by an attempt of its own.
         session.is_away(self.began).map_or(Ok(()), Err)?;
         let (uuid, fence) = (&*session.uuid, self.options.fence());
         let ask = AcquireParams { once: self.once, lease: self.lease, terms: session.terms, uuid, fence };
@@ -269,7 +279,7 @@ impl Attempts {
                 let spent = entry.polled(id, waker, at.now);
                 let turn = entry.admit(id, number(), ask, at);
                 if self.once && matches!(turn, Admission::Wait { refused: false, .. }) {
-                    // It need not be the head, which alone is woken when the command that it waits for is answered.
+                    // It may not be the head, which alone is woken when the command that it waits for is answered.
                     entry.wake_when_idle(waker);
                 }
                 Ok((id, turn, at, spent))
@@ -279,12 +289,12 @@ impl Attempts {
         let now = Instant::now();
         let over = self.is_over();
         match turn {
-            Admission::Ask(job) => Ok(Look::Go(Some(job))),
+            Admission::Ask(job) => Ok(Look::Ask(job)),
             Admission::Lost(loss) => Err(Error::lost(loss)),
             Admission::Unfenced => Err(Error::new(ErrorKind::Misuse, UNFENCED)),
-            Admission::Wait { refused: true, .. } if over => Ok(Look::Go(None)),
+            Admission::Wait { refused: true, .. } if over => Ok(Look::Over),
             Admission::Wait { refused: true, until } => {
-                // It looks again in short, as whoever waits for a lease's end does: the machine may sleep past it.
+                // In slices, like every wait for a lease's end: the machine may sleep past it.
                 let until = until.map(|until| at.nap(until));
                 let again = session.takeover_pause().map(|pause| after(now, 10 * pause));
                 Ok(Look::Wait(until.into_iter().chain(self.limit).chain(again).min()))
@@ -293,7 +303,7 @@ impl Attempts {
                 let patience = session.terms.patience;
                 // Also where the server answers: a full one may put the command before this one off for ever.
                 let patience = if over { patience } else { patience.max(session.config.unavailable_after) };
-                let stuck = after(began, patience) <= now;
+                let stuck = after(since, patience) <= now;
                 if let Some(error) = session.away_too_long(self.began).or_else(|| stuck.then(unanswered)) {
                     return Err(error);
                 }
@@ -314,7 +324,7 @@ impl Attempts {
             session.visit(&keys, |entry, _, at| entry.unknown(&job, at.now));
         });
         // Dropped at the end, after the entry was updated.
-        let (verdict, _stragglers) = self.polled(pin!(session.ask(&keys, &undo))).await;
+        let (verdict, _stragglers) = self.answer_of(pin!(session.ask(&keys, &undo))).await;
         let job = ScopeGuard::into_inner(undo);
         match verdict.result {
             Ok(Reply::Busy(left)) => {
@@ -326,13 +336,13 @@ impl Attempts {
         }
     }
 
-    /// Tells the line that this request comes when it is woken, though its answer does not: what is late is the server,
-    /// and the next in line would not fare better.
+    /// Awaits the answer. Each poll is reported to the line: this request responds when it is woken, so it is not passed over though
+    /// its answer is late. The server is slow, and would be for the next in line too.
     ///
-    /// An answer that is there in the first poll is looked at in the next one. 1. Two branches of a `join!` ask in one poll of
+    /// An answer that is there in the first poll is returned in the next one. 1. Two branches of a `join!` ask in one poll of
     /// their task. 2. The first one is answered by another thread before its poll ends. 3. Granted in it, it would hold before
     /// the second one asks, which would be taken for a re-entry: nothing would prove that they are branches.
-    async fn polled<T>(&self, mut asking: Pin<&mut impl Future<Output = T>>) -> T {
+    async fn answer_of<T>(&self, mut asking: Pin<&mut impl Future<Output = T>>) -> T {
         let (mut first, mut early) = (true, None);
         poll_fn(|cx| {
             if let Some(answer) = early.take() {
@@ -354,6 +364,7 @@ impl Attempts {
         .await
     }
 
+    /// The masters answered, and it is not that somebody else holds the lock.
     fn answered(
         &mut self,
         job: &Job,
@@ -365,25 +376,27 @@ impl Attempts {
             return Err(foreign);
         }
         match reply {
+            // A re-entry: the hold above it is gone, or was given up.
             Reply::Gone => {
-                let verdict = self.visit(|entry, _, at| {
+                let meaning = self.visit(|entry, _, at| {
                     entry.asks_anew(self.id());
                     entry.answered(job, reply, spread, at)
                 });
-                match verdict {
+                match meaning {
                     Meaning::Lost(loss) => Err(Error::lost(loss)),
                     _ => Ok(self.again()),
                 }
             }
+            // Granted, maybe with a token.
             _ => {
-                // Closed while it was under way: nobody is to renew it, so it is undone.
+                // Closed while it was under way: nobody will renew it, so it is undone.
                 let open = self.options.handle.check_open();
                 open.inspect_err(|_| self.visit(|entry, _, at| entry.unknown(job, at.now)))?;
                 match self.granted(job, spread, token) {
                     Ok(guard) => Ok(Attempt::Granted(guard)),
                     Err(NotHeld::Taken) => Ok(self.again()),
-                    // Not as one that was answered: 1. the masters take longer than the lease. 2. Each grant is over before it is
-                    // heard of, and is undone. 3. The next one is asked for at once, and so for ever.
+                    // Not as one that was answered: 1. The masters take longer than the lease. 2. Each grant is over before its
+                    // answer is read, and is undone. 3. The next one is asked for at once, and so for ever.
                     Err(NotHeld::Late) => self.unsuccessful(self.too_late(), true),
                 }
             }
@@ -399,8 +412,9 @@ impl Attempts {
             Ok((level, entry.granted(self.id(), job, &new, spread, at)?))
         });
         let (level, (depth, token, _spent)) = granted?;
-        if self.poll.is_some_and(|poll| poll <= job.sent) {
-            // 1. It listens at a node, which leaves the cluster. 2. The lock is released; no message comes. 3. The poll finds it free.
+        if self.polls_at.is_some_and(|at| at <= job.sent) {
+            // 1. It is subscribed at a node, which leaves the cluster. 2. The lock is released; no message arrives. 3. The poll finds it
+            // free.
             self.options.handle.quorum.doubt_messages();
         }
         if self.tries > 0 {
@@ -410,7 +424,7 @@ impl Attempts {
         Ok(Guard::new(self.options.handle.clone(), self.options.keys.clone(), granted))
     }
 
-    /// Somebody else holds it. Where it is subscribed, the message of a release wakes the request; else it asks now and then.
+    /// Somebody else holds the lock. With a subscription the message of a release wakes the request; without one it polls.
     fn busy(&mut self, job: &Job, left: Duration, spread: Spread, split: bool) {
         if self.once {
             return self.visit(|entry, _, at| entry.declined(job, spread, at.now));
@@ -420,18 +434,17 @@ impl Attempts {
         // From when it was asked: this future may be polled long after it was answered, and no message is published at the end
         // of a lease.
         let lease_end = after(job.sent, left + Duration::from_millis(1));
-        self.poll = self.visit(|entry, _, at| {
+        self.polls_at = self.visit(|entry, _, at| {
             let pause = after(at.now, pause);
             let poll = after(at.now, session.config.poll_interval);
-            let heard = lease_end.min(poll);
-            let soon = heard.min(pause);
+            let latest = lease_end.min(poll);
+            let soon = latest.min(pause);
             let nap = match (split, entry.is_subscribed()) {
                 (true, _) => Pause::Polling(pause),
-                (false, true) => Pause::Notified { until: heard, soon },
+                (false, true) => Pause::Notified { until: latest, soon },
                 (false, false) => Pause::Notified { until: soon, soon },
             };
             entry.refused(self.id(), job, spread, nap, at.now);
-            // At the end of a lease nothing is published.
             (entry.is_subscribed() && poll < lease_end).then_some(poll)
         });
         self.tries = self.tries.saturating_add(1);
@@ -451,15 +464,15 @@ impl Attempts {
         self.unsuccessful(error, undone)
     }
 
-    /// An attempt came to nothing: there is another one after a pause, unless the time for it is over. `undone`: what it left
-    /// on a master is ended there.
+    /// An attempt failed: there is another one after a pause, unless the time for it is over. `undone`: what it left on a master is
+    /// ended there.
     fn unsuccessful(&mut self, error: Error, undone: bool) -> Result<Attempt> {
         let session = self.options.handle.clone();
         let now = Instant::now();
         // The session's outage alone is not enough: 1. a full server refuses the acquire, 2. it answers the release that
         // undoes it, or another hold's renewal, 3. that ends the outage, and so for ever.
-        let failing = after(*self.failing.get_or_insert(now), session.config.unavailable_after);
-        let over = self.is_over() || failing <= now;
+        let failing_until = after(*self.failing_since.get_or_insert(now), session.config.unavailable_after);
+        let over = self.is_over() || failing_until <= now;
         if error.kind() != ErrorKind::Unavailable || over || session.away_too_long(self.began).is_some() {
             return Err(error);
         }
@@ -471,23 +484,23 @@ impl Attempts {
         });
         telemetry::attempt_failed(&self.options.keys.name, &error);
         self.tries = self.tries.saturating_add(1);
-        self.failed = Some(error);
+        self.last_failure = Some(error);
         Ok(Attempt::Again)
     }
 
     /// The next attempt. This one was answered, so the failures before it count no more.
     fn again(&mut self) -> Attempt {
-        (self.failed, self.failing) = (None, None);
+        (self.last_failure, self.failing_since) = (None, None);
         Attempt::Again
     }
 
     fn too_late(&self) -> Error {
         let lease = self.lease.duration();
-        let told = format!(
+        let message = format!(
             "granted, but the answer was read only when the lease of {lease:?} was over: the masters answer slowly, or this future was \
              not polled for as long; ask for a longer lease"
         );
-        Error::new(ErrorKind::Unavailable, told)
+        Error::new(ErrorKind::Unavailable, message)
     }
 
     fn busy_too_long(&self) -> NotGranted {
@@ -517,10 +530,10 @@ impl Attempts {
 }
 
 fn unanswered() -> Error {
-    let told = "an earlier command of this process for the same lock is not done yet: the server does not answer it, or puts it \
-                off; check the server, and try again";
-    Error::new(ErrorKind::Unavailable, told)
+    let message = "an earlier command of this process for the same lock is not done yet: the server does not answer it, or defers \
+                   it; check the server, and try again";
+    Error::new(ErrorKind::Unavailable, message)
 }
 
-const AMBIGUOUS: &str = "it can't be told whether this request is nested in a hold of its owner or stands beside it in \
-    another branch of the same task; take the lock by `run`, or put each branch into a `scope`";
+const AMBIGUOUS: &str = "this request may be nested in a hold of its owner, or stand beside it in another branch of the same \
+    task, and the two look the same; take the lock by `run`, or put each branch into a `scope`";

@@ -1,4 +1,4 @@
-//! The masters are connected to: a majority of them has to be there.
+//! Connects to the masters, of which a majority has to be there.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};
@@ -13,9 +13,12 @@ use crate::base::{Events, telemetry};
 use crate::config::{Config, MasterKind};
 use crate::error::{Error, Result};
 
-/// All masters, of which a majority is there. A wrong password or option is an error also on one of many: a mistake is told
-/// early.
-pub(super) async fn enroll(config: &Config, events: &[Arc<dyn Events>]) -> Result<Vec<Arc<dyn Backend>>> {
+/// Connects to all masters. Fails without a majority. A wrong password or option is an error also on one of many: a mistake is
+/// reported early.
+pub(super) async fn connect_all(
+    config: &Config,
+    events: &[Arc<dyn Events>],
+) -> Result<Vec<Arc<dyn Backend>>> {
     let joining = config.masters.iter().zip(events).map(|(master, events)| {
         let (alone, ages) = (config.masters.len() == 1, config.probation.is_some());
         let role = Role { alone, needs_age: ages, replicas: config.replicas };
@@ -23,7 +26,7 @@ pub(super) async fn enroll(config: &Config, events: &[Arc<dyn Events>]) -> Resul
     });
     let mut joining: Vec<_> = joining.collect();
     let mut joined: Vec<_> = joining.iter().map(|_| None).collect();
-    // All at once, and on no task of their own: what is dropped on the way leaves nothing behind.
+    // All at once, and on no task of their own: a future that is dropped leaves nothing behind.
     poll_fn(|cx| {
         for (joining, joined) in joining.iter_mut().zip(&mut joined) {
             if let Some(Poll::Ready(master)) = joining.as_mut().map(|joining| joining.as_mut().poll(cx)) {
@@ -49,20 +52,20 @@ pub(super) async fn enroll(config: &Config, events: &[Arc<dyn Events>]) -> Resul
     Ok(masters)
 }
 
-/// The first one that is out of step with another. After a lost counter the order of fencing tokens rests on clocks.
+/// Logs the first pair of masters whose clocks differ by too much. After a lost counter the order of fencing tokens rests on clocks.
 fn compare_clocks(config: &Config, masters: &[Arc<dyn Backend>]) {
-    let told = masters.iter().zip(&config.masters).filter_map(|(told, master)| Some((told.clock()?, master)));
-    let told: Vec<_> = told.collect();
+    let clocks = masters.iter().zip(&config.masters);
+    let clocks: Vec<_> = clocks.filter_map(|(backend, master)| Some((backend.clock()?, master))).collect();
     let allowed = config.lease.duration() / 4;
     let pairs =
-        told.iter().enumerate().flat_map(|(at, one)| told[..at].iter().map(move |other| (other, one)));
+        clocks.iter().enumerate().flat_map(|(at, one)| clocks[..at].iter().map(move |other| (other, one)));
     let mut apart = pairs.map(|(one, other)| (one.1, other.1, one.0.apart(&other.0)));
     if let Some((one, other, apart)) = apart.find(|(_, _, apart)| *apart > allowed) {
         telemetry::clocks_apart(&one.to_string(), &other.to_string(), apart);
     }
 }
 
-/// One master; with its error, where it is away.
+/// Connects to one master. With its error, where it is away for now.
 async fn join(
     master: &MasterKind,
     role: Role,

@@ -12,7 +12,7 @@ use crate::error::Result;
 /// A lock whose holds have fencing tokens: [`Mutex::fenced`] makes it.
 ///
 /// A token is a number that is greater than that of every earlier hold of this lock, whoever had it. A resource that remembers
-/// the highest that it has seen, and refuses what comes with less, is safe from a holder that went on after its lease was over,
+/// the highest that it has seen, and refuses a write with a lower one, is safe from a holder that went on after its lease was over,
 /// because it was paused or cut off. [`guide::fencing`](crate::guide::fencing) describes when one is needed and how it is checked.
 ///
 /// It is the same lock as that of a [`Mutex`] of this name, and re-enters like it. A re-entry has the token of its hold. Where
@@ -87,7 +87,7 @@ impl FencedMutex {
         FencedLock(self.0.request(None, true))
     }
 
-    /// Asks once, as [`Mutex::try_lock`]: ready with `None` where somebody else holds the lock.
+    /// Asks once, as [`Mutex::try_lock`]. Resolves to `None` where somebody else holds the lock.
     ///
     /// See [`FencedTryLock`] for options, errors and cancel safety.
     pub fn try_lock(&self) -> FencedTryLock {
@@ -116,7 +116,7 @@ impl FencedMutex {
         self.lock().run(work)
     }
 
-    /// The token of the hold that the current owner or an ancestor has. By what is known here; sends nothing.
+    /// The token of the hold that the current owner or an ancestor has, by what this process knows. Sends nothing.
     ///
     /// For code that is called under the hold and is not handed the token. `None` without a hold, after a loss that is known,
     /// and where the hold was taken by a plain [`Mutex`].

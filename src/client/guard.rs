@@ -1,4 +1,4 @@
-//! The guard: one hold of a lock, until it goes.
+//! `Guard`: one level of a hold, until it is released or dropped.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -44,10 +44,11 @@ pub struct Guard {
     level: u64,
     depth: u32,
     token: Option<u64>,
-    left: bool,
+    /// Its level has been taken out of the hold: the drop has nothing left to do.
+    released: bool,
 }
 
-/// What a grant hands to its guard.
+/// What a guard is made of, known at its grant.
 pub(super) struct Granted {
     pub(super) hold: u64,
     pub(super) level: u64,
@@ -60,7 +61,7 @@ pub(super) struct Granted {
 impl Guard {
     pub(super) fn new(handle: Handle, keys: Arc<Keys>, granted: Granted) -> Guard {
         let Granted { hold, level, depth, token, field, fate } = granted;
-        Guard { handle, keys, field, fate, hold, level, depth, token, left: false }
+        Guard { handle, keys, field, fate, hold, level, depth, token, released: false }
     }
 
     /// Releases this hold, and reports whether it was still held. The outermost release frees the lock.
@@ -91,34 +92,36 @@ impl Guard {
     /// background; before it, the guard is dropped with the future, which comes to the same.
     pub async fn release(mut self) -> Result<()> {
         let began = Instant::now();
-        let left = self.handle.visit(&self.keys, |entry, number, at| {
-            self.left = true;
+        let step = self.handle.visit(&self.keys, |entry, number, at| {
+            self.released = true;
             entry.leave(self.hold, self.level, Some(number()), at)
         });
         let lost = |loss| Err(Error::lost(loss).on(&self.keys.name));
-        match left {
+        match step {
             ReleaseStep::Released => Ok(()),
             ReleaseStep::Lost(loss) => lost(loss),
             ReleaseStep::Wait => self.await_release(self.handle.terms.patience).await?.or_else(lost),
             ReleaseStep::Send(job) => match self.command(&job, |_, _| {}).await {
                 Ok(Meaning::Done) => Ok(()),
                 Ok(Meaning::Lost(loss)) => lost(loss),
+                // Given up while this future was not polled: the background carries it out.
                 Ok(Meaning::Void) => self.await_release(self.handle.terms.patience).await?.or_else(lost),
                 Err(error) if error.kind() == ErrorKind::Unavailable => {
                     // The background sends it again, and may soon be answered: over a connection that broke it is.
-                    let left = self.handle.config.node_timeout.saturating_sub(began.elapsed());
-                    self.await_release(left).await.map_err(|_| error)?.or_else(lost)
+                    let rest = self.handle.config.node_timeout.saturating_sub(began.elapsed());
+                    self.await_release(rest).await.map_err(|_| error)?.or_else(lost)
                 }
                 Err(error) => Err(error),
             },
         }
     }
 
-    /// Waits for a release that another command of the hold carries out.
+    /// Waits for a release that the background carries out, behind another command of the hold.
     async fn await_release(&self, patience: Duration) -> Result<Result<(), Loss>> {
         let limit = after(Instant::now(), patience);
         loop {
-            let told = self.fate.notified();
+            // Made before the fate is read: a change in between is not missed.
+            let changed = self.fate.notified();
             // The runtime of the background may have ended while it carried the release out.
             self.handle.keep_watch();
             if let Some(outcome) = self.fate.released() {
@@ -126,14 +129,15 @@ impl Guard {
             }
             let slice = self.handle.takeover_pause().map(|pause| after(Instant::now(), pause));
             let until = slice.map_or(limit, |slice| slice.min(limit));
-            if timeout_at(until, told).await.is_err() && limit <= Instant::now() {
-                let told = "the release could not be confirmed in time; it goes on in the background until the lease is over";
-                return Err(Error::new(ErrorKind::Unavailable, told).on(&self.keys.name));
+            if timeout_at(until, changed).await.is_err() && limit <= Instant::now() {
+                let message = "the release could not be confirmed in time; it goes on in the background until the lease is over";
+                return Err(Error::new(ErrorKind::Unavailable, message).on(&self.keys.name));
             }
         }
     }
 
-    /// Sends a command of this hold, and reports the outcome to the entry, also when the future is dropped on the way.
+    /// Sends a command of this hold, and reports its outcome to the entry: where the future is dropped before the answer, as unknown.
+    /// `then` runs in the same visit, behind an answer.
     async fn command(&self, job: &Job, then: impl FnOnce(&mut LockEntry, Meaning)) -> Result<Meaning> {
         let unknown = scopeguard::guard((), |()| self.unknown(job));
         // Dropped at the end, after the entry was updated.
@@ -142,9 +146,9 @@ impl Guard {
         let spread = answer.spread;
         match answer.result {
             Ok(reply) => Ok(self.handle.visit(&self.keys, |entry, _, at| {
-                let verdict = entry.answered(job, &reply, spread, at);
-                then(entry, verdict);
-                verdict
+                let meaning = entry.answered(job, &reply, spread, at);
+                then(entry, meaning);
+                meaning
             })),
             Err(Failure { outcome, error }) => {
                 self.handle.visit(&self.keys, |entry, _, at| {
@@ -165,7 +169,7 @@ impl Guard {
 
     /// Resolves when the hold is lost, with the reason. Pending for as long as the hold is good.
     ///
-    /// It has a timer of its own for the hold's end, so it resolves in time also where nothing else runs any more. Where the
+    /// It has its own timer for the hold's end, so it resolves in time even where nothing else runs any more. Where the
     /// machine slept past that end, it resolves about a second after the machine woke, with [`Loss::Suspended`] (on Linux).
     ///
     /// ```
@@ -183,7 +187,7 @@ impl Guard {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost by dropping the future; any number of callers may wait at once.
+    /// Dropping the future changes nothing. Any number of callers may wait at once.
     pub async fn lost(&self) -> Loss {
         loss(self.handle.clone(), self.keys.clone(), (self.hold, self.level), self.fate.clone()).await
     }
@@ -193,7 +197,7 @@ impl Guard {
         loss(self.handle.clone(), self.keys.clone(), (self.hold, self.level), self.fate.clone())
     }
 
-    /// Whether the hold is lost, by what is known here and now. Asks nobody.
+    /// Whether the hold is lost, by what this process knows now. Sends nothing.
     ///
     /// True from [`valid_until`](Guard::valid_until) on at the latest. The example there looks at both.
     #[must_use]
@@ -201,7 +205,7 @@ impl Guard {
         self.loss().is_some()
     }
 
-    /// Why the hold was lost; `None` while it is good. Asks nobody.
+    /// Why the hold was lost; `None` while it is good. Sends nothing.
     ///
     /// The example of [`Loss`] has it.
     #[must_use]
@@ -273,9 +277,9 @@ impl Guard {
             .lease("extend", lease)
             .and_then(|lease| self.handle.check_open().map(|()| lease))
             .map_err(|error| error.on(&self.keys.name))?;
-        let job = self.claim(lease).await?;
-        let extend = |entry: &mut LockEntry, verdict| {
-            if verdict == Meaning::Done {
+        let job = self.begin_renewal(lease).await?;
+        let extend = |entry: &mut LockEntry, meaning| {
+            if meaning == Meaning::Done {
                 entry.extended(&job, self.level, lease);
             }
         };
@@ -288,7 +292,7 @@ impl Guard {
     }
 
     /// Waits until no other command of the hold is under way, and begins this renewal.
-    async fn claim(&self, lease: Lease) -> Result<Job> {
+    async fn begin_renewal(&self, lease: Lease) -> Result<Job> {
         let limit = after(Instant::now(), self.handle.terms.patience);
         let free = poll_fn(|cx| {
             if let Some(loss) = self.loss() {
@@ -303,8 +307,8 @@ impl Guard {
     }
 
     fn stuck(&self) -> Error {
-        let told = "the hold could not be extended in time, an earlier command of it is still without an answer; try again";
-        Error::new(ErrorKind::Unavailable, told).on(&self.keys.name)
+        let message = "the hold could not be extended in time: an earlier command of it has had no answer yet; try again";
+        Error::new(ErrorKind::Unavailable, message).on(&self.keys.name)
     }
 
     /// The fencing token of the hold, if it has one.
@@ -336,9 +340,9 @@ impl Guard {
         &self.field
     }
 
-    /// Whom the hold belongs to now.
+    /// The owner of the hold.
     ///
-    /// That is the owner that asked for it or, where that one's last scope has ended, its nearest living ancestor.
+    /// The one that asked for it or, after the end of that one's last scope, its nearest living ancestor.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -354,8 +358,8 @@ impl Guard {
             let hold = table.entry(&self.keys.name)?.hold_of_guard(self.hold)?;
             hold.level(self.level).map(|level| level.owner.clone())
         });
-        // A guard's level stands for as long as the guard.
-        owner.unwrap_or_else(Owner::new)
+        // Always there: a level stays in its hold for as long as its guard lives.
+        owner.unwrap_or_else(Owner::current)
     }
 }
 
@@ -363,7 +367,7 @@ impl Guard {
 async fn loss(handle: Handle, keys: Arc<Keys>, (id, level): (u64, u64), fate: Arc<Fate>) -> Loss {
     loop {
         // Made before the fate is read: else 1. it is read, 2. it changes, 3. this waits for a change that has been.
-        let told = fate.notified();
+        let changed = fate.notified();
         if let Some(loss) = fate.loss() {
             return loss;
         }
@@ -376,18 +380,19 @@ async fn loss(handle: Handle, keys: Arc<Keys>, (id, level): (u64, u64), fate: Ar
             // By a sleep of its own: the runtime of the background may have ended, or stand still.
             Some(end) => tokio::select! {
                 biased;
-                () = told => {}
+                () = changed => {}
                 () = sleep_until(end, || handle.moment()) => {}
             },
             // The guard is gone, and with it what could be lost.
-            None => told.await,
+            None => changed.await,
         }
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !self.left {
+        if !self.released {
+            // The level is out at once. The background sends the release.
             self.handle
                 .visit_known(&self.keys.name, |entry, _, at| entry.leave(self.hold, self.level, None, at));
         }

@@ -11,7 +11,7 @@ use crate::client::guard::Guard;
 use crate::owner::{Scope, scope};
 
 pin_project! {
-    /// The future of [`Guard::scope`]: work that runs as a child of the hold's owner. Ready with the work's output.
+    /// The future of [`Guard::scope`]: work that runs as a child of the hold's owner. Resolves to the work's output.
     ///
     /// The owner is looked up at the first poll.
     ///
@@ -22,6 +22,7 @@ pin_project! {
     pub struct GuardScope<'a, F: Future> {
         #[pin]
         scope: Scope<F>,
+        // Until the first poll.
         guard: Option<&'a Guard>,
     }
 }
@@ -55,6 +56,7 @@ impl<F: Future> Future for GuardScope<'_, F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let mut this = self.project();
         if let Some(guard) = this.guard.take() {
+            // Not before: the owner's last scope may have ended since `scope` was called.
             this.scope.as_mut().set_owner(guard.owner().child());
         }
         this.scope.poll(cx)

@@ -1,4 +1,4 @@
-//! The entry: one `Locks` for a process and its Redis.
+//! `Locks`: the locks of one deployment, and how to connect.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::backend::memory::InMemory;
 use crate::base::{Events, after};
-use crate::client::connect::enroll;
+use crate::client::connect::connect_all;
 use crate::client::mutex::Mutex;
 use crate::config::{Builder, Config, Server};
 use crate::error::{Error, ErrorKind, Result};
@@ -21,13 +21,13 @@ use crate::session::{EventRelay, Handle, MasterEvents, Session, Stage};
 /// All locks of one deployment: one per process and deployment, cheap to clone.
 ///
 /// For each master it owns a connection for commands (of a cluster, one to each node that serves slots; with
-/// [`replicas`](Builder::replicas), one more each for grants) and, once somebody has to wait, one for messages; sentinels are
-/// listened to over one each. It renews what is held and releases what was dropped. When the last `Locks`, [`Mutex`] and
+/// [`replicas`](Builder::replicas), one more each for grants) and, once somebody has to wait, one for messages; it has one
+/// to each sentinel. It renews what is held and releases what was dropped. When the last `Locks`, [`Mutex`] and
 /// [`Guard`](crate::Guard) of it are gone, its background task and connections end, after what was queued is done.
 ///
 /// It lives on the tokio runtime that [`connect`](Locks::connect) was awaited on, and may be used from others while that
 /// one lives. That runtime needs its time and I/O drivers (`enable_all`). Without a server there is
-/// [`in_memory`](Locks::in_memory), which asks for less.
+/// [`in_memory`](Locks::in_memory), which needs no I/O driver.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -132,8 +132,8 @@ impl Locks {
     /// Ends this `Locks`: no new holds, queued releases are done, the background ends.
     ///
     /// May be called more than once. With guards still alive renewal ends, so that they are lost when their leases end;
-    /// [`release`](crate::Guard::release) works, a drop is done as well as possible. All else is
-    /// [`Closed`](ErrorKind::Closed) from now on.
+    /// [`release`](crate::Guard::release) works, and a drop still tries to release. Every other call fails with
+    /// [`Closed`](ErrorKind::Closed) from then on.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -159,12 +159,12 @@ impl Locks {
         let limit = after(Instant::now(), session.terms.patience);
         loop {
             session.keep_watch();
-            // Made before the look: what comes between is not missed.
+            // Made before the table is looked at: progress in between is not missed.
             let progress = session.progress.notified();
             let (errands, empty) = session.table(|table, _| (table.has_errands(), table.is_empty()));
             if session.stage() == Stage::Orphaned && errands {
-                let told = "the tokio runtime that this `Locks` was connected on ended before some releases were confirmed; the leases free those locks";
-                return Err(Error::new(ErrorKind::Unavailable, told));
+                let message = "the tokio runtime that this `Locks` was connected on ended before some releases were confirmed; the leases free those locks";
+                return Err(Error::new(ErrorKind::Unavailable, message));
             }
             if session.stage() >= Stage::Closed || !(errands || empty) {
                 return Ok(());
@@ -172,8 +172,8 @@ impl Locks {
             let slice = session.takeover_pause().map(|pause| after(Instant::now(), pause));
             let until = slice.map_or(limit, |slice| slice.min(limit));
             if timeout_at(until, progress).await.is_err() && limit <= Instant::now() {
-                let told = "some releases could not be confirmed in time; they go on in the background until their leases are over";
-                return Err(Error::new(ErrorKind::Unavailable, told));
+                let message = "some releases could not be confirmed in time; they go on in the background until their leases are over";
+                return Err(Error::new(ErrorKind::Unavailable, message));
             }
         }
     }
@@ -214,7 +214,7 @@ impl Builder {
         let relay = Arc::new(EventRelay::default());
         let events: Vec<Arc<dyn Events>> =
             (0..config.masters.len()).map(|node| MasterEvents::of(relay.clone(), node)).collect();
-        let masters = enroll(&config, &events).await?;
+        let masters = connect_all(&config, &events).await?;
         let quorum = Quorum::new(masters, config.probation);
         let session = Session::new(config, quorum, uuid()?, clock, events);
         Ok(Locks::over(session, &relay))

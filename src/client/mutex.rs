@@ -17,7 +17,7 @@ use crate::table::{Hold, Level};
 use crate::wire::Reply;
 use crate::wire::keys::{self, Keys};
 
-/// A lock by its name: cheap to make and to clone, holds nothing by itself.
+/// A lock by its name: cheap to make and to clone. A handle holds nothing.
 ///
 /// All handles of one name are one lock, in this process and in all others that use the same Redis. It guards no value: what
 /// it protects is in a database or a service.
@@ -73,7 +73,7 @@ impl Mutex {
         Lock(self.request(None, false))
     }
 
-    /// Asks once: ready with `None` where somebody else holds the lock.
+    /// Asks once. Resolves to `None` where somebody else holds the lock.
     ///
     /// See [`TryLock`] for options, errors and cancel safety.
     ///
@@ -81,7 +81,7 @@ impl Mutex {
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// # let stock = nestlock::Locks::in_memory().mutex("stock");
     /// let Some(guard) = stock.try_lock().await? else {
-    ///     return Ok(()); // somebody else is at it
+    ///     return Ok(()); // somebody else holds it
     /// };
     /// guard.release().await
     /// # }
@@ -109,7 +109,7 @@ impl Mutex {
         self.lock().run(work)
     }
 
-    /// Whether the current owner or one of its ancestors holds the lock. By what is known here; asks nobody.
+    /// Whether the current owner or one of its ancestors holds the lock, by what this process knows. Sends nothing.
     ///
     /// False after a loss that is known. [`is_locked`](Mutex::is_locked) covers all owners, and asks Redis.
     ///
@@ -125,7 +125,7 @@ impl Mutex {
         self.hold_count() > 0
     }
 
-    /// How many holds the current owner and its ancestors have. By what is known here; asks nobody.
+    /// How many holds the current owner and its ancestors have, by what this process knows. Sends nothing.
     ///
     /// 0 after a loss that is known. Guards that were dropped don't count any more.
     ///
@@ -156,7 +156,7 @@ impl Mutex {
 
     /// Whether anybody holds the lock: asks Redis.
     ///
-    /// Right after a hold ran out it may still say so: a hold is over here a drift earlier than on the server.
+    /// Right after a lease has run out it may still be true: a hold ends in this process earlier than on the server, by the drift.
     ///
     /// The answer may be out of date when it arrives. To do something only if nobody else does, take the lock by
     /// [`try_lock`](Mutex::try_lock).
@@ -208,7 +208,7 @@ impl Mutex {
         self.look(Question::Left).await
     }
 
-    /// Frees the lock, whoever holds it; false: it was free.
+    /// Frees the lock, whoever holds it. Returns false if it was free.
     ///
     /// For a lock whose holder is known to be gone, and its lease too long to wait for. Waiters wake, the holder's guard is
     /// lost. A key that is no lock, or a lock of another kind (a plain string), is left alone.
@@ -245,7 +245,7 @@ impl Mutex {
         self.check()?;
         match self.reply(self.handle.force(&self.keys).await)? {
             Reply::Done => {
-                // Holds of this process, if it was one of them, hear of it now.
+                // A hold of this process, if it was one, is asked for at once, and its waiters are woken.
                 self.handle.visit_known(&self.keys.name, |entry, _, at| {
                     entry.ask_all(at.now);
                     entry.freed(at.now);
@@ -274,10 +274,10 @@ impl Mutex {
         match answer {
             Ok(Reply::NotALock(found)) => {
                 let key = shown(&self.keys.key);
-                let told = format!(
+                let message = format!(
                     "the key `{key}` holds something that is no lock of this kind: {found}; it is left untouched"
                 );
-                Err(Error::new(ErrorKind::NotALock, told).on(&self.keys.name))
+                Err(Error::new(ErrorKind::NotALock, message).on(&self.keys.name))
             }
             Ok(reply) => Ok(reply),
             Err(failure) => Err(failure.error),

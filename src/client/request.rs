@@ -12,12 +12,13 @@ use crate::client::guard::Guard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::Owner;
 
-/// What a request runs as, from the first poll on.
+/// A request from its first poll on.
 type AcquireFuture = Pin<Box<dyn Future<Output = Result<Guard, NotGranted>> + Send>>;
 
 /// The part that all request futures share.
 pub(super) struct Request {
     pub(super) options: AcquireOptions,
+    /// `None` before the first poll, and once it is ready.
     asking: Option<AcquireFuture>,
     answered: bool,
 }
@@ -38,6 +39,7 @@ impl Request {
             let message = "the request was answered before, and its future polled again; make a new one";
             return Poll::Ready(Err(Error::new(ErrorKind::Misuse, message).on(self.options.name()).into()));
         }
+        // Of a copy: an option that is set later begins a new request with all of them.
         let asking = self.asking.get_or_insert_with(|| Box::pin(acquire(self.options.clone())));
         let answer = ready!(asking.as_mut().poll(cx));
         self.asking = None;

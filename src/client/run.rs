@@ -22,14 +22,14 @@ type Watching = Pin<Box<dyn Future<Output = Loss> + Send>>;
 pin_project! {
     #[project = WorkNow]
     enum Work<F: Future, W> {
-        /// A fenced run's: it is made of the token.
+        /// Of a fenced run: the token is needed to make it.
         Unmade { make: Option<W> },
         ToDo { #[pin] work: F },
         Done { output: Option<F::Output> },
     }
 }
 
-/// How far it has come. The guard goes after the work, always.
+/// How far it has come. The work is always dropped before the guard.
 enum RunStage {
     Asking { request: Request },
     Working { guard: Guard, owner: Owner, watching: Option<Watching> },
@@ -55,14 +55,14 @@ pin_project! {
 
 impl<F: Future, W> HeldWork<F, W> {
     fn new(mut request: Request, work: Work<F, W>) -> HeldWork<F, W> {
-        // As with an option: what was under way asked for its owner itself, and not for a child of it.
+        // Like any option, this drops a request under way: it asked as its owner, and not as a child of it.
         request.set(|options| options.bare = false);
         HeldWork { work, stage: RunStage::Asking { request } }
     }
 }
 
 impl<F: Future, W> HeldNow<'_, F, W> {
-    /// Polls the request, as an owner of its own.
+    /// Asks for the lock, as a new child of the current owner. Ready with `Ok` once it is held, and from then on.
     fn ask(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), NotGranted>> {
         let RunStage::Asking { request } = &mut *self.stage else { return Poll::Ready(Ok(())) };
         if !request.is_begun() {
@@ -78,7 +78,7 @@ impl<F: Future, W> HeldNow<'_, F, W> {
         Poll::Ready(Ok(()))
     }
 
-    /// Where the work may be polled: as its owner, while the hold is good.
+    /// Enters the scope of the work's owner for one poll of the work. `None`: the work must not be polled, since the hold is lost.
     fn inside(&self) -> Option<Inside> {
         match &*self.stage {
             RunStage::Working { guard, owner, .. } if !guard.is_lost() => Some(inside(owner)),
@@ -86,7 +86,7 @@ impl<F: Future, W> HeldNow<'_, F, W> {
         }
     }
 
-    /// Makes the work of what stands for it, as its owner.
+    /// Makes the work of a fenced run from its token, as its owner.
     fn make(&mut self, make: impl FnOnce(W, &Guard) -> Result<F>) -> Result<()> {
         if let WorkNow::Unmade { make: unmade } = self.work.as_mut().project()
             && let RunStage::Working { guard, owner, .. } = &*self.stage
@@ -100,6 +100,7 @@ impl<F: Future, W> HeldNow<'_, F, W> {
         Ok(())
     }
 
+    /// Keeps the output until the release is over.
     fn done(&mut self, output: F::Output, cx: &mut Context<'_>) {
         if let RunStage::Working { owner, .. } = &*self.stage {
             let _inside = inside(owner);
@@ -130,7 +131,7 @@ impl<F: Future, W> HeldNow<'_, F, W> {
                 self.stop();
                 return Poll::Ready(Err(error));
             }
-            // What became of the release is told to the log: the work is done.
+            // The work is done: a release that was not confirmed is logged.
             RunStage::Releasing { releasing } => drop(ready!(releasing.as_mut().poll(cx))),
             RunStage::Asking { .. } | RunStage::Over => {}
         }
@@ -159,7 +160,7 @@ impl<F: Future, W> HeldNow<'_, F, W> {
 }
 
 impl<F: Future, W> HeldWork<F, W> {
-    /// `make` makes the work of what stands for it, once the token is there.
+    /// `make` makes the work of a fenced run, once it has its token.
     fn poll(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -222,7 +223,7 @@ pin_project! {
 }
 
 pin_project! {
-    /// The future of [`TryLock::run`]: work that runs while the lock is held, if it is to be had.
+    /// The future of [`TryLock::run`]: work that runs while the lock is held, if nobody else holds it.
     ///
     /// `Ok(None)`: somebody else holds the lock, and the work never started.
     ///
@@ -271,8 +272,8 @@ pin_project! {
 }
 
 pin_project! {
-    /// The future of [`FencedTryLock::run`]: work that is made of the fencing token, and runs while the lock is held, if it is
-    /// free.
+    /// The future of [`FencedTryLock::run`]: work that is made of the fencing token, and runs while the lock is held, if nobody
+    /// else holds it.
     ///
     /// As [`TryRun`]. `W` makes the work, once the lock is held.
     ///
@@ -309,7 +310,7 @@ impl Lock {
 }
 
 impl TryLock {
-    /// Runs `work` while the lock is held, if it is to be had: else it is ready with `None`.
+    /// Runs `work` while the lock is held, if nobody else holds it. Otherwise resolves to `None`.
     ///
     /// See [`TryRun`] for an example, and cancel safety.
     pub fn run<F: Future>(self, work: F) -> TryRun<F> {
@@ -341,7 +342,7 @@ impl FencedLock {
 }
 
 impl FencedTryLock {
-    /// Runs what `work` makes of the token while the lock is held, if it is free: else it is ready with `None`.
+    /// Runs what `work` makes of the token while the lock is held, if nobody else holds it. Otherwise resolves to `None`.
     ///
     /// See [`FencedTryRun`] for errors and cancel safety.
     ///
