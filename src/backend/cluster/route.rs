@@ -286,6 +286,10 @@ fn unanswered() -> Failure {
 }
 
 /// Awaits all futures. Returns their outputs in the same order.
+///
+/// Polls each of them in each poll, however many there are. The join of `futures-util` does not, for more than 30: 1. The task has
+/// used up its budget, which wakes whoever waits for an answer at once. 2. After two of those the join returns. 3. The other
+/// calls are not sent in this poll, and the next one may be past their deadline.
 async fn join_all<F: Future>(work: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut work: Vec<Pin<Box<F>>> = work.into_iter().map(Box::pin).collect();
     let mut done: Vec<Option<F::Output>> = work.iter().map(|_| None).collect();
