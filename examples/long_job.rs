@@ -37,7 +37,7 @@ enum Outcome {
     Stopped { after: u32, loss: Loss },
 }
 
-/// `run` drops the work when the lock is lost, and its error says why it was.
+/// `run` drops the work when the lock is lost, and its error has the reason.
 async fn by_run(lock: &Mutex) -> Result<Outcome> {
     let done = AtomicU32::new(0);
     match lock.run(import(&done)).await {
@@ -49,7 +49,7 @@ async fn by_run(lock: &Mutex) -> Result<Outcome> {
     }
 }
 
-/// `select!` with `lost()`: the work ends here too, and what is done next is yours to say.
+/// `select!` with `lost()`: the work ends here too, and the code decides what is done next.
 async fn by_select(lock: &Mutex) -> Result<Outcome> {
     let done = AtomicU32::new(0);
     let guard = lock.lock().await?;

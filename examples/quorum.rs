@@ -1,6 +1,6 @@
 //! One lock over five masters: held by the owner that holds it on three of them, so that two may fail unnoticed.
 //!
-//! Each act prints what it shows, and fails where it does not come so:
+//! Each act prints what it shows, and fails if that does not happen:
 //!
 //! 1. Two masters fail: one does not answer any more, one comes back without its data. The hold continues, is renewed beyond
 //!    its lease, and the next one gets the lock as fast as ever.
@@ -85,7 +85,7 @@ async fn connect(masters: &[Place]) -> Result<Locks> {
     Ok(Locks::builder().masters(masters).lease(LEASE).connect().await?)
 }
 
-/// A lock that is free is had within moments, in spite of masters that do not answer.
+/// A free lock is granted within moments, in spite of masters that do not answer.
 async fn work(lock: &Mutex, who: &str) -> Result<()> {
     let began = Instant::now();
     let guard = lock.lock().owner(&Owner::new()).await?;
@@ -120,12 +120,12 @@ async fn a_majority_fails(masters: &[Place], ours: &Mutex, theirs: &Mutex) -> Re
     }
     let (began, end) = (Instant::now(), guard.valid_until());
     match theirs.try_lock().await {
-        Err(error) if error.kind() == ErrorKind::Unavailable => println!("  another one is told: {error}"),
+        Err(error) if error.kind() == ErrorKind::Unavailable => println!("  another one fails: {error}"),
         other => return Err(format!("nobody can be sure of anything, and yet: {other:?}").into()),
     }
     // The two that are left can't renew it. It ends before any of the masters grants the lock to another owner.
     let loss = guard.lost().await;
-    println!("  the holder is told after {:.1?}: {loss}", began.elapsed());
+    println!("  the holder is notified after {:.1?}: {loss}", began.elapsed());
     if loss != Loss::Expired || tokio::time::Instant::now() < end {
         return Err("the hold stays until its deadline, and ends there".into());
     }

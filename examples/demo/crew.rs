@@ -12,7 +12,7 @@ use crate::worker::Job;
 
 /// What happened to a worker; they are numbered in the order in which they were started.
 pub(crate) enum Event {
-    Said(usize, Report),
+    Reported(usize, Report),
     Ended(usize),
 }
 
@@ -45,7 +45,7 @@ impl Crew {
         tokio::spawn(async move {
             let mut lines = BufReader::new(stdout).lines();
             while let Ok(Some(line)) = lines.next_line().await {
-                if sender.send(Report::read(&line).map(|report| Event::Said(number, report))).is_err() {
+                if sender.send(Report::read(&line).map(|report| Event::Reported(number, report))).is_err() {
                     return;
                 }
             }
@@ -65,7 +65,7 @@ impl Crew {
         Ok(self.members[number].0.kill().await?)
     }
 
-    /// Whether a worker that has ended says that all went well.
+    /// Whether a worker that has ended was successful.
     pub(crate) async fn succeeded(&mut self, number: usize) -> Result<bool> {
         Ok(self.members[number].0.wait().await?.success())
     }

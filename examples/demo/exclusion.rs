@@ -56,7 +56,7 @@ impl Exclusion {
         }
     }
 
-    /// Runs the work if the name's lock is free; else says `None` at once.
+    /// Runs the work if the name's lock is free. Otherwise returns `None` at once.
     pub(crate) async fn try_hold<T>(
         &self,
         name: &str,

@@ -84,7 +84,7 @@ impl Journal {
         Ok((count.parse()?, step.to_owned()))
     }
 
-    /// Changes a count by one step of an order, **once**, however often the step is begun: tells
+    /// Changes a count by one step of an order, **once**, however often the step is begun. Returns
     /// whether it was done now (true), or had been done by a process that died later (false).
     ///
     /// 1. The new count and the step's name go out in one SET, so there is no moment at which the

@@ -35,7 +35,7 @@ pub(crate) fn split(list: &str) -> Vec<String> {
     parts.map(str::to_owned).collect()
 }
 
-/// Masters that may be killed: whoever started them said so, by their process numbers in `REDIS_PIDS`.
+/// Masters that may be killed: those whose process numbers are in `REDIS_PIDS`.
 #[derive(Default)]
 pub(crate) struct Doomed(Vec<Pid>);
 

@@ -41,7 +41,7 @@ impl Report {
             ["inside", order] => Report::Inside { order: order.to_owned() },
             ["lost", order] => Report::Lost { order: order.to_owned() },
             ["bye", reentries] => Report::Bye { reentries: reentries.parse()? },
-            _ => return Err(format!("a worker said `{line}`").into()),
+            _ => return Err(format!("a worker reported `{line}`").into()),
         })
     }
 }

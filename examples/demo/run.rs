@@ -50,7 +50,7 @@ pub(crate) struct Run<'a> {
     done: [usize; 2],
     /// Orders that B finished for A.
     finished: usize,
-    /// What B says of the order in which A was killed.
+    /// What B reports of the order in which A was killed.
     rescued: bool,
     pub(crate) reentries: u64,
     masters_killed: usize,
@@ -155,7 +155,7 @@ impl<'a> Run<'a> {
         while at_work > 0 {
             tokio::select! {
                 event = crew.next() => match event? {
-                    Event::Said(worker, report) => self.hear(worker, report, screen, exclusion, &mut crew).await?,
+                    Event::Reported(worker, report) => self.handle(worker, report, screen, exclusion, &mut crew).await?,
                     Event::Ended(worker) => {
                         at_work -= 1;
                         if !crew.succeeded(worker).await? && !self.killed(worker) {
@@ -179,7 +179,7 @@ impl<'a> Run<'a> {
         screen.bars(&bars, self.orders.len())
     }
 
-    async fn hear(
+    async fn handle(
         &mut self,
         worker: usize,
         report: Report,
@@ -192,7 +192,7 @@ impl<'a> Run<'a> {
             Report::Finished { order, before, now } => {
                 self.done[worker] += 1;
                 self.finished += 1;
-                self.tell_rescue(&order, before, now, screen)?;
+                self.report_rescue(&order, before, now, screen)?;
             }
             Report::Inside { .. } => self.strike(screen, exclusion, crew).await?,
             Report::Lost { order } => {
@@ -234,7 +234,7 @@ impl<'a> Run<'a> {
     }
 
     /// Reports the order in which A was killed; other orders that A had begun are only counted.
-    fn tell_rescue(&mut self, order: &str, before: usize, now: usize, screen: &mut Screen) -> Result<()> {
+    fn report_rescue(&mut self, order: &str, before: usize, now: usize, screen: &mut Screen) -> Result<()> {
         let Some(kill) = &self.kill else { return Ok(()) };
         let Some(at) = kill.at.filter(|_| kill.order == order) else { return Ok(()) };
         self.rescued = before > 0 && before + now == kill.steps;

@@ -74,8 +74,8 @@ pub(crate) async fn work(job: Job) -> Result<()> {
         list.reverse();
     }
     let orders = Arc::new(Orders { worker: job.name, exclusion: exclusion.clone(), journal, stock });
-    // First what can be had at once. What is left is with the other process; who waits for that
-    // gets it when it is done, or when the other has died and its lease is over.
+    // First the orders whose locks are free. The others are locked by the other process: they are free when it is done with
+    // them, or when it has died and its lease is over.
     let mut wait = false;
     while !list.is_empty() {
         list = pass(&orders, list, wait).await?;

@@ -3,7 +3,7 @@
 //! Two layers lock the same item: the handler `sell`, which looks first and takes afterwards, and `Shelf::take` below it,
 //! which re-enters. A stocktaking is begun by one request and ended by another: its guard is kept in between.
 //!
-//! A server serves all requests of a keep-alive connection in one task, and without more said the task is the owner of
+//! A server serves all requests of a keep-alive connection in one task, and by default the task is the owner of
 //! what is locked in it. So one line of middleware, in `service`, makes each request an owner of its own. Without it the
 //! next request on the connection that began a stocktaking would get in; `tests.rs` shows both.
 //!
@@ -119,7 +119,7 @@ impl From<nestlock::Error> for Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let (status, told) = match self {
+        let (status, message) = match self {
             Refusal::SoldOut => (StatusCode::CONFLICT, "sold out"),
             Refusal::NoStocktaking => (StatusCode::NOT_FOUND, "no stocktaking"),
             Refusal::NotANumber => (StatusCode::BAD_REQUEST, "not a number"),
@@ -131,7 +131,7 @@ impl IntoResponse for Refusal {
                 }
             },
         };
-        (status, told).into_response()
+        (status, message).into_response()
     }
 }
 

@@ -144,7 +144,9 @@ impl Shop {
             );
         }
         match guard.release().await {
-            Err(error) if error.kind() == ErrorKind::Lost => println!("  Ada hears that her hold was lost"),
+            Err(error) if error.kind() == ErrorKind::Lost => {
+                println!("  Ada's release fails: her hold was lost")
+            }
             other => return Err(format!("her lease was over, and release gave {other:?}").into()),
         }
         if self.fenced {
@@ -174,7 +176,7 @@ impl Shop {
         Ok(())
     }
 
-    /// What the table says in the end.
+    /// What is in the table in the end.
     async fn sell(&self) -> Result<i64> {
         let (paused, is_paused) = oneshot::channel();
         let (go_on, goes_on) = mpsc::channel();
