@@ -1,4 +1,4 @@
-//! The house: which folder may import which, and that ARCHITECTURE.md lists them all.
+//! The house: which folder may import which, and that ARCHITECTURE.md lists them all, and names what there is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -177,4 +177,59 @@ fn entries(folder: &Path) -> Vec<String> {
         is_folder.then(|| format!("{name}/")).or(is_file.then_some(name)).filter(|name| name != "mod.rs")
     });
     named.collect()
+}
+
+/// All Rust and Lua text of the crate and its tests, by path.
+fn texts() -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    let mut folders = ["src", "lua", "tests"].map(|name| root().join(name)).to_vec();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs" || end == "lua") {
+                found.insert(path.clone(), fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
+/// What is between backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// A renamed function or test must not leave an invariant that nobody can look up.
+#[test]
+fn each_invariant_has_its_number_and_names_code_and_tests_that_exist() {
+    let (architecture, texts) = (fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap(), texts());
+    let all: BTreeSet<&str> = texts.values().flat_map(|text| words(text)).collect();
+    let tests =
+        texts.values().flat_map(|text| text.split("fn ").skip(1)).filter_map(|rest| words(rest).next());
+    let tests: BTreeSet<&str> = tests.collect();
+    let is_code = |name: &str| match name.contains('.') {
+        true => texts.keys().any(|path| path.ends_with(name)),
+        false => words(name).all(|word| all.contains(word)),
+    };
+    let section = architecture.split("\n## Invariants\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    for (at, invariant) in section.split("\n**").skip(1).enumerate() {
+        let number = at + 1;
+        assert!(invariant.starts_with(&format!("{number}. ")), "{number} is missing before: {invariant}");
+        let (_, keeps) =
+            invariant.split_once("\n*Kept by*").unwrap_or_else(|| panic!("what keeps {number}?"));
+        let keeps = keeps.split("\n\n").next().unwrap();
+        let (code, named) = keeps.split_once("*tests:*").unwrap_or((keeps, ""));
+        for name in quoted(code) {
+            assert!(is_code(name), "invariant {number} names `{name}`, which is not there");
+        }
+        for name in quoted(named) {
+            assert!(tests.contains(name), "invariant {number} names the test `{name}`, which is not there");
+        }
+    }
 }
