@@ -24,7 +24,7 @@ const DONE: Value = Value::Int(-1);
 const GONE: Value = Value::Int(-2);
 const FREE: Value = Value::Int(-3);
 
-/// Long enough that nothing ends by itself while a test runs.
+/// Long enough that no lease ends while a test runs.
 const LEASE: u64 = 300_000;
 
 /// One connection to one server, and the scripts on it.

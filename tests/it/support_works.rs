@@ -33,14 +33,14 @@ async fn a_server_ends_with_its_value_also_on_panic_and_when_frozen() {
     drop(server);
     assert!(!is_running(pid));
 
-    let (tell, told) = tokio::sync::oneshot::channel();
+    let (pid_sender, pid_receiver) = tokio::sync::oneshot::channel();
     let panicking = tokio::spawn(async move {
         let server = Server::start().await;
         server.freeze();
-        tell.send(server.pid()).unwrap();
+        pid_sender.send(server.pid()).unwrap();
         panic!("as a failing test does");
     });
-    let pid = told.await.unwrap();
+    let pid = pid_receiver.await.unwrap();
     assert!(panicking.await.unwrap_err().is_panic());
     assert!(!is_running(pid));
 }

@@ -97,7 +97,7 @@ mod expired {
         for outage in 1..=2 {
             three.restart_expired(true).await;
             eventually("a warning", async || warnings().len() >= outage).await;
-            // It is tried again meanwhile.
+            // It is tried again in that time.
             locks.mutex("stock").run(async {}).await.unwrap();
             let before = attempts.load(SeqCst);
             eventually("more attempts", async || attempts.load(SeqCst) >= before + 3).await;

@@ -1,4 +1,4 @@
-//! What tests run as processes of their own, by `support::process`. Each is ignored: by itself it is no test.
+//! What tests run as processes of their own, by `support::process`. Each is ignored: without a parent process it tests nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -14,12 +14,12 @@ async fn echo() {
     if !process::is_worker() {
         return;
     }
-    process::tell(&format!("hello {}", process::param("whom")));
+    process::report(&format!("hello {}", process::param("whom")));
     while let Some(line) = process::next_command().await {
         if line == "bye" {
             return;
         }
-        process::tell(&line);
+        process::report(&line);
     }
 }
 
@@ -31,8 +31,8 @@ async fn server_owner() {
     }
     let server = Server::start().await;
     server.freeze();
-    process::tell(&server.pid().to_string());
-    process::tell(server.dir().to_str().unwrap());
+    process::report(&server.pid().to_string());
+    process::report(server.dir().to_str().unwrap());
     process::next_command().await;
 }
 
@@ -50,7 +50,7 @@ fn ends_with_a_guard() {
         let locks = support::builder(&process::param("url")).lease(Duration::from_secs(60)).connect().await;
         let locks = locks.unwrap();
         let guard = locks.mutex("stock").lock().await.unwrap();
-        process::tell("holding");
+        process::report("holding");
         (locks, guard)
     });
     match &*how {
@@ -77,13 +77,13 @@ async fn locks_over_tls() {
     let locks = support::locks(&process::param("url")).await;
     let stock = locks.mutex("stock");
     let guard = stock.lock().await.unwrap();
-    process::tell("holding");
+    process::report("holding");
     assert_eq!(process::next_command().await.as_deref(), Some("release"));
     guard.release().await.unwrap();
-    process::tell("released");
+    process::report("released");
     assert_eq!(process::next_command().await.as_deref(), Some("wait"));
     let guard = stock.lock().await.unwrap();
-    process::tell("holding");
+    process::report("holding");
     guard.release().await.unwrap();
     locks.close().await.unwrap();
 }
@@ -98,7 +98,7 @@ async fn holder() {
     let lease = Duration::from_millis(process::param("lease").parse().unwrap());
     let locks = support::builder(&process::param("url")).lease(lease).connect().await.unwrap();
     let _guard = locks.mutex("stock").lock().await.unwrap();
-    process::tell("holding");
+    process::report("holding");
     process::next_command().await;
 }
 
@@ -116,7 +116,7 @@ async fn counter() {
     let tasks: Vec<_> = (0..8)
         .map(|task| tokio::spawn(count(locks.mutex("lock"), Store::new(&url, task), stop.clone())))
         .collect();
-    process::tell("counting");
+    process::report("counting");
     process::next_command().await;
     stop.store(true, SeqCst);
     let mut sections = 0;
@@ -124,7 +124,7 @@ async fn counter() {
         sections += support::soon("a task's end", task).await.unwrap();
     }
     locks.close().await.unwrap();
-    process::tell(&sections.to_string());
+    process::report(&sections.to_string());
 }
 
 async fn count(lock: nestlock::Mutex, mut store: Store, stop: Arc<AtomicBool>) -> u64 {
@@ -225,9 +225,9 @@ async fn lease_holder() {
     let builder = crate::support::builder(&process::param("url"));
     let stock = builder.lease(std::time::Duration::from_secs(2)).connect().await.unwrap().mutex("stock");
     let guard = stock.lock().await.unwrap();
-    process::tell(guard.field());
+    process::report(guard.field());
     process::next_command().await;
-    process::tell(&format!("lost {}", guard.is_lost()));
-    process::tell(&format!("re-entry {:?}", stock.lock().await.unwrap_err().kind()));
-    process::tell(&format!("release {:?}", guard.release().await.unwrap_err().kind()));
+    process::report(&format!("lost {}", guard.is_lost()));
+    process::report(&format!("re-entry {:?}", stock.lock().await.unwrap_err().kind()));
+    process::report(&format!("release {:?}", guard.release().await.unwrap_err().kind()));
 }

@@ -33,8 +33,11 @@ async fn a_server_that_is_no_node_of_a_cluster_is_a_wrong_option() {
     let server = Server::start().await;
     let error = Locks::builder().cluster([server.url()]).connect().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
-    let told = error.to_string();
-    assert!(told.contains("give it to `server`") && told.contains(&server.port().to_string()), "{told}");
+    let message = error.to_string();
+    assert!(
+        message.contains("give it to `server`") && message.contains(&server.port().to_string()),
+        "{message}"
+    );
 }
 
 #[tokio::test]

@@ -337,7 +337,7 @@ async fn tokens_grow_while_slots_move() {
         migrate(&keys[round % 2]).await;
         some_more().await;
         migrate(&keys[(round + 1) % 2]).await;
-        // Whatever of them was made on the old node meanwhile.
+        // Whatever of them was made on the old node in that time.
         migrate(&keys[round % 2]).await;
         cluster.end_move(&name, to, &[to, from, (to + 1) % 3]).await;
         some_more().await;

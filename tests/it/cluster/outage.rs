@@ -202,11 +202,11 @@ async fn a_waiter_listens_elsewhere_where_its_node_is_silent() {
     cluster.node(pubsub_node).freeze();
     let others: Vec<usize> = (0..6).filter(|at| *at != pubsub_node).collect();
     eventually("it listens elsewhere", async || {
-        let mut heard = false;
+        let mut subscribed = false;
         for at in &others {
-            heard |= cluster.node(*at).channels().await.iter().any(|channel| channel.contains(&name));
+            subscribed |= cluster.node(*at).channels().await.iter().any(|channel| channel.contains(&name));
         }
-        heard
+        subscribed
     })
     .await;
     guard.release().await.unwrap();

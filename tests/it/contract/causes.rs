@@ -34,7 +34,7 @@ async fn a_forced_release_by_the_same_process_is_noticed_at_once() {
     locks.mutex("stock").lock().await.unwrap().release().await.unwrap();
 }
 
-/// A waiter makes its process listen, so that a message tells, long before the first renewal after 10 s.
+/// A waiter makes its process listen, so that a message reports it, long before the first renewal after 10 s.
 #[tokio::test]
 async fn a_forced_release_is_noticed_at_once_where_somebody_waits() {
     let home = Home::start().await;

@@ -11,7 +11,7 @@ use super::{Home, SECOND, crash, foreign_guard, without_timers};
 use crate::support::{PATIENCE, enlisted, soon};
 
 #[tokio::test]
-async fn strangers_of_one_process_are_served_in_the_order_of_their_coming() {
+async fn strangers_of_one_process_are_served_in_the_order_of_their_arrival() {
     let home = Home::start().await;
     let locks = without_timers(&home).connect().await.unwrap();
     let foreign = foreign_guard(&home, "stock").await;

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use super::{HOUR, Home, LONG, SECOND, crash, foreign_guard, less_drift, long_lived};
 use crate::support::{enlisted_fenced, eventually, soon};
 
-/// Takes the lock, and tells the token that it was given.
+/// Takes the lock, and returns the token of the grant.
 async fn next(mutex: &FencedMutex) -> u64 {
     let guard = soon("the lock", mutex.lock().owner(&Owner::new())).await.unwrap();
     let given = guard.token();

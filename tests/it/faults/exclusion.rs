@@ -18,9 +18,9 @@ const ROUND: Duration = Duration::from_millis(1_200);
 /// One worker's sections: how many were completed.
 async fn stopped(mut worker: Worker) -> u64 {
     worker.say("stop");
-    let told = worker.line().await;
+    let line = worker.line().await;
     assert!(worker.wait().await.success());
-    told.parse().unwrap_or_else(|_| panic!("not a count: {told}"))
+    line.parse().unwrap_or_else(|_| panic!("not a count: {line}"))
 }
 
 /// Flushes the scripts and kills connections for one round. All commands may fail: the server is only a server.

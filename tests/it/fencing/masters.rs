@@ -162,16 +162,16 @@ async fn a_request_dropped_before_its_token_was_known_is_undone_everywhere() {
 }
 
 /// What a client does: holds that end in every way, and its tokens, in their order.
-async fn hold(locks: Locks, told: Arc<Mutex<Vec<u64>>>, end: Instant, mut random: StdRng) {
+async fn hold(locks: Locks, tokens: Arc<Mutex<Vec<u64>>>, end: Instant, mut random: StdRng) {
     let stock = locks.mutex("stock").fenced();
     while Instant::now() < end {
         let patience = Duration::from_millis(random.random_range(1..3_000));
         let Ok(Ok(guard)) = timeout(patience, stock.lock()).await else { continue };
         // While it is held no other client gets one; a token after a loss is late.
         {
-            let mut told = told.lock().unwrap();
+            let mut tokens = tokens.lock().unwrap();
             if !guard.is_lost() {
-                told.push(guard.token());
+                tokens.push(guard.token());
             }
         }
         tokio::time::sleep(Duration::from_millis(random.random_range(0..20))).await;
@@ -214,18 +214,18 @@ fn time() -> Duration {
 async fn tokens_grow(masters: &Masters, builder: impl Fn() -> Builder, worst: impl AsyncFn(&Server, u64)) {
     let seed = rand::random::<u64>() >> 8;
     println!("seed {seed}");
-    let (end, told) = (Instant::now() + time(), Arc::default());
+    let (end, tokens) = (Instant::now() + time(), Arc::default());
     let mut clients = JoinSet::new();
     for client in 0..4 {
         let locks = builder().node_timeout(SECOND / 4).connect().await.unwrap();
-        clients.spawn(hold(locks, Arc::clone(&told), end, StdRng::seed_from_u64(seed + client)));
+        clients.spawn(hold(locks, Arc::clone(&tokens), end, StdRng::seed_from_u64(seed + client)));
     }
     trouble(masters, end, StdRng::seed_from_u64(seed + 99), worst).await;
     clients.join_all().await;
-    let told = told.lock().unwrap();
-    println!("{} holds", told.len());
-    assert!(told.is_sorted_by(|one, next| one < next), "seed {seed}: {told:?}");
-    assert!(told.len() > 5, "seed {seed}: {} holds show nothing", told.len());
+    let tokens = tokens.lock().unwrap();
+    println!("{} holds", tokens.len());
+    assert!(tokens.is_sorted_by(|one, next| one < next), "seed {seed}: {tokens:?}");
+    assert!(tokens.len() > 5, "seed {seed}: {} holds show nothing", tokens.len());
 }
 
 #[tokio::test]

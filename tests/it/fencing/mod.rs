@@ -11,7 +11,7 @@ use crate::support::{SECOND, soon};
 /// The counter of the lock `stock`.
 const COUNTER: &str = "redisson_lock_token:{stock}";
 
-/// Takes the lock, and tells the token that it was given.
+/// Takes the lock, and returns the token of the grant.
 async fn next(mutex: &FencedMutex) -> u64 {
     let guard = soon("the lock", mutex.lock().owner(&Owner::new())).await.unwrap();
     let given = guard.token();

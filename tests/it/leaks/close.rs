@@ -30,7 +30,7 @@ fn waiting_requests_and_new_ones_are_closed_when_the_runtime_that_connected_has_
     let theirs = tokio::runtime::Runtime::new().unwrap();
     let locks = theirs.block_on(long_lived(&server.url()));
     let holder = looks.block_on(long_lived(&server.url()));
-    let tells = |error: Error| {
+    let assert_closed = |error: Error| {
         assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
         assert!(error.to_string().contains("runtime") && error.to_string().contains("ended"), "{error}");
     };
@@ -43,11 +43,11 @@ fn waiting_requests_and_new_ones_are_closed_when_the_runtime_that_connected_has_
     looks.block_on(eventually("the waiter", async || !server.channels().await.is_empty()));
     theirs.shutdown_background();
     looks.block_on(async {
-        tells(soon("the waiter's end", waiter).await.unwrap().unwrap_err());
-        tells(stock.lock().await.unwrap_err());
-        tells(stock.try_lock().await.unwrap_err());
-        tells(stock.is_locked().await.unwrap_err());
-        tells(stock.force_release().await.unwrap_err());
+        assert_closed(soon("the waiter's end", waiter).await.unwrap().unwrap_err());
+        assert_closed(stock.lock().await.unwrap_err());
+        assert_closed(stock.try_lock().await.unwrap_err());
+        assert_closed(stock.is_locked().await.unwrap_err());
+        assert_closed(stock.force_release().await.unwrap_err());
         // The waiter may have been asking: what that left, if anything, is left to its lease.
         let closed = soon("the close", locks.close()).await;
         assert!(closed.is_ok() || closed.is_err_and(|error| error.kind() == ErrorKind::Unavailable));

@@ -61,6 +61,6 @@ async fn waiters_of_many_names_leave_no_channel_and_no_connection() {
         soon("a waiter", waiting).await.unwrap().unwrap();
     }
     tidy(&server).await;
-    // The connection for messages ends by itself when nobody has waited for a while.
+    // The connection for messages is closed when nobody has waited for a while.
     eventually("the listener's end", async || server.clients().await == 2).await;
 }

@@ -23,7 +23,7 @@ async fn an_attempt_whose_answer_was_lost_is_soon_undone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_is_had_after_any_number_of_lost_answers() {
+async fn a_lock_is_granted_after_any_number_of_lost_answers() {
     let home = Home::start().await;
     let locks = options(&home).unavailable_after(std::time::Duration::MAX).connect().await.unwrap();
     let stock = locks.mutex("stock");
@@ -82,7 +82,7 @@ async fn a_hold_without_a_confirmed_renewal_is_lost_at_its_deadline() {
     assert_now(end);
     assert_eq!(home.keys().await, ["stock"]);
     home.drop_replies(0).await;
-    // The last guard's end is the key's: nobody waits for a lease that was renewed meanwhile.
+    // The last guard's end is the key's: nobody waits for a lease that was renewed in that time.
     drop(guard);
     let released = Instant::now();
     theirs.lock().await.unwrap().release().await.unwrap();

@@ -46,7 +46,7 @@ async fn a_field_that_is_made_behind_the_end_of_its_hold_is_ended() {
     eventually("the end of what was made", async || servers[2].keys().await.is_empty()).await;
 }
 
-/// As it comes about by itself: each master forgets its scripts while many lock and release.
+/// Without a fault in between: each master forgets its scripts while many lock and release.
 #[tokio::test]
 async fn scripts_that_are_forgotten_leave_no_field_behind() {
     let servers = servers(3).await;

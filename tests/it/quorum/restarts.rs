@@ -129,11 +129,11 @@ async fn a_master_that_restarts_and_reports_a_negative_uptime_has_no_vote() {
     let third = cut(&our_ways[2..]);
     let guard = soon("ours", ours.lock()).await.unwrap();
     let others = cut(&our_ways[..2]);
-    let told = their_ways[1].on(|c| c.is("info")).replace_in_reply(SET_BACK.0, SET_BACK.1);
+    let replaced = their_ways[1].on(|c| c.is("info")).replace_in_reply(SET_BACK.0, SET_BACK.1);
     servers[1].restart_empty().await;
     let second = soon("theirs", theirs.lock()).await.unwrap();
     assert!(guard.is_lost(), "two hold the lock");
-    told.done().await;
+    replaced.done().await;
     drop((third, others));
     second.release().await.unwrap();
 }

@@ -248,8 +248,8 @@ async fn one_release_makes_each_waiting_process_ask_each_master_once() {
         for server in &servers {
             let channel = "redisson_lock__channel:{stock}";
             eventually("all listen", async || {
-                let told: (String, usize) = server.ask(&["PUBSUB", "NUMSUB", channel]).await;
-                told.1 == WAITERS
+                let subscribers: (String, usize) = server.ask(&["PUBSUB", "NUMSUB", channel]).await;
+                subscribers.1 == WAITERS
             })
             .await;
         }
@@ -294,8 +294,8 @@ async fn a_master_that_is_away_at_connect_joins_when_it_comes() {
     let servers = servers(3).await;
     servers[2].kill();
     let locks = over(&servers).connect().await.unwrap();
-    let told = servers[2].port().to_string();
-    log::recorded(|e| e.level == Level::WARN && e.mentions(&told) && e.mentions("it is used once it can"))
+    let port = servers[2].port().to_string();
+    log::recorded(|e| e.level == Level::WARN && e.mentions(&port) && e.mentions("it is used once it can"))
         .await;
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
     servers[2].restart().await;
@@ -367,8 +367,8 @@ async fn a_server_that_does_not_report_its_age_is_trusted_with_a_warning() {
         server.ask::<String>(&["ACL", "SETUSER", "default", "-info"]).await;
     }
     let stock = over(&servers).delayed_restart(true).connect().await.unwrap().mutex("stock");
-    let told = servers[0].port().to_string();
-    log::recorded(|e| e.level == Level::WARN && e.mentions(&told) && e.mentions("grant the right to INFO"))
+    let port = servers[0].port().to_string();
+    log::recorded(|e| e.level == Level::WARN && e.mentions(&port) && e.mentions("grant the right to INFO"))
         .await;
     soon("a run", stock.run(async {})).await.unwrap();
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::support::server::Server;
 use crate::support::{SECOND, eventually};
 
-/// A wait that is never meant to end by itself.
+/// A wait that no test means to reach the end of.
 const LONG: Duration = Duration::from_secs(25);
 /// One that is.
 const SHORT: Duration = Duration::from_millis(100);
@@ -31,8 +31,8 @@ async fn master(replicas: usize) -> (Server, Vec<Server>) {
 /// Waits until that many replicas follow it.
 async fn follow(master: &Server, replicas: usize) {
     eventually("its replicas", async || {
-        let told = master.info("replication").await;
-        told.values().filter(|value| value.contains("state=online")).count() == replicas
+        let info = master.info("replication").await;
+        info.values().filter(|value| value.contains("state=online")).count() == replicas
     })
     .await;
 }

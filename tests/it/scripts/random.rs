@@ -91,11 +91,11 @@ async fn random_sequences_keep_to_the_rules_and_never_shorten_a_ttl() {
     for sequence in 0..40 {
         wire.clear().await;
         let mut model: Model = None;
-        let mut told = Vec::new();
+        let mut steps = Vec::new();
         for _ in 0..60 {
             let step = Step::random(&mut random);
-            told.push(format!("{step:?}"));
-            let at = || format!("seed {seed}, sequence {sequence}: {told:#?}");
+            steps.push(format!("{step:?}"));
+            let at = || format!("seed {seed}, sequence {sequence}: {steps:#?}");
             let earlier = wire.end().await;
             let (seconds, micros): (i64, i64) = wire.ask(&["TIME"]).await;
             let answer = step.run(&mut wire).await;

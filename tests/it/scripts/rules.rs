@@ -52,12 +52,12 @@ async fn each_way_to_free_a_lock_publishes_a_zero_once_and_nothing_else_publishe
         wire.look().await;
         assert_eq!(wire.published().await, 0);
         for answer in [DONE, if way == "force" { FREE } else { GONE }] {
-            let told = match way {
+            let reply = match way {
                 "release" => wire.release(OURS, 0).await,
                 "settle" => wire.settle(OURS, 0, LEASE).await,
                 _ => wire.force().await,
             };
-            assert_eq!(told, answer, "{way}");
+            assert_eq!(reply, answer, "{way}");
         }
         assert_eq!(wire.published().await, 1, "{way}");
         let message = soon("the message", messages.next()).await.unwrap();

@@ -108,7 +108,7 @@ fn deferred(answer: Value) -> String {
 async fn a_token_is_the_counter_plus_one_or_the_least_that_is_asked_for() {
     let server = Server::start().await;
     let mut wire = Wire::to(&server).await;
-    for (counter, least, told) in [
+    for (counter, least, expected) in [
         (None, "1700000000000000", "1700000000000000"),
         (Some("0"), "1", "1"),
         (Some("1"), "1", "2"),
@@ -131,8 +131,8 @@ async fn a_token_is_the_counter_plus_one_or_the_least_that_is_asked_for() {
         if let Some(counter) = counter {
             wire.count_from(counter).await;
         }
-        assert_eq!(wire.take(OURS, least).await, token(told), "{counter:?} {least}");
-        assert_eq!(wire.counter().await.as_deref(), Some(told));
+        assert_eq!(wire.take(OURS, least).await, token(expected), "{counter:?} {least}");
+        assert_eq!(wire.counter().await.as_deref(), Some(expected));
         assert_eq!(wire.fields().await, held(&[(OURS, "1")]));
     }
 }

@@ -45,10 +45,10 @@ async fn a_master_that_is_monitored_again_is_left_before_there_is_a_new_one() {
         if left {
             break;
         }
-        let told: HashMap<String, String> =
+        let reported: HashMap<String, String> =
             group.sentinels[0].try_ask(&["SENTINEL", "MASTER", NAME]).await.unwrap();
         assert!(
-            !told["flags"].contains("failover_in_progress"),
+            !reported["flags"].contains("failover_in_progress"),
             "it stays connected to a master that is about to be replaced"
         );
         replicas.iter().for_each(|replica| replica.thaw());

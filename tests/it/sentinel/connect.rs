@@ -82,7 +82,7 @@ async fn options_that_cannot_work_are_rejected() {
 async fn nobody_there_is_unavailable() {
     let urls = [free_port(), free_port()].map(|port| format!("redis://127.0.0.1:{port}"));
     let alone = Locks::builder().sentinel(urls, NAME);
-    // The second connection, for acquires, knows nothing by itself.
+    // The second connection, for acquires, follows the connection for commands.
     for builder in [alone.clone(), alone.replicas(1, SECOND / 10)] {
         let error = soon("an answer", builder.connect()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -65,12 +65,12 @@ impl Child {
         output.read_line(&mut first)?;
         let pid = first.trim().parse().ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| std::io::Error::other(format!("no process was started: {first:?}")))?;
-        let (told, lines) = mpsc::unbounded_channel();
+        let (sender, lines) = mpsc::unbounded_channel();
         let (end, ended) = watch::channel(false);
         std::thread::spawn(move || {
             // Only the child has the other end: its end is the child's.
             for line in output.split(b'\n').map_while(Result::ok) {
-                let _ = told.send(String::from_utf8_lossy(&line).trim_end().to_owned());
+                let _ = sender.send(String::from_utf8_lossy(&line).trim_end().to_owned());
             }
             let _ = end.send(true);
         });
@@ -107,7 +107,7 @@ impl Child {
         status
     }
 
-    /// Waits until it ends by itself. The status is the shell's: 137 stands for SIGKILL.
+    /// Waits for its exit. The status is the shell's: 137 stands for SIGKILL.
     pub async fn wait(&mut self) -> ExitStatus {
         let _ = self.ended.wait_for(|ended| *ended).await;
         self.kill()

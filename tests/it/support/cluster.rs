@@ -191,9 +191,9 @@ impl Cluster {
     }
 
     /// Notifies these nodes that the slot of this key has moved.
-    pub async fn end_move(&self, key: &str, to: usize, told: &[usize]) {
+    pub async fn end_move(&self, key: &str, to: usize, notified: &[usize]) {
         let (slot, target) = (self.slot(key).await.to_string(), self.id(to).await);
-        for at in told {
+        for at in notified {
             self.nodes[*at].ask::<()>(&["CLUSTER", "SETSLOT", &slot, "NODE", &target]).await;
         }
     }
@@ -259,8 +259,8 @@ impl Cluster {
             .await;
         }
         eventually("the new node knows its cluster", async || shards(node).await.len() >= MASTERS).await;
-        for told in std::iter::once(node).chain(&to.nodes[..MASTERS]) {
-            told.ask::<()>(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]).await;
+        for notified in std::iter::once(node).chain(&to.nodes[..MASTERS]) {
+            notified.ask::<()>(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]).await;
         }
         eventually("the new node serves the slot", async || {
             let works = node.ask::<String>(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok");

@@ -9,8 +9,10 @@ use tokio::sync::{Mutex, mpsc};
 use super::eventually;
 use super::server::Server;
 
-/// How many are made at a time, in advance.
-const MAKERS: usize = 6;
+/// How many are made at a time, in advance. One, where `cargo nextest` runs each test in a process of its own.
+fn makers() -> usize {
+    if std::env::var_os("NEXTEST").is_some() { 1 } else { 6 }
+}
 
 /// A cluster that has all slots on one node, and nothing in them.
 pub async fn lone_node() -> Server {
@@ -23,7 +25,7 @@ fn made() -> mpsc::Receiver<Server> {
     let (give, made) = mpsc::channel(1);
     std::thread::spawn(move || {
         let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(join_all((0..MAKERS).map(|_| make(&give))));
+        runtime.block_on(join_all((0..makers()).map(|_| make(&give))));
     });
     made
 }

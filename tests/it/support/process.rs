@@ -57,8 +57,8 @@ impl Worker {
         soon("a line of the worker", async {
             loop {
                 let line = self.child.line().await?;
-                if let Some((_, told)) = line.split_once(MARK) {
-                    return Some(told.to_owned());
+                if let Some((_, text)) = line.split_once(MARK) {
+                    return Some(text.to_owned());
                 }
             }
         })
@@ -94,7 +94,7 @@ impl Worker {
         self.child.kill()
     }
 
-    /// Waits until it ends by itself. A killed one has the code 137.
+    /// Waits for its exit. A killed one has the code 137.
     pub async fn wait(mut self) -> ExitStatus {
         soon("the worker's end", self.child.wait()).await
     }
@@ -112,7 +112,7 @@ pub fn param(name: &str) -> String {
 }
 
 /// In a worker: a line for the test.
-pub fn tell(line: &str) {
+pub fn report(line: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{MARK}{line}").unwrap();
     out.flush().unwrap();

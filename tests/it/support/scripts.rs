@@ -12,7 +12,7 @@ pub struct Script {
     pub sha: String,
 }
 
-/// What stands around others, and is no script by itself: see `src/script.rs`.
+/// What stands around others, and is no script of its own: see `src/script.rs`.
 const PARTS: [&str; 5] = ["hold", "fence", "token", "raise", "count"];
 
 /// All of them; none where there is no such directory.

@@ -106,8 +106,9 @@ impl Group {
     pub async fn settled(&self) {
         eventually("a group that is complete", async || {
             for sentinel in &self.sentinels {
-                let Ok(told) = sentinel.master().await else { return false };
-                let is = |name: &str, value: &str| told.get(name).is_some_and(|told| told == value);
+                let Ok(reported) = sentinel.master().await else { return false };
+                let is =
+                    |name: &str, value: &str| reported.get(name).is_some_and(|reported| reported == value);
                 let known = is("num-slaves", "2") && is("num-other-sentinels", "2") && is("flags", "master");
                 if !known {
                     return false;
@@ -121,10 +122,12 @@ impl Group {
 
     async fn replicas_known(&self) -> bool {
         for sentinel in &self.sentinels {
-            let told: Vec<HashMap<String, String>> =
+            let reported: Vec<HashMap<String, String>> =
                 sentinel.try_ask(&["SENTINEL", "REPLICAS", NAME]).await.unwrap_or_default();
-            if told.len() < 2
-                || told.iter().any(|told| told["master-link-status"] != "ok" || told["flags"] != "slave")
+            if reported.len() < 2
+                || reported
+                    .iter()
+                    .any(|reported| reported["master-link-status"] != "ok" || reported["flags"] != "slave")
             {
                 return false;
             }

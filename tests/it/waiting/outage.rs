@@ -9,7 +9,7 @@ use crate::support::server::Server;
 use crate::support::{builder, enlisted, log, soon};
 
 #[tokio::test]
-async fn a_lock_rides_over_a_restart() {
+async fn a_lock_that_waits_survives_a_restart() {
     let server = Server::start().await;
     let locks = builder(&server.url()).unavailable_after(Duration::MAX).connect().await.unwrap();
     let stock = locks.mutex("rides-over");
@@ -66,7 +66,7 @@ async fn a_limit_that_ends_in_an_outage_is_unavailable() {
 }
 
 #[tokio::test]
-async fn who_waits_behind_others_until_its_time_is_over_hears_of_the_outage() {
+async fn a_limit_that_ends_behind_others_in_an_outage_is_unavailable() {
     let server = Server::start().await;
     let locks = builder(&server.url()).unavailable_after(Duration::MAX).connect().await.unwrap();
     let stock = locks.mutex("behind-in-an-outage");

@@ -46,7 +46,7 @@ async fn a_release_while_the_confirmation_is_on_its_way_back_is_not_missed() {
 #[tokio::test]
 async fn a_message_while_the_head_asks_is_not_missed() {
     let (_server, proxy, locks, foreign) = held_behind_a_proxy().await;
-    // The attempt after the confirmation: it is told "busy", and the message overtakes that answer.
+    // The attempt after the confirmation: its answer is "busy", and the message overtakes that answer.
     let hold = proxy.on(|c| c.is("acquire")).skip(1).times(1).hold_reply();
     let waiting = tokio::spawn(locks.mutex("stock").lock());
     hold.done().await;
@@ -150,7 +150,7 @@ async fn the_poll_cap_finds_what_a_half_open_subscription_does_not_report() {
 }
 
 #[tokio::test]
-async fn a_waiter_hears_again_after_its_subscription_was_lost() {
+async fn a_waiter_is_notified_again_after_its_subscription_was_lost() {
     let (server, proxy, locks, foreign) = held_behind_a_proxy().await;
     let confirmed = proxy.on(|c| c.is("subscribe")).watch();
     let attempts = proxy.on(|c| c.is("acquire")).watch();

@@ -148,7 +148,7 @@ async fn a_counter_is_raised_by_any_client_with_a_token_and_only_a_holder_is_con
         (Some("9223372036854775806"), LAST, LAST),
         (Some(LAST), "9223372036854775806", LAST),
     ] {
-        for (holder, told) in [(None, GONE), (Some(THEIRS), GONE), (Some(OURS), DONE)] {
+        for (holder, expected) in [(None, GONE), (Some(THEIRS), GONE), (Some(OURS), DONE)] {
             for way in ["renew", "settle"] {
                 wire.clear().await;
                 if let Some(holder) = holder {
@@ -162,7 +162,7 @@ async fn a_counter_is_raised_by_any_client_with_a_token_and_only_a_holder_is_con
                     "renew" => wire.raise(OURS, given).await,
                     _ => wire.mend(OURS, "1", "0", given, DAY).await,
                 };
-                assert_eq!(answer, told, "{way}: {counter:?} to {given} by {holder:?}");
+                assert_eq!(answer, expected, "{way}: {counter:?} to {given} by {holder:?}");
                 assert_eq!(wire.counter().await.as_deref(), Some(then), "{way}: {counter:?} to {given}");
                 assert_eq!(wire.fields().await, before);
             }

@@ -106,7 +106,7 @@ pub(super) struct Go {
 }
 
 /// A fault that is being set up: which commands, and how many of them.
-#[must_use = "nothing happens before it is told what to do"]
+#[must_use = "does nothing until one of its methods says what to do"]
 pub struct On<'a> {
     pub(super) shared: &'a Arc<Shared>,
     pub(super) matches: Matcher,
