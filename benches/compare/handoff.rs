@@ -62,18 +62,18 @@ impl Handoffs {
 
     async fn ours(&self) -> Result<Duration> {
         let guard = self.holder.lock().await?;
-        let (tell, told) = oneshot::channel();
+        let (sender, granted) = oneshot::channel();
         let waiting = self.waiter.clone();
         let waiter = tokio::spawn(async move {
             let guard = waiting.lock().await?;
             // No receiver is left if the release failed.
-            let _ = tell.send(Instant::now());
+            let _ = sender.send(Instant::now());
             guard.release().await
         });
         tokio::time::sleep(ASLEEP).await;
         let sent = Instant::now();
         guard.release().await?;
-        let held = told.await?;
+        let held = granted.await?;
         waiter.await??;
         Ok(held - sent)
     }

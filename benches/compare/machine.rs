@@ -18,12 +18,12 @@ pub(crate) async fn machine() -> Result<Machine> {
         ("processor", processor()),
         ("cores", Some(std::env::var("BENCH_CORES").unwrap_or_else(|_| cores.to_string()))),
         ("pinned", Some(std::env::var("BENCH_PINNED").unwrap_or_else(|_| "nothing".to_owned()))),
-        ("system", told("uname", &["-srm"])),
+        ("system", output_of("uname", &["-srm"])),
         ("server", Some(server)),
-        ("Rust", told("rustc", &["--version"])),
+        ("Rust", output_of("rustc", &["--version"])),
         ("redis crate", locked("redis")),
         ("tokio", locked("tokio")),
-        ("date", told("date", &["-u", "+%Y-%m-%d %H:%M UTC"])),
+        ("date", output_of("date", &["-u", "+%Y-%m-%d %H:%M UTC"])),
     ];
     let known = facts.into_iter().filter_map(|(name, fact)| Some((name.to_owned(), fact?)));
     Ok(Machine { facts: known.collect() })
@@ -38,10 +38,10 @@ fn processor() -> Option<String> {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let named = info.lines().find(|line| line.starts_with("model name"));
     let named = named.and_then(|line| line.split(": ").nth(1)).map(str::to_owned);
-    named.or_else(|| told("sysctl", &["-n", "machdep.cpu.brand_string"]))
+    named.or_else(|| output_of("sysctl", &["-n", "machdep.cpu.brand_string"]))
 }
 
-fn told(program: &str, arguments: &[&str]) -> Option<String> {
+fn output_of(program: &str, arguments: &[&str]) -> Option<String> {
     let output =
         Command::new(program).args(arguments).output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())

@@ -1,4 +1,7 @@
 //! What the client executes for one lock and release, counted by valgrind: the same on a busy machine as on a quiet one.
+//!
+//! Not by gungraun (before: iai-callgrind): it reports the total of a benchmark and the inclusive cost of functions, and the page shows
+//! whose code is executed. That needs the exclusive cost of each function, which `callgrind_annotate` prints.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -57,10 +60,10 @@ fn count(folder: &Path, way: usize, pairs: u64) -> Result<[u64; GROUPS.len()]> {
     }
     let output =
         Command::new("callgrind_annotate").args(["--threshold=100", "--show-percs=no"]).arg(file).output()?;
-    let told = String::from_utf8_lossy(&output.stdout);
+    let annotated = String::from_utf8_lossy(&output.stdout);
     let mut sums = [0; GROUPS.len()];
     // Below the totals: a count, and where it was taken.
-    for line in told.lines().skip_while(|line| !line.contains("PROGRAM TOTALS")).skip(1) {
+    for line in annotated.lines().skip_while(|line| !line.contains("PROGRAM TOTALS")).skip(1) {
         let Some((count, place)) = line.trim_start().split_once(' ') else { continue };
         let Ok(count) = count.replace(',', "").parse::<u64>() else { continue };
         let fits = |(_, marks): &(&str, &[&str])| marks.iter().any(|mark| place.contains(mark));

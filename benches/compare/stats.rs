@@ -28,25 +28,25 @@ impl Stats {
 
     /// How many of each came since the reset.
     pub(crate) async fn commands(&mut self) -> Result<BTreeMap<String, u64>> {
-        let told: InfoDict = redis::cmd("INFO").arg("commandstats").query_async(&mut self.0).await?;
-        let seen = SENT.iter().filter_map(|name| calls(&told, name).map(|calls| ((*name).to_owned(), calls)));
+        let info: InfoDict = redis::cmd("INFO").arg("commandstats").query_async(&mut self.0).await?;
+        let seen = SENT.iter().filter_map(|name| calls(&info, name).map(|calls| ((*name).to_owned(), calls)));
         Ok(seen.collect())
     }
 
     /// How often acquires ran since the reset: of all scripts that a free or busy lock sees, they alone ask for its TTL.
     pub(crate) async fn acquires(&mut self) -> Result<u64> {
-        let told: InfoDict = redis::cmd("INFO").arg("commandstats").query_async(&mut self.0).await?;
-        Ok(calls(&told, "pttl").unwrap_or_default())
+        let info: InfoDict = redis::cmd("INFO").arg("commandstats").query_async(&mut self.0).await?;
+        Ok(calls(&info, "pttl").unwrap_or_default())
     }
 
     /// A value that the server reports about itself.
     pub(crate) async fn fact(&mut self, section: &str, name: &str) -> Result<Option<String>> {
-        let told: InfoDict = redis::cmd("INFO").arg(section).query_async(&mut self.0).await?;
-        Ok(told.get(name))
+        let info: InfoDict = redis::cmd("INFO").arg(section).query_async(&mut self.0).await?;
+        Ok(info.get(name))
     }
 }
 
-fn calls(told: &InfoDict, name: &str) -> Option<u64> {
-    let line: String = told.get(&format!("cmdstat_{name}"))?;
+fn calls(info: &InfoDict, name: &str) -> Option<u64> {
+    let line: String = info.get(&format!("cmdstat_{name}"))?;
     line.strip_prefix("calls=")?.split(',').next()?.parse().ok()
 }

@@ -53,9 +53,9 @@ fn times(timed: &Timed) {
 }
 
 fn rates(seen: &Throughput) {
-    let told =
+    let rates_by_name =
         [("redis-benchmark", &seen.benchmark), ("redis crate alone", &seen.raw), ("locks", &seen.ours)];
-    for (name, rates) in told {
+    for (name, rates) in rates_by_name {
         let rate = Spread::of(rates.iter().map(|rate| rate.pairs_per_second));
         let client = Spread::of(rates.iter().filter_map(|rate| rate.client_micros)).median;
         let server = Spread::of(rates.iter().map(|rate| rate.server_micros)).median;

@@ -124,10 +124,10 @@ impl Benchmark {
         command.args(["EVALSHA", &self.sha, "1", key, FIELD, "1", "30000", channel]);
         let output = command.stdin(Stdio::null()).output().await;
         let output = output.map_err(|error| format!("{} does not start: {error}", self.program))?;
-        let told = String::from_utf8_lossy(&output.stdout);
+        let printed = String::from_utf8_lossy(&output.stdout);
         // The last line: the command, and what it did in a second.
-        let commands = told.lines().last().and_then(|line| line.split("\",\"").nth(1)?.parse::<f64>().ok());
-        let commands = commands.ok_or_else(|| format!("{} tells no rate: {told}", self.program))?;
+        let commands = printed.lines().last().and_then(|line| line.split("\",\"").nth(1)?.parse::<f64>().ok());
+        let commands = commands.ok_or_else(|| format!("{} prints no rate: {printed}", self.program))?;
         Ok(commands / 2.0)
     }
 }

@@ -2,7 +2,7 @@
 # Sourced: installs what a script needs with the package manager of the machine.
 # Works with bash 3.2, which is what macOS has.
 
-# Tells what went wrong and what to do, and ends the script.
+# Prints what went wrong and what to do, and ends the script.
 fail() {
   printf '%s: %s\n' "${0##*/}" "$*" >&2
   exit 1

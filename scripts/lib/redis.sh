@@ -66,7 +66,7 @@ redis_stop() {
   local tries=0 pid
   [ -n "$redis_dir" ] || return 0
   for pid in $(redis_alive); do
-    # One that was frozen would never hear of it.
+    # One that was frozen would never get it.
     kill "$pid" 2>/dev/null
     kill -CONT "$pid" 2>/dev/null
   done
