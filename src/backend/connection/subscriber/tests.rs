@@ -91,8 +91,12 @@ async fn a_server_that_is_down_is_reported_once_and_subscribed_to_after_its_rest
     assert_eq!(events.next().await, Event::SubscriptionsLost);
     assert_eq!(events.next().await, Event::NotSubscribed("c".into()));
     server.restart().await;
-    let both = [events.next().await, events.next().await];
-    assert!(both.contains(&subscribed("c")) && both.contains(&Event::Reconnected), "{both:?}");
+    let mut seen = Vec::new();
+    while !(seen.contains(&subscribed("c")) && seen.contains(&Event::Reconnected)) {
+        seen.push(events.next().await);
+    }
+    // A subscription that was there before the connection for commands is lost once more: it may be at another server.
+    assert!(!seen.contains(&Event::NotSubscribed("c".into())), "{seen:?}");
 }
 
 #[tokio::test]
