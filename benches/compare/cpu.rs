@@ -17,7 +17,8 @@ pub(crate) fn own() -> Duration {
 pub(crate) async fn servers(stats: &mut Stats) -> Result<Duration> {
     let mut sum = 0.0;
     for name in ["used_cpu_user", "used_cpu_sys"] {
-        let seconds = stats.fact("cpu", name).await?.ok_or("the server does not report its processor time")?;
+        let seconds =
+            stats.fact("cpu", name).await?.ok_or("the server does not report its processor time")?;
         sum += seconds.parse::<f64>()?;
     }
     Ok(Duration::from_secs_f64(sum))

@@ -126,7 +126,8 @@ impl Benchmark {
         let output = output.map_err(|error| format!("{} does not start: {error}", self.program))?;
         let printed = String::from_utf8_lossy(&output.stdout);
         // The last line: the command, and what it did in a second.
-        let commands = printed.lines().last().and_then(|line| line.split("\",\"").nth(1)?.parse::<f64>().ok());
+        let commands =
+            printed.lines().last().and_then(|line| line.split("\",\"").nth(1)?.parse::<f64>().ok());
         let commands = commands.ok_or_else(|| format!("{} prints no rate: {printed}", self.program))?;
         Ok(commands / 2.0)
     }

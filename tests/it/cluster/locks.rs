@@ -96,8 +96,9 @@ async fn many_tasks_of_two_processes_never_overlap() {
 
 #[tokio::test]
 async fn holds_on_all_nodes_are_renewed() {
-    let cluster = Cluster::shared().await;
-    let locks = super::builder(cluster).lease(super::SECOND * 30).connect().await.unwrap();
+    // Of its own: the connections of other tests would be killed too.
+    let cluster = Cluster::start().await;
+    let locks = super::builder(&cluster).lease(super::SECOND * 30).connect().await.unwrap();
     let mut guards = Vec::new();
     for at in 0..30 {
         let name = format!("renewed-{at}");

@@ -22,16 +22,21 @@ async fn unusual_names_are_locks_like_any_other() {
     let longest = "x".repeat(1_024);
     let names =
         ["schön", "🔒", " ", "\n", "\0", "a b\tc", "{tag}:a", "{}", "a}", "{", "*", "h?llo", "%40", &longest];
+    let (mut guards, mut waiting, mut keys) = (Vec::new(), Vec::new(), Vec::new());
     for name in names {
-        let guard = locks.mutex(name).lock().await.unwrap();
-        assert_eq!(home.keys().await, [name]);
+        guards.push(locks.mutex(name).lock().await.unwrap());
+        keys.push(name);
+        keys.sort();
+        assert_eq!(home.keys().await, keys);
         let stranger = others.mutex(name);
         assert!(stranger.try_lock().await.unwrap().is_none(), "{name:?}");
-        let waits = tokio::spawn(async move { stranger.lock().await.unwrap().release().await });
-        home.listened().await;
-        guard.release().await.unwrap();
-        crate::support::soon("the waiter", waits).await.unwrap().unwrap();
-        home.silence().await;
-        assert!(home.keys().await.is_empty());
+        waiting.push(tokio::spawn(async move { stranger.lock().await.unwrap().release().await }));
     }
+    home.channels(names.len()).await;
+    for (guard, waits) in guards.into_iter().zip(waiting) {
+        let name = guard.name().to_owned();
+        guard.release().await.unwrap();
+        crate::support::soon(&name, waits).await.unwrap().unwrap();
+    }
+    assert!(home.keys().await.is_empty());
 }

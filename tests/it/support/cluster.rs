@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use futures::future::join_all;
 use redis::Value;
 use tokio::sync::OnceCell;
 
@@ -39,20 +40,29 @@ impl Cluster {
     pub async fn with(timeout: Duration, args: &[&str]) -> Cluster {
         log::capture();
         let timeout = timeout.as_millis().to_string();
-        let mut nodes = Vec::new();
-        let mut buses = Vec::new();
-        for _ in 0..2 * MASTERS {
+        let starting = (0..2 * MASTERS).map(async |_| {
             let bus = free_port().to_string();
             let mut all = vec!["--cluster-enabled", "yes", "--cluster-port", &bus];
             all.extend(["--cluster-node-timeout", &timeout, "--cluster-replica-validity-factor", "0"]);
             all.extend(["--cluster-allow-replica-migration", "no", "--repl-diskless-sync-delay", "0"]);
+            // No node reports a replica before its master has sent it something.
+            all.extend(["--repl-ping-replica-period", "1"]);
             all.extend(args);
-            nodes.push(Server::with(&all).await);
-            buses.push(bus);
-        }
+            (Server::with(&all).await, bus)
+        });
+        let (nodes, buses) = join_all(starting).await.into_iter().unzip();
         let cluster = Cluster { nodes, buses };
+        // Nodes ping each other twice in a timeout, and learn of each other by that.
+        cluster.set("cluster-replica-no-failover", "yes").await;
+        cluster.set("cluster-node-timeout", "1000").await;
         cluster.form().await;
+        cluster.set("cluster-node-timeout", &timeout).await;
+        cluster.set("cluster-replica-no-failover", "no").await;
         cluster
+    }
+
+    async fn set(&self, option: &str, value: &str) {
+        join_all(self.nodes.iter().map(|node| node.set(option, value))).await;
     }
 
     async fn form(&self) {

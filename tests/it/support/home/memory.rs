@@ -90,6 +90,11 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
         }
     }
 
+    /// Waits until clients are subscribed to the releases of this many locks, as far as that is visible.
+    pub async fn channels(&self, _: usize) {
+        self.listened().await;
+    }
+
     /// How many commands it has received, as far as that is counted.
     pub async fn asked(&self) -> u64 {
         0

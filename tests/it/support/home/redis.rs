@@ -101,7 +101,12 @@ impl<const CLUSTERED: bool> Served<CLUSTERED> {
 
     /// Waits until a client is subscribed to releases, as far as that is visible.
     pub async fn listened(&self) {
-        eventually("somebody who listens", async || !self.server.channels().await.is_empty()).await;
+        self.channels(1).await;
+    }
+
+    /// Waits until clients are subscribed to the releases of this many locks, as far as that is visible.
+    pub async fn channels(&self, count: usize) {
+        eventually("subscriptions", async || self.server.channels().await.len() >= count).await;
     }
 
     /// Waits until the head of a line has asked, listened and asked again after `before` other requests to this home, as
