@@ -21,7 +21,7 @@ impl MasterSet {
     }
 
     pub(crate) fn insert(&mut self, master: usize) {
-        *self = self.and(MasterSet::one(master));
+        *self = self.union(MasterSet::one(master));
     }
 
     pub(crate) fn remove(&mut self, master: usize) {
@@ -32,9 +32,8 @@ impl MasterSet {
         self.0 & MasterSet::one(master).0 != 0
     }
 
-    /// The union.
     #[must_use]
-    pub(crate) fn and(self, others: MasterSet) -> MasterSet {
+    pub(crate) fn union(self, others: MasterSet) -> MasterSet {
         MasterSet(self.0 | others.0)
     }
 
@@ -96,11 +95,11 @@ pub(crate) struct Absence {
 impl Absence {
     /// The acquire did not run on these masters.
     pub(crate) fn note(&mut self, masters: MasterSet) {
-        self.absent = self.absent.and(masters.without(self.repaired));
+        self.absent = self.absent.union(masters.without(self.repaired));
     }
 
     pub(crate) fn repair(&mut self, masters: MasterSet) {
-        self.repaired = self.repaired.and(masters);
+        self.repaired = self.repaired.union(masters);
         self.absent = self.absent.without(masters);
     }
 
@@ -117,7 +116,7 @@ mod tests {
     fn masters_are_iterated_in_ascending_order() {
         let listed = |masters: MasterSet| masters.iter().collect::<Vec<_>>();
         assert_eq!(listed(MasterSet::NONE), [0; 0]);
-        assert_eq!(listed(MasterSet::one(63).and(MasterSet::one(0)).and(MasterSet::one(2))), [0, 2, 63]);
+        assert_eq!(listed(MasterSet::one(63).union(MasterSet::one(0)).union(MasterSet::one(2))), [0, 2, 63]);
         assert_eq!(listed(MasterSet::ALL), (0..=MasterSet::MOST).collect::<Vec<_>>());
     }
 }

@@ -460,7 +460,7 @@ impl Attempts {
             }
             entry.lacks(job, spread, at.now);
         });
-        let undone = !spread.remains.and(spread.unanswered).is_empty();
+        let undone = !spread.remains.union(spread.unanswered).is_empty();
         self.unsuccessful(error, undone)
     }
 

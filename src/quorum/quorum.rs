@@ -38,7 +38,7 @@ impl Quorum {
     /// Masters that can't be asked now, and report when they can.
     pub(crate) fn away(&self) -> MasterSet {
         let away = self.masters.iter().enumerate().filter(|(_, master)| master.is_away());
-        away.fold(MasterSet::NONE, |masters, (index, _)| masters.and(MasterSet::one(index)))
+        away.fold(MasterSet::NONE, |masters, (index, _)| masters.union(MasterSet::one(index)))
     }
 
     /// Sends one command of a hold to all masters that it is for, and returns as soon as the verdict is certain.
@@ -185,7 +185,7 @@ impl<T> Stragglers<T> {
 
     /// Who has not answered.
     pub(crate) fn masters(&self) -> MasterSet {
-        self.0.iter().fold(MasterSet::NONE, |masters, (index, _)| masters.and(MasterSet::one(*index)))
+        self.0.iter().fold(MasterSet::NONE, |masters, (index, _)| masters.union(MasterSet::one(*index)))
     }
 }
 

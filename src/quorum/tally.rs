@@ -175,17 +175,17 @@ impl Tally {
     fn fresh(&self) -> Option<Verdict> {
         if self.is_majority(self.done) {
             // Those that failed report when they are back.
-            let lacking = self.barred.and(self.busy).without(self.unknown);
+            let lacking = self.barred.union(self.busy).without(self.unknown);
             let mut verdict = Verdict { token: self.token(), ..self.told(Reply::Done) }.lacking(lacking);
-            verdict.spread.absent = lacking.and(self.failed).without(self.unknown);
+            verdict.spread.absent = lacking.union(self.failed).without(self.unknown);
             return Some(verdict);
         }
-        if self.is_majority(self.done.and(self.pending)) {
+        if self.is_majority(self.done.union(self.pending)) {
             return None;
         }
-        let remains = self.done.and(self.unknown);
-        let voters = self.done.and(self.busy).and(self.foreign);
-        if !self.is_majority(voters) && self.is_majority(voters.and(self.pending)) {
+        let remains = self.done.union(self.unknown);
+        let voters = self.done.union(self.busy).union(self.foreign);
+        if !self.is_majority(voters) && self.is_majority(voters.union(self.pending)) {
             // Refused by a majority, or not answered by one: those that are still to answer decide between the two.
             return None;
         }
@@ -209,9 +209,9 @@ impl Tally {
     }
 
     fn standing(&self) -> Option<Verdict> {
-        let stands = self.done.and(self.deferred);
-        let lacking = self.gone.and(self.gone_young);
-        let no = self.gone.and(self.busy).and(self.foreign).and(self.free);
+        let stands = self.done.union(self.deferred);
+        let lacking = self.gone.union(self.gone_young);
+        let no = self.gone.union(self.busy).union(self.foreign).union(self.free);
         if self.is_majority(stands) {
             let reply = if self.is_majority(self.done) { None } else { self.told.clone() };
             return Some(self.told(reply.unwrap_or(Reply::Done)).lacking(lacking));
@@ -222,7 +222,7 @@ impl Tally {
             let spread = Spread { remains, ..Spread::default() };
             return Some(Verdict { spread, ..self.told(Reply::Gone) });
         }
-        if self.is_majority(stands.and(self.pending)) || self.is_blocking(no.and(self.pending)) {
+        if self.is_majority(stands.union(self.pending)) || self.is_blocking(no.union(self.pending)) {
             return None;
         }
         // What a young master lacks it may be given: it has voted for nobody else.
@@ -232,9 +232,9 @@ impl Tally {
     }
 
     fn end(&self, repeated: bool) -> Option<Verdict> {
-        let (mut yes, mut no) = (self.done.and(self.gone_young), self.gone);
+        let (mut yes, mut no) = (self.done.union(self.gone_young), self.gone);
         if repeated {
-            (yes, no) = (yes.and(no), MasterSet::NONE);
+            (yes, no) = (yes.union(no), MasterSet::NONE);
         }
         if self.is_majority(yes) {
             let reply = if self.done.is_empty() { Reply::Gone } else { Reply::Done };
@@ -243,7 +243,7 @@ impl Tally {
         if self.is_blocking(no) {
             return Some(self.ended(Reply::Gone));
         }
-        if self.is_majority(yes.and(self.pending)) || self.is_blocking(no.and(self.pending)) {
+        if self.is_majority(yes.union(self.pending)) || self.is_blocking(no.union(self.pending)) {
             return None;
         }
         let failure = self.undecided();
@@ -268,7 +268,7 @@ impl Tally {
         if !self.pending.is_empty() {
             return None;
         }
-        if self.is_majority(self.done.and(self.free).and(self.busy)) {
+        if self.is_majority(self.done.union(self.free).union(self.busy)) {
             return Some(self.told(reply(self)));
         }
         let failure = self.undecided();
@@ -282,7 +282,7 @@ impl Tally {
 
     /// Who did not confirm the end may still have the field.
     fn ended(&self, reply: Reply) -> Verdict {
-        let missing = self.gone.and(self.gone_young);
+        let missing = self.gone.union(self.gone_young);
         let spread = Spread { remains: self.failed, unanswered: self.pending, missing, ..Spread::default() };
         Verdict { spread, ..self.told(reply) }
     }
@@ -301,7 +301,7 @@ impl Tally {
         if let Some(failure) = &self.failure {
             return failure.error.again();
         }
-        let (young, masters) = (self.barred.and(self.gone_young).len(), self.masters);
+        let (young, masters) = (self.barred.union(self.gone_young).len(), self.masters);
         let told = if young > 0 {
             format!(
                 "{young} of {masters} masters were started a short while ago and have no vote yet: what they may have \

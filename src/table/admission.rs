@@ -334,7 +334,7 @@ impl LockEntry {
 
     /// The acquire was not granted. What some masters did grant is ended there.
     pub(crate) fn declined(&mut self, job: &Job, spread: Spread, now: Instant) {
-        if spread.remains.and(spread.unanswered).is_empty() {
+        if spread.remains.union(spread.unanswered).is_empty() {
             return self.unsent(job, now);
         }
         if let Some(hold) = self.hold(job.hold).filter(|hold| hold.under_way(job.no)) {

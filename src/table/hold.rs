@@ -130,7 +130,7 @@ impl Hold {
 
     /// Whether some masters may have it yet.
     pub(super) fn has_remains(&self) -> bool {
-        !self.spread.remains.and(self.spread.unanswered).is_empty()
+        !self.spread.remains.union(self.spread.unanswered).is_empty()
     }
 
     /// Its end is under way.

@@ -236,7 +236,7 @@ impl LockEntry {
                 hold.remains_at(MasterSet::one(master), now);
             }
             LateAnswer::Missing if hold.lives() && tells => {
-                let lacking = hold.spread.lacking.and(MasterSet::one(master));
+                let lacking = hold.spread.lacking.union(MasterSet::one(master));
                 hold.lacked_by(lacking, now);
             }
             _ => {}
@@ -326,7 +326,7 @@ impl LockEntry {
         match self.hold(job.hold) {
             None => self.orphans.take_in(Hold::left_behind(job, masters, self.terms, now)),
             Some(hold) if hold.gone => hold.remains_at(masters, now),
-            Some(hold) if hold.is_ending() => hold.late = hold.late.and(masters),
+            Some(hold) if hold.is_ending() => hold.late = hold.late.union(masters),
             // Its end is sent behind this.
             Some(_) => {}
         }
@@ -346,22 +346,22 @@ impl Hold {
         }
         // 1. The end reaches some masters. 2. Another one's grant comes meanwhile, or is still to come.
         let over = if self.doubted { MasterSet::NONE } else { asked };
-        spread.remains = spread.remains.and(self.spread.remains.without(over));
-        let again = self.late.and(self.unsure).within(spread.missing);
+        spread.remains = spread.remains.union(self.spread.remains.without(over));
+        let again = self.late.union(self.unsure).within(spread.missing);
         if !again.within(self.unsure).is_empty() {
             self.retry_at = after(now, self.terms.retry);
         }
-        spread.remains = spread.remains.and(again);
+        spread.remains = spread.remains.union(again);
         (self.late, self.unsure) =
             (self.late.within(spread.unanswered), self.unsure.within(spread.unanswered));
-        spread.unanswered = spread.unanswered.and(self.spread.unanswered.without(asked));
+        spread.unanswered = spread.unanswered.union(self.spread.unanswered.without(asked));
         self.gone = true;
         self.spread = Spread { lacking: MasterSet::NONE, ..spread };
         self.orphan |= self.has_remains();
     }
 
     fn remains_at(&mut self, masters: MasterSet, now: Instant) {
-        self.spread.remains = self.spread.remains.and(masters);
+        self.spread.remains = self.spread.remains.union(masters);
         // 1. An end runs there. 2. A late grant does, and is answered first. 3. So the end's answer says nothing of it.
         self.doubted |= self.command.is_some();
         self.retry_at = self.retry_at.max(now);

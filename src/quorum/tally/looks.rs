@@ -53,7 +53,7 @@ impl Tally {
 
     /// The same, if whoever is still to answer may be had now.
     fn earliest(&self, have: MasterSet) -> Option<Duration> {
-        self.latest(have.and(self.pending))
+        self.latest(have.union(self.pending))
     }
 
     /// When a refused request does well to ask again. Nobody is waited for to say it: where those who have not answered may

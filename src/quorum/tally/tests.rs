@@ -76,7 +76,7 @@ fn a_refusal_is_certain_once_no_majority_can_be_had() {
     let (asked, verdict) = judge(tally(Question::Fresh, 5), answers);
     assert_eq!((asked, verdict.spread.unanswered), (5, MasterSet::NONE));
     assert_eq!((verdict.result.unwrap(), verdict.split), (Reply::Busy(9 * SECOND), true));
-    assert_eq!(verdict.spread.remains, MasterSet::one(0).and(MasterSet::one(2)));
+    assert_eq!(verdict.spread.remains, MasterSet::one(0).union(MasterSet::one(2)));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_young_master_has_no_vote_on_a_fresh_grant() {
     assert!(late.verdict().is_none());
     late.count(2, false, busy(9));
     let verdict = late.verdict().unwrap();
-    assert_eq!(verdict.spread.remains, MasterSet::one(0).and(MasterSet::one(1)));
+    assert_eq!(verdict.spread.remains, MasterSet::one(0).union(MasterSet::one(1)));
     assert!(matches!(verdict.result, Ok(Reply::Busy(_))));
 }
 
