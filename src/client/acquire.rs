@@ -321,7 +321,9 @@ impl Attempts {
         let session = self.options.handle.clone();
         let keys = self.options.keys.clone();
         let undo = scopeguard::guard(job, |job| {
-            session.visit(&keys, |entry, _, at| entry.unknown(&job, at.now));
+            session.visit(&keys, |entry, _, at| {
+                entry.conclude(&job, Err(Outcome::Unknown), Spread::default(), at);
+            });
         });
         // Dropped at the end, after the entry was updated.
         let (verdict, _stragglers) = self.answer_of(pin!(session.ask(&keys, &undo))).await;
@@ -372,7 +374,7 @@ impl Attempts {
         (spread, token): (Spread, Option<Token>),
     ) -> Result<Attempt> {
         if let Some(foreign) = self.options.foreign(reply) {
-            self.visit(|entry, _, at| entry.declined(job, spread, at.now));
+            self.visit(|entry, _, at| entry.conclude(job, Ok(reply), spread, at));
             return Err(foreign);
         }
         match reply {
@@ -380,7 +382,7 @@ impl Attempts {
             Reply::Gone => {
                 let meaning = self.visit(|entry, _, at| {
                     entry.asks_anew(self.id());
-                    entry.answered(job, reply, spread, at)
+                    entry.conclude(job, Ok(reply), spread, at)
                 });
                 match meaning {
                     Meaning::Lost(loss) => Err(Error::lost(loss)),
@@ -391,7 +393,11 @@ impl Attempts {
             _ => {
                 // Closed while it was under way: nobody will renew it, so it is undone.
                 let open = self.options.handle.check_open();
-                open.inspect_err(|_| self.visit(|entry, _, at| entry.unknown(job, at.now)))?;
+                open.inspect_err(|_| {
+                    self.visit(|entry, _, at| {
+                        entry.conclude(job, Err(Outcome::Unknown), Spread::default(), at);
+                    });
+                })?;
                 match self.granted(job, spread, token) {
                     Ok(guard) => Ok(Attempt::Granted(guard)),
                     Err(NotHeld::Taken) => Ok(self.again()),
@@ -427,7 +433,8 @@ impl Attempts {
     /// Somebody else holds the lock. With a subscription the message of a release wakes the request; without one it polls.
     fn busy(&mut self, job: &Job, left: Duration, spread: Spread, split: bool) {
         if self.once {
-            return self.visit(|entry, _, at| entry.declined(job, spread, at.now));
+            self.visit(|entry, _, at| entry.conclude(job, Ok(&Reply::Busy(left)), spread, at));
+            return;
         }
         let session = &self.options.handle;
         let pause = session.pause(self.tries);
@@ -444,7 +451,8 @@ impl Attempts {
                 (false, true) => Pause::Notified { until: latest, soon },
                 (false, false) => Pause::Notified { until: soon, soon },
             };
-            entry.refused(self.id(), job, spread, nap, at.now);
+            entry.conclude(job, Ok(&Reply::Busy(left)), spread, at);
+            entry.refused(self.id(), nap);
             (entry.is_subscribed() && poll < lease_end).then_some(poll)
         });
         self.tries = self.tries.saturating_add(1);
@@ -452,14 +460,8 @@ impl Attempts {
 
     fn failed(&mut self, job: &Job, failure: Failure, spread: Spread) -> Result<Attempt> {
         let Failure { outcome, error } = failure;
-        self.visit(|entry, _, at| {
-            match outcome {
-                // Masters that have not answered yet may grant it all the same.
-                Outcome::NotRun => entry.declined(job, spread, at.now),
-                Outcome::Unknown => entry.unknown(job, at.now),
-            }
-            entry.lacks(job, spread, at.now);
-        });
+        // Masters that have not answered yet may grant it all the same.
+        self.visit(|entry, _, at| entry.conclude(job, Err(outcome), spread, at));
         let undone = !spread.remains.union(spread.unanswered).is_empty();
         self.unsuccessful(error, undone)
     }

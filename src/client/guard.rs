@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::base::{Failure, Fate, Lease, Outcome, after};
+use crate::base::{Fate, Lease, Outcome, Spread, after};
 use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::owner::Owner;
 use crate::session::Handle;
 use crate::session::clock::sleep_until;
-use crate::table::{LockEntry, Meaning, ReleaseStep};
+use crate::table::{Meaning, ReleaseStep};
+use crate::wire::Job;
 use crate::wire::keys::Keys;
-use crate::wire::{Job, Step};
 
 /// A hold of a lock: dropping it releases in the background, [`release`](Guard::release) does so and reports.
 ///
@@ -101,7 +101,7 @@ impl Guard {
             ReleaseStep::Released => Ok(()),
             ReleaseStep::Lost(loss) => lost(loss),
             ReleaseStep::Wait => self.await_release(self.handle.terms.patience).await?.or_else(lost),
-            ReleaseStep::Send(job) => match self.command(&job, |_, _| {}).await {
+            ReleaseStep::Send(job) => match self.command(&job).await {
                 Ok(Meaning::Done) => Ok(()),
                 Ok(Meaning::Lost(loss)) => lost(loss),
                 // Given up while this future was not polled: the background carries it out.
@@ -137,34 +137,18 @@ impl Guard {
     }
 
     /// Sends a command of this hold, and reports its outcome to the entry: where the future is dropped before the answer, as unknown.
-    /// `then` runs in the same visit, behind an answer.
-    async fn command(&self, job: &Job, then: impl FnOnce(&mut LockEntry, Meaning)) -> Result<Meaning> {
-        let unknown = scopeguard::guard((), |()| self.unknown(job));
+    async fn command(&self, job: &Job) -> Result<Meaning> {
+        let conclude = |answer, spread| {
+            self.handle.visit(&self.keys, |entry, _, at| entry.conclude(job, answer, spread, at))
+        };
+        let unknown = scopeguard::guard((), |()| {
+            conclude(Err(Outcome::Unknown), Spread::default());
+        });
         // Dropped at the end, after the entry was updated.
-        let (answer, _stragglers) = self.handle.ask(&self.keys, job).await;
+        let (verdict, _stragglers) = self.handle.ask(&self.keys, job).await;
         scopeguard::ScopeGuard::into_inner(unknown);
-        let spread = answer.spread;
-        match answer.result {
-            Ok(reply) => Ok(self.handle.visit(&self.keys, |entry, _, at| {
-                let meaning = entry.answered(job, &reply, spread, at);
-                then(entry, meaning);
-                meaning
-            })),
-            Err(Failure { outcome, error }) => {
-                self.handle.visit(&self.keys, |entry, _, at| {
-                    match outcome {
-                        Outcome::NotRun => entry.unsent(job, at.now),
-                        Outcome::Unknown => entry.unknown(job, at.now),
-                    }
-                    entry.lacks(job, spread, at.now);
-                });
-                Err(error)
-            }
-        }
-    }
-
-    fn unknown(&self, job: &Job) {
-        self.handle.visit(&self.keys, |entry, _, at| entry.unknown(job, at.now));
+        let meaning = conclude(verdict.answer(), verdict.spread);
+        verdict.result.map(|_| meaning).map_err(|failure| failure.error)
     }
 
     /// Resolves when the hold is lost, with the reason. Pending for as long as the hold is good.
@@ -278,12 +262,7 @@ impl Guard {
             .and_then(|lease| self.handle.check_open().map(|()| lease))
             .map_err(|error| error.on(&self.keys.name))?;
         let job = self.begin_renewal(lease).await?;
-        let extend = |entry: &mut LockEntry, meaning| {
-            if meaning == Meaning::Done {
-                entry.extended(&job, self.level, lease);
-            }
-        };
-        match self.command(&job, extend).await? {
+        match self.command(&job).await? {
             // Its end may have come while the answer was on its way, and lost is final.
             Meaning::Done => self.loss().map_or(Ok(()), |loss| Err(Error::lost(loss).on(&self.keys.name))),
             Meaning::Lost(loss) => Err(Error::lost(loss).on(&self.keys.name)),
@@ -299,7 +278,7 @@ impl Guard {
                 return Poll::Ready(Err(Error::lost(loss).on(&self.keys.name)));
             }
             let job = self.handle.visit(&self.keys, |entry, number, at| {
-                entry.begin(self.hold, Step::Renew { lease }, number(), cx.waker(), at.now)
+                entry.begin_extension((self.hold, self.level), lease, number(), cx.waker(), at.now)
             });
             job.map_or(Poll::Pending, |job| Poll::Ready(Ok(job)))
         });

@@ -22,6 +22,11 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
+    /// What the entry has to know of it.
+    pub(crate) fn answer(&self) -> Result<&Reply, Outcome> {
+        self.result.as_ref().map_err(|failure| failure.outcome)
+    }
+
     /// A grant, after its holder has made the highest token known to a majority: or tried to.
     pub(crate) fn acknowledged(self, heard: Verdict) -> Verdict {
         let why = match heard.result {

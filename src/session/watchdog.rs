@@ -8,8 +8,8 @@ use tokio::runtime;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::base::{Outcome, lock, telemetry};
-use crate::quorum::{Question, Verdict};
+use crate::base::{Outcome, Spread, lock, telemetry};
+use crate::quorum::Question;
 use crate::session::clock::sleep_until;
 use crate::session::session::{Session, Stage};
 use crate::table::LockEntry;
@@ -148,7 +148,9 @@ fn send(session: Arc<Session>, batch: Batch) -> impl Future<Output = ()> + Send 
     // Dropped with its runtime, maybe before its first poll: what was sent may have run, and whoever watches next has to know.
     let sent = scopeguard::guard((session, batch), |(session, batch)| {
         for (keys, job) in batch {
-            session.visit(&keys, |entry, _, at| entry.unanswered(&job, at.now));
+            session.visit(&keys, |entry, _, at| {
+                entry.conclude(&job, Err(Outcome::Unknown), Spread::default(), at);
+            });
         }
     });
     async move {
@@ -156,26 +158,11 @@ fn send(session: Arc<Session>, batch: Batch) -> impl Future<Output = ()> + Send 
         let (verdicts, _stragglers) = sent.0.ask_all(&sent.1).await;
         let (session, batch) = scopeguard::ScopeGuard::into_inner(sent);
         for ((keys, job), verdict) in batch.into_iter().zip(verdicts) {
-            note(&session, &keys, &job, verdict);
+            if let Err(failure) = &verdict.result {
+                telemetry::background_failed(&keys.name, &failure.error);
+            }
+            session.visit(&keys, |entry, _, at| entry.conclude(&job, verdict.answer(), verdict.spread, at));
         }
         session.progress.notify_waiters();
     }
-}
-
-fn note(session: &Session, keys: &Arc<Keys>, job: &Job, Verdict { result, spread, .. }: Verdict) {
-    let failure = match result {
-        Ok(reply) => {
-            session.visit(keys, |entry, _, at| entry.answered(job, &reply, spread, at));
-            return;
-        }
-        Err(failure) => failure,
-    };
-    telemetry::background_failed(&keys.name, &failure.error);
-    session.visit(keys, |entry, _, at| {
-        match failure.outcome {
-            Outcome::NotRun => entry.postponed(job, at.now),
-            Outcome::Unknown => entry.unanswered(job, at.now),
-        }
-        entry.lacks(job, spread, at.now);
-    });
 }

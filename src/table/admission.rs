@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::base::{Fate, Lease, MasterSet, Moment, Spread, limit};
 use crate::error::Loss;
 use crate::table::entry::{LockEntry, LogEvent, admits, enters};
-use crate::table::hold::Hold;
+use crate::table::hold::{Hold, Sender};
 use crate::table::level::Level;
 use crate::table::queue::{Ambiguous, Waiter, WaiterState};
 use crate::table::terms::Terms;
@@ -183,7 +183,7 @@ impl LockEntry {
             return Admission::Wait { until, refused: false };
         }
         let step = Step::Acquire { count: hold.count() + 1, lease: ask.lease };
-        let job = hold.begin(step, no, now);
+        let job = hold.begin(step, Sender::Request, no, now);
         self.set_phase(id, WaiterState::Asking);
         Admission::Ask(job)
     }
@@ -321,29 +321,14 @@ impl LockEntry {
     }
 
     /// The acquire was answered "busy": the request sleeps until then, unless something happened meanwhile.
-    pub(crate) fn refused(&mut self, id: u64, job: &Job, spread: Spread, nap: Pause, now: Instant) {
+    pub(crate) fn refused(&mut self, id: u64, pause: Pause) {
         let missed = std::mem::take(&mut self.missed);
         self.spoken = MasterSet::NONE;
-        self.declined(job, spread, now);
-        match nap {
+        match pause {
             // Those who settle a split vote publish: all would ask again in step.
             Pause::Polling(until) => self.pauses(id, until),
             Pause::Notified { until, soon } => self.sleeps(id, if missed { until.min(soon) } else { until }),
         }
-    }
-
-    /// The acquire was not granted. What some masters did grant is ended there.
-    pub(crate) fn declined(&mut self, job: &Job, spread: Spread, now: Instant) {
-        if spread.remains.union(spread.unanswered).is_empty() {
-            return self.unsent(job, now);
-        }
-        if let Some(hold) = self.hold(job.hold).filter(|hold| hold.under_way(job.no)) {
-            hold.finish(job.no, now);
-            (hold.gone, hold.orphan, hold.spread, hold.retry_at) = (true, true, spread, now);
-        } else {
-            self.made_late(job, now);
-        }
-        self.rouse(now);
     }
 
     /// The request asks again then, whatever messages come in between.

@@ -8,7 +8,7 @@ use crate::base::{Lease, MasterSet, Moment, Spread, after};
 use crate::error::Loss;
 use crate::owner::Owner;
 use crate::table::entry::{LockEntry, LogEvent, enters};
-use crate::table::hold::Hold;
+use crate::table::hold::{Hold, Sender};
 use crate::table::queue::HeadCheck;
 use crate::wire::{Job, Step};
 
@@ -48,9 +48,10 @@ impl LockEntry {
         let ids: Vec<u64> = self.holds.iter().map(|hold| hold.id).chain(self.orphans.ids()).collect();
         for id in ids {
             let Some(hold) = self.hold(id) else { continue };
-            if let Some(command) = hold.command.filter(|command| !command.foreground) {
+            let theirs = hold.command.as_ref().filter(|command| command.sender.is_background());
+            if let Some(no) = theirs.map(|command| command.no) {
                 ended |= hold.is_ending();
-                hold.unknown(command.no, now);
+                hold.unknown(no, now);
                 hold.retry_at = now;
             }
         }
@@ -113,10 +114,10 @@ impl LockEntry {
         let waiting = self.queue.len();
         let mut ids = Vec::new();
         for hold in &mut self.holds {
-            if let Some(command) =
-                hold.command.filter(|_| hold.gives_up_at(waiting).is_some_and(|t| t <= at.now))
+            if hold.gives_up_at(waiting).is_some_and(|t| t <= at.now)
+                && let Some(no) = hold.command.as_ref().map(|command| command.no)
             {
-                hold.unknown(command.no, at.now);
+                hold.unknown(no, at.now);
                 hold.retry_at = at.now;
             }
             ids.push(hold.id);
@@ -200,17 +201,15 @@ impl Hold {
 
     /// When the command has been without an answer for too long.
     pub(super) fn overdue(&self) -> Option<Instant> {
-        self.command
-            .filter(|command| command.foreground)
-            .map(|command| after(command.sent, self.terms.patience))
+        let theirs = self.command.as_ref().filter(|command| !command.sender.is_background());
+        theirs.map(|command| after(command.sent, self.terms.patience))
     }
 
     /// When its command is given up, where it keeps somebody waiting.
     fn gives_up_at(&self, waiting: usize) -> Option<Instant> {
         let overdue = self.overdue()?;
         // The one that asks keeps nobody waiting by itself.
-        let asks = self.command.is_some_and(|command| matches!(command.step, Step::Acquire { .. }));
-        match waiting > usize::from(asks) || !self.leaving.is_empty() {
+        match waiting > usize::from(self.asks()) || !self.leaving.is_empty() {
             true => Some(overdue),
             false => (!self.is_asked()).then(|| overdue.max(self.renew_at)),
         }
@@ -231,7 +230,7 @@ impl Hold {
             None => None,
         }?;
         let no = numbers();
-        let job = self.begin_in_background(step, no, now);
+        let job = self.begin(step, Sender::Background, no, now);
         if let Step::Repair { .. } = job.step {
             self.absence.repair(job.masters);
         }

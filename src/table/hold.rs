@@ -10,7 +10,38 @@ use crate::error::Loss;
 use crate::owner::Owner;
 use crate::table::level::Level;
 use crate::table::terms::Terms;
-use crate::wire::{Command, Fence, Job, Step};
+use crate::wire::{Fence, Job, Step};
+
+/// The command under way. At most one for each hold: two could pass each other on the wire.
+#[derive(Debug)]
+pub(crate) struct UnderWay {
+    pub(super) no: u64,
+    pub(super) sent: Instant,
+    pub(super) step: Step,
+    pub(super) sender: Sender,
+}
+
+/// Who sends a command. A future of the user's may never be polled again; one of the background's own is always polled to its end.
+#[derive(Debug)]
+pub(crate) enum Sender {
+    Background,
+    /// A request, for its grant.
+    Request,
+    /// A guard, for a longer lease of this level.
+    Extension {
+        level: u64,
+    },
+    /// A guard, for its release. Given up, the release is one of those in [`Hold::leaving`]: 1. the guard is not polled for long, 2. its
+    /// release is given up for a waiter's sake, 3. the background sends it again, and is answered, 4. the guard is polled, and has to
+    /// find out.
+    Release(Arc<Fate>),
+}
+
+impl Sender {
+    pub(super) fn is_background(&self) -> bool {
+        matches!(self, Sender::Background)
+    }
+}
 
 /// Registered before its acquire is sent, removed once the server has confirmed its end or one lease after it could last
 /// be noticed: so there is no moment in which a field may stand on the server and nobody here knows.
@@ -22,7 +53,7 @@ pub(crate) struct Hold {
     /// In the order of their grants: each owner is within the one before it.
     pub(super) levels: Vec<Level>,
     pub(super) loss: Option<Loss>,
-    pub(super) command: Option<Command>,
+    pub(super) command: Option<UnderWay>,
     /// The count on the server, as far as it is known.
     pub(super) stands: u32,
     /// A command's outcome is unknown: only a settle, or the end, may be sent next.
@@ -48,10 +79,6 @@ pub(crate) struct Hold {
     pub(super) gone: bool,
     /// Levels that left while a command was under way: the one that carries their release out reports what became of it.
     pub(super) leaving: Vec<Arc<Fate>>,
-    /// The level whose release is under way, sent by its guard. Given up, it is one of those that leave: 1. the guard is not
-    /// polled for long, 2. its release is given up for a waiter's sake, 3. the background sends it again, and is answered, 4. the
-    /// guard is polled, and has to find out.
-    pub(super) releasing: Option<Arc<Fate>>,
     /// Masters that lack it, those where it may stand though it is gone, and those whose answers are still to come.
     pub(super) spread: Spread,
     pub(super) absence: Absence,
@@ -100,7 +127,6 @@ impl Hold {
             end_now: false,
             gone: false,
             leaving: Vec::new(),
-            releasing: None,
             spread: Spread::default(),
             absence: Absence::default(),
             late: MasterSet::NONE,
@@ -109,7 +135,7 @@ impl Hold {
             fence,
             granted: false,
         };
-        let job = hold.begin(Step::Acquire { count: 1, lease }, no, now);
+        let job = hold.begin(Step::Acquire { count: 1, lease }, Sender::Request, no, now);
         (hold, job)
     }
 
@@ -135,11 +161,16 @@ impl Hold {
 
     /// Its end is under way.
     pub(super) fn is_ending(&self) -> bool {
-        self.command.is_some_and(|command| command.step == (Step::Release { count: 0 }))
+        self.command.as_ref().is_some_and(|command| command.step == (Step::Release { count: 0 }))
     }
 
     pub(super) fn is_asked(&self) -> bool {
-        !self.granted && self.command.is_some_and(|command| matches!(command.step, Step::Acquire { .. }))
+        !self.granted && self.asks()
+    }
+
+    /// A request's acquire is under way.
+    pub(super) fn asks(&self) -> bool {
+        self.command.as_ref().is_some_and(|command| matches!(command.sender, Sender::Request))
     }
 
     pub(super) fn count(&self) -> u32 {
@@ -212,6 +243,14 @@ impl Hold {
             self.renew_at = self.terms.renew_at(sent);
         }
         self.failures = 0;
+    }
+
+    /// The server confirmed a longer lease for one level's sake.
+    pub(super) fn extended(&mut self, level: u64, lease: Lease, sent: Instant) {
+        let until = lease.valid_until(sent, self.terms.drift);
+        if let Some(at) = self.place(level) {
+            self.levels[at].until = self.levels[at].until.max(Some(until));
+        }
     }
 
     /// A level was granted. `stands`: the count that was asked for. It may be more than what is held now: a guard can go
@@ -299,23 +338,14 @@ impl Hold {
         self.lives() && self.command.is_none() && !self.unsettled && self.is_watched()
     }
 
-    /// Begins a command of a future of the user's.
-    pub(super) fn begin(&mut self, step: Step, no: u64, now: Instant) -> Job {
-        self.send(Command { no, sent: now, step, foreground: true })
-    }
-
-    /// The same for one of the background.
-    pub(super) fn begin_in_background(&mut self, step: Step, no: u64, now: Instant) -> Job {
-        self.send(Command { no, sent: now, step, foreground: false })
-    }
-
-    fn send(&mut self, command: Command) -> Job {
-        (self.command, self.doubted) = (Some(command), false);
-        if command.step == (Step::Release { count: 0 }) {
+    /// Begins a command: it is to be sent now.
+    pub(super) fn begin(&mut self, step: Step, sender: Sender, no: u64, now: Instant) -> Job {
+        (self.command, self.doubted) = (Some(UnderWay { no, sent: now, step, sender }), false);
+        if step == (Step::Release { count: 0 }) {
             // What has answered before goes before it.
             self.late = MasterSet::NONE;
         }
-        self.job(command.step, command.no, command.sent)
+        self.job(step, no, now)
     }
 
     fn job(&self, mut step: Step, no: u64, sent: Instant) -> Job {
@@ -337,40 +367,37 @@ impl Hold {
     }
 
     pub(super) fn under_way(&self, no: u64) -> bool {
-        self.command.is_some_and(|command| command.no == no)
+        self.command.as_ref().is_some_and(|command| command.no == no)
     }
 
-    /// The command is over, with or without an answer. False where it had been given up before: its answer is void.
-    pub(super) fn finish(&mut self, no: u64, now: Instant) -> bool {
-        let ours = self.under_way(no);
-        if ours {
-            if let Some(lease) = self.command.and_then(|command| command.step.lease()) {
-                self.stands_until = self.stands_until.max(after(now, lease.duration()));
-            }
-            (self.command, self.releasing) = (None, None);
+    /// The command is over, with or without an answer. `None` where it had been given up before: its answer is void.
+    pub(super) fn finish(&mut self, no: u64, now: Instant) -> Option<UnderWay> {
+        let command = self.command.take_if(|command| command.no == no)?;
+        if let Some(lease) = command.step.lease() {
+            self.stands_until = self.stands_until.max(after(now, lease.duration()));
         }
-        ours
+        Some(command)
     }
 
-    /// The release under way is carried out by the background.
-    pub(super) fn give_up_release(&mut self, no: u64) {
-        if self.under_way(no) {
-            self.leaving.extend(self.releasing.take());
+    /// The command is over, and did not come to its end: the background carries out what a guard has sent.
+    pub(super) fn give_up(&mut self, no: u64, now: Instant) -> Option<UnderWay> {
+        let command = self.finish(no, now)?;
+        if let Sender::Release(fate) = &command.sender {
+            self.leaving.push(fate.clone());
         }
+        Some(command)
     }
 
     /// The command may have run, or may run yet.
-    pub(super) fn unknown(&mut self, no: u64, now: Instant) {
-        let step = self.command.map(|command| command.step);
-        self.give_up_release(no);
-        if self.finish(no, now) {
-            if let Some(lease) = step.and_then(Step::lease) {
-                self.perhaps_until = self.perhaps_until.max(after(now, lease.duration()));
-            }
-            self.release_tried |= step == Some(Step::Release { count: 0 });
-            self.unsettled = true;
-            self.failed(now);
+    pub(super) fn unknown(&mut self, no: u64, now: Instant) -> Option<UnderWay> {
+        let command = self.give_up(no, now)?;
+        if let Some(lease) = command.step.lease() {
+            self.perhaps_until = self.perhaps_until.max(after(now, lease.duration()));
         }
+        self.release_tried |= command.step == (Step::Release { count: 0 });
+        self.unsettled = true;
+        self.failed(now);
+        Some(command)
     }
 
     pub(super) fn failed(&mut self, now: Instant) {

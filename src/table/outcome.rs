@@ -5,10 +5,10 @@ use std::task::Waker;
 
 use tokio::time::Instant;
 
-use crate::base::{Fate, Lease, MasterSet, Moment, Spread, after};
+use crate::base::{Fate, Lease, MasterSet, Moment, Outcome, Spread, after};
 use crate::error::Loss;
 use crate::table::entry::{LockEntry, LogEvent};
-use crate::table::hold::Hold;
+use crate::table::hold::{Hold, Sender};
 use crate::wire::{Job, Reply, Step};
 
 /// What a guard's release has to do.
@@ -29,7 +29,7 @@ pub(crate) enum ReleaseStep {
 pub(crate) enum Meaning {
     Done,
     Lost(Loss),
-    /// The command had been given up before its answer came.
+    /// There was none that counts: the command failed, or was refused, or had been given up before its answer came.
     Void,
 }
 
@@ -61,8 +61,9 @@ impl LockEntry {
         let leave = match (left.level.fate.loss(), no) {
             (Some(loss), _) => ReleaseStep::Lost(loss),
             (None, Some(no)) if hold.command.is_none() && !hold.unsettled => {
-                hold.releasing = Some(left.level.fate);
-                hold.send_release(no, at.now)
+                let (step, sender) =
+                    (Step::Release { count: hold.count() }, Sender::Release(left.level.fate));
+                ReleaseStep::Send(hold.begin(step, sender, no, at.now))
             }
             (None, _) => {
                 hold.leaving.push(left.level.fate);
@@ -79,11 +80,12 @@ impl LockEntry {
         leave
     }
 
-    /// Begins a guard's command. `None`: another one of the hold is under way or goes before it; `waker` is woken when that is over.
-    pub(crate) fn begin(
+    /// Begins the renewal that a guard asks for, for its level's sake. `None`: another command of the hold is under way or goes before
+    /// it; `waker` is woken when that is over.
+    pub(crate) fn begin_extension(
         &mut self,
-        hold: u64,
-        step: Step,
+        (hold, level): (u64, u64),
+        lease: Lease,
         no: u64,
         waker: &Waker,
         now: Instant,
@@ -93,20 +95,43 @@ impl LockEntry {
             self.wake_when_idle(waker);
             return None;
         }
-        Some(hold.begin(step, no, now))
+        Some(hold.begin(Step::Renew { lease }, Sender::Extension { level }, no, now))
     }
 
-    /// A command in the background, or a release, was answered.
-    pub(crate) fn answered(&mut self, job: &Job, reply: &Reply, spread: Spread, at: Moment) -> Meaning {
+    /// The masters have answered a command, or have not: the one way in for what came of it, whoever has sent it. `answer`: what the
+    /// answers mean together; where the future that waited for them is dropped, an unknown outcome.
+    pub(crate) fn conclude(
+        &mut self,
+        job: &Job,
+        answer: Result<&Reply, Outcome>,
+        spread: Spread,
+        at: Moment,
+    ) -> Meaning {
+        match answer {
+            // Of an acquire alone.
+            Ok(Reply::Busy(_) | Reply::NotALock(_) | Reply::NotACounter(_)) | Err(Outcome::NotRun) => {
+                self.not_run(job, spread, at.now);
+            }
+            Ok(reply) => return self.answered(job, reply, spread, at),
+            Err(Outcome::Unknown) => self.unknown(job, at.now),
+        }
+        if answer.is_err()
+            && let Some(hold) = self.hold(job.hold).filter(|hold| hold.lives())
+        {
+            // The masters did not decide; some of them lack the hold.
+            hold.lacked_by(spread.lacking, at.now);
+        }
+        Meaning::Void
+    }
+
+    fn answered(&mut self, job: &Job, reply: &Reply, spread: Spread, at: Moment) -> Meaning {
         // 1. The process stops for longer than the lease. 2. It goes on, and looks at a renewal's answer before the end that has
         // come meanwhile. 3. Its hold would be good again after it was over.
         self.end_late(job.hold, at);
         let Some(hold) = self.hold(job.hold) else { return Meaning::Void };
         let (tried, orphan) = (hold.release_tried, hold.orphan);
-        if !hold.finish(job.no, at.now) {
-            return Meaning::Void;
-        }
-        let verdict = match reply {
+        let Some(command) = hold.finish(job.no, at.now) else { return Meaning::Void };
+        let meaning = match reply {
             Reply::Gone => self.gone(job, tried, spread, at),
             // A renewal puts off nothing but its counter, for which the next one is soon enough: a hold that were to be settled
             // until the counter can be written would let nobody re-enter.
@@ -121,7 +146,7 @@ impl LockEntry {
                 Meaning::Done
             }
             _ => {
-                self.done(job, spread, at);
+                self.done(job, &command.sender, spread, at);
                 Meaning::Done
             }
         };
@@ -129,15 +154,20 @@ impl LockEntry {
         if job.step == (Step::Release { count: 0 }) && !orphan {
             self.freed(at.now);
         }
-        verdict
+        meaning
     }
 
-    fn done(&mut self, job: &Job, spread: Spread, at: Moment) {
+    fn done(&mut self, job: &Job, sender: &Sender, spread: Spread, at: Moment) {
         let Some(hold) = self.hold(job.hold) else { return };
         hold.lacked_by(spread.lacking, at.now);
         let late = hold.failures;
         match job.step {
-            Step::Renew { lease } => hold.confirmed(lease, job.sent, at.slept),
+            Step::Renew { lease } => {
+                hold.confirmed(lease, job.sent, at.slept);
+                if let Sender::Extension { level } = sender {
+                    hold.extended(*level, lease, job.sent);
+                }
+            }
             Step::Settle { count, lease } => {
                 // 1. It ran. 2. The lock was forced away, or the server came back empty. 3. Its answer comes.
                 hold.unsettled = hold.doubted;
@@ -247,68 +277,44 @@ impl LockEntry {
         self.sweep(now);
     }
 
-    /// The masters did not decide; some of them lack the hold.
-    pub(crate) fn lacks(&mut self, job: &Job, spread: Spread, now: Instant) {
-        if let Some(hold) = self.hold(job.hold).filter(|hold| hold.lives()) {
-            hold.lacked_by(spread.lacking, now);
-        }
-    }
-
     fn tell_leaving(&mut self, id: u64, outcome: Result<(), Loss>) {
         if let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) {
             self.out.resolve.extend(hold.left_untold(outcome));
         }
     }
 
-    /// The server confirmed a longer lease for one level's sake.
-    pub(crate) fn extended(&mut self, job: &Job, level: u64, lease: Lease) {
-        let Some(hold) = self.hold(job.hold) else { return };
-        let until = lease.valid_until(job.sent, hold.terms.drift);
-        if let Some(level) = hold.levels.iter_mut().find(|one| one.id == level) {
-            level.until = level.until.max(Some(until));
-        }
-    }
-
-    /// The command certainly changed nothing on the server.
-    pub(crate) fn unsent(&mut self, job: &Job, now: Instant) {
+    /// The command changed nothing. An acquire may be granted by a minority all the same, or by masters that have not answered: it is
+    /// ended there.
+    fn not_run(&mut self, job: &Job, spread: Spread, now: Instant) {
         self.expect_no_echo(job);
-        let Some(hold) = self.hold(job.hold) else { return };
-        let fresh = hold.is_asked();
-        hold.give_up_release(job.no);
-        if hold.finish(job.no, now) && fresh {
-            self.holds.retain(|hold| hold.id != job.hold);
-        }
-        self.rouse(now);
-    }
-
-    /// A command in the background certainly did not run: it is sent again after a while.
-    pub(crate) fn postponed(&mut self, job: &Job, now: Instant) {
-        self.expect_no_echo(job);
+        let left = !spread.remains.union(spread.unanswered).is_empty();
         if let Some(hold) = self.hold(job.hold).filter(|hold| hold.under_way(job.no)) {
-            hold.give_up_release(job.no);
-            hold.finish(job.no, now);
-            hold.failed(now);
+            let asked = hold.is_asked();
+            let command = hold.give_up(job.no, now);
+            if asked && left {
+                (hold.gone, hold.orphan, hold.spread, hold.retry_at) = (true, true, spread, now);
+            } else if asked {
+                self.holds.retain(|hold| hold.id != job.hold);
+            } else if command.is_some_and(|command| command.sender.is_background()) {
+                hold.failed(now);
+            }
+        } else if left {
+            self.made_late(job, now);
         }
         self.rouse(now);
     }
 
-    /// A command in the background may have run: it is settled after a while.
-    pub(crate) fn unanswered(&mut self, job: &Job, now: Instant) {
+    /// Nobody knows whether the command ran, or will: it is settled in the background.
+    fn unknown(&mut self, job: &Job, now: Instant) {
         self.expect_no_echo(job);
-        if let Some(hold) = self.hold(job.hold) {
-            hold.unknown(job.no, now);
-        }
-        self.rouse(now);
-    }
-
-    /// Nobody knows whether the command ran, or will. Settled in the background, from now on.
-    pub(crate) fn unknown(&mut self, job: &Job, now: Instant) {
-        self.expect_no_echo(job);
-        if let Some(hold) = self.hold(job.hold).filter(|hold| hold.under_way(job.no)) {
-            hold.unknown(job.no, now);
-            hold.retry_at = now;
-            // Not tried yet: what asks next goes behind it.
-            hold.failures = 0;
+        let hold = self.hold(job.hold);
+        if let Some((hold, command)) =
+            hold.and_then(|hold| hold.unknown(job.no, now).map(|command| (hold, command)))
+        {
+            if !command.sender.is_background() {
+                // Not tried yet: at once, and what asks next goes behind it.
+                (hold.retry_at, hold.failures) = (now, 0);
+            }
         } else {
             self.made_late(job, now);
         }
@@ -372,10 +378,5 @@ impl Hold {
         let leaving = std::mem::take(&mut self.leaving);
         leaving.iter().for_each(|fate| fate.release(outcome));
         leaving
-    }
-
-    fn send_release(&mut self, no: u64, now: Instant) -> ReleaseStep {
-        let step = Step::Release { count: self.count() };
-        ReleaseStep::Send(self.begin(step, no, now))
     }
 }

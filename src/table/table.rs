@@ -273,7 +273,7 @@ mod tests {
             // The background looks while the release is under way, and sleeps until what is due then.
             table.due(at.now);
             let answered = |entry: &mut LockEntry, _: &mut dyn FnMut() -> u64| {
-                entry.answered(&release, &Reply::Done, Spread::default(), at);
+                entry.conclude(&release, Ok(&Reply::Done), Spread::default(), at);
             };
             let ((), effects) = table.visit(&keys, &nobody, at.now, answered);
             woken += u32::from(effects.sooner);

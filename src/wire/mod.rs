@@ -7,4 +7,4 @@ mod step;
 
 pub(crate) use fence::{Fence, Token};
 pub(crate) use script::{AT_ITS_END, Call, Count, Reply};
-pub(crate) use step::{Command, Job, Step};
+pub(crate) use step::{Job, Step};

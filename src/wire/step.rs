@@ -60,16 +60,6 @@ impl Step {
     }
 }
 
-/// The command under way. At most one for each hold: two could pass each other on the wire.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Command {
-    pub(crate) no: u64,
-    pub(crate) sent: Instant,
-    pub(crate) step: Step,
-    /// By a future of the user's, which may never be polled again. One of the background's own is always polled to its end.
-    pub(crate) foreground: bool,
-}
-
 /// A command to be sent, and how to name it when its answer comes.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use self::master::Master;
 use super::*;
-use crate::base::{Drift, Lease, MasterSet, Moment, Spread};
+use crate::base::{Drift, Lease, MasterSet, Moment, Outcome, Spread};
 use crate::owner::OwnerEnds;
 use crate::table::admission::{AcquireParams, Admission, NewLevel, Pause};
 use crate::table::outcome::{LateAnswer, Meaning, ReleaseStep};
@@ -192,7 +192,7 @@ impl World {
     fn go(&mut self, at: usize) {
         let asker = self.askers.swap_remove(at);
         if let Some(job) = asker.asking {
-            self.entry.unknown(&job, self.now);
+            self.entry.conclude(&job, Err(Outcome::Unknown), Spread::default(), self.at());
             self.late.push(job);
         }
         let _gone = self.entry.leave_line(asker.id, self.now);
@@ -214,25 +214,19 @@ impl World {
             } else {
                 self.late.push(job.clone())
             }
-            self.entry.unknown(&job, self.now);
+            self.entry.conclude(&job, Err(Outcome::Unknown), Spread::default(), moment);
             let pause = self.now + Duration::from_millis(100);
-            self.entry.refused(
-                id,
-                &job,
-                Spread::default(),
-                Pause::Notified { until: pause, soon: pause },
-                self.now,
-            );
+            self.entry.refused(id, Pause::Notified { until: pause, soon: pause });
         } else {
             match self.run(&job) {
                 Reply::Busy(left) => {
                     let until = self.now + left + STEP;
-                    let nap = Pause::Notified { until, soon: until };
-                    self.entry.refused(id, &job, Spread::default(), nap, self.now);
+                    self.entry.conclude(&job, Ok(&Reply::Busy(left)), Spread::default(), moment);
+                    self.entry.refused(id, Pause::Notified { until, soon: until });
                 }
                 Reply::Gone => {
                     self.entry.asks_anew(id);
-                    self.entry.answered(&job, &Reply::Gone, Spread::default(), moment);
+                    self.entry.conclude(&job, Ok(&Reply::Gone), Spread::default(), moment);
                 }
                 _ => return self.grant(at, &job),
             }
@@ -292,15 +286,24 @@ impl World {
         let job = self.flight.swap_remove(at);
         let moment = self.at();
         if self.faults && self.dice(8) == 0 {
-            match self.dice(3) {
-                0 => drop(self.run(&job)),
-                1 => self.late.push(job.clone()),
-                _ => return self.entry.postponed(&job, self.now),
+            let outcome = match self.dice(3) {
+                0 => {
+                    self.run(&job);
+                    Outcome::Unknown
+                }
+                1 => {
+                    self.late.push(job.clone());
+                    Outcome::Unknown
+                }
+                _ => Outcome::NotRun,
+            };
+            self.entry.conclude(&job, Err(outcome), Spread::default(), moment);
+            if outcome == Outcome::NotRun {
+                return;
             }
-            self.entry.unanswered(&job, self.now);
         } else {
             let reply = self.run(&job);
-            self.entry.answered(&job, &reply, Spread::default(), moment);
+            self.entry.conclude(&job, Ok(&reply), Spread::default(), moment);
         }
         self.wake();
     }
@@ -397,10 +400,10 @@ fn what_happens_on_a_master_while_something_is_ended_there_is_not_forgotten() {
             true => world.entry.straggled(&bygone, 2, LateAnswer::There, world.now),
             false => world.entry.orphans.retry(2, world.now),
         }
-        world.entry.answered(end, &Reply::Done, spread, world.at());
+        world.entry.conclude(end, Ok(&Reply::Done), spread, world.at());
     }
     let [end] = &asked(&mut world)[..] else { panic!("it is due") };
-    world.entry.answered(end, &Reply::Done, Spread::default(), world.at());
+    world.entry.conclude(end, Ok(&Reply::Done), Spread::default(), world.at());
     assert!(world.entry.is_empty());
 }
 
@@ -416,7 +419,7 @@ fn what_a_master_has_granted_after_the_end_is_ended_there() {
         assert_eq!(jobs.len(), ends, "{late:?}");
         for end in jobs {
             assert_eq!((end.step, end.masters), (Step::Release { count: 0 }, MasterSet::one(2)));
-            assert_eq!(entry.answered(&end, &Reply::Done, Spread::default(), at), Meaning::Done);
+            assert_eq!(entry.conclude(&end, Ok(&Reply::Done), Spread::default(), at), Meaning::Done);
         }
         assert!(entry.is_empty());
     }

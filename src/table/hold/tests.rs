@@ -21,7 +21,7 @@ fn hold(now: Instant, asked: u64) -> Hold {
     let terms = Terms { lease: lease(30), drift: DRIFT, patience: seconds(1), retry: seconds(1), epoch: now };
     let mut hold = Hold::asked(1, "me:1".into(), terms, lease(asked), None, now).0;
     assert!(hold.is_asked() && !hold.lives() && !hold.ends() && !hold.is_over());
-    assert!(hold.finish(1, now));
+    assert!(hold.finish(1, now).is_some());
     hold.confirmed(lease(asked), now, Duration::ZERO);
     hold
 }
@@ -107,9 +107,9 @@ fn what_is_sent_next_follows_from_what_stands() {
     assert_eq!(hold.step(), Some(Step::Settle { count: 1, lease: lease(30) }));
     assert!(hold.leave(2).is_some_and(|left| left.in_order));
     assert_eq!(hold.step(), Some(Step::Release { count: 0 }), "its own settle");
-    hold.begin(Step::Release { count: 0 }, 9, now);
+    hold.begin(Step::Release { count: 0 }, Sender::Request, 9, now);
     assert!(hold.step().is_none() && hold.overdue() == Some(now + seconds(1)));
-    assert!(!hold.finish(8, now) && hold.finish(9, now));
+    assert!(hold.finish(8, now).is_none() && hold.finish(9, now).is_some());
     hold.gone = true;
     assert!(hold.step().is_none() && hold.is_over());
 }
@@ -128,9 +128,9 @@ fn a_count_is_lowered_behind_an_acquire_that_was_under_way() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
     hold.enter(level(1, None), 1);
-    hold.begin(Step::Acquire { count: 2, lease: lease(30) }, 2, now);
+    hold.begin(Step::Acquire { count: 2, lease: lease(30) }, Sender::Request, 2, now);
     hold.leave(1).unwrap();
-    assert!(hold.finish(2, now));
+    assert!(hold.finish(2, now).is_some());
     hold.enter(level(2, None), 2);
     assert_eq!(hold.step(), Some(Step::Release { count: 1 }));
 }
@@ -156,7 +156,7 @@ fn an_unknown_outcome_is_settled_after_a_pause() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
     hold.enter(level(1, None), 1);
-    hold.begin(Step::Renew { lease: lease(30) }, 2, now);
+    hold.begin(Step::Renew { lease: lease(30) }, Sender::Request, 2, now);
     let later = now + seconds(2);
     hold.unknown(3, later);
     assert!(hold.under_way(2), "another command's");

@@ -161,7 +161,7 @@ fn an_answer_past_the_end_of_a_hold_does_not_make_it_good_again() {
         let jobs = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
         let [sent] = &jobs[..] else { panic!("{jobs:?}") };
         world.now = end;
-        world.entry.answered(sent, &Reply::Done, Spread::default(), world.at());
+        world.entry.conclude(sent, Ok(&Reply::Done), Spread::default(), world.at());
         let hold = world.entry.hold(job.hold).unwrap();
         assert_eq!(hold.loss, Some(Loss::Expired));
         assert!(hold.end() <= end);
@@ -199,7 +199,7 @@ fn what_ran_on_a_master_behind_the_end_of_its_hold_is_ended_there() {
                 Some(true) => Spread::default(),
                 None => Spread { unanswered: third, ..Spread::default() },
             };
-            world.entry.answered(&end, &Reply::Done, spread, at);
+            world.entry.conclude(&end, Ok(&Reply::Done), spread, at);
             if !before {
                 made(&mut world.entry);
             }
@@ -212,7 +212,7 @@ fn what_ran_on_a_master_behind_the_end_of_its_hold_is_ended_there() {
             assert_eq!(jobs.len(), ends, "{told}");
             for again in &jobs {
                 assert_eq!((again.step, again.masters), (Step::Release { count: 0 }, third), "{told}");
-                world.entry.answered(again, &Reply::Done, Spread::default(), world.at());
+                world.entry.conclude(again, Ok(&Reply::Done), Spread::default(), world.at());
             }
             assert!(world.entry.is_empty(), "{told}");
         }
@@ -234,21 +234,24 @@ fn what_an_acquire_makes_behind_the_end_of_its_hold_is_ended() {
             let missing = Spread { missing: MasterSet::one(0), ..Spread::default() };
             let moment = world.at();
             if confirmed {
-                world.entry.answered(&end, &Reply::Gone, missing, moment);
+                world.entry.conclude(&end, Ok(&Reply::Gone), missing, moment);
             }
             let at = world.asker(first);
             let job = world.askers[at].asking.take().unwrap();
             assert_eq!(world.master.run(&job, world.now), Reply::Done);
             match how {
                 "granted" => world.grant(at, &job),
-                "dropped" => world.entry.unknown(&job, world.now),
+                "dropped" => {
+                    world.entry.conclude(&job, Err(Outcome::Unknown), Spread::default(), world.at());
+                }
                 _ => {
                     let remains = Spread { remains: MasterSet::one(0), ..Spread::default() };
-                    world.entry.declined(&job, remains, world.now);
+                    let refused = Reply::Busy(LEASE);
+                    world.entry.conclude(&job, Ok(&refused), remains, world.at());
                 }
             }
             if !confirmed {
-                world.entry.answered(&end, &Reply::Gone, missing, moment);
+                world.entry.conclude(&end, Ok(&Reply::Gone), missing, moment);
             }
             assert_eq!(world.granted, 0);
             for _ in 0..100 {
@@ -278,7 +281,7 @@ fn what_had_no_answer_on_a_master_is_ended_there_twice() {
             true => Spread { unanswered: third, ..Spread::default() },
             false => Spread { missing: third, ..Spread::default() },
         };
-        world.entry.answered(&end, &Reply::Done, spread, at);
+        world.entry.conclude(&end, Ok(&Reply::Done), spread, at);
         if straggles {
             world.entry.straggled(&end, 2, LateAnswer::Missing, at.now);
         }
@@ -288,7 +291,7 @@ fn what_had_no_answer_on_a_master_is_ended_there_twice() {
         let [again] = &jobs[..] else { panic!("{jobs:?}") };
         assert_eq!((again.step, again.masters), (Step::Release { count: 0 }, third));
         let missing = Spread { missing: third, ..Spread::default() };
-        world.entry.answered(again, &Reply::Done, missing, world.at());
+        world.entry.conclude(again, Ok(&Reply::Done), missing, world.at());
         assert!(world.entry.is_empty(), "and no more");
     }
 }

@@ -22,7 +22,7 @@ fn no_message_of_a_release_is_expected_from_a_master_that_did_not_run_it() {
         let ReleaseStep::Send(release) = world.entry.leave(job.hold, level, Some(8), at) else {
             panic!("it is held")
         };
-        world.entry.answered(&release, &Reply::Done, spread, at);
+        world.entry.conclude(&release, Ok(&Reply::Done), spread, at);
         if !spread.unanswered.is_empty() {
             world.entry.straggled(&release, 2, LateAnswer::Missing, at.now);
         }

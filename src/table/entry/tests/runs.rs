@@ -193,7 +193,7 @@ fn what_happens_while_a_hold_is_settled_is_asked_for_again() {
         if again {
             world.entry.ask_all(at.now);
         }
-        world.entry.answered(settle, &Reply::Done, Spread::default(), at);
+        world.entry.conclude(settle, Ok(&Reply::Done), Spread::default(), at);
     }
     assert!(settles(&mut world).is_empty());
 }
@@ -221,6 +221,6 @@ fn who_is_alone_makes_nothing_due_before_a_renewal() {
         panic!("it is held")
     };
     assert!(world.entry.due(true).is_none_or(|due| due >= renewal));
-    world.entry.answered(&job, &Reply::Done, Spread::default(), moment);
+    world.entry.conclude(&job, Ok(&Reply::Done), Spread::default(), moment);
     assert!(world.entry.is_empty() && world.entry.due(true).is_none());
 }
