@@ -21,7 +21,7 @@ use crate::table::{
     AcquireParams, Admission, Ambiguous, LockEntry, Meaning, NewLevel, NotHeld, Pause, Waiter,
 };
 use crate::wire::keys::{self, Keys};
-use crate::wire::{Fence, Job, Reply, Token};
+use crate::wire::{Fence, Pending, Reply, Token};
 
 /// What is asked for: a lock, and the options of the call.
 #[derive(Clone, Debug)]
@@ -175,7 +175,7 @@ struct Attempts {
 /// What a request finds when it looks whether it is its turn.
 enum Look {
     /// It is: this is to be sent.
-    Ask(Job),
+    Ask(Pending),
     /// It is not, and the time for it is over.
     Over,
     /// Wait until woken, at most until then.
@@ -236,7 +236,7 @@ impl Attempts {
     }
 
     /// Waits for this request's turn to ask the masters. `None`: its time is over.
-    async fn until_admitted(&mut self) -> Result<Option<Job>> {
+    async fn until_admitted(&mut self) -> Result<Option<Pending>> {
         let since = Instant::now();
         let mut nap = pin!(sleep_until(since));
         poll_fn(|cx| {
@@ -317,7 +317,7 @@ impl Attempts {
     }
 
     /// Sends one acquire. Its undoing is armed before it is sent: a dropped future may leave it running.
-    async fn attempt(&mut self, job: Job) -> Result<Attempt> {
+    async fn attempt(&mut self, job: Pending) -> Result<Attempt> {
         let session = self.options.handle.clone();
         let keys = self.options.keys.clone();
         let undo = scopeguard::guard(job, |job| {
@@ -326,7 +326,7 @@ impl Attempts {
             });
         });
         // Dropped at the end, after the entry was updated.
-        let (verdict, _stragglers) = self.answer_of(pin!(session.ask(&keys, &undo))).await;
+        let (verdict, _stragglers) = self.answer_of(pin!(session.ask(&undo))).await;
         let job = ScopeGuard::into_inner(undo);
         match verdict.result {
             Ok(Reply::Busy(left)) => {
@@ -369,7 +369,7 @@ impl Attempts {
     /// The masters answered, and it is not that somebody else holds the lock.
     fn answered(
         &mut self,
-        job: &Job,
+        job: &Pending,
         reply: &Reply,
         (spread, token): (Spread, Option<Token>),
     ) -> Result<Attempt> {
@@ -409,7 +409,7 @@ impl Attempts {
         }
     }
 
-    fn granted(&mut self, job: &Job, spread: Spread, token: Option<Token>) -> Result<Guard, NotHeld> {
+    fn granted(&mut self, job: &Pending, spread: Spread, token: Option<Token>) -> Result<Guard, NotHeld> {
         let fate = Arc::new(Fate::default());
         let (fixed, max_hold) = (self.options.fixed_lease.is_some(), self.options.max_hold);
         let granted = self.visit(|entry, number, at| {
@@ -424,14 +424,14 @@ impl Attempts {
             self.options.handle.quorum.doubt_messages();
         }
         if self.tries > 0 {
-            telemetry::acquired_after_waiting(&self.options.keys.name, &job.field, self.began.elapsed());
+            telemetry::acquired_after_waiting(&self.options.keys.name, &job.call.field, self.began.elapsed());
         }
-        let granted = Granted { hold: job.hold, level, depth, token, field: job.field.clone(), fate };
+        let granted = Granted { hold: job.hold, level, depth, token, field: job.call.field.clone(), fate };
         Ok(Guard::new(self.options.handle.clone(), self.options.keys.clone(), granted))
     }
 
     /// Somebody else holds the lock. With a subscription the message of a release wakes the request; without one it polls.
-    fn busy(&mut self, job: &Job, left: Duration, spread: Spread, split: bool) {
+    fn busy(&mut self, job: &Pending, left: Duration, spread: Spread, split: bool) {
         if self.once {
             self.visit(|entry, _, at| entry.conclude(job, Ok(&Reply::Busy(left)), spread, at));
             return;
@@ -458,7 +458,7 @@ impl Attempts {
         self.tries = self.tries.saturating_add(1);
     }
 
-    fn failed(&mut self, job: &Job, failure: Failure, spread: Spread) -> Result<Attempt> {
+    fn failed(&mut self, job: &Pending, failure: Failure, spread: Spread) -> Result<Attempt> {
         let Failure { outcome, error } = failure;
         // Masters that have not answered yet may grant it all the same.
         self.visit(|entry, _, at| entry.conclude(job, Err(outcome), spread, at));

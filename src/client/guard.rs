@@ -14,7 +14,7 @@ use crate::owner::Owner;
 use crate::session::Handle;
 use crate::session::clock::sleep_until;
 use crate::table::{Meaning, ReleaseStep};
-use crate::wire::Job;
+use crate::wire::Pending;
 use crate::wire::keys::Keys;
 
 /// A hold of a lock: dropping it releases in the background, [`release`](Guard::release) does so and reports.
@@ -137,7 +137,7 @@ impl Guard {
     }
 
     /// Sends a command of this hold, and reports its outcome to the entry: where the future is dropped before the answer, as unknown.
-    async fn command(&self, job: &Job) -> Result<Meaning> {
+    async fn command(&self, job: &Pending) -> Result<Meaning> {
         let conclude = |answer, spread| {
             self.handle.visit(&self.keys, |entry, _, at| entry.conclude(job, answer, spread, at))
         };
@@ -145,7 +145,7 @@ impl Guard {
             conclude(Err(Outcome::Unknown), Spread::default());
         });
         // Dropped at the end, after the entry was updated.
-        let (verdict, _stragglers) = self.handle.ask(&self.keys, job).await;
+        let (verdict, _stragglers) = self.handle.ask(job).await;
         scopeguard::ScopeGuard::into_inner(unknown);
         let meaning = conclude(verdict.answer(), verdict.spread);
         verdict.result.map(|_| meaning).map_err(|failure| failure.error)
@@ -271,7 +271,7 @@ impl Guard {
     }
 
     /// Waits until no other command of the hold is under way, and begins this renewal.
-    async fn begin_renewal(&self, lease: Lease) -> Result<Job> {
+    async fn begin_renewal(&self, lease: Lease) -> Result<Pending> {
         let limit = after(Instant::now(), self.handle.terms.patience);
         let free = poll_fn(|cx| {
             if let Some(loss) = self.loss() {

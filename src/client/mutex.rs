@@ -11,11 +11,10 @@ use crate::client::request::{Lock, Request, TryLock};
 use crate::client::run::Run;
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::owner::Owner;
-use crate::quorum::Question;
 use crate::session::Handle;
 use crate::table::{Hold, Level};
-use crate::wire::Reply;
 use crate::wire::keys::{self, Keys};
+use crate::wire::{Reply, Rule};
 
 /// A lock by its name: cheap to make and to clone. A handle holds nothing.
 ///
@@ -178,7 +177,7 @@ impl Mutex {
     ///
     /// It changes nothing.
     pub async fn is_locked(&self) -> Result<bool> {
-        Ok(self.look(Question::Look).await?.is_some())
+        Ok(self.look(Rule::IsHeld).await?.is_some())
     }
 
     /// How long the lock stays held if nobody renews it; `None`: it is free. Asks Redis.
@@ -205,7 +204,7 @@ impl Mutex {
     ///
     /// It changes nothing.
     pub async fn remaining_lease(&self) -> Result<Option<Duration>> {
-        self.look(Question::Left).await
+        self.look(Rule::HeldFor).await
     }
 
     /// Frees the lock, whoever holds it. Returns false if it was free.
@@ -256,9 +255,9 @@ impl Mutex {
         }
     }
 
-    async fn look(&self, question: Question) -> Result<Option<Duration>> {
+    async fn look(&self, rule: Rule) -> Result<Option<Duration>> {
         self.check()?;
-        match self.reply(self.handle.quorum.look(&self.keys, question).await)? {
+        match self.reply(self.handle.quorum.look(&self.keys, rule).await)? {
             Reply::Busy(left) => Ok(Some(left)),
             _ => Ok(None),
         }

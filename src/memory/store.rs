@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::base::{Events, Lease, after};
 use crate::memory::counters::Counters;
-use crate::wire::{AT_ITS_END, Call, Fence, Reply};
+use crate::wire::{AT_ITS_END, Action, Call, Fence, Reply};
 
 /// The reply to a command, once it has run. `None` inside: the connection broke first.
 pub(crate) type PendingReply = Arc<OnceLock<Option<Reply>>>;
@@ -218,46 +218,48 @@ impl Store {
     }
 
     fn run(&mut self, call: &Call, now: Instant) -> Reply {
-        if let Call::Renew { fence: Some(fence), .. } | Call::Settle { fence: Some(fence), .. } = call {
+        let (Call { keys, field, action, fence }, key) = (call, &call.keys.key);
+        if let (Action::Renew { .. } | Action::Settle { .. } | Action::Repair { .. }, Some(fence)) =
+            (action, fence)
+        {
             // Even if another field holds the lock: a token must not be handed out twice.
             self.counters.raise(fence, now);
         }
-        match call {
-            Call::Acquire { key, field, count, lease, fence } => {
+        match *action {
+            Action::Acquire { count, lease } => {
                 let held = self.held(key, now).is_some();
-                let reply = self.acquire(key, field, (*count, *lease), now);
+                let reply = self.acquire(key, field, (count, lease), now);
                 self.fenced(key, reply, fence.as_deref(), held, now)
             }
-            Call::Release { key, channel, field, count: 0 }
-            | Call::Settle { key, channel, field, count: 0, .. } => match self.held_by(key, field, now) {
-                Some(_) => self.free(key, channel),
+            Action::END | Action::Settle { count: 0, .. } => match self.held_by(key, field, now) {
+                Some(_) => self.free(key, &keys.channel),
                 None => Reply::Gone,
             },
-            Call::Release { key, field, count, .. } => {
-                change_if_held(self.held_by(key, field, now), |held| held.count = held.count.min(*count))
+            Action::Release { count } => {
+                change_if_held(self.held_by(key, field, now), |held| held.count = held.count.min(count))
             }
-            Call::Renew { key, field, lease, .. } => {
-                change_if_held(self.held_by(key, field, now), |held| held.extend(*lease, now))
+            Action::Renew { lease } => {
+                change_if_held(self.held_by(key, field, now), |held| held.extend(lease, now))
             }
-            Call::Settle { key, field, count, lease, create, .. } => match self.held(key, now) {
-                None if *create => self.put(
-                    key,
-                    StoredLock { field: field.clone(), count: *count, until: after(now, lease.duration()) },
-                    now,
-                ),
-                _ => change_if_held(self.held_by(key, field, now), |held| {
-                    held.extend(*lease, now);
-                    held.count = *count;
-                }),
-            },
-            Call::Force { key, channel } => match self.held(key, now) {
-                Some(_) => self.free(key, channel),
+            Action::Repair { count, lease } if self.held(key, now).is_none() => {
+                let until = after(now, lease.duration());
+                self.put(key, StoredLock { field: field.clone(), count, until }, now)
+            }
+            Action::Settle { count, lease } | Action::Repair { count, lease } => {
+                change_if_held(self.held_by(key, field, now), |held| {
+                    held.extend(lease, now);
+                    held.count = count;
+                })
+            }
+            Action::Force => match self.held(key, now) {
+                Some(_) => self.free(key, &keys.channel),
                 None => Reply::Free,
             },
-            Call::Look { key } => self.held(key, now).map_or(Reply::Free, |held| Reply::Busy(held.left(now))),
+            Action::Look => self.held(key, now).map_or(Reply::Free, |held| Reply::Busy(held.left(now))),
             // Only nodes of a cluster are asked this: a store has all its keys.
-            Call::Count { fence, .. } => {
-                Reply::Token(self.counters.stands(&fence.counter, now).unwrap_or_default())
+            Action::Count(_) => {
+                let stands = fence.as_ref().and_then(|fence| self.counters.stands(&fence.counter, now));
+                Reply::Token(stands.unwrap_or_default())
             }
         }
     }

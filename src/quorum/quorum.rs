@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use crate::backend::{Backend, BoxFuture};
 use crate::base::{Failure, MasterSet};
-use crate::quorum::question::Question;
 use crate::quorum::tally::{Tally, Verdict};
 use crate::wire::keys::Keys;
-use crate::wire::{Call, Job, Reply, Step};
+use crate::wire::{Action, Call, Pending, Reply, Rule};
 
 /// Whoever has a vote on a lock.
 #[derive(Debug)]
@@ -42,15 +41,12 @@ impl Quorum {
     }
 
     /// Sends one command of a hold to all masters that it is for, and returns as soon as the verdict is certain.
-    pub(crate) async fn ask(&self, names: &Keys, job: &Job) -> (Verdict, Stragglers) {
-        let question = Question::of(job.step, job.masters, job.repeated);
-        let (mut verdict, stragglers) = self.put(question, job.masters, call(names, job)).await;
-        verdict.result = verdict.result.map_err(|failure| about(failure, names));
-        (verdict, stragglers)
+    pub(crate) async fn ask(&self, pending: &Pending) -> (Verdict, Stragglers) {
+        self.put(pending.rule(), pending.masters, &pending.call).await
     }
 
-    async fn put(&self, question: Question, masters: MasterSet, call: Call) -> (Verdict, Stragglers) {
-        let mut tally = self.tally(question, masters);
+    async fn put(&self, rule: Rule, masters: MasterSet, call: &Call) -> (Verdict, Stragglers) {
+        let mut tally = self.tally(rule, masters);
         if let ([master], true) = (&*self.masters, tally.awaits(0)) {
             // Nobody else is waited for, so that no list of them is needed.
             let answer = master.clone().run(call.clone()).await;
@@ -63,19 +59,16 @@ impl Quorum {
             asking.poll(cx, |index, answer| tally.count(index, self.is_young(index), answer));
             tally.verdict().map_or(Poll::Pending, Poll::Ready)
         });
-        (verdict.await, asking)
+        (verdict.await.on(&call.keys), asking)
     }
 
     /// Sends commands of many holds in pipelines; the verdicts come in their order, once all are certain.
-    pub(crate) async fn ask_all(
-        &self,
-        jobs: &[(Arc<Keys>, Job)],
-    ) -> (Vec<Verdict>, Stragglers<Vec<Reported>>) {
-        let tally = |job: &Job| self.tally(Question::of(job.step, job.masters, job.repeated), job.masters);
-        let mut tallies: Vec<Tally> = jobs.iter().map(|(_, job)| tally(job)).collect();
+    pub(crate) async fn ask_all(&self, commands: &[Pending]) -> (Vec<Verdict>, Stragglers<Vec<Reported>>) {
+        let tally = |pending: &Pending| self.tally(pending.rule(), pending.masters);
+        let mut tallies: Vec<Tally> = commands.iter().map(tally).collect();
         let mut asking = Stragglers(Vec::with_capacity(self.masters.len()));
         for (index, master) in self.masters.iter().enumerate() {
-            let calls: Vec<Call> = asked(jobs, index).map(|(_, (names, job))| call(names, job)).collect();
+            let calls: Vec<Call> = asked(commands, index).map(|(_, pending)| pending.call.clone()).collect();
             if !calls.is_empty() {
                 asking.0.push((index, master.clone().run_all(calls)));
             }
@@ -84,7 +77,7 @@ impl Quorum {
         let mut verdicts: Vec<Option<Verdict>> = tallies.iter().map(Tally::verdict).collect();
         poll_fn(|cx| {
             asking.poll(cx, |index, answers| {
-                for ((at, _), answer) in asked(jobs, index).zip(answers) {
+                for ((at, _), answer) in asked(commands, index).zip(answers) {
                     tallies[at].count(index, self.is_young(index), answer);
                     // Also where it is certain already: this master is no straggler any more, though others are waited for.
                     verdicts[at] = tallies[at].verdict();
@@ -93,17 +86,14 @@ impl Quorum {
             if verdicts.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
-        let about = |(verdict, (names, _)): (Verdict, &(Arc<Keys>, Job))| Verdict {
-            result: verdict.result.map_err(|failure| about(failure, names)),
-            ..verdict
-        };
-        (verdicts.into_iter().flatten().zip(jobs).map(about).collect(), asking)
+        let about = |(verdict, pending): (Verdict, &Pending)| verdict.on(&pending.call.keys);
+        (verdicts.into_iter().flatten().zip(commands).map(about).collect(), asking)
     }
 
-    fn tally(&self, question: Question, masters: MasterSet) -> Tally {
+    fn tally(&self, rule: Rule, masters: MasterSet) -> Tally {
         let all = MasterSet::first(self.masters.len());
-        let mut tally = Tally::new(question, self.masters.len(), masters.within(all));
-        if question == Question::Fresh {
+        let mut tally = Tally::new(rule, self.masters.len(), masters.within(all));
+        if rule == Rule::Fresh {
             // Its vote would not count, and its grant would have to be undone.
             (0..self.masters.len()).filter(|index| self.is_young(*index)).for_each(|index| tally.bar(index));
         }
@@ -111,16 +101,15 @@ impl Quorum {
     }
 
     /// Frees the lock, whoever holds it.
-    pub(crate) async fn force(&self, names: &Keys) -> (Reported, Stragglers) {
-        let call = Call::Force { key: names.key.clone(), channel: names.channel.clone() };
-        let (verdict, stragglers) = self.put(Question::Force, MasterSet::ALL, call).await;
-        (verdict.result.map_err(|failure| about(failure, names)), stragglers)
+    pub(crate) async fn force(&self, keys: &Arc<Keys>) -> (Reported, Stragglers) {
+        let (verdict, stragglers) =
+            self.put(Rule::Force, MasterSet::ALL, &Call::of_lock(keys, Action::Force)).await;
+        (verdict.result, stragglers)
     }
 
-    /// Looks at the lock: `question` says what for.
-    pub(crate) async fn look(&self, names: &Keys, question: Question) -> Reported {
-        let call = Call::Look { key: names.key.clone() };
-        self.put(question, MasterSet::ALL, call).await.0.result.map_err(|failure| about(failure, names))
+    /// Looks at the lock. `rule`: what for.
+    pub(crate) async fn look(&self, keys: &Arc<Keys>, rule: Rule) -> Reported {
+        self.put(rule, MasterSet::ALL, &Call::of_lock(keys, Action::Look)).await.0.result
     }
 
     /// Begins or ends the subscription to a channel, at each master.
@@ -154,9 +143,9 @@ impl Quorum {
     }
 }
 
-/// The jobs that a master is asked to do, with their places.
-fn asked(jobs: &[(Arc<Keys>, Job)], index: usize) -> impl Iterator<Item = (usize, &(Arc<Keys>, Job))> {
-    jobs.iter().enumerate().filter(move |(_, (_, job))| job.masters.contains(index))
+/// The commands that are for a master, with their places.
+fn asked(commands: &[Pending], index: usize) -> impl Iterator<Item = (usize, &Pending)> {
+    commands.iter().enumerate().filter(move |(_, pending)| pending.masters.contains(index))
 }
 
 impl<T> Stragglers<T> {
@@ -186,25 +175,5 @@ impl<T> Stragglers<T> {
     /// Who has not answered.
     pub(crate) fn masters(&self) -> MasterSet {
         self.0.iter().fold(MasterSet::NONE, |masters, (index, _)| masters.union(MasterSet::one(*index)))
-    }
-}
-
-fn about(failure: Failure, names: &Keys) -> Failure {
-    Failure { error: failure.error.on(&names.name), ..failure }
-}
-
-fn call(names: &Keys, job: &Job) -> Call {
-    let (key, channel, field) = (names.key.clone(), names.channel.clone(), job.field.clone());
-    let fence = job.fence.clone();
-    match job.step {
-        Step::Acquire { count, lease } => Call::Acquire { key, field, count, lease, fence },
-        Step::Release { count } => Call::Release { key, channel, field, count },
-        Step::Renew { lease } => Call::Renew { key, field, lease, fence },
-        Step::Settle { count, lease } => {
-            Call::Settle { key, channel, field, count, lease, create: false, fence }
-        }
-        Step::Repair { count, lease } => {
-            Call::Settle { key, channel, field, count, lease, create: true, fence }
-        }
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::base::{Failure, MasterSet, Outcome, Spread};
 use crate::error::{Error, ErrorKind};
-use crate::quorum::question::Question;
-use crate::wire::{Reply, Token};
+use crate::wire::keys::Keys;
+use crate::wire::{Reply, Rule, Token};
 
 /// What the masters have said, as one.
 #[derive(Debug)]
@@ -44,6 +44,13 @@ impl Verdict {
         Verdict { result: Err(Failure { outcome: Outcome::Unknown, error }), ..self }
     }
 
+    /// The error names the lock.
+    pub(super) fn on(mut self, keys: &Keys) -> Verdict {
+        self.result =
+            self.result.map_err(|failure| Failure { error: failure.error.on(&keys.name), ..failure });
+        self
+    }
+
     fn lacking(mut self, lacking: MasterSet) -> Verdict {
         self.spread.lacking = lacking;
         self
@@ -53,7 +60,7 @@ impl Verdict {
 /// The votes on one command.
 #[derive(Debug)]
 pub(super) struct Tally {
-    question: Question,
+    rule: Rule,
     masters: usize,
     majority: usize,
     pending: MasterSet,
@@ -80,10 +87,10 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn new(question: Question, masters: usize, asked: MasterSet) -> Tally {
+    pub(super) fn new(rule: Rule, masters: usize, asked: MasterSet) -> Tally {
         let none = MasterSet::NONE;
         Tally {
-            question,
+            rule,
             masters,
             majority: masters / 2 + 1,
             pending: asked,
@@ -119,7 +126,7 @@ impl Tally {
     pub(super) fn count(&mut self, master: usize, young: bool, answer: Result<Reply, Failure>) {
         self.pending.remove(master);
         match answer {
-            Ok(Reply::Done | Reply::Token(_)) if young && self.question == Question::Fresh => {
+            Ok(Reply::Done | Reply::Token(_)) if young && self.rule == Rule::Fresh => {
                 // It restarted while it was asked. What it has now is an end to make, or a start.
                 self.barred.insert(master);
                 self.unknown.insert(master);
@@ -156,15 +163,15 @@ impl Tally {
 
     /// The verdict, as soon as it is certain. Later answers make its spread smaller, and do not change the rest.
     pub(super) fn verdict(&self) -> Option<Verdict> {
-        match self.question {
-            Question::Fresh => self.fresh(),
-            Question::Standing => self.standing(),
-            Question::End { repeated } => self.end(repeated),
-            Question::Remains => self.pending.is_empty().then(|| self.ended(Reply::Done)),
-            Question::Repair => Some(self.told(Reply::Done)),
-            Question::Force => self.force(),
-            Question::Look => self.look(),
-            Question::Left => self.left(),
+        match self.rule {
+            Rule::Fresh => self.fresh(),
+            Rule::Standing => self.standing(),
+            Rule::End { repeated } => self.end(repeated),
+            Rule::Remains => self.pending.is_empty().then(|| self.ended(Reply::Done)),
+            Rule::Repair => Some(self.told(Reply::Done)),
+            Rule::Force => self.force(),
+            Rule::IsHeld => self.look(),
+            Rule::HeldFor => self.left(),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::quorum::{Reported, Stragglers, Verdict};
 use crate::session::session::Session;
 use crate::table::{LateAnswer, LockEntry};
 use crate::wire::keys::Keys;
-use crate::wire::{Job, Reply, Token};
+use crate::wire::{Pending, Reply, Token};
 
 /// Tasks that wait for stragglers. They start when this goes, which has to be after the verdict was brought to the entry: what
 /// a straggler says before would be overwritten by the verdict, which counts it among those that are still to come.
@@ -33,39 +33,39 @@ impl Drop for StragglerTasks {
 
 impl Session {
     /// Sends one command of a hold. Answers that its verdict does not wait for are waited for in the background.
-    pub(crate) async fn ask(&self, keys: &Arc<Keys>, job: &Job) -> (Verdict, StragglerTasks) {
+    pub(crate) async fn ask(&self, pending: &Pending) -> (Verdict, StragglerTasks) {
         let mut late = StragglerTasks::default();
-        let mut verdict = self.ask_once(keys, job, &mut late.0[0]).await;
+        let mut verdict = self.ask_once(pending, &mut late.0[0]).await;
         if let Some(Token { highest, agreed: false }) = verdict.token {
             // 1. n1 answers 101, n2 answers 51, and 101 is handed out. 2. It is released. 3. The next holder is granted by n2 and
             // n3, and gets 52. Only who still holds the lock may get the answer that its token is known: else 4. the next holder
             // has 52 already when 101 reaches n2.
-            let acknowledging = job.acknowledging(highest);
-            let acknowledged = Box::pin(self.ask_once(keys, &acknowledging, &mut late.0[1])).await;
+            let acknowledging = pending.acknowledging(highest);
+            let acknowledged = Box::pin(self.ask_once(&acknowledging, &mut late.0[1])).await;
             verdict = verdict.acknowledged(acknowledged);
         }
         (verdict, late)
     }
 
-    async fn ask_once(&self, keys: &Arc<Keys>, job: &Job, late: &mut Option<StragglerTask>) -> Verdict {
-        let (verdict, stragglers) = self.quorum.ask(keys, job).await;
+    async fn ask_once(&self, pending: &Pending, late: &mut Option<StragglerTask>) -> Verdict {
+        let (verdict, stragglers) = self.quorum.ask(pending).await;
         self.note_answer(&verdict.result);
-        *late = self.task(stragglers, || vec![(keys.clone(), job.clone())], |answer| vec![answer]);
+        *late = self.task(stragglers, || vec![pending.clone()], |answer| vec![answer]);
         verdict
     }
 
     /// The same for commands of many holds.
-    pub(super) async fn ask_all(&self, jobs: &[(Arc<Keys>, Job)]) -> (Vec<Verdict>, StragglerTasks) {
-        let (verdicts, stragglers) = self.quorum.ask_all(jobs).await;
+    pub(super) async fn ask_all(&self, commands: &[Pending]) -> (Vec<Verdict>, StragglerTasks) {
+        let (verdicts, stragglers) = self.quorum.ask_all(commands).await;
         verdicts.iter().for_each(|verdict| self.note_answer(&verdict.result));
-        let late = self.task(stragglers, || jobs.to_vec(), |answers| answers);
+        let late = self.task(stragglers, || commands.to_vec(), |answers| answers);
         (verdicts, StragglerTasks([late, None]))
     }
 
     fn task<T: Send + 'static>(
         &self,
         stragglers: Stragglers<T>,
-        jobs: impl FnOnce() -> Vec<(Arc<Keys>, Job)>,
+        commands: impl FnOnce() -> Vec<Pending>,
         answers: fn(T) -> Vec<Reported>,
     ) -> Option<StragglerTask> {
         if stragglers.is_empty() {
@@ -73,18 +73,18 @@ impl Session {
         }
         let me = self.me.upgrade()?;
         // Dropped with its runtime, maybe before its first poll: what was sent may have run.
-        let missing = scopeguard::guard((me, jobs(), stragglers.masters()), |(me, jobs, masters)| {
+        let missing = scopeguard::guard((me, commands(), stragglers.masters()), |(me, commands, masters)| {
             for master in masters.iter() {
-                me.straggled(&jobs, master, |_| LateAnswer::Unknown);
+                me.straggled(&commands, master, |_| LateAnswer::Unknown);
             }
         });
         Some(Box::pin(async move {
             let mut missing = missing;
             let heard = stragglers.poll_all(|master, told| {
-                let (me, jobs, masters) = &mut *missing;
+                let (me, commands, masters) = &mut *missing;
                 masters.remove(master);
                 let mut told = answers(told).into_iter();
-                me.straggled(jobs, master, |_| {
+                me.straggled(commands, master, |_| {
                     told.next().map_or(LateAnswer::Unknown, |answer| late(&answer))
                 });
             });
@@ -93,7 +93,7 @@ impl Session {
     }
 
     /// Frees the lock on all masters, whoever holds it.
-    pub(crate) async fn force(&self, keys: &Keys) -> Reported {
+    pub(crate) async fn force(&self, keys: &Arc<Keys>) -> Reported {
         let (reply, stragglers) = self.quorum.force(keys).await;
         // 1. All masters are asked, and do not know the script. 2. Two are sent its text and answer, which is the verdict. 3. Were
         // the third one's future dropped, a dead holder's field would stay there for its lease.
@@ -103,19 +103,14 @@ impl Session {
         reply
     }
 
-    /// A master has answered what it was asked to do of these jobs, or never will.
-    fn straggled(
-        &self,
-        jobs: &[(Arc<Keys>, Job)],
-        master: usize,
-        mut answer: impl FnMut(&Job) -> LateAnswer,
-    ) {
-        for (keys, job) in jobs.iter().filter(|(_, job)| job.masters.contains(master)) {
-            let answer = answer(job);
-            let told = |entry: &mut LockEntry, at: Moment| entry.straggled(job, master, answer, at.now);
+    /// A master has answered those of these commands that were for it, or never will.
+    fn straggled(&self, commands: &[Pending], master: usize, mut answer: impl FnMut(&Pending) -> LateAnswer) {
+        for pending in commands.iter().filter(|pending| pending.masters.contains(master)) {
+            let (keys, answer) = (&pending.call.keys, answer(pending));
+            let told = |entry: &mut LockEntry, at: Moment| entry.straggled(pending, master, answer, at.now);
             match answer {
                 // Also where nothing of that lock is left here.
-                LateAnswer::There | LateAnswer::Unknown if job.step.creates() => {
+                LateAnswer::There | LateAnswer::Unknown if pending.call.action.creates() => {
                     self.visit(keys, |entry, _, at| told(entry, at))
                 }
                 _ => drop(self.visit_known(&keys.name, |entry, _, at| told(entry, at))),

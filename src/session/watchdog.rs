@@ -9,14 +9,12 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::base::{Outcome, Spread, lock, telemetry};
-use crate::quorum::Question;
 use crate::session::clock::sleep_until;
 use crate::session::session::{Session, Stage};
 use crate::table::LockEntry;
-use crate::wire::Job;
-use crate::wire::keys::Keys;
+use crate::wire::{Pending, Rule};
 
-type Batch = Vec<(Arc<Keys>, Job)>;
+type Batch = Vec<Pending>;
 
 impl Session {
     /// Has the background task run, where it is not: on the runtime of the caller.
@@ -100,8 +98,8 @@ async fn attend(session: &Arc<Session>, number: u64) -> bool {
         if !batch.is_empty() {
             // On tasks of their own: a server that does not answer must not keep the watchdog from declaring a loss, nor one that
             // has an orphan, whose answer is waited for, delay the report of a renewal.
-            let remains = |job: &Job| Question::of(job.step, job.masters, job.repeated) == Question::Remains;
-            let (orphans, batch): (Batch, Batch) = batch.into_iter().partition(|(_, job)| remains(job));
+            let (orphans, batch): (Batch, Batch) =
+                batch.into_iter().partition(|pending| pending.rule() == Rule::Remains);
             for batch in [batch, orphans].into_iter().filter(|batch| !batch.is_empty()) {
                 sent.spawn(send(session.clone(), batch));
             }
@@ -135,8 +133,7 @@ fn due(session: &Session) -> (Batch, Option<Instant>) {
             let check = |entry: &mut LockEntry, number: &mut dyn FnMut() -> u64, at| {
                 entry.check(at, renews, session.quorum.away(), number)
             };
-            let jobs = session.visit(&keys, check);
-            batch.extend(jobs.into_iter().map(|job| (keys.clone(), job)));
+            batch.extend(session.visit(&keys, check));
         }
         if !batch.is_empty() {
             return (batch, next);
@@ -147,9 +144,9 @@ fn due(session: &Session) -> (Batch, Option<Instant>) {
 fn send(session: Arc<Session>, batch: Batch) -> impl Future<Output = ()> + Send {
     // Dropped with its runtime, maybe before its first poll: what was sent may have run, and whoever watches next has to know.
     let sent = scopeguard::guard((session, batch), |(session, batch)| {
-        for (keys, job) in batch {
-            session.visit(&keys, |entry, _, at| {
-                entry.conclude(&job, Err(Outcome::Unknown), Spread::default(), at);
+        for pending in batch {
+            session.visit(&pending.call.keys, |entry, _, at| {
+                entry.conclude(&pending, Err(Outcome::Unknown), Spread::default(), at);
             });
         }
     });
@@ -157,11 +154,13 @@ fn send(session: Arc<Session>, batch: Batch) -> impl Future<Output = ()> + Send 
         // Dropped at the end, behind what is reported to the entries.
         let (verdicts, _stragglers) = sent.0.ask_all(&sent.1).await;
         let (session, batch) = scopeguard::ScopeGuard::into_inner(sent);
-        for ((keys, job), verdict) in batch.into_iter().zip(verdicts) {
+        for (pending, verdict) in batch.into_iter().zip(verdicts) {
+            let keys = &pending.call.keys;
             if let Err(failure) = &verdict.result {
                 telemetry::background_failed(&keys.name, &failure.error);
             }
-            session.visit(&keys, |entry, _, at| entry.conclude(&job, verdict.answer(), verdict.spread, at));
+            session
+                .visit(keys, |entry, _, at| entry.conclude(&pending, verdict.answer(), verdict.spread, at));
         }
         session.progress.notify_waiters();
     }

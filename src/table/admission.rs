@@ -13,13 +13,13 @@ use crate::table::hold::{Hold, Sender};
 use crate::table::level::Level;
 use crate::table::queue::{Ambiguous, Waiter, WaiterState};
 use crate::table::terms::Terms;
-use crate::wire::{Fence, Job, Step};
+use crate::wire::{Action, Fence, Pending};
 
 /// What a request has to do now.
 #[derive(Debug)]
 pub(crate) enum Admission {
     /// Send this acquire.
-    Ask(Job),
+    Ask(Pending),
     /// Wait until woken, at most until then.
     Wait {
         until: Option<Instant>,
@@ -175,17 +175,17 @@ impl LockEntry {
         if ask.fence.is_some() && hold.fence.is_none() {
             return Admission::Unfenced;
         }
-        if hold.command.is_some() || hold.step().is_some() {
+        if hold.command.is_some() || hold.next_action().is_some() {
             let until = hold.overdue();
             // Its pause is over. 1. It waits for a settle. 2. That is answered, which wakes nobody who sleeps. 3. It would look
             // again by the clock alone, and may meet a renewal each time.
             self.stand_by(id);
             return Admission::Wait { until, refused: false };
         }
-        let step = Step::Acquire { count: hold.count() + 1, lease: ask.lease };
-        let job = hold.begin(step, Sender::Request, no, now);
+        let action = Action::Acquire { count: hold.count() + 1, lease: ask.lease };
+        let pending = hold.begin(action, Sender::Request, no, now);
         self.set_phase(id, WaiterState::Asking);
-        Admission::Ask(job)
+        Admission::Ask(pending)
     }
 
     /// The turn of a stranger to whoever holds the lock.
@@ -216,10 +216,11 @@ impl LockEntry {
             }
         }
         let field: Arc<str> = format!("{}:{no}", ask.uuid).into();
-        let (hold, job) = Hold::asked(no, field, ask.terms, ask.lease, ask.fence, now);
+        let keys = self.keys.clone();
+        let (hold, pending) = Hold::asked(no, keys, field, ask.terms, ask.lease, ask.fence, now);
         self.holds.push(hold);
         self.set_phase(id, WaiterState::Asking);
-        Admission::Ask(job)
+        Admission::Ask(pending)
     }
 
     /// Not this request's turn, and it sleeps no more: as a head it tries first of all. Else 1. it fell asleep as the head,
@@ -249,22 +250,22 @@ impl LockEntry {
     pub(crate) fn granted(
         &mut self,
         id: u64,
-        job: &Job,
+        pending: &Pending,
         new: &NewLevel,
         spread: Spread,
         at: Moment,
     ) -> Result<(u32, Option<u64>, Waiter), NotHeld> {
-        self.end_late(job.hold, at);
+        self.end_late(pending.hold, at);
         // A hold that was asked for later, and lives: this grant was taken away before it was looked at.
-        let newer = self.live().map(|live| live.id).filter(|live| *live > job.hold);
-        let under_way = |hold: &&mut Hold| hold.id == job.hold && hold.under_way(job.no);
+        let newer = self.live().map(|live| live.id).filter(|live| *live > pending.hold);
+        let under_way = |hold: &&mut Hold| hold.id == pending.hold && hold.under_way(pending.no);
         let Some(hold) = self.holds.iter_mut().find(under_way) else {
-            self.made_late(job, at.now);
+            self.made_late(pending, at.now);
             self.asks_anew(id);
             return Err(NotHeld::Taken);
         };
-        hold.finish(job.no, at.now);
-        let ends = new.lease.valid_until(job.sent, hold.terms.drift);
+        hold.finish(pending.no, at.now);
+        let ends = new.lease.valid_until(pending.sent, hold.terms.drift);
         let over = if hold.levels.is_empty() { ends } else { hold.end() };
         let taken = hold.loss.is_some() || newer.is_some();
         // 1. A child asks to re-enter. 2. Its last scope ends: the request is its parent's, and another branch of that one holds.
@@ -282,15 +283,16 @@ impl LockEntry {
             self.asks_anew(id);
             return Err(if late { NotHeld::Late } else { NotHeld::Taken });
         };
-        hold.confirmed(new.lease, job.sent, at.slept);
-        let stands = if let Step::Acquire { count, .. } = job.step { count } else { hold.stands };
+        hold.confirmed(new.lease, pending.sent, at.slept);
+        let stands =
+            if let Action::Acquire { count, .. } = pending.call.action { count } else { hold.stands };
         let level = Level {
             id: new.level,
             owner: request.owner.clone(),
             branch: request.branch,
             watched: !new.fixed,
             until: new.fixed.then_some(ends),
-            max_hold: new.max_hold.and_then(|longest| limit(job.sent, longest)),
+            max_hold: new.max_hold.and_then(|longest| limit(pending.sent, longest)),
             fate: new.fate.clone(),
         };
         if let Some(token) = new.token.filter(|_| hold.levels.is_empty()) {
@@ -302,11 +304,11 @@ impl LockEntry {
             (hold.unsettled, hold.retry_at) = (true, at.now);
         }
         hold.lacked_by(spread.lacking, at.now);
-        if let Step::Acquire { count: 1, .. } = job.step {
+        if let Action::Acquire { count: 1, .. } = pending.call.action {
             hold.absence.note(spread.absent);
         }
         let (depth, token) = (hold.count(), hold.token());
-        self.lose_others(job.hold, at.now);
+        self.lose_others(pending.hold, at.now);
         self.recall();
         self.rouse(at.now);
         Ok((depth, token, request))

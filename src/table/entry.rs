@@ -175,7 +175,7 @@ impl LockEntry {
             return;
         }
         let next = match self.live() {
-            Some(live) if live.command.is_none() && live.step().is_none() => self.inner_front(),
+            Some(live) if live.command.is_none() && live.next_action().is_none() => self.inner_front(),
             Some(_) => None,
             None if self.holds.iter().any(|hold| hold.ends() && hold.failures == 0) => None,
             None => self.outer_front(),

@@ -10,7 +10,7 @@ use crate::owner::Owner;
 use crate::table::entry::{LockEntry, LogEvent, enters};
 use crate::table::hold::{Hold, Sender};
 use crate::table::queue::HeadCheck;
-use crate::wire::{Job, Step};
+use crate::wire::{Action, Pending};
 
 impl LockEntry {
     /// Declares a hold lost. Requests that would have entered it end with it.
@@ -97,17 +97,17 @@ impl LockEntry {
         renews: bool,
         away: MasterSet,
         numbers: &mut dyn FnMut() -> u64,
-    ) -> Vec<Job> {
+    ) -> Vec<Pending> {
         self.end_overdue(at);
-        let mut jobs = Vec::new();
+        let mut commands = Vec::new();
         for hold in &mut self.holds {
-            jobs.extend(hold.due_job(at.now, renews, numbers));
+            commands.extend(hold.due_command(at.now, renews, numbers));
         }
-        jobs.extend(self.orphans.check(at.now, away, numbers));
-        jobs.iter().for_each(|job| self.expect_echoes(job));
+        commands.extend(self.orphans.check(at.now, away, numbers));
+        commands.iter().for_each(|pending| self.expect_echoes(pending));
         self.check_heads(at.now);
         self.sweep(at.now);
-        jobs
+        commands
     }
 
     pub(super) fn end_overdue(&mut self, at: Moment) {
@@ -215,36 +215,36 @@ impl Hold {
         }
     }
 
-    pub(super) fn due_job(
+    pub(super) fn due_command(
         &mut self,
         now: Instant,
         renews: bool,
         numbers: &mut dyn FnMut() -> u64,
-    ) -> Option<Job> {
+    ) -> Option<Pending> {
         let due = |at: Instant| at <= now;
-        let step = match self.step() {
-            Some(step) => due(self.retry_at).then_some(step),
+        let action = match self.next_action() {
+            Some(action) => due(self.retry_at).then_some(action),
             None if renews && self.is_renewable() && due(self.renew_at) => {
-                Some(Step::Renew { lease: self.terms.lease })
+                Some(Action::Renew { lease: self.terms.lease })
             }
             None => None,
         }?;
         let no = numbers();
-        let job = self.begin(step, Sender::Background, no, now);
-        if let Step::Repair { .. } = job.step {
-            self.absence.repair(job.masters);
+        let pending = self.begin(action, Sender::Background, no, now);
+        if let Action::Repair { .. } = pending.call.action {
+            self.absence.repair(pending.masters);
         }
-        Some(job)
+        Some(pending)
     }
 
     pub(super) fn due(&self, renews: bool, waiting: usize) -> Option<Instant> {
-        let step = self.step().map(|_| self.retry_at);
+        let command = self.next_action().map(|_| self.retry_at);
         let remains = (self.gone && self.has_remains()).then_some(self.stands_until);
         let renewal = (renews && self.is_renewable()).then_some(self.renew_at);
         let end = self.lives().then(|| self.end());
         let limits = self.levels.iter().filter(|level| level.fate.loss().is_none());
         let limit = limits.filter_map(|level| level.max_hold).min();
-        [step, remains, renewal, end, limit, self.gives_up_at(waiting)].into_iter().flatten().min()
+        [command, remains, renewal, end, limit, self.gives_up_at(waiting)].into_iter().flatten().min()
     }
 }
 

@@ -10,14 +10,15 @@ use crate::error::Loss;
 use crate::owner::Owner;
 use crate::table::level::Level;
 use crate::table::terms::Terms;
-use crate::wire::{Fence, Job, Step};
+use crate::wire::keys::Keys;
+use crate::wire::{Action, Call, Fence, Pending};
 
 /// The command under way. At most one for each hold: two could pass each other on the wire.
 #[derive(Debug)]
 pub(crate) struct UnderWay {
     pub(super) no: u64,
     pub(super) sent: Instant,
-    pub(super) step: Step,
+    pub(super) action: Action,
     pub(super) sender: Sender,
 }
 
@@ -48,6 +49,7 @@ impl Sender {
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(super) id: u64,
+    pub(super) keys: Arc<Keys>,
     pub(crate) field: Arc<str>,
     pub(super) terms: Terms,
     /// In the order of their grants: each owner is within the one before it.
@@ -100,14 +102,16 @@ impl Hold {
     /// A hold whose acquire is about to be sent.
     pub(super) fn asked(
         no: u64,
+        keys: Arc<Keys>,
         field: Arc<str>,
         terms: Terms,
         lease: Lease,
         fence: Option<Arc<Fence>>,
         now: Instant,
-    ) -> (Hold, Job) {
+    ) -> (Hold, Pending) {
         let mut hold = Hold {
             id: no,
+            keys,
             field,
             terms,
             levels: Vec::new(),
@@ -135,8 +139,8 @@ impl Hold {
             fence,
             granted: false,
         };
-        let job = hold.begin(Step::Acquire { count: 1, lease }, Sender::Request, no, now);
-        (hold, job)
+        let pending = hold.begin(Action::Acquire { count: 1, lease }, Sender::Request, no, now);
+        (hold, pending)
     }
 
     /// Held, as far as this process knows.
@@ -161,7 +165,7 @@ impl Hold {
 
     /// Its end is under way.
     pub(super) fn is_ending(&self) -> bool {
-        self.command.as_ref().is_some_and(|command| command.step == (Step::Release { count: 0 }))
+        self.command.as_ref().is_some_and(|command| command.action == Action::END)
     }
 
     pub(super) fn is_asked(&self) -> bool {
@@ -270,7 +274,7 @@ impl Hold {
         self.fence.as_ref().filter(|_| self.granted)?.least
     }
 
-    /// Takes a level out, from the moment its guard goes. It reaches the server by the next [`step`](Hold::step).
+    /// Takes a level out, from the moment its guard goes. It reaches the server by the next [`next_action`](Hold::next_action).
     pub(super) fn leave(&mut self, id: u64) -> Option<Removed> {
         let at = self.place(id)?;
         let in_order = at + 1 == self.levels.len();
@@ -290,23 +294,23 @@ impl Hold {
     }
 
     /// What must be sent to bring the server to what is so here, now or at `retry_at`.
-    pub(super) fn step(&self) -> Option<Step> {
+    pub(super) fn next_action(&self) -> Option<Action> {
         if self.command.is_some() {
             None
         } else if self.gone {
-            (!self.spread.remains.is_empty()).then_some(Step::Release { count: 0 })
+            (!self.spread.remains.is_empty()).then_some(Action::Release { count: 0 })
         } else if self.levels.is_empty() {
-            Some(Step::Release { count: 0 })
+            Some(Action::END)
         } else if self.loss.is_some() {
             // Else the key, if it stands, is ended when the last guard goes.
-            self.end_now.then_some(Step::Release { count: 0 })
+            self.end_now.then_some(Action::Release { count: 0 })
         } else if !self.spread.lacking.is_empty() {
             // First of all: it may be what a majority lacks.
-            Some(Step::Repair { count: self.count(), lease: self.terms.lease })
+            Some(Action::Repair { count: self.count(), lease: self.terms.lease })
         } else if self.unsettled {
-            Some(Step::Settle { count: self.count(), lease: self.keep() })
+            Some(Action::Settle { count: self.count(), lease: self.keep() })
         } else if self.stands > self.count() {
-            Some(Step::Release { count: self.count() })
+            Some(Action::Release { count: self.count() })
         } else {
             None
         }
@@ -314,8 +318,8 @@ impl Hold {
 
     /// Whether an end, or the count that stands, has still to reach the masters.
     pub(super) fn owes(&self) -> bool {
-        let owed = |step| !matches!(step, Step::Repair { .. });
-        !self.gone && (self.ends() || self.step().is_some_and(owed))
+        let owed = |action| !matches!(action, Action::Repair { .. });
+        !self.gone && (self.ends() || self.next_action().is_some_and(owed))
     }
 
     /// Masters lack the hold, by what they said just now.
@@ -339,31 +343,27 @@ impl Hold {
     }
 
     /// Begins a command: it is to be sent now.
-    pub(super) fn begin(&mut self, step: Step, sender: Sender, no: u64, now: Instant) -> Job {
-        (self.command, self.doubted) = (Some(UnderWay { no, sent: now, step, sender }), false);
-        if step == (Step::Release { count: 0 }) {
+    pub(super) fn begin(&mut self, mut action: Action, sender: Sender, no: u64, now: Instant) -> Pending {
+        if action == Action::END {
             // What has answered before goes before it.
             self.late = MasterSet::NONE;
         }
-        self.job(step, no, now)
-    }
-
-    fn job(&self, mut step: Step, no: u64, sent: Instant) -> Job {
-        if let Step::Repair { lease, .. } = &mut step
+        (self.command, self.doubted) = (Some(UnderWay { no, sent: now, action, sender }), false);
+        if let Action::Repair { lease, .. } = &mut action
             && !self.is_watched()
         {
             // Nobody would end it there, should it be the longest.
-            *lease = Lease::rest(self.end().saturating_duration_since(sent));
+            *lease = Lease::rest(self.end().saturating_duration_since(now));
         }
-        let ends = step == Step::Release { count: 0 };
-        let masters = match step {
-            Step::Repair { .. } => self.spread.lacking,
+        let masters = match action {
+            Action::Repair { .. } => self.spread.lacking,
             _ if self.gone => self.spread.remains,
             _ => MasterSet::ALL,
         };
-        let repeated = ends && self.release_tried;
-        let fence = self.fence.clone().filter(|_| step.is_counted(self.failures > 0));
-        Job { hold: self.id, no, field: self.field.clone(), step, masters, repeated, sent, fence }
+        let repeated = action == Action::END && self.release_tried;
+        let fence = self.fence.as_ref().filter(|_| action.is_counted(self.failures > 0)).cloned();
+        let call = Call { keys: self.keys.clone(), field: self.field.clone(), action, fence };
+        Pending { hold: self.id, no, call, masters, repeated, sent: now }
     }
 
     pub(super) fn under_way(&self, no: u64) -> bool {
@@ -373,7 +373,7 @@ impl Hold {
     /// The command is over, with or without an answer. `None` where it had been given up before: its answer is void.
     pub(super) fn finish(&mut self, no: u64, now: Instant) -> Option<UnderWay> {
         let command = self.command.take_if(|command| command.no == no)?;
-        if let Some(lease) = command.step.lease() {
+        if let Some(lease) = command.action.lease() {
             self.stands_until = self.stands_until.max(after(now, lease.duration()));
         }
         Some(command)
@@ -391,10 +391,10 @@ impl Hold {
     /// The command may have run, or may run yet.
     pub(super) fn unknown(&mut self, no: u64, now: Instant) -> Option<UnderWay> {
         let command = self.give_up(no, now)?;
-        if let Some(lease) = command.step.lease() {
+        if let Some(lease) = command.action.lease() {
             self.perhaps_until = self.perhaps_until.max(after(now, lease.duration()));
         }
-        self.release_tried |= command.step == (Step::Release { count: 0 });
+        self.release_tried |= command.action == Action::END;
         self.unsettled = true;
         self.failed(now);
         Some(command)

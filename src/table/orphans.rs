@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::base::{MasterSet, Spread, after};
 use crate::table::hold::Hold;
 use crate::table::terms::Terms;
-use crate::wire::Job;
+use crate::wire::Pending;
 
 /// They are looked at no more often than this: each of them is due at a moment of its own.
 const REST: Duration = Duration::from_millis(20);
@@ -22,10 +22,11 @@ impl Hold {
     }
 
     /// One that was over when this command of it ran on masters.
-    pub(super) fn left_behind(job: &Job, masters: MasterSet, terms: Terms, now: Instant) -> Hold {
-        let lease = job.step.lease().unwrap_or(terms.lease);
-        let (mut hold, _) = Hold::asked(job.hold, job.field.clone(), terms, lease, None, now);
-        hold.finish(job.hold, now);
+    pub(super) fn left_behind(pending: &Pending, masters: MasterSet, terms: Terms, now: Instant) -> Hold {
+        let lease = pending.call.action.lease().unwrap_or(terms.lease);
+        let (keys, field) = (pending.call.keys.clone(), pending.call.field.clone());
+        let (mut hold, _) = Hold::asked(pending.hold, keys, field, terms, lease, None, now);
+        hold.finish(pending.hold, now);
         (hold.gone, hold.orphan) = (true, true);
         hold.spread.remains = masters;
         hold
@@ -108,11 +109,11 @@ impl Orphans {
         now: Instant,
         away: MasterSet,
         numbers: &mut dyn FnMut() -> u64,
-    ) -> Vec<Job> {
+    ) -> Vec<Pending> {
         self.tidy();
-        let mut jobs = Vec::new();
+        let mut commands = Vec::new();
         if self.due().is_none_or(|due| now < due) {
-            return jobs;
+            return commands;
         }
         self.rests_until = Some(after(now, REST));
         let due: Vec<u64> = self.dues.range(..=(now, u64::MAX)).map(|(_, id)| *id).collect();
@@ -122,13 +123,13 @@ impl Orphans {
                 // Whoever still had it has dropped it by now.
                 hold.spread = Spread::default();
             }
-            if hold.spread.remains.without(away).is_empty() && hold.step().is_some() {
+            if hold.spread.remains.without(away).is_empty() && hold.next_action().is_some() {
                 hold.failed(now);
             }
-            jobs.extend(hold.due_job(now, false, numbers));
+            commands.extend(hold.due_command(now, false, numbers));
             self.note(id);
         }
-        jobs
+        commands
     }
 
     /// This master has a connection again: what it may have waits no longer.

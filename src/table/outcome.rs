@@ -9,13 +9,13 @@ use crate::base::{Fate, Lease, MasterSet, Moment, Outcome, Spread, after};
 use crate::error::Loss;
 use crate::table::entry::{LockEntry, LogEvent};
 use crate::table::hold::{Hold, Sender};
-use crate::wire::{Job, Reply, Step};
+use crate::wire::{Action, Pending, Reply};
 
 /// What a guard's release has to do.
 #[derive(Debug)]
 pub(crate) enum ReleaseStep {
     /// Send this, and report what came of it.
-    Send(Job),
+    Send(Pending),
     /// Another command of the hold is under way: the background sends the release behind it, and resolves the fate.
     Wait,
     /// The hold was lost before.
@@ -61,17 +61,17 @@ impl LockEntry {
         let leave = match (left.level.fate.loss(), no) {
             (Some(loss), _) => ReleaseStep::Lost(loss),
             (None, Some(no)) if hold.command.is_none() && !hold.unsettled => {
-                let (step, sender) =
-                    (Step::Release { count: hold.count() }, Sender::Release(left.level.fate));
-                ReleaseStep::Send(hold.begin(step, sender, no, at.now))
+                let (action, sender) =
+                    (Action::Release { count: hold.count() }, Sender::Release(left.level.fate));
+                ReleaseStep::Send(hold.begin(action, sender, no, at.now))
             }
             (None, _) => {
                 hold.leaving.push(left.level.fate);
                 ReleaseStep::Wait
             }
         };
-        if let ReleaseStep::Send(job) = &leave {
-            self.expect_echoes(job);
+        if let ReleaseStep::Send(pending) = &leave {
+            self.expect_echoes(pending);
         }
         if !left.in_order {
             self.out.log.push(LogEvent::OutOfOrder { field });
@@ -89,20 +89,20 @@ impl LockEntry {
         no: u64,
         waker: &Waker,
         now: Instant,
-    ) -> Option<Job> {
+    ) -> Option<Pending> {
         let hold = self.hold(hold)?;
-        if hold.command.is_some() || hold.step().is_some() {
+        if hold.command.is_some() || hold.next_action().is_some() {
             self.wake_when_idle(waker);
             return None;
         }
-        Some(hold.begin(Step::Renew { lease }, Sender::Extension { level }, no, now))
+        Some(hold.begin(Action::Renew { lease }, Sender::Extension { level }, no, now))
     }
 
     /// The masters have answered a command, or have not: the one way in for what came of it, whoever has sent it. `answer`: what the
     /// answers mean together; where the future that waited for them is dropped, an unknown outcome.
     pub(crate) fn conclude(
         &mut self,
-        job: &Job,
+        pending: &Pending,
         answer: Result<&Reply, Outcome>,
         spread: Spread,
         at: Moment,
@@ -110,13 +110,13 @@ impl LockEntry {
         match answer {
             // Of an acquire alone.
             Ok(Reply::Busy(_) | Reply::NotALock(_) | Reply::NotACounter(_)) | Err(Outcome::NotRun) => {
-                self.not_run(job, spread, at.now);
+                self.not_run(pending, spread, at.now);
             }
-            Ok(reply) => return self.answered(job, reply, spread, at),
-            Err(Outcome::Unknown) => self.unknown(job, at.now),
+            Ok(reply) => return self.answered(pending, reply, spread, at),
+            Err(Outcome::Unknown) => self.unknown(pending, at.now),
         }
         if answer.is_err()
-            && let Some(hold) = self.hold(job.hold).filter(|hold| hold.lives())
+            && let Some(hold) = self.hold(pending.hold).filter(|hold| hold.lives())
         {
             // The masters did not decide; some of them lack the hold.
             hold.lacked_by(spread.lacking, at.now);
@@ -124,114 +124,114 @@ impl LockEntry {
         Meaning::Void
     }
 
-    fn answered(&mut self, job: &Job, reply: &Reply, spread: Spread, at: Moment) -> Meaning {
+    fn answered(&mut self, pending: &Pending, reply: &Reply, spread: Spread, at: Moment) -> Meaning {
         // 1. The process stops for longer than the lease. 2. It goes on, and looks at a renewal's answer before the end that has
         // come meanwhile. 3. Its hold would be good again after it was over.
-        self.end_late(job.hold, at);
-        let Some(hold) = self.hold(job.hold) else { return Meaning::Void };
+        self.end_late(pending.hold, at);
+        let Some(hold) = self.hold(pending.hold) else { return Meaning::Void };
         let (tried, orphan) = (hold.release_tried, hold.orphan);
-        let Some(command) = hold.finish(job.no, at.now) else { return Meaning::Void };
+        let Some(command) = hold.finish(pending.no, at.now) else { return Meaning::Void };
         let meaning = match reply {
-            Reply::Gone => self.gone(job, tried, spread, at),
+            Reply::Gone => self.gone(pending, tried, spread, at),
             // A renewal puts off nothing but its counter, for which the next one is soon enough: a hold that were to be settled
             // until the counter can be written would let nobody re-enter.
-            Reply::Deferred(_) if !matches!(job.step, Step::Renew { .. }) => {
-                if let Some(lease) = job.step.lease() {
+            Reply::Deferred(_) if !matches!(pending.call.action, Action::Renew { .. }) => {
+                if let Some(lease) = pending.call.action.lease() {
                     // It was raised before what failed.
-                    hold.confirmed(lease, job.sent, at.slept);
+                    hold.confirmed(lease, pending.sent, at.slept);
                 }
                 hold.unsettled = true;
                 hold.failed(at.now);
-                self.tell_leaving(job.hold, Ok(()));
+                self.tell_leaving(pending.hold, Ok(()));
                 Meaning::Done
             }
             _ => {
-                self.done(job, &command.sender, spread, at);
+                self.done(pending, &command.sender, spread, at);
                 Meaning::Done
             }
         };
         self.sweep(at.now);
-        if job.step == (Step::Release { count: 0 }) && !orphan {
+        if pending.is_end() && !orphan {
             self.freed(at.now);
         }
         meaning
     }
 
-    fn done(&mut self, job: &Job, sender: &Sender, spread: Spread, at: Moment) {
-        let Some(hold) = self.hold(job.hold) else { return };
+    fn done(&mut self, pending: &Pending, sender: &Sender, spread: Spread, at: Moment) {
+        let Some(hold) = self.hold(pending.hold) else { return };
         hold.lacked_by(spread.lacking, at.now);
         let late = hold.failures;
-        match job.step {
-            Step::Renew { lease } => {
-                hold.confirmed(lease, job.sent, at.slept);
+        match pending.call.action {
+            Action::Renew { lease } => {
+                hold.confirmed(lease, pending.sent, at.slept);
                 if let Sender::Extension { level } = sender {
-                    hold.extended(*level, lease, job.sent);
+                    hold.extended(*level, lease, pending.sent);
                 }
             }
-            Step::Settle { count, lease } => {
+            Action::Settle { count, lease } => {
                 // 1. It ran. 2. The lock was forced away, or the server came back empty. 3. Its answer comes.
                 hold.unsettled = hold.doubted;
                 hold.stands = count;
-                hold.confirmed(lease, job.sent, at.slept);
+                hold.confirmed(lease, pending.sent, at.slept);
             }
-            Step::Release { count } => {
+            Action::Release { count } => {
                 hold.stands = count;
                 if !hold.gone {
                     // What is left of it is answered so though nobody may have noticed.
                     hold.failures = 0;
                 }
                 if count == 0 {
-                    hold.is_gone(job.masters, spread, at.now);
+                    hold.is_gone(pending.masters, spread, at.now);
                 }
             }
-            Step::Acquire { .. } | Step::Repair { .. } => {}
+            _ => {}
         }
-        let (field, settled) = (hold.field.clone(), matches!(job.step, Step::Settle { .. }));
+        let (field, settled) = (hold.field.clone(), matches!(pending.call.action, Action::Settle { .. }));
         if hold.stands <= hold.count() {
-            self.tell_leaving(job.hold, Ok(()));
+            self.tell_leaving(pending.hold, Ok(()));
         }
-        if job.step == (Step::Release { count: 0 }) {
+        if pending.is_end() {
             self.expect_no_echo_of(spread.remains);
         }
         if settled {
             self.out.log.push(LogEvent::Settled { field });
-        } else if late > 0 && matches!(job.step, Step::Renew { .. }) {
+        } else if late > 0 && matches!(pending.call.action, Action::Renew { .. }) {
             self.out.log.push(LogEvent::RenewedLate { field, failures: late });
         }
     }
 
     /// The server says that the field is not there.
-    fn gone(&mut self, job: &Job, tried: bool, spread: Spread, at: Moment) -> Meaning {
-        let Some(hold) = self.hold(job.hold) else { return Meaning::Void };
-        hold.is_gone(job.masters, spread, at.now);
+    fn gone(&mut self, pending: &Pending, tried: bool, spread: Spread, at: Moment) -> Meaning {
+        let Some(hold) = self.hold(pending.hold) else { return Meaning::Void };
+        hold.is_gone(pending.masters, spread, at.now);
         hold.unsettled = false;
-        self.expect_no_echo(job);
-        let Some(hold) = self.hold(job.hold) else { return Meaning::Void };
+        self.expect_no_echo(pending);
+        let Some(hold) = self.hold(pending.hold) else { return Meaning::Void };
         // The first of two releases may have run: then this is what the second one gets.
-        let repeated = job.step == Step::Release { count: 0 } && tried && at.now < hold.sure_until;
+        let repeated = pending.is_end() && tried && at.now < hold.sure_until;
         if repeated {
-            self.tell_leaving(job.hold, Ok(()));
+            self.tell_leaving(pending.hold, Ok(()));
             return Meaning::Done;
         }
         let loss = hold.loss.unwrap_or(Loss::Gone);
-        self.tell_leaving(job.hold, Err(loss));
-        self.lose(job.hold, loss, at.now);
+        self.tell_leaving(pending.hold, Err(loss));
+        self.lose(pending.hold, loss, at.now);
         Meaning::Lost(loss)
     }
 
     /// A master's answer that the verdict did not wait for.
-    pub(crate) fn straggled(&mut self, job: &Job, master: usize, answer: LateAnswer, now: Instant) {
-        let left = job.step.creates() && matches!(answer, LateAnswer::There | LateAnswer::Unknown);
-        let Some(hold) = self.hold(job.hold) else {
+    pub(crate) fn straggled(&mut self, pending: &Pending, master: usize, answer: LateAnswer, now: Instant) {
+        let left = pending.call.action.creates() && matches!(answer, LateAnswer::There | LateAnswer::Unknown);
+        let Some(hold) = self.hold(pending.hold) else {
             if left {
                 // 1. An acquire is sent again, with the text of its script or to another node. 2. The end of the hold overtakes it.
                 // 3. The end is confirmed there, by "not held".
-                self.orphans.take_in(Hold::left_behind(job, MasterSet::one(master), self.terms, now));
+                self.orphans.take_in(Hold::left_behind(pending, MasterSet::one(master), self.terms, now));
             }
             return;
         };
-        let acquired = matches!(job.step, Step::Acquire { count: 1, .. });
-        let ended = job.step == (Step::Release { count: 0 });
+        let acquired = matches!(pending.call.action, Action::Acquire { count: 1, .. });
+        let ended = pending.is_end();
         if acquired || ended {
             // Else 1. a renewal has no answer there, nor has the end behind it, 2. the renewal is given up first, 3. the end is
             // forgotten.
@@ -239,7 +239,7 @@ impl LockEntry {
         }
         let silent = ended && answer != LateAnswer::There;
         // Where a repair fails somebody else has the key: the next renewal shows whether that is still so.
-        let tells = !ended && !matches!(job.step, Step::Repair { .. });
+        let tells = !ended && !matches!(pending.call.action, Action::Repair { .. });
         if acquired && matches!(answer, LateAnswer::Missing | LateAnswer::Unsent) {
             hold.absence.note(MasterSet::one(master));
             hold.spread.remains = hold.spread.remains.without(hold.absence.masters());
@@ -285,38 +285,38 @@ impl LockEntry {
 
     /// The command changed nothing. An acquire may be granted by a minority all the same, or by masters that have not answered: it is
     /// ended there.
-    fn not_run(&mut self, job: &Job, spread: Spread, now: Instant) {
-        self.expect_no_echo(job);
+    fn not_run(&mut self, pending: &Pending, spread: Spread, now: Instant) {
+        self.expect_no_echo(pending);
         let left = !spread.remains.union(spread.unanswered).is_empty();
-        if let Some(hold) = self.hold(job.hold).filter(|hold| hold.under_way(job.no)) {
+        if let Some(hold) = self.hold(pending.hold).filter(|hold| hold.under_way(pending.no)) {
             let asked = hold.is_asked();
-            let command = hold.give_up(job.no, now);
+            let command = hold.give_up(pending.no, now);
             if asked && left {
                 (hold.gone, hold.orphan, hold.spread, hold.retry_at) = (true, true, spread, now);
             } else if asked {
-                self.holds.retain(|hold| hold.id != job.hold);
+                self.holds.retain(|hold| hold.id != pending.hold);
             } else if command.is_some_and(|command| command.sender.is_background()) {
                 hold.failed(now);
             }
         } else if left {
-            self.made_late(job, now);
+            self.made_late(pending, now);
         }
         self.rouse(now);
     }
 
     /// Nobody knows whether the command ran, or will: it is settled in the background.
-    fn unknown(&mut self, job: &Job, now: Instant) {
-        self.expect_no_echo(job);
-        let hold = self.hold(job.hold);
+    fn unknown(&mut self, pending: &Pending, now: Instant) {
+        self.expect_no_echo(pending);
+        let hold = self.hold(pending.hold);
         if let Some((hold, command)) =
-            hold.and_then(|hold| hold.unknown(job.no, now).map(|command| (hold, command)))
+            hold.and_then(|hold| hold.unknown(pending.no, now).map(|command| (hold, command)))
         {
             if !command.sender.is_background() {
                 // Not tried yet: at once, and what asks next goes behind it.
                 (hold.retry_at, hold.failures) = (now, 0);
             }
         } else {
-            self.made_late(job, now);
+            self.made_late(pending, now);
         }
         self.rouse(now);
     }
@@ -324,13 +324,13 @@ impl LockEntry {
     /// What became of a command that makes the field is seen when its hold has been given up, and maybe ended. 1. It waits to be
     /// sent. 2. The machine sleeps, or the process stops; the hold is given up, and its end runs. 3. The command is sent, for its own
     /// time stood still. So whatever it made is ended, on each master that it was for.
-    pub(super) fn made_late(&mut self, job: &Job, now: Instant) {
-        if !job.step.creates() {
+    pub(super) fn made_late(&mut self, pending: &Pending, now: Instant) {
+        if !pending.call.action.creates() {
             return;
         }
-        let masters = MasterSet::first(MasterSet::MOST).within(job.masters);
-        match self.hold(job.hold) {
-            None => self.orphans.take_in(Hold::left_behind(job, masters, self.terms, now)),
+        let masters = MasterSet::first(MasterSet::MOST).within(pending.masters);
+        match self.hold(pending.hold) {
+            None => self.orphans.take_in(Hold::left_behind(pending, masters, self.terms, now)),
             Some(hold) if hold.gone => hold.remains_at(masters, now),
             Some(hold) if hold.is_ending() => hold.late = hold.late.union(masters),
             // Its end is sent behind this.

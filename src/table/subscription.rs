@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use crate::base::{MasterSet, Moment};
 use crate::table::entry::{LockEntry, Subscription};
 use crate::table::queue::{Waiter, WaiterState};
-use crate::wire::{Job, Step};
+use crate::wire::Pending;
 
 impl LockEntry {
     pub(crate) fn is_subscribed(&self) -> bool {
@@ -83,17 +83,17 @@ impl LockEntry {
     }
 
     /// A release is being sent: its messages will come back to this process, and say nothing new.
-    pub(super) fn expect_echoes(&mut self, job: &Job) {
-        if job.step == (Step::Release { count: 0 }) {
-            self.count_echoes(job.masters, |echoes| *echoes += 1);
+    pub(super) fn expect_echoes(&mut self, pending: &Pending) {
+        if pending.is_end() {
+            self.count_echoes(pending.masters, |echoes| *echoes += 1);
         }
     }
 
     /// The release may not have published. If it did after all, its message only makes the watchdog ask once more; an echo
     /// that never comes would make it overlook that a hold was forced away.
-    pub(super) fn expect_no_echo(&mut self, job: &Job) {
-        if job.step == (Step::Release { count: 0 }) {
-            self.expect_no_echo_of(job.masters);
+    pub(super) fn expect_no_echo(&mut self, pending: &Pending) {
+        if pending.is_end() {
+            self.expect_no_echo_of(pending.masters);
         }
     }
 

@@ -249,7 +249,7 @@ mod tests {
                 let ((), effects) = table.visit(&keys, &nobody, at.now, visit);
                 woken += u32::from(effects.sooner);
             };
-            let (mut job, mut id, level, owner) = (None, 0, 1_000_000, Owner::new());
+            let (mut pending, mut id, level, owner) = (None, 0, 1_000_000, Owner::new());
             visit(&mut |entry, number| {
                 id = number();
                 entry.enter(Waiter::new(id, owner.clone(), owner.clone(), true, at.now)).unwrap();
@@ -257,16 +257,16 @@ mod tests {
                 let Admission::Ask(asked) = entry.admit(id, number(), ask, at) else {
                     panic!("nobody is before it")
                 };
-                job = Some(asked);
+                pending = Some(asked);
             });
-            let job = job.unwrap();
+            let pending = pending.unwrap();
             visit(&mut |entry, _| {
                 let fate = Arc::<Fate>::default();
                 let new = NewLevel { level, lease, fixed: false, max_hold: None, fate, token: None };
-                assert!(entry.granted(id, &job, &new, Spread::default(), at).is_ok());
+                assert!(entry.granted(id, &pending, &new, Spread::default(), at).is_ok());
             });
             let mut release = None;
-            visit(&mut |entry, number| release = Some(entry.leave(job.hold, level, Some(number()), at)));
+            visit(&mut |entry, number| release = Some(entry.leave(pending.hold, level, Some(number()), at)));
             let Some(crate::table::outcome::ReleaseStep::Send(release)) = release else {
                 panic!("it is held")
             };

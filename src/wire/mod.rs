@@ -2,9 +2,9 @@
 
 mod fence;
 pub(crate) mod keys;
+mod pending;
 mod script;
-mod step;
 
 pub(crate) use fence::{Fence, Token};
-pub(crate) use script::{AT_ITS_END, Call, Count, Reply};
-pub(crate) use step::{Job, Step};
+pub(crate) use pending::{Pending, Rule};
+pub(crate) use script::{AT_ITS_END, Action, Call, Count, Reply};

@@ -7,37 +7,75 @@ use redis::{Cmd, RedisError, Value};
 
 use crate::base::Lease;
 use crate::wire::fence::Fence;
+use crate::wire::keys::Keys;
 
-/// One run of one script: what is asked of one server.
+/// One run of one script: what is asked of one master.
 #[derive(Clone, Debug)]
-pub(crate) enum Call {
-    /// Make `field` a holder with `count` holds, for at least `lease`. `fence`: with a token.
-    Acquire { key: Arc<str>, field: Arc<str>, count: u32, lease: Lease, fence: Option<Arc<Fence>> },
-    /// Lower the count of `field` to `count`; 0 ends the hold.
-    Release { key: Arc<str>, channel: Arc<str>, field: Arc<str>, count: u32 },
-    /// Let the hold of `field` live for at least `lease` from now. `fence`: and raise the counter to its token.
-    Renew { key: Arc<str>, field: Arc<str>, lease: Lease, fence: Option<Arc<Fence>> },
-    /// After an unknown outcome: make the count of `field`, if it is there, exactly `count`; 0 ends the hold. `create`: also
-    /// where the key is not there. `fence`: and raise the counter to its token.
-    Settle {
-        key: Arc<str>,
-        channel: Arc<str>,
-        field: Arc<str>,
-        count: u32,
-        lease: Lease,
-        create: bool,
-        fence: Option<Arc<Fence>>,
-    },
+pub(crate) struct Call {
+    pub(crate) keys: Arc<Keys>,
+    /// Whose hold; empty where it is about the lock, whoever holds it.
+    pub(crate) field: Arc<str>,
+    pub(crate) action: Action,
+    /// What is to be done with the fencing counter.
+    pub(crate) fence: Option<Arc<Fence>>,
+}
+
+/// What is asked, with its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Make the field a holder with `count` holds, for at least `lease`. With a fence: and give it a token.
+    Acquire { count: u32, lease: Lease },
+    /// Lower the count of the field to `count`; 0 ends the hold.
+    Release { count: u32 },
+    /// Let the hold of the field live for at least `lease` from now. With a fence: and raise the counter to its token.
+    Renew { lease: Lease },
+    /// After an unknown outcome: make the count of the field, if it is there, exactly `count`; 0 ends the hold. With a fence: and
+    /// raise the counter to its token.
+    Settle { count: u32, lease: Lease },
+    /// A settle that also makes the hold where the key is not there: for masters that lack what stands on a majority.
+    Repair { count: u32, lease: Lease },
     /// Free the lock, whoever holds it.
-    Force { key: Arc<str>, channel: Arc<str> },
+    Force,
     /// Who is in the way, if anybody.
-    Look { key: Arc<str> },
+    Look,
     /// What one of the above does with the fencing counter, where its two keys are on different nodes.
-    Count { fence: Arc<Fence>, ask: Count },
+    Count(Count),
+}
+
+impl Action {
+    /// The end of a hold.
+    pub(crate) const END: Action = Action::Release { count: 0 };
+
+    /// The lease that it may give the key.
+    pub(crate) fn lease(self) -> Option<Lease> {
+        match self {
+            Action::Acquire { lease, .. }
+            | Action::Renew { lease }
+            | Action::Settle { lease, .. }
+            | Action::Repair { lease, .. } => Some(lease),
+            Action::Release { .. } | Action::Force | Action::Look | Action::Count(_) => None,
+        }
+    }
+
+    /// Whether it makes a field where there is none.
+    pub(crate) fn creates(self) -> bool {
+        matches!(self, Action::Acquire { count: 1, .. } | Action::Repair { .. })
+    }
+
+    /// Whether the hold's fencing counter is dealt with too. `again`: it was put off before, maybe for the counter's sake, which
+    /// is left to the renewals then.
+    pub(crate) fn is_counted(self, again: bool) -> bool {
+        match self {
+            Action::Acquire { count, .. } => count == 1,
+            Action::Settle { .. } => !again,
+            Action::Renew { .. } | Action::Repair { .. } | Action::Count(_) => true,
+            Action::Release { .. } | Action::Force | Action::Look => false,
+        }
+    }
 }
 
 /// What is asked of a fencing counter alone.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
     /// Whether a token can be made.
     Look,
@@ -122,6 +160,11 @@ const GONE: i64 = -2;
 const FREE: i64 = -3;
 
 impl Call {
+    /// One about a lock, whoever holds it.
+    pub(crate) fn of_lock(keys: &Arc<Keys>, action: Action) -> Call {
+        Call { keys: keys.clone(), field: Arc::default(), action, fence: None }
+    }
+
     /// The command that runs the script where the server knows it already.
     pub(crate) fn evalsha(&self) -> Cmd {
         self.command("EVALSHA", &self.script().sha)
@@ -132,16 +175,11 @@ impl Call {
         self.command("EVAL", self.script().body)
     }
 
-    /// The lock's key.
+    /// The key that decides where it is sent.
     pub(crate) fn key(&self) -> &str {
-        match self {
-            Call::Acquire { key, .. }
-            | Call::Release { key, .. }
-            | Call::Renew { key, .. }
-            | Call::Settle { key, .. }
-            | Call::Force { key, .. }
-            | Call::Look { key } => key,
-            Call::Count { fence, .. } => &fence.counter,
+        match (self.action, &self.fence) {
+            (Action::Count(_), Some(fence)) => &fence.counter,
+            _ => &self.keys.key,
         }
     }
 
@@ -151,45 +189,28 @@ impl Call {
     }
 
     fn script(&self) -> &'static Script {
-        match self {
-            Call::Acquire { fence: None, .. } => &ACQUIRE,
-            Call::Acquire { .. } => &ACQUIRE_FENCED,
-            Call::Release { .. } => &RELEASE,
-            Call::Renew { fence: None, .. } => &RENEW,
-            Call::Renew { .. } => &RENEW_FENCED,
-            Call::Settle { fence: None, .. } => &SETTLE,
-            Call::Settle { .. } => &SETTLE_FENCED,
-            Call::Force { .. } => &FORCE,
-            Call::Look { .. } => &LOOK,
-            Call::Count { .. } => &COUNT,
-        }
-    }
-
-    /// What the call has to do with a fencing counter.
-    pub(crate) fn fence(&self) -> Option<&Fence> {
-        match self {
-            Call::Acquire { fence, .. } | Call::Renew { fence, .. } | Call::Settle { fence, .. } => {
-                fence.as_deref()
-            }
-            Call::Release { .. } | Call::Force { .. } | Call::Look { .. } => None,
-            Call::Count { fence, .. } => Some(fence),
+        match (self.action, &self.fence) {
+            (Action::Acquire { .. }, None) => &ACQUIRE,
+            (Action::Acquire { .. }, Some(_)) => &ACQUIRE_FENCED,
+            (Action::Release { .. }, _) => &RELEASE,
+            (Action::Renew { .. }, None) => &RENEW,
+            (Action::Renew { .. }, Some(_)) => &RENEW_FENCED,
+            (Action::Settle { .. } | Action::Repair { .. }, None) => &SETTLE,
+            (Action::Settle { .. } | Action::Repair { .. }, Some(_)) => &SETTLE_FENCED,
+            (Action::Force, _) => &FORCE,
+            (Action::Look, _) => &LOOK,
+            (Action::Count(_), _) => &COUNT,
         }
     }
 
     /// The same for the lock alone, and the counter that it leaves out. `None`: it has one key.
     pub(crate) fn alone(&self) -> Option<(Call, Arc<Fence>)> {
-        let mut alone = self.clone();
-        let fence = match &mut alone {
-            Call::Acquire { fence, .. } | Call::Renew { fence, .. } | Call::Settle { fence, .. } => {
-                fence.take()
-            }
-            _ => None,
-        };
-        fence.map(|fence| (alone, fence))
+        let fence = self.fence.clone().filter(|_| !matches!(self.action, Action::Count(_)))?;
+        Some((Call { fence: None, ..self.clone() }, fence))
     }
 
     fn command(&self, command: &str, script: &str) -> Cmd {
-        let fence = self.fence();
+        let fence = self.fence.as_deref();
         let counter = fence.map_or(0, |fence| fence.counter.len() + 64);
         // The most arguments that a script has, and the bytes of what is no key, field or channel of unusual length:
         // one allocation each.
@@ -199,19 +220,21 @@ impl Call {
             Some(fence) => cmd.arg(2).arg(self.key()).arg(&*fence.counter),
             None => cmd.arg(1).arg(self.key()),
         };
-        match self {
-            Call::Acquire { field, count, lease, .. } => cmd.arg(&**field).arg(*count).arg(lease.millis()),
-            Call::Release { channel, field, count, .. } => cmd.arg(&**field).arg(*count).arg(&**channel),
-            Call::Renew { field, lease, .. } => cmd.arg(&**field).arg(lease.millis()),
-            Call::Settle { channel, field, count, lease, create, .. } => {
-                let cmd = cmd.arg(&**field).arg(*count).arg(&**channel).arg(lease.millis());
-                if *create || fence.is_some() { cmd.arg(u8::from(*create)) } else { cmd }
+        let (field, channel) = (&*self.field, &*self.keys.channel);
+        match self.action {
+            Action::Acquire { count, lease } => cmd.arg(field).arg(count).arg(lease.millis()),
+            Action::Release { count } => cmd.arg(field).arg(count).arg(channel),
+            Action::Renew { lease } => cmd.arg(field).arg(lease.millis()),
+            Action::Settle { count, lease } | Action::Repair { count, lease } => {
+                let creates = matches!(self.action, Action::Repair { .. });
+                let cmd = cmd.arg(field).arg(count).arg(channel).arg(lease.millis());
+                if creates || fence.is_some() { cmd.arg(u8::from(creates)) } else { cmd }
             }
-            Call::Force { channel, .. } => cmd.arg(&**channel),
-            Call::Look { .. } => &mut cmd,
-            Call::Count { ask: Count::Look, .. } => cmd.arg("look"),
-            Call::Count { ask: Count::Next, .. } => cmd.arg("next"),
-            Call::Count { ask: Count::Raise, .. } => cmd.arg("raise"),
+            Action::Force => cmd.arg(channel),
+            Action::Look => &mut cmd,
+            Action::Count(Count::Look) => cmd.arg("look"),
+            Action::Count(Count::Next) => cmd.arg("next"),
+            Action::Count(Count::Raise) => cmd.arg("raise"),
         };
         if let Some(Fence { least, stays, .. }) = fence {
             // Nothing stands for the server's time, and for ever.
@@ -229,20 +252,20 @@ impl Call {
 
     /// What the script answered. An error is the server's own, or says that no script of ours answers so.
     pub(crate) fn decode(&self, value: Value) -> Result<Reply, RedisError> {
-        use Call::{Acquire, Force, Look, Release, Renew, Settle};
-        let fenced = self.fence().is_some();
-        let counts = matches!(self, Acquire { .. } | Call::Count { .. });
-        Ok(match (self, value) {
+        use Action::{Acquire, Count, Force, Look, Release, Renew, Repair, Settle};
+        let fenced = self.fence.is_some();
+        let counts = matches!(self.action, Acquire { .. } | Count(_));
+        Ok(match (self.action, value) {
             (_, Value::ServerError(refused)) => return Err(refused.into()),
             // A key lives through its last millisecond: one that has none left is still held, not free.
-            (Acquire { .. } | Look { .. }, Value::Int(ttl @ 0..)) => {
+            (Acquire { .. } | Look, Value::Int(ttl @ 0..)) => {
                 Reply::Busy(Duration::from_millis(ttl.max(1).unsigned_abs()))
             }
-            (Force { .. } | Look { .. }, Value::Int(FREE)) => Reply::Free,
-            (_, Value::SimpleString(kind)) if counts || matches!(self, Force { .. } | Look { .. }) => {
+            (Force | Look, Value::Int(FREE)) => Reply::Free,
+            (action, Value::SimpleString(kind)) if counts || matches!(action, Force | Look) => {
                 match kind.strip_prefix("counter ") {
                     Some(kind) if fenced => Reply::NotACounter(no_counter(kind)),
-                    _ => Reply::NotALock(self.told(&kind)),
+                    _ => Reply::NotALock(no_lock(action, &kind)),
                 }
             }
             (_, Value::BulkString(token)) if counts && fenced => {
@@ -252,25 +275,15 @@ impl Call {
                     None => return Err(self.garbled(&Value::BulkString(token))),
                 }
             }
-            (Release { .. } | Settle { .. }, Value::BulkString(why)) => deferred(&why),
+            (Release { .. } | Settle { .. } | Repair { .. }, Value::BulkString(why)) => deferred(&why),
             (Renew { .. }, Value::BulkString(why)) if fenced => deferred(&why),
-            (Look { .. }, value) => return Err(self.garbled(&value)),
-            (Call::Count { .. }, value) => return Err(self.garbled(&value)),
+            (Look | Count(_), value) => return Err(self.garbled(&value)),
             (Acquire { .. }, value @ Value::Int(DONE)) if fenced => return Err(self.garbled(&value)),
             (_, Value::Int(DONE)) => Reply::Done,
-            (Force { .. }, value) => return Err(self.garbled(&value)),
+            (Force, value) => return Err(self.garbled(&value)),
             (_, Value::Int(GONE)) => Reply::Gone,
             (_, value) => return Err(self.garbled(&value)),
         })
-    }
-
-    /// What a key of this type is, where it is no lock.
-    fn told(&self, kind: &str) -> String {
-        match (self, kind) {
-            (Call::Force { .. }, "string") => "a string, which is no lock of this kind".to_owned(),
-            (_, "string" | "hash") => format!("a {kind} without a TTL"),
-            _ => format!("a {kind}"),
-        }
     }
 
     fn garbled(&self, value: &Value) -> RedisError {
@@ -289,6 +302,15 @@ fn deferred(why: &[u8]) -> Reply {
     Reply::Deferred(String::from_utf8_lossy(why).into_owned())
 }
 
+/// What a key of this type is, where it is no lock.
+fn no_lock(action: Action, kind: &str) -> String {
+    match (action, kind) {
+        (Action::Force, "string") => "a string, which is no lock of this kind".to_owned(),
+        (_, "string" | "hash") => format!("a {kind} without a TTL"),
+        _ => format!("a {kind}"),
+    }
+}
+
 /// What a counter is that can give out no more.
 pub(crate) const AT_ITS_END: &str = "the highest number that a counter can have";
 
@@ -302,6 +324,13 @@ fn no_counter(kind: &str) -> String {
 }
 
 #[cfg(test)]
+impl Call {
+    pub(crate) fn of(key: &str, field: &str, action: Action) -> Call {
+        Call { keys: Arc::new(Keys::new("", key)), field: field.into(), action, fence: None }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::base::Drift;
@@ -311,24 +340,20 @@ mod tests {
         Lease::new("lease", Duration::from_secs(30), drift).unwrap()
     }
 
+    fn keys() -> Arc<Keys> {
+        Arc::new(Keys { name: "k".into(), key: "k".into(), channel: "ch".into() })
+    }
+
     fn calls() -> [Call; 6] {
-        let (key, channel, field): (Arc<str>, Arc<str>, Arc<str>) = ("k".into(), "ch".into(), "f:1".into());
         [
-            Call::Acquire { key: key.clone(), field: field.clone(), count: 2, lease: lease(), fence: None },
-            Call::Release { key: key.clone(), channel: channel.clone(), field: field.clone(), count: 1 },
-            Call::Renew { key: key.clone(), field: field.clone(), lease: lease(), fence: None },
-            Call::Settle {
-                key: key.clone(),
-                channel: channel.clone(),
-                field,
-                count: 3,
-                lease: lease(),
-                create: false,
-                fence: None,
-            },
-            Call::Force { key: key.clone(), channel },
-            Call::Look { key },
+            Action::Acquire { count: 2, lease: lease() },
+            Action::Release { count: 1 },
+            Action::Renew { lease: lease() },
+            Action::Settle { count: 3, lease: lease() },
+            Action::Force,
+            Action::Look,
         ]
+        .map(|action| Call { keys: keys(), field: "f:1".into(), action, fence: None })
     }
 
     fn words(cmd: &Cmd) -> Vec<String> {
@@ -364,32 +389,17 @@ mod tests {
     }
 
     fn fenced() -> [Call; 4] {
-        let (key, channel, field): (Arc<str>, Arc<str>, Arc<str>) = ("k".into(), "ch".into(), "f:1".into());
         let (count, lease) = (1, lease());
-        let fence = |least, stays| Some(Arc::new(Fence { counter: "token".into(), least, stays }));
         [
-            Call::Acquire {
-                key: key.clone(),
-                field: field.clone(),
-                count,
-                lease,
-                fence: fence(None, Some(Lease::DAY)),
-            },
-            Call::Acquire {
-                key: key.clone(),
-                field: field.clone(),
-                count,
-                lease,
-                fence: fence(Some(u64::MAX), None),
-            },
-            Call::Renew {
-                key: key.clone(),
-                field: field.clone(),
-                lease,
-                fence: fence(Some(7), Some(Lease::DAY)),
-            },
-            Call::Settle { key, channel, field, count, lease, create: false, fence: fence(Some(7), None) },
+            (Action::Acquire { count, lease }, None, Some(Lease::DAY)),
+            (Action::Acquire { count, lease }, Some(u64::MAX), None),
+            (Action::Renew { lease }, Some(7), Some(Lease::DAY)),
+            (Action::Settle { count, lease }, Some(7), None),
         ]
+        .map(|(action, least, stays)| {
+            let fence = Some(Arc::new(Fence { counter: "token".into(), least, stays }));
+            Call { keys: keys(), field: "f:1".into(), action, fence }
+        })
     }
 
     #[test]
@@ -410,11 +420,11 @@ mod tests {
     fn a_fenced_call_is_one_for_its_lock_alone_and_one_for_its_counter_which_is_given_twice() {
         for (call, plain) in fenced().iter().zip(["acquire", "acquire", "renew", "settle"]) {
             let (alone, fence) = call.alone().unwrap();
-            assert_eq!((alone.name(), alone.fence()), (plain, None));
+            assert_eq!((alone.name(), &alone.fence), (plain, &None));
             assert_eq!(alone.script().sha.len(), 40);
             assert!(alone.alone().is_none());
             for (ask, word) in [(Count::Look, "look"), (Count::Next, "next"), (Count::Raise, "raise")] {
-                let count = Call::Count { fence: fence.clone(), ask };
+                let count = Call { action: Action::Count(ask), fence: Some(fence.clone()), ..call.clone() };
                 assert_eq!(words(&count.evalsha())[2..6], ["2", "token", "token", word]);
                 assert!(count.alone().is_none() && count.name() == "count");
                 let told = count.decode(Value::BulkString(b"7".to_vec())).unwrap();

@@ -9,9 +9,9 @@ use redis::RedisError;
 
 use crate::backend::cluster::limit::{CallResult, Limit};
 use crate::backend::cluster::nodes::Nodes;
-use crate::base::{Failure, Outcome};
+use crate::base::{Failure, Lease, Outcome};
 use crate::error::{Error, ErrorKind};
-use crate::wire::{Call, Count, Fence, Reply};
+use crate::wire::{Action, Call, Count, Fence, Reply};
 
 /// Whether the call failed because its two keys are on different nodes, and can be split.
 pub(super) fn needs_split(call: &Call, failure: &Failure) -> bool {
@@ -24,8 +24,8 @@ impl Nodes {
     /// Runs a call for its lock and its counter separately.
     pub(super) async fn answer_apart(&self, call: &Call, limit: Limit) -> Option<CallResult> {
         let (alone, fence) = call.alone()?;
-        Some(match &alone {
-            Call::Acquire { .. } => self.acquire_apart(&alone, fence, limit).await,
+        Some(match alone.action {
+            Action::Acquire { .. } => self.acquire_apart(&alone, fence, limit).await,
             _ => self.raise_apart(&alone, fence, limit).await,
         })
     }
@@ -35,7 +35,7 @@ impl Nodes {
     /// 3. and is greater. Without 3., the lock could be force-released after 1., the next holder's token made, and then 2. run: the
     /// earlier holder would have the greater token.
     async fn acquire_apart(&self, alone: &Call, fence: Arc<Fence>, limit: Limit) -> CallResult {
-        let count = |ask| Call::Count { fence: fence.clone(), ask };
+        let count = |ask| about_counter(alone, fence.clone(), ask);
         // Checked first: a grant without a token would have to be undone.
         if let wrong @ Reply::NotACounter(_) = self.run_one_key(&count(Count::Look), limit).await? {
             return Ok(wrong);
@@ -63,7 +63,7 @@ impl Nodes {
     /// As in the script over both keys, the counter is raised before the hold is checked: a token that is confirmed so may be
     /// handed out. Half of the time is left for the hold, which must not be lost because of the counter.
     async fn raise_apart(&self, alone: &Call, fence: Arc<Fence>, limit: Limit) -> CallResult {
-        let raised = self.run_one_key(&Call::Count { fence, ask: Count::Raise }, limit.half()).await;
+        let raised = self.run_one_key(&about_counter(alone, fence, Count::Raise), limit.half()).await;
         let reply = self.run_one_key(alone, limit).await?;
         Ok(match (reply, raised) {
             (Reply::Done, Ok(Reply::NotACounter(wrong))) => Reply::Deferred(wrong),
@@ -94,9 +94,12 @@ fn of_unknown_outcome(failure: Failure) -> Failure {
     Failure { outcome: Outcome::Unknown, ..failure }
 }
 
+/// A call about the counter of a call's lock alone.
+fn about_counter(alone: &Call, fence: Arc<Fence>, ask: Count) -> Call {
+    Call { fence: Some(fence), ..Call::of_lock(&alone.keys, Action::Count(ask)) }
+}
+
 fn confirmation(acquire: &Call) -> Call {
-    match acquire.clone() {
-        Call::Acquire { key, field, lease, .. } => Call::Renew { key, field, lease, fence: None },
-        other => other,
-    }
+    let lease = acquire.action.lease().unwrap_or(Lease::SHORTEST);
+    Call { action: Action::Renew { lease }, ..acquire.clone() }
 }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::backend::cluster::slots::NodeAddress;
 use crate::base::{Failure, Outcome, lock};
 use crate::error::Error;
-use crate::wire::Call;
+use crate::wire::{Action, Call};
 
 /// A cluster of which no node answers counts as gone after the longest lease that was requested, within these bounds.
 const GONE_AFTER: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
@@ -151,11 +151,11 @@ impl Identity {
 
     /// Fails if the call must not be sent. Holds are renewed and released in any case.
     pub(super) fn permit(&self, call: &Call) -> Result<(), Failure> {
-        if let Call::Acquire { lease, .. } | Call::Renew { lease, .. } | Call::Settle { lease, .. } = call {
+        if let Some(lease) = call.action.lease() {
             self.longest.fetch_max(lease.millis(), Ordering::Relaxed);
         }
         match self.blocked.get() {
-            Some(error) if matches!(call, Call::Acquire { count: 1, .. }) => {
+            Some(error) if matches!(call.action, Action::Acquire { count: 1, .. }) => {
                 Err(Failure { outcome: Outcome::NotRun, error: error.again() })
             }
             _ => Ok(()),
@@ -220,7 +220,7 @@ mod tests {
         let identity = Identity::default();
         let drift = Drift { factor: 0.0, slack: Duration::ZERO };
         let lease = Lease::new("lease", Duration::from_secs(30), drift).unwrap();
-        let call = Call::Acquire { key: "k".into(), field: "f".into(), count: 1, lease, fence: None };
+        let call = Call::of("k", "f", Action::Acquire { count: 1, lease });
         identity.permit(&call).unwrap();
         identity.install(&ids("a"));
         assert!(!identity.is_gone());

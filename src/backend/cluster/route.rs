@@ -249,7 +249,7 @@ impl Nodes {
 /// The slot of a call. All its keys have to be in one slot: no script runs on two nodes.
 fn slot_of(call: &Call) -> Result<u16, Failure> {
     let first = slot(call.key());
-    let counter = call.fence().map(|fence| &*fence.counter);
+    let counter = call.fence.as_ref().map(|fence| &*fence.counter);
     match counter.filter(|counter| slot(counter) != first) {
         None => Ok(first),
         Some(counter) => {

@@ -79,7 +79,7 @@ pub(crate) fn redirect(failure: &Failure) -> Option<Redirect<'_>> {
 /// The keys of a call, for error texts.
 fn keys(call: &Call) -> String {
     let key = shown(call.key());
-    match call.fence() {
+    match &call.fence {
         Some(fence) => format!("keys `{key}` and `{}`", shown(&fence.counter)),
         None => format!("key `{key}`"),
     }
@@ -262,10 +262,11 @@ pub(super) fn is_demoted(error: &RedisError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Action;
 
     fn failure(wire: &str) -> Failure {
         let value = redis::parse_redis_value(format!("-{wire}\r\n").as_bytes()).unwrap();
-        failed(value.extract_error().unwrap_err(), &Call::Look { key: "stock".into() }, &"host:1".into())
+        failed(value.extract_error().unwrap_err(), &Call::of("stock", "", Action::Look), &"host:1".into())
     }
 
     fn expect(wire: &str, outcome: Outcome, kind: ErrorKind) {
@@ -345,7 +346,7 @@ mod tests {
             (std::io::ErrorKind::ConnectionRefused, Outcome::NotRun),
         ] {
             let error = RedisError::from(std::io::Error::from(io));
-            let failure = failed(error, &Call::Look { key: "stock".into() }, &"host:1".into());
+            let failure = failed(error, &Call::of("stock", "", Action::Look), &"host:1".into());
             assert_eq!((failure.outcome, failure.error.kind()), (outcome, ErrorKind::Unavailable));
         }
     }

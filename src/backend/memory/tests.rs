@@ -5,11 +5,12 @@ use futures::FutureExt;
 use super::*;
 use crate::backend::testing::{Event, EventRecorder};
 use crate::base::Lease;
+use crate::wire::Action;
 
 mod twins;
 
 const TIMEOUT: Duration = Duration::from_millis(500);
-const CHANNEL: &str = "ch";
+const CHANNEL: &str = "redisson_lock__channel:{k}";
 
 fn joined(memory: &Memory) -> (Arc<InMemory>, EventRecorder) {
     let events = EventRecorder::new();
@@ -17,11 +18,11 @@ fn joined(memory: &Memory) -> (Arc<InMemory>, EventRecorder) {
 }
 
 fn acquire(field: &str) -> Call {
-    Call::Acquire { key: "k".into(), field: field.into(), count: 1, lease: Lease::DEFAULT, fence: None }
+    Call::of("k", field, Action::Acquire { count: 1, lease: Lease::DEFAULT })
 }
 
 fn release(field: &str) -> Call {
-    Call::Release { key: "k".into(), channel: CHANNEL.into(), field: field.into(), count: 0 }
+    Call::of("k", field, Action::END)
 }
 
 fn busy(millis: u64) -> Reply {
@@ -170,12 +171,8 @@ async fn expired_locks_are_removed_in_time() {
     let (client, _events) = joined(&memory);
     for round in 0..10 {
         for number in 0..100 {
-            let (key, field) = (format!("{round}:{number}").into(), "me:1".into());
-            client
-                .clone()
-                .run(Call::Acquire { key, field, count: 1, lease: Lease::DEFAULT, fence: None })
-                .await
-                .unwrap();
+            let acquire = Action::Acquire { count: 1, lease: Lease::DEFAULT };
+            client.clone().run(Call::of(&format!("{round}:{number}"), "me:1", acquire)).await.unwrap();
         }
         tokio::time::advance(Duration::from_secs(31)).await;
     }

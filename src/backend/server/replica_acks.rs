@@ -15,7 +15,7 @@ use crate::backend::server::reconnect::Reconnector;
 use crate::backend::server::role::Role;
 use crate::base::{Failure, Outcome, after, lock};
 use crate::config::Replicas;
-use crate::wire::{Call, Count, Reply};
+use crate::wire::{Action, Call, Count, Reply};
 
 /// How many acquires share one `WAIT`.
 const MAX_BATCH: usize = 500;
@@ -150,7 +150,7 @@ impl Shared {
             if queue.waiting.is_empty() {
                 return;
             }
-            let ends = |call: &&Call| matches!(call, Call::Release { count: 0, .. });
+            let ends = |call: &&Call| call.action == Action::END;
             let ended: HashSet<&Arc<str>> = calls.iter().filter(ends).filter_map(field).collect();
             let is_ended = |queued_acquire: &mut QueuedAcquire| {
                 field(&queued_acquire.call).is_some_and(|field| ended.contains(field))
@@ -376,17 +376,12 @@ enum Acknowledged {
 /// Whether replicas have to acknowledge the call. Also the next token, if it is made apart from its hold: otherwise a replica that is
 /// promoted may hand it out again.
 pub(super) fn needs_acks(call: &Call) -> bool {
-    matches!(call, Call::Acquire { .. } | Call::Count { ask: Count::Next, .. })
+    matches!(call.action, Action::Acquire { .. } | Action::Count(Count::Next))
 }
 
+/// The hold that the call is for, if it is for one.
 fn field(call: &Call) -> Option<&Arc<str>> {
-    match call {
-        Call::Acquire { field, .. }
-        | Call::Release { field, .. }
-        | Call::Renew { field, .. }
-        | Call::Settle { field, .. } => Some(field),
-        Call::Force { .. } | Call::Look { .. } | Call::Count { .. } => None,
-    }
+    Some(&call.field).filter(|field| !field.is_empty())
 }
 
 #[cfg(test)]

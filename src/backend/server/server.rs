@@ -19,7 +19,7 @@ use crate::backend::{Backend, BoxFuture, runtime};
 use crate::base::{Events, Failure, after};
 use crate::config::{SentinelMaster, Server};
 use crate::error::{Error, Result};
-use crate::wire::{Call, Reply};
+use crate::wire::{Action, Call, Reply};
 
 /// The size of a pipeline: large enough to save round trips, small enough that another caller's command does not wait long.
 const CHUNK: usize = 500;
@@ -187,7 +187,7 @@ impl RedisServer {
         }
         let mut link = self.link(deadline).await?;
         let before = link.answers();
-        if self.checks_data && matches!(call, Call::Acquire { .. }) {
+        if self.checks_data && matches!(call.action, Action::Acquire { .. }) {
             return Box::pin(self.acquire_checked(link, call, asking, deadline)).await;
         }
         match timeout_at(deadline, ask(&mut link, call, asking, deadline)).await {

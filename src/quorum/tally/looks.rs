@@ -14,7 +14,7 @@ fn is_same(earliest: Duration, latest: Duration) -> bool {
 }
 
 impl Tally {
-    /// By a majority alone: how long it stays held is another question.
+    /// By a majority alone: how long it stays held is another rule.
     pub(super) fn look(&self) -> Option<Verdict> {
         if self.is_majority(self.free) {
             return Some(self.told(Reply::Free));

@@ -10,8 +10,8 @@ fn failed(outcome: Outcome) -> Result<Reply, Failure> {
     Err(Failure { outcome, error: Error::new(ErrorKind::Unavailable, "away") })
 }
 
-fn tally(question: Question, masters: usize) -> Tally {
-    Tally::new(question, masters, MasterSet::first(masters))
+fn tally(rule: Rule, masters: usize) -> Tally {
+    Tally::new(rule, masters, MasterSet::first(masters))
 }
 
 /// Hears one answer after the other, and gives the verdict with the number of answers that it took.
@@ -27,30 +27,29 @@ fn judge(mut tally: Tally, answers: Vec<Result<Reply, Failure>>) -> (usize, Verd
 
 #[test]
 fn one_master_decides_at_once_by_its_own_answer() {
-    for question in [Question::Fresh, Question::Standing, Question::End { repeated: false }] {
-        assert_eq!(judge(tally(question, 1), vec![Ok(Reply::Done)]).1.result.unwrap(), Reply::Done);
+    for rule in [Rule::Fresh, Rule::Standing, Rule::End { repeated: false }] {
+        assert_eq!(judge(tally(rule, 1), vec![Ok(Reply::Done)]).1.result.unwrap(), Reply::Done);
         for outcome in [Outcome::NotRun, Outcome::Unknown] {
-            let (_, verdict) = judge(tally(question, 1), vec![failed(outcome)]);
+            let (_, verdict) = judge(tally(rule, 1), vec![failed(outcome)]);
             assert_eq!(verdict.result.unwrap_err().outcome, outcome);
         }
     }
-    let (_, refused) = judge(tally(Question::Fresh, 1), vec![busy(7)]);
+    let (_, refused) = judge(tally(Rule::Fresh, 1), vec![busy(7)]);
     assert_eq!((refused.result.unwrap(), refused.split), (Reply::Busy(7 * SECOND), false));
     assert!(refused.spread.remains.is_empty() && refused.spread.unanswered.is_empty());
     let foreign = || Ok(Reply::NotALock("a list".into()));
-    assert_eq!(judge(tally(Question::Fresh, 1), vec![foreign()]).1.result.unwrap(), foreign().unwrap());
-    for question in [Question::Standing, Question::End { repeated: true }, Question::End { repeated: false }]
-    {
-        assert_eq!(judge(tally(question, 1), vec![Ok(Reply::Gone)]).1.result.unwrap(), Reply::Gone);
+    assert_eq!(judge(tally(Rule::Fresh, 1), vec![foreign()]).1.result.unwrap(), foreign().unwrap());
+    for rule in [Rule::Standing, Rule::End { repeated: true }, Rule::End { repeated: false }] {
+        assert_eq!(judge(tally(rule, 1), vec![Ok(Reply::Gone)]).1.result.unwrap(), Reply::Gone);
     }
     let deferred = || Ok(Reply::Deferred("full".into()));
-    assert_eq!(judge(tally(Question::Standing, 1), vec![deferred()]).1.result.unwrap(), deferred().unwrap());
+    assert_eq!(judge(tally(Rule::Standing, 1), vec![deferred()]).1.result.unwrap(), deferred().unwrap());
 }
 
 #[test]
 fn a_grant_is_certain_with_the_majority_and_waits_for_nobody_else() {
     let (asked, verdict) =
-        judge(tally(Question::Fresh, 5), vec![Ok(Reply::Done), busy(9), Ok(Reply::Done), Ok(Reply::Done)]);
+        judge(tally(Rule::Fresh, 5), vec![Ok(Reply::Done), busy(9), Ok(Reply::Done), Ok(Reply::Done)]);
     assert_eq!((asked, verdict.result.unwrap()), (4, Reply::Done));
     assert_eq!((verdict.spread.lacking, verdict.spread.unanswered), (MasterSet::one(1), MasterSet::one(4)));
     // Where it certainly is not.
@@ -61,19 +60,19 @@ fn a_grant_is_certain_with_the_majority_and_waits_for_nobody_else() {
         Ok(Reply::Done),
         Ok(Reply::Done),
     ];
-    let (_, verdict) = judge(tally(Question::Fresh, 5), answers);
+    let (_, verdict) = judge(tally(Rule::Fresh, 5), answers);
     assert_eq!((verdict.spread.absent, verdict.spread.lacking), (MasterSet::one(0), MasterSet::NONE));
 }
 
 #[test]
 fn a_refusal_is_certain_once_no_majority_can_be_had() {
-    let (asked, verdict) = judge(tally(Question::Fresh, 3), vec![busy(9), busy(5)]);
+    let (asked, verdict) = judge(tally(Rule::Fresh, 3), vec![busy(9), busy(5)]);
     // After 5 s, for the third may be free by then.
     assert_eq!((asked, verdict.result.unwrap(), verdict.split), (2, Reply::Busy(5 * SECOND), false));
     assert_eq!((verdict.spread.remains, verdict.spread.unanswered), (MasterSet::NONE, MasterSet::one(2)));
     // What was granted in vain, or may have been, is to be ended.
     let answers = vec![Ok(Reply::Done), busy(9), failed(Outcome::Unknown), failed(Outcome::NotRun), busy(4)];
-    let (asked, verdict) = judge(tally(Question::Fresh, 5), answers);
+    let (asked, verdict) = judge(tally(Rule::Fresh, 5), answers);
     assert_eq!((asked, verdict.spread.unanswered), (5, MasterSet::NONE));
     assert_eq!((verdict.result.unwrap(), verdict.split), (Reply::Busy(9 * SECOND), true));
     assert_eq!(verdict.spread.remains, MasterSet::one(0).union(MasterSet::one(2)));
@@ -82,33 +81,33 @@ fn a_refusal_is_certain_once_no_majority_can_be_had() {
 #[test]
 fn too_few_voters_are_no_refusal() {
     let (asked, verdict) =
-        judge(tally(Question::Fresh, 3), vec![failed(Outcome::NotRun), failed(Outcome::NotRun)]);
+        judge(tally(Rule::Fresh, 3), vec![failed(Outcome::NotRun), failed(Outcome::NotRun)]);
     let failure = verdict.result.unwrap_err();
     assert_eq!((asked, failure.outcome, failure.error.kind()), (2, Outcome::NotRun, ErrorKind::Unavailable));
     // It can't be granted once the first is away; that nobody can tell is certain with the last.
     for last in [Outcome::NotRun, Outcome::Unknown] {
         let answers = vec![busy(9), busy(9), failed(last), failed(last), failed(last)];
-        let (asked, verdict) = judge(tally(Question::Fresh, 5), answers);
+        let (asked, verdict) = judge(tally(Rule::Fresh, 5), answers);
         assert_eq!((asked, verdict.result.unwrap_err().error.kind()), (5, ErrorKind::Unavailable));
     }
     let answers = vec![failed(Outcome::NotRun), Ok(Reply::Done), failed(Outcome::NotRun)];
-    assert_eq!(judge(tally(Question::Fresh, 3), answers).1.result.unwrap_err().outcome, Outcome::Unknown);
+    assert_eq!(judge(tally(Rule::Fresh, 3), answers).1.result.unwrap_err().outcome, Outcome::Unknown);
 }
 
 #[test]
 fn a_young_master_has_no_vote_on_a_fresh_grant() {
-    let mut three = tally(Question::Fresh, 3);
+    let mut three = tally(Rule::Fresh, 3);
     three.bar(2);
     assert!(!three.awaits(2));
     let (asked, verdict) = judge(three, vec![Ok(Reply::Done), busy(9)]);
     assert_eq!((asked, verdict.result.unwrap(), verdict.split), (2, Reply::Busy(9 * SECOND), true));
-    let mut two = tally(Question::Fresh, 3);
+    let mut two = tally(Rule::Fresh, 3);
     two.bar(0);
     two.bar(1);
     let error = two.verdict().unwrap().result.unwrap_err().error;
     assert!(error.to_string().contains("delayed_restart(false)"), "{error}");
     // It restarted while it was asked: its grant is void, and may stand.
-    let mut late = tally(Question::Fresh, 3);
+    let mut late = tally(Rule::Fresh, 3);
     late.count(0, false, Ok(Reply::Done));
     late.count(1, true, Ok(Reply::Done));
     assert!(late.verdict().is_none());
@@ -121,7 +120,7 @@ fn a_young_master_has_no_vote_on_a_fresh_grant() {
 #[test]
 fn a_hold_stands_on_a_majority_and_what_lacks_it_is_told() {
     let (asked, verdict) =
-        judge(tally(Question::Standing, 3), vec![Ok(Reply::Gone), Ok(Reply::Done), Ok(Reply::Done)]);
+        judge(tally(Rule::Standing, 3), vec![Ok(Reply::Gone), Ok(Reply::Done), Ok(Reply::Done)]);
     assert_eq!((asked, verdict.result.unwrap()), (3, Reply::Done));
     assert_eq!(verdict.spread.lacking, MasterSet::one(0));
 }
@@ -129,14 +128,14 @@ fn a_hold_stands_on_a_majority_and_what_lacks_it_is_told() {
 #[test]
 fn a_hold_is_lost_once_old_masters_that_lack_it_leave_no_majority() {
     let (asked, verdict) =
-        judge(tally(Question::Standing, 3), vec![Ok(Reply::Done), Ok(Reply::Gone), Ok(Reply::Gone)]);
+        judge(tally(Rule::Standing, 3), vec![Ok(Reply::Done), Ok(Reply::Gone), Ok(Reply::Gone)]);
     assert_eq!((asked, verdict.result.unwrap()), (3, Reply::Gone));
     assert_eq!((verdict.spread.lacking, verdict.spread.remains), (MasterSet::NONE, MasterSet::one(0)));
 }
 
 #[test]
 fn what_a_young_master_lacks_is_no_loss_and_to_be_given_to_it() {
-    let mut tally = tally(Question::Standing, 3);
+    let mut tally = tally(Rule::Standing, 3);
     tally.count(0, false, Ok(Reply::Done));
     tally.count(1, true, Ok(Reply::Gone));
     assert!(tally.verdict().is_none());
@@ -148,7 +147,7 @@ fn what_a_young_master_lacks_is_no_loss_and_to_be_given_to_it() {
 
 #[test]
 fn an_end_is_confirmed_by_a_majority_and_owed_to_those_that_failed() {
-    let end = Question::End { repeated: false };
+    let end = Rule::End { repeated: false };
     let (asked, verdict) =
         judge(tally(end, 3), vec![failed(Outcome::Unknown), Ok(Reply::Done), Ok(Reply::Done)]);
     assert_eq!((asked, verdict.result.unwrap(), verdict.spread.remains), (3, Reply::Done, MasterSet::one(0)));
@@ -158,12 +157,12 @@ fn an_end_is_confirmed_by_a_majority_and_owed_to_those_that_failed() {
     let answers = || vec![Ok(Reply::Done), Ok(Reply::Gone), failed(Outcome::NotRun)];
     assert_eq!(judge(tally(end, 3), answers()).1.result.unwrap_err().outcome, Outcome::Unknown);
     // Asked again, it is what the first one that was not answered did.
-    assert_eq!(judge(tally(Question::End { repeated: true }, 3), answers()).1.result.unwrap(), Reply::Done);
+    assert_eq!(judge(tally(Rule::End { repeated: true }, 3), answers()).1.result.unwrap(), Reply::Done);
 }
 
 #[test]
 fn what_is_heard_after_the_verdict_is_no_straggler_any_more() {
-    let mut tally = tally(Question::End { repeated: false }, 3);
+    let mut tally = tally(Rule::End { repeated: false }, 3);
     tally.count(0, false, Ok(Reply::Done));
     tally.count(1, false, Ok(Reply::Done));
     assert_eq!(tally.verdict().unwrap().spread.unanswered, MasterSet::one(2));
@@ -176,14 +175,14 @@ fn what_is_heard_after_the_verdict_is_no_straggler_any_more() {
 #[test]
 fn a_lock_is_free_where_a_majority_is_and_else_until_it_may_be() {
     let free = || Ok(Reply::Free);
-    assert_eq!(judge(tally(Question::Look, 3), vec![busy(9), free(), free()]).1.result.unwrap(), Reply::Free);
+    assert_eq!(judge(tally(Rule::IsHeld, 3), vec![busy(9), free(), free()]).1.result.unwrap(), Reply::Free);
     // Who is frozen is not waited for.
-    let (asked, verdict) = judge(tally(Question::Look, 3), vec![busy(9), busy(4), free()]);
+    let (asked, verdict) = judge(tally(Rule::IsHeld, 3), vec![busy(9), busy(4), free()]);
     assert_eq!((asked, verdict.result.unwrap()), (2, Reply::Busy(9 * SECOND)));
-    let (_, verdict) = judge(tally(Question::Look, 3), vec![busy(9), free(), busy(4)]);
+    let (_, verdict) = judge(tally(Rule::IsHeld, 3), vec![busy(9), free(), busy(4)]);
     assert_eq!(verdict.result.unwrap(), Reply::Busy(4 * SECOND));
     let (_, verdict) =
-        judge(tally(Question::Look, 3), vec![failed(Outcome::NotRun), failed(Outcome::NotRun), free()]);
+        judge(tally(Rule::IsHeld, 3), vec![failed(Outcome::NotRun), failed(Outcome::NotRun), free()]);
     verdict.result.unwrap_err();
 }
 
@@ -241,7 +240,7 @@ fn answers(said: &[Says]) -> Vec<Result<Reply, Failure>> {
 fn how_long_a_lock_is_held_is_when_a_majority_may_be_had_in_whatever_order_they_answer() {
     for masters in [1, 2, 3, 4, 5] {
         for said in all_sayings(masters) {
-            let (_, verdict) = judge(tally(Question::Left, masters), answers(&said));
+            let (_, verdict) = judge(tally(Rule::HeldFor, masters), answers(&said));
             match (verdict.result, had_after(&said)) {
                 (Ok(Reply::Free), Some(Duration::ZERO)) => {}
                 (Ok(Reply::Busy(told)), Some(left)) => {
@@ -257,7 +256,7 @@ fn how_long_a_lock_is_held_is_when_a_majority_may_be_had_in_whatever_order_they_
 
 #[test]
 fn how_long_a_lock_is_held_waits_only_for_those_that_may_change_it() {
-    let asked = |said: &[Says]| judge(tally(Question::Left, said.len()), answers(said)).0;
+    let asked = |said: &[Says]| judge(tally(Rule::HeldFor, said.len()), answers(said)).0;
     let [free, short, same, long, ..] = SAYINGS;
     assert_eq!(asked(&[short, same, long]), 2);
     assert_eq!(asked(&[short, long, same]), 3);
@@ -270,7 +269,7 @@ fn how_long_a_lock_is_held_waits_only_for_those_that_may_change_it() {
 fn whether_a_lock_is_held_is_certain_with_a_majority() {
     for masters in [1, 3, 5] {
         for said in all_sayings(masters) {
-            let (asked, verdict) = judge(tally(Question::Look, masters), answers(&said));
+            let (asked, verdict) = judge(tally(Rule::IsHeld, masters), answers(&said));
             let free = |said: &&Says| **said == Says::Left(Duration::ZERO);
             match (verdict.result, had_after(&said)) {
                 (Ok(Reply::Free), Some(Duration::ZERO)) => {}
@@ -292,7 +291,7 @@ fn a_refused_request_asks_again_no_later_than_a_majority_may_be_had_in_whatever_
         // A master that is free grants it.
         let free = |said: &Says| *said == Says::Left(Duration::ZERO);
         for said in all_sayings(masters).filter(|said| !said.iter().any(free)) {
-            let (_, verdict) = judge(tally(Question::Fresh, masters), answers(&said));
+            let (_, verdict) = judge(tally(Rule::Fresh, masters), answers(&said));
             if let (Ok(Reply::Busy(told)), Some(left)) = (verdict.result, had_after(&said)) {
                 assert!(told <= left + Duration::from_millis(10).max(left / 100), "{said:?}: {told:?}");
                 assert!(!told.is_zero(), "{said:?}");
@@ -300,14 +299,14 @@ fn a_refused_request_asks_again_no_later_than_a_majority_may_be_had_in_whatever_
         }
     }
     // One that has granted it is had already, and given back.
-    let (_, verdict) = judge(tally(Question::Fresh, 3), vec![Ok(Reply::Done), busy(600), busy(20)]);
+    let (_, verdict) = judge(tally(Rule::Fresh, 3), vec![Ok(Reply::Done), busy(600), busy(20)]);
     assert_eq!((verdict.result.unwrap(), verdict.split), (Reply::Busy(20 * SECOND), true));
 }
 
 #[test]
 fn the_token_is_the_highest_of_the_majority_and_agreed_on_where_a_majority_is_as_high() {
     let token = |n| Ok(Reply::Token(n));
-    let told = |answers| judge(tally(Question::Fresh, 5), answers).1;
+    let told = |answers| judge(tally(Rule::Fresh, 5), answers).1;
     let agreed = told(vec![token(7), token(7), busy(1), token(7)]);
     assert_eq!(agreed.token, Some(Token { highest: 7, agreed: true }));
     assert_eq!(agreed.result.unwrap(), Reply::Done);
@@ -321,9 +320,9 @@ fn the_token_is_the_highest_of_the_majority_and_agreed_on_where_a_majority_is_as
 fn a_grant_whose_token_could_not_be_made_known_may_have_run_and_is_none() {
     let grant = || Verdict {
         token: Some(Token { highest: 9, agreed: false }),
-        ..judge(tally(Question::Fresh, 1), vec![Ok(Reply::Token(9))]).1
+        ..judge(tally(Rule::Fresh, 1), vec![Ok(Reply::Token(9))]).1
     };
-    let heard = |answer| judge(tally(Question::Standing, 1), vec![answer]).1;
+    let heard = |answer| judge(tally(Rule::Standing, 1), vec![answer]).1;
     assert_eq!(grant().acknowledged(heard(Ok(Reply::Done))).result.unwrap(), Reply::Done);
     for answer in [
         Ok(Reply::Gone),

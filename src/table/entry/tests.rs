@@ -17,7 +17,7 @@ use crate::owner::OwnerEnds;
 use crate::table::admission::{AcquireParams, Admission, NewLevel, Pause};
 use crate::table::outcome::{LateAnswer, Meaning, ReleaseStep};
 use crate::table::terms::Terms;
-use crate::wire::{Job, Reply, Step};
+use crate::wire::{Action, Call, Pending, Reply};
 
 const DRIFT: Drift = Drift { factor: 0.0, slack: Duration::ZERO };
 const LEASE: Duration = Duration::from_secs(30);
@@ -48,7 +48,7 @@ struct Asker {
     fixed: bool,
     limit: Option<Duration>,
     once: bool,
-    asking: Option<Job>,
+    asking: Option<Pending>,
 }
 
 struct Kept {
@@ -68,10 +68,10 @@ struct World {
     terms: Terms,
     askers: Vec<Asker>,
     guards: Vec<Kept>,
-    /// Sent by guards and by the background; a job of an asker is with that asker.
-    flight: Vec<Job>,
+    /// Sent by guards and by the background; a pending of an asker is with that asker.
+    flight: Vec<Pending>,
     /// Commands without an answer, which may run yet.
-    late: Vec<Job>,
+    late: Vec<Pending>,
     owners: Vec<Owner>,
     faults: bool,
     granted: usize,
@@ -122,11 +122,11 @@ impl World {
         self.random.random_range(0..sides)
     }
 
-    fn run(&mut self, job: &Job) -> Reply {
-        if !self.entry.hold(job.hold).is_some_and(|hold| hold.under_way(job.no)) {
-            self.stale.push(job.hold);
+    fn run(&mut self, pending: &Pending) -> Reply {
+        if !self.entry.hold(pending.hold).is_some_and(|hold| hold.under_way(pending.no)) {
+            self.stale.push(pending.hold);
         }
-        self.master.run(job, self.now)
+        self.master.run(pending, self.now)
     }
 
     fn arrive(&mut self) {
@@ -172,7 +172,7 @@ impl World {
             fence: None,
         };
         match self.entry.admit(id, no, ask, moment) {
-            Admission::Ask(job) => asker.asking = Some(job),
+            Admission::Ask(pending) => asker.asking = Some(pending),
             Admission::Wait { refused: true, .. } if asker.once => self.go(at),
             Admission::Wait { until, refused } => {
                 let soon = moment.now + Duration::from_millis(500);
@@ -191,9 +191,9 @@ impl World {
     /// A request is dropped, or done without a grant.
     fn go(&mut self, at: usize) {
         let asker = self.askers.swap_remove(at);
-        if let Some(job) = asker.asking {
-            self.entry.conclude(&job, Err(Outcome::Unknown), Spread::default(), self.at());
-            self.late.push(job);
+        if let Some(pending) = asker.asking {
+            self.entry.conclude(&pending, Err(Outcome::Unknown), Spread::default(), self.at());
+            self.late.push(pending);
         }
         let _gone = self.entry.leave_line(asker.id, self.now);
         self.wake();
@@ -206,29 +206,29 @@ impl World {
 
     /// The answer to an asker's command comes, and it is polled.
     fn answer(&mut self, at: usize) {
-        let Some(job) = self.askers[at].asking.take() else { return };
+        let Some(pending) = self.askers[at].asking.take() else { return };
         let (moment, id) = (self.at(), self.askers[at].id);
         if self.faults && self.dice(10) == 0 {
             if self.dice(2) == 0 {
-                drop(self.run(&job))
+                drop(self.run(&pending))
             } else {
-                self.late.push(job.clone())
+                self.late.push(pending.clone())
             }
-            self.entry.conclude(&job, Err(Outcome::Unknown), Spread::default(), moment);
+            self.entry.conclude(&pending, Err(Outcome::Unknown), Spread::default(), moment);
             let pause = self.now + Duration::from_millis(100);
             self.entry.refused(id, Pause::Notified { until: pause, soon: pause });
         } else {
-            match self.run(&job) {
+            match self.run(&pending) {
                 Reply::Busy(left) => {
                     let until = self.now + left + STEP;
-                    self.entry.conclude(&job, Ok(&Reply::Busy(left)), Spread::default(), moment);
+                    self.entry.conclude(&pending, Ok(&Reply::Busy(left)), Spread::default(), moment);
                     self.entry.refused(id, Pause::Notified { until, soon: until });
                 }
                 Reply::Gone => {
                     self.entry.asks_anew(id);
-                    self.entry.conclude(&job, Ok(&Reply::Gone), Spread::default(), moment);
+                    self.entry.conclude(&pending, Ok(&Reply::Gone), Spread::default(), moment);
                 }
-                _ => return self.grant(at, &job),
+                _ => return self.grant(at, &pending),
             }
             if self.askers[at].once {
                 return self.go(at);
@@ -237,7 +237,7 @@ impl World {
         self.poll(at);
     }
 
-    fn grant(&mut self, at: usize, job: &Job) {
+    fn grant(&mut self, at: usize, pending: &Pending) {
         let (moment, level) = (self.at(), self.number());
         let asker = &self.askers[at];
         let fate = Arc::<Fate>::default();
@@ -249,12 +249,12 @@ impl World {
             fate: fate.clone(),
             token: None,
         };
-        match self.entry.granted(asker.id, job, &new, Spread::default(), moment) {
+        match self.entry.granted(asker.id, pending, &new, Spread::default(), moment) {
             Ok((_, _, request)) => {
                 self.askers.swap_remove(at);
                 self.granted += 1;
                 let branch_of = request.branch.then_some(request.owner);
-                self.guards.push(Kept { hold: job.hold, level, fate, branch_of });
+                self.guards.push(Kept { hold: pending.hold, level, fate, branch_of });
                 self.wake();
             }
             Err(_) => self.poll(at),
@@ -271,8 +271,8 @@ impl World {
         let guard = self.guards.swap_remove(at);
         let no = (self.dice(2) == 0).then(|| self.number());
         let moment = self.at();
-        if let ReleaseStep::Send(job) = self.entry.leave(guard.hold, guard.level, no, moment) {
-            self.flight.push(job);
+        if let ReleaseStep::Send(pending) = self.entry.leave(guard.hold, guard.level, no, moment) {
+            self.flight.push(pending);
         }
         self.wake();
     }
@@ -283,27 +283,27 @@ impl World {
             return;
         }
         let at = self.dice(self.flight.len());
-        let job = self.flight.swap_remove(at);
+        let pending = self.flight.swap_remove(at);
         let moment = self.at();
         if self.faults && self.dice(8) == 0 {
             let outcome = match self.dice(3) {
                 0 => {
-                    self.run(&job);
+                    self.run(&pending);
                     Outcome::Unknown
                 }
                 1 => {
-                    self.late.push(job.clone());
+                    self.late.push(pending.clone());
                     Outcome::Unknown
                 }
                 _ => Outcome::NotRun,
             };
-            self.entry.conclude(&job, Err(outcome), Spread::default(), moment);
+            self.entry.conclude(&pending, Err(outcome), Spread::default(), moment);
             if outcome == Outcome::NotRun {
                 return;
             }
         } else {
-            let reply = self.run(&job);
-            self.entry.conclude(&job, Ok(&reply), Spread::default(), moment);
+            let reply = self.run(&pending);
+            self.entry.conclude(&pending, Ok(&reply), Spread::default(), moment);
         }
         self.wake();
     }
@@ -317,11 +317,11 @@ impl World {
                 return;
             }
             let (moment, numbers) = (self.at(), &mut self.numbers);
-            let jobs = self.entry.check(moment, true, MasterSet::NONE, &mut || {
+            let commands = self.entry.check(moment, true, MasterSet::NONE, &mut || {
                 *numbers += 1;
                 *numbers
             });
-            self.flight.extend(jobs);
+            self.flight.extend(commands);
             self.wake();
         }
         if self.entry.due(true).is_none_or(|due| due > self.now) {
@@ -356,22 +356,23 @@ mod runs;
 
 impl World {
     /// An acquire that is nobody's any more.
-    fn bygone(&self) -> Job {
-        let step = Step::Acquire { count: 1, lease: self.terms.lease };
+    fn bygone(&self) -> Pending {
+        let action = Action::Acquire { count: 1, lease: self.terms.lease };
         let (field, masters) = ("me:7".into(), MasterSet::ALL);
         let (sent, repeated, fence) = (self.now, false, None);
-        Job { hold: 7, no: 7, field, step, masters, repeated, sent, fence }
+        let call = Call { keys: self.entry.keys.clone(), field, action, fence };
+        Pending { hold: 7, no: 7, call, masters, repeated, sent }
     }
 }
 
 #[test]
 fn what_a_master_that_is_away_may_have_waits_for_its_return() {
     let mut world = World::new(1);
-    let (job, terms) = (world.bygone(), world.terms);
-    world.entry.straggled(&job, 2, LateAnswer::There, world.now);
+    let (pending, terms) = (world.bygone(), world.terms);
+    world.entry.straggled(&pending, 2, LateAnswer::There, world.now);
     let asked = |world: &mut World, away| {
-        let jobs = world.entry.check(world.at(), true, away, &mut || 8);
-        jobs.iter().map(|job| job.masters).collect::<Vec<_>>()
+        let commands = world.entry.check(world.at(), true, away, &mut || 8);
+        commands.iter().map(|pending| pending.masters).collect::<Vec<_>>()
     };
     for _ in 0..8 {
         assert_eq!(asked(&mut world, MasterSet::first(3)), []);
@@ -411,14 +412,14 @@ fn what_happens_on_a_master_while_something_is_ended_there_is_not_forgotten() {
 #[test]
 fn what_a_master_has_granted_after_the_end_is_ended_there() {
     let mut world = World::new(1);
-    let (job, at) = (world.bygone(), world.at());
+    let (pending, at) = (world.bygone(), world.at());
     let entry = &mut world.entry;
     for (late, ends) in [(LateAnswer::Missing, 0), (LateAnswer::Unsent, 0), (LateAnswer::There, 1)] {
-        entry.straggled(&job, 2, late, at.now);
-        let jobs = entry.check(at, true, MasterSet::NONE, &mut || 8);
-        assert_eq!(jobs.len(), ends, "{late:?}");
-        for end in jobs {
-            assert_eq!((end.step, end.masters), (Step::Release { count: 0 }, MasterSet::one(2)));
+        entry.straggled(&pending, 2, late, at.now);
+        let commands = entry.check(at, true, MasterSet::NONE, &mut || 8);
+        assert_eq!(commands.len(), ends, "{late:?}");
+        for end in commands {
+            assert_eq!((end.call.action, end.masters), (Action::END, MasterSet::one(2)));
             assert_eq!(entry.conclude(&end, Ok(&Reply::Done), Spread::default(), at), Meaning::Done);
         }
         assert!(entry.is_empty());

@@ -19,7 +19,8 @@ fn over(sent: Instant, n: u64) -> Instant {
 
 fn hold(now: Instant, asked: u64) -> Hold {
     let terms = Terms { lease: lease(30), drift: DRIFT, patience: seconds(1), retry: seconds(1), epoch: now };
-    let mut hold = Hold::asked(1, "me:1".into(), terms, lease(asked), None, now).0;
+    let mut hold =
+        Hold::asked(1, Arc::new(Keys::new("", "stock")), "me:1".into(), terms, lease(asked), None, now).0;
     assert!(hold.is_asked() && !hold.lives() && !hold.ends() && !hold.is_over());
     assert!(hold.finish(1, now).is_some());
     hold.confirmed(lease(asked), now, Duration::ZERO);
@@ -100,18 +101,18 @@ fn what_is_sent_next_follows_from_what_stands() {
     let mut hold = hold(now, 30);
     hold.enter(level(1, None), 1);
     hold.enter(level(2, None), 2);
-    assert_eq!(hold.step(), None);
+    assert_eq!(hold.next_action(), None);
     assert!(hold.leave(1).is_some_and(|left| !left.in_order) && hold.leave(7).is_none());
-    assert_eq!(hold.step(), Some(Step::Release { count: 1 }));
+    assert_eq!(hold.next_action(), Some(Action::Release { count: 1 }));
     hold.unsettled = true;
-    assert_eq!(hold.step(), Some(Step::Settle { count: 1, lease: lease(30) }));
+    assert_eq!(hold.next_action(), Some(Action::Settle { count: 1, lease: lease(30) }));
     assert!(hold.leave(2).is_some_and(|left| left.in_order));
-    assert_eq!(hold.step(), Some(Step::Release { count: 0 }), "its own settle");
-    hold.begin(Step::Release { count: 0 }, Sender::Request, 9, now);
-    assert!(hold.step().is_none() && hold.overdue() == Some(now + seconds(1)));
+    assert_eq!(hold.next_action(), Some(Action::END), "its own settle");
+    hold.begin(Action::Release { count: 0 }, Sender::Request, 9, now);
+    assert!(hold.next_action().is_none() && hold.overdue() == Some(now + seconds(1)));
     assert!(hold.finish(8, now).is_none() && hold.finish(9, now).is_some());
     hold.gone = true;
-    assert!(hold.step().is_none() && hold.is_over());
+    assert!(hold.next_action().is_none() && hold.is_over());
 }
 
 #[test]
@@ -120,7 +121,7 @@ fn a_settle_makes_no_fixed_lease_longer() {
     let mut hold = hold(now, 10);
     hold.enter(level(1, Some(over(now, 10))), 1);
     hold.unsettled = true;
-    assert_eq!(hold.step(), Some(Step::Settle { count: 1, lease: Lease::SHORTEST }));
+    assert_eq!(hold.next_action(), Some(Action::Settle { count: 1, lease: Lease::SHORTEST }));
 }
 
 #[test]
@@ -128,11 +129,11 @@ fn a_count_is_lowered_behind_an_acquire_that_was_under_way() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
     hold.enter(level(1, None), 1);
-    hold.begin(Step::Acquire { count: 2, lease: lease(30) }, Sender::Request, 2, now);
+    hold.begin(Action::Acquire { count: 2, lease: lease(30) }, Sender::Request, 2, now);
     hold.leave(1).unwrap();
     assert!(hold.finish(2, now).is_some());
     hold.enter(level(2, None), 2);
-    assert_eq!(hold.step(), Some(Step::Release { count: 1 }));
+    assert_eq!(hold.next_action(), Some(Action::Release { count: 1 }));
 }
 
 #[test]
@@ -144,11 +145,11 @@ fn a_loss_is_final_and_told_once() {
     assert_eq!(hold.lose(Loss::Gone, now).len(), 2);
     assert!(hold.lose(Loss::Expired, now).is_empty());
     assert_eq!((hold.loss, hold.levels[0].fate.loss()), (Some(Loss::Gone), Some(Loss::Gone)));
-    assert!(!hold.lives() && hold.end() <= now && hold.step().is_none());
+    assert!(!hold.lives() && hold.end() <= now && hold.next_action().is_none());
     hold.leave(2).unwrap();
-    assert_eq!(hold.step(), None, "while a guard is left");
+    assert_eq!(hold.next_action(), None, "while a guard is left");
     hold.leave(1).unwrap();
-    assert_eq!(hold.step(), Some(Step::Release { count: 0 }));
+    assert_eq!(hold.next_action(), Some(Action::END));
 }
 
 #[test]
@@ -156,7 +157,7 @@ fn an_unknown_outcome_is_settled_after_a_pause() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
     hold.enter(level(1, None), 1);
-    hold.begin(Step::Renew { lease: lease(30) }, Sender::Request, 2, now);
+    hold.begin(Action::Renew { lease: lease(30) }, Sender::Request, 2, now);
     let later = now + seconds(2);
     hold.unknown(3, later);
     assert!(hold.under_way(2), "another command's");

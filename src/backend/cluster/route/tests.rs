@@ -7,6 +7,7 @@ use super::*;
 use crate::backend::server::Role;
 use crate::backend::testing::EventRecorder;
 use crate::config::Seeds;
+use crate::wire::Action;
 
 fn nodes() -> (Arc<Nodes>, EventRecorder) {
     let events = EventRecorder::new();
@@ -18,7 +19,7 @@ fn nodes() -> (Arc<Nodes>, EventRecorder) {
 }
 
 fn look() -> Call {
-    Call::Look { key: "stock".into() }
+    Call::of("stock", "", Action::Look)
 }
 
 fn failed(error: RedisError) -> FailedCall {

@@ -15,6 +15,7 @@ use crate::backend::connection::redis_error::is_unsent;
 use crate::backend::server::RedisServer;
 use crate::backend::testing::{ALONE, EventRecorder, TestServer, until};
 use crate::base::{Drift, Lease, Outcome, after};
+use crate::wire::Action;
 
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(300);
@@ -29,7 +30,7 @@ async fn connected(server: &TestServer, node_timeout: Duration) -> (Arc<RedisSer
 fn acquire(key: &str) -> Call {
     let drift = Drift { factor: 0.0, slack: Duration::ZERO };
     let lease = Lease::new("lease", Duration::from_secs(24 * 3600), drift).unwrap();
-    Call::Acquire { key: key.into(), field: "me:1".into(), count: 1, lease, fence: None }
+    Call::of(key, "me:1", Action::Acquire { count: 1, lease })
 }
 
 fn polled<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
@@ -70,7 +71,7 @@ async fn a_script_that_turns_out_unknown_after_the_deadline_is_not_sent_by_its_t
 async fn of_many_those_whose_scripts_are_unknown_after_the_deadline_are_not_sent_again() {
     let server = TestServer::start(&[]).await;
     let (backend, _events) = connected(&server, LONG).await;
-    let look = Call::Look { key: "stock".into() };
+    let look = Call::of("stock", "", Action::Look);
     backend.clone().run(look.clone()).await.unwrap();
     server.command("CONFIG RESETSTAT").await;
     let mut link = backend.line().link_now().unwrap();
@@ -93,7 +94,7 @@ async fn an_answer_that_is_there_is_read_after_the_deadline() {
     let server = TestServer::start(&[]).await;
     let (backend, _events) = connected(&server, SHORT).await;
     server.command("SET known 1").await;
-    let look = || backend.clone().run(Call::Look { key: "known".into() });
+    let look = || backend.clone().run(Call::of("known", "", Action::Look));
     look().await.unwrap();
     let mut looked = look();
     assert!(polled(looked.as_mut()).is_pending());
@@ -117,7 +118,7 @@ async fn a_call_whose_deadline_is_over_before_its_first_poll_did_not_run() {
 async fn of_many_calls_those_behind_answers_that_are_read_too_late_are_not_sent() {
     let server = TestServer::start(&[]).await;
     let (backend, _events) = connected(&server, SHORT).await;
-    let look = Call::Look { key: "stock".into() };
+    let look = Call::of("stock", "", Action::Look);
     backend.clone().run(look.clone()).await.unwrap();
     server.command("CONFIG RESETSTAT").await;
     // More than go out in one pipeline.

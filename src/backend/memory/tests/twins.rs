@@ -14,7 +14,7 @@ use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer};
 use crate::base::{Drift, Lease};
 use crate::memory::Memory;
 use crate::wire::keys::{channel, counter};
-use crate::wire::{Call, Fence, Reply};
+use crate::wire::{Action, Call, Fence, Reply};
 
 /// Leases differ by so much that the duration of a test can't make one look like another.
 const STEP: Duration = Duration::from_secs(600);
@@ -73,27 +73,21 @@ impl Op {
     /// `None`: a key is deleted or set by hand.
     fn call(&self, case: usize) -> Option<Call> {
         let key = self.key(case);
-        let (channel, field) = (channel("", &key).into(), format!("uuid:{}", self.field).into());
         let drift = Drift { factor: 0.0, slack: Duration::ZERO };
-        let (key, count) = (key.into(), self.count);
         let lease = Lease::new("lease", STEP * self.lease, drift).unwrap();
-        let fence = self.fence(case);
-        Some(match self.kind {
-            0 => Call::Acquire {
-                key,
-                field,
-                count: if fence.is_some() { 1 } else { count.max(1) },
-                lease,
-                fence,
-            },
-            1 => Call::Release { key, channel, field, count },
-            2 => Call::Renew { key, field, lease, fence },
-            3 => Call::Settle { key, channel, field, count, lease, create: false, fence },
-            7 => Call::Settle { key, channel, field, count: count.max(1), lease, create: true, fence },
-            4 => Call::Force { key, channel },
-            5 => Call::Look { key },
+        let (fence, count) = (self.fence(case), self.count);
+        let action = match self.kind {
+            0 => Action::Acquire { count: if fence.is_some() { 1 } else { count.max(1) }, lease },
+            1 => Action::Release { count },
+            2 => Action::Renew { lease },
+            3 => Action::Settle { count, lease },
+            7 => Action::Repair { count: count.max(1), lease },
+            4 => Action::Force,
+            5 => Action::Look,
             _ => return None,
-        })
+        };
+        let fence = fence.filter(|_| action.lease().is_some());
+        Some(Call { fence, ..Call::of(&key, &format!("uuid:{}", self.field), action) })
     }
 }
 

@@ -8,6 +8,7 @@ use crate::backend::Backend;
 use crate::backend::server::server::RedisServer;
 use crate::backend::testing::{ALONE, EventRecorder, TestServer, until};
 use crate::base::{Drift, Lease};
+use crate::wire::Action;
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -24,12 +25,11 @@ async fn connected(server: &TestServer, role: Role) -> Arc<RedisServer> {
 fn acquire(name: &str) -> Call {
     let drift = Drift { factor: 0.0, slack: Duration::ZERO };
     let lease = Lease::new("lease", Duration::from_secs(30), drift).unwrap();
-    Call::Acquire { key: name.into(), field: format!("me:{name}").into(), count: 1, lease, fence: None }
+    Call::of(name, &format!("me:{name}"), Action::Acquire { count: 1, lease })
 }
 
 fn end(name: &str) -> Call {
-    let field = format!("me:{name}").into();
-    Call::Release { key: name.into(), channel: "channel".into(), field, count: 0 }
+    Call::of(name, &format!("me:{name}"), Action::END)
 }
 
 async fn exists(server: &TestServer, name: &str) -> bool {

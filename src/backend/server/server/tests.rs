@@ -3,6 +3,7 @@ use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer, until};
 use crate::base::{Drift, Lease, Outcome};
 use crate::config::Replicas;
 use crate::error::ErrorKind;
+use crate::wire::Action;
 
 /// Longer than any stall of a busy machine, for tests in which no call should time out.
 const LONG: Duration = Duration::from_secs(10);
@@ -15,13 +16,13 @@ async fn connected(server: &TestServer, node_timeout: Duration) -> (Arc<RedisSer
 }
 
 fn look(key: &str) -> Call {
-    Call::Look { key: key.into() }
+    Call::of(key, "", Action::Look)
 }
 
 fn acquire(key: &str) -> Call {
     let lease =
         Lease::new("lease", Duration::from_secs(30), Drift { factor: 0.0, slack: Duration::ZERO }).unwrap();
-    Call::Acquire { key: key.into(), field: "me:1".into(), count: 1, lease, fence: None }
+    Call::of(key, "me:1", Action::Acquire { count: 1, lease })
 }
 
 /// Fails if the server can't be reached.

@@ -66,8 +66,8 @@ fn who_was_granted_in_vain_is_woken_when_it_is_the_front() {
         world.pass(STEP);
     }
     world.poll(world.asker(second));
-    let job = world.askers[world.asker(second)].asking.clone().expect("it is its turn");
-    assert_eq!(world.master.run(&job, world.now), Reply::Done);
+    let pending = world.askers[world.asker(second)].asking.clone().expect("it is its turn");
+    assert_eq!(world.master.run(&pending, world.now), Reply::Done);
     world.pass(world.terms.patience + MOMENT);
     while world.master.key.is_some() {
         world.arrives();
@@ -77,8 +77,8 @@ fn who_was_granted_in_vain_is_woken_when_it_is_the_front() {
     world.poll(world.asker(first));
     world.answers(first);
     let at = world.asker(second);
-    let job = world.askers[at].asking.take().unwrap();
-    world.grant(at, &job);
+    let pending = world.askers[at].asking.take().unwrap();
+    world.grant(at, &pending);
     let at = world.asker(first);
     world.go(at);
     assert!(world.is_woken(second), "it sleeps beside a lock that nobody of this process asks for");
@@ -101,8 +101,11 @@ fn a_re_entry_is_undone_where_the_hold_does_not_admit_it_any_more() {
     world.answers(asks);
     let hold = world.entry.live().unwrap();
     assert_eq!((hold.levels.len(), hold.unsettled), (1, true), "two branches of one owner hold it");
-    let jobs = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
-    assert!(matches!(jobs[..], [Job { step: Step::Settle { count: 1, .. }, .. }]), "{jobs:?}");
+    let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
+    assert!(
+        matches!(commands[..], [Pending { call: Call { action: Action::Settle { count: 1, .. }, .. }, .. }]),
+        "{commands:?}"
+    );
     assert!(world.askers[world.asker(two)].asking.is_none());
 }
 
@@ -152,17 +155,17 @@ fn a_re_entry_is_undone_where_the_level_that_it_is_nested_in_is_over() {
 fn an_answer_past_the_end_of_a_hold_does_not_make_it_good_again() {
     for settles in [false, true] {
         let mut world = World::new(1);
-        let (job, _) = world.take();
+        let (pending, _) = world.take();
         let end = world.entry.live().unwrap().end();
         world.now = end - MOMENT;
         if settles {
             world.entry.ask_all(world.now);
         }
-        let jobs = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
-        let [sent] = &jobs[..] else { panic!("{jobs:?}") };
+        let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
+        let [sent] = &commands[..] else { panic!("{commands:?}") };
         world.now = end;
         world.entry.conclude(sent, Ok(&Reply::Done), Spread::default(), world.at());
-        let hold = world.entry.hold(job.hold).unwrap();
+        let hold = world.entry.hold(pending.hold).unwrap();
         assert_eq!(hold.loss, Some(Loss::Expired));
         assert!(hold.end() <= end);
     }
@@ -182,15 +185,15 @@ fn what_ran_on_a_master_behind_the_end_of_its_hold_is_ended_there() {
             (false, None, 1),
         ] {
             let mut world = World::new(1);
-            let (mut job, level) = world.take();
+            let (mut pending, level) = world.take();
             let (at, terms) = (world.at(), world.terms);
             if repair {
-                job.step = Step::Repair { count: 1, lease: terms.lease };
+                pending.call.action = Action::Repair { count: 1, lease: terms.lease };
             }
-            let ReleaseStep::Send(end) = world.entry.leave(job.hold, level, Some(98), at) else {
+            let ReleaseStep::Send(end) = world.entry.leave(pending.hold, level, Some(98), at) else {
                 panic!("it is held")
             };
-            let made = |entry: &mut LockEntry| entry.straggled(&job, 2, LateAnswer::There, at.now);
+            let made = |entry: &mut LockEntry| entry.straggled(&pending, 2, LateAnswer::There, at.now);
             if before {
                 made(&mut world.entry);
             }
@@ -207,11 +210,11 @@ fn what_ran_on_a_master_behind_the_end_of_its_hold_is_ended_there() {
                 world.entry.straggled(&end, 2, LateAnswer::Missing, at.now);
             }
             world.now += Duration::from_secs(1);
-            let jobs = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
-            let told = format!("repair {repair}, before {before}, found {found:?}: {jobs:?}");
-            assert_eq!(jobs.len(), ends, "{told}");
-            for again in &jobs {
-                assert_eq!((again.step, again.masters), (Step::Release { count: 0 }, third), "{told}");
+            let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
+            let told = format!("repair {repair}, before {before}, found {found:?}: {commands:?}");
+            assert_eq!(commands.len(), ends, "{told}");
+            for again in &commands {
+                assert_eq!((again.call.action, again.masters), (Action::END, third), "{told}");
                 world.entry.conclude(again, Ok(&Reply::Done), Spread::default(), world.at());
             }
             assert!(world.entry.is_empty(), "{told}");
@@ -237,17 +240,17 @@ fn what_an_acquire_makes_behind_the_end_of_its_hold_is_ended() {
                 world.entry.conclude(&end, Ok(&Reply::Gone), missing, moment);
             }
             let at = world.asker(first);
-            let job = world.askers[at].asking.take().unwrap();
-            assert_eq!(world.master.run(&job, world.now), Reply::Done);
+            let pending = world.askers[at].asking.take().unwrap();
+            assert_eq!(world.master.run(&pending, world.now), Reply::Done);
             match how {
-                "granted" => world.grant(at, &job),
+                "granted" => world.grant(at, &pending),
                 "dropped" => {
-                    world.entry.conclude(&job, Err(Outcome::Unknown), Spread::default(), world.at());
+                    world.entry.conclude(&pending, Err(Outcome::Unknown), Spread::default(), world.at());
                 }
                 _ => {
                     let remains = Spread { remains: MasterSet::one(0), ..Spread::default() };
                     let refused = Reply::Busy(LEASE);
-                    world.entry.conclude(&job, Ok(&refused), remains, world.at());
+                    world.entry.conclude(&pending, Ok(&refused), remains, world.at());
                 }
             }
             if !confirmed {
@@ -272,7 +275,7 @@ fn what_had_no_answer_on_a_master_is_ended_there_twice() {
         let mut world = World::new(1);
         let (mut repair, level) = world.take();
         let at = world.at();
-        repair.step = Step::Repair { count: 2, lease: world.terms.lease };
+        repair.call.action = Action::Repair { count: 2, lease: world.terms.lease };
         world.entry.straggled(&repair, 2, LateAnswer::Unknown, at.now);
         let ReleaseStep::Send(end) = world.entry.leave(repair.hold, level, Some(98), at) else {
             panic!("it is held")
@@ -287,9 +290,9 @@ fn what_had_no_answer_on_a_master_is_ended_there_twice() {
         }
         assert!(world.entry.check(at, true, MasterSet::NONE, &mut || 99).is_empty(), "not at once");
         world.now += 2 * world.terms.retry;
-        let jobs = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
-        let [again] = &jobs[..] else { panic!("{jobs:?}") };
-        assert_eq!((again.step, again.masters), (Step::Release { count: 0 }, third));
+        let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
+        let [again] = &commands[..] else { panic!("{commands:?}") };
+        assert_eq!((again.call.action, again.masters), (Action::END, third));
         let missing = Spread { missing: third, ..Spread::default() };
         world.entry.conclude(again, Ok(&Reply::Done), missing, world.at());
         assert!(world.entry.is_empty(), "and no more");

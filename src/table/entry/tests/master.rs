@@ -10,39 +10,40 @@ pub(super) struct Master {
 }
 
 impl Master {
-    pub(super) fn run(&mut self, job: &Job, now: Instant) -> Reply {
+    pub(super) fn run(&mut self, pending: &Pending, now: Instant) -> Reply {
         self.key.take_if(|(_, _, until)| *until <= now);
         let end = |lease: Lease| now + lease.duration();
-        let known = self.key.as_mut().filter(|(field, ..)| *field == job.field);
-        match (job.step, known) {
-            (Step::Acquire { count, lease }, Some((_, stands, until))) => {
+        let known = self.key.as_mut().filter(|(field, ..)| *field == pending.call.field);
+        match (pending.call.action, known) {
+            (Action::Acquire { count, lease }, Some((_, stands, until))) => {
                 (*stands, *until) = (count.max(*stands), end(lease).max(*until));
                 Reply::Done
             }
-            (Step::Acquire { count: 1, lease }, None) => match &self.key {
+            (Action::Acquire { count: 1, lease }, None) => match &self.key {
                 Some((_, _, until)) => Reply::Busy(*until - now),
                 None => {
-                    self.key = Some((job.field.clone(), 1, end(lease)));
+                    self.key = Some((pending.call.field.clone(), 1, end(lease)));
                     Reply::Done
                 }
             },
-            (Step::Release { count: 0 } | Step::Settle { count: 0, .. }, Some(_)) => {
+            (Action::Release { count: 0 } | Action::Settle { count: 0, .. }, Some(_)) => {
                 (self.key, self.messages) = (None, self.messages + 1);
                 Reply::Done
             }
-            (Step::Release { count }, Some((_, stands, _))) => {
+            (Action::Release { count }, Some((_, stands, _))) => {
                 *stands = count.min(*stands);
                 Reply::Done
             }
-            (Step::Renew { lease }, Some((_, _, until))) => {
+            (Action::Renew { lease }, Some((_, _, until))) => {
                 *until = end(lease).max(*until);
                 Reply::Done
             }
-            (Step::Settle { count, lease } | Step::Repair { count, lease }, Some((_, stands, until))) => {
+            (Action::Settle { count, lease } | Action::Repair { count, lease }, Some((_, stands, until))) => {
                 (*stands, *until) = (count, end(lease).max(*until));
                 Reply::Done
             }
             (_, None) => Reply::Gone,
+            (other, _) => panic!("{other:?} is for no hold"),
         }
     }
 }

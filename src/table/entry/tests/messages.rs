@@ -17,9 +17,9 @@ fn no_message_of_a_release_is_expected_from_a_master_that_did_not_run_it() {
     for (spread, asks) in spreads.into_iter().zip([1, 1, 0]) {
         let mut world = World::new(1);
         (world.entry.subscription, world.entry.subscribed_at) = (Subscription::On, MasterSet::first(3));
-        let (job, level) = world.take();
+        let (pending, level) = world.take();
         let at = world.at();
-        let ReleaseStep::Send(release) = world.entry.leave(job.hold, level, Some(8), at) else {
+        let ReleaseStep::Send(release) = world.entry.leave(pending.hold, level, Some(8), at) else {
             panic!("it is held")
         };
         world.entry.conclude(&release, Ok(&Reply::Done), spread, at);
@@ -28,8 +28,8 @@ fn no_message_of_a_release_is_expected_from_a_master_that_did_not_run_it() {
         }
         world.take();
         world.entry.message(2, at.now);
-        let jobs = world.entry.check(at, true, MasterSet::NONE, &mut || 9);
-        let settles = jobs.iter().filter(|job| matches!(job.step, Step::Settle { .. }));
+        let commands = world.entry.check(at, true, MasterSet::NONE, &mut || 9);
+        let settles = commands.iter().filter(|pending| matches!(pending.call.action, Action::Settle { .. }));
         assert_eq!(settles.count(), asks, "{spread:?}");
     }
 }

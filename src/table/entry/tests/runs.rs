@@ -39,8 +39,8 @@ impl World {
             // A command that nobody waits for any more runs after all.
             0 | 1 if !self.late.is_empty() => {
                 let at = self.dice(self.late.len());
-                let job = self.late.swap_remove(at);
-                self.run(&job);
+                let pending = self.late.swap_remove(at);
+                self.run(&pending);
             }
             2 => self.master.key = None,
             3 if self.master.key.is_none() => {
@@ -116,7 +116,7 @@ impl World {
 
     /// Where nothing is under way, the server has what is held here.
     fn rest(&self) {
-        let busy = |hold: &Hold| hold.command.is_some() || hold.step().is_some();
+        let busy = |hold: &Hold| hold.command.is_some() || hold.next_action().is_some();
         let Some(hold) = self.entry.live().filter(|hold| !busy(hold) && self.now < hold.end()) else {
             return;
         };
@@ -154,25 +154,25 @@ fn random_events_keep_to_the_rules_and_forget_nobody() {
 
 impl World {
     /// Nobody else is there. Its acquire, and its level.
-    pub(super) fn take(&mut self) -> (Job, u64) {
+    pub(super) fn take(&mut self) -> (Pending, u64) {
         self.take_while(|_| ())
     }
 
     /// The same, while this happens.
-    pub(super) fn take_while(&mut self, happens: impl FnOnce(&mut LockEntry)) -> (Job, u64) {
+    pub(super) fn take_while(&mut self, happens: impl FnOnce(&mut LockEntry)) -> (Pending, u64) {
         let (owner, now) = (self.owners[0].clone(), self.now);
         let (id, no, lease) = (self.number(), self.number(), self.terms.lease);
         self.entry.enter(Waiter::new(id, owner.clone(), owner, true, now)).unwrap();
         let ask = AcquireParams { once: false, lease, terms: self.terms, uuid: "me", fence: None };
-        let Admission::Ask(job) = self.entry.admit(id, no, ask, self.at()) else {
+        let Admission::Ask(pending) = self.entry.admit(id, no, ask, self.at()) else {
             panic!("nobody is before it")
         };
         happens(&mut self.entry);
         let (level, fate) = (self.number(), Arc::<Fate>::default());
         let new = NewLevel { level, lease, fixed: false, max_hold: None, fate, token: None };
         let moment = self.at();
-        assert!(self.entry.granted(id, &job, &new, Spread::default(), moment).is_ok());
-        (job, level)
+        assert!(self.entry.granted(id, &pending, &new, Spread::default(), moment).is_ok());
+        (pending, level)
     }
 }
 
@@ -183,9 +183,9 @@ fn what_happens_while_a_hold_is_settled_is_asked_for_again() {
     world.take();
     let (at, mut numbers) = (world.at(), 100..);
     let mut settles = |world: &mut World| {
-        let jobs = world.entry.check(at, true, MasterSet::NONE, &mut || numbers.next().unwrap());
-        assert!(jobs.iter().all(|job| matches!(job.step, Step::Settle { .. })));
-        jobs
+        let commands = world.entry.check(at, true, MasterSet::NONE, &mut || numbers.next().unwrap());
+        assert!(commands.iter().all(|pending| matches!(pending.call.action, Action::Settle { .. })));
+        commands
     };
     world.entry.ask_all(at.now);
     for again in [true, false] {
@@ -203,8 +203,8 @@ fn what_happens_while_a_lock_is_granted_is_asked_for() {
     let mut world = World::new(1);
     let now = world.now;
     world.take_while(|entry| entry.ask_all(now));
-    let jobs = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 8);
-    assert!(matches!(jobs[..], [Job { step: Step::Settle { .. }, .. }]));
+    let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 8);
+    assert!(matches!(commands[..], [Pending { call: Call { action: Action::Settle { .. }, .. }, .. }]));
 }
 
 /// A lock that is taken and released by one alone wakes the watchdog for nothing: not before its first renewal.
@@ -212,15 +212,15 @@ fn what_happens_while_a_lock_is_granted_is_asked_for() {
 fn who_is_alone_makes_nothing_due_before_a_renewal() {
     let mut world = World::new(1);
     let now = world.now;
-    let (job, level) = world.take_while(|entry| assert_eq!(entry.due(true), None));
+    let (pending, level) = world.take_while(|entry| assert_eq!(entry.due(true), None));
     let moment = world.at();
     let renewal = world.entry.due(true).unwrap();
     assert!(renewal > now + LEASE / 4);
     let no = world.number();
-    let ReleaseStep::Send(job) = world.entry.leave(job.hold, level, Some(no), moment) else {
+    let ReleaseStep::Send(pending) = world.entry.leave(pending.hold, level, Some(no), moment) else {
         panic!("it is held")
     };
     assert!(world.entry.due(true).is_none_or(|due| due >= renewal));
-    world.entry.conclude(&job, Ok(&Reply::Done), Spread::default(), moment);
+    world.entry.conclude(&pending, Ok(&Reply::Done), Spread::default(), moment);
     assert!(world.entry.is_empty() && world.entry.due(true).is_none());
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::dice::Dice;
 use super::journal::note;
-use crate::wire::Call;
+use crate::wire::Action;
 use crate::{Builder, Master, Memory};
 
 pub(super) struct Masters {
@@ -83,7 +83,7 @@ impl Masters {
     /// A forced release has been sent and has not run yet.
     pub(super) fn are_to_force(&self) -> bool {
         let force = |store: &Memory| {
-            store.visit(|store| store.backlog.iter().any(|(call, _)| matches!(call, Call::Force { .. })))
+            store.visit(|store| store.backlog.iter().any(|(call, _)| call.action == Action::Force))
         };
         self.stores.iter().any(force)
     }
