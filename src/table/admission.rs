@@ -157,7 +157,7 @@ impl LockEntry {
         let entered = self.holds.iter().filter(|hold| !hold.levels.is_empty() && enters(request, hold));
         entered
             .filter(|hold| hold.levels_of(&request.owner).next().is_none())
-            .find_map(|hold| hold.loss.or_else(|| hold.levels.iter().find_map(|level| level.fate.loss())))
+            .find_map(|hold| hold.loss().or_else(|| hold.levels.iter().find_map(|level| level.fate.loss())))
     }
 
     /// The turn of a request whose owner, or an ancestor, holds the lock.
@@ -264,10 +264,10 @@ impl LockEntry {
             self.asks_anew(id);
             return Err(NotHeld::Taken);
         };
-        hold.finish(pending.no, at.now);
+        let doubted = hold.finish(pending.no, at.now).is_some_and(|command| command.doubted);
         let ends = new.lease.valid_until(pending.sent, hold.terms.drift);
         let over = if hold.levels.is_empty() { ends } else { hold.end() };
-        let taken = hold.loss.is_some() || newer.is_some();
+        let taken = hold.loss().is_some() || newer.is_some();
         // 1. A child asks to re-enter. 2. Its last scope ends: the request is its parent's, and another branch of that one holds.
         // Or 2. the level that it would be nested in ends.
         let may_enter = |request: &Waiter| {
@@ -278,7 +278,7 @@ impl LockEntry {
         let in_time = at.now < over && !taken;
         let Some(request) = (in_time && entered).then(|| self.queue.leave(id)).flatten() else {
             // What the server has is more than what is held here: it has to be brought back.
-            hold.unsettled = true;
+            hold.unsettle();
             let late = hold.levels.is_empty() && entered && !taken;
             self.asks_anew(id);
             return Err(if late { NotHeld::Late } else { NotHeld::Taken });
@@ -299,9 +299,10 @@ impl LockEntry {
             hold.is_fenced_by(token);
         }
         hold.enter(level, stands);
-        if hold.doubted {
+        if doubted {
             // 1. It was granted. 2. The lock was forced away, or the server came back empty. 3. The grant is looked at.
-            (hold.unsettled, hold.retry_at) = (true, at.now);
+            hold.unsettle();
+            hold.retry_at = at.now;
         }
         hold.lacked_by(spread.lacking, at.now);
         if let Action::Acquire { count: 1, .. } = pending.call.action {
@@ -318,7 +319,7 @@ impl LockEntry {
     fn lose_others(&mut self, id: u64, now: Instant) {
         let others = self.holds.iter().filter(|hold| hold.id != id && hold.lives()).map(|hold| hold.id);
         for other in others.collect::<Vec<_>>() {
-            self.lose(other, Loss::Gone, now);
+            self.lose(other, Loss::Gone, false, now);
         }
     }
 

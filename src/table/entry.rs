@@ -154,7 +154,7 @@ impl LockEntry {
     pub(super) fn sweep(&mut self, now: Instant) {
         // 1. A refused request leaves an orphan on one master. 2. Its end comes while the request asks again, which is refused.
         // 3. Were that news, it would ask at once, leave the next orphan, and so on without a pause.
-        let freed = self.holds.iter().any(|hold| hold.is_over() && !hold.orphan);
+        let freed = self.holds.iter().any(|hold| hold.is_over() && !hold.frees_nobody());
         self.holds.retain(|hold| !hold.is_over());
         self.orphans.tidy();
         self.holds.extract_if(.., |hold| hold.is_orphan()).for_each(|hold| self.orphans.take_in(hold));

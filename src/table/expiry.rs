@@ -13,8 +13,8 @@ use crate::table::queue::HeadCheck;
 use crate::wire::{Action, Pending};
 
 impl LockEntry {
-    /// Declares a hold lost. Requests that would have entered it end with it.
-    pub(super) fn lose(&mut self, id: u64, loss: Loss, now: Instant) {
+    /// Declares a hold lost. Requests that would have entered it end with it. `ends_key`: this client ends the key.
+    pub(super) fn lose(&mut self, id: u64, loss: Loss, ends_key: bool, now: Instant) {
         let Some(at) = self.holds.iter().position(|hold| hold.id == id) else { return };
         if !self.holds[at].levels.is_empty() {
             let waiting = self.queue.iter_mut().filter(|request| enters(request, &self.holds[at]));
@@ -22,7 +22,7 @@ impl LockEntry {
             let field = self.holds[at].field.clone();
             self.out.log.push(LogEvent::Lost { field, loss });
         }
-        let fates = self.holds[at].lose(loss, now);
+        let fates = self.holds[at].lose(loss, ends_key, now);
         self.out.resolve.extend(fates);
         self.freed(now);
     }
@@ -65,12 +65,13 @@ impl LockEntry {
     /// Asks the server for all holds at once: something may have happened to them.
     pub(crate) fn ask_all(&mut self, now: Instant) {
         for hold in &mut self.holds {
-            hold.doubted = hold.command.is_some();
+            hold.doubt();
             if hold.lives() {
-                (hold.unsettled, hold.retry_at) = (true, now);
+                hold.unsettle();
+                hold.retry_at = now;
             }
         }
-        for hold in self.holds.iter_mut().filter(|hold| hold.ends() || hold.gone) {
+        for hold in self.holds.iter_mut().filter(|hold| hold.ends() || hold.is_gone()) {
             hold.retry_at = now;
         }
     }
@@ -121,14 +122,15 @@ impl LockEntry {
                 hold.retry_at = at.now;
             }
             ids.push(hold.id);
-            if hold.gone && at.now >= hold.stands_until {
+            if hold.is_gone() && at.now >= hold.stands_until {
                 // Whoever still had it has dropped it by now.
                 hold.spread = Spread::default();
             }
             let tried = hold.levels.is_empty() && hold.command.is_none() && hold.failures > 0;
             if tried && at.now >= hold.stands_until {
                 // The server has dropped it by now, confirmed or not.
-                (hold.gone, hold.spread) = (true, Spread::default());
+                hold.goes(false);
+                hold.spread = Spread::default();
                 self.out.resolve.extend(hold.left_untold(Err(Loss::Expired)));
             }
         }
@@ -152,11 +154,11 @@ impl LockEntry {
         if !hold.lives() || at.now < hold.end() {
             return;
         }
-        hold.end_now = hold.outlived();
+        let ends_key = hold.outlived();
         hold.retry_at = at.now;
         hold.failures = 0;
         let loss = hold.why_late(at);
-        self.lose(id, loss, at.now);
+        self.lose(id, loss, ends_key, at.now);
     }
 
     /// Passes over the first in line where it has not come in time.
@@ -239,7 +241,7 @@ impl Hold {
 
     pub(super) fn due(&self, renews: bool, waiting: usize) -> Option<Instant> {
         let command = self.next_action().map(|_| self.retry_at);
-        let remains = (self.gone && self.has_remains()).then_some(self.stands_until);
+        let remains = (self.is_gone() && self.has_remains()).then_some(self.stands_until);
         let renewal = (renews && self.is_renewable()).then_some(self.renew_at);
         let end = self.lives().then(|| self.end());
         let limits = self.levels.iter().filter(|level| level.fate.loss().is_none());

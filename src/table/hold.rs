@@ -20,6 +20,8 @@ pub(crate) struct UnderWay {
     pub(super) sent: Instant,
     pub(super) action: Action,
     pub(super) sender: Sender,
+    /// Something may have happened to the hold since this was sent, which its answer does not show.
+    pub(super) doubted: bool,
 }
 
 /// Who sends a command. A future of the user's may never be polled again; one of the background's own is always polled to its end.
@@ -44,6 +46,20 @@ impl Sender {
     }
 }
 
+/// How far a hold has come: from one of them to a later one, and never back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It is asked for or held, or its release is on its way. `unsettled`: a command's outcome is unknown, so that only a settle, or the
+    /// end, may be sent next.
+    Stands { unsettled: bool },
+    /// Its guards report this loss. `ends_key`: its end came before the key's, so this client ends the key, whether or not the guards are
+    /// gone; else once they are.
+    Lost { loss: Loss, ends_key: bool },
+    /// The server confirmed that the field is not there, and no command is left that could bring it back. `loss`: what its guards report.
+    /// `frees_nobody`: only some masters may have had it since, which are no majority.
+    Gone { loss: Option<Loss>, frees_nobody: bool },
+}
+
 /// Registered before its acquire is sent, removed once the server has confirmed its end or one lease after it could last
 /// be noticed: so there is no moment in which a field may stand on the server and nobody here knows.
 #[derive(Debug)]
@@ -54,14 +70,10 @@ pub(crate) struct Hold {
     pub(super) terms: Terms,
     /// In the order of their grants: each owner is within the one before it.
     pub(super) levels: Vec<Level>,
-    pub(super) loss: Option<Loss>,
+    pub(super) state: State,
     pub(super) command: Option<UnderWay>,
     /// The count on the server, as far as it is known.
     pub(super) stands: u32,
-    /// A command's outcome is unknown: only a settle, or the end, may be sent next.
-    pub(super) unsettled: bool,
-    /// Something may have happened to it since its command was sent, which that one's answer does not show.
-    pub(super) doubted: bool,
     /// Until then the server keeps the hold for certain, counted from before the send, less drift.
     pub(super) sure_until: Instant,
     /// Until then it may, by a command that had no answer.
@@ -75,10 +87,6 @@ pub(crate) struct Hold {
     pub(super) failures: u32,
     /// How long the machine had slept when the lease was last confirmed.
     pub(super) slept: Duration,
-    /// Its end came before the key's: this client ends the key, whether or not the guards are gone.
-    pub(super) end_now: bool,
-    /// The server confirmed that the field is not there, and no command is left that could bring it back.
-    pub(super) gone: bool,
     /// Levels that left while a command was under way: the one that carries their release out reports what became of it.
     pub(super) leaving: Vec<Arc<Fate>>,
     /// Masters that lack it, those where it may stand though it is gone, and those whose answers are still to come.
@@ -91,11 +99,8 @@ pub(crate) struct Hold {
     /// Masters where what makes the field had no answer while the hold stood. It may run yet, behind an end that finds nothing:
     /// over a connection that was replaced since.
     pub(super) unsure: MasterSet,
-    /// Only some masters may have it yet, which are no majority: its end frees nobody.
-    pub(super) orphan: bool,
     /// Its fencing token, once it is granted, and the counter that has to remember it.
     pub(super) fence: Option<Arc<Fence>>,
-    granted: bool,
 }
 
 impl Hold {
@@ -115,11 +120,9 @@ impl Hold {
             field,
             terms,
             levels: Vec::new(),
-            loss: None,
+            state: State::Stands { unsettled: false },
             command: None,
             stands: 0,
-            unsettled: false,
-            doubted: false,
             sure_until: now,
             perhaps_until: now,
             stands_until: after(now, lease.duration()),
@@ -128,16 +131,12 @@ impl Hold {
             release_tried: false,
             failures: 0,
             slept: Duration::ZERO,
-            end_now: false,
-            gone: false,
             leaving: Vec::new(),
             spread: Spread::default(),
             absence: Absence::default(),
             late: MasterSet::NONE,
             unsure: MasterSet::NONE,
-            orphan: false,
             fence,
-            granted: false,
         };
         let pending = hold.begin(Action::Acquire { count: 1, lease }, Sender::Request, no, now);
         (hold, pending)
@@ -145,17 +144,71 @@ impl Hold {
 
     /// Held, as far as this process knows.
     pub(super) fn lives(&self) -> bool {
-        self.granted && self.loss.is_none() && !self.levels.is_empty()
+        matches!(self.state, State::Stands { .. }) && !self.levels.is_empty()
+    }
+
+    pub(super) fn loss(&self) -> Option<Loss> {
+        match self.state {
+            State::Stands { .. } => None,
+            State::Lost { loss, .. } => Some(loss),
+            State::Gone { loss, .. } => loss,
+        }
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self.state, State::Gone { .. })
+    }
+
+    /// Whether its end is no news to those who wait: the lock was not held by it.
+    pub(super) fn frees_nobody(&self) -> bool {
+        matches!(self.state, State::Gone { frees_nobody: true, .. })
+    }
+
+    pub(super) fn is_unsettled(&self) -> bool {
+        matches!(self.state, State::Stands { unsettled: true })
+    }
+
+    /// A settle, or the end, has to be sent next.
+    pub(super) fn unsettle(&mut self) {
+        if let State::Stands { unsettled } = &mut self.state {
+            *unsettled = true;
+        }
+    }
+
+    /// A settle was answered. `again`: something may have happened since it was sent.
+    pub(super) fn settled(&mut self, again: bool) {
+        if let State::Stands { unsettled } = &mut self.state {
+            *unsettled = again;
+        }
+    }
+
+    /// The server confirmed that it is not there, or must have dropped it. `frees_nobody`: it never stood on a majority, or ended there.
+    pub(super) fn goes(&mut self, frees_nobody: bool) {
+        let frees_nobody = frees_nobody || self.frees_nobody();
+        self.state = State::Gone { loss: self.loss(), frees_nobody };
+    }
+
+    /// What is under way may have run before what has just happened.
+    pub(super) fn doubt(&mut self) {
+        if let Some(command) = &mut self.command {
+            command.doubted = true;
+        }
     }
 
     /// Nobody holds it any more, and the server has not confirmed that.
     pub(super) fn ends(&self) -> bool {
-        (self.levels.is_empty() || self.end_now) && !self.is_asked() && !self.gone
+        match self.state {
+            State::Stands { .. } | State::Lost { ends_key: false, .. } => {
+                self.levels.is_empty() && !self.is_asked()
+            }
+            State::Lost { ends_key: true, .. } => true,
+            State::Gone { .. } => false,
+        }
     }
 
     /// Nothing is left to do or to report.
     pub(super) fn is_over(&self) -> bool {
-        self.levels.is_empty() && self.gone && !self.has_remains()
+        self.levels.is_empty() && self.is_gone() && !self.has_remains()
     }
 
     /// Whether some masters may have it yet.
@@ -168,8 +221,10 @@ impl Hold {
         self.command.as_ref().is_some_and(|command| command.action == Action::END)
     }
 
+    /// Its first acquire is under way.
     pub(super) fn is_asked(&self) -> bool {
-        !self.granted && self.asks()
+        let first = |command: &UnderWay| matches!(command.action, Action::Acquire { count: 1, .. });
+        self.command.as_ref().is_some_and(first)
     }
 
     /// A request's acquire is under way.
@@ -234,7 +289,7 @@ impl Hold {
 
     /// The server confirmed a lease. Only ever forward: no script shortens a TTL.
     pub(super) fn confirmed(&mut self, lease: Lease, sent: Instant, slept: Duration) {
-        if self.loss.is_some() {
+        if self.loss().is_some() {
             return; // Lost is final, whatever a later answer says.
         }
         let until = lease.valid_until(sent, self.terms.drift);
@@ -260,7 +315,6 @@ impl Hold {
     /// A level was granted. `stands`: the count that was asked for. It may be more than what is held now: a guard can go
     /// while a nested acquire is under way, and its release is sent behind that.
     pub(super) fn enter(&mut self, level: Level, stands: u32) {
-        self.granted = true;
         self.levels.push(level);
         self.stands = stands;
     }
@@ -271,7 +325,7 @@ impl Hold {
     }
 
     pub(crate) fn token(&self) -> Option<u64> {
-        self.fence.as_ref().filter(|_| self.granted)?.least
+        self.fence.as_ref()?.least
     }
 
     /// Takes a level out, from the moment its guard goes. It reaches the server by the next [`next_action`](Hold::next_action).
@@ -282,11 +336,12 @@ impl Hold {
     }
 
     /// Ends the hold for good. Returns the fates of its guards, to be resolved.
-    pub(super) fn lose(&mut self, loss: Loss, now: Instant) -> Vec<Arc<Fate>> {
-        if self.loss.is_some() {
-            return Vec::new();
-        }
-        self.loss = Some(loss);
+    pub(super) fn lose(&mut self, loss: Loss, ends_key: bool, now: Instant) -> Vec<Arc<Fate>> {
+        self.state = match self.state {
+            State::Stands { .. } => State::Lost { loss, ends_key },
+            State::Gone { loss: None, frees_nobody } => State::Gone { loss: Some(loss), frees_nobody },
+            State::Lost { .. } | State::Gone { loss: Some(_), .. } => return Vec::new(),
+        };
         // Whoever asks until when it is good must not get a time to come.
         self.sure_until = self.sure_until.min(now);
         let sealed = self.levels.iter().filter(|level| level.fate.seal(loss));
@@ -296,30 +351,30 @@ impl Hold {
     /// What must be sent to bring the server to what is so here, now or at `retry_at`.
     pub(super) fn next_action(&self) -> Option<Action> {
         if self.command.is_some() {
-            None
-        } else if self.gone {
-            (!self.spread.remains.is_empty()).then_some(Action::Release { count: 0 })
-        } else if self.levels.is_empty() {
-            Some(Action::END)
-        } else if self.loss.is_some() {
+            return None;
+        }
+        match self.state {
+            State::Gone { .. } => (!self.spread.remains.is_empty()).then_some(Action::END),
+            _ if self.levels.is_empty() => Some(Action::END),
             // Else the key, if it stands, is ended when the last guard goes.
-            self.end_now.then_some(Action::Release { count: 0 })
-        } else if !self.spread.lacking.is_empty() {
+            State::Lost { ends_key, .. } => ends_key.then_some(Action::END),
             // First of all: it may be what a majority lacks.
-            Some(Action::Repair { count: self.count(), lease: self.terms.lease })
-        } else if self.unsettled {
-            Some(Action::Settle { count: self.count(), lease: self.keep() })
-        } else if self.stands > self.count() {
-            Some(Action::Release { count: self.count() })
-        } else {
-            None
+            State::Stands { .. } if !self.spread.lacking.is_empty() => {
+                Some(Action::Repair { count: self.count(), lease: self.terms.lease })
+            }
+            State::Stands { unsettled: true } => {
+                Some(Action::Settle { count: self.count(), lease: self.keep() })
+            }
+            State::Stands { unsettled: false } => {
+                (self.stands > self.count()).then(|| Action::Release { count: self.count() })
+            }
         }
     }
 
     /// Whether an end, or the count that stands, has still to reach the masters.
     pub(super) fn owes(&self) -> bool {
         let owed = |action| !matches!(action, Action::Repair { .. });
-        !self.gone && (self.ends() || self.next_action().is_some_and(owed))
+        !self.is_gone() && (self.ends() || self.next_action().is_some_and(owed))
     }
 
     /// Masters lack the hold, by what they said just now.
@@ -339,7 +394,7 @@ impl Hold {
 
     /// Whether the watchdog has to renew it.
     pub(super) fn is_renewable(&self) -> bool {
-        self.lives() && self.command.is_none() && !self.unsettled && self.is_watched()
+        self.lives() && self.command.is_none() && !self.is_unsettled() && self.is_watched()
     }
 
     /// Begins a command: it is to be sent now.
@@ -348,7 +403,7 @@ impl Hold {
             // What has answered before goes before it.
             self.late = MasterSet::NONE;
         }
-        (self.command, self.doubted) = (Some(UnderWay { no, sent: now, action, sender }), false);
+        self.command = Some(UnderWay { no, sent: now, action, sender, doubted: false });
         if let Action::Repair { lease, .. } = &mut action
             && !self.is_watched()
         {
@@ -357,7 +412,7 @@ impl Hold {
         }
         let masters = match action {
             Action::Repair { .. } => self.spread.lacking,
-            _ if self.gone => self.spread.remains,
+            _ if self.is_gone() => self.spread.remains,
             _ => MasterSet::ALL,
         };
         let repeated = action == Action::END && self.release_tried;
@@ -395,13 +450,13 @@ impl Hold {
             self.perhaps_until = self.perhaps_until.max(after(now, lease.duration()));
         }
         self.release_tried |= command.action == Action::END;
-        self.unsettled = true;
+        self.unsettle();
         self.failed(now);
         Some(command)
     }
 
     pub(super) fn failed(&mut self, now: Instant) {
-        self.retry_at = after(now, self.terms.pause(if self.gone { self.failures } else { 0 }));
+        self.retry_at = after(now, self.terms.pause(if self.is_gone() { self.failures } else { 0 }));
         self.failures = self.failures.saturating_add(1);
         self.renew_at = self.renew_at.max(self.retry_at);
     }

@@ -18,7 +18,7 @@ const REST: Duration = Duration::from_millis(20);
 impl Hold {
     /// Its end has still to reach some masters, and is sent to no others.
     pub(super) fn is_orphan(&self) -> bool {
-        self.levels.is_empty() && self.leaving.is_empty() && self.gone && self.has_remains()
+        self.levels.is_empty() && self.leaving.is_empty() && self.is_gone() && self.has_remains()
     }
 
     /// One that was over when this command of it ran on masters.
@@ -27,7 +27,7 @@ impl Hold {
         let (keys, field) = (pending.call.keys.clone(), pending.call.field.clone());
         let (mut hold, _) = Hold::asked(pending.hold, keys, field, terms, lease, None, now);
         hold.finish(pending.hold, now);
-        (hold.gone, hold.orphan) = (true, true);
+        hold.goes(true);
         hold.spread.remains = masters;
         hold
     }
@@ -137,7 +137,8 @@ impl Orphans {
         for id in self.holds.keys().copied().collect::<Vec<_>>() {
             if let Some(hold) = self.get_mut(id).filter(|hold| hold.spread.remains.contains(master)) {
                 // 1. It is being ended there, and the connection breaks. 2. There is another one. 3. The failure is reported.
-                (hold.retry_at, hold.doubted) = (now, hold.command.is_some());
+                hold.retry_at = now;
+                hold.doubt();
             }
         }
         self.tidy();

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::base::{Fate, Lease, MasterSet, Moment, Outcome, Spread, after};
 use crate::error::Loss;
 use crate::table::entry::{LockEntry, LogEvent};
-use crate::table::hold::{Hold, Sender};
+use crate::table::hold::{Hold, Sender, UnderWay};
 use crate::wire::{Action, Pending, Reply};
 
 /// What a guard's release has to do.
@@ -60,7 +60,7 @@ impl LockEntry {
         let field = hold.field.clone();
         let leave = match (left.level.fate.loss(), no) {
             (Some(loss), _) => ReleaseStep::Lost(loss),
-            (None, Some(no)) if hold.command.is_none() && !hold.unsettled => {
+            (None, Some(no)) if hold.command.is_none() && !hold.is_unsettled() => {
                 let (action, sender) =
                     (Action::Release { count: hold.count() }, Sender::Release(left.level.fate));
                 ReleaseStep::Send(hold.begin(action, sender, no, at.now))
@@ -129,10 +129,10 @@ impl LockEntry {
         // come meanwhile. 3. Its hold would be good again after it was over.
         self.end_late(pending.hold, at);
         let Some(hold) = self.hold(pending.hold) else { return Meaning::Void };
-        let (tried, orphan) = (hold.release_tried, hold.orphan);
+        let (tried, frees_nobody) = (hold.release_tried, hold.frees_nobody());
         let Some(command) = hold.finish(pending.no, at.now) else { return Meaning::Void };
         let meaning = match reply {
-            Reply::Gone => self.gone(pending, tried, spread, at),
+            Reply::Gone => self.gone(pending, &command, tried, spread, at),
             // A renewal puts off nothing but its counter, for which the next one is soon enough: a hold that were to be settled
             // until the counter can be written would let nobody re-enter.
             Reply::Deferred(_) if !matches!(pending.call.action, Action::Renew { .. }) => {
@@ -140,48 +140,48 @@ impl LockEntry {
                     // It was raised before what failed.
                     hold.confirmed(lease, pending.sent, at.slept);
                 }
-                hold.unsettled = true;
+                hold.unsettle();
                 hold.failed(at.now);
                 self.tell_leaving(pending.hold, Ok(()));
                 Meaning::Done
             }
             _ => {
-                self.done(pending, &command.sender, spread, at);
+                self.done(pending, &command, spread, at);
                 Meaning::Done
             }
         };
         self.sweep(at.now);
-        if pending.is_end() && !orphan {
+        if pending.is_end() && !frees_nobody {
             self.freed(at.now);
         }
         meaning
     }
 
-    fn done(&mut self, pending: &Pending, sender: &Sender, spread: Spread, at: Moment) {
+    fn done(&mut self, pending: &Pending, command: &UnderWay, spread: Spread, at: Moment) {
         let Some(hold) = self.hold(pending.hold) else { return };
         hold.lacked_by(spread.lacking, at.now);
         let late = hold.failures;
         match pending.call.action {
             Action::Renew { lease } => {
                 hold.confirmed(lease, pending.sent, at.slept);
-                if let Sender::Extension { level } = sender {
-                    hold.extended(*level, lease, pending.sent);
+                if let Sender::Extension { level } = command.sender {
+                    hold.extended(level, lease, pending.sent);
                 }
             }
             Action::Settle { count, lease } => {
                 // 1. It ran. 2. The lock was forced away, or the server came back empty. 3. Its answer comes.
-                hold.unsettled = hold.doubted;
+                hold.settled(command.doubted);
                 hold.stands = count;
                 hold.confirmed(lease, pending.sent, at.slept);
             }
             Action::Release { count } => {
                 hold.stands = count;
-                if !hold.gone {
+                if !hold.is_gone() {
                     // What is left of it is answered so though nobody may have noticed.
                     hold.failures = 0;
                 }
                 if count == 0 {
-                    hold.is_gone(pending.masters, spread, at.now);
+                    hold.confirmed_gone(pending.masters, command.doubted, spread, at.now);
                 }
             }
             _ => {}
@@ -201,10 +201,16 @@ impl LockEntry {
     }
 
     /// The server says that the field is not there.
-    fn gone(&mut self, pending: &Pending, tried: bool, spread: Spread, at: Moment) -> Meaning {
+    fn gone(
+        &mut self,
+        pending: &Pending,
+        command: &UnderWay,
+        tried: bool,
+        spread: Spread,
+        at: Moment,
+    ) -> Meaning {
         let Some(hold) = self.hold(pending.hold) else { return Meaning::Void };
-        hold.is_gone(pending.masters, spread, at.now);
-        hold.unsettled = false;
+        hold.confirmed_gone(pending.masters, command.doubted, spread, at.now);
         self.expect_no_echo(pending);
         let Some(hold) = self.hold(pending.hold) else { return Meaning::Void };
         // The first of two releases may have run: then this is what the second one gets.
@@ -213,9 +219,9 @@ impl LockEntry {
             self.tell_leaving(pending.hold, Ok(()));
             return Meaning::Done;
         }
-        let loss = hold.loss.unwrap_or(Loss::Gone);
+        let loss = hold.loss().unwrap_or(Loss::Gone);
         self.tell_leaving(pending.hold, Err(loss));
-        self.lose(pending.hold, loss, at.now);
+        self.lose(pending.hold, loss, false, at.now);
         Meaning::Lost(loss)
     }
 
@@ -245,23 +251,23 @@ impl LockEntry {
             hold.spread.remains = hold.spread.remains.without(hold.absence.masters());
         }
         match answer {
-            LateAnswer::There | LateAnswer::Unknown if hold.gone && acquired => {
+            LateAnswer::There | LateAnswer::Unknown if hold.is_gone() && acquired => {
                 hold.remains_at(MasterSet::one(master), now)
             }
             // What the end finds there shows whether it ran behind this.
-            LateAnswer::Unknown if left && !hold.gone => hold.unsure.insert(master),
-            _ if left && !hold.gone && hold.is_ending() => hold.late.insert(master),
-            _ if left && hold.gone => hold.remains_at(MasterSet::one(master), now),
-            LateAnswer::Missing if hold.gone && ended && hold.late.contains(master) => {
+            LateAnswer::Unknown if left && !hold.is_gone() => hold.unsure.insert(master),
+            _ if left && !hold.is_gone() && hold.is_ending() => hold.late.insert(master),
+            _ if left && hold.is_gone() => hold.remains_at(MasterSet::one(master), now),
+            LateAnswer::Missing if hold.is_gone() && ended && hold.late.contains(master) => {
                 hold.remains_at(MasterSet::one(master), now)
             }
-            LateAnswer::Missing if hold.gone && ended && hold.unsure.contains(master) => {
+            LateAnswer::Missing if hold.is_gone() && ended && hold.unsure.contains(master) => {
                 hold.unsure.remove(master);
                 let later = after(now, hold.terms.retry);
                 hold.remains_at(MasterSet::one(master), later);
             }
             LateAnswer::Unsent | LateAnswer::Unknown
-                if hold.gone && ended && !hold.absence.masters().contains(master) =>
+                if hold.is_gone() && ended && !hold.absence.masters().contains(master) =>
             {
                 hold.remains_at(MasterSet::one(master), now);
             }
@@ -292,7 +298,8 @@ impl LockEntry {
             let asked = hold.is_asked();
             let command = hold.give_up(pending.no, now);
             if asked && left {
-                (hold.gone, hold.orphan, hold.spread, hold.retry_at) = (true, true, spread, now);
+                hold.goes(true);
+                (hold.spread, hold.retry_at) = (spread, now);
             } else if asked {
                 self.holds.retain(|hold| hold.id != pending.hold);
             } else if command.is_some_and(|command| command.sender.is_background()) {
@@ -331,7 +338,7 @@ impl LockEntry {
         let masters = MasterSet::first(MasterSet::MOST).within(pending.masters);
         match self.hold(pending.hold) {
             None => self.orphans.take_in(Hold::left_behind(pending, masters, self.terms, now)),
-            Some(hold) if hold.gone => hold.remains_at(masters, now),
+            Some(hold) if hold.is_gone() => hold.remains_at(masters, now),
             Some(hold) if hold.is_ending() => hold.late = hold.late.union(masters),
             // Its end is sent behind this.
             Some(_) => {}
@@ -342,16 +349,16 @@ impl LockEntry {
 
 impl Hold {
     /// A majority has confirmed that it is no more. What the others may have is ended in the background.
-    fn is_gone(&mut self, asked: MasterSet, mut spread: Spread, now: Instant) {
+    fn confirmed_gone(&mut self, asked: MasterSet, doubted: bool, mut spread: Spread, now: Instant) {
         spread.remains = spread.remains.without(self.absence.masters());
         spread.unanswered = spread.unanswered.without(self.absence.masters());
-        if self.gone && !spread.remains.is_empty() && !self.doubted {
+        if self.is_gone() && !spread.remains.is_empty() && !doubted {
             self.failed(now);
         } else {
             self.retry_at = now;
         }
         // 1. The end reaches some masters. 2. Another one's grant comes meanwhile, or is still to come.
-        let over = if self.doubted { MasterSet::NONE } else { asked };
+        let over = if doubted { MasterSet::NONE } else { asked };
         spread.remains = spread.remains.union(self.spread.remains.without(over));
         let again = self.late.union(self.unsure).within(spread.missing);
         if !again.within(self.unsure).is_empty() {
@@ -361,15 +368,14 @@ impl Hold {
         (self.late, self.unsure) =
             (self.late.within(spread.unanswered), self.unsure.within(spread.unanswered));
         spread.unanswered = spread.unanswered.union(self.spread.unanswered.without(asked));
-        self.gone = true;
         self.spread = Spread { lacking: MasterSet::NONE, ..spread };
-        self.orphan |= self.has_remains();
+        self.goes(self.has_remains());
     }
 
     fn remains_at(&mut self, masters: MasterSet, now: Instant) {
         self.spread.remains = self.spread.remains.union(masters);
         // 1. An end runs there. 2. A late grant does, and is answered first. 3. So the end's answer says nothing of it.
-        self.doubted |= self.command.is_some();
+        self.doubt();
         self.retry_at = self.retry_at.max(now);
     }
 

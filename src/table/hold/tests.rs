@@ -104,14 +104,14 @@ fn what_is_sent_next_follows_from_what_stands() {
     assert_eq!(hold.next_action(), None);
     assert!(hold.leave(1).is_some_and(|left| !left.in_order) && hold.leave(7).is_none());
     assert_eq!(hold.next_action(), Some(Action::Release { count: 1 }));
-    hold.unsettled = true;
+    hold.unsettle();
     assert_eq!(hold.next_action(), Some(Action::Settle { count: 1, lease: lease(30) }));
     assert!(hold.leave(2).is_some_and(|left| left.in_order));
     assert_eq!(hold.next_action(), Some(Action::END), "its own settle");
     hold.begin(Action::Release { count: 0 }, Sender::Request, 9, now);
     assert!(hold.next_action().is_none() && hold.overdue() == Some(now + seconds(1)));
     assert!(hold.finish(8, now).is_none() && hold.finish(9, now).is_some());
-    hold.gone = true;
+    hold.goes(false);
     assert!(hold.next_action().is_none() && hold.is_over());
 }
 
@@ -120,7 +120,7 @@ fn a_settle_makes_no_fixed_lease_longer() {
     let now = Instant::now();
     let mut hold = hold(now, 10);
     hold.enter(level(1, Some(over(now, 10))), 1);
-    hold.unsettled = true;
+    hold.unsettle();
     assert_eq!(hold.next_action(), Some(Action::Settle { count: 1, lease: Lease::SHORTEST }));
 }
 
@@ -142,9 +142,9 @@ fn a_loss_is_final_and_told_once() {
     let mut hold = hold(now, 30);
     hold.enter(level(1, None), 1);
     hold.enter(level(2, None), 2);
-    assert_eq!(hold.lose(Loss::Gone, now).len(), 2);
-    assert!(hold.lose(Loss::Expired, now).is_empty());
-    assert_eq!((hold.loss, hold.levels[0].fate.loss()), (Some(Loss::Gone), Some(Loss::Gone)));
+    assert_eq!(hold.lose(Loss::Gone, false, now).len(), 2);
+    assert!(hold.lose(Loss::Expired, false, now).is_empty());
+    assert_eq!((hold.loss(), hold.levels[0].fate.loss()), (Some(Loss::Gone), Some(Loss::Gone)));
     assert!(!hold.lives() && hold.end() <= now && hold.next_action().is_none());
     hold.leave(2).unwrap();
     assert_eq!(hold.next_action(), None, "while a guard is left");
@@ -162,7 +162,7 @@ fn an_unknown_outcome_is_settled_after_a_pause() {
     hold.unknown(3, later);
     assert!(hold.under_way(2), "another command's");
     hold.unknown(2, later);
-    assert!(hold.unsettled && hold.failures == 1 && !hold.release_tried && !hold.is_renewable());
+    assert!(hold.is_unsettled() && hold.failures == 1 && !hold.release_tried && !hold.is_renewable());
     assert_eq!(hold.retry_at, later + seconds(1));
     assert_eq!(hold.stands_until, later + LEASE, "it may have run only now");
 }

@@ -100,7 +100,7 @@ fn a_re_entry_is_undone_where_the_hold_does_not_admit_it_any_more() {
     world.entry.owner_ended(&child, world.now);
     world.answers(asks);
     let hold = world.entry.live().unwrap();
-    assert_eq!((hold.levels.len(), hold.unsettled), (1, true), "two branches of one owner hold it");
+    assert_eq!((hold.levels.len(), hold.is_unsettled()), (1, true), "two branches of one owner hold it");
     let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
     assert!(
         matches!(commands[..], [Pending { call: Call { action: Action::Settle { count: 1, .. }, .. }, .. }]),
@@ -166,7 +166,7 @@ fn an_answer_past_the_end_of_a_hold_does_not_make_it_good_again() {
         world.now = end;
         world.entry.conclude(sent, Ok(&Reply::Done), Spread::default(), world.at());
         let hold = world.entry.hold(pending.hold).unwrap();
-        assert_eq!(hold.loss, Some(Loss::Expired));
+        assert_eq!(hold.loss(), Some(Loss::Expired));
         assert!(hold.end() <= end);
     }
 }
