@@ -162,7 +162,7 @@ impl Locks {
             // Made before the table is looked at: progress in between is not missed.
             let progress = session.progress.notified();
             let (errands, empty) = session.table(|table, _| (table.has_errands(), table.is_empty()));
-            if session.stage() == Stage::Orphaned && errands {
+            if session.stage() == Stage::RuntimeEnded && errands {
                 let message = "the tokio runtime that this `Locks` was connected on ended before some releases were confirmed; the leases free those locks";
                 return Err(Error::new(ErrorKind::Unavailable, message));
             }

@@ -74,10 +74,10 @@ struct Scopes {
     positions: Vec<Position>,
 }
 
-/// Where an owner has levels or requests: one lock of one table.
+/// Where an owner has levels or requests: one lock of one session.
 #[derive(Clone)]
 pub(crate) struct Position {
-    pub(crate) table: Weak<dyn OwnerEnds>,
+    pub(crate) session: Weak<dyn OwnerEnds>,
     pub(crate) name: Arc<str>,
 }
 
@@ -162,7 +162,7 @@ impl Owner {
     }
 
     /// The owner of what this owner acquires at `position` now: itself, or its nearest live ancestor if its last scope has
-    /// ended. That owner notifies the table at its end, until [`forget`](Owner::forget).
+    /// ended. That owner notifies the session at its end, until [`forget`](Owner::forget).
     pub(crate) fn settle_at(&self, position: &Position) -> Owner {
         let mut at = self;
         while let Kind::Made(node) = &at.0 {
@@ -209,8 +209,8 @@ impl Owner {
             std::mem::take(&mut scopes.positions)
         };
         for position in positions {
-            if let Some(table) = position.table.upgrade() {
-                table.owner_ended(&position.name, self);
+            if let Some(session) = position.session.upgrade() {
+                session.owner_ended(&position.name, self);
             }
         }
     }
@@ -235,7 +235,7 @@ impl fmt::Debug for Position {
 
 impl Position {
     fn is(&self, other: &Position) -> bool {
-        Arc::ptr_eq(&self.name, &other.name) && Weak::ptr_eq(&self.table, &other.table)
+        Arc::ptr_eq(&self.name, &other.name) && Weak::ptr_eq(&self.session, &other.session)
     }
 }
 

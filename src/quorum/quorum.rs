@@ -19,7 +19,7 @@ pub(crate) struct Quorum {
     probation: Option<Duration>,
 }
 
-/// What one master said.
+/// What one master answered.
 pub(crate) type Reported = Result<Reply, Failure>;
 
 /// Calls in flight. After the verdict: the stragglers.

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind};
 use crate::wire::keys::Keys;
 use crate::wire::{Reply, Rule, Token};
 
-/// What the masters have said, as one.
+/// The masters' answers to one command, as one.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     pub(crate) result: Result<Reply, Failure>,
@@ -28,8 +28,8 @@ impl Verdict {
     }
 
     /// A grant, after its holder has made the highest token known to a majority: or tried to.
-    pub(crate) fn acknowledged(self, heard: Verdict) -> Verdict {
-        let why = match heard.result {
+    pub(crate) fn acknowledged(self, renewal: Verdict) -> Verdict {
+        let why = match renewal.result {
             Ok(Reply::Done) => return self,
             Ok(Reply::Deferred(why)) => {
                 format!("its fencing counter could not be raised: {why}; try again later")
@@ -71,7 +71,7 @@ pub(super) struct Tally {
     gone_young: MasterSet,
     /// Another's hold, and for how long each.
     busy: MasterSet,
-    left: Vec<Duration>,
+    ttls: Vec<Duration>,
     free: MasterSet,
     foreign: MasterSet,
     deferred: MasterSet,
@@ -80,7 +80,8 @@ pub(super) struct Tally {
     unknown: MasterSet,
     /// Without a vote: granted by a master that is too young to, or not even asked.
     barred: MasterSet,
-    told: Option<Reply>,
+    /// Why one of them did not do as asked: what is in the way, or why it was deferred.
+    reason: Option<Reply>,
     failure: Option<Failure>,
     /// The tokens of those that granted.
     tokens: Vec<u64>,
@@ -98,14 +99,14 @@ impl Tally {
             gone: none,
             gone_young: none,
             busy: none,
-            left: Vec::new(),
+            ttls: Vec::new(),
             free: none,
             foreign: none,
             deferred: none,
             failed: none,
             unknown: none,
             barred: none,
-            told: None,
+            reason: None,
             failure: None,
             tokens: Vec::new(),
         }
@@ -139,17 +140,17 @@ impl Tally {
             Ok(Reply::Gone) if young => self.gone_young.insert(master),
             Ok(Reply::Gone) => self.gone.insert(master),
             Ok(Reply::Free) => self.free.insert(master),
-            Ok(Reply::Busy(left)) => {
+            Ok(Reply::Busy(ttl)) => {
                 self.busy.insert(master);
-                self.left.push(left);
+                self.ttls.push(ttl);
             }
             Ok(reply @ (Reply::NotALock(_) | Reply::NotACounter(_))) => {
                 self.foreign.insert(master);
-                self.told = Some(reply);
+                self.reason = Some(reply);
             }
             Ok(reply @ Reply::Deferred(_)) => {
                 self.deferred.insert(master);
-                self.told = Some(reply);
+                self.reason = Some(reply);
             }
             Err(failure) => {
                 self.failed.insert(master);
@@ -168,10 +169,10 @@ impl Tally {
             Rule::Standing => self.standing(),
             Rule::End { repeated } => self.end(repeated),
             Rule::Remains => self.pending.is_empty().then(|| self.ended(Reply::Done)),
-            Rule::Repair => Some(self.told(Reply::Done)),
+            Rule::Repair => Some(self.with_reply(Reply::Done)),
             Rule::Force => self.force(),
-            Rule::IsHeld => self.look(),
-            Rule::HeldFor => self.left(),
+            Rule::IsHeld => self.is_held(),
+            Rule::HeldFor => self.held_for(),
         }
     }
 
@@ -188,7 +189,8 @@ impl Tally {
         if self.is_majority(self.done) {
             // Those that failed report when they are back.
             let lacking = self.barred.union(self.busy).without(self.unknown);
-            let mut verdict = Verdict { token: self.token(), ..self.told(Reply::Done) }.lacking(lacking);
+            let mut verdict =
+                Verdict { token: self.token(), ..self.with_reply(Reply::Done) }.lacking(lacking);
             verdict.spread.absent = lacking.union(self.failed).without(self.unknown);
             return Some(verdict);
         }
@@ -225,14 +227,14 @@ impl Tally {
         let lacking = self.gone.union(self.gone_young);
         let no = self.gone.union(self.busy).union(self.foreign).union(self.free);
         if self.is_majority(stands) {
-            let reply = if self.is_majority(self.done) { None } else { self.told.clone() };
-            return Some(self.told(reply.unwrap_or(Reply::Done)).lacking(lacking));
+            let reply = if self.is_majority(self.done) { None } else { self.reason.clone() };
+            return Some(self.with_reply(reply.unwrap_or(Reply::Done)).lacking(lacking));
         }
         if self.is_blocking(no) {
             // What the others have is no hold any more.
             let remains = MasterSet::first(self.masters).without(no);
             let spread = Spread { remains, ..Spread::default() };
-            return Some(Verdict { spread, ..self.told(Reply::Gone) });
+            return Some(Verdict { spread, ..self.with_reply(Reply::Gone) });
         }
         if self.is_majority(stands.union(self.pending)) || self.is_blocking(no.union(self.pending)) {
             return None;
@@ -240,7 +242,7 @@ impl Tally {
         // What a young master lacks it may be given: it has voted for nobody else.
         let failure = self.undecided();
         let lacking = self.gone_young;
-        Some(Verdict { result: Err(failure), ..self.told(Reply::Done) }.lacking(lacking))
+        Some(Verdict { result: Err(failure), ..self.with_reply(Reply::Done) }.lacking(lacking))
     }
 
     fn end(&self, repeated: bool) -> Option<Verdict> {
@@ -259,35 +261,35 @@ impl Tally {
             return None;
         }
         let failure = self.undecided();
-        Some(Verdict { result: Err(failure), ..self.told(Reply::Done) })
+        Some(Verdict { result: Err(failure), ..self.with_reply(Reply::Done) })
     }
 
     fn force(&self) -> Option<Verdict> {
         for (masters, reply) in [(self.done, Reply::Done), (self.free, Reply::Free)] {
             if self.is_majority(masters) {
-                return Some(self.told(reply));
+                return Some(self.with_reply(reply));
             }
         }
         self.looked(|this| if this.done.is_empty() { Reply::Free } else { Reply::Done })
     }
 
-    /// What all have said who said anything, if that is a majority.
+    /// By all who answered, if that is a majority.
     fn looked(&self, reply: impl FnOnce(&Tally) -> Reply) -> Option<Verdict> {
         if self.is_blocking(self.foreign) {
             let reply = self.foreign_reply();
-            return Some(self.told(reply));
+            return Some(self.with_reply(reply));
         }
         if !self.pending.is_empty() {
             return None;
         }
         if self.is_majority(self.done.union(self.free).union(self.busy)) {
-            return Some(self.told(reply(self)));
+            return Some(self.with_reply(reply(self)));
         }
         let failure = self.undecided();
-        Some(Verdict { result: Err(failure), ..self.told(Reply::Done) })
+        Some(Verdict { result: Err(failure), ..self.with_reply(Reply::Done) })
     }
 
-    fn told(&self, reply: Reply) -> Verdict {
+    fn with_reply(&self, reply: Reply) -> Verdict {
         let spread = Spread { unanswered: self.pending, ..Spread::default() };
         Verdict { result: Ok(reply), spread, split: false, token: None }
     }
@@ -296,11 +298,11 @@ impl Tally {
     fn ended(&self, reply: Reply) -> Verdict {
         let missing = self.gone.union(self.gone_young);
         let spread = Spread { remains: self.failed, unanswered: self.pending, missing, ..Spread::default() };
-        Verdict { spread, ..self.told(reply) }
+        Verdict { spread, ..self.with_reply(reply) }
     }
 
     fn foreign_reply(&self) -> Reply {
-        self.told.clone().unwrap_or_else(|| Reply::NotALock("something else".to_owned()))
+        self.reason.clone().unwrap_or_else(|| Reply::NotALock("something else".to_owned()))
     }
 
     fn undecided(&self) -> Failure {
@@ -314,16 +316,16 @@ impl Tally {
             return failure.error.again();
         }
         let (young, masters) = (self.barred.union(self.gone_young).len(), self.masters);
-        let told = if young > 0 {
+        let why = if young > 0 {
             format!(
                 "{young} of {masters} masters were started a short while ago and have no vote yet: what they may have \
                  forgotten is over after `longest_lease`; try again then, or connect with `delayed_restart(false)` where \
                  nothing can have been held before"
             )
         } else {
-            format!("the {masters} masters do not agree, and no majority can be had; try again")
+            format!("the {masters} masters do not agree, and there is no majority; try again")
         };
-        Error::new(ErrorKind::Unavailable, told)
+        Error::new(ErrorKind::Unavailable, why)
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct Session {
     pub(crate) uuid: String,
     /// Wakes the watchdog: something is due sooner than it knows.
     pub(super) nudge: Notify,
-    /// Told whenever the background has done something, for whoever waits for its end.
+    /// Notified whenever the background has done something, for whoever waits for its end.
     pub(crate) progress: Notify,
     pub(super) table: Mutex<LockTable>,
     clock: Clock,
@@ -53,7 +53,7 @@ pub(crate) enum Stage {
     /// The background has ended after its work.
     Closed,
     /// The background was dropped with its runtime.
-    Orphaned,
+    RuntimeEnded,
 }
 
 impl Session {
@@ -165,7 +165,7 @@ impl Session {
             self.nudge.notify_waiters();
         }
         for event in effects.out.log {
-            tell(&keys.name, &event);
+            log(&keys.name, &event);
         }
     }
 
@@ -182,7 +182,7 @@ impl Session {
             0 => Stage::Open,
             1 => Stage::Closing,
             2 => Stage::Closed,
-            _ => Stage::Orphaned,
+            _ => Stage::RuntimeEnded,
         }
     }
 
@@ -200,7 +200,7 @@ impl Session {
         let why = match self.stage() {
             Stage::Open => return Ok(()),
             Stage::Closing | Stage::Closed => "this `Locks` was closed; connect a new one",
-            Stage::Orphaned => {
+            Stage::RuntimeEnded => {
                 "the tokio runtime that this `Locks` was connected on has ended; connect a new one on a living runtime"
             }
         };
@@ -244,7 +244,7 @@ impl Session {
     }
 }
 
-fn tell(name: &str, event: &LogEvent) {
+fn log(name: &str, event: &LogEvent) {
     match event {
         LogEvent::Lost { field, loss } => telemetry::lost(name, field, *loss),
         LogEvent::OutOfOrder { field } => telemetry::out_of_order(name, field),

@@ -14,7 +14,7 @@ use crate::wire::keys::Keys;
 use crate::wire::{Pending, Reply, Token};
 
 /// Tasks that wait for stragglers. They start when this goes, which has to be after the verdict was brought to the entry: what
-/// a straggler says before would be overwritten by the verdict, which counts it among those that are still to come.
+/// a straggler answers before would be overwritten by the verdict, which counts it among those that are still to come.
 #[must_use = "the stragglers are polled as soon as this is dropped"]
 #[derive(Default)]
 pub(crate) struct StragglerTasks([Option<StragglerTask>; 2]);
@@ -80,15 +80,15 @@ impl Session {
         });
         Some(Box::pin(async move {
             let mut missing = missing;
-            let heard = stragglers.poll_all(|master, told| {
+            let polled = stragglers.poll_all(|master, answered| {
                 let (me, commands, masters) = &mut *missing;
                 masters.remove(master);
-                let mut told = answers(told).into_iter();
+                let mut answered = answers(answered).into_iter();
                 me.straggled(commands, master, |_| {
-                    told.next().map_or(LateAnswer::Unknown, |answer| late(&answer))
+                    answered.next().map_or(LateAnswer::Unknown, |answer| late(&answer))
                 });
             });
-            heard.await;
+            polled.await;
         }))
     }
 
@@ -107,19 +107,19 @@ impl Session {
     fn straggled(&self, commands: &[Pending], master: usize, mut answer: impl FnMut(&Pending) -> LateAnswer) {
         for pending in commands.iter().filter(|pending| pending.masters.contains(master)) {
             let (keys, answer) = (&pending.call.keys, answer(pending));
-            let told = |entry: &mut LockEntry, at: Moment| entry.straggled(pending, master, answer, at.now);
+            let note = |entry: &mut LockEntry, at: Moment| entry.straggled(pending, master, answer, at.now);
             match answer {
                 // Also where nothing of that lock is left here.
                 LateAnswer::There | LateAnswer::Unknown if pending.call.action.creates() => {
-                    self.visit(keys, |entry, _, at| told(entry, at))
+                    self.visit(keys, |entry, _, at| note(entry, at))
                 }
-                _ => drop(self.visit_known(&keys.name, |entry, _, at| told(entry, at))),
+                _ => drop(self.visit_known(&keys.name, |entry, _, at| note(entry, at))),
             }
         }
     }
 }
 
-/// What a straggler's answer says of the field.
+/// What a straggler's answer means for the field.
 fn late(answer: &Reported) -> LateAnswer {
     match answer {
         Ok(Reply::Done | Reply::Token(_) | Reply::Deferred(_)) => LateAnswer::There,

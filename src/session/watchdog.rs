@@ -43,7 +43,7 @@ impl Session {
     }
 
     /// The background task has not looked at what is due: its runtime lives, and nobody drives it. It goes on here, on the runtime
-    /// of the caller. The old one finds out should it be driven again; what it has sent counts as unanswered.
+    /// of the caller. The old one finds out if it is driven again; what it has sent counts as unanswered.
     pub(super) fn take_over(&self) {
         let taken = self.watch_from(|session, number| {
             session.watched.store(number, SeqCst);
@@ -56,9 +56,9 @@ impl Session {
 
     /// The background task was dropped with its runtime. Where that ends everything, whoever waits gets an error; else they are
     /// woken, and the first of them takes the task over on its own runtime.
-    fn orphaned(&self, number: u64) {
+    fn runtime_ended(&self, number: u64) {
         if !self.quorum.is_portable() {
-            return self.advance(Stage::Orphaned);
+            return self.advance(Stage::RuntimeEnded);
         }
         // Before anybody is woken: they look at it.
         if self.watched.compare_exchange(number, 0, SeqCst, SeqCst).is_err() {
@@ -67,7 +67,7 @@ impl Session {
         let keys = lock(&self.table).keys();
         for name in keys {
             // Not by way of `visit`: the runtime that is current here is the one that ends.
-            self.visit_unwatched(&name, |entry, _, at| entry.stir(at.now));
+            self.visit_unwatched(&name, |entry, _, at| entry.wake_everyone(at.now));
         }
         self.progress.notify_waiters();
     }
@@ -77,11 +77,11 @@ impl Session {
 /// session's background tasks it is.
 fn watch(session: Arc<Session>, number: u64) -> impl Future<Output = ()> + Send {
     // Dropped with its runtime, maybe before its first poll: nobody is left to wake those who wait.
-    let orphaned = scopeguard::guard(session.clone(), move |session| session.orphaned(number));
+    let ended = scopeguard::guard(session.clone(), move |session| session.runtime_ended(number));
     async move {
-        let ended = attend(&session, number).await;
-        let session = scopeguard::ScopeGuard::into_inner(orphaned);
-        if ended {
+        let is_done = attend(&session, number).await;
+        let session = scopeguard::ScopeGuard::into_inner(ended);
+        if is_done {
             session.advance(Stage::Closed);
             session.quorum.close();
         }

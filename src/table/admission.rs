@@ -106,7 +106,7 @@ impl LockEntry {
         if head {
             self.freed(now)
         } else {
-            self.rouse(now)
+            self.wake_next(now)
         }
         request
     }
@@ -311,7 +311,7 @@ impl LockEntry {
         let (depth, token) = (hold.count(), hold.token());
         self.lose_others(pending.hold, at.now);
         self.recall();
-        self.rouse(at.now);
+        self.wake_next(at.now);
         Ok((depth, token, request))
     }
 
@@ -326,7 +326,7 @@ impl LockEntry {
     /// The acquire was answered "busy": the request sleeps until then, unless something happened meanwhile.
     pub(crate) fn refused(&mut self, id: u64, pause: Pause) {
         let missed = std::mem::take(&mut self.missed);
-        self.spoken = MasterSet::NONE;
+        self.reported = MasterSet::NONE;
         match pause {
             // Those who settle a split vote publish: all would ask again in step.
             Pause::Polling(until) => self.pauses(id, until),

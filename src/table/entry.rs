@@ -54,7 +54,7 @@ pub(crate) struct LockEntry {
     /// The masters whose messages arrive.
     pub(super) subscribed_at: MasterSet,
     /// Those whose message of a release came since a request was last woken by one: the others' messages are of the same.
-    pub(super) spoken: MasterSet,
+    pub(super) reported: MasterSet,
     /// Such a message came while the request asked, which may have been too early.
     pub(super) missed: bool,
     /// Releases of our own whose message has not come back yet, for each master: it is no news.
@@ -78,7 +78,7 @@ impl LockEntry {
             queue,
             subscription: Subscription::Off,
             subscribed_at: MasterSet::NONE,
-            spoken: MasterSet::NONE,
+            reported: MasterSet::NONE,
             missed: false,
             echoes: Vec::new(),
             out: Effects::default(),
@@ -147,7 +147,7 @@ impl LockEntry {
         {
             request.recall();
         }
-        self.rouse(now);
+        self.wake_next(now);
     }
 
     /// Removes what is over, and lets the next one go.
@@ -159,7 +159,7 @@ impl LockEntry {
         self.orphans.tidy();
         self.holds.extract_if(.., |hold| hold.is_orphan()).for_each(|hold| self.orphans.take_in(hold));
         self.forget_proofs();
-        if freed { self.freed(now) } else { self.rouse(now) }
+        if freed { self.freed(now) } else { self.wake_next(now) }
     }
 
     /// Wakes this one as soon as a command of this process for the lock is over, or a request leaves. For whoever need not be
@@ -169,7 +169,7 @@ impl LockEntry {
     }
 
     /// Wakes whoever can go on now.
-    pub(super) fn rouse(&mut self, now: Instant) {
+    pub(super) fn wake_next(&mut self, now: Instant) {
         self.out.wake.append(&mut self.idlers);
         if self.queue.is_empty() {
             return;

@@ -34,7 +34,7 @@ impl LockEntry {
     }
 
     /// Whoever waits for anything here looks again, and finds out what has changed around it.
-    pub(crate) fn stir(&mut self, now: Instant) {
+    pub(crate) fn wake_everyone(&mut self, now: Instant) {
         self.wake_all(now);
         self.out.wake.append(&mut self.idlers);
         let levels = self.holds.iter().flat_map(|hold| &hold.levels).map(|level| level.fate.clone());
@@ -59,7 +59,7 @@ impl LockEntry {
             // A release that was never sent has no echo.
             self.expect_no_echo_of(MasterSet::ALL);
         }
-        self.rouse(now);
+        self.wake_next(now);
     }
 
     /// Asks the server for all holds at once: something may have happened to them.
@@ -87,10 +87,10 @@ impl LockEntry {
         self.queue.pass_on(owner, || owner.settle_at(place));
         self.forget_proofs();
         self.recall();
-        self.rouse(now);
+        self.wake_next(now);
     }
 
-    /// Does what is due, and says what has to be sent. `away`: masters that are left out where they alone are meant. `numbers`: a
+    /// Does what is due, and returns what has to be sent. `away`: masters that are left out where they alone are meant. `numbers`: a
     /// fresh one for each command.
     pub(crate) fn check(
         &mut self,
@@ -131,7 +131,7 @@ impl LockEntry {
                 // The server has dropped it by now, confirmed or not.
                 hold.goes(false);
                 hold.spread = Spread::default();
-                self.out.resolve.extend(hold.left_untold(Err(Loss::Expired)));
+                self.out.resolve.extend(hold.leave_with(Err(Loss::Expired)));
             }
         }
         for id in ids {

@@ -290,7 +290,7 @@ impl Hold {
     /// The server confirmed a lease. Only ever forward: no script shortens a TTL.
     pub(super) fn confirmed(&mut self, lease: Lease, sent: Instant, slept: Duration) {
         if self.loss().is_some() {
-            return; // Lost is final, whatever a later answer says.
+            return; // Lost is final, whatever is answered later.
         }
         let until = lease.valid_until(sent, self.terms.drift);
         if until > self.sure_until {
@@ -377,7 +377,7 @@ impl Hold {
         !self.is_gone() && (self.ends() || self.next_action().is_some_and(owed))
     }
 
-    /// Masters lack the hold, by what they said just now.
+    /// Masters lack the hold, by their last answers.
     pub(super) fn lacked_by(&mut self, masters: MasterSet, now: Instant) {
         self.spread.lacking = masters;
         // Once: 1. young masters lack it, and have another's field that a late command has left. 2. The repair changes nothing.

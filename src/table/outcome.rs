@@ -33,7 +33,7 @@ pub(crate) enum Meaning {
     Void,
 }
 
-/// What a master said that was not waited for.
+/// What a master answered after the verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LateAnswer {
     /// It is as asked.
@@ -142,7 +142,7 @@ impl LockEntry {
                 }
                 hold.unsettle();
                 hold.failed(at.now);
-                self.tell_leaving(pending.hold, Ok(()));
+                self.resolve_leaving(pending.hold, Ok(()));
                 Meaning::Done
             }
             _ => {
@@ -188,7 +188,7 @@ impl LockEntry {
         }
         let (field, settled) = (hold.field.clone(), matches!(pending.call.action, Action::Settle { .. }));
         if hold.stands <= hold.count() {
-            self.tell_leaving(pending.hold, Ok(()));
+            self.resolve_leaving(pending.hold, Ok(()));
         }
         if pending.is_end() {
             self.expect_no_echo_of(spread.remains);
@@ -200,7 +200,7 @@ impl LockEntry {
         }
     }
 
-    /// The server says that the field is not there.
+    /// The server answered that the field is not there.
     fn gone(
         &mut self,
         pending: &Pending,
@@ -216,11 +216,11 @@ impl LockEntry {
         // The first of two releases may have run: then this is what the second one gets.
         let repeated = pending.is_end() && tried && at.now < hold.sure_until;
         if repeated {
-            self.tell_leaving(pending.hold, Ok(()));
+            self.resolve_leaving(pending.hold, Ok(()));
             return Meaning::Done;
         }
         let loss = hold.loss().unwrap_or(Loss::Gone);
-        self.tell_leaving(pending.hold, Err(loss));
+        self.resolve_leaving(pending.hold, Err(loss));
         self.lose(pending.hold, loss, false, at.now);
         Meaning::Lost(loss)
     }
@@ -245,7 +245,7 @@ impl LockEntry {
         }
         let silent = ended && answer != LateAnswer::There;
         // Where a repair fails somebody else has the key: the next renewal shows whether that is still so.
-        let tells = !ended && !matches!(pending.call.action, Action::Repair { .. });
+        let shows = !ended && !matches!(pending.call.action, Action::Repair { .. });
         if acquired && matches!(answer, LateAnswer::Missing | LateAnswer::Unsent) {
             hold.absence.note(MasterSet::one(master));
             hold.spread.remains = hold.spread.remains.without(hold.absence.masters());
@@ -271,7 +271,7 @@ impl LockEntry {
             {
                 hold.remains_at(MasterSet::one(master), now);
             }
-            LateAnswer::Missing if hold.lives() && tells => {
+            LateAnswer::Missing if hold.lives() && shows => {
                 let lacking = hold.spread.lacking.union(MasterSet::one(master));
                 hold.lacked_by(lacking, now);
             }
@@ -283,9 +283,9 @@ impl LockEntry {
         self.sweep(now);
     }
 
-    fn tell_leaving(&mut self, id: u64, outcome: Result<(), Loss>) {
+    fn resolve_leaving(&mut self, id: u64, outcome: Result<(), Loss>) {
         if let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) {
-            self.out.resolve.extend(hold.left_untold(outcome));
+            self.out.resolve.extend(hold.leave_with(outcome));
         }
     }
 
@@ -308,7 +308,7 @@ impl LockEntry {
         } else if left {
             self.made_late(pending, now);
         }
-        self.rouse(now);
+        self.wake_next(now);
     }
 
     /// Nobody knows whether the command ran, or will: it is settled in the background.
@@ -325,7 +325,7 @@ impl LockEntry {
         } else {
             self.made_late(pending, now);
         }
-        self.rouse(now);
+        self.wake_next(now);
     }
 
     /// What became of a command that makes the field is seen when its hold has been given up, and maybe ended. 1. It waits to be
@@ -374,13 +374,13 @@ impl Hold {
 
     fn remains_at(&mut self, masters: MasterSet, now: Instant) {
         self.spread.remains = self.spread.remains.union(masters);
-        // 1. An end runs there. 2. A late grant does, and is answered first. 3. So the end's answer says nothing of it.
+        // 1. An end runs there. 2. A late grant does, and is answered first. 3. So the end's answer does not show it.
         self.doubt();
         self.retry_at = self.retry_at.max(now);
     }
 
     /// Sets what became of the releases that wait for it. Returns those that are to be resolved.
-    pub(super) fn left_untold(&mut self, outcome: Result<(), Loss>) -> Vec<Arc<Fate>> {
+    pub(super) fn leave_with(&mut self, outcome: Result<(), Loss>) -> Vec<Arc<Fate>> {
         let leaving = std::mem::take(&mut self.leaving);
         leaving.iter().for_each(|fate| fate.release(outcome));
         leaving

@@ -24,7 +24,7 @@ impl LockEntry {
             }
             (Subscription::Asked | Subscription::On, false) if self.queue.is_empty() => {
                 self.subscription = Subscription::Off;
-                (self.subscribed_at, self.spoken) = (MasterSet::NONE, MasterSet::NONE);
+                (self.subscribed_at, self.reported) = (MasterSet::NONE, MasterSet::NONE);
                 self.echoes.clear();
                 Some(false)
             }
@@ -52,7 +52,7 @@ impl LockEntry {
             return;
         }
         self.subscribed_at.remove(master);
-        self.spoken.remove(master);
+        self.reported.remove(master);
         if let Some(echoes) = self.echoes.get_mut(master) {
             *echoes = 0;
         }
@@ -69,20 +69,20 @@ impl LockEntry {
         }
         let echo =
             self.echoes.get_mut(master).filter(|echoes| **echoes > 0).map(|echoes| *echoes -= 1).is_some();
-        if !self.spoken.is_empty() && !self.spoken.contains(master) {
+        if !self.reported.is_empty() && !self.reported.contains(master) {
             // One release, reported by one master after the other, wakes once.
-            self.spoken.insert(master);
+            self.reported.insert(master);
             self.missed |= self.outer_front().is_some_and(|front| front.phase == WaiterState::Asking);
             return;
         }
-        self.spoken = MasterSet::one(master);
+        self.reported = MasterSet::one(master);
         self.freed(now);
         if !echo {
             self.ask_all(now);
         }
     }
 
-    /// A release is being sent: its messages will come back to this process, and say nothing new.
+    /// A release is being sent: its messages will come back to this process, and are no news.
     pub(super) fn expect_echoes(&mut self, pending: &Pending) {
         if pending.is_end() {
             self.count_echoes(pending.masters, |echoes| *echoes += 1);
@@ -103,8 +103,7 @@ impl LockEntry {
     }
 
     fn count_echoes(&mut self, masters: MasterSet, count: impl Fn(&mut u32)) {
-        let heard = self.subscribed_at.within(masters);
-        for master in heard.iter() {
+        for master in self.subscribed_at.within(masters).iter() {
             if self.echoes.len() <= master {
                 self.echoes.resize(master + 1, 0);
             }

@@ -56,7 +56,7 @@ struct AfterVisit {
 
 impl LockEntry {
     #[inline(never)]
-    fn left(&mut self, renews: bool, now: Instant) -> AfterVisit {
+    fn end_of_visit(&mut self, renews: bool, now: Instant) -> AfterVisit {
         self.orphans.tidy();
         let (subscribe, out, empty) =
             (self.subscription_change(), std::mem::take(&mut self.out), self.is_empty());
@@ -86,7 +86,7 @@ impl LockTable {
         }
     }
 
-    /// Whether the background task has not looked at what is due for too long. It is said once.
+    /// Whether the background task has not looked at what is due for too long. It is reported once.
     fn is_unattended(&mut self, now: Instant) -> bool {
         let Some(takeover) = self.takeover else { return false };
         if self.agenda.first().is_none_or(|(due, _)| *due > now) {
@@ -141,18 +141,18 @@ impl LockTable {
     pub(crate) fn visit<R>(
         &mut self,
         keys: &Arc<Keys>,
-        table: &Weak<dyn OwnerEnds>,
+        session: &Weak<dyn OwnerEnds>,
         now: Instant,
         visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64) -> R,
     ) -> (R, VisitEffects) {
         let renews = !self.closed;
-        let (entry, numbers) = self.enter(keys, table);
+        let (entry, numbers) = self.begin_visit(keys, session);
         let result = visit(entry, &mut || {
             *numbers += 1;
             *numbers
         });
-        let left = entry.left(renews, now);
-        let mut effects = self.leave(keys, left);
+        let after = entry.end_of_visit(renews, now);
+        let mut effects = self.end_visit(keys, after);
         effects.unattended = self.is_unattended(now);
         (result, effects)
     }
@@ -160,23 +160,23 @@ impl LockTable {
     // What stands around all visits is one piece of code: a copy for each kind of visit would have to be fetched anew for
     // each of a call's visits, which costs more than what it does.
     #[inline(never)]
-    fn enter(&mut self, keys: &Arc<Keys>, table: &Weak<dyn OwnerEnds>) -> (&mut LockEntry, &mut u64) {
+    fn begin_visit(&mut self, keys: &Arc<Keys>, session: &Weak<dyn OwnerEnds>) -> (&mut LockEntry, &mut u64) {
         let name = &keys.name;
         let entry = self.entries.entry(name.clone()).or_insert_with(|| {
-            let place = Position { table: table.clone(), name: name.clone() };
+            let place = Position { session: session.clone(), name: name.clone() };
             LockEntry::new(keys.clone(), place, self.terms)
         });
         (entry, &mut self.numbers)
     }
 
     #[inline(never)]
-    fn leave(&mut self, keys: &Keys, left: AfterVisit) -> VisitEffects {
-        if left.empty {
+    fn end_visit(&mut self, keys: &Keys, after: AfterVisit) -> VisitEffects {
+        if after.empty {
             self.entries.remove(&keys.name);
         }
-        let subscribe = left.subscribe.filter(|on| self.subscribe(keys, *on));
-        let sooner = self.schedule(&keys.name, left.before, left.due);
-        VisitEffects { out: left.out, subscribe, sooner, unattended: false }
+        let subscribe = after.subscribe.filter(|on| self.subscribe(keys, *on));
+        let sooner = self.schedule(&keys.name, after.before, after.due);
+        VisitEffects { out: after.out, subscribe, sooner, unattended: false }
     }
 
     /// Notes who needs a channel. Returns whether the backend has to change its subscription: it ends only when the last lock goes.

@@ -23,7 +23,7 @@ impl Fence {
     }
 }
 
-/// What the masters that granted a lock say of its token.
+/// The token of a lock, by the masters that granted it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     /// The highest, which is the token.

@@ -110,16 +110,16 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_cannot_work_is_rejected_and_told_why() {
+    fn a_name_that_cannot_work_is_rejected_with_the_reason() {
         let long = "x".repeat(LONGEST + 1);
-        let told = [
+        let expected = [
             ("", "", "must not be empty"),
             ("", "app:", "must not be empty"),
             (&long, "", "1025 bytes"),
             ("}a", "", "the name of lock `}a` begins with `}`"),
             ("a", "}app:", "the prefix of lock `}app:a` begins with `}`"),
         ];
-        for (name, prefix, why) in told {
+        for (name, prefix, why) in expected {
             let error = check(name, prefix).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config);
             assert!(error.to_string().contains(why), "{error}");

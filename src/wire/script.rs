@@ -250,7 +250,7 @@ impl Call {
         cmd
     }
 
-    /// What the script answered. An error is the server's own, or says that no script of ours answers so.
+    /// What the script answered. An error is the server's own, or reports that no script of ours answers so.
     pub(crate) fn decode(&self, value: Value) -> Result<Reply, RedisError> {
         use Action::{Acquire, Count, Force, Look, Release, Renew, Repair, Settle};
         let fenced = self.fence.is_some();
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn commands_carry_key_and_decimal_arguments_in_the_order_of_the_lua_headers() {
-        let told = [
+        let expected = [
             ("acquire", vec!["f:1", "2", "30000"]),
             ("release", vec!["f:1", "1", "ch"]),
             ("renew", vec!["f:1", "30000"]),
@@ -374,7 +374,7 @@ mod tests {
             ("force", vec!["ch"]),
             ("look", vec![]),
         ];
-        for (call, (name, args)) in calls().iter().zip(told) {
+        for (call, (name, args)) in calls().iter().zip(expected) {
             let script = redis::Script::new(call.script().body);
             for (cmd, head) in [
                 (call.evalsha(), ["EVALSHA", script.get_hash()]),
@@ -404,13 +404,13 @@ mod tests {
 
     #[test]
     fn those_with_a_fence_carry_the_counter_and_what_is_asked_of_it() {
-        let told = [
+        let expected = [
             vec!["2", "k", "token", "f:1", "1", "30000", "", "86400000"],
             vec!["2", "k", "token", "f:1", "1", "30000", "18446744073709551615", ""],
             vec!["2", "k", "token", "f:1", "30000", "7", "86400000"],
             vec!["2", "k", "token", "f:1", "1", "ch", "30000", "0", "7", ""],
         ];
-        for (call, args) in fenced().iter().zip(told) {
+        for (call, args) in fenced().iter().zip(expected) {
             assert_eq!(words(&call.evalsha())[2..], args);
             assert_eq!(words(&call.eval())[1], call.script().body);
         }
@@ -427,8 +427,8 @@ mod tests {
                 let count = Call { action: Action::Count(ask), fence: Some(fence.clone()), ..call.clone() };
                 assert_eq!(words(&count.evalsha())[2..6], ["2", "token", "token", word]);
                 assert!(count.alone().is_none() && count.name() == "count");
-                let told = count.decode(Value::BulkString(b"7".to_vec())).unwrap();
-                assert_eq!(told, Reply::Token(7));
+                let expected = count.decode(Value::BulkString(b"7".to_vec())).unwrap();
+                assert_eq!(expected, Reply::Token(7));
                 let wrong = count.decode(Value::SimpleString("counter list".to_owned())).unwrap();
                 assert_eq!(wrong, Reply::NotACounter("a list".into()));
                 assert!(count.decode(Value::Int(DONE)).is_err());
@@ -437,18 +437,18 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_with_a_fence_is_told_by_its_token_alone() {
+    fn a_grant_with_a_fence_is_its_token_alone() {
         let [acquire, _, renew, settle] = fenced();
         let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         let status = |text: &str| Value::SimpleString(text.to_owned());
         assert_eq!(acquire.decode(bulk("9223372036854775807")).unwrap(), Reply::Token(i64::MAX as u64));
         assert_eq!(acquire.decode(Value::Int(-2)).unwrap(), Reply::Gone);
         assert_eq!(acquire.decode(status("list")).unwrap(), Reply::NotALock("a list".into()));
-        for (kind, told) in
+        for (kind, expected) in
             [("list", "a list"), ("string", "a string that is no number"), ("end", AT_ITS_END)]
         {
             let found = acquire.decode(status(&format!("counter {kind}"))).unwrap();
-            assert_eq!(found, Reply::NotACounter(told.into()));
+            assert_eq!(found, Reply::NotACounter(expected.into()));
         }
         for garbage in [Value::Int(-1), bulk(""), bulk("-5"), bulk("7x")] {
             acquire.decode(garbage).unwrap_err();
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn each_file_tells_keys_arguments_and_replies_and_names_keys_literally() {
+    fn each_file_lists_keys_arguments_and_replies_and_names_keys_literally() {
         for script in calls().map(|call| call.script()) {
             for part in ["-- KEYS[1]", "-- Replies"] {
                 assert!(script.body.contains(part), "{}: {part}", script.name);
@@ -495,7 +495,7 @@ mod tests {
         let text = |kind: &str| Value::SimpleString(kind.to_owned());
         let bulk = Value::BulkString(b"OOM full".to_vec());
         let ms = |ms| Some(Busy(Duration::from_millis(ms)));
-        let no = |told: &str| Some(NotALock(told.to_owned()));
+        let no = |expected: &str| Some(NotALock(expected.to_owned()));
         let later = Some(Deferred("OOM full".to_owned()));
         let foreign = no("a string, which is no lock of this kind");
         //                        acquire, release, renew, settle, force, look
@@ -524,9 +524,9 @@ mod tests {
             (text("zset"), [no("a zset"), None, None, None, no("a zset"), no("a zset")]),
             (bulk, [None, later.clone(), None, later, None, None]),
         ];
-        for (value, told) in table {
-            for (call, told) in calls().iter().zip(told) {
-                assert_eq!(call.decode(value.clone()).ok(), told, "{} {value:?}", call.name());
+        for (value, expected) in table {
+            for (call, expected) in calls().iter().zip(expected) {
+                assert_eq!(call.decode(value.clone()).ok(), expected, "{} {value:?}", call.name());
             }
         }
     }
@@ -546,8 +546,8 @@ mod tests {
             for value in &garbage {
                 let error = call.decode(value.clone()).unwrap_err();
                 assert_eq!(error.kind(), redis::ErrorKind::UnexpectedReturnType);
-                let told = error.to_string();
-                assert!(told.contains(call.name()) && told.len() < 250, "{told}");
+                let text = error.to_string();
+                assert!(text.contains(call.name()) && text.len() < 250, "{text}");
             }
         }
     }

@@ -13,7 +13,7 @@ impl OwnerEnds for Ends {
 
 fn position(ends: &Arc<Ends>) -> Position {
     let ends: Arc<dyn OwnerEnds> = ends.clone();
-    Position { table: Arc::downgrade(&ends), name: "stock".into() }
+    Position { session: Arc::downgrade(&ends), name: "stock".into() }
 }
 
 fn as_owner<R>(owner: &Owner, f: impl FnOnce() -> R) -> R {

@@ -1,4 +1,4 @@
-//! Of a tally: whether a lock is held, and when a majority may be had.
+//! Of a tally: whether a lock is held, and when a majority may be free.
 
 use std::time::Duration;
 
@@ -15,55 +15,55 @@ fn is_same(earliest: Duration, latest: Duration) -> bool {
 
 impl Tally {
     /// By a majority alone: how long it stays held is another rule.
-    pub(super) fn look(&self) -> Option<Verdict> {
+    pub(super) fn is_held(&self) -> Option<Verdict> {
         if self.is_majority(self.free) {
-            return Some(self.told(Reply::Free));
+            return Some(self.with_reply(Reply::Free));
         }
         let reply = Reply::Busy(self.latest(self.free).unwrap_or_default());
         if self.is_majority(self.busy) {
-            return Some(self.told(reply));
+            return Some(self.with_reply(reply));
         }
         self.looked(|_| reply)
     }
 
     /// For how long, once whoever is still to answer can hardly change it: 1. A holds n1 and n2 for 20 s, n3 has a foreign field
-    /// for 600 s. 2. n1 and n3 answer first. 3. Told now, it would be 600 s: n2 is waited for.
-    pub(super) fn left(&self) -> Option<Verdict> {
+    /// for 600 s. 2. n1 and n3 answer first. 3. Reported now, it would be 600 s: n2 is waited for.
+    pub(super) fn held_for(&self) -> Option<Verdict> {
         if self.is_majority(self.free) {
-            return Some(self.told(Reply::Free));
+            return Some(self.with_reply(Reply::Free));
         }
         match (self.earliest(self.free), self.latest(self.free)) {
             (Some(earliest), Some(latest)) if is_same(earliest, latest) => {
-                Some(self.told(Reply::Busy(latest)))
+                Some(self.with_reply(Reply::Busy(latest)))
             }
             (_, latest) => self.looked(|_| Reply::Busy(latest.unwrap_or_default())),
         }
     }
 
-    /// When a majority may be had, if whoever is still to answer says that it never may be: one that failed is not counted on
-    /// either. `have`: masters that may be had now. `None`: there are not enough others.
+    /// When a majority may be free, if none is that is still to answer: one that failed is not counted on either. `have`: masters that
+    /// are free now. `None`: there are not enough others.
     fn latest(&self, have: MasterSet) -> Option<Duration> {
-        let mut left = self.left.clone();
-        left.sort_unstable();
+        let mut ttls = self.ttls.clone();
+        ttls.sort_unstable();
         match self.majority.saturating_sub(have.len()) {
             0 => Some(Duration::ZERO),
-            wanted => left.get(wanted - 1).copied(),
+            wanted => ttls.get(wanted - 1).copied(),
         }
     }
 
-    /// The same, if whoever is still to answer may be had now.
+    /// The same, if all that are still to answer are free now.
     fn earliest(&self, have: MasterSet) -> Option<Duration> {
         self.latest(have.union(self.pending))
     }
 
-    /// When a refused request does well to ask again. Nobody is waited for to say it: where those who have not answered may
-    /// change it, as if they were free. Asked too early it costs a round trip; too late, a free lock stands idle.
+    /// When a refused request should ask again. No further answer is waited for: where those who have not answered may change it, as
+    /// if they were free. Asked too early it costs a round trip; too late, a free lock stands idle.
     pub(super) fn again(&self) -> Duration {
         match (self.earliest(self.done), self.latest(self.done)) {
             (Some(earliest), Some(latest)) if is_same(earliest, latest) => latest,
             (Some(earliest), _) => earliest,
             // Something else than a lock is in the way on one of them.
-            (None, _) => self.left.iter().max().copied().unwrap_or_default(),
+            (None, _) => self.ttls.iter().max().copied().unwrap_or_default(),
         }
     }
 }

@@ -14,7 +14,7 @@ fn tally(rule: Rule, masters: usize) -> Tally {
     Tally::new(rule, masters, MasterSet::first(masters))
 }
 
-/// Hears one answer after the other, and gives the verdict with the number of answers that it took.
+/// Counts one answer after the other, and returns the verdict with the number of answers that it took.
 fn judge(mut tally: Tally, answers: Vec<Result<Reply, Failure>>) -> (usize, Verdict) {
     for (master, answer) in answers.into_iter().enumerate() {
         tally.count(master, false, answer);
@@ -65,7 +65,7 @@ fn a_grant_is_certain_with_the_majority_and_waits_for_nobody_else() {
 }
 
 #[test]
-fn a_refusal_is_certain_once_no_majority_can_be_had() {
+fn a_refusal_is_certain_once_no_majority_is_possible() {
     let (asked, verdict) = judge(tally(Rule::Fresh, 3), vec![busy(9), busy(5)]);
     // After 5 s, for the third may be free by then.
     assert_eq!((asked, verdict.result.unwrap(), verdict.split), (2, Reply::Busy(5 * SECOND), false));
@@ -84,7 +84,7 @@ fn too_few_voters_are_no_refusal() {
         judge(tally(Rule::Fresh, 3), vec![failed(Outcome::NotRun), failed(Outcome::NotRun)]);
     let failure = verdict.result.unwrap_err();
     assert_eq!((asked, failure.outcome, failure.error.kind()), (2, Outcome::NotRun, ErrorKind::Unavailable));
-    // It can't be granted once the first is away; that nobody can tell is certain with the last.
+    // It can't be granted once the first is away; that nobody knows is certain with the last.
     for last in [Outcome::NotRun, Outcome::Unknown] {
         let answers = vec![busy(9), busy(9), failed(last), failed(last), failed(last)];
         let (asked, verdict) = judge(tally(Rule::Fresh, 5), answers);
@@ -118,7 +118,7 @@ fn a_young_master_has_no_vote_on_a_fresh_grant() {
 }
 
 #[test]
-fn a_hold_stands_on_a_majority_and_what_lacks_it_is_told() {
+fn a_hold_stands_on_a_majority_and_what_lacks_it_is_reported() {
     let (asked, verdict) =
         judge(tally(Rule::Standing, 3), vec![Ok(Reply::Gone), Ok(Reply::Done), Ok(Reply::Done)]);
     assert_eq!((asked, verdict.result.unwrap()), (3, Reply::Done));
@@ -153,7 +153,7 @@ fn an_end_is_confirmed_by_a_majority_and_owed_to_those_that_failed() {
     assert_eq!((asked, verdict.result.unwrap(), verdict.spread.remains), (3, Reply::Done, MasterSet::one(0)));
     let (asked, verdict) = judge(tally(end, 3), vec![Ok(Reply::Gone), Ok(Reply::Gone)]);
     assert_eq!((asked, verdict.result.unwrap()), (2, Reply::Gone));
-    // One has ended it, one lacks it, one is away: nobody can tell whether it stood on a majority.
+    // One has ended it, one lacks it, one is away: nobody knows whether it stood on a majority.
     let answers = || vec![Ok(Reply::Done), Ok(Reply::Gone), failed(Outcome::NotRun)];
     assert_eq!(judge(tally(end, 3), answers()).1.result.unwrap_err().outcome, Outcome::Unknown);
     // Asked again, it is what the first one that was not answered did.
@@ -161,7 +161,7 @@ fn an_end_is_confirmed_by_a_majority_and_owed_to_those_that_failed() {
 }
 
 #[test]
-fn what_is_heard_after_the_verdict_is_no_straggler_any_more() {
+fn what_answers_after_the_verdict_is_no_straggler_any_more() {
     let mut tally = tally(Rule::End { repeated: false }, 3);
     tally.count(0, false, Ok(Reply::Done));
     tally.count(1, false, Ok(Reply::Done));
@@ -186,69 +186,71 @@ fn a_lock_is_free_where_a_majority_is_and_else_until_it_may_be() {
     verdict.result.unwrap_err();
 }
 
-/// What a master may say of a lock.
+/// What a master may answer about a lock.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Says {
-    Left(Duration),
+enum Answer {
+    Ttl(Duration),
     Foreign,
     Fails,
 }
 
-const SAYINGS: [Says; 6] = [
-    Says::Left(Duration::ZERO),
-    Says::Left(Duration::from_secs(20)),
-    // The same hold, of which it was told a little later.
-    Says::Left(Duration::from_millis(20_005)),
-    Says::Left(Duration::from_secs(600)),
-    Says::Foreign,
-    Says::Fails,
+const ANSWERS: [Answer; 6] = [
+    Answer::Ttl(Duration::ZERO),
+    Answer::Ttl(Duration::from_secs(20)),
+    // The same hold, by a later answer.
+    Answer::Ttl(Duration::from_millis(20_005)),
+    Answer::Ttl(Duration::from_secs(600)),
+    Answer::Foreign,
+    Answer::Fails,
 ];
 
-impl Says {
+impl Answer {
     fn answer(self) -> Result<Reply, Failure> {
         match self {
-            Says::Left(Duration::ZERO) => Ok(Reply::Free),
-            Says::Left(left) => Ok(Reply::Busy(left)),
-            Says::Foreign => Ok(Reply::NotALock("a list".into())),
-            Says::Fails => failed(Outcome::NotRun),
+            Answer::Ttl(Duration::ZERO) => Ok(Reply::Free),
+            Answer::Ttl(left) => Ok(Reply::Busy(left)),
+            Answer::Foreign => Ok(Reply::NotALock("a list".into())),
+            Answer::Fails => failed(Outcome::NotRun),
         }
     }
 }
 
-/// Whatever so many masters may say, in whatever order it comes.
-fn all_sayings(masters: usize) -> impl Iterator<Item = Vec<Says>> {
-    let number = SAYINGS.len().pow(masters as u32);
+/// All that so many masters may answer, in all orders.
+fn all_answers(masters: usize) -> impl Iterator<Item = Vec<Answer>> {
+    let number = ANSWERS.len().pow(masters as u32);
     (0..number).map(move |number| {
-        let digit = |at| number / SAYINGS.len().pow(at as u32) % SAYINGS.len();
-        (0..masters).map(|at| SAYINGS[digit(at)]).collect()
+        let digit = |at| number / ANSWERS.len().pow(at as u32) % ANSWERS.len();
+        (0..masters).map(|at| ANSWERS[digit(at)]).collect()
     })
 }
 
-/// When a majority may be had, if it ever may.
-fn had_after(said: &[Says]) -> Option<Duration> {
-    let mut left: Vec<Duration> =
-        said.iter().filter_map(|said| if let Says::Left(left) = said { Some(*left) } else { None }).collect();
+/// When a majority may be free, if it ever may.
+fn free_after(given: &[Answer]) -> Option<Duration> {
+    let mut left: Vec<Duration> = given
+        .iter()
+        .filter_map(|given| if let Answer::Ttl(left) = given { Some(*left) } else { None })
+        .collect();
     left.sort_unstable();
-    left.get(said.len() / 2).copied()
+    left.get(given.len() / 2).copied()
 }
 
-fn answers(said: &[Says]) -> Vec<Result<Reply, Failure>> {
-    said.iter().map(|said| said.answer()).collect()
+fn answers(given: &[Answer]) -> Vec<Result<Reply, Failure>> {
+    given.iter().map(|given| given.answer()).collect()
 }
 
 #[test]
-fn how_long_a_lock_is_held_is_when_a_majority_may_be_had_in_whatever_order_they_answer() {
+fn how_long_a_lock_is_held_is_when_a_majority_may_be_free_in_whatever_order_they_answer() {
     for masters in [1, 2, 3, 4, 5] {
-        for said in all_sayings(masters) {
-            let (_, verdict) = judge(tally(Rule::HeldFor, masters), answers(&said));
-            match (verdict.result, had_after(&said)) {
+        for given in all_answers(masters) {
+            let (_, verdict) = judge(tally(Rule::HeldFor, masters), answers(&given));
+            match (verdict.result, free_after(&given)) {
                 (Ok(Reply::Free), Some(Duration::ZERO)) => {}
-                (Ok(Reply::Busy(told)), Some(left)) => {
-                    let apart = told.max(left) - told.min(left);
-                    assert!(apart <= Duration::from_millis(10).max(left / 100), "{said:?}: {told:?}");
+                (Ok(Reply::Busy(ttl)), Some(left)) => {
+                    let apart = ttl.max(left) - ttl.min(left);
+                    assert!(apart <= Duration::from_millis(10).max(left / 100), "{given:?}: {ttl:?}");
                 }
                 (Ok(Reply::NotALock(_)) | Err(_), None) => {}
-                (told, left) => panic!("{said:?}: {told:?} instead of {left:?}"),
+                (other, left) => panic!("{given:?}: {other:?} instead of {left:?}"),
             }
         }
     }
@@ -256,8 +258,8 @@ fn how_long_a_lock_is_held_is_when_a_majority_may_be_had_in_whatever_order_they_
 
 #[test]
 fn how_long_a_lock_is_held_waits_only_for_those_that_may_change_it() {
-    let asked = |said: &[Says]| judge(tally(Rule::HeldFor, said.len()), answers(said)).0;
-    let [free, short, same, long, ..] = SAYINGS;
+    let asked = |given: &[Answer]| judge(tally(Rule::HeldFor, given.len()), answers(given)).0;
+    let [free, short, same, long, ..] = ANSWERS;
     assert_eq!(asked(&[short, same, long]), 2);
     assert_eq!(asked(&[short, long, same]), 3);
     assert_eq!(asked(&[free, long, free]), 3);
@@ -268,33 +270,33 @@ fn how_long_a_lock_is_held_waits_only_for_those_that_may_change_it() {
 #[test]
 fn whether_a_lock_is_held_is_certain_with_a_majority() {
     for masters in [1, 3, 5] {
-        for said in all_sayings(masters) {
-            let (asked, verdict) = judge(tally(Rule::IsHeld, masters), answers(&said));
-            let free = |said: &&Says| **said == Says::Left(Duration::ZERO);
-            match (verdict.result, had_after(&said)) {
+        for given in all_answers(masters) {
+            let (asked, verdict) = judge(tally(Rule::IsHeld, masters), answers(&given));
+            let free = |given: &&Answer| **given == Answer::Ttl(Duration::ZERO);
+            match (verdict.result, free_after(&given)) {
                 (Ok(Reply::Free), Some(Duration::ZERO)) => {}
-                (Ok(Reply::Busy(_)), Some(left)) => assert!(!left.is_zero(), "{said:?}"),
+                (Ok(Reply::Busy(_)), Some(left)) => assert!(!left.is_zero(), "{given:?}"),
                 (Ok(Reply::NotALock(_)) | Err(_), None) => {}
-                (told, left) => panic!("{said:?}: {told:?}, and {left:?}"),
+                (other, left) => panic!("{given:?}: {other:?}, and {left:?}"),
             }
-            let heard = &said[..asked - 1];
-            let busy = heard.iter().filter(|said| matches!(said, Says::Left(_)) && !free(said)).count();
+            let before = &given[..asked - 1];
+            let busy = before.iter().filter(|given| matches!(given, Answer::Ttl(_)) && !free(given)).count();
             let majority = masters / 2 + 1;
-            assert!(busy < majority && heard.iter().filter(free).count() < majority, "{said:?}: {asked}");
+            assert!(busy < majority && before.iter().filter(free).count() < majority, "{given:?}: {asked}");
         }
     }
 }
 
 #[test]
-fn a_refused_request_asks_again_no_later_than_a_majority_may_be_had_in_whatever_order_they_answer() {
+fn a_refused_request_asks_again_no_later_than_a_majority_may_be_free_in_whatever_order_they_answer() {
     for masters in [1, 2, 3, 4, 5] {
         // A master that is free grants it.
-        let free = |said: &Says| *said == Says::Left(Duration::ZERO);
-        for said in all_sayings(masters).filter(|said| !said.iter().any(free)) {
-            let (_, verdict) = judge(tally(Rule::Fresh, masters), answers(&said));
-            if let (Ok(Reply::Busy(told)), Some(left)) = (verdict.result, had_after(&said)) {
-                assert!(told <= left + Duration::from_millis(10).max(left / 100), "{said:?}: {told:?}");
-                assert!(!told.is_zero(), "{said:?}");
+        let free = |given: &Answer| *given == Answer::Ttl(Duration::ZERO);
+        for given in all_answers(masters).filter(|given| !given.iter().any(free)) {
+            let (_, verdict) = judge(tally(Rule::Fresh, masters), answers(&given));
+            if let (Ok(Reply::Busy(ttl)), Some(left)) = (verdict.result, free_after(&given)) {
+                assert!(ttl <= left + Duration::from_millis(10).max(left / 100), "{given:?}: {ttl:?}");
+                assert!(!ttl.is_zero(), "{given:?}");
             }
         }
     }
@@ -306,14 +308,14 @@ fn a_refused_request_asks_again_no_later_than_a_majority_may_be_had_in_whatever_
 #[test]
 fn the_token_is_the_highest_of_the_majority_and_agreed_on_where_a_majority_is_as_high() {
     let token = |n| Ok(Reply::Token(n));
-    let told = |answers| judge(tally(Rule::Fresh, 5), answers).1;
-    let agreed = told(vec![token(7), token(7), busy(1), token(7)]);
+    let voted = |answers| judge(tally(Rule::Fresh, 5), answers).1;
+    let agreed = voted(vec![token(7), token(7), busy(1), token(7)]);
     assert_eq!(agreed.token, Some(Token { highest: 7, agreed: true }));
     assert_eq!(agreed.result.unwrap(), Reply::Done);
-    let differ = told(vec![token(7), token(9), failed(Outcome::NotRun), token(9)]);
+    let differ = voted(vec![token(7), token(9), failed(Outcome::NotRun), token(9)]);
     assert_eq!(differ.token, Some(Token { highest: 9, agreed: false }));
     // Nothing was granted, so that there is none.
-    assert_eq!(told(vec![token(7), busy(1), busy(1), busy(1)]).token, None);
+    assert_eq!(voted(vec![token(7), busy(1), busy(1), busy(1)]).token, None);
 }
 
 #[test]
@@ -322,15 +324,15 @@ fn a_grant_whose_token_could_not_be_made_known_may_have_run_and_is_none() {
         token: Some(Token { highest: 9, agreed: false }),
         ..judge(tally(Rule::Fresh, 1), vec![Ok(Reply::Token(9))]).1
     };
-    let heard = |answer| judge(tally(Rule::Standing, 1), vec![answer]).1;
-    assert_eq!(grant().acknowledged(heard(Ok(Reply::Done))).result.unwrap(), Reply::Done);
+    let renewal = |answer| judge(tally(Rule::Standing, 1), vec![answer]).1;
+    assert_eq!(grant().acknowledged(renewal(Ok(Reply::Done))).result.unwrap(), Reply::Done);
     for answer in [
         Ok(Reply::Gone),
         Ok(Reply::Deferred("full".into())),
         failed(Outcome::NotRun),
         failed(Outcome::Unknown),
     ] {
-        let failure = grant().acknowledged(heard(answer)).result.unwrap_err();
+        let failure = grant().acknowledged(renewal(answer)).result.unwrap_err();
         assert_eq!((failure.outcome, failure.error.kind()), (Outcome::Unknown, ErrorKind::Unavailable));
     }
 }

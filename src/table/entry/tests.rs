@@ -30,7 +30,7 @@ impl OwnerEnds for Nobody {
     fn owner_ended(&self, _: &Arc<str>, _: &Owner) {}
 }
 
-/// Tells whether a future would be polled.
+/// Whether a future would be polled.
 #[derive(Default)]
 struct Flag(AtomicBool);
 
@@ -82,9 +82,9 @@ struct World {
 impl World {
     fn new(seed: u64) -> World {
         let now = Instant::now();
-        let table: Weak<dyn OwnerEnds> = Weak::<Nobody>::new();
+        let session: Weak<dyn OwnerEnds> = Weak::<Nobody>::new();
         let keys = Arc::new(Keys::new("", "stock"));
-        let place = Position { table, name: keys.name.clone() };
+        let place = Position { session, name: keys.name.clone() };
         let lease = Lease::new("lease", LEASE, DRIFT).unwrap();
         let (patience, retry) = (Duration::from_secs(1), Duration::from_millis(500));
         let terms = Terms { lease, drift: DRIFT, patience, retry, epoch: now };

@@ -211,13 +211,13 @@ fn what_ran_on_a_master_behind_the_end_of_its_hold_is_ended_there() {
             }
             world.now += Duration::from_secs(1);
             let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
-            let told = format!("repair {repair}, before {before}, found {found:?}: {commands:?}");
-            assert_eq!(commands.len(), ends, "{told}");
+            let case = format!("repair {repair}, before {before}, found {found:?}: {commands:?}");
+            assert_eq!(commands.len(), ends, "{case}");
             for again in &commands {
-                assert_eq!((again.call.action, again.masters), (Action::END, third), "{told}");
+                assert_eq!((again.call.action, again.masters), (Action::END, third), "{case}");
                 world.entry.conclude(again, Ok(&Reply::Done), Spread::default(), world.at());
             }
-            assert!(world.entry.is_empty(), "{told}");
+            assert!(world.entry.is_empty(), "{case}");
         }
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::table::entry::Subscription;
 use crate::table::queue::{Waiter, WaiterState};
 
-/// A master that does not run a release tells nobody of it. Else the next message from there, of a lock that was forced away, would
+/// A master that does not run a release publishes nothing. Else the next message from there, of a lock that was forced away, would
 /// be taken for that of the release.
 #[test]
 fn no_message_of_a_release_is_expected_from_a_master_that_did_not_run_it() {
@@ -35,11 +35,11 @@ fn no_message_of_a_release_is_expected_from_a_master_that_did_not_run_it() {
 }
 
 #[test]
-fn one_release_that_each_master_tells_of_wakes_once() {
+fn one_release_that_each_master_reports_wakes_once() {
     let nobody: Weak<dyn OwnerEnds> = Weak::<Nobody>::new();
     let name: Arc<str> = "stock".into();
     let keys = Arc::new(Keys::new("", "stock"));
-    let mut entry = LockEntry::new(keys, Position { table: nobody, name }, World::new(1).terms);
+    let mut entry = LockEntry::new(keys, Position { session: nobody, name }, World::new(1).terms);
     let now = Instant::now();
     let (owner, later) = (Owner::new(), now + LEASE);
     entry.enter(Waiter::new(1, owner.clone(), owner, false, now)).unwrap();
@@ -49,8 +49,8 @@ fn one_release_that_each_master_tells_of_wakes_once() {
         entry.message(master, now);
         entry.queue.get_mut(1).is_some_and(|request| request.phase == WaiterState::Waiting)
     };
-    assert!(is_woken(0), "the first that tells of it");
-    assert!(!is_woken(1) && !is_woken(2), "the others tell of the same");
-    assert!(is_woken(1), "one that speaks again tells of another");
+    assert!(is_woken(0), "the first that reports it");
+    assert!(!is_woken(1) && !is_woken(2), "the others report the same");
+    assert!(is_woken(1), "one that reports again reports another");
     assert!(!is_woken(0) && !is_woken(2));
 }

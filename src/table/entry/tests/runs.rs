@@ -132,7 +132,7 @@ fn random_events(seed: u64) -> usize {
     for _ in 0..300 {
         world.event();
     }
-    // What may run late has had its time, and strangers' keys and losses that nobody told of have come to light.
+    // What may run late has had its time, and strangers' keys and losses that nobody reported have come to light.
     world.late.clear();
     world.entry.ask_all(world.now);
     world.settle();
@@ -149,7 +149,7 @@ fn random_events_keep_to_the_rules_and_forget_nobody() {
         let world = std::panic::catch_unwind(|| random_events(seed));
         granted += world.unwrap_or_else(|_| panic!("seed {seed}"));
     }
-    assert!(granted as u64 > 5 * seeds, "{granted} grants are too few to say anything");
+    assert!(granted as u64 > 5 * seeds, "{granted} grants are too few to show anything");
 }
 
 impl World {
