@@ -1,5 +1,6 @@
 use super::*;
 use crate::base::Drift;
+use crate::wire::Rule;
 
 const DRIFT: Drift = Drift { factor: 0.01, slack: Duration::from_millis(2) };
 const LEASE: Duration = Duration::from_secs(30);
@@ -165,4 +166,66 @@ fn an_unknown_outcome_is_settled_after_a_pause() {
     assert!(hold.is_unsettled() && hold.failures == 1 && !hold.release_tried && !hold.is_renewable());
     assert_eq!(hold.retry_at, later + seconds(1));
     assert_eq!(hold.stands_until, later + LEASE, "it may have run only now");
+}
+
+#[test]
+fn what_has_become_of_a_hold_is_kept_at_its_end() {
+    let now = Instant::now();
+    let mut lost = hold(now, 30);
+    lost.enter(level(1, None), 1);
+    lost.lose(Loss::Expired, true, now);
+    assert!(lost.ends() && lost.next_action() == Some(Action::END), "though a guard is left");
+    lost.unsettle();
+    assert!(!lost.is_unsettled(), "there is nothing to settle");
+    lost.goes(false);
+    assert!(lost.is_gone() && !lost.ends() && lost.lose(Loss::Gone, false, now).is_empty());
+    assert_eq!((lost.loss(), lost.frees_nobody()), (Some(Loss::Expired), false));
+
+    let mut refused = hold(now, 30);
+    refused.goes(true);
+    refused.goes(false);
+    assert!(refused.frees_nobody() && refused.loss().is_none());
+}
+
+#[test]
+fn what_masters_lack_is_put_there_first_of_all() {
+    let now = Instant::now();
+    let mut hold = hold(now, 30);
+    hold.enter(level(1, None), 1);
+    hold.unsettle();
+    hold.lacked_by(MasterSet::one(2), now);
+    let repair = Action::Repair { count: 1, lease: lease(30) };
+    assert_eq!(hold.next_action(), Some(repair));
+    let pending = hold.begin(repair, Sender::Background, 2, now);
+    assert_eq!((pending.masters, pending.rule()), (MasterSet::one(2), Rule::Repair));
+}
+
+#[test]
+fn an_end_that_may_have_run_is_known_to_be_repeated() {
+    let now = Instant::now();
+    let mut hold = hold(now, 30);
+    for (no, repeated) in [(2, false), (3, true)] {
+        let end = hold.begin(Action::END, Sender::Background, no, now);
+        assert_eq!((end.repeated, end.rule()), (repeated, Rule::End { repeated }));
+        hold.unknown(no, now);
+    }
+    hold.goes(true);
+    hold.spread.remains = MasterSet::one(2);
+    let end = hold.begin(Action::END, Sender::Background, 4, now);
+    assert_eq!((end.masters, end.rule()), (MasterSet::one(2), Rule::Remains));
+}
+
+#[test]
+fn a_settle_that_was_put_off_leaves_the_counter_to_the_renewals() {
+    let now = Instant::now();
+    let mut hold = hold(now, 30);
+    hold.fence = Some(Arc::new(Fence { counter: "token".into(), least: Some(7), stays: None }));
+    hold.enter(level(1, None), 1);
+    let settle = Action::Settle { count: 1, lease: lease(30) };
+    for (no, counts) in [(2, true), (3, false)] {
+        assert_eq!(hold.begin(settle, Sender::Background, no, now).call.fence.is_some(), counts);
+        hold.unknown(no, now);
+    }
+    let renewal = hold.begin(Action::Renew { lease: lease(30) }, Sender::Background, 4, now);
+    assert!(renewal.call.fence.is_some());
 }

@@ -298,3 +298,22 @@ fn what_had_no_answer_on_a_master_is_ended_there_twice() {
         assert!(world.entry.is_empty(), "and no more");
     }
 }
+
+/// In this order: 1. A request is refused, though one master granted it. 2. What it left there is ended. 3. It sleeps on: else it would
+/// ask at once, leave the next one, and so on without a pause.
+#[test]
+fn the_end_of_what_a_refused_request_has_left_wakes_nobody() {
+    let mut world = World::new(1);
+    let id = world.asks(&Owner::new(), true);
+    let at = world.asker(id);
+    let pending = world.askers[at].asking.take().unwrap();
+    let (third, until) = (MasterSet::one(2), world.now + LEASE);
+    let spread = Spread { remains: third, ..Spread::default() };
+    world.entry.conclude(&pending, Ok(&Reply::Busy(LEASE)), spread, world.at());
+    world.entry.refused(id, Pause::Notified { until, soon: until });
+    let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
+    let [end] = &commands[..] else { panic!("{commands:?}") };
+    assert_eq!((end.call.action, end.masters), (Action::END, third));
+    world.entry.conclude(end, Ok(&Reply::Done), Spread::default(), world.at());
+    assert!(world.entry.queue.get(id).is_some_and(Waiter::is_asleep));
+}

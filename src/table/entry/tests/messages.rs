@@ -54,3 +54,21 @@ fn one_release_that_each_master_reports_wakes_once() {
     assert!(is_woken(1), "one that reports again reports another");
     assert!(!is_woken(0) && !is_woken(2));
 }
+
+/// It was forced away before: the release publishes nothing.
+#[test]
+fn no_message_of_a_release_is_expected_where_the_hold_was_gone() {
+    let mut world = World::new(1);
+    (world.entry.subscription, world.entry.subscribed_at) = (Subscription::On, MasterSet::one(0));
+    let (pending, level) = world.take();
+    let at = world.at();
+    let ReleaseStep::Send(release) = world.entry.leave(pending.hold, level, Some(8), at) else {
+        panic!("it is held")
+    };
+    let meaning = world.entry.conclude(&release, Ok(&Reply::Gone), Spread::default(), at);
+    assert_eq!(meaning, Meaning::Lost(Loss::Gone));
+    world.take();
+    world.entry.message(0, at.now);
+    let commands = world.entry.check(at, true, MasterSet::NONE, &mut || 9);
+    assert!(matches!(commands[..], [Pending { call: Call { action: Action::Settle { .. }, .. }, .. }]));
+}

@@ -224,3 +224,57 @@ fn who_is_alone_makes_nothing_due_before_a_renewal() {
     world.entry.conclude(&pending, Ok(&Reply::Done), Spread::default(), moment);
     assert!(world.entry.is_empty() && world.entry.due(true).is_none());
 }
+
+/// What the background has sent in vain is sent again after a pause; what a guard has sent, by the background at once.
+#[test]
+fn who_has_sent_a_command_in_vain_decides_when_it_is_sent_again() {
+    for outcome in [Outcome::NotRun, Outcome::Unknown] {
+        let mut world = World::new(1);
+        let (granted, level) = world.take();
+        let mut numbers = 100..;
+        let mut check = |world: &mut World| {
+            world.entry.check(world.at(), true, MasterSet::NONE, &mut || numbers.next().unwrap())
+        };
+        world.entry.ask_all(world.now);
+        let [settle] = &check(&mut world)[..] else { panic!("it is asked for at once") };
+        world.entry.conclude(settle, Err(outcome), Spread::default(), world.at());
+        assert!(check(&mut world).is_empty(), "without a pause");
+        world.now += world.terms.retry;
+        let [settle] = &check(&mut world)[..] else { panic!("it is forgotten") };
+        world.entry.conclude(settle, Ok(&Reply::Done), Spread::default(), world.at());
+        let fate = world.entry.live().unwrap().levels[0].fate.clone();
+        let ReleaseStep::Send(end) = world.entry.leave(granted.hold, level, Some(99), world.at()) else {
+            panic!("it is held")
+        };
+        world.entry.conclude(&end, Err(outcome), Spread::default(), world.at());
+        let [end] = &check(&mut world)[..] else { panic!("not at once") };
+        assert!(end.is_end());
+        world.entry.conclude(end, Ok(&Reply::Done), Spread::default(), world.at());
+        assert_eq!(fate.released(), Some(Ok(())), "the guard may wait for it");
+    }
+}
+
+#[test]
+fn a_longer_lease_counts_for_the_level_that_it_was_asked_for() {
+    let mut world = World::new(1);
+    let (granted, level) = world.take();
+    let (at, longer) = (world.at(), Lease::new("lease", 2 * LEASE, DRIFT).unwrap());
+    let mut extend =
+        |no| world.entry.begin_extension((granted.hold, level), longer, no, Waker::noop(), at.now);
+    let extension = extend(99).unwrap();
+    assert!(extend(100).is_none(), "one command at a time");
+    assert_eq!(world.entry.conclude(&extension, Ok(&Reply::Done), Spread::default(), at), Meaning::Done);
+    assert_eq!(world.entry.live().unwrap().levels[0].until, Some(at.now + 2 * LEASE));
+}
+
+/// Two commands could pass each other.
+#[test]
+fn a_release_does_not_go_before_a_settle() {
+    let mut world = World::new(1);
+    let (granted, level) = world.take();
+    world.entry.ask_all(world.now);
+    let release = world.entry.leave(granted.hold, level, Some(99), world.at());
+    assert!(matches!(release, ReleaseStep::Wait), "{release:?}");
+    let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 100);
+    assert!(matches!(&commands[..], [end] if end.is_end()), "{commands:?}");
+}
