@@ -99,7 +99,7 @@ impl Locks {
         Locks::over(Session::new(config, quorum, uuid, Clock::new(), vec![events]), &relay)
     }
 
-    fn over(session: Arc<Session>, relay: &EventRelay) -> Locks {
+    pub(crate) fn over(session: Arc<Session>, relay: &EventRelay) -> Locks {
         relay.relay_to(&session);
         session.keep_watch();
         Locks { handle: Handle::new(session) }

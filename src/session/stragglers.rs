@@ -8,6 +8,7 @@ use tokio::runtime;
 
 use crate::base::{Failure, Moment, Outcome};
 use crate::quorum::{Reported, Stragglers, Verdict};
+use crate::session::gated;
 use crate::session::session::Session;
 use crate::table::{LateAnswer, LockEntry};
 use crate::wire::keys::Keys;
@@ -25,7 +26,7 @@ impl Drop for StragglerTasks {
     fn drop(&mut self) {
         for task in self.0.iter_mut().filter_map(Option::take) {
             if let Ok(runtime) = runtime::Handle::try_current() {
-                drop(runtime.spawn(task));
+                drop(runtime.spawn(gated(task)));
             }
         }
     }
@@ -98,7 +99,7 @@ impl Session {
         // 1. All masters are asked, and do not know the script. 2. Two are sent its text and answer, which is the verdict. 3. Were
         // the third one's future dropped, a dead holder's field would stay there for its lease.
         if let (false, Ok(runtime)) = (stragglers.is_empty(), runtime::Handle::try_current()) {
-            drop(runtime.spawn(stragglers.poll_all(|_, _| {})));
+            drop(runtime.spawn(gated(stragglers.poll_all(|_, _| {}))));
         }
         reply
     }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::base::{Outcome, Spread, lock, telemetry};
 use crate::session::clock::sleep_until;
+use crate::session::gated;
 use crate::session::session::{Session, Stage};
 use crate::table::LockEntry;
 use crate::wire::{Pending, Rule};
@@ -33,7 +34,7 @@ impl Session {
         let number = self.watches.fetch_add(1, SeqCst) + 1;
         let begins = self.stage() <= Stage::Closing && begin(self, number);
         if begins {
-            drop(runtime.spawn(watch(me, number)));
+            drop(runtime.spawn(gated(watch(me, number))));
         }
         begins
     }
@@ -101,7 +102,7 @@ async fn attend(session: &Arc<Session>, number: u64) -> bool {
             let (orphans, batch): (Batch, Batch) =
                 batch.into_iter().partition(|pending| pending.rule() == Rule::Remains);
             for batch in [batch, orphans].into_iter().filter(|batch| !batch.is_empty()) {
-                sent.spawn(send(session.clone(), batch));
+                sent.spawn(gated(send(session.clone(), batch)));
             }
             continue;
         }
@@ -110,10 +111,13 @@ async fn attend(session: &Arc<Session>, number: u64) -> bool {
             return true;
         }
         tokio::select! {
+            // In an order of its own, so that a simulation can be repeated. What has ended goes first: a task that is nudged all
+            // the time would keep what all those that it has sent have left.
+            biased;
+            Some(_) = sent.join_next() => {}
             () = nudged => {}
             // Without a timer where nothing is due.
             () = sleep_until(next.unwrap_or_else(Instant::now), || session.moment()), if next.is_some() => {}
-            Some(_) = sent.join_next() => {}
         }
     }
     false

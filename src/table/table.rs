@@ -102,7 +102,12 @@ impl LockTable {
     }
 
     pub(crate) fn keys(&self) -> Vec<Arc<Keys>> {
-        self.entries.values().map(|entry| entry.keys.clone()).collect()
+        let mut keys: Vec<_> = self.entries.values().map(|entry| entry.keys.clone()).collect();
+        // So that a simulation can be repeated.
+        if cfg!(test) {
+            keys.sort_by(|one, other| one.name.cmp(&other.name));
+        }
+        keys
     }
 
     /// The locks whose releases a channel reports.

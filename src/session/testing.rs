@@ -1,0 +1,35 @@
+//! What a simulation puts in the place of the runtime's scheduling and of the time of day.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+
+pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The same for all sessions that are polled on this thread.
+#[derive(Clone, Copy)]
+pub(crate) struct Simulation {
+    pub(crate) gate: fn(Task) -> Task,
+    pub(crate) time_of_day: fn() -> u64,
+}
+
+thread_local! {
+    static CURRENT: Cell<Option<Simulation>> = const { Cell::new(None) };
+}
+
+/// From now on this thread simulates; `None`: no more.
+pub(crate) fn simulate(simulation: Option<Simulation>) {
+    CURRENT.set(simulation);
+}
+
+pub(super) fn gated(task: impl Future<Output = ()> + Send + 'static) -> Task {
+    let task: Task = Box::pin(task);
+    match CURRENT.get() {
+        Some(simulation) => (simulation.gate)(task),
+        None => task,
+    }
+}
+
+pub(super) fn time_of_day() -> Option<u64> {
+    CURRENT.get().map(|simulation| (simulation.time_of_day)())
+}
