@@ -83,6 +83,8 @@ mod memory;
 mod owner;
 mod quorum;
 mod session;
+#[cfg(test)]
+mod sim;
 mod table;
 mod wire;
 

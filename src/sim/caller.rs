@@ -1,0 +1,422 @@
+//! What callers do, by their programs, and what they expect of each answer.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::base::lock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::session::Session;
+use crate::sim::history::{AnyGuard, Handle, History, LevelRecord, Promise, field_of};
+use crate::sim::program::{End, Locking, NAMES, Op, Way};
+use crate::{Guard, Locks, scope};
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Phase {
+    Trouble,
+    /// All is well, and nobody begins or ends anything.
+    Rest,
+    /// Everybody lets go.
+    Over,
+}
+
+#[derive(Default)]
+pub(super) struct Phases {
+    now: AtomicU8,
+    changed: Notify,
+}
+
+impl Phases {
+    pub(super) fn now(&self) -> Phase {
+        match self.now.load(SeqCst) {
+            0 => Phase::Trouble,
+            1 => Phase::Rest,
+            _ => Phase::Over,
+        }
+    }
+
+    pub(super) fn begin(&self, phase: Phase) {
+        self.now.store(phase as u8, SeqCst);
+        self.changed.notify_waiters();
+    }
+
+    async fn until(&self, phase: Phase) {
+        loop {
+            let changed = self.changed.notified();
+            if self.now() >= phase {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// In trouble that long; then until all is over.
+    async fn stay(&self, time: Duration) {
+        tokio::select! {
+            biased;
+            () = self.until(Phase::Over) => {}
+            () = sleep(time) => if self.now() == Phase::Rest {
+                self.until(Phase::Over).await;
+            },
+        }
+    }
+}
+
+/// What the promises allow in this run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Allowed {
+    /// Requests may fail since masters were not there.
+    pub(super) unavailable: bool,
+    pub(super) closed: bool,
+    /// What is renewed may be lost.
+    pub(super) losses: bool,
+}
+
+pub(super) struct Caller {
+    pub(super) id: u64,
+    pub(super) process: usize,
+    pub(super) locks: Locks,
+    pub(super) session: Arc<Session>,
+    pub(super) history: Arc<History>,
+    pub(super) phases: Arc<Phases>,
+    pub(super) allowed: Allowed,
+    /// Guards that outlive their callers.
+    pub(super) leaked: Arc<Mutex<Vec<Held>>>,
+    /// It has leaked one: its next requests are nested in that hold.
+    pub(super) is_leaky: AtomicBool,
+}
+
+/// A guard that is known to the history.
+pub(super) struct Held {
+    history: Arc<History>,
+    level: u64,
+    /// `None` once it is released.
+    guard: Option<Arc<AnyGuard>>,
+}
+
+impl Held {
+    fn guard(&self) -> Option<&Guard> {
+        self.guard.as_ref().map(|guard| &***guard)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.history.left(self.level);
+    }
+}
+
+/// The hold below which an operation runs.
+#[derive(Clone, Copy)]
+struct Outer<'a> {
+    name: usize,
+    field: &'a str,
+    guard: Option<&'a Guard>,
+    above: Option<&'a Outer<'a>>,
+}
+
+type Doing<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+macro_rules! with_options {
+    ($request:expr, $locking:expr) => {{
+        let mut request = $request;
+        if let Some(fixed) = $locking.fixed {
+            request = request.fixed_lease(fixed);
+        }
+        if let Some(most) = $locking.max_hold {
+            request = request.max_hold(most);
+        }
+        if let Way::Within(limit) = $locking.way {
+            request = request.within(limit);
+        }
+        request
+    }};
+}
+
+impl Caller {
+    pub(super) async fn perform(self, ops: Vec<Op>) {
+        self.ops(&ops, None).await;
+        self.note(|| "is done".to_owned());
+    }
+
+    fn note(&self, line: impl FnOnce() -> String) {
+        self.history.note(|| format!("caller {} of p{} {}", self.id, self.process, line()));
+    }
+
+    fn violated(&self, promise: Promise, text: &str) {
+        self.history.violated(promise, format!("caller {} of p{}: {text}", self.id, self.process));
+    }
+
+    fn ops<'a>(&'a self, ops: &'a [Op], outer: Option<&'a Outer<'a>>) -> Doing<'a> {
+        Box::pin(async move {
+            for op in ops {
+                if self.phases.now() > Phase::Trouble {
+                    return;
+                }
+                self.op(op, outer).await;
+                self.stays_lost(outer);
+            }
+        })
+    }
+
+    /// What was lost is lost.
+    fn stays_lost(&self, outer: Option<&Outer<'_>>) {
+        if let Some(guard) = outer.and_then(|outer| outer.guard)
+            && guard.is_lost()
+            && guard.valid_until() > Instant::now()
+        {
+            self.violated(Promise::Loss, "a lost hold is good again");
+        }
+    }
+
+    fn op<'a>(&'a self, op: &'a Op, outer: Option<&'a Outer<'a>>) -> Doing<'a> {
+        Box::pin(async move {
+            match op {
+                Op::Stay(time) => self.phases.stay(*time).await,
+                Op::Lock(locking) => self.lock(locking, outer).await,
+                Op::Run(locking) => self.run(locking, outer).await,
+                Op::Scope(inner) => scope(self.ops(inner, outer)).await,
+                Op::Extend(lease) => self.extend(*lease, outer).await,
+                Op::Force(name) => {
+                    let forced = self.locks.mutex(NAMES[*name]).force_release().await;
+                    self.note(|| format!("forced {}: {forced:?}", NAMES[*name]));
+                    forced.unwrap_or_else(|error| {
+                        self.expect(&error, false);
+                        false
+                    });
+                }
+                Op::Look(name) => {
+                    let mutex = self.locks.mutex(NAMES[*name]);
+                    let seen = mutex.remaining_lease().await;
+                    self.note(|| format!("looks at {}: {seen:?}", NAMES[*name]));
+                    if let Err(error) = seen {
+                        self.expect(&error, false);
+                    }
+                }
+                Op::GivenUp(after, op) => {
+                    let given_up = timeout(*after, self.op(op, outer)).await.is_err();
+                    if given_up {
+                        self.note(|| "gives up".to_owned());
+                    }
+                }
+                Op::Close => {
+                    let closed = self.locks.close().await;
+                    self.note(|| format!("closed: {closed:?}"));
+                }
+            }
+        })
+    }
+
+    /// Whether the error has a cause in this run.
+    fn expect(&self, error: &Error, nested: bool) {
+        let fine = match error.kind() {
+            ErrorKind::Timeout => true,
+            ErrorKind::Unavailable => self.allowed.unavailable,
+            ErrorKind::Closed => self.allowed.closed,
+            ErrorKind::Lost => nested || self.is_leaky.load(SeqCst),
+            ErrorKind::Misuse => self.is_leaky.load(SeqCst),
+            _ => false,
+        };
+        if !fine {
+            self.violated(Promise::Errors, &format!("{error}"));
+        }
+    }
+
+    async fn lock(&self, locking: &Locking, outer: Option<&Outer<'_>>) {
+        let mutex = self.locks.mutex(NAMES[locking.name]);
+        self.note(|| format!("asks for {} {:?}", NAMES[locking.name], locking.way));
+        let above = Self::beneath(locking.name, outer);
+        let lost_before = Self::is_all_lost(locking.name, outer);
+        let granted: Result<Option<AnyGuard>> = match (locking.fenced, locking.way) {
+            (false, Way::Tries) => {
+                with_options!(mutex.try_lock(), locking).await.map(|got| got.map(AnyGuard::Plain))
+            }
+            (false, _) => with_options!(mutex.lock(), locking).await.map(AnyGuard::Plain).map(Some),
+            (true, Way::Tries) => {
+                with_options!(mutex.fenced().try_lock(), locking).await.map(|got| got.map(AnyGuard::Fenced))
+            }
+            (true, _) => with_options!(mutex.fenced().lock(), locking).await.map(AnyGuard::Fenced).map(Some),
+        };
+        let guard = match granted {
+            Ok(Some(guard)) => Arc::new(guard),
+            Ok(None) => return self.note(|| "is refused".to_owned()),
+            Err(error) => {
+                self.note(|| format!("fails: {error}"));
+                return self.expect(&error, above.is_some());
+            }
+        };
+        if lost_before {
+            self.violated(Promise::Loss, "a request below a lost hold is granted");
+        }
+        let token = if let AnyGuard::Fenced(guard) = &*guard { Some(guard.token()) } else { None };
+        let level = self.history.granted(LevelRecord {
+            name: locking.name,
+            field: guard.field().to_owned(),
+            caller: self.id,
+            process: self.process,
+            session: self.session.clone(),
+            handle: Handle::Guard(Arc::downgrade(&guard)),
+            depth: Some(guard.depth()),
+            token,
+            watched: locking.fixed.is_none() && locking.max_hold.is_none(),
+        });
+        let field = guard.field().to_owned();
+        let held = Held { history: self.history.clone(), level, guard: Some(guard) };
+        self.re_enters(above, &field);
+        let inner = Outer { name: locking.name, field: &field, guard: held.guard(), above: outer };
+        self.ops(&locking.inner, Some(&inner)).await;
+        self.phases.stay(locking.stays).await;
+        self.stays_lost(Some(&inner));
+        match locking.end {
+            End::Release => self.release(held, locking).await,
+            End::Drop => drop(held),
+            End::Leak => {
+                self.note(|| "leaks its guard".to_owned());
+                self.is_leaky.store(true, SeqCst);
+                lock(&self.leaked).push(held);
+            }
+        }
+    }
+
+    /// The hold of that name below which a request runs.
+    fn beneath<'a>(name: usize, outer: Option<&'a Outer<'a>>) -> Option<&'a Outer<'a>> {
+        let mut at = outer;
+        while let Some(outer) = at {
+            if outer.name == name {
+                return Some(outer);
+            }
+            at = outer.above;
+        }
+        None
+    }
+
+    /// Whether all levels of that name are lost below which a request runs. With one that is good it may re-enter.
+    fn is_all_lost(name: usize, outer: Option<&Outer<'_>>) -> bool {
+        let mut at = Self::beneath(name, outer);
+        let nested = at.is_some();
+        while let Some(outer) = at {
+            if !outer.guard.is_some_and(Guard::is_lost) {
+                return false;
+            }
+            at = Self::beneath(name, outer.above);
+        }
+        nested
+    }
+
+    /// Nested in a hold it is of the same field: anything else would be acquired anew in silence.
+    fn re_enters(&self, above: Option<&Outer<'_>>, field: &str) {
+        if let Some(above) = above.filter(|above| above.field != field) {
+            let text = format!("nested in {} it is granted {field}", above.field);
+            self.violated(Promise::Loss, &text);
+        }
+    }
+
+    async fn release(&self, mut held: Held, locking: &Locking) {
+        let Some(guard) = held.guard.take() else { return };
+        let good = guard.valid_until() > Instant::now();
+        let loss = guard.loss();
+        let field = guard.field().to_owned();
+        self.history.left(held.level);
+        let released = match Arc::into_inner(guard) {
+            Some(AnyGuard::Plain(guard)) => guard.release().await,
+            Some(AnyGuard::Fenced(guard)) => guard.release().await,
+            None => return self.violated(Promise::Sanity, "the guard is in use"),
+        };
+        self.note(|| {
+            format!("released {}: {:?}", NAMES[locking.name], released.as_ref().err().map(Error::kind))
+        });
+        let forced = self.history.was_forced(&field);
+        match released {
+            Ok(()) if loss.is_some() || !good => {
+                self.violated(Promise::Loss, "a release of a hold that was over reports success");
+            }
+            Err(error) if error.kind() == ErrorKind::Lost => {
+                let ends = locking.fixed.is_some() || locking.max_hold.is_some();
+                if loss.is_none() && !forced && !ends && !self.allowed.losses {
+                    self.violated(Promise::Renewal, &format!("the release of a good hold fails: {error}"));
+                }
+            }
+            Err(error) => self.expect(&error, false),
+            Ok(()) => {}
+        }
+    }
+
+    async fn run(&self, locking: &Locking, outer: Option<&Outer<'_>>) {
+        let mutex = self.locks.mutex(NAMES[locking.name]);
+        self.note(|| format!("asks to run under {} {:?}", NAMES[locking.name], locking.way));
+        let above = Self::beneath(locking.name, outer);
+        let tries = locking.way == Way::Tries;
+        let ran: Result<Option<()>> = match (locking.fenced, tries) {
+            (false, false) => {
+                with_options!(mutex.lock(), locking).run(self.work(locking, outer, None)).await.map(Some)
+            }
+            (false, true) => {
+                with_options!(mutex.try_lock(), locking).run(self.work(locking, outer, None)).await
+            }
+            (true, false) => {
+                let work = |token| self.work(locking, outer, Some(token));
+                with_options!(mutex.fenced().lock(), locking).run(work).await.map(Some)
+            }
+            (true, true) => {
+                let work = |token| self.work(locking, outer, Some(token));
+                with_options!(mutex.fenced().try_lock(), locking).run(work).await
+            }
+        };
+        match ran {
+            Ok(Some(())) => self.note(|| "ran".to_owned()),
+            Ok(None) => self.note(|| "is refused".to_owned()),
+            Err(error) => {
+                self.note(|| format!("fails: {error}"));
+                let lost = error.kind() == ErrorKind::Lost;
+                if !lost {
+                    self.expect(&error, above.is_some());
+                }
+            }
+        }
+    }
+
+    async fn work<'a>(&'a self, locking: &'a Locking, outer: Option<&'a Outer<'a>>, token: Option<u64>) {
+        let Some(field) = field_of(&self.session, locking.name) else {
+            return self.violated(Promise::Exclusion, "work runs, and nothing is held");
+        };
+        let level = self.history.granted(LevelRecord {
+            name: locking.name,
+            field: field.clone(),
+            caller: self.id,
+            process: self.process,
+            session: self.session.clone(),
+            handle: Handle::Run(locking.max_hold.map(|most| Instant::now() + most)),
+            depth: None,
+            token,
+            watched: locking.fixed.is_none() && locking.max_hold.is_none(),
+        });
+        let _held = Held { history: self.history.clone(), level, guard: None };
+        self.re_enters(Self::beneath(locking.name, outer), &field);
+        let inner = Outer { name: locking.name, field: &field, guard: None, above: outer };
+        self.ops(&locking.inner, Some(&inner)).await;
+        self.phases.stay(locking.stays).await;
+    }
+
+    async fn extend(&self, lease: Duration, outer: Option<&Outer<'_>>) {
+        let Some(guard) = outer.and_then(|outer| outer.guard) else { return };
+        let began = Instant::now();
+        let extended = guard.extend(lease).await;
+        self.note(|| {
+            format!("extends {} by {lease:?}: {:?}", guard.name(), extended.as_ref().err().map(Error::kind))
+        });
+        match extended {
+            Ok(()) if guard.loss().is_some() => self.violated(Promise::Loss, "a lost hold is extended"),
+            Ok(()) if guard.valid_until() < began => {
+                self.violated(Promise::Renewal, "what was extended is over before");
+            }
+            Ok(()) => {}
+            Err(error) => self.expect(&error, true),
+        }
+    }
+}

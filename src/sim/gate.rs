@@ -1,0 +1,184 @@
+//! A process: its tasks are polled when it runs, late, or not at all.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, Sleep, sleep};
+
+use crate::base::lock;
+use crate::session::testing::Task;
+use crate::sim::dice::Key;
+
+/// Far more than any run needs: it ends one that goes round in circles.
+const MOST_POLLS: u64 = 200_000;
+
+thread_local! {
+    static CURRENT: RefCell<Option<Arc<Process>>> = const { RefCell::new(None) };
+}
+
+pub(super) struct Process {
+    pub(super) id: usize,
+    key: Key,
+    start: Instant,
+    /// How far its time of day is ahead.
+    skew: Duration,
+    state: Mutex<State>,
+    /// Notified of a panic, or of polls without end.
+    alarm: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct State {
+    frozen: usize,
+    dead: bool,
+    lateness: Duration,
+    tasks: u64,
+    polls: u64,
+    waiting: Vec<Waker>,
+    failed: Option<String>,
+}
+
+impl Process {
+    pub(super) fn new(id: usize, key: Key, lateness: Duration, alarm: Arc<Notify>) -> Arc<Process> {
+        let state = Mutex::new(State { lateness, ..State::default() });
+        let skew = Duration::from_millis(key.with(99).roll(300));
+        Arc::new(Process { id, key, start: Instant::now(), skew, state, alarm })
+    }
+
+    /// Its time of day, in microseconds.
+    fn time_of_day(&self) -> u64 {
+        const BEGINNING: u64 = 1_700_000_000_000_000;
+        BEGINNING + (self.start.elapsed() + self.skew).as_micros() as u64
+    }
+
+    /// Does something as this process.
+    pub(super) fn enter<R>(self: &Arc<Self>, work: impl FnOnce() -> R) -> R {
+        let before = CURRENT.replace(Some(self.clone()));
+        let result = work();
+        CURRENT.set(before);
+        result
+    }
+
+    pub(super) fn freeze(&self) {
+        lock(&self.state).frozen += 1;
+    }
+
+    pub(super) fn thaw(&self) {
+        let mut state = lock(&self.state);
+        state.frozen = state.frozen.saturating_sub(1);
+        let waiting = if state.frozen == 0 { std::mem::take(&mut state.waiting) } else { Vec::new() };
+        drop(state);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    pub(super) fn crash(&self) {
+        lock(&self.state).dead = true;
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        lock(&self.state).dead
+    }
+
+    /// From now on each task is polled as soon as it is woken.
+    pub(super) fn hurry(&self) {
+        lock(&self.state).lateness = Duration::ZERO;
+    }
+
+    /// What went wrong in a task.
+    pub(super) fn failure(&self) -> Option<String> {
+        lock(&self.state).failed.clone()
+    }
+
+    fn fail(&self, why: String) {
+        let mut state = lock(&self.state);
+        state.dead = true;
+        state.failed.get_or_insert(why);
+        drop(state);
+        self.alarm.notify_one();
+    }
+}
+
+pub(super) fn time_of_day() -> u64 {
+    CURRENT.with_borrow(|current| current.as_ref().map_or(0, |process| process.time_of_day()))
+}
+
+/// Puts a task that the current process spawns behind its gate.
+pub(super) fn gate(task: Task) -> Task {
+    let Some(process) = CURRENT.with_borrow(Clone::clone) else { return task };
+    let mut state = lock(&process.state);
+    state.tasks += 1;
+    let key = process.key.with(state.tasks);
+    drop(state);
+    Box::pin(Gated { process, key, polls: 0, nap: None, task: Some(task) })
+}
+
+struct Gated {
+    process: Arc<Process>,
+    key: Key,
+    polls: u64,
+    nap: Option<Pin<Box<Sleep>>>,
+    task: Option<Task>,
+}
+
+impl Future for Gated {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        let lateness = {
+            let mut state = lock(&this.process.state);
+            if state.dead {
+                return Poll::Pending;
+            }
+            if state.frozen > 0 {
+                state.waiting.push(cx.waker().clone());
+                return Poll::Pending;
+            }
+            state.polls += 1;
+            if state.polls > MOST_POLLS {
+                drop(state);
+                this.process.fail("polled without end".to_owned());
+                return Poll::Pending;
+            }
+            state.lateness
+        };
+        if this.nap.is_none() {
+            this.polls += 1;
+            let key = this.key.with(this.polls);
+            if !lateness.is_zero() && key.one_in(3) {
+                this.nap = Some(Box::pin(sleep(key.with(1).time(lateness))));
+            }
+        }
+        if let Some(nap) = &mut this.nap {
+            if nap.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            this.nap = None;
+        }
+        let Some(task) = &mut this.task else { return Poll::Ready(()) };
+        let polled = this.process.enter(|| catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx))));
+        polled.unwrap_or_else(|panic| {
+            this.process.fail(format!("a panic: {}", told(&*panic)));
+            Poll::Pending
+        })
+    }
+}
+
+impl Drop for Gated {
+    fn drop(&mut self) {
+        let task = self.task.take();
+        self.process.clone().enter(|| drop(task));
+    }
+}
+
+fn told(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+}

@@ -1,0 +1,276 @@
+//! What happened, and what must not: each grant is compared with all holds that stand.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, Weak};
+
+use tokio::time::Instant;
+
+use crate::base::lock;
+use crate::session::Session;
+use crate::sim::program::NAMES;
+use crate::{FencedGuard, Guard};
+
+/// A promise that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Violation {
+    pub(super) promise: Promise,
+    pub(super) text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Promise {
+    /// Holds of different owners do not overlap.
+    Exclusion,
+    /// Tokens grow.
+    Tokens,
+    /// The depth of a guard, and the count on the masters, are the number of levels that stand.
+    Depth,
+    /// A lost hold stays lost, is reported, and is not acquired anew in silence.
+    Loss,
+    /// What is renewed stays.
+    Renewal,
+    /// No request waits longer than the faults explain.
+    Liveness,
+    /// Nothing is left.
+    Leftovers,
+    /// Errors have a cause.
+    Errors,
+    /// No panic, and no work without end.
+    Sanity,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.promise, self.text)
+    }
+}
+
+/// A guard, with or without a token.
+pub(super) enum AnyGuard {
+    Plain(Guard),
+    Fenced(FencedGuard),
+}
+
+impl Deref for AnyGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        match self {
+            AnyGuard::Plain(guard) => guard,
+            AnyGuard::Fenced(guard) => guard,
+        }
+    }
+}
+
+/// By what a level is looked at.
+pub(super) enum Handle {
+    Guard(Weak<AnyGuard>),
+    /// The work of a `run`, which has no guard. Until then at most, where `max_hold` limits it.
+    Run(Option<Instant>),
+}
+
+/// One level of a hold, from its grant until its end.
+pub(super) struct LevelRecord {
+    pub(super) name: usize,
+    pub(super) field: String,
+    pub(super) caller: u64,
+    pub(super) process: usize,
+    pub(super) session: Arc<Session>,
+    pub(super) handle: Handle,
+    pub(super) depth: Option<usize>,
+    pub(super) token: Option<u64>,
+    /// Renewed, and without an end of its own.
+    pub(super) watched: bool,
+}
+
+impl LevelRecord {
+    /// Whether its hold is good now, by what its process knows.
+    pub(super) fn is_valid(&self) -> bool {
+        match &self.handle {
+            Handle::Guard(guard) => guard.upgrade().is_some_and(|guard| Instant::now() < guard.valid_until()),
+            Handle::Run(end) => {
+                let stands = self.session.table(|table, at| {
+                    let entry = table.entry(NAMES[self.name])?;
+                    entry.live().filter(|hold| *hold.field == *self.field && at.now < hold.end()).map(|_| ())
+                });
+                stands.is_some() && end.is_none_or(|end| Instant::now() < end)
+            }
+        }
+    }
+}
+
+/// The field of the hold that stands in a process.
+pub(super) fn field_of(session: &Session, name: usize) -> Option<String> {
+    session.table(|table, _| table.entry(NAMES[name])?.live().map(|hold| hold.field.to_string()))
+}
+
+pub(super) struct History {
+    start: Instant,
+    shown: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    lines: Vec<String>,
+    violation: Option<Violation>,
+    levels: BTreeMap<u64, LevelRecord>,
+    grants: u64,
+    commands: u64,
+    /// Fields that were forced away, or that their only master forgot: their holds are over, whether or not that is known.
+    forced: BTreeSet<String>,
+    /// The highest token of each name.
+    tokens: [u64; NAMES.len()],
+}
+
+impl History {
+    pub(super) fn new(shown: bool) -> History {
+        History { start: Instant::now(), shown, state: Mutex::default() }
+    }
+
+    pub(super) fn since_start(&self) -> std::time::Duration {
+        self.start.elapsed()
+    }
+
+    pub(super) fn note(&self, line: impl FnOnce() -> String) {
+        if self.shown {
+            let line = format!("{:>9} ms  {}", self.start.elapsed().as_millis(), line());
+            lock(&self.state).lines.push(line);
+        }
+    }
+
+    pub(super) fn command(&self) {
+        lock(&self.state).commands += 1;
+    }
+
+    /// Only the first one counts: what follows may be its consequence.
+    pub(super) fn violated(&self, promise: Promise, text: impl Into<String>) {
+        let text = text.into();
+        self.note(|| format!("VIOLATED {promise:?}: {text}"));
+        lock(&self.state).violation.get_or_insert(Violation { promise, text });
+    }
+
+    pub(super) fn violation(&self) -> Option<Violation> {
+        lock(&self.state).violation.clone()
+    }
+
+    pub(super) fn take(&self) -> (Vec<String>, u64, u64) {
+        let mut state = lock(&self.state);
+        (std::mem::take(&mut state.lines), state.grants, state.commands)
+    }
+
+    pub(super) fn forced(&self, field: &str) {
+        self.note(|| format!("{field} is forced away"));
+        lock(&self.state).forced.insert(field.to_owned());
+    }
+
+    pub(super) fn was_forced(&self, field: &str) -> bool {
+        lock(&self.state).forced.contains(field)
+    }
+
+    /// A level is granted.
+    pub(super) fn granted(&self, level: LevelRecord) -> u64 {
+        let (name, field) = (level.name, level.field.clone());
+        self.note(|| {
+            let LevelRecord { caller, process, depth, token, .. } = &level;
+            let token = token.map(|token| format!(", token {token}")).unwrap_or_default();
+            format!("caller {caller} of p{process} holds {} as {field}, depth {depth:?}{token}", NAMES[name])
+        });
+        self.excludes(&level);
+        let stands = self.levels(|other| other.name == name && other.field == field);
+        if let Some(depth) = level.depth.filter(|depth| *depth != stands + 1 && !self.was_forced(&field)) {
+            let text = format!("{field} of {} has depth {depth} beside {stands} levels", NAMES[name]);
+            self.violated(Promise::Depth, text);
+        }
+        if let Some(token) = level.token {
+            self.grows(&level, token, stands > 0);
+        }
+        let mut state = lock(&self.state);
+        state.grants += 1;
+        let id = state.grants;
+        state.levels.insert(id, level);
+        id
+    }
+
+    fn excludes(&self, level: &LevelRecord) {
+        if self.was_forced(&level.field) {
+            return;
+        }
+        // Looked at while nothing is locked.
+        let others = {
+            let mut state = lock(&self.state);
+            std::mem::take(&mut state.levels)
+        };
+        let mut broken = None;
+        for other in others.values() {
+            let apart = other.name != level.name || other.field == level.field;
+            if !apart && !self.was_forced(&other.field) && other.is_valid() {
+                broken = Some(format!(
+                    "{} is granted to caller {} of p{} as {} while caller {} of p{} holds it as {}",
+                    NAMES[level.name],
+                    level.caller,
+                    level.process,
+                    level.field,
+                    other.caller,
+                    other.process,
+                    other.field
+                ));
+            }
+        }
+        lock(&self.state).levels = others;
+        if let Some(text) = broken {
+            self.violated(Promise::Exclusion, text);
+        }
+    }
+
+    fn grows(&self, level: &LevelRecord, token: u64, nested: bool) {
+        let (name, field) = (level.name, &level.field);
+        let mut state = lock(&self.state);
+        let highest = state.tokens[name];
+        state.tokens[name] = highest.max(token);
+        let beside = state.levels.values().filter(|other| other.name == name && other.field == *field);
+        let differs = beside.filter_map(|other| other.token).any(|other| other != token);
+        let forced = state.forced.contains(field);
+        drop(state);
+        if differs || (!nested && token <= highest && !forced) {
+            let text = format!("{field} of {} has token {token} after {highest}", NAMES[name]);
+            self.violated(Promise::Tokens, text);
+        }
+    }
+
+    /// A level ends: its guard is released or dropped, or its work is over.
+    pub(super) fn left(&self, level: u64) {
+        let gone = lock(&self.state).levels.remove(&level);
+        if let Some(LevelRecord { caller, name, field, .. }) = gone {
+            self.note(|| format!("caller {caller} leaves {} ({field})", NAMES[name]));
+        }
+    }
+
+    pub(super) fn levels(&self, which: impl Fn(&LevelRecord) -> bool) -> usize {
+        lock(&self.state).levels.values().filter(|level| which(level)).count()
+    }
+
+    /// The levels of these processes that are renewed and good: their numbers.
+    pub(super) fn standing(&self, living: &[usize]) -> Vec<u64> {
+        let levels = std::mem::take(&mut lock(&self.state).levels);
+        let good = levels.iter().filter(|(_, level)| {
+            level.watched
+                && living.contains(&level.process)
+                && !self.was_forced(&level.field)
+                && level.is_valid()
+        });
+        let good = good.map(|(id, _)| *id).collect();
+        lock(&self.state).levels = levels;
+        good
+    }
+
+    /// Looks at levels. Nothing may be granted or ended in `look`.
+    pub(super) fn each<R>(&self, ids: &[u64], mut look: impl FnMut(&LevelRecord) -> R) -> Vec<R> {
+        let levels = std::mem::take(&mut lock(&self.state).levels);
+        let seen = ids.iter().filter_map(|id| levels.get(id)).map(&mut look).collect();
+        lock(&self.state).levels = levels;
+        seen
+    }
+}

@@ -1,0 +1,19 @@
+//! Simulated runs of the whole crate: several processes and masters in one thread, whose clock runs on when all wait.
+//!
+//! A seed decides what callers do, what goes wrong, and in which order things happen; two runs of one seed are the same.
+//! Between each process and each master there is a wire in place of a connection, over the in-memory store; all else is the
+//! code that users run.
+//!
+//! `SIM_FIRST` and `SIM_SEEDS` choose other seeds, and more of them. `SIM_TRACE` prints what happens in the first one.
+
+mod agenda;
+mod caller;
+mod dice;
+mod gate;
+mod history;
+mod network;
+mod program;
+mod shrink;
+mod tests;
+mod wire;
+mod world;

@@ -1,0 +1,47 @@
+use crate::sim::program::Program;
+use crate::sim::shrink::shrink;
+use crate::sim::world::run;
+
+/// So many seeds run with each test of the crate.
+const SEEDS: u64 = 300;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn two_runs_of_one_seed_are_the_same() {
+    let mut traces = 0;
+    for seed in 0..20 {
+        let program = Program::draw(seed);
+        let (one, other) = (run(&program, true), run(&program, true));
+        let differs = one.lines.iter().zip(&other.lines).find(|(one, other)| one != other);
+        assert_eq!(differs, None, "seed {seed}");
+        assert_eq!(one.lines.len(), other.lines.len(), "seed {seed}");
+        traces += one.lines.len();
+    }
+    assert!(traces > 1000, "only {traces} lines");
+}
+
+/// A seed that breaks a promise is made smaller, and shown.
+#[test]
+fn promises_are_kept_whatever_happens() {
+    let (first, seeds) = (number("SIM_FIRST").unwrap_or(0), number("SIM_SEEDS").unwrap_or(SEEDS));
+    let (mut grants, mut commands, mut simulated) = (0, 0, std::time::Duration::ZERO);
+    for seed in first..first + seeds {
+        let program = Program::draw(seed);
+        let outcome = run(&program, false);
+        if let Some(violation) = outcome.violation {
+            let small = shrink(&program, violation.promise);
+            let lines = run(&small, true).lines.join("\n");
+            panic!("seed {seed}, after {}: {violation}\n{small}{lines}", seed - first + 1);
+        }
+        grants += outcome.grants;
+        commands += outcome.commands;
+        simulated += outcome.simulated;
+    }
+    if std::env::var("SIM_TRACE").is_ok() {
+        println!("{}\n{}", Program::draw(first), run(&Program::draw(first), true).lines.join("\n"));
+    }
+    println!("{seeds} seeds, {grants} grants, {commands} commands, {} s simulated", simulated.as_secs());
+}

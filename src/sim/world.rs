@@ -1,0 +1,389 @@
+//! One run: the processes and the masters are made, the program is carried out, and what is left is looked at.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use crate::backend::Backend;
+use crate::base::{Events, lock};
+use crate::owner::Owner;
+use crate::quorum::Quorum;
+use crate::session::clock::Clock;
+use crate::session::testing::{Simulation, simulate};
+use crate::session::{EventRelay, MasterEvents, Session};
+use crate::sim::caller::{Allowed, Caller, Held, Phase, Phases};
+use crate::sim::dice::Key;
+use crate::sim::gate::{self, Process};
+use crate::sim::history::{History, Promise, Violation};
+use crate::sim::network::Network;
+use crate::sim::program::{End, FaultKind, NAMES, Op, Program};
+use crate::sim::wire::Link;
+use crate::{Locks, Master, Memory};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What came of a run.
+pub(super) struct Outcome {
+    pub(super) violation: Option<Violation>,
+    /// What happened, where that was asked for.
+    pub(super) lines: Vec<String>,
+    pub(super) grants: u64,
+    pub(super) commands: u64,
+    pub(super) simulated: Duration,
+}
+
+/// Carries a program out. `shown`: and writes down what happens.
+pub(super) fn run(program: &Program, shown: bool) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.expect("a runtime needs nothing but memory");
+    simulate(Some(Simulation { gate: gate::gate, time_of_day: gate::time_of_day }));
+    let history = {
+        let _inside = runtime.enter();
+        Arc::new(History::new(shown))
+    };
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        runtime.block_on(async {
+            let world = World::new(program, history.clone());
+            world.play().await;
+            history.since_start()
+        })
+    }));
+    if ran.is_err() {
+        history.violated(Promise::Sanity, "a panic outside of all tasks");
+    }
+    drop(runtime);
+    simulate(None);
+    let violation = history.violation();
+    let (lines, grants, commands) = history.take();
+    Outcome { violation, lines, grants, commands, simulated: ran.unwrap_or_default() }
+}
+
+struct World<'a> {
+    program: &'a Program,
+    history: Arc<History>,
+    network: Arc<Network>,
+    processes: Vec<SimProcess>,
+    phases: Arc<Phases>,
+    allowed: Allowed,
+    alarm: Arc<Notify>,
+    leaked: Arc<Mutex<Vec<Held>>>,
+}
+
+struct SimProcess {
+    process: Arc<Process>,
+    links: Vec<Arc<Link>>,
+    session: Arc<Session>,
+    locks: Locks,
+    /// How many of its callers are not done.
+    callers: Arc<AtomicUsize>,
+}
+
+impl<'a> World<'a> {
+    fn new(program: &'a Program, history: Arc<History>) -> World<'a> {
+        let network = Arc::new(Network::new(program, history.clone()));
+        let alarm = Arc::new(Notify::new());
+        let key = Key::new(program.seed).with(4);
+        let processes = (0..program.setup.processes).map(|id| {
+            let process = Process::new(id, key.with(id as u64), program.setup.lateness, alarm.clone());
+            process.clone().enter(|| connect(program, &network, process))
+        });
+        let processes = processes.collect();
+        let late = program.setup.lateness > program.setup.node_timeout / 4;
+        let troubled = !program.faults.is_empty() || late;
+        let forces = program.has_op(|op| matches!(op, Op::Force(_)));
+        let allowed = Allowed {
+            unavailable: troubled,
+            closed: program.has_op(|op| matches!(op, Op::Close)),
+            losses: troubled || forces,
+        };
+        let (phases, leaked) = (Arc::default(), Arc::default());
+        World { program, history, network, processes, phases, allowed, alarm, leaked }
+    }
+
+    async fn play(&self) {
+        let network = self.network.clone();
+        drop(tokio::spawn(async move { network.agenda.run().await }));
+        self.plan_faults();
+        self.spawn_callers();
+        let over = self.network.start + self.program.setup.trouble;
+        self.wait_until(over).await;
+        self.history.note(|| "all faults are over".to_owned());
+        self.processes.iter().for_each(|one| one.process.hurry());
+        self.phases.begin(Phase::Rest);
+        self.rest().await;
+        self.history.note(|| "everybody lets go".to_owned());
+        self.phases.begin(Phase::Over);
+        self.all_end().await;
+        lock(&self.leaked).clear();
+        self.nothing_is_left().await;
+    }
+
+    /// Waits until then, or until something has gone wrong.
+    async fn until(&self, at: Instant) {
+        if self.history.violation().is_some() {
+            return;
+        }
+        let _ = timeout_at(at, self.alarm.notified()).await;
+        for one in &self.processes {
+            if let Some(failure) = one.process.failure() {
+                self.history.violated(Promise::Sanity, format!("p{}: {failure}", one.process.id));
+            }
+        }
+    }
+
+    fn plan_faults(&self) {
+        for fault in &self.program.faults {
+            let (begins, ends) = (self.network.start + fault.at, self.network.start + fault.at + fault.lasts);
+            let kind = fault.kind;
+            let links = |p: Option<usize>, m: Option<usize>| {
+                let of = self.processes.iter().enumerate().filter(|(at, _)| p.is_none_or(|p| *at == p));
+                let links = of.flat_map(|(_, one)| one.links.iter().enumerate());
+                let links = links.filter(|(at, _)| m.is_none_or(|m| *at == m)).map(|(_, link)| link.clone());
+                links.collect::<Vec<_>>()
+            };
+            match kind {
+                FaultKind::Cut(p, m) => {
+                    let links = links(Some(p), Some(m));
+                    self.add(ends, kind, move || links.iter().for_each(|link| link.reset()));
+                }
+                FaultKind::Restart(m, keeps) => {
+                    let (links, network) = (links(None, Some(m)), self.network.clone());
+                    self.add(begins, kind, move || {
+                        let master = &network.masters[m];
+                        if !keeps && network.masters.len() == 1 {
+                            // Nobody promises anything about it.
+                            master.contents().iter().for_each(|(_, field, _)| network.history.forced(field));
+                        }
+                        master.restart(keeps);
+                        links.iter().for_each(|link| link.reset());
+                    });
+                }
+                FaultKind::Freeze(p) => {
+                    let (one, other) = (self.processes[p].process.clone(), self.processes[p].process.clone());
+                    self.add(begins, kind, move || one.freeze());
+                    self.add(ends, kind, move || other.thaw());
+                }
+                FaultKind::Crash(p) => {
+                    let (process, links) = (self.processes[p].process.clone(), links(Some(p), None));
+                    self.add(begins, kind, move || {
+                        process.crash();
+                        links.iter().for_each(|link| link.end());
+                    });
+                }
+                _ => {
+                    self.add(begins, kind, || {});
+                    self.add(ends, kind, || {});
+                }
+            }
+        }
+    }
+
+    fn add(&self, at: Instant, kind: FaultKind, action: impl FnOnce() + Send + 'static) {
+        let history = self.history.clone();
+        self.network.agenda.add(at, 0, move || {
+            history.note(|| format!("fault {kind:?} begins or ends"));
+            action();
+        });
+    }
+
+    fn spawn_callers(&self) {
+        for plan in &self.program.callers {
+            let one = &self.processes[plan.process];
+            let caller = Caller {
+                id: plan.id,
+                process: plan.process,
+                locks: one.locks.clone(),
+                session: one.session.clone(),
+                history: self.history.clone(),
+                phases: self.phases.clone(),
+                allowed: self.allowed,
+                leaked: self.leaked.clone(),
+                is_leaky: AtomicBool::new(false),
+            };
+            one.callers.fetch_add(1, SeqCst);
+            let (callers, alarm) = (one.callers.clone(), self.alarm.clone());
+            let (begins, ops) = (self.network.start + plan.begins, plan.ops.clone());
+            let work = async move {
+                sleep_until(begins).await;
+                Owner::new().scope(caller.perform(ops)).await;
+                callers.fetch_sub(1, SeqCst);
+                alarm.notify_one();
+            };
+            let task = one.process.clone().enter(|| gate::gate(Box::pin(work)));
+            drop(tokio::spawn(task));
+        }
+    }
+
+    fn living(&self) -> impl Iterator<Item = &SimProcess> {
+        self.processes.iter().filter(|one| !one.process.is_dead())
+    }
+
+    /// All is well, and holds stay as they are: what is renewed stays, and masters count what stands.
+    async fn rest(&self) {
+        let setup = &self.program.setup;
+        let quiet = self.network.last_arrival().max(Instant::now());
+        let begins = quiet + 10 * setup.node_timeout + 20 * setup.latency + 5 * SECOND;
+        self.wait_until(begins).await;
+        if self.history.violation().is_some() {
+            return;
+        }
+        let living: Vec<_> = self.living().map(|one| one.process.id).collect();
+        let standing = self.history.standing(&living);
+        self.wait_until(begins + (setup.lease * 6 / 5).min(60 * SECOND)).await;
+        if self.history.violation().is_some() {
+            return;
+        }
+        let stays = self.history.standing(&living);
+        if !self.program.has_op(|op| matches!(op, Op::Close | Op::Force(_)))
+            && let Some(lost) = standing.iter().find(|id| !stays.contains(id))
+        {
+            let told = self.history.each(&[*lost], |level| {
+                format!("{} of p{} is over, though all was well", level.field, level.process)
+            });
+            if let Some(told) = told.into_iter().next() {
+                self.history.violated(Promise::Renewal, told);
+            }
+        }
+        self.counts_are_right(&stays);
+    }
+
+    /// The alarm rings also when callers are done.
+    async fn wait_until(&self, at: Instant) {
+        while Instant::now() < at && self.history.violation().is_none() {
+            self.until(at).await;
+        }
+    }
+
+    fn counts_are_right(&self, standing: &[u64]) {
+        let fields = self.history.each(standing, |level| (level.name, level.field.clone()));
+        let mut depths = BTreeMap::new();
+        for (name, field) in fields {
+            let levels = self.history.levels(|level| level.field == field);
+            depths.insert((NAMES[name].to_owned(), field), levels as u32);
+        }
+        for ((name, field), depth) in depths {
+            let found = self.network.masters.iter().flat_map(|master| master.contents());
+            let counts: Vec<u32> =
+                found.filter(|(_, other, _)| *other == field).map(|(_, _, count)| count).collect();
+            let right = counts.iter().filter(|count| **count == depth).count();
+            // A minority may have another one: a field is its owner's at any count, and its end deletes it.
+            if right <= self.network.masters.len() / 2 {
+                let text = format!("{field} of {name} has {depth} levels, and the masters count {counts:?}");
+                self.history.violated(Promise::Depth, text);
+            }
+        }
+    }
+
+    /// How long the free locks and the answers may take, once all is well.
+    fn patience(&self) -> Duration {
+        let Program { setup, callers, .. } = self.program;
+        let turns = 20 * setup.latency + Duration::from_millis(200);
+        let mut patience = 10 * SECOND + 10 * setup.node_timeout + turns * callers.len() as u32;
+        if self.program.has(|kind| matches!(kind, FaultKind::Crash(_))) || self.leaks() {
+            patience += setup.longest_lease;
+        }
+        // What comes late may leave a field that nobody holds; who has missed a message looks again by himself.
+        if self.program.has(|kind| matches!(kind, FaultKind::SlowCommands(..))) {
+            patience += setup.longest_lease;
+        }
+        // Where most masters have no vote, each request in line finds that out by itself: what they end is answered.
+        if setup.masters > 1 && self.program.has(|kind| matches!(kind, FaultKind::Restart(..))) {
+            patience += 11 * SECOND * callers.len() as u32;
+        }
+        if self.program.has(|kind| matches!(kind, FaultKind::LosesMessages(..))) {
+            patience += setup.poll_interval;
+        }
+        patience
+    }
+
+    fn leaks(&self) -> bool {
+        self.program.has_op(|op| matches!(op, Op::Lock(locking) if locking.end == End::Leak))
+    }
+
+    async fn all_end(&self) {
+        let quiet = self.network.last_arrival().max(Instant::now());
+        let limit = quiet + self.patience();
+        let busy = || self.living().map(|one| one.callers.load(SeqCst)).sum::<usize>();
+        while busy() > 0 && self.history.violation().is_none() {
+            if limit <= Instant::now() {
+                let text = format!("{} callers wait {:?} after the last fault", busy(), self.patience());
+                return self.history.violated(Promise::Liveness, text);
+            }
+            self.until(limit).await;
+        }
+    }
+
+    async fn nothing_is_left(&self) {
+        let limit = Instant::now() + self.patience();
+        while self.history.violation().is_none() {
+            let left = self.left();
+            if left.is_empty() {
+                return;
+            }
+            if limit <= Instant::now() {
+                return self.history.violated(Promise::Leftovers, left);
+            }
+            sleep(SECOND / 2).await;
+        }
+    }
+
+    /// What is left of locks, anywhere.
+    fn left(&self) -> String {
+        let mut left = String::new();
+        for (at, master) in self.network.masters.iter().enumerate() {
+            for (key, field, count) in master.contents() {
+                left += &format!("m{at} has {field} of {key} with {count}; ");
+            }
+        }
+        for one in self.living() {
+            if !one.session.table(|table, _| table.is_empty()) {
+                left += &format!("p{} has an entry; ", one.process.id);
+            }
+            if one.links.iter().any(|link| link.subscriptions() > 0) {
+                left += &format!("p{} is subscribed; ", one.process.id);
+            }
+        }
+        left
+    }
+}
+
+/// One process, as `Builder::connect` makes it, with a wire to each master.
+fn connect(program: &Program, network: &Arc<Network>, process: Arc<Process>) -> SimProcess {
+    let (setup, id) = (&program.setup, process.id);
+    let key = Key::new(program.seed).with(5).with(id as u64);
+    // Not random, for that would come from no seed; and not the same for all, or they would ask in step.
+    let pause = Duration::from_millis(50 + key.roll(100));
+    let config = Locks::builder()
+        .masters((0..setup.masters).map(|_| Master::memory(&Memory::new())))
+        .lease(setup.lease)
+        .longest_lease(setup.longest_lease)
+        .node_timeout(setup.node_timeout)
+        .poll_interval(setup.poll_interval)
+        .retry_delay(pause..=pause)
+        .check()
+        .expect("the options are good");
+    let relay = Arc::new(EventRelay::default());
+    let events: Vec<Arc<dyn Events>> =
+        (0..setup.masters).map(|master| MasterEvents::of(relay.clone(), master)).collect();
+    let links: Vec<Arc<Link>> = events
+        .iter()
+        .enumerate()
+        .map(|(master, events)| {
+            let events: Weak<dyn Events> = Arc::downgrade(events);
+            Link::new(network, id, master, events)
+        })
+        .collect();
+    for link in &links {
+        drop(tokio::spawn(gate::gate(Box::pin(link.clone().read()))));
+    }
+    let masters = links.iter().map(|link| link.clone() as Arc<dyn Backend>).collect();
+    let quorum = Quorum::new(masters, config.probation);
+    let session = Session::new(config, quorum, format!("p{id}"), Clock::with(|| Duration::ZERO), events);
+    let locks = Locks::over(session.clone(), &relay);
+    SimProcess { process, links, session, locks, callers: Arc::default() }
+}
