@@ -265,6 +265,7 @@ impl Caller {
             depth: Some(guard.depth()),
             token,
             watched: locking.fixed.is_none() && locking.max_hold.is_none(),
+            limited: locking.max_hold.is_some(),
         });
         let field = guard.field().to_owned();
         let held = Held { history: self.history.clone(), level, guard: Some(guard) };
@@ -395,6 +396,7 @@ impl Caller {
             depth: None,
             token,
             watched: locking.fixed.is_none() && locking.max_hold.is_none(),
+            limited: locking.max_hold.is_some(),
         });
         let _held = Held { history: self.history.clone(), level, guard: None };
         self.re_enters(Self::beneath(locking.name, outer), &field);

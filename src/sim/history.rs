@@ -83,6 +83,8 @@ pub(super) struct LevelRecord {
     pub(super) token: Option<u64>,
     /// Renewed, and without an end of its own.
     pub(super) watched: bool,
+    /// By `max_hold`, which counts from before the grant: it may be over when that is read.
+    pub(super) limited: bool,
 }
 
 impl LevelRecord {
@@ -178,6 +180,9 @@ impl History {
             let token = token.map(|token| format!(", token {token}")).unwrap_or_default();
             format!("caller {caller} of p{process} holds {} as {field}, depth {depth:?}{token}", NAMES[name])
         });
+        if !level.limited && !level.is_valid() && !self.was_forced(&field) {
+            self.violated(Promise::Loss, format!("{field} of {} is over when it is handed out", NAMES[name]));
+        }
         self.excludes(&level);
         let stands = self.levels(|other| other.name == name && other.field == field);
         if let Some(depth) = level.depth.filter(|depth| *depth != stands + 1 && !self.was_forced(&field)) {

@@ -196,7 +196,7 @@ impl Program {
 
 impl Setup {
     fn draw(dice: &mut Dice) -> Setup {
-        let lease = dice.pick(&[3 * SECOND, 5 * SECOND, 30 * SECOND, 1800 * SECOND]);
+        let lease = dice.pick(&[SECOND, 3 * SECOND, 5 * SECOND, 30 * SECOND, 1800 * SECOND]);
         let node_timeout = dice.pick(&[100 * MILLISECOND, 500 * MILLISECOND, 500 * MILLISECOND, SECOND]);
         let lateness = match dice.roll(3) {
             0 => dice.pick(&[20 * MILLISECOND, 60 * MILLISECOND, 3 * node_timeout]),
@@ -240,7 +240,7 @@ impl Writer<'_> {
     fn op(&self, held: &[usize], guarded: bool, dice: &mut Dice) -> Op {
         match dice.roll(20) {
             0 | 1 => Op::Stay(dice.time(self.longest_stay)),
-            2 if guarded => Op::Extend(MILLISECOND * 10 + dice.time(self.setup.longest_lease - SECOND)),
+            2 if guarded => Op::Extend(MILLISECOND * 10 + dice.time(self.setup.longest_lease - SECOND / 10)),
             3 if self.forces => Op::Force(dice.roll(self.names)),
             4 => Op::Look(dice.roll(self.names)),
             5 if held.len() < 3 => Op::Scope(self.inner(held, guarded, dice)),

@@ -15,7 +15,7 @@ use crate::owner::Owner;
 use crate::quorum::Quorum;
 use crate::session::clock::Clock;
 use crate::session::testing::{Simulation, simulate};
-use crate::session::{EventRelay, MasterEvents, Session};
+use crate::session::{EventRelay, MasterEvents, Session, Stage};
 use crate::sim::caller::{Allowed, Caller, Held, Phase, Phases};
 use crate::sim::dice::Key;
 use crate::sim::gate::{self, Process};
@@ -341,7 +341,9 @@ impl<'a> World<'a> {
             }
         }
         for one in self.living() {
-            if !one.session.table(|table, _| table.is_empty()) {
+            // Once it is closed nobody looks any more at what a master answers late.
+            let open = one.session.stage() < Stage::Closed;
+            if open && !one.session.table(|table, _| table.is_empty()) {
                 left += &format!("p{} has an entry; ", one.process.id);
             }
             if one.links.iter().any(|link| link.subscriptions() > 0) {
