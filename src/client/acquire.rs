@@ -170,6 +170,9 @@ struct Attempts {
     /// When it asks again, though it is subscribed and the other hold's lease is not over then: a lock that is free by that time was
     /// released without a message.
     polls_at: Option<Instant>,
+    /// Since when it waits for a command of this process to end. Not from the beginning of its wait: 1. it has waited in line for long.
+    /// 2. The hold before it ends by itself, and wakes it. 3. The end of that hold is not sent yet.
+    behind_since: Option<Instant>,
 }
 
 /// What a request finds when it looks whether it is its turn.
@@ -215,6 +218,7 @@ impl Attempts {
             last_failure: None,
             failing_since: None,
             polls_at: None,
+            behind_since: None,
         })
     }
 
@@ -237,11 +241,10 @@ impl Attempts {
 
     /// Waits for this request's turn to ask the masters. `None`: its time is over.
     async fn until_admitted(&mut self) -> Result<Option<Pending>> {
-        let since = Instant::now();
-        let mut nap = pin!(sleep_until(since));
+        let mut nap = pin!(sleep_until(Instant::now()));
         poll_fn(|cx| {
             loop {
-                let until = match self.look(cx.waker(), since)? {
+                let until = match self.look(cx.waker())? {
                     Look::Ask(job) => return Poll::Ready(Ok(Some(job))),
                     Look::Over => return Poll::Ready(Ok(None)),
                     Look::Wait(until) => until,
@@ -256,9 +259,8 @@ impl Attempts {
         .await
     }
 
-    /// Whether it is this request's turn, and if not, when to look again at the latest. The first look enters the line. `since`: the
-    /// beginning of this wait.
-    fn look(&mut self, waker: &Waker, since: Instant) -> Result<Look> {
+    /// Whether it is this request's turn, and if not, when to look again at the latest. The first look enters the line.
+    fn look(&mut self, waker: &Waker) -> Result<Look> {
         let session = &*self.options.handle.clone();
         session.check_open()?;
         // Else all waiters would find out one after the other, each by an attempt of its own.
@@ -288,6 +290,8 @@ impl Attempts {
         self.id = Some(id);
         let now = Instant::now();
         let over = self.is_over();
+        let behind = matches!(turn, Admission::Wait { refused: false, .. });
+        self.behind_since = behind.then(|| self.behind_since.unwrap_or(now));
         match turn {
             Admission::Ask(job) => Ok(Look::Ask(job)),
             Admission::Lost(loss) => Err(Error::lost(loss)),
@@ -303,7 +307,7 @@ impl Attempts {
                 let patience = session.terms.patience;
                 // Also where the server answers: a full one may put the command before this one off for ever.
                 let patience = if over { patience } else { patience.max(session.config.unavailable_after) };
-                let stuck = after(since, patience) <= now;
+                let stuck = self.behind_since.is_some_and(|since| after(since, patience) <= now);
                 if let Some(error) = session.away_too_long(self.began).or_else(|| stuck.then(unanswered)) {
                     return Err(error);
                 }
