@@ -76,6 +76,8 @@ pub(super) struct Allowed {
     pub(super) closed: bool,
     /// What is renewed may be lost.
     pub(super) losses: bool,
+    /// Masters may lose what they had.
+    pub(super) forgets: bool,
 }
 
 pub(super) struct Caller {
@@ -232,7 +234,8 @@ impl Caller {
         let mutex = self.locks.mutex(NAMES[locking.name]);
         self.note(|| format!("asks for {} {:?}", NAMES[locking.name], locking.way));
         let above = Self::beneath(locking.name, outer);
-        let lost_before = Self::is_all_lost(locking.name, outer);
+        // What it has leaked may keep the hold.
+        let lost_before = !self.is_leaky.load(SeqCst) && Self::is_all_lost(locking.name, outer);
         let granted: Result<Option<AnyGuard>> = match (locking.fenced, locking.way) {
             (false, Way::Tries) => {
                 with_options!(mutex.try_lock(), locking).await.map(|got| got.map(AnyGuard::Plain))
@@ -320,7 +323,8 @@ impl Caller {
 
     async fn release(&self, mut held: Held, locking: &Locking) {
         let Some(guard) = held.guard.take() else { return };
-        let good = guard.valid_until() > Instant::now();
+        let until = guard.valid_until();
+        let good = until > Instant::now();
         let loss = guard.loss();
         let field = guard.field().to_owned();
         self.history.left(held.level);
@@ -339,7 +343,9 @@ impl Caller {
             }
             Err(error) if error.kind() == ErrorKind::Lost => {
                 let ends = locking.fixed.is_some() || locking.max_hold.is_some();
-                if loss.is_none() && !forced && !ends && !self.allowed.losses {
+                // Nobody else can have had it, nor can a master have dropped it.
+                let stood = good && Instant::now() < until && !self.allowed.forgets;
+                if loss.is_none() && !forced && (stood || !ends && !self.allowed.losses) {
                     self.violated(Promise::Renewal, &format!("the release of a good hold fails: {error}"));
                 }
             }

@@ -123,6 +123,7 @@ struct State {
     commands: u64,
     /// Fields that were forced away, or that their only master forgot: their holds are over, whether or not that is known.
     forced: BTreeSet<String>,
+    forgotten: BTreeSet<String>,
     /// The highest token of each name.
     tokens: [u64; NAMES.len()],
 }
@@ -166,6 +167,25 @@ impl History {
     pub(super) fn forced(&self, field: &str) {
         self.note(|| format!("{field} is forced away"));
         lock(&self.state).forced.insert(field.to_owned());
+    }
+
+    /// Its only master has lost it.
+    pub(super) fn forgotten(&self, field: &str) {
+        lock(&self.state).forgotten.insert(field.to_owned());
+    }
+
+    /// A hold that its only master lost, and whose process believes in it.
+    pub(super) fn untold(&self, living: &[usize]) -> Option<String> {
+        let (levels, forgotten) = {
+            let mut state = lock(&self.state);
+            (std::mem::take(&mut state.levels), state.forgotten.clone())
+        };
+        let untold = levels.values().find(|level| {
+            living.contains(&level.process) && forgotten.contains(&level.field) && level.is_valid()
+        });
+        let text = untold.map(|level| format!("p{} is not told that {} is gone", level.process, level.field));
+        lock(&self.state).levels = levels;
+        text
     }
 
     pub(super) fn was_forced(&self, field: &str) -> bool {

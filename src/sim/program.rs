@@ -156,7 +156,8 @@ impl Program {
             let mut dice = Dice::new(Key::new(seed).with(2).with(at));
             writer.fault(at + 1, deadly, mute, &mut dice)
         });
-        let faults = faults.collect();
+        let faults: Vec<Fault> = faults.collect();
+        let faults = if dice.one_in(6) { writer.burst(&mut dice) } else { faults };
         Program { seed, callers, faults, setup }
     }
 
@@ -285,6 +286,31 @@ impl Writer<'_> {
         let held: Vec<_> = held.iter().copied().chain([name]).collect();
         let inner = self.inner(&held, guarded, dice);
         Locking { name, way, fenced, fixed, max_hold, inner, stays: dice.time(self.longest_stay), end }
+    }
+
+    /// Several faults at once, of which a promise has to stand the worst combination.
+    fn burst(&self, dice: &mut Dice) -> Vec<Fault> {
+        let Setup { masters, processes, node_timeout, lease, trouble, .. } = *self.setup;
+        let at = Duration::from_millis(dice.next().roll(trouble.as_millis() as u64 / 2));
+        let lasts = (dice.pick(&[1, 2, 3]) * lease / 2).clamp(4 * node_timeout, MINUTE).min(trouble - at);
+        let process = dice.roll(processes);
+        let amnesia = dice.one_in(2);
+        let mut kinds = Vec::new();
+        if amnesia {
+            // All masters forget while a holder sees nothing.
+            kinds.push((at, lasts, FaultKind::Freeze(process)));
+            let then = at + lasts / 4;
+            kinds.extend((0..masters).map(|m| (then, MILLISECOND, FaultKind::Restart(m, dice.one_in(4)))));
+        } else {
+            // Answers are late, and then none comes while the lease runs out.
+            let cut = lasts / 4;
+            for m in 0..masters {
+                kinds.push((at, cut, FaultKind::SlowAnswers(process, m, node_timeout * 4 / 5)));
+                kinds.push((at + cut, lasts - cut, FaultKind::Cut(process, m)));
+            }
+        }
+        let numbered = kinds.into_iter().zip(101..);
+        numbered.map(|((at, lasts, kind), id)| Fault { id, at, lasts, kind }).collect()
     }
 
     fn fault(&self, id: u64, deadly: bool, mute: bool, dice: &mut Dice) -> Fault {

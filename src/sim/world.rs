@@ -100,6 +100,7 @@ impl<'a> World<'a> {
             unavailable: troubled,
             closed: program.has_op(|op| matches!(op, Op::Close)),
             losses: troubled || forces,
+            forgets: program.has(|kind| matches!(kind, FaultKind::Restart(_, false))) || forces,
         };
         let (phases, leaked) = (Arc::default(), Arc::default());
         World { program, history, network, processes, phases, allowed, alarm, leaked }
@@ -157,7 +158,10 @@ impl<'a> World<'a> {
                         let master = &network.masters[m];
                         if !keeps && network.masters.len() == 1 {
                             // Nobody promises anything about it.
-                            master.contents().iter().for_each(|(_, field, _)| network.history.forced(field));
+                            for (_, field, _) in master.contents() {
+                                network.history.forced(&field);
+                                network.history.forgotten(&field);
+                            }
                         }
                         master.restart(keeps);
                         links.iter().for_each(|link| link.reset());
@@ -233,6 +237,9 @@ impl<'a> World<'a> {
             return;
         }
         let living: Vec<_> = self.living().map(|one| one.process.id).collect();
+        if let Some(text) = self.history.untold(&living) {
+            self.history.violated(Promise::Loss, text);
+        }
         let standing = self.history.standing(&living);
         self.wait_until(begins + (setup.lease * 6 / 5).min(60 * SECOND)).await;
         if self.history.violation().is_some() {
