@@ -256,7 +256,11 @@ impl<'a> World<'a> {
                 self.history.violated(Promise::Renewal, told);
             }
         }
-        self.counts_are_right(&stays);
+        // A command that was given up, and runs behind those sent since, may leave an older count: a field is its owner's at any
+        // count, and its end deletes it.
+        if !self.program.has(|kind| matches!(kind, FaultKind::SlowCommands(..))) {
+            self.counts_are_right(&stays);
+        }
     }
 
     /// The alarm rings also when callers are done.
