@@ -11,7 +11,7 @@ use crate::sim::agenda::Agenda;
 use crate::sim::dice::Key;
 use crate::sim::history::History;
 use crate::sim::program::{Fault, FaultKind, Program};
-use crate::wire::{Call, Fence, Reply};
+use crate::wire::{Action, Call, Fence, Reply};
 
 pub(super) struct Network {
     pub(super) key: Key,
@@ -77,7 +77,7 @@ impl SimMaster {
 
     /// Runs a command.
     pub(super) fn answer(&self, mut call: Call) -> Option<Reply> {
-        if let Call::Acquire { fence: Some(fence), .. } = &mut call
+        if let (Action::Acquire { .. }, Some(fence)) = (call.action, &mut call.fence)
             && fence.least.is_none()
         {
             *fence = Arc::new(Fence { least: Some(self.time_of_day()), ..(**fence).clone() });

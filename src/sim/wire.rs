@@ -13,7 +13,7 @@ use crate::base::{Events, Failure, Outcome, after, lock};
 use crate::error::{Error, ErrorKind};
 use crate::sim::dice::Key;
 use crate::sim::network::{Network, Run};
-use crate::wire::{Call, Reply};
+use crate::wire::{Action, Call, Reply};
 
 /// The first pause before a connection is tried again. Each one is longer, up to eight times.
 const RETRY: Duration = Duration::from_millis(50);
@@ -343,8 +343,8 @@ impl Link {
         let answer = match call {
             None => Answer::NoScript,
             Some(call) => {
-                if let Call::Force { key, .. } = &call
-                    && let Some(field) = master.field_of(key)
+                if call.action == Action::Force
+                    && let Some(field) = master.field_of(&call.keys.key)
                 {
                     self.network.history.forced(&field);
                 }
@@ -518,18 +518,16 @@ fn failure(outcome: Outcome, why: &str) -> Failure {
 }
 
 fn told(call: &Call, name_only: bool) -> String {
-    let what = match call {
-        Call::Acquire { key, field, count, lease, .. } => {
-            format!("acquire {key} {field} {count} {:?}", lease.duration())
-        }
-        Call::Release { key, field, count, .. } => format!("release {key} {field} {count}"),
-        Call::Renew { key, field, lease, .. } => format!("renew {key} {field} {:?}", lease.duration()),
-        Call::Settle { key, field, count, create, .. } => {
-            format!("settle {key} {field} {count} create {create}")
-        }
-        Call::Force { key, .. } => format!("force {key}"),
-        Call::Look { key } => format!("look {key}"),
-        Call::Count { .. } => "count".to_owned(),
+    let (key, field) = (&call.keys.key, &call.field);
+    let what = match call.action {
+        Action::Acquire { count, lease } => format!("acquire {key} {field} {count} {:?}", lease.duration()),
+        Action::Release { count } => format!("release {key} {field} {count}"),
+        Action::Renew { lease } => format!("renew {key} {field} {:?}", lease.duration()),
+        Action::Settle { count, .. } => format!("settle {key} {field} {count}"),
+        Action::Repair { count, .. } => format!("repair {key} {field} {count}"),
+        Action::Force => format!("force {key}"),
+        Action::Look => format!("look {key}"),
+        Action::Count(_) => "count".to_owned(),
     };
     if name_only { format!("(by name) {what}") } else { what }
 }
