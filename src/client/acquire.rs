@@ -224,12 +224,12 @@ impl Attempts {
 
     async fn until_granted(&mut self) -> Result<Guard, NotGranted> {
         loop {
-            let Some(job) = self.until_admitted().await? else {
+            let Some(pending) = self.until_admitted().await? else {
                 // A request that waited behind others has not asked the masters itself: they may be away.
                 let away = self.last_failure.take().or_else(|| self.options.handle.away());
                 return Err(away.map_or_else(|| self.busy_too_long(), NotGranted::Failed));
             };
-            match self.attempt(job).await? {
+            match self.attempt(pending).await? {
                 Attempt::Granted(guard) => return Ok(guard),
                 Attempt::Again if self.last_failure.is_none() && self.is_over() => {
                     return Err(self.busy_too_long());
@@ -245,7 +245,7 @@ impl Attempts {
         poll_fn(|cx| {
             loop {
                 let until = match self.look(cx.waker())? {
-                    Look::Ask(job) => return Poll::Ready(Ok(Some(job))),
+                    Look::Ask(pending) => return Poll::Ready(Ok(Some(pending))),
                     Look::Over => return Poll::Ready(Ok(None)),
                     Look::Wait(until) => until,
                 };
@@ -293,7 +293,7 @@ impl Attempts {
         let behind = matches!(turn, Admission::Wait { refused: false, .. });
         self.behind_since = behind.then(|| self.behind_since.unwrap_or(now));
         match turn {
-            Admission::Ask(job) => Ok(Look::Ask(job)),
+            Admission::Ask(pending) => Ok(Look::Ask(pending)),
             Admission::Lost(loss) => Err(Error::lost(loss)),
             Admission::Unfenced => Err(Error::new(ErrorKind::Misuse, UNFENCED)),
             Admission::Wait { refused: true, .. } if over => Ok(Look::Over),
@@ -321,24 +321,24 @@ impl Attempts {
     }
 
     /// Sends one acquire. Its undoing is armed before it is sent: a dropped future may leave it running.
-    async fn attempt(&mut self, job: Pending) -> Result<Attempt> {
+    async fn attempt(&mut self, pending: Pending) -> Result<Attempt> {
         let session = self.options.handle.clone();
         let keys = self.options.keys.clone();
-        let undo = scopeguard::guard(job, |job| {
+        let undo = scopeguard::guard(pending, |pending| {
             session.visit(&keys, |entry, _, at| {
-                entry.conclude(&job, Err(Outcome::Unknown), Spread::default(), at);
+                entry.conclude(&pending, Err(Outcome::Unknown), Spread::default(), at);
             });
         });
         // Dropped at the end, after the entry was updated.
         let (verdict, _stragglers) = self.answer_of(pin!(session.ask(&undo))).await;
-        let job = ScopeGuard::into_inner(undo);
+        let pending = ScopeGuard::into_inner(undo);
         match verdict.result {
             Ok(Reply::Busy(left)) => {
-                self.busy(&job, left, verdict.spread, verdict.split);
+                self.busy(&pending, left, verdict.spread, verdict.split);
                 Ok(self.again())
             }
-            Ok(reply) => self.answered(&job, &reply, (verdict.spread, verdict.token)),
-            Err(failure) => self.failed(&job, failure, verdict.spread),
+            Ok(reply) => self.answered(&pending, &reply, (verdict.spread, verdict.token)),
+            Err(failure) => self.failed(&pending, failure, verdict.spread),
         }
     }
 
@@ -373,12 +373,12 @@ impl Attempts {
     /// The masters answered, and it is not that somebody else holds the lock.
     fn answered(
         &mut self,
-        job: &Pending,
+        pending: &Pending,
         reply: &Reply,
         (spread, token): (Spread, Option<Token>),
     ) -> Result<Attempt> {
         if let Some(foreign) = self.options.foreign(reply) {
-            self.visit(|entry, _, at| entry.conclude(job, Ok(reply), spread, at));
+            self.visit(|entry, _, at| entry.conclude(pending, Ok(reply), spread, at));
             return Err(foreign);
         }
         match reply {
@@ -386,7 +386,7 @@ impl Attempts {
             Reply::Gone => {
                 let meaning = self.visit(|entry, _, at| {
                     entry.asks_anew(self.id());
-                    entry.conclude(job, Ok(reply), spread, at)
+                    entry.conclude(pending, Ok(reply), spread, at)
                 });
                 match meaning {
                     Meaning::Lost(loss) => Err(Error::lost(loss)),
@@ -399,10 +399,10 @@ impl Attempts {
                 let open = self.options.handle.check_open();
                 open.inspect_err(|_| {
                     self.visit(|entry, _, at| {
-                        entry.conclude(job, Err(Outcome::Unknown), Spread::default(), at);
+                        entry.conclude(pending, Err(Outcome::Unknown), Spread::default(), at);
                     });
                 })?;
-                match self.granted(job, spread, token) {
+                match self.granted(pending, spread, token) {
                     Ok(guard) => Ok(Attempt::Granted(guard)),
                     Err(NotHeld::Taken) => Ok(self.again()),
                     // Not as one that was answered: 1. The masters take longer than the lease. 2. Each grant is over before its
@@ -413,38 +413,43 @@ impl Attempts {
         }
     }
 
-    fn granted(&mut self, job: &Pending, spread: Spread, token: Option<Token>) -> Result<Guard, NotHeld> {
+    fn granted(&mut self, pending: &Pending, spread: Spread, token: Option<Token>) -> Result<Guard, NotHeld> {
         let fate = Arc::new(Fate::default());
         let (fixed, max_hold) = (self.options.fixed_lease.is_some(), self.options.max_hold);
         let granted = self.visit(|entry, number, at| {
             let (level, token) = (number(), token.map(|token| token.highest));
             let new = NewLevel { level, lease: self.lease, fixed, max_hold, fate: fate.clone(), token };
-            Ok((level, entry.granted(self.id(), job, &new, spread, at)?))
+            Ok((level, entry.granted(self.id(), pending, &new, spread, at)?))
         });
         let (level, (depth, token, _spent)) = granted?;
-        if self.polls_at.is_some_and(|at| at <= job.sent) {
+        if self.polls_at.is_some_and(|at| at <= pending.sent) {
             // 1. It is subscribed at a node, which leaves the cluster. 2. The lock is released; no message arrives. 3. The poll finds it
             // free.
             self.options.handle.quorum.doubt_messages();
         }
         if self.tries > 0 {
-            telemetry::acquired_after_waiting(&self.options.keys.name, &job.call.field, self.began.elapsed());
+            telemetry::acquired_after_waiting(
+                &self.options.keys.name,
+                &pending.call.field,
+                self.began.elapsed(),
+            );
         }
-        let granted = Granted { hold: job.hold, level, depth, token, field: job.call.field.clone(), fate };
+        let granted =
+            Granted { hold: pending.hold, level, depth, token, field: pending.call.field.clone(), fate };
         Ok(Guard::new(self.options.handle.clone(), self.options.keys.clone(), granted))
     }
 
     /// Somebody else holds the lock. With a subscription the message of a release wakes the request; without one it polls.
-    fn busy(&mut self, job: &Pending, left: Duration, spread: Spread, split: bool) {
+    fn busy(&mut self, pending: &Pending, left: Duration, spread: Spread, split: bool) {
         if self.once {
-            self.visit(|entry, _, at| entry.conclude(job, Ok(&Reply::Busy(left)), spread, at));
+            self.visit(|entry, _, at| entry.conclude(pending, Ok(&Reply::Busy(left)), spread, at));
             return;
         }
         let session = &self.options.handle;
         let pause = session.pause(self.tries);
         // From when it was asked: this future may be polled long after it was answered, and no message is published at the end
         // of a lease.
-        let lease_end = after(job.sent, left + Duration::from_millis(1));
+        let lease_end = after(pending.sent, left + Duration::from_millis(1));
         self.polls_at = self.visit(|entry, _, at| {
             let pause = after(at.now, pause);
             let poll = after(at.now, session.config.poll_interval);
@@ -455,17 +460,17 @@ impl Attempts {
                 (false, true) => Pause::Notified { until: latest, soon },
                 (false, false) => Pause::Notified { until: soon, soon },
             };
-            entry.conclude(job, Ok(&Reply::Busy(left)), spread, at);
+            entry.conclude(pending, Ok(&Reply::Busy(left)), spread, at);
             entry.refused(self.id(), nap);
             (entry.is_subscribed() && poll < lease_end).then_some(poll)
         });
         self.tries = self.tries.saturating_add(1);
     }
 
-    fn failed(&mut self, job: &Pending, failure: Failure, spread: Spread) -> Result<Attempt> {
+    fn failed(&mut self, pending: &Pending, failure: Failure, spread: Spread) -> Result<Attempt> {
         let Failure { outcome, error } = failure;
         // Masters that have not answered yet may grant it all the same.
-        self.visit(|entry, _, at| entry.conclude(job, Err(outcome), spread, at));
+        self.visit(|entry, _, at| entry.conclude(pending, Err(outcome), spread, at));
         let undone = !spread.remains.union(spread.unanswered).is_empty();
         self.unsuccessful(error, undone)
     }

@@ -101,7 +101,7 @@ impl Guard {
             ReleaseStep::Released => Ok(()),
             ReleaseStep::Lost(loss) => lost(loss),
             ReleaseStep::Wait => self.await_release(self.handle.terms.patience).await?.or_else(lost),
-            ReleaseStep::Send(job) => match self.command(&job).await {
+            ReleaseStep::Send(pending) => match self.command(&pending).await {
                 Ok(Meaning::Done) => Ok(()),
                 Ok(Meaning::Lost(loss)) => lost(loss),
                 // Given up while this future was not polled: the background carries it out.
@@ -123,7 +123,7 @@ impl Guard {
             // Made before the fate is read: a change in between is not missed.
             let changed = self.fate.notified();
             // The runtime of the background may have ended while it carried the release out.
-            self.handle.keep_watch();
+            self.handle.ensure_watchdog();
             if let Some(outcome) = self.fate.released() {
                 return Ok(outcome);
             }
@@ -137,15 +137,15 @@ impl Guard {
     }
 
     /// Sends a command of this hold, and reports its outcome to the entry: where the future is dropped before the answer, as unknown.
-    async fn command(&self, job: &Pending) -> Result<Meaning> {
+    async fn command(&self, pending: &Pending) -> Result<Meaning> {
         let conclude = |answer, spread| {
-            self.handle.visit(&self.keys, |entry, _, at| entry.conclude(job, answer, spread, at))
+            self.handle.visit(&self.keys, |entry, _, at| entry.conclude(pending, answer, spread, at))
         };
         let unknown = scopeguard::guard((), |()| {
             conclude(Err(Outcome::Unknown), Spread::default());
         });
         // Dropped at the end, after the entry was updated.
-        let (verdict, _stragglers) = self.handle.ask(job).await;
+        let (verdict, _stragglers) = self.handle.ask(pending).await;
         scopeguard::ScopeGuard::into_inner(unknown);
         let meaning = conclude(verdict.answer(), verdict.spread);
         verdict.result.map(|_| meaning).map_err(|failure| failure.error)
@@ -261,8 +261,8 @@ impl Guard {
             .lease("extend", lease)
             .and_then(|lease| self.handle.check_open().map(|()| lease))
             .map_err(|error| error.on(&self.keys.name))?;
-        let job = self.begin_renewal(lease).await?;
-        match self.command(&job).await? {
+        let pending = self.begin_renewal(lease).await?;
+        match self.command(&pending).await? {
             // Its end may have come while the answer was on its way, and lost is final.
             Meaning::Done => self.loss().map_or(Ok(()), |loss| Err(Error::lost(loss).on(&self.keys.name))),
             Meaning::Lost(loss) => Err(Error::lost(loss).on(&self.keys.name)),
@@ -277,10 +277,10 @@ impl Guard {
             if let Some(loss) = self.loss() {
                 return Poll::Ready(Err(Error::lost(loss).on(&self.keys.name)));
             }
-            let job = self.handle.visit(&self.keys, |entry, number, at| {
+            let pending = self.handle.visit(&self.keys, |entry, number, at| {
                 entry.begin_extension((self.hold, self.level), lease, number(), cx.waker(), at.now)
             });
-            job.map_or(Poll::Pending, |job| Poll::Ready(Ok(job)))
+            pending.map_or(Poll::Pending, |pending| Poll::Ready(Ok(pending)))
         });
         timeout_at(limit, free).await.unwrap_or_else(|_| Err(self.stuck()))
     }

@@ -101,7 +101,7 @@ impl Locks {
 
     pub(crate) fn over(session: Arc<Session>, relay: &EventRelay) -> Locks {
         relay.relay_to(&session);
-        session.keep_watch();
+        session.ensure_watchdog();
         Locks { handle: Handle::new(session) }
     }
 
@@ -158,7 +158,7 @@ impl Locks {
         session.advance(Stage::Closing);
         let limit = after(Instant::now(), session.terms.patience);
         loop {
-            session.keep_watch();
+            session.ensure_watchdog();
             // Made before the table is looked at: progress in between is not missed.
             let progress = session.progress.notified();
             let (errands, empty) = session.table(|table, _| (table.has_errands(), table.is_empty()));

@@ -38,8 +38,8 @@ pub(crate) struct Session {
     outage: Mutex<Outage>,
     pub(super) me: Weak<Session>,
     /// Which background task it is that works; zero: none.
-    pub(super) watched: AtomicU64,
-    pub(super) watches: AtomicU64,
+    pub(super) active_watchdog: AtomicU64,
+    pub(super) watchdogs_started: AtomicU64,
     /// What the backends report goes through them: the backends themselves do not keep them alive.
     _events: Vec<Arc<dyn Events>>,
 }
@@ -84,8 +84,8 @@ impl Session {
             stage: AtomicU8::new(Stage::Open as u8),
             outage: Mutex::default(),
             me: me.clone(),
-            watched: AtomicU64::new(0),
-            watches: AtomicU64::new(0),
+            active_watchdog: AtomicU64::new(0),
+            watchdogs_started: AtomicU64::new(0),
             _events: events,
         })
     }
@@ -101,8 +101,8 @@ impl Session {
         keys: &Arc<Keys>,
         visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
     ) -> R {
-        self.keep_watch();
-        self.visit_unwatched(keys, visit)
+        self.ensure_watchdog();
+        self.visit_as_watchdog(keys, visit)
     }
 
     /// How often whoever waits has to look whether the background task works, where another runtime may take it over.
@@ -110,7 +110,7 @@ impl Session {
         self.quorum.is_portable().then_some(TAKEOVER)
     }
 
-    pub(super) fn visit_unwatched<R>(
+    pub(super) fn visit_as_watchdog<R>(
         &self,
         keys: &Arc<Keys>,
         visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,

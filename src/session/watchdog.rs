@@ -19,19 +19,19 @@ type Batch = Vec<Pending>;
 
 impl Session {
     /// Has the background task run, where it is not: on the runtime of the caller.
-    pub(crate) fn keep_watch(&self) {
-        if self.watched.load(SeqCst) == 0 {
-            self.watch_from(|session, number| {
-                session.watched.compare_exchange(0, number, SeqCst, SeqCst).is_ok()
+    pub(crate) fn ensure_watchdog(&self) {
+        if self.active_watchdog.load(SeqCst) == 0 {
+            self.start_watchdog(|session, number| {
+                session.active_watchdog.compare_exchange(0, number, SeqCst, SeqCst).is_ok()
             });
         }
     }
 
-    fn watch_from(&self, begin: impl FnOnce(&Session, u64) -> bool) -> bool {
+    fn start_watchdog(&self, begin: impl FnOnce(&Session, u64) -> bool) -> bool {
         let (Ok(runtime), Some(me)) = (runtime::Handle::try_current(), self.me.upgrade()) else {
             return false;
         };
-        let number = self.watches.fetch_add(1, SeqCst) + 1;
+        let number = self.watchdogs_started.fetch_add(1, SeqCst) + 1;
         let begins = self.stage() <= Stage::Closing && begin(self, number);
         if begins {
             drop(runtime.spawn(gated(watch(me, number))));
@@ -39,15 +39,15 @@ impl Session {
         begins
     }
 
-    fn is_watched_by(&self, number: u64) -> bool {
-        self.watched.load(SeqCst) == number
+    fn is_active(&self, number: u64) -> bool {
+        self.active_watchdog.load(SeqCst) == number
     }
 
     /// The background task has not looked at what is due: its runtime lives, and nobody drives it. It goes on here, on the runtime
     /// of the caller. The old one finds out if it is driven again; what it has sent counts as unanswered.
     pub(super) fn take_over(&self) {
-        let taken = self.watch_from(|session, number| {
-            session.watched.store(number, SeqCst);
+        let taken = self.start_watchdog(|session, number| {
+            session.active_watchdog.store(number, SeqCst);
             true
         });
         if taken {
@@ -62,13 +62,13 @@ impl Session {
             return self.advance(Stage::RuntimeEnded);
         }
         // Before anybody is woken: they look at it.
-        if self.watched.compare_exchange(number, 0, SeqCst, SeqCst).is_err() {
+        if self.active_watchdog.compare_exchange(number, 0, SeqCst, SeqCst).is_err() {
             return; // another has taken over
         }
         let keys = lock(&self.table).keys();
         for name in keys {
             // Not by way of `visit`: the runtime that is current here is the one that ends.
-            self.visit_unwatched(&name, |entry, _, at| entry.wake_everyone(at.now));
+            self.visit_as_watchdog(&name, |entry, _, at| entry.wake_everyone(at.now));
         }
         self.progress.notify_waiters();
     }
@@ -92,7 +92,7 @@ fn watch(session: Arc<Session>, number: u64) -> impl Future<Output = ()> + Send 
 /// Whether the session has ended. If not, another task has taken over.
 async fn attend(session: &Arc<Session>, number: u64) -> bool {
     let mut sent = JoinSet::new();
-    while session.is_watched_by(number) {
+    while session.is_active(number) {
         // Made before the look: what becomes due between is not missed.
         let nudged = session.nudge.notified();
         let (batch, next) = due(session);
