@@ -2,7 +2,7 @@
 //!
 //! Code that holds a lock can call code that takes the same lock. A lock has a lease, which is renewed while the lock is held,
 //! so a crashed process blocks the others for at most one lease. Keys and channels are those of Redisson's `RLock`, so Java and
-//! Rust services can share locks. A lock is kept by one server, by a master that sentinels watch, by a Cluster, or by a
+//! Rust services can share locks. A lock is kept by one server, by a master that sentinels monitor, by a Cluster, or by a
 //! majority of several independent masters (Redlock). The same lock runs [in memory](Locks::in_memory), for tests without a
 //! server.
 //!

@@ -161,12 +161,13 @@ impl Locks {
             session.ensure_watchdog();
             // Made before the table is looked at: progress in between is not missed.
             let progress = session.progress.notified();
-            let (errands, empty) = session.table(|table, _| (table.has_errands(), table.is_empty()));
-            if session.stage() == Stage::RuntimeEnded && errands {
+            let (unconfirmed, empty) =
+                session.table(|table, _| (table.has_unconfirmed_ends(), table.is_empty()));
+            if session.stage() == Stage::RuntimeEnded && unconfirmed {
                 let message = "the tokio runtime that this `Locks` was connected on ended before some releases were confirmed; the leases free those locks";
                 return Err(Error::new(ErrorKind::Unavailable, message));
             }
-            if session.stage() >= Stage::Closed || !(errands || empty) {
+            if session.stage() >= Stage::Closed || !(unconfirmed || empty) {
                 return Ok(());
             }
             let slice = session.takeover_pause().map(|pause| after(Instant::now(), pause));

@@ -1,10 +1,10 @@
 //! One process's view of its locks, and the background task that keeps them.
 
+mod ask;
 pub(crate) mod clock;
 mod events;
 mod outage;
 mod session;
-mod stragglers;
 #[cfg(test)]
 pub(crate) mod testing;
 mod watchdog;

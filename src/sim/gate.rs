@@ -165,7 +165,7 @@ impl Future for Gated {
         let Some(task) = &mut this.task else { return Poll::Ready(()) };
         let polled = this.process.enter(|| catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx))));
         polled.unwrap_or_else(|panic| {
-            this.process.fail(format!("a panic: {}", told(&*panic)));
+            this.process.fail(format!("a panic: {}", message_of(&*panic)));
             Poll::Pending
         })
     }
@@ -178,7 +178,7 @@ impl Drop for Gated {
     }
 }
 
-fn told(panic: &(dyn Any + Send)) -> String {
+fn message_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }

@@ -175,15 +175,16 @@ impl History {
     }
 
     /// A hold that its only master lost, and whose process believes in it.
-    pub(super) fn untold(&self, living: &[usize]) -> Option<String> {
+    pub(super) fn unnoticed(&self, living: &[usize]) -> Option<String> {
         let (levels, forgotten) = {
             let mut state = lock(&self.state);
             (std::mem::take(&mut state.levels), state.forgotten.clone())
         };
-        let untold = levels.values().find(|level| {
+        let unnoticed = levels.values().find(|level| {
             living.contains(&level.process) && forgotten.contains(&level.field) && level.is_valid()
         });
-        let text = untold.map(|level| format!("p{} is not told that {} is gone", level.process, level.field));
+        let text =
+            unnoticed.map(|level| format!("p{} has not noticed that {} is gone", level.process, level.field));
         lock(&self.state).levels = levels;
         text
     }

@@ -47,7 +47,7 @@ struct State {
     /// What is sent on one connection arrives in its order.
     sent: Instant,
     answered: Instant,
-    told: Instant,
+    message_sent: Instant,
     last_answer: Instant,
     pending: BTreeMap<u64, oneshot::Sender<Answer>>,
     /// The channels, and which request for them was the last one.
@@ -56,7 +56,7 @@ struct State {
     inbox: VecDeque<Incoming>,
     /// What the master has of this process.
     client: u64,
-    ears: Arc<Ears>,
+    message_end: Arc<MessageEnd>,
     subscribed: BTreeSet<Arc<str>>,
 }
 
@@ -70,13 +70,13 @@ enum Incoming {
 }
 
 /// The master's end of a connection for messages.
-struct Ears {
+struct MessageEnd {
     link: Weak<Link>,
     connection: u64,
     run: Run,
 }
 
-impl Events for Ears {
+impl Events for MessageEnd {
     fn reconnected(&self) {}
     fn subscribed(&self, _: &str) {}
     fn not_subscribed(&self, _: &str) {}
@@ -98,9 +98,9 @@ impl Link {
     ) -> Arc<Link> {
         let now = Instant::now();
         Arc::new_cyclic(|me: &Weak<Link>| {
-            let ears = Arc::new(Ears { link: me.clone(), connection: 0, run: Run::default() });
-            let heard: Weak<dyn Events> = Arc::downgrade(&(ears.clone() as Arc<dyn Events>));
-            let client = network.masters[master].memory.visit(|store| store.join(heard));
+            let message_end = Arc::new(MessageEnd { link: me.clone(), connection: 0, run: Run::default() });
+            let receiver: Weak<dyn Events> = Arc::downgrade(&(message_end.clone() as Arc<dyn Events>));
+            let client = network.masters[master].memory.visit(|store| store.join(receiver));
             Link {
                 network: network.clone(),
                 process,
@@ -118,14 +118,14 @@ impl Link {
                     run: network.masters[master].run(),
                     sent: now,
                     answered: now,
-                    told: now,
+                    message_sent: now,
                     last_answer: now,
                     pending: BTreeMap::new(),
                     wanted: BTreeMap::new(),
                     requests: 0,
                     inbox: VecDeque::new(),
                     client,
-                    ears,
+                    message_end,
                     subscribed: BTreeSet::new(),
                 }),
             }
@@ -185,7 +185,8 @@ impl Link {
             Incoming::Connected { connection, run } if connection == current => {
                 let mut state = lock(&self.state);
                 (state.up, state.run, state.tries) = (true, run, 0);
-                (state.sent, state.answered, state.told) = (Instant::now(), Instant::now(), Instant::now());
+                (state.sent, state.answered, state.message_sent) =
+                    (Instant::now(), Instant::now(), Instant::now());
                 let wanted: Vec<_> = state.wanted.iter().map(|(name, no)| (name.clone(), *no)).collect();
                 drop(state);
                 self.note(|| "connected again".to_owned());
@@ -258,13 +259,13 @@ impl Link {
         }
         let master = &network.masters[self.master];
         let run = master.run();
-        let ears = Arc::new(Ears { link: self.me.clone(), connection, run });
-        let heard: Weak<dyn Events> = Arc::downgrade(&(ears.clone() as Arc<dyn Events>));
+        let message_end = Arc::new(MessageEnd { link: self.me.clone(), connection, run });
+        let receiver: Weak<dyn Events> = Arc::downgrade(&(message_end.clone() as Arc<dyn Events>));
         let mut state = lock(&self.state);
         if state.closed || state.connection != connection {
             return;
         }
-        (state.client, state.ears) = (master.memory.visit(|store| store.join(heard)), ears);
+        (state.client, state.message_end) = (master.memory.visit(|store| store.join(receiver)), message_end);
         drop(state);
         let back = self.key(connection).with(106).time(network.latency);
         self.add(Instant::now() + back, move |link| link.deliver(Incoming::Connected { connection, run }));
@@ -313,7 +314,7 @@ impl Link {
         self.note(|| {
             let takes = (at - now).as_millis();
             let end = if lost { "is lost".to_owned() } else { format!("takes {takes} ms") };
-            format!("#{no} {} {end}", told(shown, call.is_none()))
+            format!("#{no} {} {end}", described(shown, call.is_none()))
         });
         if !lost {
             network.arrives_at(at);
@@ -433,9 +434,9 @@ impl Link {
     }
 
     /// When what is sent now on the connection for messages is there.
-    fn told_at(&self, state: &mut State, takes: Duration) -> Instant {
-        let at = (Instant::now() + takes).max(state.told);
-        state.told = at;
+    fn message_arrives_at(&self, state: &mut State, takes: Duration) -> Instant {
+        let at = (Instant::now() + takes).max(state.message_sent);
+        state.message_sent = at;
         at
     }
 
@@ -443,7 +444,7 @@ impl Link {
         let mut state = lock(&self.state);
         let (connection, run) = (state.connection, state.run.number);
         let takes = self.key(request).with(108).time(self.network.latency);
-        let at = self.told_at(&mut state, takes);
+        let at = self.message_arrives_at(&mut state, takes);
         drop(state);
         self.add(at, move |link| link.subscribe_there((connection, run), channel, request));
     }
@@ -463,7 +464,7 @@ impl Link {
         }
         let client = state.client;
         state.subscribed.insert(channel.clone());
-        let at = self.told_at(&mut state, self.key(request).with(109).time(network.latency));
+        let at = self.message_arrives_at(&mut state, self.key(request).with(109).time(network.latency));
         drop(state);
         let now = master.now();
         master.memory.visit(|store| {
@@ -500,7 +501,7 @@ impl Link {
         state.messages += 1;
         let key = self.key(state.messages).with(110);
         let (lost, takes) = self.network.message(self.process, self.master, key);
-        let at = self.told_at(&mut state, takes);
+        let at = self.message_arrives_at(&mut state, takes);
         drop(state);
         if lost {
             return self.note(|| format!("the message of {channel} is lost"));
@@ -517,7 +518,7 @@ fn failure(outcome: Outcome, why: &str) -> Failure {
     Failure { outcome, error: Error::new(ErrorKind::Unavailable, why) }
 }
 
-fn told(call: &Call, name_only: bool) -> String {
+fn described(call: &Call, name_only: bool) -> String {
     let (key, field) = (&call.keys.key, &call.field);
     let what = match call.action {
         Action::Acquire { count, lease } => format!("acquire {key} {field} {count} {:?}", lease.duration()),
@@ -565,7 +566,7 @@ impl Backend for Link {
         state.wanted.remove(channel);
         let (connection, client) = (state.connection, state.client);
         let takes = self.key(state.requests).with(111).time(self.network.latency);
-        let at = self.told_at(&mut state, takes);
+        let at = self.message_arrives_at(&mut state, takes);
         drop(state);
         let channel: Arc<str> = channel.into();
         self.add(at, move |link| link.unsubscribe_there(connection, client, channel));

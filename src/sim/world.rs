@@ -237,7 +237,7 @@ impl<'a> World<'a> {
             return;
         }
         let living: Vec<_> = self.living().map(|one| one.process.id).collect();
-        if let Some(text) = self.history.untold(&living) {
+        if let Some(text) = self.history.unnoticed(&living) {
             self.history.violated(Promise::Loss, text);
         }
         let standing = self.history.standing(&living);
@@ -249,11 +249,11 @@ impl<'a> World<'a> {
         if !self.program.has_op(|op| matches!(op, Op::Close | Op::Force(_)))
             && let Some(lost) = standing.iter().find(|id| !stays.contains(id))
         {
-            let told = self.history.each(&[*lost], |level| {
+            let texts = self.history.each(&[*lost], |level| {
                 format!("{} of p{} is over, though all was well", level.field, level.process)
             });
-            if let Some(told) = told.into_iter().next() {
-                self.history.violated(Promise::Renewal, told);
+            if let Some(text) = texts.into_iter().next() {
+                self.history.violated(Promise::Renewal, text);
             }
         }
         // A command that was given up, and runs behind those sent since, may leave an older count: a field is its owner's at any

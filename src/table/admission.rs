@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::base::{Fate, Lease, MasterSet, Moment, Spread, limit};
 use crate::error::Loss;
-use crate::table::entry::{LockEntry, LogEvent, admits, enters};
+use crate::table::entry::{LockEntry, LogEvent, is_of_tree, may_enter};
 use crate::table::hold::{Hold, Sender};
 use crate::table::level::Level;
 use crate::table::queue::{Ambiguous, Waiter, WaiterState};
@@ -130,7 +130,7 @@ impl LockEntry {
             return Admission::Lost(loss);
         }
         let once = ask.once;
-        let turn = match self.live().filter(|hold| enters(request, hold)) {
+        let turn = match self.live().filter(|hold| is_of_tree(request, hold)) {
             Some(_) => self.admit_nested(id, no, ask, now),
             None => self.admit_outermost(id, no, ask, now),
         };
@@ -154,7 +154,7 @@ impl LockEntry {
 
     /// The loss of a hold that the request's owner, or an ancestor, still has a guard of.
     fn lost_above(&self, request: &Waiter) -> Option<Loss> {
-        let entered = self.holds.iter().filter(|hold| !hold.levels.is_empty() && enters(request, hold));
+        let entered = self.holds.iter().filter(|hold| !hold.levels.is_empty() && is_of_tree(request, hold));
         entered
             .filter(|hold| hold.levels_of(&request.owner).next().is_none())
             .find_map(|hold| hold.loss().or_else(|| hold.levels.iter().find_map(|level| level.fate.loss())))
@@ -168,7 +168,7 @@ impl LockEntry {
             return Admission::Wait { until: Some(until), refused: true };
         }
         if self.inner_front().is_none_or(|front| front.id != id) {
-            self.stand_by(id);
+            self.no_longer_asleep(id);
             return Admission::Wait { until: None, refused: true };
         }
         let Some(hold) = self.live_mut() else { return Admission::Wait { until: None, refused: true } };
@@ -179,7 +179,7 @@ impl LockEntry {
             let until = hold.overdue();
             // Its pause is over. 1. It waits for a settle. 2. That is answered, which wakes nobody who sleeps. 3. It would look
             // again by the clock alone, and may meet a renewal each time.
-            self.stand_by(id);
+            self.no_longer_asleep(id);
             return Admission::Wait { until, refused: false };
         }
         let action = Action::Acquire { count: hold.count() + 1, lease: ask.lease };
@@ -204,7 +204,7 @@ impl LockEntry {
             let head = front.and_then(|front| self.queue.get(front));
             let moves = head.is_some_and(|head| head.phase == WaiterState::Asking || head.is_woken());
             if !ask.once || moves {
-                self.stand_by(id);
+                self.no_longer_asleep(id);
                 return Admission::Wait { until: None, refused: true };
             }
         } else if !ask.once {
@@ -226,7 +226,7 @@ impl LockEntry {
     /// Not this request's turn, and it sleeps no more: as a head it tries first of all. Else 1. it fell asleep as the head,
     /// 2. an earlier one that had been passed over came back, 3. its own timer ended meanwhile, for nothing, 4. the
     /// earlier one is gone, and nobody wakes who is taken to be asleep.
-    fn stand_by(&mut self, id: u64) {
+    fn no_longer_asleep(&mut self, id: u64) {
         if self.queue.get(id).is_some_and(Waiter::is_asleep) {
             self.set_phase(id, WaiterState::Waiting);
         }
@@ -272,7 +272,7 @@ impl LockEntry {
         // Or 2. the level that it would be nested in ends.
         let may_enter = |request: &Waiter| {
             let above = hold.levels.is_empty() || hold.levels_of(&request.owner).next().is_some();
-            above && (hold.levels.is_empty() || admits(request, hold))
+            above && (hold.levels.is_empty() || may_enter(request, hold))
         };
         let entered = self.queue.get(id).is_some_and(may_enter);
         let in_time = at.now < over && !taken;
@@ -310,7 +310,7 @@ impl LockEntry {
         }
         let (depth, token) = (hold.count(), hold.token());
         self.lose_others(pending.hold, at.now);
-        self.recall();
+        self.tree_asks_once_more();
         self.wake_next(at.now);
         Ok((depth, token, request))
     }

@@ -123,21 +123,21 @@ impl LockEntry {
     /// The first in the name's line of strangers.
     pub(crate) fn outer_front(&self) -> Option<&Waiter> {
         let live = self.live();
-        self.queue.front(|request| !live.is_some_and(|hold| enters(request, hold)))
+        self.queue.front(|request| !live.is_some_and(|hold| is_of_tree(request, hold)))
     }
 
     /// The first in the line of the holding tree that may enter now. One that may not is passed by: it may wait for
     /// a sibling which itself asks again.
     pub(super) fn inner_front(&self) -> Option<&Waiter> {
         let live = self.live()?;
-        self.queue.front(|request| enters(request, live) && admits(request, live))
+        self.queue.front(|request| is_of_tree(request, live) && may_enter(request, live))
     }
 
     /// Who holds has changed. A request that was refused as a stranger asks again where it belongs to the holding tree
     /// now: the holder may wait for it.
-    pub(super) fn recall(&mut self) {
+    pub(super) fn tree_asks_once_more(&mut self) {
         let Some(hold) = self.holds.iter().find(|hold| hold.lives()) else { return };
-        self.queue.iter_mut().filter(|request| enters(request, hold)).for_each(Waiter::recall);
+        self.queue.iter_mut().filter(|request| is_of_tree(request, hold)).for_each(Waiter::asks_once_more);
     }
 
     /// A hold of this process is over: the head asks at once, it need not wait for the server's message.
@@ -145,7 +145,7 @@ impl LockEntry {
         if let Some(front) = self.outer_front().map(|front| front.id)
             && let Some(request) = self.queue.get_mut(front)
         {
-            request.recall();
+            request.asks_once_more();
         }
         self.wake_next(now);
     }
@@ -187,7 +187,7 @@ impl LockEntry {
 }
 
 /// Whether the request belongs to the tree that holds.
-pub(super) fn enters(request: &Waiter, hold: &Hold) -> bool {
+pub(super) fn is_of_tree(request: &Waiter, hold: &Hold) -> bool {
     match request.branch {
         false => hold.is_entered_by(&request.owner),
         true => hold.levels.iter().any(|level| is_above(request, level)),
@@ -195,7 +195,7 @@ pub(super) fn enters(request: &Waiter, hold: &Hold) -> bool {
 }
 
 /// The rule: everyone who holds is the requester or one of its ancestors. A branch's fellow branches are neither.
-pub(super) fn admits(request: &Waiter, hold: &Hold) -> bool {
+pub(super) fn may_enter(request: &Waiter, hold: &Hold) -> bool {
     match request.branch {
         false => hold.admits(&request.owner),
         true => hold.levels.iter().all(|level| is_above(request, level)),

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::base::{Lease, MasterSet, Moment, Spread, after};
 use crate::error::Loss;
 use crate::owner::Owner;
-use crate::table::entry::{LockEntry, LogEvent, enters};
+use crate::table::entry::{LockEntry, LogEvent, is_of_tree};
 use crate::table::hold::{Hold, Sender};
 use crate::table::queue::HeadCheck;
 use crate::wire::{Action, Pending};
@@ -17,7 +17,7 @@ impl LockEntry {
     pub(super) fn lose(&mut self, id: u64, loss: Loss, ends_key: bool, now: Instant) {
         let Some(at) = self.holds.iter().position(|hold| hold.id == id) else { return };
         if !self.holds[at].levels.is_empty() {
-            let waiting = self.queue.iter_mut().filter(|request| enters(request, &self.holds[at]));
+            let waiting = self.queue.iter_mut().filter(|request| is_of_tree(request, &self.holds[at]));
             self.out.wake.extend(waiting.filter_map(|request| request.wake(now)));
             let field = self.holds[at].field.clone();
             self.out.log.push(LogEvent::Lost { field, loss });
@@ -86,7 +86,7 @@ impl LockEntry {
         let place = &self.place;
         self.queue.pass_on(owner, || owner.settle_at(place));
         self.forget_proofs();
-        self.recall();
+        self.tree_asks_once_more();
         self.wake_next(now);
     }
 

@@ -117,7 +117,7 @@ impl Waiter {
     }
 
     /// The answer that it got, or is about to get, is out of date: it asks once more before it sleeps.
-    pub(super) fn recall(&mut self) {
+    pub(super) fn asks_once_more(&mut self) {
         match self.phase {
             WaiterState::Asleep { .. } => self.phase = WaiterState::Waiting,
             WaiterState::Pausing { .. } => {}

@@ -138,7 +138,7 @@ impl LockTable {
     }
 
     /// Whether a release or a settle is waiting to be confirmed.
-    pub(crate) fn has_errands(&self) -> bool {
+    pub(crate) fn has_unconfirmed_ends(&self) -> bool {
         self.entries.values().flat_map(|entry| &entry.holds).any(Hold::owes)
     }
 

@@ -85,7 +85,7 @@ impl ServerInfo {
         seen.is_some()
     }
 
-    /// Whether the server has had the same data since the age was read, as far as the answer to `INFO replication` tells.
+    /// Whether the server has had the same data since the age was read, as far as the answer to `INFO replication` shows.
     pub(super) fn has_same_data(&self, info: &str) -> bool {
         match (&*lock(&self.0), field(info, "master_replid")) {
             (Some(known), Some(data)) => known.id.data == data,
@@ -197,11 +197,12 @@ mod tests {
     #[test]
     fn a_server_that_took_over_others_data_is_young_though_it_was_not_restarted() {
         let (known, now) = (ServerInfo::default(), Instant::now());
-        let told = |data: &str| format!("{}master_replid:{data}\r\nmaster_replid2:x\r\n", info("a", 3600));
-        known.update(&told("one"), now);
-        known.update(&told("one"), now + seconds(5));
+        let with_data =
+            |data: &str| format!("{}master_replid:{data}\r\nmaster_replid2:x\r\n", info("a", 3600));
+        known.update(&with_data("one"), now);
+        known.update(&with_data("one"), now + seconds(5));
         assert!(!known.is_younger_than(seconds(10), now + seconds(5)));
-        known.update(&told("two"), now + seconds(5));
+        known.update(&with_data("two"), now + seconds(5));
         assert!(known.is_younger_than(seconds(10), now + seconds(14)));
         assert!(!known.is_younger_than(seconds(10), now + seconds(15)));
     }

@@ -81,7 +81,7 @@ async fn a_fixed_hold_ends_its_key_also_where_an_extension_had_no_answer() {
     assert!(guard.is_lost());
 }
 
-/// One release is certain while another of the same batch still waits for a slow master: that master is heard for both.
+/// One release is certain while another of the same batch still waits for a slow master: its answer counts for both.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_kept_of_a_release_that_a_slow_master_confirmed_with_others() {
     let stores = [crate::Memory::new(), crate::Memory::new(), crate::Memory::new()];

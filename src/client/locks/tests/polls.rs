@@ -1,7 +1,7 @@
 //! Random calls over stores in this process, whose futures are polled only once they were woken, and then late, or never.
 //!
-//! Whoever is forgotten stays forgotten here: nothing polls it again, and leases and poll intervals are long. A run is told by
-//! its seed, nearly: what this test draws comes from it, the order in which a store tells its clients of something does not.
+//! Whoever is forgotten stays forgotten here: nothing polls it again, and leases and poll intervals are long. A run is given by
+//! its seed, nearly: what this test draws comes from it, the order in which a store notifies its clients does not.
 //!
 //! `FUZZ_FIRST` and `FUZZ_SEEDS` choose other seeds, and more of them; `FUZZ_TRACE` shows what happens.
 

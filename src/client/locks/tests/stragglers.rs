@@ -98,7 +98,7 @@ async fn what_a_master_may_have_is_tried_less_and_less_often_and_at_once_when_it
     assert_eq!(shown(&stores), [false; 3]);
 }
 
-/// All are due at the same moments: else a renewal would be told as late as what is left of another lock.
+/// All are due at the same moments: else a renewal would be answered as late as what is left of another lock.
 #[tokio::test(start_paused = true)]
 async fn what_is_left_on_a_minority_delays_no_renewal() {
     let stores = [Memory::new(), Memory::new(), Memory::new()];

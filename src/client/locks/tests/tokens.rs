@@ -1,4 +1,4 @@
-//! Fencing tokens over several masters whose counters differ: each holder is told more than all before it.
+//! Fencing tokens over several masters whose counters differ: each holder gets more than all before it.
 //!
 //! The counters are above what any clock says, so that order rests on them alone.
 
@@ -57,7 +57,7 @@ fn poll<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Poll<T> {
 async fn a_token_is_known_to_a_majority_before_it_is_handed_out() {
     let stores = masters("stock", &[100, 50, 0]);
     let (ours, theirs) = (locks(&stores).await, locks(&stores).await);
-    // The third does not hear of it, the second had not heard of the hundredth.
+    // The third does not learn of it, and the second did not learn of the hundredth.
     stores[2].stall(5 * SECOND);
     let guard = ours.mutex("stock").fenced().lock().await.unwrap();
     let token = guard.token();

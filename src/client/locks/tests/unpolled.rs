@@ -44,7 +44,7 @@ async fn a_lease_ends_when_it_was_said_to_though_the_answer_is_looked_at_late() 
     // 2. Our sleep is over: we ask; it is held for 20 to 30 s more.
     sleep(30 * SECOND).await;
     assert!(poll!(&mut asks).is_pending());
-    // 3. Its process crashes. 4. Our future is not polled for so long that the lease ends, which no message tells.
+    // 3. Its process crashes. 4. Our future is not polled for so long that the lease ends, which no message reports.
     theirs.close().await.unwrap();
     std::mem::forget(guard);
     sleep(40 * SECOND).await;
@@ -65,6 +65,6 @@ async fn an_extension_whose_answer_is_looked_at_past_the_end_does_not_bring_a_ho
     // Polled once, the clock has moved and no other task has run.
     let _ = poll!(Box::pin(tokio::time::advance(Duration::from_micros(11_900))));
     assert!(guard.valid_until() < Instant::now());
-    let told = poll!(&mut extends);
-    assert!(guard.valid_until() <= Instant::now(), "{told:?}, and good again");
+    let answer = poll!(&mut extends);
+    assert!(guard.valid_until() <= Instant::now(), "{answer:?}, and good again");
 }
