@@ -1,5 +1,6 @@
 //! A master with replicas, and sentinels that watch it.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::Stdio;
@@ -74,7 +75,23 @@ impl Group {
 
     /// All sentinels are started with a new configuration, in which epochs restart.
     pub async fn set_up_again(&self, master: &Server) {
+        // What an old one published last may reach the new ones, and teach them the old epoch: over a server that has not run it yet, or
+        // over a replica that is behind its master.
+        self.be_silent().await;
         self.sentinels.iter().for_each(Sentinel::kill);
+        for server in &self.servers {
+            eventually("the end of their connections", async || {
+                !server.ask::<String>(&["CLIENT", "LIST"]).await.contains("name=sentinel-")
+            })
+            .await;
+        }
+        let offset = async |server: &Server| {
+            server.info("replication").await["master_repl_offset"].parse::<u64>().unwrap_or_default()
+        };
+        let last = offset(master).await;
+        for server in &self.servers {
+            eventually("all that was published", async || offset(server).await >= last).await;
+        }
         for sentinel in &self.sentinels {
             sentinel.configure(master.port(), Setup::default());
             eventually("a sentinel", async || sentinel.run().await).await;
@@ -104,35 +121,21 @@ impl Group {
 
     /// Waits until all sentinels know all there is, and each replica has what its master has.
     pub async fn settled(&self) {
+        let missing = scopeguard::guard(RefCell::new(String::new()), |missing| {
+            if std::thread::panicking() {
+                eprintln!("the last one that was not settled: {}", missing.borrow());
+            }
+        });
         eventually("a group that is complete", async || {
             for sentinel in &self.sentinels {
-                let Ok(reported) = sentinel.master().await else { return false };
-                let is =
-                    |name: &str, value: &str| reported.get(name).is_some_and(|reported| reported == value);
-                let known = is("num-slaves", "2") && is("num-other-sentinels", "2") && is("flags", "master");
-                if !known {
+                if let Err(why) = sentinel.is_settled().await {
+                    *missing.borrow_mut() = format!("sentinel {}: {why}", sentinel.port);
                     return false;
                 }
             }
-            // The sentinels choose among replicas by their last reports.
-            self.replicas_known().await
+            true
         })
         .await;
-    }
-
-    async fn replicas_known(&self) -> bool {
-        for sentinel in &self.sentinels {
-            let reported: Vec<HashMap<String, String>> =
-                sentinel.try_ask(&["SENTINEL", "REPLICAS", NAME]).await.unwrap_or_default();
-            if reported.len() < 2
-                || reported
-                    .iter()
-                    .any(|reported| reported["master-link-status"] != "ok" || reported["flags"] != "slave")
-            {
-                return false;
-            }
-        }
-        true
     }
 
     /// The sentinels' addresses, each with these credentials and this database: `:password@`, `/2`.
@@ -208,6 +211,28 @@ async fn server(master: Option<&Server>, setup: Setup<'_>) -> Server {
 }
 
 impl Sentinel {
+    /// Whether it knows all there is; if not, what it reports.
+    async fn is_settled(&self) -> Result<(), String> {
+        let master = self.master().await.map_err(|error| error.to_string())?;
+        let is = |name: &str, value: &str| master.get(name).is_some_and(|reported| reported == value);
+        if !(is("num-slaves", "2") && is("num-other-sentinels", "2") && is("flags", "master")) {
+            return Err(format!("{master:?}"));
+        }
+        // The sentinels choose among replicas by their last reports.
+        let replicas: Vec<HashMap<String, String>> =
+            self.try_ask(&["SENTINEL", "REPLICAS", NAME]).await.unwrap_or_default();
+        let is_known = |replica: &HashMap<String, String>| {
+            // One that still replicates a replica is unknown to sentinels that are set up then.
+            let follows = replica.get("master-port") == master.get("port");
+            follows && replica["master-link-status"] == "ok" && replica["flags"] == "slave"
+        };
+        if replicas.len() >= 2 && replicas.iter().all(is_known) {
+            Ok(())
+        } else {
+            Err(format!("{replicas:?}"))
+        }
+    }
+
     async fn start(master: u16, setup: Setup<'_>) -> Sentinel {
         let dir = tempfile::Builder::new().prefix("nestlock-sentinel-").tempdir().unwrap();
         let password = setup.sentinel_password.map(str::to_owned);
