@@ -186,10 +186,10 @@ impl RedisServer {
             None => {}
         }
         let mut link = self.link(deadline).await?;
-        let before = link.answers();
         if self.checks_data && matches!(call.action, Action::Acquire { .. }) {
             return Box::pin(self.acquire_checked(link, call, asking, deadline)).await;
         }
+        let before = link.answers();
         match timeout_at(deadline, ask(&mut link, call, asking, deadline)).await {
             Ok(answer) => self.line.decode(&link, call, answer),
             Err(_) => Err(self.timed_out(&link, call, before)),
