@@ -7,6 +7,7 @@ use futures::future::join_all;
 use redis::Value;
 use tokio::sync::OnceCell;
 
+use super::proxy::Proxy;
 use super::server::{Server, free_port};
 use super::{eventually, log};
 
@@ -59,6 +60,27 @@ impl Cluster {
         cluster.set("cluster-node-timeout", &timeout).await;
         cluster.set("cluster-replica-no-failover", "no").await;
         cluster
+    }
+
+    /// The same with a proxy before each node, by whose port the others and clients know it.
+    pub async fn behind_proxies(timeout: Duration, args: &[&str]) -> (Cluster, Vec<Proxy>) {
+        let mut cluster = Cluster::with(timeout, args).await;
+        let mut proxies = Vec::new();
+        for node in &mut cluster.nodes {
+            let proxy = Proxy::to(node).await;
+            node.announce("cluster-announce-port", proxy.port()).await;
+            proxies.push(proxy);
+        }
+        for node in &cluster.nodes {
+            eventually("a node that knows the proxies", async || {
+                let known: Vec<u16> =
+                    shards(node).await.into_iter().flat_map(|(_, _, ports)| ports).collect();
+                proxies.iter().all(|proxy| known.contains(&proxy.port()))
+            })
+            .await;
+        }
+        cluster.whole().await;
+        (cluster, proxies)
     }
 
     async fn set(&self, option: &str, value: &str) {
@@ -137,7 +159,7 @@ impl Cluster {
         let shards = shards(node).await;
         let (_, _, ports) =
             shards.iter().find(|(first, last, _)| (first..=last).contains(&&slot)).expect("it is served");
-        self.nodes.iter().position(|node| node.port() == ports[0]).unwrap()
+        self.nodes.iter().position(|node| node.known_port() == ports[0]).unwrap()
     }
 
     pub async fn owner(&self, key: &str) -> usize {

@@ -43,7 +43,7 @@
 // A set of helpers that is whole, though not every one has its user yet.
 #![allow(dead_code, unused_imports)]
 
-mod child;
+pub mod child;
 pub mod cluster;
 pub mod home;
 pub mod log;

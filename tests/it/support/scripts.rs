@@ -56,8 +56,11 @@ pub fn count_body() -> String {
     format!("{}{}", file("fence"), file("count"))
 }
 
+/// Beside this package, or beside the one whose folder it is in.
 fn dir() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("lua")
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let beside = package.ancestors().map(|folder| folder.join("lua"));
+    beside.into_iter().find(|lua| lua.is_dir()).unwrap_or_default()
 }
 
 fn file(name: &str) -> String {

@@ -11,6 +11,7 @@ use redis::{AsyncConnectionConfig, RedisResult};
 use tempfile::TempDir;
 
 use super::child::Child;
+use super::proxy::Proxy;
 use super::server::{Server, free_port};
 use super::{PATIENCE, eventually};
 
@@ -53,15 +54,36 @@ impl Group {
         for _ in 0..2 {
             servers.push(server(Some(&servers[0]), setup).await);
         }
-        let mut sentinels = Vec::new();
-        for _ in 0..3 {
-            sentinels.push(Sentinel::start(servers[0].port(), setup).await);
-        }
-        let group = Group { sentinels, servers };
-        group.settled().await;
+        let group = Group::watched(servers, setup).await;
         if setup.silent {
             group.be_silent().await;
         }
+        group
+    }
+
+    /// The same with a proxy before each server, by whose port the others, the sentinels and clients know it.
+    pub async fn behind_proxies() -> (Group, Vec<Proxy>) {
+        let (mut servers, mut proxies) = (Vec::new(), Vec::<Proxy>::new());
+        for _ in 0..3 {
+            let mut server = server(None, Setup::default()).await;
+            let proxy = Proxy::to(&server).await;
+            server.announce("replica-announce-port", proxy.port()).await;
+            if let Some(master) = proxies.first() {
+                server.ask::<()>(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]).await;
+            }
+            servers.push(server);
+            proxies.push(proxy);
+        }
+        (Group::watched(servers, Setup::default()).await, proxies)
+    }
+
+    async fn watched(servers: Vec<Server>, setup: Setup<'_>) -> Group {
+        let mut sentinels = Vec::new();
+        for _ in 0..3 {
+            sentinels.push(Sentinel::start(servers[0].known_port(), setup).await);
+        }
+        let group = Group { sentinels, servers };
+        group.settled().await;
         group
     }
 
@@ -165,7 +187,7 @@ impl Group {
             }
         }
         let port = votes.into_iter().max_by_key(|(_, votes)| *votes).expect("a sentinel that answers").0;
-        self.servers.iter().find(|server| server.port() == port).expect("one of the servers")
+        self.servers.iter().find(|server| server.known_port() == port).expect("one of the servers")
     }
 
     /// Waits until most sentinels take another one for the master, which says so itself.
@@ -180,7 +202,7 @@ impl Group {
 
     /// A failover on demand, requested again if it is aborted. The old master is not demoted before it is complete.
     pub async fn fail_over(&self) {
-        let (first, old) = (&self.sentinels[0], self.master().await.port());
+        let (first, old) = (&self.sentinels[0], self.master().await.known_port());
         let has_begun = async || {
             let named = first.try_ask::<(String, u16)>(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]).await;
             if named.is_ok_and(|(_, port)| port != old) {

@@ -30,6 +30,8 @@ pub struct Server {
     port: u16,
     tls_port: Option<u16>,
     args: Vec<String>,
+    /// By which others of its group know it.
+    known_port: Option<u16>,
 }
 
 impl Server {
@@ -56,7 +58,8 @@ impl Server {
             tls::write_certificates(dir.path());
         }
         let args = args.iter().map(|arg| arg.to_string()).collect();
-        let mut server = Server { dir, port: 0, tls_port: None, args, child: Mutex::new(None) };
+        let mut server =
+            Server { dir, port: 0, tls_port: None, args, known_port: None, child: Mutex::new(None) };
         let mut trouble = String::new();
         // Another process may take a port between our look and the server's: then take the next.
         for _ in 0..20 {
@@ -78,6 +81,19 @@ impl Server {
 
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The port by which others of its group know it, and name it to clients.
+    pub fn known_port(&self) -> u16 {
+        self.known_port.unwrap_or(self.port)
+    }
+
+    /// Others of its group know it by this port from now on, after a restart too: behind it is a proxy to it. The option is
+    /// `replica-announce-port` or `cluster-announce-port`.
+    pub async fn announce(&mut self, option: &str, port: u16) {
+        self.set(option, port).await;
+        self.args.extend([format!("--{option}"), port.to_string()]);
+        self.known_port = Some(port);
     }
 
     /// `rediss://localhost:port`, of a server with TLS.

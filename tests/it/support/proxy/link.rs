@@ -31,6 +31,8 @@ pub(super) struct Link {
     id: u64,
     subscriber: AtomicBool,
     mute: AtomicBool,
+    /// A replica follows its master over it: no commands and replies any more, but a stream.
+    replicates: AtomicBool,
     end: watch::Sender<Option<End>>,
     ended: watch::Sender<bool>,
     waiting: Mutex<VecDeque<Waiting>>,
@@ -50,6 +52,7 @@ impl Link {
             id,
             subscriber: AtomicBool::new(false),
             mute: AtomicBool::new(false),
+            replicates: AtomicBool::new(false),
             end: watch::channel(None).0,
             ended: watch::channel(false).0,
             waiting: Mutex::default(),
@@ -145,6 +148,9 @@ async fn up(shared: &Shared, link: &Link, mut client: ReadHalf<'_>, mut server: 
             if command.is_handshake() {
                 handshake.push(frame.clone());
             }
+            if command.is("psync") {
+                link.replicates.store(true, Ordering::SeqCst);
+            }
             if let Err(end) = forward(shared, link, command, frame, &handshake, &mut server).await {
                 return end;
             }
@@ -201,8 +207,10 @@ async fn forward(
             }
         }
     }
-    // Before it is sent: its reply may be here before the write returns.
-    link.waiting.lock().unwrap().push_back(waiting);
+    // Before it is sent: its reply may be here before the write returns. A replica's reports have none.
+    if !link.replicates.load(Ordering::SeqCst) {
+        link.waiting.lock().unwrap().push_back(waiting);
+    }
     server.write_all(&frame).await.map_err(|_| End::Reset)
 }
 
@@ -236,6 +244,9 @@ async fn down(link: &Link, mut server: ReadHalf<'_>, out: mpsc::UnboundedSender<
             Ok(_) => None,
             Err(_) => Some(End::Reset),
         };
+        if link.replicates.load(Ordering::SeqCst) {
+            let _ = out.send(Outgoing { frame: std::mem::take(&mut bytes), late: None, end: None });
+        }
         while let Some(len) = resp::frame_len(&bytes) {
             if let Some(next) = meet(link, bytes.drain(..len).collect(), &mut silent) {
                 let _ = out.send(next);
