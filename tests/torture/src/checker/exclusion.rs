@@ -1,0 +1,50 @@
+//! Holds of different owners do not overlap, and no hold is gone without a reason.
+
+use super::history::{History, Hold};
+
+/// Two holds of one lock at once.
+#[derive(Debug)]
+pub(crate) struct Overlap {
+    pub(crate) name: String,
+    pub(crate) first: Hold,
+    pub(crate) second: Hold,
+    /// The servers may have lost the first one, as documented.
+    pub(crate) documented: bool,
+}
+
+impl Overlap {
+    /// How long both were held.
+    pub(crate) fn nanos(&self) -> u64 {
+        self.first.end.min(self.second.end) - self.second.granted
+    }
+}
+
+pub(crate) fn overlaps(history: &History) -> Vec<Overlap> {
+    let mut found = Vec::new();
+    for (name, holds) in &history.holds {
+        let mut open: Vec<&Hold> = Vec::new();
+        for hold in holds {
+            open.retain(|before| before.end > hold.granted);
+            // One that was over when it was seen is in nobody's way.
+            if hold.end <= hold.granted {
+                continue;
+            }
+            for before in &open {
+                let documented = history.may_have_lost(before.asked.min(hold.asked), hold.granted);
+                let (name, first, second) = (name.clone(), (*before).clone(), hold.clone());
+                found.push(Overlap { name, first, second, documented });
+            }
+            open.push(hold);
+        }
+    }
+    found
+}
+
+/// Holds that were reported to be gone though no server lost anything.
+pub(crate) fn unexplained_losses(history: &History) -> Vec<(String, Hold)> {
+    let all = history.holds.iter().flat_map(|(name, holds)| holds.iter().map(move |hold| (name, hold)));
+    let lost = all.filter_map(|(name, hold)| Some((name, hold, hold.gone?)));
+    lost.filter(|(_, hold, gone)| !history.may_have_lost(hold.asked, *gone))
+        .map(|(name, hold, _)| (name.clone(), hold.clone()))
+        .collect()
+}

@@ -1,0 +1,214 @@
+//! The logs of all processes as one history.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::Result;
+use crate::journal::{self, Entry, Event};
+
+/// All that happened.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    /// When the first process began.
+    pub(crate) begun: Option<u64>,
+    /// By name, in the order of their grants.
+    pub(crate) holds: BTreeMap<String, Vec<Hold>>,
+    /// By name: requests that wait for the lock.
+    pub(crate) requests: BTreeMap<String, Vec<Request>>,
+    pub(crate) faults: Vec<Fault>,
+    /// When a process did not run.
+    pub(crate) stalls: Vec<(u64, u64)>,
+    /// What the processes saw that must not be, and what was left at the end.
+    pub(crate) wrong: Vec<String>,
+    /// Operations that ended with an error: which, and its kind.
+    pub(crate) failures: BTreeMap<(String, String), u64>,
+    /// Ways to take a lock, and how many holds were taken so.
+    pub(crate) ways: BTreeMap<String, u64>,
+    pub(crate) losses: BTreeMap<String, u64>,
+    pub(crate) taken_writes: u64,
+    pub(crate) refused_writes: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Hold {
+    pub(crate) who: String,
+    pub(crate) asked: u64,
+    pub(crate) granted: u64,
+    pub(crate) end: u64,
+    pub(crate) token: Option<u64>,
+    /// It was reported to be gone from the servers by this time.
+    pub(crate) gone: Option<u64>,
+}
+
+/// From its first poll until it was granted, refused or dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) asked: u64,
+    pub(crate) ended: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    pub(crate) kind: String,
+    pub(crate) what: String,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) loses: bool,
+}
+
+/// One that is not over yet, as the log of its process has it so far.
+struct Open {
+    name: String,
+    how: String,
+    waits: bool,
+    asked: u64,
+    granted: Option<u64>,
+    token: Option<u64>,
+    /// When it was seen to be good last.
+    good: u64,
+    until: Option<u64>,
+    gone: Option<u64>,
+}
+
+impl Open {
+    /// How long it was certainly held, if it was released or its loss was seen at this time.
+    fn end(&self, at: Option<u64>) -> u64 {
+        let claimed = self.until.unwrap_or(self.good).max(self.good);
+        at.map_or(claimed, |at| claimed.min(at))
+    }
+}
+
+impl History {
+    /// Reads the logs in a folder.
+    pub(crate) fn read(folder: &Path) -> Result<History> {
+        let mut history = History::default();
+        for file in std::fs::read_dir(folder)? {
+            let path = file?.path();
+            if path.extension().is_some_and(|end| end == "log") {
+                let who = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+                history.add(&who, journal::read(&path)?);
+            }
+        }
+        history.sort();
+        Ok(history)
+    }
+
+    pub(crate) fn sort(&mut self) {
+        self.holds.values_mut().for_each(|holds| holds.sort_by_key(|hold| hold.granted));
+        self.faults.sort_by_key(|fault| fault.from);
+    }
+
+    /// The log of one process.
+    pub(crate) fn add(&mut self, who: &str, entries: Vec<Entry>) {
+        let mut open = BTreeMap::<u64, Open>::new();
+        let stalls: Vec<(u64, u64)> = entries
+            .iter()
+            .filter_map(|entry| match entry.event {
+                Event::Stalled { from } => Some((from, entry.at)),
+                _ => None,
+            })
+            .collect();
+        // The work of a `run` is looked at from inside: where the process stood still between the crate's look at the
+        // hold and this one, the hold may have ended in between.
+        let ran = |at: u64| !stalls.iter().any(|(from, to)| (*from..=to + 20_000_000).contains(&at));
+        for Entry { at, event } in entries {
+            match event {
+                Event::Asked { request, name, how, waits } => {
+                    let new = Open {
+                        name,
+                        how,
+                        waits,
+                        asked: at,
+                        granted: None,
+                        token: None,
+                        good: at,
+                        until: None,
+                        gone: None,
+                    };
+                    open.insert(request, new);
+                }
+                Event::Refused { request } => {
+                    if let Some(request) = open.remove(&request) {
+                        self.ended(request, at);
+                    }
+                }
+                Event::Granted { request, until, token } => {
+                    if let Some(hold) = open.get_mut(&request) {
+                        (hold.granted, hold.good, hold.until, hold.token) = (Some(at), at, until, token);
+                    }
+                }
+                Event::Good { request, until } => {
+                    if let Some(hold) = open.get_mut(&request).filter(|_| until.is_some() || ran(at)) {
+                        (hold.good, hold.until) = (at, until);
+                    }
+                }
+                Event::Lost { request, loss } => {
+                    if let Some(mut hold) = open.remove(&request) {
+                        *self.losses.entry(loss.clone()).or_default() += 1;
+                        // All that is certain of another loss is that the hold was good when it was seen last.
+                        let end = if loss == "Expired" { at } else { hold.good };
+                        hold.gone = (loss == "Gone").then_some(at);
+                        self.hold(who, hold, Some(end));
+                    }
+                }
+                Event::Leaving { request } => {
+                    if let Some(mut hold) = open.remove(&request) {
+                        if hold.until.is_none() && ran(at) {
+                            hold.good = at;
+                        }
+                        self.hold(who, hold, Some(at));
+                    }
+                }
+                Event::Failed { how, kind } => *self.failures.entry((how, kind)).or_default() += 1,
+                Event::Wrote { taken: true, .. } => self.taken_writes += 1,
+                Event::Wrote { taken: false, .. } => self.refused_writes += 1,
+                Event::Wrong { what } => self.wrong.push(format!("{who}: {what}")),
+                Event::Left { what } => self.wrong.push(format!("at the end: {what}")),
+                Event::Fault { kind, what, from, loses } => {
+                    self.faults.push(Fault { kind, what, from, to: at, loses });
+                }
+                Event::Begun { .. } => self.begun = Some(self.begun.map_or(at, |before| before.min(at))),
+                Event::Stalled { .. } => {}
+            }
+        }
+        self.stalls.extend(stalls);
+        // The process was killed.
+        for hold in open.into_values() {
+            self.hold(who, hold, None);
+        }
+    }
+
+    /// A hold is over. `at`: when that was certain.
+    fn hold(&mut self, who: &str, hold: Open, at: Option<u64>) {
+        let Some(granted) = hold.granted else { return };
+        let end = hold.end(at).max(granted);
+        *self.ways.entry(hold.how.clone()).or_default() += 1;
+        let who = format!("{who}, {}", hold.how);
+        let (name, asked, token, gone) = (hold.name.clone(), hold.asked, hold.token, hold.gone);
+        self.holds.entry(name).or_default().push(Hold { who, asked, granted, end, token, gone });
+        self.ended(hold, granted);
+    }
+
+    fn ended(&mut self, request: Open, ended: u64) {
+        if request.waits {
+            let requests = self.requests.entry(request.name).or_default();
+            requests.push(Request { asked: request.asked, ended });
+        }
+    }
+
+    /// Whether servers may have lost what they had acknowledged, as documented, in a part of this time.
+    pub(crate) fn may_have_lost(&self, from: u64, to: u64) -> bool {
+        self.faults.iter().any(|fault| fault.loses && fault.from <= to && from <= fault.to)
+    }
+
+    /// Whether nothing failed in this time, nor so shortly before that it could still be felt, and all processes ran.
+    pub(crate) fn is_calm(&self, from: u64, to: u64, aftermath: u64) -> bool {
+        let touches = |begun: u64, over: u64| begun <= to && from <= over;
+        !self.faults.iter().any(|fault| touches(fault.from, fault.to + aftermath))
+            && !self.stalls.iter().any(|(begun, over)| touches(*begun, *over))
+    }
+
+    pub(crate) fn grants(&self) -> usize {
+        self.holds.values().map(Vec::len).sum()
+    }
+}

@@ -1,0 +1,36 @@
+//! How long it takes after a fault until each lock is granted again.
+
+use std::collections::BTreeMap;
+
+use super::history::History;
+use crate::plan::NAMES;
+
+/// Of one kind of fault.
+#[derive(Debug, Default)]
+pub(crate) struct Recovery {
+    pub(crate) count: u64,
+    /// Nanoseconds from the repair until each of the names was granted.
+    pub(crate) times: Vec<u64>,
+    /// The next fault came before.
+    pub(crate) cut_short: u64,
+}
+
+pub(crate) fn recoveries(history: &History) -> BTreeMap<String, Recovery> {
+    let mut found = BTreeMap::<String, Recovery>::new();
+    for fault in &history.faults {
+        let recovery = found.entry(fault.kind.clone()).or_default();
+        recovery.count += 1;
+        let first = |name: &&str| {
+            let holds = history.holds.get(*name).map(Vec::as_slice).unwrap_or_default();
+            holds.get(holds.partition_point(|hold| hold.granted <= fault.to)).map(|hold| hold.granted)
+        };
+        let all: Option<Vec<u64>> = NAMES.iter().map(first).collect();
+        let last = all.and_then(|all| all.into_iter().max());
+        let next = history.faults.iter().map(|next| next.from).find(|from| *from > fault.to);
+        match last {
+            Some(last) if next.is_none_or(|next| last <= next) => recovery.times.push(last - fault.to),
+            _ => recovery.cut_short += 1,
+        }
+    }
+    found
+}

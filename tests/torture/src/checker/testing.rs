@@ -1,0 +1,39 @@
+//! Histories for tests, written by hand.
+
+use super::history::History;
+use crate::journal::{Entry, Event};
+
+/// A millisecond.
+pub(super) const MS: u64 = 1_000_000;
+
+/// Lines of one process, with times in milliseconds.
+pub(super) fn history(processes: &[&[(u64, Event)]]) -> History {
+    let mut history = History::default();
+    for (at, process) in processes.iter().enumerate() {
+        let entries = process.iter().map(|(at, event)| Entry { at: at * MS, event: event.clone() });
+        history.add(&format!("process {at}"), entries.collect());
+    }
+    history.sort();
+    history
+}
+
+pub(super) fn asked(request: u64) -> Event {
+    Event::Asked { request, name: "stock".into(), how: "lock".into(), waits: true }
+}
+
+/// Good until this time.
+pub(super) fn granted(request: u64, until: u64) -> Event {
+    Event::Granted { request, until: Some(until * MS), token: None }
+}
+
+pub(super) fn fenced(request: u64, token: u64) -> Event {
+    Event::Granted { request, until: Some(1_000_000 * MS), token: Some(token) }
+}
+
+pub(super) fn leaving(request: u64) -> Event {
+    Event::Leaving { request }
+}
+
+pub(super) fn fault(from: u64, loses: bool) -> Event {
+    Event::Fault { kind: "fault".into(), what: String::new(), from: from * MS, loses }
+}

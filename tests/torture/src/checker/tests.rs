@@ -1,0 +1,120 @@
+//! What the checker finds in histories that are wrong, and that it finds nothing in others.
+
+use super::testing::{MS, asked, fault, fenced, granted, history, leaving};
+use super::{disorders, overlaps, recoveries, unexplained_losses, waits};
+use crate::journal::{self, Event};
+
+#[test]
+fn holds_that_follow_each_other_are_no_overlap() {
+    let one = [(0, asked(0)), (1, granted(0, 3000)), (10, leaving(0))];
+    let two = [(0, asked(0)), (11, granted(0, 3000)), (20, leaving(0))];
+    assert!(overlaps(&history(&[&one, &two])).is_empty());
+}
+
+#[test]
+fn a_hold_that_begins_before_the_release_of_another_overlaps_with_it() {
+    let one = [(0, asked(0)), (1, granted(0, 3000)), (10, leaving(0))];
+    let two = [(0, asked(0)), (9, granted(0, 3000)), (20, leaving(0))];
+    let found = overlaps(&history(&[&one, &two]));
+    assert_eq!((found.len(), found[0].nanos(), found[0].documented), (1, MS, false));
+}
+
+#[test]
+fn a_hold_ends_at_its_deadline_and_that_of_a_killed_process_no_sooner() {
+    let killed = [(0, asked(0)), (1, granted(0, 3000))];
+    let soon = [(0, asked(0)), (2999, granted(0, 9000)), (3500, leaving(0))];
+    let later = [(0, asked(0)), (3001, granted(0, 9000)), (3500, leaving(0))];
+    assert_eq!(overlaps(&history(&[&killed, &soon])).len(), 1);
+    assert!(overlaps(&history(&[&killed, &later])).is_empty());
+    let late = [(0, asked(0)), (1, granted(0, 3000)), (5000, leaving(0))];
+    assert!(overlaps(&history(&[&late, &later])).is_empty());
+}
+
+#[test]
+fn a_hold_that_is_seen_to_be_good_past_its_deadline_counts() {
+    let good = Event::Good { request: 0, until: Some(3000 * MS) };
+    let blind = [(0, asked(0)), (1, granted(0, 3000)), (4000, good), (4001, leaving(0))];
+    let next = [(0, asked(0)), (3500, granted(0, 9000)), (3600, leaving(0))];
+    assert_eq!(overlaps(&history(&[&blind, &next])).len(), 1);
+}
+
+#[test]
+fn an_overlap_over_a_documented_loss_is_marked() {
+    let one = [(0, asked(0)), (1, granted(0, 3000)), (2000, leaving(0))];
+    let two = [(0, asked(0)), (1000, granted(0, 3900)), (1100, leaving(0))];
+    for (loses, from, to) in [(true, 400, 500), (false, 400, 500), (true, 1001, 1002)] {
+        let found = overlaps(&history(&[&one, &two, &[(to, fault(from, loses))]]));
+        assert_eq!(found[0].documented, loses && to < 1000);
+    }
+}
+
+#[test]
+fn a_loss_counts_to_the_last_time_at_which_the_hold_was_good() {
+    let lost = Event::Lost { request: 0, loss: "Gone".into() };
+    let good = Event::Good { request: 0, until: Some(3500 * MS) };
+    let one = [(0, asked(0)), (1, granted(0, 3000)), (500, good), (700, lost)];
+    let two = |at| [(0, asked(0)), (at, granted(0, 9000)), (at + 1, leaving(0))];
+    assert!(overlaps(&history(&[&one, &two(600)])).is_empty());
+    assert_eq!(overlaps(&history(&[&one, &two(400)])).len(), 1);
+    assert_eq!(unexplained_losses(&history(&[&one])).len(), 1);
+    assert!(unexplained_losses(&history(&[&one, &[(650, fault(600, true))]])).is_empty());
+}
+
+#[test]
+fn work_that_went_on_behind_a_stall_of_its_process_may_be_late() {
+    let good = |request| Event::Good { request, until: None };
+    let run = Event::Granted { request: 0, until: None, token: None };
+    let stalled = Event::Stalled { from: 100 * MS };
+    let next = [(0, asked(0)), (3500, granted(0, 9000)), (3600, leaving(0))];
+    let work = [(0, asked(0)), (1, run.clone()), (90, good(0)), (4000, good(0)), (4001, leaving(0))];
+    assert_eq!(overlaps(&history(&[&work, &next])).len(), 1);
+    let frozen =
+        [(0, asked(0)), (1, run), (90, good(0)), (4000, good(0)), (4001, stalled), (4002, leaving(0))];
+    assert!(overlaps(&history(&[&frozen, &next])).is_empty());
+}
+
+#[test]
+fn tokens_that_fall_or_stay_are_found() {
+    for (second, fall) in [(6, 0), (5, 1), (4, 1)] {
+        let one = [(0, asked(0)), (1, fenced(0, 5)), (10, leaving(0))];
+        let two = [(2, asked(0)), (11, fenced(0, second)), (20, leaving(0))];
+        assert_eq!(disorders(&history(&[&one, &two])).len(), fall);
+    }
+}
+
+#[test]
+fn a_lock_that_is_free_though_somebody_waits_is_found() {
+    let one = [(0, asked(0)), (1, granted(0, 3000)), (10, leaving(0))];
+    let two = [(5, asked(0)), (2990, granted(0, 6000)), (3000, leaving(0))];
+    let found = waits(&history(&[&one, &two]));
+    assert_eq!((found.len(), found[0].nanos, found[0].calm), (1, 2980 * MS, true));
+    assert!(found[0].is_too_long());
+    let late = [(11, asked(0)), (2990, granted(0, 6000)), (3000, leaving(0))];
+    assert!(waits(&history(&[&one, &late])).is_empty());
+    let disturbed = waits(&history(&[&one, &two, &[(2000, fault(1000, false))]]));
+    assert!(!disturbed[0].calm && !disturbed[0].is_too_long());
+}
+
+#[test]
+fn recovery_is_measured_until_each_lock_is_granted() {
+    let names = crate::plan::NAMES;
+    let mut lines = Vec::new();
+    for (request, name) in names.iter().enumerate() {
+        let request = request as u64;
+        lines.push((0, Event::Asked { request, name: (*name).into(), how: "lock".into(), waits: true }));
+        lines.push((100 + request, granted(request, 3000)));
+        lines.push((200, leaving(request)));
+    }
+    let found = recoveries(&history(&[&lines, &[(50, fault(20, false))]]));
+    assert_eq!(found["fault"].times, [53 * MS]);
+}
+
+#[test]
+fn a_line_without_an_end_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cut.log");
+    std::fs::write(&file, "{\"at\":1,\"event\":\"leaving\",\"request\":7}\n{\"at\":2,\"ev").unwrap();
+    let read = journal::read(&file).unwrap();
+    assert_eq!(read.len(), 1);
+    assert!(matches!(read[0].event, Event::Leaving { request: 7 }));
+}

@@ -1,0 +1,29 @@
+//! A token is greater than that of each hold before it.
+
+use super::history::{History, Hold};
+
+/// Holds of a lock of which the later one has a token that is not greater.
+///
+/// Where two holds overlap since a server lost the first one, the order of their grants is not that of their tokens:
+/// only a request that began after the other was granted counts.
+pub(crate) fn disorders(history: &History) -> Vec<(String, Hold, Hold)> {
+    let mut found = Vec::new();
+    for (name, holds) in &history.holds {
+        let fenced: Vec<(&Hold, u64)> = holds.iter().filter_map(|hold| Some((hold, hold.token?))).collect();
+        // By their grants, the highest so far is what the next one has to exceed.
+        let mut highest: Option<(&Hold, u64)> = None;
+        for (hold, token) in fenced {
+            if let Some((before, above)) = highest
+                && token <= above
+                && (before.granted < hold.asked
+                    || !history.may_have_lost(before.asked.min(hold.asked), hold.granted))
+            {
+                found.push((name.clone(), before.clone(), hold.clone()));
+            }
+            if highest.is_none_or(|(_, above)| token > above) {
+                highest = Some((hold, token));
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,54 @@
+//! A lock that is free and waited for is granted soon.
+
+use super::history::History;
+use crate::clock::nanos;
+use crate::plan::{LEASE, NODE_TIMEOUT};
+
+/// A lock was free for so long though somebody waited for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Wait {
+    pub(crate) name: String,
+    /// When it became free.
+    pub(crate) from: u64,
+    pub(crate) nanos: u64,
+    /// Nothing failed in this time, nor shortly before, and all processes ran.
+    pub(crate) calm: bool,
+}
+
+impl Wait {
+    /// A waiter that misses a message sleeps for the rest of the lease, which is nearly all of it. With faults it may
+    /// wait for a crashed holder, and for servers that have no vote yet.
+    pub(crate) fn is_too_long(&self) -> bool {
+        let limit = if self.calm { LEASE * 3 / 4 } else { LEASE * 10 };
+        self.nanos > nanos(limit)
+    }
+}
+
+/// All times between a hold and the next one in which somebody waited from the beginning to the end.
+pub(crate) fn waits(history: &History) -> Vec<Wait> {
+    let aftermath = nanos(LEASE + 2 * NODE_TIMEOUT);
+    let mut found = Vec::new();
+    for (name, holds) in &history.holds {
+        let Some(requests) = history.requests.get(name) else { continue };
+        let mut requests: Vec<_> = requests.iter().collect();
+        requests.sort_by_key(|request| request.asked);
+        let mut free = u64::MAX;
+        let (mut next, mut waiting) = (0, Vec::<u64>::new());
+        for hold in holds {
+            if free < hold.granted {
+                while let Some(request) = requests.get(next).filter(|request| request.asked <= free) {
+                    waiting.push(request.ended);
+                    next += 1;
+                }
+                waiting.retain(|ended| *ended > free);
+                if waiting.iter().any(|ended| *ended >= hold.granted) {
+                    let calm = history.is_calm(free, hold.granted, aftermath);
+                    found.push(Wait { name: name.clone(), from: free, nanos: hold.granted - free, calm });
+                }
+                free = 0;
+            }
+            free = if free == u64::MAX { hold.end } else { free.max(hold.end) };
+        }
+    }
+    found
+}

@@ -1,0 +1,163 @@
+//! One run: servers and processes are started, faults come, all ends, and the logs are checked.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::time::{Instant, sleep};
+
+use crate::crew::Crew;
+use crate::deployment::Deployment;
+use crate::faults::{Fault, Step};
+use crate::journal::{Event, Journal};
+use crate::options::{Run, Shape};
+use crate::plan::{LEASE, Setting};
+use crate::{Result, clock, report};
+
+/// After so many seconds with faults come some without, in which what is slow is slow by itself.
+const STORM: Duration = Duration::from_secs(20);
+const CALM: Duration = Duration::from_secs(9);
+
+/// How long processes may take to end what they do, once all works again.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+pub(crate) async fn run(options: Run) -> Result<ExitCode> {
+    let shape = options.shape();
+    let seed = options.seed.unwrap_or_else(|| rand::random_range(0..1_000_000_000));
+    let folder = folder(seed)?;
+    let setting = Setting { shape, seed, seconds: options.seconds };
+    std::fs::write(folder.join(report::SETTING), serde_json::to_string(&setting)?)?;
+    println!("torture: {shape} for {} s, seed {seed}; logs in {}", options.seconds, folder.display());
+    let journal = Journal::create(&folder.join("faults.log"))?;
+    let deployment = Deployment::start(shape).await;
+    let mut crew = Crew::start(&deployment, &folder, seed)?;
+    warm_up(&folder).await?;
+    let mut random = StdRng::seed_from_u64(seed);
+    let end = Instant::now() + Duration::from_secs(options.seconds);
+    let mut calm_at = Instant::now() + STORM;
+    sleep(Duration::from_secs(2)).await;
+    let mut roles = Roles::of(&deployment).await;
+    while Instant::now() < end {
+        roles.compare(&deployment, &journal).await;
+        if Instant::now() > calm_at {
+            sleep(CALM).await;
+            calm_at = Instant::now() + STORM;
+            continue;
+        }
+        let step = Step::draw(&mut random, shape, &options.only);
+        strike(&step, &deployment, &mut crew, &journal, shape).await?;
+        roles = Roles::of(&deployment).await;
+        // Now and then long enough to see how long recovery takes.
+        let pause = if random.random_ratio(1, 4) { 3_500..5_000 } else { 100..1_500 };
+        sleep(Duration::from_millis(random.random_range(pause))).await;
+    }
+    roles.compare(&deployment, &journal).await;
+    for what in finish(&deployment, &mut crew).await {
+        journal.write(Event::Left { what });
+    }
+    drop((crew, deployment));
+    report::judge(&folder)
+}
+
+fn folder(seed: u64) -> Result<PathBuf> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    let folder = target.join("torture").join(format!("{seed}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder.canonicalize()?)
+}
+
+/// Waits until locks are granted: masters that were just started have no vote for a while.
+async fn warm_up(folder: &Path) -> Result<()> {
+    let patience = Instant::now() + PATIENCE;
+    while !report::is_granted(folder)? {
+        if Instant::now() > patience {
+            return Err(format!("no lock was granted within {PATIENCE:?}").into());
+        }
+        sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
+}
+
+async fn strike(
+    step: &Step,
+    on: &Deployment,
+    crew: &mut Crew,
+    journal: &Journal,
+    shape: Shape,
+) -> Result<()> {
+    let record = |fault: &Fault, from: u64, loses: bool| {
+        let what = format!("{fault:?}");
+        journal.write(Event::Fault { kind: fault.kind.name().to_owned(), what, from, loses });
+    };
+    let on_servers = async |fault: &Option<Fault>| -> Result<()> {
+        let Some(fault) = fault else { return Ok(()) };
+        let from = clock::now();
+        let before = Roles::of(on).await;
+        fault.strike(on).await?;
+        // Where a server was slow by itself, another may have taken over.
+        let changed = before.masters != Roles::of(on).await.masters && !fault.is_coordinated(shape);
+        record(fault, from, fault.loses(shape) || changed);
+        Ok(())
+    };
+    let on_process = async {
+        let Some(fault) = &step.process else { return Ok(()) };
+        let from = clock::now();
+        fault.strike_process(crew).await?;
+        record(fault, from, false);
+        Ok(())
+    };
+    let (servers, network, process) =
+        tokio::join!(on_servers(&step.servers), on_servers(&step.network), on_process);
+    servers.and(network).and(process)
+}
+
+/// Which of the servers were masters at a time.
+struct Roles {
+    at: u64,
+    masters: Vec<bool>,
+}
+
+impl Roles {
+    async fn of(deployment: &Deployment) -> Roles {
+        let at = clock::now();
+        let mut masters = Vec::new();
+        for server in deployment.all() {
+            // A fault may have closed the connection that asks.
+            let role = loop {
+                match server.try_ask::<String>(&["INFO", "replication"]).await {
+                    Ok(role) => break role,
+                    Err(_) => sleep(Duration::from_millis(20)).await,
+                }
+            };
+            masters.push(role.contains("role:master"));
+        }
+        Roles { at, masters }
+    }
+
+    /// On a busy machine a server may be taken for dead that is not, and another one takes over.
+    async fn compare(&mut self, deployment: &Deployment, journal: &Journal) {
+        let now = Roles::of(deployment).await;
+        if now.masters != self.masters {
+            let what = format!("masters {:?}, then {:?}", self.masters, now.masters);
+            journal.write(Event::Fault {
+                kind: "taken over unasked".into(),
+                what,
+                from: self.at,
+                loses: true,
+            });
+        }
+        *self = now;
+    }
+}
+
+/// All comes to rest and ends; what should not be there then.
+async fn finish(deployment: &Deployment, crew: &mut Crew) -> Vec<String> {
+    let mut wrong = crew.rest(PATIENCE).await;
+    // One lease, and the time for which a subscription that nobody needs is kept.
+    sleep(LEASE + Duration::from_secs(2)).await;
+    wrong.extend(deployment.remains().await);
+    wrong.extend(crew.end(PATIENCE).await);
+    wrong
+}

@@ -1,0 +1,115 @@
+//! The servers of a run, each behind proxies.
+
+use std::time::Duration;
+
+use crate::options::Shape;
+use crate::plan::{NAMES, PROCESSES, Target};
+use crate::support::cluster::Cluster;
+use crate::support::proxy::Proxy;
+use crate::support::sentinel::{self, Group};
+use crate::support::server::Server;
+
+/// After this time a node of a cluster is taken for failed.
+const FAILED_AFTER: Duration = Duration::from_secs(2);
+
+pub(crate) struct Deployment {
+    servers: Servers,
+    /// Before each server: one for each process, or one for all where the servers themselves name it to clients.
+    proxies: Vec<Vec<Proxy>>,
+}
+
+pub(crate) enum Servers {
+    Masters(Vec<Server>),
+    Sentinel(Group),
+    Cluster(Cluster),
+}
+
+impl Deployment {
+    pub(crate) async fn start(shape: Shape) -> Deployment {
+        match shape {
+            Shape::Masters(count) => {
+                let (mut servers, mut proxies) = (Vec::new(), Vec::new());
+                for _ in 0..count {
+                    // A single master keeps what it has acknowledged when it is killed. Several need not.
+                    let kept = ["--appendonly", "yes", "--appendfsync", "always"];
+                    let server = Server::with(if count == 1 { &kept } else { &[] }).await;
+                    let mut before = Vec::new();
+                    for _ in 0..PROCESSES {
+                        before.push(Proxy::to(&server).await);
+                    }
+                    servers.push(server);
+                    proxies.push(before);
+                }
+                Deployment { servers: Servers::Masters(servers), proxies }
+            }
+            Shape::Sentinel => {
+                let (group, proxies) = Group::behind_proxies().await;
+                let proxies = proxies.into_iter().map(|proxy| vec![proxy]).collect();
+                Deployment { servers: Servers::Sentinel(group), proxies }
+            }
+            Shape::Cluster => {
+                let (cluster, proxies) = Cluster::behind_proxies(FAILED_AFTER, &[]).await;
+                let proxies = proxies.into_iter().map(|proxy| vec![proxy]).collect();
+                Deployment { servers: Servers::Cluster(cluster), proxies }
+            }
+        }
+    }
+
+    /// What a process connects to.
+    pub(crate) fn target(&self, process: usize) -> Target {
+        let urls = || self.proxies.iter().map(|before| before[process % before.len()].url()).collect();
+        match &self.servers {
+            Servers::Masters(_) => Target::Servers(urls()),
+            Servers::Sentinel(group) => {
+                Target::Sentinel { sentinels: group.urls("", ""), name: sentinel::NAME.to_owned() }
+            }
+            Servers::Cluster(_) => Target::Cluster(urls()),
+        }
+    }
+
+    pub(crate) fn servers(&self) -> &Servers {
+        &self.servers
+    }
+
+    pub(crate) fn all(&self) -> &[Server] {
+        match &self.servers {
+            Servers::Masters(servers) => servers,
+            Servers::Sentinel(group) => &group.servers,
+            Servers::Cluster(cluster) => cluster.nodes(),
+        }
+    }
+
+    /// The proxies before a server: those of one process, or all.
+    pub(crate) fn before(&self, server: usize, process: Option<usize>) -> Vec<&Proxy> {
+        let all = &self.proxies[server];
+        match process {
+            Some(process) => vec![&all[process % all.len()]],
+            None => all.iter().collect(),
+        }
+    }
+
+    /// A server that serves locks now: by a number that was drawn.
+    pub(crate) async fn serving(&self, drawn: usize) -> usize {
+        match &self.servers {
+            Servers::Masters(servers) => drawn % servers.len(),
+            Servers::Sentinel(group) => {
+                let master = group.master().await.port();
+                self.all().iter().position(|server| server.port() == master).unwrap_or_default()
+            }
+            Servers::Cluster(cluster) => cluster.owner(NAMES[drawn % NAMES.len()]).await,
+        }
+    }
+
+    /// What is there that should not be, once nothing is held and all leases are over.
+    pub(crate) async fn remains(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for (at, server) in self.all().iter().enumerate() {
+            let keys = server.keys().await.into_iter().filter(|key| !key.starts_with("redisson_lock_token:"));
+            found.extend(keys.map(|key| format!("the key {key} on server {at}")));
+            let channels =
+                server.channels().await.into_iter().filter(|channel| channel != "__sentinel__:hello");
+            found.extend(channels.map(|channel| format!("a subscription of {channel} on server {at}")));
+        }
+        found
+    }
+}

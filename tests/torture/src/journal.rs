@@ -1,0 +1,85 @@
+//! What each process writes down: one event a line, as JSON.
+//!
+//! A line is one `write` to a file that is opened for appending. A process that is killed leaves whole lines, and at
+//! most one that has no end, which the reader drops.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Result;
+use crate::clock;
+
+/// One line.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    pub(crate) at: u64,
+    #[serde(flatten)]
+    pub(crate) event: Event,
+}
+
+/// A request has the same number as the hold that it becomes. Numbers are of one process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(crate) enum Event {
+    /// The first line of a process.
+    Begun { process: usize },
+    /// `waits`: until the lock is granted, and not for one attempt.
+    Asked { request: u64, name: String, how: String, waits: bool },
+    /// The request has ended otherwise.
+    Refused { request: u64 },
+    /// The request is a hold. `until`: its deadline, where a guard reports one.
+    Granted { request: u64, until: Option<u64>, token: Option<u64> },
+    /// It was seen to be good at this time, and has this deadline.
+    Good { request: u64, until: Option<u64> },
+    /// It was seen to be lost.
+    Lost { request: u64, loss: String },
+    /// It is released, or its guard is dropped, from this time on.
+    Leaving { request: u64 },
+    /// An operation ended with an error of this kind.
+    Failed { how: String, kind: String },
+    /// The fenced register took this write, or refused it.
+    Wrote { name: String, token: u64, taken: bool },
+    /// The crate or the register did what it must not.
+    Wrong { what: String },
+    /// The process did not run from then to now.
+    Stalled { from: u64 },
+    /// A fault, which has been repaired by now. `loses`: its servers may lose what they acknowledged, as documented.
+    Fault { kind: String, what: String, from: u64, loses: bool },
+    /// Something was left on the servers after all had ended.
+    Left { what: String },
+}
+
+/// The log of one process.
+pub(crate) struct Journal(File);
+
+impl Journal {
+    pub(crate) fn create(file: &Path) -> Result<Journal> {
+        Ok(Journal(OpenOptions::new().append(true).create_new(true).open(file)?))
+    }
+
+    pub(crate) fn write(&self, event: Event) {
+        self.write_at(clock::now(), event);
+    }
+
+    /// What was so at that time.
+    pub(crate) fn write_at(&self, at: u64, event: Event) {
+        let Ok(mut line) = serde_json::to_vec(&Entry { at, event }) else { return };
+        line.push(b'\n');
+        if let Err(error) = (&self.0).write_all(&line) {
+            // Without its log a process proves nothing.
+            eprintln!("torture: cannot write a log: {error}");
+            std::process::abort();
+        }
+    }
+}
+
+/// All whole lines of a log.
+pub(crate) fn read(file: &Path) -> Result<Vec<Entry>> {
+    let text = std::fs::read(file)?;
+    let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+    let lines = text[..end].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| Ok(serde_json::from_slice(line)?)).collect()
+}

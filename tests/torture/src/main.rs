@@ -1,0 +1,52 @@
+//! Processes that take a few locks in all ways, on real servers that fail, and a checker of what they logged.
+//!
+//! `scripts/torture` runs it. A seed decides which faults come, in which order, and what each task of a process does.
+//! It does not decide the timing of real processes and servers, so two runs of a seed are alike and not the same.
+
+mod checker;
+mod clock;
+mod conductor;
+mod crew;
+mod deployment;
+mod faults;
+mod hold;
+mod journal;
+mod operation;
+mod options;
+mod pairs;
+mod plan;
+mod register;
+mod report;
+mod worker;
+
+// What the tests of the crate start their servers, proxies and processes by.
+#[allow(
+    unreachable_pub,
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::must_use_candidate
+)]
+#[path = "../../it/support/mod.rs"]
+mod support;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::options::{Call, Options};
+
+type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
+
+#[tokio::main]
+async fn main() -> Result<ExitCode> {
+    let options = Options::parse();
+    match options.call {
+        Some(Call::Worker { job }) => {
+            worker::work(serde_json::from_str(&job)?).await.map(|()| ExitCode::SUCCESS)
+        }
+        Some(Call::Check { folder }) => report::judge(&folder),
+        None => conductor::run(options.run).await,
+    }
+}

@@ -1,0 +1,397 @@
+//! What a task does with a lock, drawn from a seed.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use nestlock::{Mutex, Owner, scope};
+use rand::RngExt;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::Result;
+use crate::hold::{Held, Hold, User};
+use crate::journal::Event;
+use crate::plan::{LEASE, NAMES};
+use crate::register::{Register, Written};
+
+/// The ways to take a lock, and how often each is drawn.
+const WAYS: [(Way, u32); 17] = [
+    (Way::Lock, 12),
+    (Way::TryLock, 8),
+    (Way::Within, 6),
+    (Way::Nested, 8),
+    (Way::Run, 8),
+    (Way::TryRun, 4),
+    (Way::NestedRun, 6),
+    (Way::Branches, 4),
+    (Way::Helpers, 4),
+    (Way::Scope, 6),
+    (Way::Fixed, 12),
+    (Way::MaxHold, 4),
+    (Way::Fenced, 16),
+    (Way::FencedRun, 8),
+    (Way::Extend, 6),
+    (Way::Dropped, 10),
+    (Way::Look, 2),
+];
+
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Lock,
+    TryLock,
+    Within,
+    Nested,
+    Run,
+    TryRun,
+    NestedRun,
+    Branches,
+    Helpers,
+    Scope,
+    Fixed,
+    MaxHold,
+    Fenced,
+    FencedRun,
+    Extend,
+    /// The request is dropped at some point of its way, or the hold in the middle.
+    Dropped,
+    /// The state of the lock is asked for.
+    Look,
+}
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Way::Lock => "lock",
+            Way::TryLock => "try_lock",
+            Way::Within => "lock within",
+            Way::Nested => "nested lock",
+            Way::Run => "run",
+            Way::TryRun => "try_lock run",
+            Way::NestedRun => "nested run",
+            Way::Branches => "branches",
+            Way::Helpers => "helpers",
+            Way::Scope => "scope",
+            Way::Fixed => "fixed lease",
+            Way::MaxHold => "max_hold",
+            Way::Fenced => "fenced lock",
+            Way::FencedRun => "fenced run",
+            Way::Extend => "extend",
+            Way::Dropped => "dropped",
+            Way::Look => "look",
+        }
+    }
+}
+
+/// How a guard goes.
+#[derive(Clone, Copy, Debug)]
+enum Leave {
+    Release,
+    Drop,
+    /// The future of the release is polled once, and dropped.
+    DropRelease,
+}
+
+/// One operation, as data: nothing is drawn while it runs.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    way: Way,
+    name: &'static str,
+    /// How long the lock is held.
+    stay: Duration,
+    /// A limit, a lease or an extension.
+    time: Duration,
+    depth: usize,
+    leave: Leave,
+    pause: Duration,
+}
+
+impl Operation {
+    pub(crate) fn draw(random: &mut StdRng) -> Operation {
+        let millis =
+            |random: &mut StdRng, from: u64, to: u64| Duration::from_millis(random.random_range(from..=to));
+        let way = WAYS.choose_weighted(random, |(_, weight)| *weight).map_or(Way::Lock, |(way, _)| *way);
+        let stay = match random.random_range(0..100) {
+            0 => millis(random, 1_000, 4_500),
+            1..=6 => millis(random, 50, 500),
+            _ => millis(random, 0, 15),
+        };
+        let longest = LEASE.as_millis() as u64;
+        let time = match way {
+            Way::Fixed | Way::MaxHold if random.random_ratio(1, 4) => millis(random, 100, 700),
+            Way::Fixed | Way::MaxHold | Way::Extend => millis(random, 300, longest),
+            Way::Dropped if random.random() => millis(random, 0, 4),
+            _ => millis(random, 0, 400),
+        };
+        // Some short leases are held to their end.
+        let short = matches!(way, Way::Fixed | Way::MaxHold) && time < Duration::from_millis(700);
+        let stay = if short && random.random() { 2 * time } else { stay };
+        let leave = match random.random_range(0..8) {
+            0..=1 => Leave::Drop,
+            2 => Leave::DropRelease,
+            _ => Leave::Release,
+        };
+        let pause = if random.random_ratio(1, 20) { millis(random, 50, 300) } else { millis(random, 0, 15) };
+        let (name, depth) = (*NAMES.choose(random).unwrap_or(&NAMES[0]), random.random_range(2..=4));
+        Operation { way, name, stay, time, depth, leave, pause }
+    }
+
+    pub(crate) fn how(&self) -> &'static str {
+        self.way.name()
+    }
+
+    /// How long the task does nothing afterwards.
+    pub(crate) fn pause(&self) -> Duration {
+        self.pause
+    }
+
+    pub(crate) async fn perform(&self, user: &User) -> Result<()> {
+        let mutex = user.locks.mutex(self.name);
+        match self.way {
+            Way::Lock => {
+                self.hold(user, true, async || Ok(Some(mutex.lock().await?)), async |_, _| Ok(())).await
+            }
+            Way::TryLock => {
+                self.hold(user, false, async || mutex.try_lock().await, async |_, _| Ok(())).await
+            }
+            Way::Within => {
+                let request = async || mutex.try_lock().within(self.time).await;
+                self.hold(user, true, request, async |_, _| Ok(())).await
+            }
+            Way::Nested => {
+                let request = async || Ok(Some(mutex.lock().await?));
+                self.hold(user, true, request, async |guard, hold| {
+                    self.nest(user, &mutex, guard, hold, 2).await
+                })
+                .await
+            }
+            Way::Fixed => {
+                let request = async || Ok(Some(mutex.lock().fixed_lease(self.time).await?));
+                self.hold(user, true, request, async |_, _| Ok(())).await
+            }
+            Way::MaxHold => {
+                let request = async || Ok(Some(mutex.lock().max_hold(self.time).await?));
+                self.hold(user, true, request, async |_, _| Ok(())).await
+            }
+            Way::Extend => {
+                let request = async || Ok(Some(mutex.lock().await?));
+                let extend = async |guard: &nestlock::Guard, hold: &mut Hold<'_>| {
+                    guard.extend(self.time).await?;
+                    hold.look(guard);
+                    Ok(())
+                };
+                self.hold(user, true, request, extend).await
+            }
+            Way::Scope => {
+                let request = async || Ok(Some(scope(async { mutex.lock().await }).await?));
+                self.hold(user, true, request, async |guard, hold| {
+                    self.nest(user, &mutex, guard, hold, 2).await
+                })
+                .await
+            }
+            Way::Branches => {
+                let request = async || Ok(Some(mutex.lock().await?));
+                self.hold(user, true, request, async |_, _| self.branch(user, &mutex).await).await
+            }
+            Way::Helpers => self.help(user, &mutex).await,
+            Way::Run => {
+                let request = user.asks(self.name, self.how(), true);
+                Ok(mutex.run(async { request.runs(None).work(self.stay).await }).await?)
+            }
+            Way::TryRun => {
+                let request = user.asks(self.name, self.how(), false);
+                Ok(mutex
+                    .try_lock()
+                    .run(async { request.runs(None).work(self.stay).await })
+                    .await
+                    .map(drop)?)
+            }
+            Way::NestedRun => {
+                let request = user.asks(self.name, self.how(), true);
+                let work = async {
+                    let mut hold = request.runs(None);
+                    self.nest_runs(&mutex, &mut hold, self.depth).await
+                };
+                mutex.run(work).await?
+            }
+            Way::Fenced => self.fenced(user, &mutex).await,
+            Way::FencedRun => {
+                let request = user.asks(self.name, self.how(), true);
+                let work = async |token| {
+                    let mut hold = request.runs(Some(token));
+                    self.update(user, token, hold.work(self.stay)).await
+                };
+                mutex.fenced().run(work).await?
+            }
+            Way::Dropped => {
+                let request = async || Ok(Some(mutex.lock().await?));
+                let whole = self.hold(user, true, request, async |_, _| Ok(()));
+                timeout(self.time, whole).await.unwrap_or(Ok(()))
+            }
+            Way::Look => {
+                mutex.is_locked().await?;
+                Ok(mutex.remaining_lease().await.map(drop)?)
+            }
+        }
+    }
+
+    /// Takes the lock, does something inside, stays, and leaves.
+    async fn hold<G: Held>(
+        &self,
+        user: &User,
+        waits: bool,
+        request: impl AsyncFnOnce() -> nestlock::Result<Option<G>>,
+        inside: impl AsyncFnOnce(&nestlock::Guard, &mut Hold<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let asked = user.asks(self.name, self.how(), waits);
+        let Some(held) = request().await? else { return Ok(()) };
+        let mut hold = asked.granted(held.guard(), held.token());
+        inside(held.guard(), &mut hold).await?;
+        hold.stay(held.guard(), self.stay).await;
+        self.leave(user, hold, held).await
+    }
+
+    async fn leave<G: Held>(&self, user: &User, mut hold: Hold<'_>, held: G) -> Result<()> {
+        let was_lost = !hold.look(held.guard());
+        hold.leaves();
+        match self.leave {
+            Leave::Drop => drop(held),
+            Leave::DropRelease => {
+                let mut release = pin!(held.free());
+                poll_fn(|cx| {
+                    let _ = release.as_mut().poll(cx);
+                    Poll::Ready(())
+                })
+                .await;
+            }
+            Leave::Release => {
+                let released = held.free().await;
+                if was_lost && released.is_ok() {
+                    user.wrong(format!("{}: the release of a lost hold succeeded", self.how()));
+                }
+                released?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Re-enters by guards, and looks at what the crate reports of each level.
+    async fn nest(
+        &self,
+        user: &User,
+        mutex: &Mutex,
+        outer: &nestlock::Guard,
+        hold: &mut Hold<'_>,
+        depth: usize,
+    ) -> Result<()> {
+        let inner = mutex.lock().await?;
+        let (field, at, count) = (inner.field() == outer.field(), inner.depth(), mutex.hold_count());
+        // What is not lost now was not lost at these looks.
+        let right = field && at == depth && count == depth;
+        if !right && !inner.is_lost() {
+            let what =
+                format!("a level {depth} has depth {at}, the same field {field}, and hold_count is {count}");
+            user.wrong(format!("{}: {what}", self.how()));
+        }
+        hold.look(&inner);
+        if depth < self.depth {
+            Box::pin(self.nest(user, mutex, outer, hold, depth + 1)).await?;
+        }
+        match self.leave {
+            Leave::Release => inner.release().await?,
+            Leave::Drop | Leave::DropRelease => drop(inner),
+        }
+        Ok(())
+    }
+
+    async fn nest_runs(&self, mutex: &Mutex, hold: &mut Hold<'_>, depth: usize) -> Result<()> {
+        hold.work(self.stay / self.depth as u32).await;
+        match depth {
+            0 => Ok(()),
+            _ => mutex.run(Box::pin(self.nest_runs(mutex, hold, depth - 1))).await?,
+        }
+    }
+
+    /// Branches of one task re-enter by `run`, one at a time.
+    async fn branch(&self, user: &User, mutex: &Mutex) -> Result<()> {
+        let inside = AtomicBool::new(false);
+        let work = || async {
+            if inside.swap(true, Ordering::SeqCst) {
+                user.wrong("two branches of one task are inside at once".into());
+            }
+            let left = scopeguard::guard((), |()| inside.store(false, Ordering::SeqCst));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            drop(left);
+        };
+        let (one, two, three) = tokio::join!(mutex.run(work()), mutex.run(work()), mutex.run(work()));
+        Ok(one.and(two).and(three)?)
+    }
+
+    /// Spawned tasks that are children of the holder enter one at a time.
+    async fn help(&self, user: &User, mutex: &Mutex) -> Result<()> {
+        let request = user.asks(self.name, self.how(), true);
+        let work = async {
+            let mut hold = request.runs(None);
+            let inside = std::sync::Arc::new(AtomicBool::new(false));
+            let mut helpers = JoinSet::new();
+            for _ in 0..3 {
+                let (child, mutex) = (Owner::current().child(), mutex.clone());
+                let (inside, user) = (inside.clone(), user.clone());
+                helpers.spawn(child.scope(async move {
+                    let work = async {
+                        if inside.swap(true, Ordering::SeqCst) {
+                            user.wrong("two helpers of one holder are inside at once".into());
+                        }
+                        let left = scopeguard::guard((), |()| inside.store(false, Ordering::SeqCst));
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                        drop(left);
+                    };
+                    mutex.run(work).await
+                }));
+            }
+            hold.work(self.stay).await;
+            while let Some(helper) = helpers.join_next().await {
+                helper??;
+            }
+            Ok(())
+        };
+        mutex.run(work).await?
+    }
+
+    async fn fenced(&self, user: &User, mutex: &Mutex) -> Result<()> {
+        let mutex = mutex.clone().fenced();
+        let asked = user.asks(self.name, self.how(), true);
+        let guard = mutex.lock().await?;
+        let token = guard.token();
+        let mut hold = asked.granted(&guard, Some(token));
+        if self.depth == 2 {
+            let inner = mutex.lock().await?;
+            if inner.token() != token {
+                user.wrong(format!("a re-entry has the token {} in a hold of {token}", inner.token()));
+            }
+            inner.release().await?;
+        }
+        self.update(user, token, hold.stay(&guard, self.stay)).await?;
+        self.leave(user, hold, guard).await
+    }
+
+    /// Reads the register, stays, and adds one, also where the hold was lost in between: the register has to refuse
+    /// that.
+    async fn update<T>(&self, user: &User, token: u64, stay: impl Future<Output = T>) -> Result<()> {
+        let register = Register::of(&user.folder, self.name);
+        let seen = register.read(token).await?;
+        stay.await;
+        let Some(value) = seen else { return Ok(()) };
+        let written = register.write(token, value + 1).await?;
+        if written == Written::LostUpdate {
+            user.wrong(format!("an update of {} was lost: {token} wrote {}", self.name, value + 1));
+        }
+        let taken = written != Written::Refused;
+        user.journal.write(Event::Wrote { name: self.name.to_owned(), token, taken });
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! One process: a `Locks`, and tasks that take locks until its parent says so.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use nestlock::Locks;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use tokio::io::{AsyncBufReadExt, BufReader, stdin};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::hold::User;
+use crate::journal::{Event, Journal};
+use crate::operation::Operation;
+use crate::plan::{Job, TASKS};
+use crate::{Result, clock, pairs};
+
+/// What a parent says: all tasks end what they do, and nothing is held any more.
+pub(crate) const REST: &str = "rest";
+/// The process ends.
+pub(crate) const END: &str = "end";
+/// What it answers when nothing is held.
+pub(crate) const RESTING: &str = "resting";
+
+/// How long a process may not run before that is written down.
+const STALL: u64 = 200_000_000;
+
+pub(crate) async fn work(job: Job) -> Result<()> {
+    let journal = Arc::new(Journal::create(&job.log())?);
+    journal.write(Event::Begun { process: job.process });
+    watch_the_clock(journal.clone());
+    let mut orders = BufReader::new(stdin()).lines();
+    let locks = tokio::select! {
+        locks = connect(&job) => locks,
+        order = orders.next_line() => {
+            order?;
+            println!("{RESTING}");
+            return Ok(());
+        }
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let user = User {
+        journal,
+        locks: locks.clone(),
+        folder: job.folder.clone(),
+        stop: stop.clone(),
+        requests: Arc::new(AtomicU64::new(0)),
+    };
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS as u64 {
+        let place = (job.process as u64) << 32 | job.life << 16 | task;
+        tasks.spawn(operate(user.clone(), StdRng::seed_from_u64(job.seed ^ (place + 1))));
+    }
+    if job.process < 2 {
+        tasks.spawn(pairs::meet(user, StdRng::seed_from_u64(job.seed ^ job.process as u64)));
+    }
+    while orders.next_line().await?.is_some_and(|order| order != REST) {}
+    stop.store(true, Ordering::Relaxed);
+    while let Some(task) = tasks.join_next().await {
+        task?;
+    }
+    println!("{RESTING}");
+    while orders.next_line().await?.is_some_and(|order| order != END) {}
+    locks.close().await?;
+    Ok(())
+}
+
+/// A process may be started while no server answers.
+async fn connect(job: &Job) -> Locks {
+    loop {
+        match job.target.builder().connect().await {
+            Ok(locks) => return locks,
+            Err(_) => sleep(Duration::from_millis(200)).await,
+        }
+    }
+}
+
+async fn operate(user: User, mut random: StdRng) {
+    while !user.is_stopped() {
+        let operation = Operation::draw(&mut random);
+        if let Err(error) = operation.perform(&user).await {
+            let kind = match error.downcast_ref::<nestlock::Error>() {
+                Some(error) => format!("{:?}", error.kind()),
+                None => error.to_string(),
+            };
+            user.journal.write(Event::Failed { how: operation.how().to_owned(), kind });
+        }
+        sleep(operation.pause()).await;
+    }
+}
+
+/// A thread of its own notes when the process does not run: what takes long then is not the crate's fault.
+fn watch_the_clock(journal: Arc<Journal>) {
+    std::thread::spawn(move || {
+        let mut last = clock::now();
+        loop {
+            std::thread::sleep(Duration::from_millis(20));
+            let now = clock::now();
+            if now - last > STALL {
+                journal.write_at(now, Event::Stalled { from: last });
+            }
+            last = now;
+        }
+    });
+}
