@@ -4,20 +4,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
 use tokio::time::{Instant, sleep};
 
 use crate::crew::Crew;
 use crate::deployment::Deployment;
-use crate::faults::{Fault, Step};
+use crate::faults::{Fault, Plan, Step};
 use crate::journal::{Event, Journal};
 use crate::options::{Run, Shape};
 use crate::plan::{LEASE, Setting};
 use crate::{Result, clock, report};
 
 /// After so many seconds with faults come some without, in which what is slow is slow by itself.
-const STORM: Duration = Duration::from_secs(20);
+const STORM: Duration = Duration::from_secs(30);
 const CALM: Duration = Duration::from_secs(9);
 
 /// How long processes may take to end what they do, once all works again.
@@ -34,7 +32,7 @@ pub(crate) async fn run(options: Run) -> Result<ExitCode> {
     let deployment = Deployment::start(shape).await;
     let mut crew = Crew::start(&deployment, &folder, seed)?;
     warm_up(&folder).await?;
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut plan = Plan::new(shape, seed, &options.only);
     let end = Instant::now() + Duration::from_secs(options.seconds);
     let mut calm_at = Instant::now() + STORM;
     sleep(Duration::from_secs(2)).await;
@@ -46,12 +44,10 @@ pub(crate) async fn run(options: Run) -> Result<ExitCode> {
             calm_at = Instant::now() + STORM;
             continue;
         }
-        let step = Step::draw(&mut random, shape, &options.only);
+        let (step, pause) = plan.next();
         strike(&step, &deployment, &mut crew, &journal, shape).await?;
         roles = Roles::of(&deployment).await;
-        // Now and then long enough to see how long recovery takes.
-        let pause = if random.random_ratio(1, 4) { 3_500..5_000 } else { 100..1_500 };
-        sleep(Duration::from_millis(random.random_range(pause))).await;
+        sleep(pause).await;
     }
     roles.compare(&deployment, &journal).await;
     for what in finish(&deployment, &mut crew).await {
@@ -155,6 +151,9 @@ impl Roles {
 /// All comes to rest and ends; what should not be there then.
 async fn finish(deployment: &Deployment, crew: &mut Crew) -> Vec<String> {
     let mut wrong = crew.rest(PATIENCE).await;
+    if !wrong.is_empty() {
+        return wrong;
+    }
     // One lease, and the time for which a subscription that nobody needs is kept.
     sleep(LEASE + Duration::from_secs(2)).await;
     wrong.extend(deployment.remains().await);

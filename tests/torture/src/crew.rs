@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::Result;
 use crate::deployment::Deployment;
@@ -61,8 +61,9 @@ impl Crew {
                 late.push(format!("process {} has ended by itself", member.job.process));
             }
         }
+        let end = Instant::now() + patience;
         for member in &self.members {
-            match timeout(patience, member.child.line()).await {
+            match timeout_at(end, member.child.line()).await {
                 Ok(Some(line)) if line == RESTING => {}
                 line => late.push(format!("process {} did not come to rest: {line:?}", member.job.process)),
             }
@@ -73,9 +74,10 @@ impl Crew {
     /// All close their `Locks` and end. Names those that did not within this time.
     pub(crate) async fn end(&mut self, patience: Duration) -> Vec<String> {
         let mut late = Vec::new();
+        let end = Instant::now() + patience;
         for member in &mut self.members {
             let _ = member.child.say(END);
-            let status = timeout(patience, member.child.wait()).await;
+            let status = timeout_at(end, member.child.wait()).await;
             if !status.as_ref().is_ok_and(|status| status.success()) {
                 late.push(format!("process {} did not end in order: {status:?}", member.job.process));
             }

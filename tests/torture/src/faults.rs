@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use rand::RngExt;
 use rand::rngs::StdRng;
-use rand::seq::IndexedRandom;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
 use tokio::time::{Instant, sleep};
 
 use crate::Result;
@@ -55,7 +55,9 @@ pub(crate) enum Kind {
 
 use Kind::*;
 
-const OF_SERVERS: [Kind; 14] = [
+const OF_SERVERS: [Kind; 16] = [
+    Kill,
+    Kill,
     Kill,
     Lose,
     Freeze,
@@ -147,31 +149,69 @@ pub(crate) struct Step {
     pub(crate) process: Option<Fault>,
 }
 
-impl Step {
-    pub(crate) fn draw(random: &mut StdRng, shape: Shape, only: &str) -> Step {
-        let mut fault = |kinds: &[Kind]| {
-            let suit = kinds.iter().filter(|kind| kind.suits(shape) && kind.name().contains(only));
-            let kind = **suit.collect::<Vec<_>>().choose(random)?;
-            Some(Fault::draw(random, kind, shape))
+/// Kinds of faults in random order: each of them comes before any comes again.
+struct Deck {
+    kinds: Vec<Kind>,
+    left: Vec<Kind>,
+}
+
+impl Deck {
+    fn new(kinds: &[Kind], shape: Shape, only: &str) -> Deck {
+        let suit = |kind: &&Kind| kind.suits(shape) && kind.name().contains(only);
+        Deck { kinds: kinds.iter().filter(suit).copied().collect(), left: Vec::new() }
+    }
+
+    fn next(&mut self, random: &mut StdRng) -> Option<Kind> {
+        if self.left.is_empty() {
+            self.left.clone_from(&self.kinds);
+            self.left.shuffle(random);
+        }
+        self.left.pop()
+    }
+}
+
+/// The faults of a run, as a seed decides them.
+pub(crate) struct Plan {
+    shape: Shape,
+    random: StdRng,
+    servers: Deck,
+    network: Deck,
+    processes: Deck,
+}
+
+impl Plan {
+    pub(crate) fn new(shape: Shape, seed: u64, only: &str) -> Plan {
+        Plan {
+            shape,
+            random: StdRng::seed_from_u64(seed),
+            servers: Deck::new(&OF_SERVERS, shape, only),
+            network: Deck::new(&OF_NETWORK, shape, only),
+            processes: Deck::new(&OF_PROCESSES, shape, only),
+        }
+    }
+
+    /// What comes next, and how long nothing comes afterwards.
+    pub(crate) fn next(&mut self) -> (Step, Duration) {
+        let Plan { shape, random, servers, network, processes } = self;
+        let drawn = random.random_range(0..20_u32);
+        let mut step = Step { servers: None, network: None, process: None };
+        let fault = |deck: &mut Deck, random: &mut StdRng| {
+            deck.next(random).map(|kind| Fault::draw(random, kind, *shape))
         };
-        let (mut servers, mut network, mut process) =
-            (fault(&OF_SERVERS), fault(&OF_NETWORK), fault(&OF_PROCESSES));
-        match random.random_range(0..10) {
-            0..=3 => network = None,
-            4..=7 => servers = None,
-            // What is late or cut off must find its server alive.
-            _ if servers
-                .as_ref()
-                .is_some_and(|fault| !matches!(fault.kind, FlushScripts | Fill | Strip | KillClients)) =>
-            {
-                network = None;
-            }
-            _ => {}
+        if drawn < 12 {
+            step.servers = fault(servers, random);
         }
-        if random.random_range(0..10) < 7 && (servers.is_some() || network.is_some()) {
-            process = None;
+        // What is late or cut off must find its server alive.
+        let serves = step.servers.as_ref().is_none_or(|fault| fault.leaves_alive());
+        if drawn >= 10 && serves {
+            step.network = fault(network, random);
         }
-        Step { servers, network, process }
+        if drawn.is_multiple_of(3) || (step.servers.is_none() && step.network.is_none()) {
+            step.process = fault(processes, random);
+        }
+        // Now and then long enough to see how long recovery takes.
+        let pause = if random.random_ratio(1, 6) { 3_500..5_000 } else { 100..1_500 };
+        (step, Duration::from_millis(random.random_range(pause)))
     }
 }
 
@@ -181,18 +221,19 @@ impl Fault {
             Shape::Masters(count) => count,
             _ => 1,
         };
-        // Mostly a minority.
+        // Mostly a minority, but those that lose their data may be most of them.
         let count = match random.random_range(0..10) {
-            0..=5 => 1,
-            6..=7 => masters.div_ceil(2),
-            8 => masters / 2 + 1,
+            0..=2 => 1,
+            3..=5 if kind != Kill => masters / 2,
+            3..=7 => masters / 2 + 1,
             _ => masters,
         };
         // Where others watch the servers, they must not be taken for dead.
         let longest = match (kind, shape) {
             (FreezeProcess, _) => 5_000,
             (Slow, _) => 2_000,
-            (Kill, _) => 1_500,
+            // Shorter than a lease: who was granted before still holds.
+            (Kill, _) => 1_000,
             (_, Shape::Masters(_)) => 4_000,
             _ => 1_000,
         };
@@ -208,6 +249,10 @@ impl Fault {
 
     pub(crate) fn loses(&self, shape: Shape) -> bool {
         self.kind.loses(shape)
+    }
+
+    fn leaves_alive(&self) -> bool {
+        matches!(self.kind, FlushScripts | Fill | Strip | KillClients)
     }
 
     /// Whether another server takes over by this fault, and has all that the one before had.

@@ -71,51 +71,55 @@ pub(crate) fn judge(folder: &Path) -> Result<ExitCode> {
     row("free locks that were not granted", slow.len());
     row("wrong answers, and what was left", history.wrong.len());
 
-    for overlap in violations.iter().take(SHOWN) {
-        let Overlap { name, first, second, .. } = overlap;
-        println!(
-            "VIOLATION: {name} was held twice for {:.3} s from {}",
-            seconds(overlap.nanos()),
-            when(second.granted)
-        );
-        for hold in [first, second] {
-            println!("    {}: granted {}, held until {}", hold.who, when(hold.granted), when(hold.end));
+    let mut found: Vec<Violation> = violations
+        .iter()
+        .map(|overlap| {
+            let Overlap { name, first, second, .. } = overlap;
+            let what = format!("{name} was held twice, for {:.3} s:", seconds(overlap.nanos()));
+            let holds = [first, second].map(|hold| {
+                format!("\n    {}, granted {}, held until {}", hold.who, when(hold.granted), when(hold.end))
+            });
+            Violation { at: second.granted, from: first.asked, what: what + &holds.concat() }
+        })
+        .collect();
+    found.extend(disorders.iter().map(|(name, before, hold)| {
+        let tokens = (before.token.unwrap_or_default(), hold.token.unwrap_or_default());
+        let what = format!("{name}: {} got the token {}, and then", before.who, tokens.0);
+        Violation {
+            at: hold.granted,
+            from: before.granted,
+            what: format!("{what} {} got {}", hold.who, tokens.1),
         }
-        around(&history, first.asked, second.granted, &when);
+    }));
+    found.extend(lost.iter().map(|(name, hold)| {
+        let what = format!("{name} was gone without a reason: {}, granted {}", hold.who, when(hold.granted));
+        Violation { at: hold.gone.unwrap_or(hold.end), from: hold.asked, what }
+    }));
+    found.extend(slow.iter().map(|wait| {
+        let calm = if wait.calm { "nothing failed" } else { "there were faults" };
+        let what = format!("{} was free and waited for, for {:.3} s; {calm}", wait.name, seconds(wait.nanos));
+        Violation { at: wait.from, from: wait.from, what }
+    }));
+    found.extend(history.wrong.iter().map(|(at, what)| Violation { at: *at, from: *at, what: what.clone() }));
+    found.sort_by_key(|violation| violation.at);
+    for violation in found.iter().take(SHOWN) {
+        println!("\nVIOLATION at {}: {}", when(violation.at), violation.what);
+        around(&history, violation.from, violation.at, &when);
     }
-    for (name, before, hold) in disorders.iter().take(SHOWN) {
-        println!("VIOLATION: a token of {name} is not greater: {before:?}, then {hold:?}");
-        around(&history, before.granted, hold.granted, &when);
-    }
-    for (name, hold) in lost.iter().take(SHOWN) {
-        let gone = hold.gone.unwrap_or_default();
-        println!(
-            "VIOLATION: {name} was gone at {}: {}, granted {}",
-            when(gone),
-            hold.who,
-            when(hold.granted)
-        );
-        around(&history, hold.asked, gone, &when);
-    }
-    for wait in slow.iter().take(SHOWN) {
-        let (name, nanos) = (&wait.name, seconds(wait.nanos));
-        println!(
-            "VIOLATION: {name} was free and waited for during {nanos:.3} s from {}, calm: {}",
-            when(wait.from),
-            wait.calm
-        );
-        around(&history, wait.from, wait.from + wait.nanos, &when);
-    }
-    for what in history.wrong.iter().take(SHOWN) {
-        println!("VIOLATION: {what}");
-    }
-    let count = violations.len() + disorders.len() + lost.len() + slow.len() + history.wrong.len();
+    let count = found.len();
     if count == 0 {
         println!("\nno violation");
         return Ok(ExitCode::SUCCESS);
     }
     println!("\n{count} violations; logs in {}", folder.display());
     Ok(ExitCode::FAILURE)
+}
+
+struct Violation {
+    at: u64,
+    /// Faults since then may have to do with it.
+    from: u64,
+    what: String,
 }
 
 fn row(what: &str, count: usize) {

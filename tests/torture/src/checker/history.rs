@@ -19,7 +19,7 @@ pub(crate) struct History {
     /// When a process did not run.
     pub(crate) stalls: Vec<(u64, u64)>,
     /// What the processes saw that must not be, and what was left at the end.
-    pub(crate) wrong: Vec<String>,
+    pub(crate) wrong: Vec<(u64, String)>,
     /// Operations that ended with an error: which, and its kind.
     pub(crate) failures: BTreeMap<(String, String), u64>,
     /// Ways to take a lock, and how many holds were taken so.
@@ -162,8 +162,8 @@ impl History {
                 Event::Failed { how, kind } => *self.failures.entry((how, kind)).or_default() += 1,
                 Event::Wrote { taken: true, .. } => self.taken_writes += 1,
                 Event::Wrote { taken: false, .. } => self.refused_writes += 1,
-                Event::Wrong { what } => self.wrong.push(format!("{who}: {what}")),
-                Event::Left { what } => self.wrong.push(format!("at the end: {what}")),
+                Event::Wrong { what } => self.wrong.push((at, format!("{who}: {what}"))),
+                Event::Left { what } => self.wrong.push((at, format!("at the end: {what}"))),
                 Event::Fault { kind, what, from, loses } => {
                     self.faults.push(Fault { kind, what, from, to: at, loses });
                 }
