@@ -9,9 +9,9 @@ use tokio::time::{Instant, sleep};
 use crate::crew::Crew;
 use crate::deployment::Deployment;
 use crate::faults::{Fault, Plan, Step};
+use crate::job::{LEASE, Setting};
 use crate::journal::{Event, Journal};
 use crate::options::{Run, Shape};
-use crate::plan::{LEASE, Setting};
 use crate::{Result, clock, report};
 
 /// After so many seconds with faults come some without, in which what is slow is slow by itself.

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::Result;
 use crate::deployment::Deployment;
-use crate::plan::{Job, PROCESSES};
+use crate::job::{Job, PROCESSES};
 use crate::support::child::Child;
 use crate::worker::{END, REST, RESTING};
 

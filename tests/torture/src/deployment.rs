@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::job::{NAMES, PROCESSES, Target};
 use crate::options::Shape;
-use crate::plan::{NAMES, PROCESSES, Target};
 use crate::support::cluster::Cluster;
 use crate::support::proxy::Proxy;
 use crate::support::sentinel::{self, Group};

@@ -15,8 +15,8 @@ use tokio::time::timeout;
 
 use crate::Result;
 use crate::hold::{Held, Hold, User};
+use crate::job::{LEASE, NAMES};
 use crate::journal::Event;
-use crate::plan::{LEASE, NAMES};
 use crate::register::{Register, Written};
 
 /// The ways to take a lock, and how often each is drawn.

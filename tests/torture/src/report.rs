@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 
 use crate::checker::{self, Fault, History, Overlap, Recovery, Wait};
 use crate::clock::seconds;
-use crate::plan::Setting;
+use crate::job::Setting;
 use crate::{Result, journal};
 
 /// The file beside the logs that has what was run.

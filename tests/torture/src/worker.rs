@@ -12,9 +12,9 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::hold::User;
+use crate::job::{Job, TASKS};
 use crate::journal::{Event, Journal};
 use crate::operation::Operation;
-use crate::plan::{Job, TASKS};
 use crate::{Result, clock, pairs};
 
 /// What a parent says: all tasks end what they do, and nothing is held any more.

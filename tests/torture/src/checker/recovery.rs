@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::history::History;
-use crate::plan::NAMES;
+use crate::job::NAMES;
 
 /// Of one kind of fault.
 #[derive(Debug, Default)]

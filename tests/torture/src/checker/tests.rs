@@ -97,7 +97,7 @@ fn a_lock_that_is_free_though_somebody_waits_is_found() {
 
 #[test]
 fn recovery_is_measured_until_each_lock_is_granted() {
-    let names = crate::plan::NAMES;
+    let names = crate::job::NAMES;
     let mut lines = Vec::new();
     for (request, name) in names.iter().enumerate() {
         let request = request as u64;

@@ -2,7 +2,7 @@
 
 use super::history::History;
 use crate::clock::nanos;
-use crate::plan::{LEASE, NODE_TIMEOUT};
+use crate::job::{LEASE, NODE_TIMEOUT};
 
 /// A lock was free for so long though somebody waited for it.
 #[derive(Clone, Debug)]

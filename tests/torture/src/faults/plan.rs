@@ -1,0 +1,133 @@
+//! Which faults come, in which order: as a seed decides it.
+
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+
+use super::Kind::{self, *};
+use super::{Fault, Step};
+use crate::job::PROCESSES;
+use crate::options::Shape;
+
+/// What comes often stands here more than once.
+const OF_SERVERS: [Kind; 16] = [
+    Kill,
+    Kill,
+    Kill,
+    Lose,
+    Freeze,
+    FreezeLong,
+    Pause,
+    Busy,
+    FlushScripts,
+    Fill,
+    Evict,
+    Strip,
+    KillClients,
+    FailOver,
+    Move,
+    FreezeSentinel,
+];
+const OF_NETWORK: [Kind; 7] = [Cut, HalfOpen, Reset, Slow, LoseReplies, LoseCommands, DeliverLate];
+const OF_PROCESSES: [Kind; 2] = [KillProcess, FreezeProcess];
+
+/// Kinds of faults in random order: each of them comes before any comes again.
+struct Deck {
+    kinds: Vec<Kind>,
+    left: Vec<Kind>,
+}
+
+impl Deck {
+    fn new(kinds: &[Kind], shape: Shape, only: &str) -> Deck {
+        let suit = |kind: &&Kind| kind.suits(shape) && kind.name().contains(only);
+        Deck { kinds: kinds.iter().filter(suit).copied().collect(), left: Vec::new() }
+    }
+
+    fn next(&mut self, random: &mut StdRng) -> Option<Kind> {
+        if self.left.is_empty() {
+            self.left.clone_from(&self.kinds);
+            self.left.shuffle(random);
+        }
+        self.left.pop()
+    }
+}
+
+/// The faults of a run, as a seed decides them.
+pub(crate) struct Plan {
+    shape: Shape,
+    random: StdRng,
+    servers: Deck,
+    network: Deck,
+    processes: Deck,
+}
+
+impl Plan {
+    pub(crate) fn new(shape: Shape, seed: u64, only: &str) -> Plan {
+        Plan {
+            shape,
+            random: StdRng::seed_from_u64(seed),
+            servers: Deck::new(&OF_SERVERS, shape, only),
+            network: Deck::new(&OF_NETWORK, shape, only),
+            processes: Deck::new(&OF_PROCESSES, shape, only),
+        }
+    }
+
+    /// What comes next, and how long nothing comes afterwards.
+    pub(crate) fn next(&mut self) -> (Step, Duration) {
+        let Plan { shape, random, servers, network, processes } = self;
+        let drawn = random.random_range(0..20_u32);
+        let mut step = Step { servers: None, network: None, process: None };
+        let fault = |deck: &mut Deck, random: &mut StdRng| {
+            deck.next(random).map(|kind| Fault::draw(random, kind, *shape))
+        };
+        if drawn < 12 {
+            step.servers = fault(servers, random);
+        }
+        // What is late or cut off must find its server alive.
+        let serves = step.servers.as_ref().is_none_or(|fault| fault.leaves_alive());
+        if drawn >= 10 && serves {
+            step.network = fault(network, random);
+        }
+        if drawn.is_multiple_of(3) || (step.servers.is_none() && step.network.is_none()) {
+            step.process = fault(processes, random);
+        }
+        // Now and then long enough to see how long recovery takes.
+        let pause = if random.random_ratio(1, 6) { 3_500..5_000 } else { 100..1_500 };
+        (step, Duration::from_millis(random.random_range(pause)))
+    }
+}
+
+impl Fault {
+    fn draw(random: &mut StdRng, kind: Kind, shape: Shape) -> Fault {
+        let masters = match shape {
+            Shape::Masters(count) => count,
+            _ => 1,
+        };
+        // Mostly a minority, but those that lose their data may be most of them.
+        let count = match random.random_range(0..10) {
+            0..=2 => 1,
+            3..=5 if kind != Kill => (masters / 2).max(1),
+            3..=7 => masters / 2 + 1,
+            _ => masters,
+        };
+        // Where others watch the servers, they must not be taken for dead.
+        let longest = match (kind, shape) {
+            (FreezeProcess, _) => 5_000,
+            (Slow, _) => 2_000,
+            // Shorter than a lease: who was granted before still holds.
+            (Kill, _) => 1_000,
+            (_, Shape::Masters(_)) => 4_000,
+            _ => 1_000,
+        };
+        Fault {
+            kind,
+            server: random.random_range(0..1_000),
+            count,
+            process: random.random_ratio(1, 2).then(|| random.random_range(0..PROCESSES)),
+            time: Duration::from_millis(random.random_range(longest / 20..=longest)),
+            variant: random.random_range(0..1_000),
+        }
+    }
+}
