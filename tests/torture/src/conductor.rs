@@ -1,7 +1,6 @@
 //! One run: servers and processes are started, faults come, all ends, and the logs are checked.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -21,7 +20,8 @@ const CALM: Duration = Duration::from_secs(9);
 /// How long processes may take to end what they do, once all works again.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-pub(crate) async fn run(options: Run) -> Result<ExitCode> {
+/// Whether all was as it must be. The logs stay only if it was not.
+pub(crate) async fn run(options: Run) -> Result<bool> {
     let shape = options.shape();
     let seed = options.seed.unwrap_or_else(|| rand::random_range(0..1_000_000_000));
     let folder = folder(seed)?;
@@ -54,7 +54,11 @@ pub(crate) async fn run(options: Run) -> Result<ExitCode> {
         journal.write(Event::Left { what });
     }
     drop((crew, deployment));
-    report::judge(&folder)
+    let good = report::judge(&folder)?;
+    if good && !options.keep {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    Ok(good)
 }
 
 fn folder(seed: u64) -> Result<PathBuf> {

@@ -42,11 +42,13 @@ type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Resu
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
     let options = Options::parse();
-    match options.call {
+    let good = match options.call {
         Some(Call::Worker { job }) => {
-            worker::work(serde_json::from_str(&job)?).await.map(|()| ExitCode::SUCCESS)
+            worker::work(serde_json::from_str(&job)?).await?;
+            true
         }
-        Some(Call::Check { folder }) => report::judge(&folder),
-        None => conductor::run(options.run).await,
-    }
+        Some(Call::Check { folder }) => report::judge(&folder)?,
+        None => conductor::run(options.run).await?,
+    };
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

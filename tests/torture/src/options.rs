@@ -42,6 +42,9 @@ pub(crate) struct Run {
     /// Decides which faults come, and what each process does; random by default.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
+    /// The logs stay, also where nothing is wrong.
+    #[arg(long)]
+    pub(crate) keep: bool,
     /// Only faults that have this in their name.
     #[arg(long, default_value = "")]
     pub(crate) only: String,
