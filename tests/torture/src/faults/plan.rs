@@ -131,3 +131,53 @@ impl Fault {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const SHAPES: [Shape; 5] =
+        [Shape::Masters(1), Shape::Masters(3), Shape::Masters(5), Shape::Sentinel, Shape::Cluster];
+
+    fn steps(shape: Shape, seed: u64, count: usize) -> Vec<(Step, Duration)> {
+        let mut plan = Plan::new(shape, seed, "");
+        (0..count).map(|_| plan.next()).collect()
+    }
+
+    #[test]
+    fn a_seed_decides_all_steps() {
+        for shape in SHAPES {
+            let of = |seed| format!("{:?}", steps(shape, seed, 100));
+            assert_eq!(of(7), of(7));
+            assert_ne!(of(7), of(8));
+        }
+    }
+
+    #[test]
+    fn each_kind_that_suits_a_deployment_comes_soon() {
+        for shape in SHAPES {
+            let kinds = |kinds: &[Kind]| {
+                kinds.iter().filter(|kind| kind.suits(shape)).map(|kind| kind.name()).collect::<BTreeSet<_>>()
+            };
+            let steps = steps(shape, 3, 60);
+            let faults = steps.iter().flat_map(|(step, _)| [&step.servers, &step.network, &step.process]);
+            let came: BTreeSet<_> = faults.flatten().map(|fault| fault.kind.name()).collect();
+            assert_eq!(came, &(&kinds(&OF_SERVERS) | &kinds(&OF_NETWORK)) | &kinds(&OF_PROCESSES));
+        }
+    }
+
+    #[test]
+    fn a_step_does_something_and_single_masters_are_struck() {
+        for shape in SHAPES {
+            for (step, _) in steps(shape, 5, 200) {
+                let faults = [&step.servers, &step.network, &step.process];
+                assert!(
+                    faults.iter().any(|fault| fault.as_ref().is_some_and(|fault| fault.count > 0)),
+                    "{step:?}"
+                );
+            }
+        }
+    }
+}
