@@ -1,6 +1,7 @@
 //! One run: servers and processes are started, faults come, all ends, and the logs are checked.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -28,7 +29,9 @@ pub(crate) async fn run(options: Run) -> Result<bool> {
     let setting = Setting { shape, seed, seconds: options.seconds };
     std::fs::write(folder.join(report::SETTING), serde_json::to_string(&setting)?)?;
     println!("torture: {shape} for {} s, seed {seed}; logs in {}", options.seconds, folder.display());
-    let journal = Journal::create(&folder.join("faults.log"))?;
+    let journal = Arc::new(Journal::create(&folder.join("faults.log"))?);
+    // All that the processes send goes through the proxies in this one.
+    journal.clone().note_stalls();
     let deployment = Deployment::start(shape).await;
     let mut crew = Crew::start(&deployment, &folder, seed)?;
     warm_up(&folder).await?;

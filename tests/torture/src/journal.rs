@@ -6,11 +6,16 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::clock;
+
+/// How long a process may not run before that is written down.
+const STALL: u64 = 200_000_000;
 
 /// One line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -58,6 +63,21 @@ pub(crate) struct Journal(File);
 impl Journal {
     pub(crate) fn create(file: &Path) -> Result<Journal> {
         Ok(Journal(OpenOptions::new().append(true).create_new(true).open(file)?))
+    }
+
+    /// From now on a thread of its own notes when the process does not run: what takes long then is not the crate's fault.
+    pub(crate) fn note_stalls(self: Arc<Self>) {
+        std::thread::spawn(move || {
+            let mut last = clock::now();
+            loop {
+                std::thread::sleep(Duration::from_millis(20));
+                let now = clock::now();
+                if now - last > STALL {
+                    self.write_at(now, Event::Stalled { from: last });
+                }
+                last = now;
+            }
+        });
     }
 
     pub(crate) fn write(&self, event: Event) {

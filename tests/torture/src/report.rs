@@ -56,6 +56,12 @@ pub(crate) fn judge(folder: &Path) -> Result<bool> {
     list("operations that failed", failures);
     recoveries(&history);
     gaps(&waits);
+    let longest = history.stalls.iter().map(|(from, to)| to - from).max().unwrap_or_default();
+    let stalls = history.stalls.len();
+    println!(
+        "  processes stood still {stalls} times, frozen ones included, for {:.1} s at most",
+        seconds(longest)
+    );
 
     println!("\nchecks");
     row("holds that overlap", violations.len());

@@ -15,7 +15,7 @@ use crate::hold::User;
 use crate::job::{Job, TASKS};
 use crate::journal::{Event, Journal};
 use crate::operation::Operation;
-use crate::{Result, clock, pairs};
+use crate::{Result, pairs};
 
 /// What a parent says: all tasks end what they do, and nothing is held any more.
 pub(crate) const REST: &str = "rest";
@@ -24,13 +24,10 @@ pub(crate) const END: &str = "end";
 /// What it answers when nothing is held.
 pub(crate) const RESTING: &str = "resting";
 
-/// How long a process may not run before that is written down.
-const STALL: u64 = 200_000_000;
-
 pub(crate) async fn work(job: Job) -> Result<()> {
     let journal = Arc::new(Journal::create(&job.log())?);
     journal.write(Event::Begun { process: job.process });
-    watch_the_clock(journal.clone());
+    journal.clone().note_stalls();
     let mut orders = BufReader::new(stdin()).lines();
     let locks = tokio::select! {
         locks = connect(&job) => locks,
@@ -89,19 +86,4 @@ async fn operate(user: User, mut random: StdRng) {
         }
         sleep(operation.pause()).await;
     }
-}
-
-/// A thread of its own notes when the process does not run: what takes long then is not the crate's fault.
-fn watch_the_clock(journal: Arc<Journal>) {
-    std::thread::spawn(move || {
-        let mut last = clock::now();
-        loop {
-            std::thread::sleep(Duration::from_millis(20));
-            let now = clock::now();
-            if now - last > STALL {
-                journal.write_at(now, Event::Stalled { from: last });
-            }
-            last = now;
-        }
-    });
 }

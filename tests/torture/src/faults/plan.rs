@@ -93,8 +93,11 @@ impl Plan {
         if drawn.is_multiple_of(3) || (step.servers.is_none() && step.network.is_none()) {
             step.process = fault(processes, random);
         }
-        // Now and then long enough to see how long recovery takes.
-        let pause = if random.random_ratio(1, 6) { 3_500..5_000 } else { 100..1_500 };
+        // Now and then long enough to see how long recovery takes. Several masters that were killed have no vote for a lease.
+        let are_young = matches!(shape, Shape::Masters(2..))
+            && step.servers.as_ref().is_some_and(|fault| fault.kind == Kill);
+        let pause =
+            if random.random_ratio(1, if are_young { 2 } else { 6 }) { 4_000..6_000 } else { 100..1_500 };
         (step, Duration::from_millis(random.random_range(pause)))
     }
 }
