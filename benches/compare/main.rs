@@ -4,6 +4,7 @@
 
 mod awake;
 mod contest;
+#[path = "../shared/cpu.rs"]
 mod cpu;
 mod crowd;
 #[path = "../shared/floor.rs"]
@@ -23,6 +24,7 @@ mod rounds;
 #[path = "../shared/server.rs"]
 mod server;
 mod spread;
+#[path = "../shared/stats.rs"]
 mod stats;
 #[path = "../shared/store.rs"]
 mod store;

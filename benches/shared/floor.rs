@@ -1,9 +1,9 @@
 //! The floor: what a lock and its release cost on the wire, by the redis crate alone.
 
+use redis::Script;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Script};
 
-use crate::server::{Result, client_of, url};
+use crate::server::{Result, connection_to, url};
 
 pub(crate) const ACQUIRE: &str = include_str!("../../lua/acquire.lua");
 pub(crate) const RELEASE: &str =
@@ -40,8 +40,7 @@ impl Floor {
     }
 
     pub(crate) async fn to(url: &str) -> Result<Floor> {
-        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        let mut connection = client_of(url)?.get_multiplexed_async_connection_with_config(&config).await?;
+        let mut connection = connection_to(url).await?;
         let acquire = Script::new(ACQUIRE).prepare_invoke().load_async(&mut connection).await?;
         let release = Script::new(RELEASE).prepare_invoke().load_async(&mut connection).await?;
         Ok(Floor { connection, acquire, release })

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use nestlock::{Builder, Locks};
-use redis::{Client, IntoConnectionInfo};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -16,6 +17,12 @@ pub(crate) fn client_of(url: &str) -> Result<Client> {
     let info = url.into_connection_info()?;
     let tcp = info.tcp_settings().clone().set_nodelay(true);
     Ok(Client::open(info.set_tcp_settings(tcp))?)
+}
+
+/// A connection that does nothing by itself: no timeout, no check of the replies.
+pub(crate) async fn connection_to(url: &str) -> Result<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    Ok(client_of(url)?.get_multiplexed_async_connection_with_config(&config).await?)
 }
 
 pub(crate) fn patience() -> Duration {

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use redis::InfoDict;
 use redis::aio::MultiplexedConnection;
 
-use crate::floor::Floor;
-use crate::server::Result;
+use crate::server::{Result, connection_to, url};
 
 /// The server counts what scripts call too; these only a client sends here.
 const SENT: [&str; 5] = ["evalsha", "eval", "subscribe", "unsubscribe", "ping"];
@@ -15,11 +14,11 @@ pub(crate) struct Stats(MultiplexedConnection);
 
 impl Stats {
     pub(crate) async fn connect() -> Result<Stats> {
-        Ok(Stats(Floor::connect().await?.connection))
+        Stats::of(&url()).await
     }
 
     pub(crate) async fn of(url: &str) -> Result<Stats> {
-        Ok(Stats(Floor::to(url).await?.connection))
+        Ok(Stats(connection_to(url).await?))
     }
 
     pub(crate) async fn reset(&mut self) -> Result<()> {
