@@ -12,6 +12,7 @@ use crate::faults::{Fault, Plan, Step};
 use crate::job::{LEASE, Setting};
 use crate::journal::{Event, Journal};
 use crate::options::{Run, Shape};
+use crate::support::eventually;
 use crate::{Result, clock, report};
 
 /// After so many seconds with faults come some without, in which what is slow is slow by itself.
@@ -128,12 +129,12 @@ impl Roles {
         let mut masters = Vec::new();
         for server in deployment.all() {
             // A fault may have closed the connection that asks.
-            let role = loop {
-                match server.try_ask::<String>(&["INFO", "replication"]).await {
-                    Ok(role) => break role,
-                    Err(_) => sleep(Duration::from_millis(20)).await,
-                }
-            };
+            let mut role = String::new();
+            eventually("a server that answers", async || {
+                role = server.try_ask(&["INFO", "replication"]).await.unwrap_or_default();
+                !role.is_empty()
+            })
+            .await;
             masters.push(role.contains("role:master"));
         }
         Roles { at, masters }

@@ -17,6 +17,7 @@ mod options;
 mod pairs;
 mod register;
 mod report;
+mod violation;
 mod worker;
 
 // What the tests of the crate start their servers, proxies and processes by.

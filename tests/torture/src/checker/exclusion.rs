@@ -19,7 +19,7 @@ impl Overlap {
     }
 }
 
-pub(crate) fn overlaps(history: &History) -> Vec<Overlap> {
+pub(super) fn overlaps(history: &History) -> Vec<Overlap> {
     let mut found = Vec::new();
     for (name, holds) in &history.holds {
         let mut open: Vec<&Hold> = Vec::new();
@@ -41,7 +41,7 @@ pub(crate) fn overlaps(history: &History) -> Vec<Overlap> {
 }
 
 /// Holds that were reported to be gone though no server lost anything.
-pub(crate) fn unexplained_losses(history: &History) -> Vec<(String, Hold)> {
+pub(super) fn unexplained_losses(history: &History) -> Vec<(String, Hold)> {
     let all = history.holds.iter().flat_map(|(name, holds)| holds.iter().map(move |hold| (name, hold)));
     let lost = all.filter_map(|(name, hold)| Some((name, hold, hold.gone?)));
     lost.filter(|(_, hold, gone)| !history.may_have_lost(hold.asked, *gone))

@@ -9,11 +9,43 @@ mod recovery;
 mod tokens;
 mod waits;
 
-pub(crate) use exclusion::{Overlap, overlaps, unexplained_losses};
-pub(crate) use history::{Fault, History};
+pub(crate) use exclusion::Overlap;
+pub(crate) use history::{History, Hold};
 pub(crate) use recovery::{Recovery, recoveries};
-pub(crate) use tokens::disorders;
-pub(crate) use waits::{Wait, waits};
+pub(crate) use waits::Wait;
+
+/// What the checker found.
+pub(crate) struct Findings {
+    /// Holds that overlap.
+    pub(crate) overlaps: Vec<Overlap>,
+    /// The same where servers may have lost the first hold, as documented.
+    pub(crate) documented: Vec<Overlap>,
+    /// By name: holds of which the later one has no greater token.
+    pub(crate) disorders: Vec<(String, Hold, Hold)>,
+    /// By name: holds that were gone though no server lost anything.
+    pub(crate) lost: Vec<(String, Hold)>,
+    /// How long free locks stayed free.
+    pub(crate) waits: Vec<Wait>,
+}
+
+impl Findings {
+    pub(crate) fn of(history: &History) -> Findings {
+        let all = exclusion::overlaps(history);
+        let (documented, overlaps) = all.into_iter().partition(|overlap| overlap.documented);
+        Findings {
+            overlaps,
+            documented,
+            disorders: tokens::disorders(history),
+            lost: exclusion::unexplained_losses(history),
+            waits: waits::waits(history),
+        }
+    }
+
+    /// Locks that were free for too long.
+    pub(crate) fn slow(&self) -> impl Iterator<Item = &Wait> {
+        self.waits.iter().filter(|wait| wait.is_too_long())
+    }
+}
 
 #[cfg(test)]
 mod testing;

@@ -1,7 +1,10 @@
 //! What the checker finds in histories that are wrong, and that it finds nothing in others.
 
+use super::exclusion::{overlaps, unexplained_losses};
+use super::recovery::recoveries;
 use super::testing::{MS, asked, fault, fenced, granted, history, leaving};
-use super::{disorders, overlaps, recoveries, unexplained_losses, waits};
+use super::tokens::disorders;
+use super::waits::waits;
 use crate::journal::{self, Event};
 
 #[test]

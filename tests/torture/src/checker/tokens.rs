@@ -6,7 +6,7 @@ use super::history::{History, Hold};
 ///
 /// Where two holds overlap since a server lost the first one, the order of their grants is not that of their tokens:
 /// only a request that began after the other was granted counts.
-pub(crate) fn disorders(history: &History) -> Vec<(String, Hold, Hold)> {
+pub(super) fn disorders(history: &History) -> Vec<(String, Hold, Hold)> {
     let mut found = Vec::new();
     for (name, holds) in &history.holds {
         let fenced: Vec<(&Hold, u64)> = holds.iter().filter_map(|hold| Some((hold, hold.token?))).collect();

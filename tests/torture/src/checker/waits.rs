@@ -25,7 +25,7 @@ impl Wait {
 }
 
 /// All times between a hold and the next one in which somebody waited from the beginning to the end.
-pub(crate) fn waits(history: &History) -> Vec<Wait> {
+pub(super) fn waits(history: &History) -> Vec<Wait> {
     let aftermath = nanos(LEASE + 2 * NODE_TIMEOUT);
     let mut found = Vec::new();
     for (name, holds) in &history.holds {
