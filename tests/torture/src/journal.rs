@@ -65,7 +65,8 @@ impl Journal {
         Ok(Journal(OpenOptions::new().append(true).create_new(true).open(file)?))
     }
 
-    /// From now on a thread of its own notes when the process does not run: what takes long then is not the crate's fault.
+    /// From now on a thread of its own notes when the process does not run: what takes long then is not the crate's
+    /// fault.
     pub(crate) fn note_stalls(self: Arc<Self>) {
         std::thread::spawn(move || {
             let mut last = clock::now();

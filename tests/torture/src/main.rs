@@ -17,6 +17,7 @@ mod options;
 mod pairs;
 mod register;
 mod report;
+mod turns;
 mod violation;
 mod worker;
 

@@ -15,7 +15,7 @@ use crate::hold::User;
 use crate::job::{Job, TASKS};
 use crate::journal::{Event, Journal};
 use crate::operation::Operation;
-use crate::{Result, pairs};
+use crate::{Result, pairs, turns};
 
 /// What a parent says: all tasks end what they do, and nothing is held any more.
 pub(crate) const REST: &str = "rest";
@@ -50,8 +50,11 @@ pub(crate) async fn work(job: Job) -> Result<()> {
         let place = (job.process as u64) << 32 | job.life << 16 | task;
         tasks.spawn(operate(user.clone(), StdRng::seed_from_u64(job.seed ^ (place + 1))));
     }
+    let random = StdRng::seed_from_u64(job.seed ^ job.process as u64);
     if job.process < 2 {
-        tasks.spawn(pairs::meet(user, StdRng::seed_from_u64(job.seed ^ job.process as u64)));
+        tasks.spawn(pairs::meet(user, random));
+    } else {
+        tasks.spawn(turns::take(user, random));
     }
     while orders.next_line().await?.is_some_and(|order| order != REST) {}
     stop.store(true, Ordering::Relaxed);

@@ -93,7 +93,8 @@ impl Plan {
         if drawn.is_multiple_of(3) || (step.servers.is_none() && step.network.is_none()) {
             step.process = fault(processes, random);
         }
-        // Now and then long enough to see how long recovery takes. Several masters that were killed have no vote for a lease.
+        // Now and then long enough to see how long recovery takes. Several masters that were killed have no vote for
+        // a lease.
         let are_young = matches!(shape, Shape::Masters(2..))
             && step.servers.as_ref().is_some_and(|fault| fault.kind == Kill);
         let pause =

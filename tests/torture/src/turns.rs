@@ -1,0 +1,35 @@
+//! Two processes that take turns at one lock, and hold it for long: there is always a hold that a server could
+//! forget, and somebody who would get the lock then.
+
+use std::time::Duration;
+
+use rand::RngExt;
+use rand::rngs::StdRng;
+use tokio::time::sleep;
+
+use crate::hold::User;
+use crate::job::LEASE;
+
+const NAME: &str = "turn";
+
+/// Takes the lock again and again.
+pub(crate) async fn take(user: User, mut random: StdRng) {
+    let mutex = user.locks.mutex(NAME);
+    let longest = LEASE.as_millis() as u64;
+    while !user.is_stopped() {
+        let mut request = mutex.lock().within(Duration::from_secs(20));
+        let stay = Duration::from_millis(random.random_range(longest / 6..=longest));
+        if random.random() {
+            // Not renewed: only a command or a new connection shows that it is gone.
+            request = request.fixed_lease(LEASE);
+        }
+        let asked = user.asks(NAME, "turn", true);
+        if let Ok(guard) = request.await {
+            let mut hold = asked.granted(&guard, None);
+            hold.stay(&guard, stay).await;
+            hold.leaves();
+            let _ = guard.release().await;
+        }
+        sleep(Duration::from_millis(random.random_range(1..20))).await;
+    }
+}
