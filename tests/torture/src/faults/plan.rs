@@ -98,7 +98,7 @@ impl Plan {
         let are_young = matches!(shape, Shape::Masters(2..))
             && step.servers.as_ref().is_some_and(|fault| fault.kind == Kill);
         let pause =
-            if random.random_ratio(1, if are_young { 2 } else { 6 }) { 4_000..6_000 } else { 100..1_500 };
+            if random.random_ratio(1, if are_young { 2 } else { 6 }) { 4_000..6_000 } else { 100..1_000 };
         (step, Duration::from_millis(random.random_range(pause)))
     }
 }
@@ -122,7 +122,9 @@ impl Fault {
             (Slow, _) => 2_000,
             // Shorter than a lease: who was granted before still holds.
             (Kill, _) => 1_000,
-            (_, Shape::Masters(_)) => 4_000,
+            // Longer than a lease.
+            (Freeze | Pause | Cut | DeliverLate, Shape::Masters(_)) => 4_000,
+            (_, Shape::Masters(_)) => 2_000,
             _ => 1_000,
         };
         Fault {

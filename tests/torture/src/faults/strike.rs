@@ -64,6 +64,11 @@ impl Fault {
                 join_all(servers.iter().map(|server| self.strike_one(on, *server))).await;
             }
         }
+        if self.kind == HalfOpen {
+            // A replica would follow a dead connection for a minute, and not take over on demand.
+            let kill = ["CLIENT", "KILL", "TYPE", "replica"];
+            join_all(servers.iter().map(|server| on.all()[*server].try_ask::<()>(&kill))).await;
+        }
         match on.servers() {
             Servers::Masters(_) => {}
             Servers::Sentinel(group) => group.settled().await,
