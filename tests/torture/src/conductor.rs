@@ -13,7 +13,7 @@ use crate::job::{LEASE, Setting};
 use crate::journal::{Event, Journal};
 use crate::options::{Run, Shape};
 use crate::support::eventually;
-use crate::{Result, clock, report};
+use crate::{Result, clock, probe, report};
 
 /// After so many seconds with faults come some without, in which what is slow is slow by itself.
 const STORM: Duration = Duration::from_secs(30);
@@ -35,6 +35,7 @@ pub(crate) async fn run(options: Run) -> Result<bool> {
     journal.clone().note_stalls();
     let deployment = Deployment::start(shape).await;
     let mut crew = Crew::start(&deployment, &folder, seed)?;
+    let probes = probe::start(&deployment, &journal);
     warm_up(&folder).await?;
     let mut plan = Plan::new(shape, seed, &options.only);
     let end = Instant::now() + Duration::from_secs(options.seconds);
@@ -57,7 +58,7 @@ pub(crate) async fn run(options: Run) -> Result<bool> {
     for what in finish(&deployment, &mut crew).await {
         journal.write(Event::Left { what });
     }
-    drop((crew, deployment));
+    drop((probes, crew, deployment));
     let good = report::judge(&folder)?;
     if good && !options.keep {
         std::fs::remove_dir_all(&folder)?;

@@ -51,6 +51,8 @@ pub(crate) enum Event {
     Wrong { what: String },
     /// The process did not run from then to now.
     Stalled { from: u64 },
+    /// A server did not answer at once to what has nothing to do with locks, from then to now.
+    Late { from: u64 },
     /// A fault, which has been repaired by now. `loses`: its servers may lose what they acknowledged, as documented.
     Fault { kind: String, what: String, from: u64, loses: bool },
     /// Something was left on the servers after all had ended.

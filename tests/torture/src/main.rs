@@ -15,6 +15,7 @@ mod journal;
 mod operation;
 mod options;
 mod pairs;
+mod probe;
 mod register;
 mod report;
 mod turns;

@@ -116,6 +116,7 @@ fn gaps(history: &History, findings: &Findings) {
     }
     let longest = history.stalls.iter().map(|(from, to)| to - from).max().unwrap_or_default();
     let (stalls, longest) = (history.stalls.len(), seconds(longest));
+    println!("  servers answered late {} times, those with faults included", history.late.len());
     println!("  processes stood still {stalls} times, frozen ones included, for {longest:.1} s at most");
 }
 

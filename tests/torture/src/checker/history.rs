@@ -18,6 +18,8 @@ pub(crate) struct History {
     pub(crate) faults: Vec<Fault>,
     /// When a process did not run.
     pub(crate) stalls: Vec<(u64, u64)>,
+    /// When a server did not answer at once, whatever it was asked.
+    pub(crate) late: Vec<(u64, u64)>,
     /// What the processes saw that must not be, and what was left at the end.
     pub(crate) wrong: Vec<(u64, String)>,
     /// Operations that ended with an error: which, and its kind.
@@ -168,6 +170,7 @@ impl History {
                     self.faults.push(Fault { kind, what, from, to: at, loses });
                 }
                 Event::Begun { .. } => self.begun = Some(self.begun.map_or(at, |before| before.min(at))),
+                Event::Late { from } => self.late.push((from, at)),
                 Event::Stalled { .. } => {}
             }
         }
@@ -201,11 +204,12 @@ impl History {
         self.faults.iter().any(|fault| fault.loses && fault.from <= to && from <= fault.to)
     }
 
-    /// Whether nothing failed in this time, nor so shortly before that it could still be felt, and all processes ran.
+    /// Whether nothing failed in this time, nor so shortly before that it could still be felt, and all processes and
+    /// servers ran.
     pub(crate) fn is_calm(&self, from: u64, to: u64, aftermath: u64) -> bool {
         let touches = |begun: u64, over: u64| begun <= to && from <= over;
         !self.faults.iter().any(|fault| touches(fault.from, fault.to + aftermath))
-            && !self.stalls.iter().any(|(begun, over)| touches(*begun, *over))
+            && !self.stalls.iter().chain(&self.late).any(|(begun, over)| touches(*begun, *over))
     }
 
     pub(crate) fn grants(&self) -> usize {

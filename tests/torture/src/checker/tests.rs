@@ -94,8 +94,11 @@ fn a_lock_that_is_free_though_somebody_waits_is_found() {
     assert!(found[0].is_too_long());
     let late = [(11, asked(0)), (2990, granted(0, 6000)), (3000, leaving(0))];
     assert!(waits(&history(&[&one, &late])).is_empty());
-    let disturbed = waits(&history(&[&one, &two, &[(2000, fault(1000, false))]]));
-    assert!(!disturbed[0].calm && !disturbed[0].is_too_long());
+    let (stalled, late) = (Event::Stalled { from: 100 * MS }, Event::Late { from: 100 * MS });
+    for reason in [fault(1000, false), stalled, late] {
+        let disturbed = waits(&history(&[&one, &two, &[(2000, reason)]]));
+        assert!(!disturbed[0].calm && !disturbed[0].is_too_long());
+    }
 }
 
 #[test]

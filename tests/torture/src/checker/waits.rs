@@ -11,7 +11,7 @@ pub(crate) struct Wait {
     /// When it became free.
     pub(crate) from: u64,
     pub(crate) nanos: u64,
-    /// Nothing failed in this time, nor shortly before, and all processes ran.
+    /// Nothing failed in this time, nor shortly before, and all processes and servers ran.
     pub(crate) calm: bool,
 }
 

@@ -1,0 +1,59 @@
+//! How fast a server answers a command that has nothing to do with locks, on the way that the processes take.
+//!
+//! On a busy machine neither the servers nor the proxies run at times, and no lock is granted then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, RedisResult};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::clock;
+use crate::deployment::Deployment;
+use crate::journal::{Event, Journal};
+
+/// An answer that takes longer is written down.
+const LATE: u64 = 200_000_000;
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Asks all servers until it is dropped.
+pub(crate) fn start(deployment: &Deployment, journal: &Arc<Journal>) -> JoinSet<()> {
+    let mut probes = JoinSet::new();
+    for server in 0..deployment.all().len() {
+        for proxy in deployment.before(server, Some(0)) {
+            probes.spawn(ask(proxy.url(), journal.clone()));
+        }
+    }
+    probes
+}
+
+async fn ask(url: String, journal: Arc<Journal>) {
+    let mut connection = None;
+    loop {
+        let from = clock::now();
+        let answer = ping(&url, &mut connection).await;
+        if answer.is_err() {
+            connection = None;
+        }
+        if answer.is_err() || clock::now() - from > LATE {
+            journal.write(Event::Late { from });
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn ping(url: &str, connection: &mut Option<MultiplexedConnection>) -> RedisResult<()> {
+    let open = match connection {
+        Some(open) => open,
+        None => {
+            let config = AsyncConnectionConfig::new()
+                .set_connection_timeout(Some(PATIENCE))
+                .set_response_timeout(Some(PATIENCE));
+            let client = redis::Client::open(url)?;
+            connection.insert(client.get_multiplexed_async_connection_with_config(&config).await?)
+        }
+    };
+    redis::cmd("PING").exec_async(open).await
+}
