@@ -80,8 +80,10 @@ pub(super) struct Tally {
     unknown: MasterSet,
     /// Without a vote: granted by a master that is too young to, or not even asked.
     barred: MasterSet,
-    /// Why one of them did not do as asked: what is in the way, or why it was deferred.
-    reason: Option<Reply>,
+    /// What is in the way on one of them that does not have a lock there.
+    obstacle: Option<Reply>,
+    /// Why one of them deferred it.
+    deferral: Option<Reply>,
     failure: Option<Failure>,
     /// The tokens of those that granted.
     tokens: Vec<u64>,
@@ -106,7 +108,8 @@ impl Tally {
             failed: none,
             unknown: none,
             barred: none,
-            reason: None,
+            obstacle: None,
+            deferral: None,
             failure: None,
             tokens: Vec::new(),
         }
@@ -146,11 +149,11 @@ impl Tally {
             }
             Ok(reply @ (Reply::NotALock(_) | Reply::NotACounter(_))) => {
                 self.foreign.insert(master);
-                self.reason = Some(reply);
+                self.obstacle = Some(reply);
             }
             Ok(reply @ Reply::Deferred(_)) => {
                 self.deferred.insert(master);
-                self.reason = Some(reply);
+                self.deferral = Some(reply);
             }
             Err(failure) => {
                 self.failed.insert(master);
@@ -227,7 +230,7 @@ impl Tally {
         let lacking = self.gone.union(self.gone_young);
         let no = self.gone.union(self.busy).union(self.foreign).union(self.free);
         if self.is_majority(stands) {
-            let reply = if self.is_majority(self.done) { None } else { self.reason.clone() };
+            let reply = if self.is_majority(self.done) { None } else { self.deferral.clone() };
             return Some(self.with_reply(reply.unwrap_or(Reply::Done)).lacking(lacking));
         }
         if self.is_blocking(no) {
@@ -302,7 +305,7 @@ impl Tally {
     }
 
     fn foreign_reply(&self) -> Reply {
-        self.reason.clone().unwrap_or_else(|| Reply::NotALock("something else".to_owned()))
+        self.obstacle.clone().unwrap_or_else(|| Reply::NotALock("something else".to_owned()))
     }
 
     fn undecided(&self) -> Failure {

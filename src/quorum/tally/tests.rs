@@ -186,6 +186,16 @@ fn a_lock_is_free_where_a_majority_is_and_else_until_it_may_be() {
     verdict.result.unwrap_err();
 }
 
+/// First, a master that is full defers a renewal. 2. On another the key is no lock. 3. The third one has done it. The hold stands.
+#[test]
+fn a_hold_stands_on_a_majority_though_a_third_master_has_no_lock_there() {
+    let foreign = || Ok(Reply::NotALock("a list".into()));
+    let deferred = || Ok(Reply::Deferred("full".into()));
+    for answers in [vec![deferred(), foreign(), Ok(Reply::Done)], vec![foreign(), deferred(), deferred()]] {
+        assert_eq!(judge(tally(Rule::Standing, 3), answers).1.result.unwrap(), deferred().unwrap());
+    }
+}
+
 /// What a master may answer about a lock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Answer {
