@@ -346,3 +346,5 @@ fn a_grant_whose_token_could_not_be_made_known_may_have_run_and_is_none() {
         assert_eq!((failure.outcome, failure.error.kind()), (Outcome::Unknown, ErrorKind::Unavailable));
     }
 }
+
+mod orders;

@@ -1,0 +1,280 @@
+//! All answers of three masters to one command, in all orders, against what ARCHITECTURE.md says of them in plain words.
+
+use super::*;
+
+/// What one master does with a command.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Vote {
+    Done,
+    Gone,
+    Busy,
+    Foreign,
+    Free,
+    Deferred,
+    NotRun,
+    Unknown,
+}
+
+use Vote::{Busy, Deferred, Done, Foreign, Free, Gone, NotRun, Unknown};
+
+/// A master's vote, and whether it is young. `None`: it is not asked, for it is young.
+type Given = Option<(Vote, bool)>;
+
+/// What the verdict tells its caller, as far as a caller makes a difference.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Means {
+    /// Granted; or the hold stands.
+    Yes,
+    /// Something is in the way: somebody else's hold, or no lock.
+    Refused,
+    /// The hold is not there any more.
+    Gone,
+    /// Freed by force, and there was nothing to free.
+    Freed,
+    Free,
+    /// There is no majority for anything.
+    Undecided,
+}
+
+const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+
+fn votes(rule: Rule) -> &'static [Vote] {
+    match rule {
+        Rule::Fresh => &[Done, Busy, Foreign, NotRun, Unknown],
+        Rule::Standing => &[Done, Gone, Busy, Foreign, Deferred, NotRun, Unknown],
+        Rule::Force => &[Done, Free, Foreign, NotRun, Unknown],
+        _ => &[Done, Gone, Foreign, NotRun, Unknown],
+    }
+}
+
+fn given(rule: Rule) -> Vec<Given> {
+    // Of another vote it makes no difference.
+    let young =
+        [Done, Gone].into_iter().filter(|vote| votes(rule).contains(vote)).map(|vote| Some((vote, true)));
+    let asked = votes(rule).iter().map(|vote| Some((*vote, false))).chain(young);
+    // Only the vote on a fresh grant is not asked for.
+    asked.chain((rule == Rule::Fresh).then_some(None)).collect()
+}
+
+fn answer(vote: Vote) -> Result<Reply, Failure> {
+    Ok(match vote {
+        Vote::Done => Reply::Done,
+        Vote::Gone => Reply::Gone,
+        Vote::Busy => Reply::Busy(SECOND),
+        Vote::Foreign => Reply::NotALock("a list".into()),
+        Vote::Free => Reply::Free,
+        Vote::Deferred => Reply::Deferred("full".into()),
+        Vote::NotRun => return failed(Outcome::NotRun),
+        Vote::Unknown => return failed(Outcome::Unknown),
+    })
+}
+
+/// What three answers mean, if all are known. A majority is two.
+fn means(rule: Rule, all: [Given; 3]) -> Means {
+    let count = |of: &dyn Fn(Vote, bool) -> bool| {
+        all.iter().flatten().filter(|(vote, young)| of(*vote, *young)).count()
+    };
+    match rule {
+        // Young masters have no vote, and no majority of those that answer is one of all.
+        Rule::Fresh => {
+            let granted = count(&|vote, young| vote == Done && !young);
+            let foreign = count(&|vote, _| vote == Foreign);
+            let busy = count(&|vote, _| vote == Busy);
+            match () {
+                () if granted >= 2 => Means::Yes,
+                () if granted + foreign + busy >= 2 => Means::Refused,
+                () => Means::Undecided,
+            }
+        }
+        // What a young master lacks it may be given. Old masters that lack it are believed.
+        Rule::Standing => match () {
+            () if count(&|vote, _| matches!(vote, Done | Deferred)) >= 2 => Means::Yes,
+            () if count(&|vote, young| matches!(vote, Busy | Foreign) || (vote == Gone && !young)) >= 2 => {
+                Means::Gone
+            }
+            () => Means::Undecided,
+        },
+        // A release that is repeated may find what its first try has left. A young master does not show that it was gone.
+        Rule::End { repeated } => {
+            let ended = |vote, young| vote == Done || (vote == Gone && (young || repeated));
+            let lacked = count(&|vote, young| vote == Gone && !young);
+            if count(&ended) >= 2 || lacked >= 2 { Means::Gone } else { Means::Undecided }
+        }
+        Rule::Remains | Rule::Repair => Means::Yes,
+        Rule::Force => match () {
+            () if count(&|vote, _| vote == Free) >= 2 => Means::Free,
+            () if count(&|vote, _| vote == Foreign) >= 2 => Means::Refused,
+            () if count(&|vote, _| matches!(vote, Done | Free)) >= 2 => Means::Freed,
+            () => Means::Undecided,
+        },
+        Rule::IsHeld | Rule::HeldFor => unreachable!("looks have tests of their own"),
+    }
+}
+
+/// The same of a verdict.
+fn told(rule: Rule, verdict: &Verdict) -> Means {
+    match (&verdict.result, rule) {
+        (Err(_), _) => Means::Undecided,
+        (Ok(Reply::NotALock(_) | Reply::Busy(_)), _) => Means::Refused,
+        (Ok(Reply::Free), _) => Means::Free,
+        (Ok(Reply::Done), Rule::Force) => Means::Freed,
+        (Ok(Reply::Done), Rule::End { .. }) | (Ok(Reply::Gone), _) => Means::Gone,
+        (Ok(_), _) => Means::Yes,
+    }
+}
+
+/// All ways in which the masters that have not answered may answer.
+fn completed(rule: Rule, answered: [Option<Given>; 3]) -> Vec<[Given; 3]> {
+    let open = given(rule).into_iter().filter(Option::is_some).collect::<Vec<_>>();
+    let of = |at: usize| answered[at].map_or_else(|| open.clone(), |given| vec![given]);
+    let (one, two, three) = (of(0), of(1), of(2));
+    let pairs = one.iter().flat_map(|one| two.iter().map(move |two| (*one, *two)));
+    pairs.flat_map(|(one, two)| three.iter().map(move |three| [one, two, *three])).collect()
+}
+
+/// Whether a master may have the field behind these votes.
+fn may_have(vote: Vote) -> bool {
+    matches!(vote, Done | Unknown | Deferred)
+}
+
+const RULES: [Rule; 7] = [
+    Rule::Fresh,
+    Rule::Standing,
+    Rule::End { repeated: false },
+    Rule::End { repeated: true },
+    Rule::Remains,
+    Rule::Repair,
+    Rule::Force,
+];
+
+/// Runs `each` for what the masters have answered, and the verdict, if there is one: behind each answer, in each order.
+fn in_all_orders(mut each: impl FnMut(Rule, [Option<Given>; 3], [Given; 3], Option<Verdict>)) -> usize {
+    let mut cases = 0;
+    for rule in RULES {
+        let kinds = given(rule);
+        let triples = kinds.iter().flat_map(|one| kinds.iter().map(move |two| (*one, *two)));
+        for (one, two) in triples {
+            for three in &kinds {
+                let all = [one, two, *three];
+                for order in ORDERS {
+                    let mut tally = tally(rule, 3);
+                    let mut answered = [None; 3];
+                    for at in (0..3).filter(|at| all[*at].is_none()) {
+                        tally.bar(at);
+                        answered[at] = Some(None);
+                    }
+                    each(rule, answered, all, tally.verdict());
+                    for at in order {
+                        let Some((vote, young)) = all[at] else { continue };
+                        tally.count(at, young, answer(vote));
+                        answered[at] = Some(all[at]);
+                        each(rule, answered, all, tally.verdict());
+                        cases += 1;
+                    }
+                }
+            }
+        }
+    }
+    cases
+}
+
+fn pending(answered: [Option<Given>; 3]) -> MasterSet {
+    set(|at| answered[at].is_none())
+}
+
+fn set(is_in: impl Fn(usize) -> bool) -> MasterSet {
+    (0..3).filter(|at| is_in(*at)).fold(MasterSet::NONE, |set, at| set.union(MasterSet::one(at)))
+}
+
+/// It is given when no answer can change it, not before and not later; and answers behind it change nothing.
+#[test]
+fn the_verdict_is_what_all_answers_mean_and_comes_as_soon_as_it_is_certain() {
+    // What may come of the same answers does not depend on the order in which they came.
+    let mut known: Vec<((Rule, [Option<Given>; 3]), Vec<Means>)> = Vec::new();
+    let cases = in_all_orders(|rule, answered, _, verdict| {
+        let key = (rule, answered);
+        let possible = match known.iter().rev().take(8).find(|(of, _)| *of == key) {
+            Some((_, possible)) => possible.clone(),
+            None => {
+                let mut possible = Vec::new();
+                for all in completed(rule, answered) {
+                    let means = means(rule, all);
+                    if !possible.contains(&means) {
+                        possible.push(means);
+                    }
+                }
+                known.push((key, possible.clone()));
+                possible
+            }
+        };
+        let told = verdict.as_ref().map(|verdict| told(rule, verdict));
+        let expected = match (rule, &possible[..]) {
+            // Of what is left on a minority, each master is asked for itself. By force each one is freed that can be.
+            (Rule::Remains, _) | (Rule::Force, [Means::Undecided]) if !pending(answered).is_empty() => None,
+            (_, [one]) => Some(*one),
+            _ => None,
+        };
+        assert_eq!(told, expected, "{rule:?}: {answered:?}, of which may come {possible:?}");
+    });
+    assert!(cases > 20_000, "{cases}");
+}
+
+/// Wherever the field may be that nobody holds, the verdict names the master, or it is still to answer.
+#[test]
+fn no_master_that_may_have_the_field_is_left_out() {
+    in_all_orders(|rule, answered, _, verdict| {
+        let Some(verdict) = verdict else { return };
+        let spread = verdict.spread;
+        let of = |is: &dyn Fn(Vote, bool) -> bool| {
+            set(|at| answered[at].flatten().is_some_and(|(vote, young)| is(vote, young)))
+        };
+        let case = format!("{rule:?}: {answered:?}: {verdict:?}");
+        let told = told(rule, &verdict);
+        let has = of(&|vote, _| may_have(vote));
+        let remains = match (rule, told) {
+            (Rule::Fresh, Means::Refused | Means::Undecided) => has,
+            // A master that did not confirm the end.
+            (Rule::End { .. }, Means::Gone) | (Rule::Remains, _) => {
+                of(&|vote, _| matches!(vote, NotRun | Unknown))
+            }
+            // Nobody is asked once more, so that all that may have it are named, those too that are still to answer.
+            (Rule::Standing, Means::Gone) => has
+                .union(of(&|vote, young| vote == NotRun || (vote == Gone && young)))
+                .union(pending(answered)),
+            _ => MasterSet::NONE,
+        };
+        assert_eq!(spread.remains, remains, "{case}");
+        if !(rule == Rule::Standing && told == Means::Gone) {
+            assert_eq!(spread.unanswered, pending(answered), "{case}");
+        }
+        // What is said to be lacking is put there, and what is said to be absent is never ended: neither may have it.
+        assert!(spread.absent.within(has.union(pending(answered))).is_empty(), "{case}");
+        assert!(spread.lacking.within(has.union(pending(answered))).is_empty(), "{case}");
+        let missing = of(&|vote, _| vote == Gone);
+        if let (Rule::End { repeated }, Means::Gone) = (rule, told) {
+            assert_eq!(spread.missing, missing, "{case}");
+            // A guard reports a loss where a majority lacked it, or nobody is known to have had it.
+            let lacked = of(&|vote, young| vote == Gone && !young && !repeated).len() >= 2;
+            let had = !of(&|vote, _| vote == Done).is_empty();
+            assert_eq!(
+                verdict.result.as_ref().is_ok_and(|reply| *reply == Reply::Done),
+                had && !lacked,
+                "{case}"
+            );
+        }
+        if rule == Rule::Standing && told == Means::Yes {
+            assert_eq!(spread.lacking, missing, "{case}");
+        }
+        // What is no lock fails a request for good, so that one master is not believed.
+        let foreign = of(&|vote, _| vote == Foreign).len();
+        assert_eq!(
+            matches!(verdict.result, Ok(Reply::NotALock(_))),
+            told == Means::Refused && foreign >= 2,
+            "{case}"
+        );
+        // "Not run" lets a request forget its field: no master that was heard may have it.
+        if let (Rule::Fresh, Err(Failure { outcome: Outcome::NotRun, .. })) = (rule, &verdict.result) {
+            assert!(has.is_empty(), "{case}");
+        }
+    });
+}
