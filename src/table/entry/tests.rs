@@ -1,5 +1,6 @@
 //! An entry driven by random events beside a model of the server: what must hold in all orders, and that nobody is forgotten.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -10,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::Instant;
 
-use self::master::Master;
+use self::master::{Listener, Master};
 use super::*;
 use crate::base::{Drift, Lease, MasterSet, Moment, Outcome, Spread};
 use crate::owner::OwnerEnds;
@@ -51,6 +52,28 @@ struct Asker {
     asking: Option<Pending>,
 }
 
+/// What a request asks for.
+#[derive(Clone, Copy)]
+struct Options {
+    lease: Duration,
+    fixed: bool,
+    limit: Option<Duration>,
+    once: bool,
+}
+
+/// What the network does with a command of which nobody has read the answer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Net {
+    /// Its answer is read. It runs now, unless it has run.
+    Answers,
+    /// It runs now, unless it has run, and its answer is lost.
+    AnswerLost,
+    /// It has not run, and may run later.
+    CommandLost,
+    /// It was refused before it ran.
+    Refused,
+}
+
 struct Kept {
     hold: u64,
     level: u64,
@@ -72,6 +95,8 @@ struct World {
     flight: Vec<Pending>,
     /// Commands without an answer, which may run yet.
     late: Vec<Pending>,
+    /// What was answered to commands that have run, by their numbers, as long as nobody has read it.
+    ran: BTreeMap<u64, Reply>,
     owners: Vec<Owner>,
     faults: bool,
     granted: usize,
@@ -102,6 +127,7 @@ impl World {
             guards: Vec::new(),
             flight: Vec::new(),
             late: Vec::new(),
+            ran: BTreeMap::new(),
             owners: owners.collect(),
             faults: true,
             granted: 0,
@@ -123,6 +149,9 @@ impl World {
     }
 
     fn run(&mut self, pending: &Pending) -> Reply {
+        if let Some(reply) = self.ran.remove(&pending.no) {
+            return reply;
+        }
         if !self.entry.hold(pending.hold).is_some_and(|hold| hold.under_way(pending.no)) {
             self.stale.push(pending.hold);
         }
@@ -133,20 +162,25 @@ impl World {
         if self.askers.len() > 5 {
             return;
         }
-        let who = self.dice(self.owners.len());
-        let (owner, id, bare) = (self.owners[who].clone(), self.number(), self.dice(2) == 0);
+        let (who, bare) = (self.dice(self.owners.len()), self.dice(2) == 0);
         // As a `run` does.
-        let owner = if bare { owner } else { owner.child() };
+        let owner = if bare { self.owners[who].clone() } else { self.owners[who].child() };
+        let fixed = self.dice(4) == 0;
+        let asked = if fixed { Duration::from_millis(100 * (1 + self.dice(600) as u64)) } else { LEASE };
+        let limit = (self.dice(8) == 0).then(|| Duration::from_secs(1 + self.dice(20) as u64));
+        let once = self.dice(4) == 0;
+        self.begin(owner, bare, Options { lease: asked, fixed, limit, once });
+    }
+
+    /// A request's first poll.
+    fn begin(&mut self, owner: Owner, bare: bool, options: Options) {
+        let id = self.number();
         let request = Waiter::new(id, owner.clone(), owner, bare, self.now);
         if self.entry.enter(request).is_err() {
             return;
         }
-        let fixed = self.dice(4) == 0;
-        let asked = if fixed { Duration::from_millis(100 * (1 + self.dice(600) as u64)) } else { LEASE };
-        let lease = Lease::new("lease", asked, DRIFT).unwrap();
-        let limit = (self.dice(8) == 0).then(|| Duration::from_secs(1 + self.dice(20) as u64));
-        let (once, flag) = (self.dice(4) == 0, Arc::<Flag>::default());
-        flag.0.store(true, SeqCst);
+        let Options { lease, fixed, limit, once } = options;
+        let (lease, flag) = (Lease::new("lease", lease, DRIFT).unwrap(), Arc::<Flag>::default());
         self.askers.push(Asker { id, flag, nap: None, lease, fixed, limit, once, asking: None });
         self.poll(self.askers.len() - 1);
     }
@@ -171,7 +205,11 @@ impl World {
             uuid: "me",
             fence: None,
         };
-        match self.entry.admit(id, no, ask, moment) {
+        let turn = self.entry.admit(id, no, ask, moment);
+        if asker.once && matches!(turn, Admission::Wait { refused: false, .. }) {
+            self.entry.wake_when_idle(&waker);
+        }
+        match turn {
             Admission::Ask(pending) => asker.asking = Some(pending),
             Admission::Wait { refused: true, .. } if asker.once => self.go(at),
             Admission::Wait { until, refused } => {
@@ -190,10 +228,12 @@ impl World {
 
     /// A request is dropped, or done without a grant.
     fn go(&mut self, at: usize) {
-        let asker = self.askers.swap_remove(at);
+        let asker = self.askers.remove(at);
         if let Some(pending) = asker.asking {
             self.entry.conclude(&pending, Err(Outcome::Unknown), Spread::default(), self.at());
-            self.late.push(pending);
+            if self.ran.remove(&pending.no).is_none() {
+                self.late.push(pending);
+            }
         }
         let _gone = self.entry.leave_line(asker.id, self.now);
         self.wake();
@@ -206,21 +246,21 @@ impl World {
 
     /// The answer to an asker's command comes, and it is polled.
     fn answer(&mut self, at: usize) {
+        let net = match self.faults && self.dice(10) == 0 {
+            false => Net::Answers,
+            true if self.dice(2) == 0 => Net::AnswerLost,
+            true => Net::CommandLost,
+        };
+        self.answer_by(at, net);
+    }
+
+    fn answer_by(&mut self, at: usize, net: Net) {
         let Some(pending) = self.askers[at].asking.take() else { return };
         let (moment, id) = (self.at(), self.askers[at].id);
-        if self.faults && self.dice(10) == 0 {
-            if self.dice(2) == 0 {
-                drop(self.run(&pending))
-            } else {
-                self.late.push(pending.clone())
-            }
-            self.entry.conclude(&pending, Err(Outcome::Unknown), Spread::default(), moment);
-            let pause = self.now + Duration::from_millis(100);
-            self.entry.refused(id, Pause::Notified { until: pause, soon: pause });
-        } else {
-            match self.run(&pending) {
+        match net {
+            Net::Answers => match self.run(&pending) {
                 Reply::Busy(left) => {
-                    let until = self.now + left + STEP;
+                    let until = pending.sent + left + STEP;
                     self.entry.conclude(&pending, Ok(&Reply::Busy(left)), Spread::default(), moment);
                     self.entry.refused(id, Pause::Notified { until, soon: until });
                 }
@@ -229,12 +269,31 @@ impl World {
                     self.entry.conclude(&pending, Ok(&Reply::Gone), Spread::default(), moment);
                 }
                 _ => return self.grant(at, &pending),
-            }
-            if self.askers[at].once {
-                return self.go(at);
+            },
+            _ => {
+                let pause = self.now + Duration::from_millis(100);
+                self.fails(&pending, net);
+                match pending.call.action.creates() && net != Net::Refused {
+                    true => self.entry.pauses(id, pause),
+                    false => self.entry.sleeps(id, pause),
+                }
             }
         }
+        if self.askers[at].once {
+            return self.go(at);
+        }
         self.poll(at);
+    }
+
+    /// The command has no answer that anybody reads.
+    fn fails(&mut self, pending: &Pending, net: Net) {
+        let outcome = if net == Net::Refused { Outcome::NotRun } else { Outcome::Unknown };
+        match net {
+            Net::AnswerLost => drop(self.run(pending)),
+            Net::CommandLost => self.late.push(pending.clone()),
+            Net::Answers | Net::Refused => {}
+        }
+        self.entry.conclude(pending, Err(outcome), Spread::default(), self.at());
     }
 
     fn grant(&mut self, at: usize, pending: &Pending) {
@@ -251,7 +310,7 @@ impl World {
         };
         match self.entry.granted(asker.id, pending, &new, Spread::default(), moment) {
             Ok((_, _, request)) => {
-                self.askers.swap_remove(at);
+                self.askers.remove(at);
                 self.granted += 1;
                 let branch_of = request.branch.then_some(request.owner);
                 self.guards.push(Kept { hold: pending.hold, level, fate, branch_of });
@@ -268,8 +327,14 @@ impl World {
         // Mostly the last one, as nested calls do.
         let last = self.guards.len() - 1;
         let at = if self.dice(4) == 0 { self.dice(last + 1) } else { last };
-        let guard = self.guards.swap_remove(at);
-        let no = (self.dice(2) == 0).then(|| self.number());
+        let sends = self.dice(2) == 0;
+        self.release_by(at, sends);
+    }
+
+    /// A guard is released: it sends the command itself, or it is dropped.
+    fn release_by(&mut self, at: usize, sends: bool) {
+        let guard = self.guards.remove(at);
+        let no = sends.then(|| self.number());
         let moment = self.at();
         if let ReleaseStep::Send(pending) = self.entry.leave(guard.hold, guard.level, no, moment) {
             self.flight.push(pending);
@@ -283,27 +348,21 @@ impl World {
             return;
         }
         let at = self.dice(self.flight.len());
-        let pending = self.flight.swap_remove(at);
+        let net = match self.faults && self.dice(8) == 0 {
+            false => Net::Answers,
+            true => [Net::AnswerLost, Net::CommandLost, Net::Refused][self.dice(3)],
+        };
+        self.arrives_by(at, net);
+    }
+
+    fn arrives_by(&mut self, at: usize, net: Net) {
+        let pending = self.flight.remove(at);
         let moment = self.at();
-        if self.faults && self.dice(8) == 0 {
-            let outcome = match self.dice(3) {
-                0 => {
-                    self.run(&pending);
-                    Outcome::Unknown
-                }
-                1 => {
-                    self.late.push(pending.clone());
-                    Outcome::Unknown
-                }
-                _ => Outcome::NotRun,
-            };
-            self.entry.conclude(&pending, Err(outcome), Spread::default(), moment);
-            if outcome == Outcome::NotRun {
-                return;
-            }
-        } else {
+        if net == Net::Answers {
             let reply = self.run(&pending);
             self.entry.conclude(&pending, Ok(&reply), Spread::default(), moment);
+        } else {
+            self.fails(&pending, net);
         }
         self.wake();
     }
@@ -330,20 +389,54 @@ impl World {
         panic!("due again and again: {:#?}", self.entry);
     }
 
+    /// The server is told of the subscription, this process of its confirmation and of messages.
     fn confirm(&mut self) {
-        let _ = self.entry.subscription_change();
-        if self.entry.subscription == Subscription::Asked {
-            let moment = self.at();
-            self.entry.subscribed(0, moment);
+        self.wake();
+        self.subscribes();
+        self.confirmed();
+        while self.master.messages > 0 {
+            self.message();
         }
-        for _ in 0..std::mem::take(&mut self.master.messages) {
-            self.entry.message(0, self.now);
+    }
+
+    /// The server reads what this process has subscribed to.
+    fn subscribes(&mut self) {
+        if self.master.listener == Listener::Asks {
+            self.master.listener = Listener::Unconfirmed;
         }
+    }
+
+    fn confirmed(&mut self) {
+        if self.master.listener == Listener::Unconfirmed {
+            self.master.listener = Listener::Listens;
+            self.entry.subscribed(0, self.at());
+            self.wake();
+        }
+    }
+
+    fn message(&mut self) {
+        self.master.messages -= 1;
+        self.entry.message(0, self.now);
+        self.wake();
+    }
+
+    /// The connection for messages is replaced.
+    fn unsubscribed(&mut self) {
+        self.master.messages = 0;
+        if self.master.listener != Listener::None {
+            self.master.listener = Listener::Asks;
+        }
+        self.entry.unsubscribed(0, self.at());
         self.wake();
     }
 
     fn wake(&mut self) {
-        let _ = self.entry.subscription_change();
+        if let Some(on) = self.entry.subscription_change() {
+            self.master.listener = if on { Listener::Asks } else { Listener::None };
+            if !on {
+                self.master.messages = 0;
+            }
+        }
         let out = std::mem::take(&mut self.entry.out);
         out.wake.into_iter().for_each(Waker::wake);
     }
@@ -353,6 +446,7 @@ mod late;
 mod master;
 mod messages;
 mod runs;
+mod scopes;
 
 impl World {
     /// An acquire that is nobody's any more.

@@ -6,10 +6,30 @@ use super::*;
 #[derive(Default)]
 pub(super) struct Master {
     pub(super) key: Option<(Arc<str>, u32, Instant)>,
+    pub(super) listener: Listener,
+    /// On their way to this process.
     pub(super) messages: u32,
 }
 
+/// How far the subscription of this process is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) enum Listener {
+    #[default]
+    None,
+    /// The server has not read it: what is published reaches nobody.
+    Asks,
+    /// The confirmation is on its way, and messages are behind it.
+    Unconfirmed,
+    Listens,
+}
+
 impl Master {
+    /// The lock is freed.
+    pub(super) fn free(&mut self) {
+        self.key = None;
+        self.messages += u32::from(matches!(self.listener, Listener::Unconfirmed | Listener::Listens));
+    }
+
     pub(super) fn run(&mut self, pending: &Pending, now: Instant) -> Reply {
         self.key.take_if(|(_, _, until)| *until <= now);
         let end = |lease: Lease| now + lease.duration();
@@ -27,7 +47,7 @@ impl Master {
                 }
             },
             (Action::Release { count: 0 } | Action::Settle { count: 0, .. }, Some(_)) => {
-                (self.key, self.messages) = (None, self.messages + 1);
+                self.free();
                 Reply::Done
             }
             (Action::Release { count }, Some((_, stands, _))) => {

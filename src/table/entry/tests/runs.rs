@@ -24,7 +24,12 @@ impl World {
                 let at = self.dice(askers);
                 self.go(at);
             }
-            20 => self.confirm(),
+            20 => match self.master.listener {
+                Listener::Asks => self.subscribes(),
+                Listener::Unconfirmed => self.confirmed(),
+                _ if self.master.messages > 0 => self.message(),
+                _ => {}
+            },
             21 if self.faults => self.trouble(),
             _ => {
                 self.now += STEP * self.random.random_range(1..5);
@@ -39,8 +44,7 @@ impl World {
             // A command that nobody waits for any more runs after all.
             0 | 1 if !self.late.is_empty() => {
                 let at = self.dice(self.late.len());
-                let pending = self.late.swap_remove(at);
-                self.run(&pending);
+                self.runs_late(at);
             }
             2 => self.master.key = None,
             3 if self.master.key.is_none() => {
@@ -48,21 +52,32 @@ impl World {
                 self.master.key = Some(("another".into(), 1, until));
             }
             4 => self.now += Duration::from_secs(5),
-            5 => self.entry.unsubscribed(0, self.at()),
+            5 => self.unsubscribed(),
             6 => self.entry.ask_all(self.now),
             7 => {
                 let at = self.dice(self.owners.len());
                 let owner = std::mem::replace(&mut self.owners[at], Owner::new().child());
-                owner.enter();
-                owner.leave();
-                self.entry.owner_ended(&owner, self.now);
+                self.ends(&owner);
             }
             _ => {}
         }
         self.check();
     }
 
-    fn look(&self) {
+    /// A command runs that nobody waits for any more.
+    pub(super) fn runs_late(&mut self, at: usize) {
+        let pending = self.late.remove(at);
+        self.run(&pending);
+    }
+
+    /// The last scope of an owner ends.
+    pub(super) fn ends(&mut self, owner: &Owner) {
+        owner.enter();
+        owner.leave();
+        self.entry.owner_ended(owner, self.now);
+    }
+
+    pub(super) fn look(&self) {
         let live: Vec<_> =
             self.entry.holds.iter().filter(|hold| hold.lives() && self.now < hold.end()).collect();
         assert!(live.len() <= 1, "two holds live: {live:#?}");
@@ -115,7 +130,7 @@ impl World {
     }
 
     /// Where nothing is under way, the server has what is held here.
-    fn rest(&self) {
+    pub(super) fn rest(&self) {
         let busy = |hold: &Hold| hold.command.is_some() || hold.next_action().is_some();
         let Some(hold) = self.entry.live().filter(|hold| !busy(hold) && self.now < hold.end()) else {
             return;
