@@ -3,19 +3,29 @@
 use std::time::Duration;
 
 use redis::aio::{MultiplexedConnection, PubSub};
-use redis::{AsyncConnectionConfig, Client, RedisResult};
+use redis::{AsyncConnectionConfig, Client, RedisError, RedisResult};
 
 /// A connection for commands.
 pub(crate) async fn connect(
     client: &Client,
     config: &AsyncConnectionConfig,
 ) -> RedisResult<MultiplexedConnection> {
-    trusting(client)?.get_multiplexed_async_connection_with_config(config).await
+    let connection = trusting(client)?.get_multiplexed_async_connection_with_config(config).await;
+    connection.map_err(without_arguments)
 }
 
 /// A connection for messages.
 pub(crate) async fn listen(client: &Client) -> RedisResult<PubSub> {
-    trusting(client)?.get_async_pubsub().await
+    trusting(client)?.get_async_pubsub().await.map_err(without_arguments)
+}
+
+/// A server repeats the arguments of a command that it does not know. Those of `HELLO` are the credentials.
+fn without_arguments(error: RedisError) -> RedisError {
+    let command = error.detail().and_then(|text| text.split_once(", with args beginning with"));
+    match command.map(|(command, _)| command.to_owned()) {
+        Some(command) => (error.kind(), "the server does not know a command", command).into(),
+        None => error,
+    }
 }
 
 /// The error text of an attempt that took longer than its limit.

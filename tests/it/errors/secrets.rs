@@ -6,7 +6,7 @@ use nestlock::{ErrorKind, Locks, Server as Address};
 
 use super::everything;
 use crate::support::server::{Server, free_port};
-use crate::support::{builder, log, soon};
+use crate::support::{builder, log, options, soon};
 
 const SECRET: &str = "h1dden-pa55word";
 
@@ -35,6 +35,27 @@ async fn a_password_is_never_shown() {
     }
     assert!(text.contains(&format!("127.0.0.1:{}", server.port())));
     assert!(!text.contains(SECRET), "{text}");
+    assert!(log::all(|event| event.mentions(SECRET)).is_empty());
+}
+
+/// A server repeats the arguments of a command that it does not know.
+#[tokio::test]
+async fn a_password_is_not_shown_where_the_server_does_not_know_hello() {
+    let renamed =
+        async || Server::with(&["--requirepass", SECRET, "--rename-command", "HELLO", "howdy"]).await;
+    let url = |server: &Server| format!("redis://default:{SECRET}@127.0.0.1:{}", server.port());
+    let unusable = renamed().await;
+    let (one, two) =
+        (Server::with(&["--requirepass", SECRET]).await, Server::with(&["--requirepass", SECRET]).await);
+    for options in [builder(&url(&unusable)), options().cluster([url(&unusable)])] {
+        let error = soon("an error", options.connect()).await.unwrap_err();
+        let text = everything(&error);
+        assert!(text.contains("unknown command 'HELLO'") && !text.contains(SECRET), "{text}");
+    }
+    // Logged where it is one of several.
+    let masters = options().servers([url(&one), url(&two), url(&unusable)]);
+    soon("the other two", masters.connect()).await.unwrap();
+    log::recorded(|event| event.mentions(&format!(":{}", unusable.port())) && event.mentions("HELLO")).await;
     assert!(log::all(|event| event.mentions(SECRET)).is_empty());
 }
 
