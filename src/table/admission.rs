@@ -277,8 +277,7 @@ impl LockEntry {
         let entered = self.queue.get(id).is_some_and(may_enter);
         let in_time = at.now < over && !taken;
         let Some(request) = (in_time && entered).then(|| self.queue.leave(id)).flatten() else {
-            // What the server has is more than what is held here: it has to be brought back.
-            hold.unsettle();
+            hold.refused(new.lease, at.now);
             let late = hold.levels.is_empty() && entered && !taken;
             self.asks_anew(id);
             return Err(if late { NotHeld::Late } else { NotHeld::Taken });

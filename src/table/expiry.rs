@@ -154,7 +154,7 @@ impl LockEntry {
         if !hold.lives() || at.now < hold.end() {
             return;
         }
-        let ends_key = hold.outlived();
+        let ends_key = hold.outlived(at.now);
         hold.retry_at = at.now;
         hold.failures = 0;
         let loss = hold.why_late(at);

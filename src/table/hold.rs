@@ -267,9 +267,23 @@ impl Hold {
     }
 
     /// Whether the key may outlive the hold, and nobody renews it: then this client ends the key.
-    pub(super) fn outlived(&self) -> bool {
-        let key = if self.is_watched() { self.sure_until } else { self.sure_until.max(self.perhaps_until) };
-        self.end() < key
+    pub(super) fn outlived(&self, now: Instant) -> bool {
+        if self.is_watched() {
+            return self.end() < self.sure_until;
+        }
+        // 1. A nested request, or an extension, is sent. 2. The end comes. 3. It runs, and the key lives for the lease that it asks for.
+        let asked = self.command.as_ref().filter(|command| !command.sender.is_background());
+        let asked_until =
+            asked.and_then(|command| command.action.lease()).map(|lease| after(now, lease.duration()));
+        let perhaps_until = asked_until.map_or(self.perhaps_until, |until| until.max(self.perhaps_until));
+        self.end() < self.sure_until.max(perhaps_until)
+    }
+
+    /// The server confirmed a lease for a level that does not enter: the key may live as long.
+    pub(super) fn refused(&mut self, lease: Lease, now: Instant) {
+        self.perhaps_until = self.perhaps_until.max(after(now, lease.duration()));
+        // What the server has is more than what is held here: it has to be brought back.
+        self.unsettle();
     }
 
     /// Levels come in the order of their numbers: a thousand nested ones are looked for at each poll of each.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::{Locks, Loss, Memory, Owner};
+use crate::{ErrorKind, Guard, Locks, Loss, Memory, Mutex, Owner};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -56,4 +56,50 @@ async fn who_has_waited_for_long_still_waits_for_the_end_of_the_hold_before_it()
         second.await.unwrap().unwrap();
     };
     tokio::join!(first, others);
+}
+
+/// What asks for a longer lease is on its way when a fixed one ends: it has run, and its answer is lost. The guard stays.
+async fn a_longer_lease_is_asked_for_at_the_end(ask: impl AsyncFnOnce(&Mutex, &Guard)) {
+    let store = Memory::new();
+    let stock = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let guard = stock.lock().fixed_lease(2 * SECOND).await.unwrap();
+    sleep(SECOND * 9 / 5).await;
+    store.drop_replies(1);
+    ask(&stock, &guard).await;
+    assert_eq!(guard.loss(), Some(Loss::Expired));
+    assert_eq!(format!("{store:?}"), "Memory { locks: {} }", "the key outlives its hold");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_key_of_a_fixed_lease_does_not_outlive_it_by_an_extension_that_is_under_way() {
+    a_longer_lease_is_asked_for_at_the_end(async |_, guard| {
+        assert_eq!(guard.extend(20 * SECOND).await.unwrap_err().kind(), ErrorKind::Unavailable);
+        sleep(SECOND).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_key_of_a_fixed_lease_does_not_outlive_it_by_a_nested_request_that_is_under_way() {
+    a_longer_lease_is_asked_for_at_the_end(async |stock, _| {
+        let nested = stock.lock().fixed_lease(1000 * SECOND);
+        assert_eq!(nested.await.unwrap_err().loss(), Some(Loss::Expired));
+        sleep(SECOND).await;
+    })
+    .await;
+}
+
+/// The level that it would be nested in is over, its hold is not yet.
+#[tokio::test(start_paused = true)]
+async fn the_key_of_a_fixed_lease_does_not_outlive_it_by_a_nested_grant_that_does_not_enter() {
+    let store = Memory::new();
+    let stock = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let guard = stock.lock().fixed_lease(2 * SECOND).max_hold(SECOND).await.unwrap();
+    sleep(SECOND * 9 / 10).await;
+    store.stall(SECOND / 5);
+    let nested = stock.lock().fixed_lease(1000 * SECOND);
+    assert_eq!(nested.await.unwrap_err().loss(), Some(Loss::MaxHold));
+    sleep(2 * SECOND).await;
+    assert_eq!(guard.loss(), Some(Loss::MaxHold));
+    assert_eq!(format!("{store:?}"), "Memory { locks: {} }", "the key outlives its hold");
 }
