@@ -219,7 +219,10 @@ impl LockEntry {
             self.resolve_leaving(pending.hold, Ok(()));
             return Meaning::Done;
         }
-        let loss = hold.loss().unwrap_or(Loss::Gone);
+        // Else 1. a release is sent shortly before the end of the lease, 2. it runs when the key has expired, 3. it would be reported
+        // as deleted or forced away.
+        let in_time = at.now < hold.sure_until;
+        let loss = hold.loss().unwrap_or_else(|| if in_time { Loss::Gone } else { hold.why_late(at) });
         self.resolve_leaving(pending.hold, Err(loss));
         self.lose(pending.hold, loss, false, at.now);
         Meaning::Lost(loss)

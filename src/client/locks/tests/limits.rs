@@ -103,3 +103,13 @@ async fn the_key_of_a_fixed_lease_does_not_outlive_it_by_a_nested_grant_that_doe
     assert_eq!(guard.loss(), Some(Loss::MaxHold));
     assert_eq!(format!("{store:?}"), "Memory { locks: {} }", "the key outlives its hold");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_runs_when_the_lease_is_over_reports_that_it_ran_out() {
+    let store = Memory::new();
+    let stock = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let guard = stock.lock().fixed_lease(SECOND).await.unwrap();
+    sleep(SECOND * 9 / 10).await;
+    store.stall(SECOND / 5);
+    assert_eq!(guard.release().await.unwrap_err().loss(), Some(Loss::Expired));
+}
