@@ -145,6 +145,15 @@ fn what_a_young_master_lacks_is_no_loss_and_to_be_given_to_it() {
     assert_eq!(verdict.spread.lacking, MasterSet::one(1));
 }
 
+/// Were it put back there, a forced release of which one master has not heard would be undone.
+#[test]
+fn what_old_masters_lack_is_not_put_back_without_a_majority() {
+    let answers = || vec![Ok(Reply::Done), Ok(Reply::Gone), failed(Outcome::Unknown)];
+    let (_, verdict) = judge(tally(Rule::Standing, 3), answers());
+    assert_eq!(verdict.result.unwrap_err().outcome, Outcome::Unknown);
+    assert_eq!((verdict.spread.lacking, verdict.spread.remains), (MasterSet::NONE, MasterSet::NONE));
+}
+
 #[test]
 fn an_end_is_confirmed_by_a_majority_and_owed_to_those_that_failed() {
     let end = Rule::End { repeated: false };

@@ -15,7 +15,7 @@ use self::master::{Listener, Master};
 use super::*;
 use crate::base::{Drift, Lease, MasterSet, Moment, Outcome, Spread};
 use crate::owner::OwnerEnds;
-use crate::table::admission::{AcquireParams, Admission, NewLevel, Pause};
+use crate::table::admission::{AcquireParams, Admission, NewLevel, NotHeld, Pause};
 use crate::table::outcome::{LateAnswer, Meaning, ReleaseStep};
 use crate::table::terms::Terms;
 use crate::wire::{Action, Call, Pending, Reply};
@@ -447,6 +447,7 @@ mod master;
 mod messages;
 mod runs;
 mod scopes;
+mod turns;
 
 impl World {
     /// An acquire that is nobody's any more.

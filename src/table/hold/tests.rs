@@ -229,3 +229,14 @@ fn a_settle_that_was_put_off_leaves_the_counter_to_the_renewals() {
     let renewal = hold.begin(Action::Renew { lease: lease(30) }, Sender::Background, 4, now);
     assert!(renewal.call.fence.is_some());
 }
+
+#[test]
+fn an_extension_moves_the_end_of_its_level_and_never_back() {
+    let now = Instant::now();
+    let mut hold = hold(now, 60);
+    hold.enter(level(1, Some(over(now, 20))), 1);
+    hold.extended(1, lease(40), now);
+    assert_eq!(hold.end(), over(now, 40));
+    hold.extended(1, lease(10), now);
+    assert_eq!(hold.end(), over(now, 40));
+}

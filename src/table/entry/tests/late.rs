@@ -6,7 +6,7 @@ const MOMENT: Duration = Duration::from_millis(1);
 
 impl World {
     /// A request of this owner, begun and polled once. Its place among the askers is found by its number.
-    fn asks(&mut self, owner: &Owner, bare: bool) -> u64 {
+    pub(super) fn asks(&mut self, owner: &Owner, bare: bool) -> u64 {
         let (id, lease, flag) = (self.number(), self.terms.lease, Arc::<Flag>::default());
         self.entry.enter(Waiter::new(id, owner.clone(), owner.clone(), bare, self.now)).unwrap();
         self.askers.push(Asker {
@@ -23,27 +23,27 @@ impl World {
         id
     }
 
-    fn asker(&self, id: u64) -> usize {
+    pub(super) fn asker(&self, id: u64) -> usize {
         self.askers.iter().position(|asker| asker.id == id).unwrap()
     }
 
     /// Its command is answered as it should be.
-    fn answers(&mut self, id: u64) {
+    pub(super) fn answers(&mut self, id: u64) {
         self.faults = false;
         self.answer(self.asker(id));
     }
 
-    fn is_woken(&self, id: u64) -> bool {
+    pub(super) fn is_woken(&self, id: u64) -> bool {
         self.askers[self.asker(id)].flag.0.load(SeqCst)
     }
 
-    fn pass(&mut self, time: Duration) {
+    pub(super) fn pass(&mut self, time: Duration) {
         self.now += time;
         self.check();
     }
 
     /// Another process takes the free lock, for long.
-    fn is_taken(&mut self) {
+    pub(super) fn is_taken(&mut self) {
         assert!(self.master.key.is_none());
         self.master.key = Some(("another".into(), 1, self.now + 100 * LEASE));
     }

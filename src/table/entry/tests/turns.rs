@@ -1,0 +1,195 @@
+//! Whose turn it is: what is sent, and what waits.
+
+use super::*;
+
+impl World {
+    /// What the background sends now.
+    fn sends(&mut self) -> Vec<Pending> {
+        let (at, numbers) = (self.at(), &mut self.numbers);
+        self.entry.check(at, true, MasterSet::NONE, &mut || {
+            *numbers += 1;
+            *numbers
+        })
+    }
+}
+
+/// First, another process holds the lock. 1. A head that has been passed over lets the next one ask, and sleep. 2. The first one is
+/// polled, and is the front again. 3. A message wakes it. 4. It goes without having asked.
+#[test]
+fn a_new_head_asks_though_it_has_asked_and_gone_to_sleep_before() {
+    let mut world = World::new(1);
+    world.faults = false;
+    world.is_taken();
+    let [first, second] = [Owner::new(), Owner::new()].map(|owner| world.asks(&owner, true));
+    world.answers(first);
+    world.confirm();
+    while !world.is_woken(second) {
+        world.pass(STEP);
+    }
+    world.poll(world.asker(second));
+    world.answers(second);
+    world.poll(world.asker(first));
+    world.answers(first);
+    assert!(!world.is_woken(first) && !world.is_woken(second), "both sleep");
+    world.master.messages = 1;
+    world.confirm();
+    assert!(world.is_woken(first) && !world.is_woken(second));
+    let at = world.asker(first);
+    world.go(at);
+    assert!(world.is_woken(second), "it sleeps on beside a lock that may be free");
+}
+
+/// Two commands of a hold could pass each other.
+#[test]
+fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
+    for under_way in ["a renewal", "a settle", "an extension", "a re-entry", "a nested release"] {
+        let mut world = World::new(1);
+        let owner = world.owners[0].clone();
+        let (granted, level) = world.take();
+        let (longer, waker) = (Lease::new("lease", 2 * LEASE, DRIFT).unwrap(), Waker::noop());
+        let enters = |world: &mut World| {
+            let (id, no) = (world.number(), world.number());
+            world.entry.enter(Waiter::new(id, owner.clone(), owner.clone(), false, world.now)).unwrap();
+            let (lease, terms, uuid, fence) = (world.terms.lease, world.terms, "me", None);
+            (
+                id,
+                world.entry.admit(
+                    id,
+                    no,
+                    AcquireParams { once: false, lease, terms, uuid, fence },
+                    world.at(),
+                ),
+            )
+        };
+        let (id, Admission::Ask(nested)) = enters(&mut world) else { panic!("it may enter") };
+        if under_way != "a re-entry" {
+            let (inner, lease, at) = (world.number(), world.terms.lease, world.at());
+            let (fixed, max_hold, fate, token) = (false, None, Arc::default(), None);
+            let new = NewLevel { level: inner, lease, fixed, max_hold, fate, token };
+            world.entry.granted(id, &nested, &new, Spread::default(), at).unwrap();
+            let sent = match under_way {
+                "a renewal" => {
+                    world.now += LEASE / 3;
+                    matches!(
+                        world.sends()[..],
+                        [Pending { call: Call { action: Action::Renew { .. }, .. }, .. }]
+                    )
+                }
+                "a settle" => {
+                    world.entry.ask_all(world.now);
+                    matches!(
+                        world.sends()[..],
+                        [Pending { call: Call { action: Action::Settle { .. }, .. }, .. }]
+                    )
+                }
+                "an extension" => {
+                    world.entry.begin_extension((granted.hold, inner), longer, 90, waker, at.now).is_some()
+                }
+                _ => matches!(world.entry.leave(granted.hold, inner, Some(90), at), ReleaseStep::Send(_)),
+            };
+            assert!(sent, "{under_way}");
+        }
+        let (_, turn) = enters(&mut world);
+        assert!(matches!(turn, Admission::Wait { .. }), "beside {under_way}: {turn:?}");
+        let extension = world.entry.begin_extension((granted.hold, level), longer, 91, waker, world.now);
+        assert!(extension.is_none(), "beside {under_way}");
+        world.entry.ask_all(world.now);
+        let sent = world.sends();
+        assert!(sent.is_empty(), "beside {under_way}: {sent:?}");
+        let release = world.entry.leave(granted.hold, level, Some(92), world.at());
+        assert!(matches!(release, ReleaseStep::Wait), "beside {under_way}: {release:?}");
+        let sent = world.sends();
+        assert!(sent.is_empty(), "beside {under_way}: {sent:?}");
+    }
+}
+
+impl World {
+    /// A level of this owner, with a fixed lease.
+    fn takes_for(&mut self, owner: &Owner, lease: Duration) -> u64 {
+        let id = self.asks(owner, false);
+        let at = self.asker(id);
+        let pending = self.askers[at].asking.take().expect("nobody is before it");
+        self.askers[at].lease = Lease::new("lease", lease, DRIFT).unwrap();
+        self.askers[at].fixed = true;
+        self.grant(at, &pending);
+        self.guards.last().expect("it was granted").level
+    }
+}
+
+/// The key would stand for as long as the longer level was asked for.
+#[test]
+fn a_hold_whose_longer_level_went_is_ended_though_a_guard_is_left() {
+    let mut world = World::new(1);
+    let owner = Owner::new();
+    world.takes_for(&owner, LEASE / 3);
+    let longer = world.takes_for(&owner, 2 * LEASE);
+    let hold = world.guards[0].hold;
+    let (no, at) = (world.number(), world.at());
+    let ReleaseStep::Send(release) = world.entry.leave(hold, longer, Some(no), at) else {
+        panic!("it is held")
+    };
+    world.entry.conclude(&release, Ok(&Reply::Done), Spread::default(), at);
+    world.now += LEASE / 3;
+    let sent = world.sends();
+    assert!(matches!(&sent[..], [end] if end.is_end()), "{sent:?}");
+    assert_eq!(world.guards[0].fate.loss(), Some(Loss::Expired));
+}
+
+#[test]
+fn a_grant_whose_lease_is_over_is_undone() {
+    for (passed, is_late) in [(LEASE - Duration::from_millis(1), false), (LEASE, true)] {
+        let mut world = World::new(1);
+        let id = world.asks(&Owner::new(), true);
+        let pending = world.askers[0].asking.take().unwrap();
+        world.now += passed;
+        let (lease, fate) = (world.terms.lease, Arc::default());
+        let new = NewLevel { level: 90, lease, fixed: false, max_hold: None, fate, token: None };
+        let granted = world.entry.granted(id, &pending, &new, Spread::default(), world.at());
+        assert_eq!(granted.err(), is_late.then_some(NotHeld::Late));
+        let ends = world.sends().iter().filter(|sent| sent.is_end()).count();
+        assert_eq!(ends, usize::from(is_late));
+    }
+}
+
+/// In this order: 1. A request is granted, and is not polled. 2. The lock is forced away. 3. The next one in line asks, and is granted.
+/// 4. The first one is polled.
+#[test]
+fn a_grant_is_undone_where_a_hold_that_was_asked_for_later_lives() {
+    let mut world = World::new(1);
+    world.faults = false;
+    let [first, second] = [Owner::new(), Owner::new()].map(|owner| world.asks(&owner, true));
+    world.entry.wake_all(world.now);
+    world.wake();
+    world.pass(Duration::from_millis(60));
+    world.poll(world.asker(second));
+    world.answers(second);
+    let later = world.entry.live().expect("it is granted").id;
+    let at = world.asker(first);
+    let pending = world.askers[at].asking.take().unwrap();
+    let (lease, fate) = (world.terms.lease, Arc::default());
+    let new = NewLevel { level: 90, lease, fixed: false, max_hold: None, fate, token: None };
+    let granted = world.entry.granted(first, &pending, &new, Spread::default(), world.at());
+    assert_eq!(granted.err(), Some(NotHeld::Taken));
+    assert_eq!(world.entry.live().map(|live| live.id), Some(later));
+    assert!(world.guards.iter().all(|guard| guard.fate.loss().is_none()));
+}
+
+#[test]
+fn a_release_that_had_no_answer_twice_holds_nobody_back() {
+    let mut world = World::new(1);
+    let (granted, level) = world.take();
+    let no = world.number();
+    let ReleaseStep::Send(release) = world.entry.leave(granted.hold, level, Some(no), world.at()) else {
+        panic!("it is held")
+    };
+    let stranger = world.asks(&Owner::new(), true);
+    let asks = |world: &World| world.askers[world.asker(stranger)].asking.is_some();
+    world.entry.conclude(&release, Err(Outcome::Unknown), Spread::default(), world.at());
+    world.poll(world.asker(stranger));
+    assert!(!asks(&world), "behind the release, which is sent once more");
+    let sent = world.sends();
+    let [again] = &sent[..] else { panic!("{sent:?}") };
+    world.entry.conclude(again, Err(Outcome::Unknown), Spread::default(), world.at());
+    world.poll(world.asker(stranger));
+    assert!(asks(&world));
+}
