@@ -209,6 +209,46 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
+/// Whether there is a file of this name, or each word of it somewhere.
+fn is_code(texts: &BTreeMap<PathBuf, String>, all: &BTreeSet<&str>, name: &str) -> bool {
+    match name.contains('.') {
+        true => texts.keys().any(|path| path.ends_with(name)),
+        false => words(name).all(|word| all.contains(word)),
+    }
+}
+
+/// The models say which code each of their steps stands for: in the table, and above each function.
+#[test]
+fn the_models_name_steps_and_code_that_exist() {
+    let (architecture, texts) = (fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap(), texts());
+    let all: BTreeSet<&str> = texts.values().flat_map(|text| words(text)).collect();
+    let section = architecture.split("\n## The models\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let mut named = 0;
+    for model in ["hold", "wake"] {
+        let file = |name: &str| fs::read_to_string(root().join("models/src").join(model).join(name)).unwrap();
+        let steps = file("mod.rs");
+        let steps = steps.split("pub enum Step {").nth(1).unwrap().split("\n}").next().unwrap();
+        let table = section.split(&format!("| step of `{model}` |")).nth(1).unwrap();
+        for row in table.split("\n\n").next().unwrap().lines().skip(2) {
+            let (step, code) = row.trim_matches('|').split_once('|').unwrap();
+            for step in quoted(step) {
+                assert!(steps.contains(&format!("    {step}(")) || steps.contains(&format!("    {step},")), "{step}");
+            }
+            for name in quoted(code) {
+                assert!(is_code(&texts, &all, name), "`{name}` is not there");
+                named += 1;
+            }
+        }
+        let decisions = file(if model == "hold" { "client.rs" } else { "entry.rs" });
+        for name in decisions.lines().filter(|line| line.trim_start().starts_with("///")).flat_map(quoted) {
+            if name.contains("::") && !name.starts_with("HoldModel") && name != "Link::sets" {
+                assert!(is_code(&texts, &all, name), "{model} names `{name}`, which is not there");
+            }
+        }
+    }
+    assert!(named > 40);
+}
+
 /// A renamed function or test must not leave an invariant that nobody can look up.
 #[test]
 fn each_invariant_has_its_number_and_names_code_and_tests_that_exist() {
@@ -217,10 +257,7 @@ fn each_invariant_has_its_number_and_names_code_and_tests_that_exist() {
     let tests =
         texts.values().flat_map(|text| text.split("fn ").skip(1)).filter_map(|rest| words(rest).next());
     let tests: BTreeSet<&str> = tests.collect();
-    let is_code = |name: &str| match name.contains('.') {
-        true => texts.keys().any(|path| path.ends_with(name)),
-        false => words(name).all(|word| all.contains(word)),
-    };
+    let is_code = |name: &str| is_code(&texts, &all, name);
     let section = architecture.split("\n## Invariants\n").nth(1).unwrap().split("\n## ").next().unwrap();
     for (at, invariant) in section.split("\n**").skip(1).enumerate() {
         let number = at + 1;

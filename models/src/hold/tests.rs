@@ -1,0 +1,179 @@
+use stateright::{Checker, HasDiscoveries};
+
+use super::*;
+
+/// Small enough for each test run.
+fn small(design: Design) -> HoldModel {
+    HoldModel {
+        design,
+        masters: 1,
+        holds: 1,
+        depth: 1,
+        leases: &[LEASE],
+        extends: false,
+        late: false,
+        twice: false,
+        fenced: false,
+        faults: 0,
+        restarts: 0,
+        crashes: 0,
+        doubts: 0,
+        symmetric: false,
+    }
+}
+
+const OVERLAP: &str = "holds of different clients never overlap";
+const FIELD: &str = "what has ended leaves no field";
+const COUNT: &str = "the count at rest is the depth";
+const TOKEN: &str = "tokens increase over fresh grants";
+
+/// The shortest execution that breaks a property has so many steps.
+fn finds(model: HoldModel, property: &'static str, length: usize) {
+    let model = HoldModel { symmetric: true, ..model };
+    if std::env::var("SHOW").is_ok() {
+        let path = (3..30).find_map(|length| discovery(&model, property, length)).unwrap();
+        println!("{:?} {property} {} {path:?}", model.design, path.len());
+        return;
+    }
+    assert_eq!(discovery(&model, property, length - 1), None);
+    assert_eq!(discovery(&model, property, length).map(|steps| steps.len()), Some(length));
+}
+
+/// An execution of so many steps at most. Of several it is not the shortest: the checker reports the last of those that it finds together.
+fn discovery(model: &HoldModel, property: &'static str, longest: usize) -> Option<Vec<Step>> {
+    let finish = HasDiscoveries::AnyOf([property].into());
+    let checker = model.clone().checker().finish_when(finish).target_max_depth(longest + 2);
+    checker.spawn_bfs().join().discovery(property).map(|found| found.into_actions())
+}
+
+/// All that the model can do breaks no property.
+fn is_sound(model: HoldModel, states: usize) {
+    let checker = HoldModel { symmetric: true, ..model }
+        .checker()
+        .threads(2)
+        .finish_when(HasDiscoveries::Any)
+        .spawn_bfs()
+        .join();
+    if std::env::var("SHOW").is_ok() {
+        println!("STATES {}", checker.unique_state_count());
+        for (name, path) in checker.discoveries() {
+            println!("{name}: {:?}", path.clone().into_actions());
+            println!("{:?}", path.last_state());
+        }
+        return;
+    }
+    checker.assert_properties();
+    assert!(checker.unique_state_count() >= states);
+}
+
+#[test]
+fn a_count_that_goes_down_by_one_frees_a_lock_under_its_guard() {
+    finds(HoldModel { depth: 2, faults: 1, twice: true, ..small(Design::BlindCount) }, OVERLAP, 13);
+}
+
+#[test]
+fn a_count_that_goes_up_by_one_is_more_than_the_depth() {
+    finds(HoldModel { depth: 2, faults: 1, twice: true, ..small(Design::BlindCount) }, COUNT, 4);
+}
+
+#[test]
+fn an_old_release_deletes_a_newer_hold_of_the_same_field() {
+    finds(HoldModel { faults: 1, late: true, ..small(Design::SharedField) }, OVERLAP, 0);
+}
+
+#[test]
+fn a_release_that_does_not_look_whose_field_it_is_frees_anothers_hold() {
+    finds(small(Design::UncheckedRelease), OVERLAP, 0);
+}
+
+#[test]
+fn a_deadline_that_counts_from_the_reply_is_later_than_the_keys() {
+    finds(HoldModel { faults: 1, ..small(Design::DeadlineFromReply) }, OVERLAP, 8);
+}
+
+#[test]
+fn a_guard_that_ignores_its_deadline_overlaps_the_next_one() {
+    finds(small(Design::DeadlineIgnored), OVERLAP, 8);
+}
+
+#[test]
+fn two_minorities_hold_at_once() {
+    finds(HoldModel { masters: 3, ..small(Design::MinorityCounts) }, OVERLAP, 10);
+}
+
+#[test]
+fn a_young_master_that_votes_grants_what_it_has_forgotten() {
+    finds(HoldModel { masters: 3, faults: 1, restarts: 1, ..small(Design::YoungVotes) }, OVERLAP, 0);
+}
+
+#[test]
+fn young_masters_that_vote_as_a_majority_grant_what_they_have_forgotten() {
+    finds(HoldModel { masters: 3, faults: 1, restarts: 2, ..small(Design::YoungMajorityVotes) }, OVERLAP, 0);
+}
+
+#[test]
+fn a_release_that_is_sent_to_a_majority_alone_leaves_a_field() {
+    finds(HoldModel { masters: 3, ..small(Design::PartialRelease) }, FIELD, 11);
+}
+
+#[test]
+fn a_repair_behind_the_end_leaves_a_field() {
+    finds(HoldModel { masters: 3, faults: 1, ..small(Design::RepairAfterEnd) }, FIELD, 0);
+}
+
+#[test]
+fn an_acquire_that_a_renewal_overtook_leaves_a_field() {
+    finds(HoldModel { masters: 3, faults: 2, ..small(Design::OvertakenAcquire) }, FIELD, 0);
+}
+
+#[test]
+fn a_token_that_a_majority_does_not_know_is_followed_by_a_lesser_one() {
+    finds(HoldModel { masters: 3, fenced: true, ..small(Design::TokenNotWrittenBack) }, TOKEN, 0);
+}
+
+#[test]
+fn one_master_is_sound() {
+    is_sound(
+        HoldModel {
+            holds: 2,
+            depth: 3,
+            leases: &[LEASE, LONGEST],
+            late: true,
+            twice: true,
+            faults: 1,
+            ..small(Design::Sound)
+        },
+        1,
+    );
+}
+
+#[test]
+fn one_master_with_fixed_leases_is_sound() {
+    is_sound(
+        HoldModel {
+            depth: 2,
+            leases: &[1, LEASE, LONGEST],
+            extends: true,
+            faults: 1,
+            crashes: 1,
+            doubts: 1,
+            ..small(Design::Sound)
+        },
+        1,
+    );
+}
+
+#[test]
+fn three_masters_are_sound() {
+    is_sound(HoldModel { masters: 3, depth: 2, ..small(Design::Sound) }, 1);
+}
+
+#[test]
+fn three_masters_of_which_one_restarts_are_sound() {
+    is_sound(HoldModel { masters: 3, restarts: 1, ..small(Design::Sound) }, 1);
+}
+
+#[test]
+fn tokens_are_sound() {
+    is_sound(HoldModel { masters: 3, fenced: true, ..small(Design::Sound) }, 1);
+}

@@ -1,0 +1,381 @@
+//! Waiters: whether a request that waits for a free lock is going to ask for it.
+//!
+//! Two processes with up to two requests each, three masters. A request arrives, asks, sleeps, is woken, is granted, releases, and is
+//! dropped. A release publishes on each master by itself; a subscription is asked for, confirmed and broken on each by itself.
+//!
+//! # What a step stands for
+//!
+//! A visit of `LockEntry` is one step (`entry.rs`, whose functions have the names of those in `src/table/`). Commands, confirmations
+//! and messages are on their way until a step of their own, in any order but that of one connection: an acquire goes before its end,
+//! a confirmation before the messages. A task that is woken is polled in a step of its own.
+//!
+//! # What is left out, and why that is sound
+//!
+//! - **Each command runs once and is answered**: what a lost one leaves is the other model's. So a request is refused, never failed.
+//! - **Timers**: the short ones (a pause after a split vote, or before the subscription is confirmed) may end at any time. The long ones
+//!   (the poll cap, the end of the other's lease) end only where nothing else can happen, and only where messages are lost: the
+//!   property is that nobody needs them otherwise.
+//! - **Two attempts of a process are known at once**: one under way or held, and what an earlier one has left. A request that would be
+//!   the third waits for a short time.
+//! - **Messages are counted, not named**: neither does the code know which release one is of.
+//! - No children, no branches, no heads that are not polled, no nested levels: they stand in other lines, or are passed over by time.
+mod entry;
+
+use stateright::{Model, Property};
+
+use entry::Answer;
+pub use entry::{Entry, Phase, Stage, Subscription, Try, Waiter};
+
+/// How many masters there are.
+pub const MASTERS: usize = 3;
+
+/// The design that is checked: the one in use, or one that is known to be broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Design {
+    /// The code's.
+    Sound,
+    /// A head that is subscribed does not look again.
+    NoSecondLook,
+    /// A head that goes does not hand on what it was woken for.
+    HeadKeeps,
+    /// A message that comes while the head asks is forgotten.
+    MessageWhileAsking,
+    /// The message of this process's own release is taken for a foreign one's.
+    EchoIsForeign,
+    /// An echo is expected from a master where the release found nothing.
+    EchoOfNothing,
+}
+
+/// What is checked, and how much of it.
+#[derive(Clone, Debug)]
+pub struct WakeModel {
+    /// Which design.
+    pub design: Design,
+    /// Requests that each process makes.
+    pub requests: [u8; 2],
+    /// Requests that are dropped.
+    pub drops: u8,
+    /// Messages that are lost.
+    pub losses: u8,
+    /// Subscriptions that break.
+    pub cuts: u8,
+    /// Both processes are subscribed from the beginning, and stay so.
+    pub subscribed: bool,
+}
+
+impl WakeModel {
+    /// All that can go wrong, at once.
+    #[must_use]
+    pub fn everything() -> WakeModel {
+        let (design, subscribed) = (Design::Sound, false);
+        WakeModel { design, requests: [2, 2], drops: 1, losses: 1, cuts: 1, subscribed }
+    }
+
+    /// Whose message is whose.
+    #[must_use]
+    pub fn echoes() -> WakeModel {
+        WakeModel { drops: 0, losses: 0, cuts: 0, subscribed: true, ..WakeModel::everything() }
+    }
+}
+
+/// A master.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Master {
+    /// The field: a process and its attempt.
+    pub field: Option<(u8, u8)>,
+    /// By process.
+    pub channels: [Channel; 2],
+}
+
+/// What a master knows of a process's subscription, and what is on its way back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Channel {
+    /// `SUBSCRIBE` is on its way.
+    pub asked: bool,
+    /// Messages are sent.
+    pub on: bool,
+    /// The confirmation is on its way.
+    pub confirms: bool,
+    /// Messages on their way: of the process's own releases, and of others'.
+    pub messages: [u8; 2],
+}
+
+/// All masters, both processes, and what is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct State {
+    /// By index.
+    pub masters: [Master; MASTERS],
+    /// By index.
+    pub entries: [Entry; 2],
+    requests: [u8; 2],
+    drops: u8,
+    losses: u8,
+    cuts: u8,
+    /// By process: messages of others' releases that did not make it ask for its holds.
+    news: [u8; 2],
+    /// It asked for them though there was none.
+    asked_for_echo: bool,
+}
+
+/// A step. Processes, attempts, masters and waiters by their index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A request begins.
+    Arrive(usize),
+    /// A waiter that was woken is polled, or its short timer ends.
+    Poll(usize, usize),
+    /// The poll cap, or the end of the other's lease.
+    PollCap(usize, usize),
+    /// A request is dropped.
+    Drop(usize, usize),
+    /// A command runs, and its answer arrives.
+    Run(usize, usize, usize),
+    /// The process looks at the answers.
+    Conclude(usize, usize),
+    /// The guard is released.
+    Release(usize),
+    /// The background ends what a refused attempt has left.
+    Sweep(usize, usize),
+    /// `SUBSCRIBE` reaches the master.
+    Subscribe(usize, usize),
+    /// Its confirmation reaches the process.
+    Confirm(usize, usize),
+    /// A message reaches the process: `true` of its own release.
+    Message(usize, usize, bool),
+    /// A message is lost.
+    Lose(usize, usize, bool),
+    /// The connection for messages breaks.
+    Cut(usize, usize),
+}
+
+impl State {
+    /// A command runs on a master. What is released is published.
+    fn run(&mut self, process: usize, attempt: usize, at: usize) {
+        let field = Some((process as u8, attempt as u8));
+        let link = &mut self.entries[process].tries[attempt].links[at];
+        let master = &mut self.masters[at];
+        // Over one connection the acquire goes first.
+        if link.acquires {
+            link.acquires = false;
+            let free = master.field.is_none();
+            if free {
+                master.field = field;
+            }
+            self.entries[process].answered(attempt, at, if free { Answer::Done } else { Answer::Not }, false);
+            return;
+        }
+        link.ends = false;
+        let there = master.field == field;
+        if there {
+            master.field = None;
+            for (listener, channel) in master.channels.iter_mut().enumerate() {
+                if channel.on {
+                    channel.messages[usize::from(listener != process)] += 1;
+                }
+            }
+        }
+        self.entries[process].answered(attempt, at, if there { Answer::Done } else { Answer::Not }, true);
+    }
+
+    /// What follows a visit of an entry: `LockEntry::subscription_change`.
+    fn end_of_visit(&mut self, model: &WakeModel, process: usize) {
+        if model.subscribed {
+            return;
+        }
+        match self.entries[process].subscription_change() {
+            Some(true) => {
+                self.masters.iter_mut().for_each(|master| master.channels[process].asked = true);
+            }
+            Some(false) => {
+                self.masters.iter_mut().for_each(|master| master.channels[process] = Channel::default());
+            }
+            None => {}
+        }
+    }
+
+    /// The same state, whatever its masters are called.
+    fn canonical(mut self) -> State {
+        let column = |at: &usize| (self.masters[*at], self.entries.map(|entry| entry.column(*at)));
+        let mut order = [0, 1, 2];
+        order.sort_by(|one, other| column(one).cmp(&column(other)));
+        self.masters = order.map(|at| self.masters[at]);
+        self.entries.iter_mut().for_each(|entry| entry.reorder(order));
+        self
+    }
+
+    /// Nothing is under way, and nobody is going to do anything before a long timer ends.
+    fn is_quiet(&self) -> bool {
+        let channels = || self.masters.iter().flat_map(|master| &master.channels);
+        let still = |channel: &Channel| !channel.asked && !channel.confirms && channel.messages == [0, 0];
+        channels().all(still) && self.entries.iter().all(Entry::is_quiet)
+    }
+}
+
+impl Model for WakeModel {
+    type State = State;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State> {
+        let mut state = State {
+            masters: [Master::default(); MASTERS],
+            entries: [Entry::default(); 2],
+            requests: self.requests,
+            drops: self.drops,
+            losses: self.losses,
+            cuts: self.cuts,
+            news: [0; 2],
+            asked_for_echo: false,
+        };
+        if self.subscribed {
+            state.entries.iter_mut().for_each(Entry::subscribe_everywhere);
+            let channels = state.masters.iter_mut().flat_map(|master| &mut master.channels);
+            channels.for_each(|channel| channel.on = true);
+        }
+        vec![state]
+    }
+
+    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
+        for (process, entry) in state.entries.iter().enumerate() {
+            if state.requests[process] > 0 && entry.has_room() {
+                steps.push(Step::Arrive(process));
+            }
+            for (at, waiter) in entry.waiters.iter().enumerate() {
+                let Some(waiter) = waiter else { continue };
+                if waiter.woken || matches!(waiter.phase, Phase::Asleep { soon: true } | Phase::Pausing) {
+                    steps.push(Step::Poll(process, at));
+                }
+                if self.losses > 0 && waiter.phase == (Phase::Asleep { soon: false }) && state.is_quiet() {
+                    steps.push(Step::PollCap(process, at));
+                }
+                if state.drops > 0 {
+                    steps.push(Step::Drop(process, at));
+                }
+            }
+            for (number, attempt) in entry.tries.iter().enumerate() {
+                let flying = |at: &usize| attempt.links[*at].acquires || attempt.links[*at].ends;
+                steps.extend((0..MASTERS).filter(flying).map(|at| Step::Run(process, number, at)));
+                if attempt.is_decided() {
+                    steps.push(Step::Conclude(process, number));
+                }
+                if attempt.stage == Stage::Held {
+                    steps.push(Step::Release(process));
+                }
+                if attempt.is_to_be_swept() {
+                    steps.push(Step::Sweep(process, number));
+                }
+            }
+            for (at, master) in state.masters.iter().enumerate() {
+                let channel = &master.channels[process];
+                if channel.asked {
+                    steps.push(Step::Subscribe(process, at));
+                }
+                if channel.confirms {
+                    // Over one connection it goes before the messages.
+                    steps.push(Step::Confirm(process, at));
+                }
+                for own in [true, false] {
+                    if channel.messages[usize::from(!own)] > 0 {
+                        if !channel.confirms {
+                            steps.push(Step::Message(process, at, own));
+                        }
+                        if state.losses > 0 {
+                            steps.push(Step::Lose(process, at, own));
+                        }
+                    }
+                }
+                if state.cuts > 0 && channel.on {
+                    steps.push(Step::Cut(process, at));
+                }
+            }
+        }
+    }
+
+    fn next_state(&self, last: &State, step: Step) -> Option<State> {
+        let mut state = *last;
+        let process = match step {
+            Step::Arrive(process) => {
+                state.requests[process] -= 1;
+                state.entries[process].arrive();
+                process
+            }
+            Step::Poll(process, at) | Step::PollCap(process, at) => {
+                state.entries[process].poll(at);
+                process
+            }
+            Step::Drop(process, at) => {
+                state.drops -= 1;
+                state.entries[process].drop_request(at, self.design);
+                process
+            }
+            Step::Run(process, attempt, at) => {
+                state.run(process, attempt, at);
+                process
+            }
+            Step::Conclude(process, attempt) => {
+                state.entries[process].conclude(attempt, self.design);
+                process
+            }
+            Step::Release(process) => {
+                state.entries[process].release();
+                process
+            }
+            Step::Sweep(process, attempt) => {
+                state.entries[process].sweep(attempt);
+                process
+            }
+            Step::Subscribe(process, at) => {
+                let channel = &mut state.masters[at].channels[process];
+                (channel.asked, channel.on, channel.confirms) = (false, true, true);
+                process
+            }
+            Step::Confirm(process, at) => {
+                state.masters[at].channels[process].confirms = false;
+                state.entries[process].subscribed(at, self.design);
+                process
+            }
+            Step::Message(process, at, own) => {
+                state.masters[at].channels[process].messages[usize::from(!own)] -= 1;
+                state.news[process] += u8::from(!own);
+                if state.entries[process].message(at, self.design) {
+                    state.asked_for_echo |= state.news[process] == 0;
+                    state.news[process] = state.news[process].saturating_sub(1);
+                }
+                process
+            }
+            Step::Lose(process, at, own) => {
+                state.losses -= 1;
+                state.masters[at].channels[process].messages[usize::from(!own)] -= 1;
+                process
+            }
+            Step::Cut(process, at) => {
+                state.cuts -= 1;
+                state.masters[at].channels[process] = Channel { asked: true, ..Channel::default() };
+                state.entries[process].unsubscribed(at);
+                process
+            }
+        };
+        state.end_of_visit(self, process);
+        (state != *last).then(|| state.canonical())
+    }
+
+    fn properties(&self) -> Vec<Property<WakeModel>> {
+        vec![
+            Property::always("no wake-up is lost", |model: &WakeModel, state: &State| {
+                let free = state.masters.iter().all(|master| master.field.is_none());
+                let lost = state.losses < model.losses;
+                !(free && state.is_quiet()) || state.entries.iter().all(|entry| !entry.is_stuck(lost))
+            }),
+            Property::always("no echo is expected that never comes", |model: &WakeModel, state: &State| {
+                let lost = state.losses < model.losses;
+                lost || !state.is_quiet() || state.entries.iter().all(|entry| entry.echoes == [0; MASTERS])
+            }),
+            // An echo that comes before its subscription is known, or of a dropped request, is taken for news, which only costs.
+            Property::always("an echo is no news", |model: &WakeModel, state: &State| {
+                !model.subscribed || model.drops > 0 || !state.asked_for_echo
+            }),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests;
