@@ -201,8 +201,8 @@ impl Caller {
                         self.expect(&error, false);
                     }
                 }
-                Op::GivenUp(after, op) => {
-                    let given_up = timeout(*after, self.op(op, outer)).await.is_err();
+                Op::GivenUp(after, body) => {
+                    let given_up = timeout(*after, self.ops(body, outer)).await.is_err();
                     if given_up {
                         self.note(|| "gives up".to_owned());
                     }

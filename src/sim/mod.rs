@@ -9,6 +9,7 @@
 mod agenda;
 mod caller;
 mod dice;
+mod draw;
 mod gate;
 mod history;
 mod network;

@@ -3,13 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::sim::dice::{Dice, Key};
-
 pub(super) const NAMES: [&str; 3] = ["stock", "order", "price"];
-
-const MILLISECOND: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
 pub(super) struct Program {
@@ -60,8 +54,8 @@ pub(super) enum Op {
     Extend(Duration),
     Force(usize),
     Look(usize),
-    /// The operation's future is dropped after that long.
-    GivenUp(Duration, Box<Op>),
+    /// The future of what is done within is dropped after that long.
+    GivenUp(Duration, Vec<Op>),
     Close,
 }
 
@@ -133,209 +127,50 @@ impl Fault {
 }
 
 impl Program {
-    pub(super) fn draw(seed: u64) -> Program {
-        let mut dice = Dice::new(Key::new(seed).with(0));
-        let setup = Setup::draw(&mut dice);
-        let forces = dice.one_in(4);
-        let closes = dice.one_in(12);
-        let leaks = dice.one_in(6);
-        let names = 1 + dice.pick(&[0, 0, 1, 2]);
-        let lease = setup.lease.min(MINUTE);
-        let longest_stay = dice.pick(&[20 * MILLISECOND, SECOND, 2 * lease]).min(setup.trouble);
-        let writer = Writer { setup: &setup, forces, closes, leaks, names, longest_stay };
-        let callers = (0..1 + dice.roll(8)).map(|_| 0).collect::<Vec<_>>();
-        let callers = callers.iter().enumerate().map(|(at, _)| {
-            let mut dice = Dice::new(Key::new(seed).with(1).with(at as u64));
-            writer.caller(at as u64 + 1, &mut dice)
-        });
-        let callers = callers.collect();
-        let count = dice.pick(&[0, 0, 1, 2, 3, 5, 8]);
-        let deadly = dice.one_in(8);
-        let mute = dice.one_in(6);
-        let faults = (0..count).map(|at| {
-            let mut dice = Dice::new(Key::new(seed).with(2).with(at));
-            writer.fault(at + 1, deadly, mute, &mut dice)
-        });
-        let faults: Vec<Fault> = faults.collect();
-        let faults = if dice.one_in(6) { writer.burst(&mut dice) } else { faults };
-        Program { seed, callers, faults, setup }
-    }
-
     pub(super) fn has(&self, kind: impl Fn(&FaultKind) -> bool) -> bool {
         self.faults.iter().any(|fault| kind(&fault.kind))
     }
 
-    pub(super) fn has_op(&self, is: impl Fn(&Op) -> bool + Copy) -> bool {
-        fn any(ops: &[Op], is: impl Fn(&Op) -> bool + Copy) -> bool {
-            ops.iter().any(|op| {
-                is(op)
-                    || match op {
-                        Op::Lock(locking) | Op::Run(locking) => any(&locking.inner, is),
-                        Op::Scope(inner) => any(inner, is),
-                        Op::GivenUp(_, op) => any(std::slice::from_ref(&**op), is),
-                        _ => false,
-                    }
-            })
-        }
-        self.callers.iter().any(|caller| any(&caller.ops, is))
+    pub(super) fn has_op(&self, is: impl Fn(&Op) -> bool) -> bool {
+        let mut found = false;
+        self.each_op(&mut |op| found |= is(op));
+        found
     }
 
     /// How many operations and faults it has.
     pub(super) fn size(&self) -> usize {
-        fn ops(of: &[Op]) -> usize {
-            let size = |op: &Op| match op {
-                Op::Lock(locking) | Op::Run(locking) => ops(&locking.inner),
-                Op::Scope(inner) => ops(inner),
-                Op::GivenUp(_, op) => ops(std::slice::from_ref(&**op)),
-                _ => 0,
-            };
-            of.iter().map(|op| 1 + size(op)).sum()
-        }
-        self.faults.len() + self.callers.iter().map(|caller| 1 + ops(&caller.ops)).sum::<usize>()
-    }
-}
-
-impl Setup {
-    fn draw(dice: &mut Dice) -> Setup {
-        let lease = dice.pick(&[SECOND, 3 * SECOND, 5 * SECOND, 30 * SECOND, 1800 * SECOND]);
-        let node_timeout = dice.pick(&[100 * MILLISECOND, 500 * MILLISECOND, 500 * MILLISECOND, SECOND]);
-        let lateness = match dice.roll(3) {
-            0 => dice.pick(&[20 * MILLISECOND, 60 * MILLISECOND, 3 * node_timeout]),
-            _ => Duration::ZERO,
-        };
-        Setup {
-            masters: dice.pick(&[1, 1, 3, 3, 5]),
-            processes: dice.pick(&[1, 2, 2, 3, 4]),
-            lease,
-            longest_lease: 2 * lease,
-            node_timeout,
-            poll_interval: dice.pick(&[5 * SECOND, 3600 * SECOND]),
-            trouble: dice.pick(&[SECOND, 10 * SECOND, 40 * SECOND]),
-            latency: dice.pick(&[0, 1, 4, 20]) * MILLISECOND,
-            lateness: lateness.min(lease / 5),
-            drifts: dice.one_in(3),
-            fenced: [dice.one_in(2), dice.one_in(2), false],
-        }
-    }
-}
-
-/// Writes callers and faults.
-struct Writer<'a> {
-    setup: &'a Setup,
-    forces: bool,
-    closes: bool,
-    leaks: bool,
-    names: usize,
-    longest_stay: Duration,
-}
-
-impl Writer<'_> {
-    fn caller(&self, id: u64, dice: &mut Dice) -> CallerPlan {
-        let process = dice.roll(self.setup.processes);
-        let begins = dice.time(self.setup.trouble);
-        let ops = (0..1 + dice.roll(4)).map(|_| self.op(&[], false, dice)).collect();
-        CallerPlan { id, process, begins, ops }
+        let mut ops = 0;
+        self.each_op(&mut |_| ops += 1);
+        self.faults.len() + self.callers.len() + ops
     }
 
-    /// `held`: the names that the caller holds there, the outermost first.
-    fn op(&self, held: &[usize], guarded: bool, dice: &mut Dice) -> Op {
-        match dice.roll(20) {
-            0 | 1 => Op::Stay(dice.time(self.longest_stay)),
-            2 if guarded => Op::Extend(MILLISECOND * 10 + dice.time(self.setup.longest_lease - SECOND / 10)),
-            3 if self.forces => Op::Force(dice.roll(self.names)),
-            4 => Op::Look(dice.roll(self.names)),
-            5 if held.len() < 3 => Op::Scope(self.inner(held, guarded, dice)),
-            6 | 7 => {
-                let longest = dice.pick(&[2 * self.setup.latency, self.setup.node_timeout, 5 * SECOND]);
-                Op::GivenUp(dice.time(longest), Box::new(self.op(held, guarded, dice)))
-            }
-            8 if self.closes && dice.one_in(3) => Op::Close,
-            9..=12 if held.len() < 3 => Op::Run(self.locking(held, false, dice)),
-            _ if held.len() < 3 => Op::Lock(self.locking(held, true, dice)),
-            _ => Op::Stay(dice.time(self.longest_stay)),
-        }
-    }
-
-    fn inner(&self, held: &[usize], guarded: bool, dice: &mut Dice) -> Vec<Op> {
-        let most = if held.is_empty() { 2 } else { 3 };
-        (0..dice.roll(most)).map(|_| self.op(held, guarded, dice)).collect()
-    }
-
-    fn locking(&self, held: &[usize], guarded: bool, dice: &mut Dice) -> Locking {
-        let name = match held.last() {
-            Some(last) if !dice.one_in(3) => *last,
-            _ => dice.roll(self.names),
-        };
-        // In the order of names nobody waits in a circle; against it, not for ever.
-        let ordered = held.contains(&name) || held.iter().all(|outer| *outer < name);
-        let way = match dice.roll(10) {
-            0..=5 if ordered => Way::Waits,
-            0..=7 => Way::Within(dice.time(3 * SECOND)),
-            _ => Way::Tries,
-        };
-        // Longer than a grant takes.
-        let least = 20 * MILLISECOND + 8 * self.setup.latency + 4 * self.setup.lateness;
-        let fixed = dice.one_in(8).then(|| least + dice.time(self.setup.lease - least.min(self.setup.lease)));
-        let max_hold = dice.one_in(12).then(|| 20 * MILLISECOND + dice.time(self.longest_stay));
-        let end = match dice.roll(10) {
-            0..=5 => End::Release,
-            9 if self.leaks && guarded && (fixed.is_some() || max_hold.is_some()) => End::Leak,
-            _ => End::Drop,
-        };
-        let fenced = self.setup.fenced[name] && (!held.contains(&name) || dice.one_in(2));
-        let held: Vec<_> = held.iter().copied().chain([name]).collect();
-        let inner = self.inner(&held, guarded, dice);
-        Locking { name, way, fenced, fixed, max_hold, inner, stays: dice.time(self.longest_stay), end }
-    }
-
-    /// Several faults at once, of which a promise has to stand the worst combination.
-    fn burst(&self, dice: &mut Dice) -> Vec<Fault> {
-        let Setup { masters, processes, node_timeout, lease, trouble, .. } = *self.setup;
-        let at = Duration::from_millis(dice.next().roll(trouble.as_millis() as u64 / 2));
-        let lasts = (dice.pick(&[1, 2, 3]) * lease / 2).clamp(4 * node_timeout, MINUTE).min(trouble - at);
-        let process = dice.roll(processes);
-        let amnesia = dice.one_in(2);
-        let mut kinds = Vec::new();
-        if amnesia {
-            // All masters forget while a holder sees nothing.
-            kinds.push((at, lasts, FaultKind::Freeze(process)));
-            let then = at + lasts / 4;
-            kinds.extend((0..masters).map(|m| (then, MILLISECOND, FaultKind::Restart(m, dice.one_in(4)))));
-        } else {
-            // Answers are late, and then none comes while the lease runs out.
-            let cut = lasts / 4;
-            for m in 0..masters {
-                kinds.push((at, cut, FaultKind::SlowAnswers(process, m, node_timeout * 4 / 5)));
-                kinds.push((at + cut, lasts - cut, FaultKind::Cut(process, m)));
+    fn each_op(&self, look: &mut impl FnMut(&Op)) {
+        fn each(ops: &[Op], look: &mut impl FnMut(&Op)) {
+            for op in ops {
+                look(op);
+                op.bodies().into_iter().for_each(|body| each(body, look));
             }
         }
-        let numbered = kinds.into_iter().zip(101..);
-        numbered.map(|((at, lasts, kind), id)| Fault { id, at, lasts, kind }).collect()
+        self.callers.iter().for_each(|caller| each(&caller.ops, look));
+    }
+}
+
+impl Op {
+    /// What is done within it.
+    pub(super) fn bodies(&self) -> Vec<&Vec<Op>> {
+        match self {
+            Op::Lock(locking) | Op::Run(locking) => vec![&locking.inner],
+            Op::Scope(body) | Op::GivenUp(_, body) => vec![body],
+            Op::Stay(_) | Op::Extend(_) | Op::Force(_) | Op::Look(_) | Op::Close => Vec::new(),
+        }
     }
 
-    fn fault(&self, id: u64, deadly: bool, mute: bool, dice: &mut Dice) -> Fault {
-        let Setup { masters, processes, node_timeout, lease, .. } = *self.setup;
-        let at = Duration::from_millis(dice.next().roll(self.setup.trouble.as_millis() as u64));
-        let longest = dice.pick(&[node_timeout, 5 * node_timeout, (lease * 3 / 2).min(MINUTE)]);
-        let lasts = (10 * MILLISECOND + dice.time(longest)).min(self.setup.trouble - at);
-        let (process, master) = (dice.roll(processes), dice.roll(masters));
-        let one_in = dice.pick(&[1, 2, 5]);
-        let slow = dice.pick(&[node_timeout / 2, 2 * node_timeout, 5 * node_timeout]);
-        let kind = match dice.roll(20) {
-            0..3 => FaultKind::LosesCommands(process, master, one_in),
-            3..6 => FaultKind::LosesAnswers(process, master, one_in),
-            6 | 7 => FaultKind::SlowCommands(process, master, slow),
-            8 => FaultKind::SlowAnswers(process, master, slow),
-            9 => FaultKind::Forgets(process, master, one_in),
-            10 if mute => FaultKind::LosesMessages(process, master, one_in),
-            11 => FaultKind::SlowMessages(process, master, slow),
-            12 | 13 => FaultKind::Cut(process, master),
-            14 | 15 => FaultKind::Stall(master),
-            16 => FaultKind::Restart(master, dice.one_in(2)),
-            17 if deadly => FaultKind::Crash(process),
-            _ => FaultKind::Freeze(process),
-        };
-        Fault { id, at, lasts, kind }
+    pub(super) fn bodies_mut(&mut self) -> Vec<&mut Vec<Op>> {
+        match self {
+            Op::Lock(locking) | Op::Run(locking) => vec![&mut locking.inner],
+            Op::Scope(body) | Op::GivenUp(_, body) => vec![body],
+            Op::Stay(_) | Op::Extend(_) | Op::Force(_) | Op::Look(_) | Op::Close => Vec::new(),
+        }
     }
 }
 
@@ -356,7 +191,7 @@ impl fmt::Display for Program {
 }
 
 fn show(f: &mut fmt::Formatter<'_>, op: &Op, depth: usize) -> fmt::Result {
-    let indent = "  ".repeat(depth);
+    write!(f, "{}", "  ".repeat(depth))?;
     match op {
         Op::Lock(locking) | Op::Run(locking) => {
             let how = if matches!(op, Op::Lock(_)) { "lock" } else { "run" };
@@ -365,17 +200,11 @@ fn show(f: &mut fmt::Formatter<'_>, op: &Op, depth: usize) -> fmt::Result {
             let fenced = if *fenced { " fenced" } else { "" };
             let fixed = fixed.map(|fixed| format!(" fixed {fixed:?}")).unwrap_or_default();
             let most = max_hold.map(|most| format!(" max_hold {most:?}")).unwrap_or_default();
-            writeln!(f, "{indent}{how} {name} {way:?}{fenced}{fixed}{most}, stays {stays:?}, {end:?}")?;
-            locking.inner.iter().try_for_each(|op| show(f, op, depth + 1))
+            writeln!(f, "{how} {name} {way:?}{fenced}{fixed}{most}, stays {stays:?}, {end:?}")?;
         }
-        Op::Scope(inner) => {
-            writeln!(f, "{indent}scope")?;
-            inner.iter().try_for_each(|op| show(f, op, depth + 1))
-        }
-        Op::GivenUp(after, op) => {
-            writeln!(f, "{indent}given up after {after:?}")?;
-            show(f, op, depth + 1)
-        }
-        op => writeln!(f, "{indent}{op:?}"),
+        Op::Scope(_) => writeln!(f, "scope")?,
+        Op::GivenUp(after, _) => writeln!(f, "given up after {after:?}")?,
+        op => writeln!(f, "{op:?}")?,
     }
+    op.bodies().into_iter().flatten().try_for_each(|op| show(f, op, depth + 1))
 }

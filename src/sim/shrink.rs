@@ -70,38 +70,24 @@ fn without(ops: &mut Vec<Op>, left: &mut usize) -> bool {
             return true;
         }
         *left -= 1;
-        let inner = match &ops[at] {
-            Op::Scope(inner) => Some(inner.clone()),
-            Op::GivenUp(_, op) => Some(vec![(**op).clone()]),
-            Op::Lock(locking) | Op::Run(locking) if !locking.inner.is_empty() => Some(locking.inner.clone()),
-            _ => None,
-        };
-        if let Some(inner) = inner {
+        for body in ops[at].bodies().into_iter().filter(|body| !body.is_empty()).cloned().collect::<Vec<_>>()
+        {
             if *left == 0 {
-                ops.splice(at..=at, inner);
+                ops.splice(at..=at, body);
                 return true;
             }
             *left -= 1;
         }
-        if let Op::Lock(locking) | Op::Run(locking) = &mut ops[at] {
-            if locking.fixed.is_some() || locking.max_hold.is_some() {
-                if *left == 0 {
-                    (locking.fixed, locking.max_hold) = (None, None);
-                    return true;
-                }
-                *left -= 1;
-            }
-            if without(&mut locking.inner, left) {
-                return true;
-            }
-        } else if let Op::Scope(inner) = &mut ops[at] {
-            if without(inner, left) {
-                return true;
-            }
-        } else if let Op::GivenUp(_, op) = &mut ops[at]
-            && let Op::Lock(locking) | Op::Run(locking) = &mut **op
-            && without(&mut locking.inner, left)
+        if let Op::Lock(locking) | Op::Run(locking) = &mut ops[at]
+            && (locking.fixed.is_some() || locking.max_hold.is_some())
         {
+            if *left == 0 {
+                (locking.fixed, locking.max_hold) = (None, None);
+                return true;
+            }
+            *left -= 1;
+        }
+        if ops[at].bodies_mut().into_iter().any(|body| without(body, left)) {
             return true;
         }
         at += 1;

@@ -1,0 +1,185 @@
+//! The program of a seed.
+
+use std::time::Duration;
+
+use crate::sim::dice::{Dice, Key};
+use crate::sim::program::{CallerPlan, End, Fault, FaultKind, Locking, Op, Program, Setup, Way};
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+impl Program {
+    /// What a seed draws.
+    pub(super) fn draw(seed: u64) -> Program {
+        let mut dice = Dice::new(Key::new(seed).with(0));
+        let setup = Setup::draw(&mut dice);
+        let forces = dice.one_in(4);
+        let closes = dice.one_in(12);
+        let leaks = dice.one_in(6);
+        let names = 1 + dice.pick(&[0, 0, 1, 2]);
+        let lease = setup.lease.min(MINUTE);
+        let longest_stay = dice.pick(&[20 * MILLISECOND, SECOND, 2 * lease]).min(setup.trouble);
+        let writer = Writer { setup: &setup, forces, closes, leaks, names, longest_stay };
+        let callers = (0..1 + dice.roll(8)).map(|_| 0).collect::<Vec<_>>();
+        let callers = callers.iter().enumerate().map(|(at, _)| {
+            let mut dice = Dice::new(Key::new(seed).with(1).with(at as u64));
+            writer.caller(at as u64 + 1, &mut dice)
+        });
+        let callers = callers.collect();
+        let count = dice.pick(&[0, 0, 1, 2, 3, 5, 8]);
+        let deadly = dice.one_in(8);
+        let mute = dice.one_in(6);
+        let faults = (0..count).map(|at| {
+            let mut dice = Dice::new(Key::new(seed).with(2).with(at));
+            writer.fault(at + 1, deadly, mute, &mut dice)
+        });
+        let faults: Vec<Fault> = faults.collect();
+        let faults = if dice.one_in(6) { writer.burst(&mut dice) } else { faults };
+        Program { seed, callers, faults, setup }
+    }
+}
+
+impl Setup {
+    fn draw(dice: &mut Dice) -> Setup {
+        let lease = dice.pick(&[SECOND, 3 * SECOND, 5 * SECOND, 30 * SECOND, 1800 * SECOND]);
+        let node_timeout = dice.pick(&[100 * MILLISECOND, 500 * MILLISECOND, 500 * MILLISECOND, SECOND]);
+        let lateness = match dice.roll(3) {
+            0 => dice.pick(&[20 * MILLISECOND, 60 * MILLISECOND, 3 * node_timeout]),
+            _ => Duration::ZERO,
+        };
+        Setup {
+            masters: dice.pick(&[1, 1, 3, 3, 5]),
+            processes: dice.pick(&[1, 2, 2, 3, 4]),
+            lease,
+            longest_lease: 2 * lease,
+            node_timeout,
+            poll_interval: dice.pick(&[5 * SECOND, 3600 * SECOND]),
+            trouble: dice.pick(&[SECOND, 10 * SECOND, 40 * SECOND]),
+            latency: dice.pick(&[0, 1, 4, 20]) * MILLISECOND,
+            lateness: lateness.min(lease / 5),
+            drifts: dice.one_in(3),
+            fenced: [dice.one_in(2), dice.one_in(2), false],
+        }
+    }
+}
+
+/// Writes callers and faults.
+struct Writer<'a> {
+    setup: &'a Setup,
+    forces: bool,
+    closes: bool,
+    leaks: bool,
+    names: usize,
+    longest_stay: Duration,
+}
+
+impl Writer<'_> {
+    fn caller(&self, id: u64, dice: &mut Dice) -> CallerPlan {
+        let process = dice.roll(self.setup.processes);
+        let begins = dice.time(self.setup.trouble);
+        let ops = (0..1 + dice.roll(4)).map(|_| self.op(&[], false, dice)).collect();
+        CallerPlan { id, process, begins, ops }
+    }
+
+    /// `held`: the names that the caller holds there, the outermost first.
+    fn op(&self, held: &[usize], guarded: bool, dice: &mut Dice) -> Op {
+        match dice.roll(20) {
+            0 | 1 => Op::Stay(dice.time(self.longest_stay)),
+            2 if guarded => Op::Extend(MILLISECOND * 10 + dice.time(self.setup.longest_lease - SECOND / 10)),
+            3 if self.forces => Op::Force(dice.roll(self.names)),
+            4 => Op::Look(dice.roll(self.names)),
+            5 if held.len() < 3 => Op::Scope(self.inner(held, guarded, dice)),
+            6 | 7 => {
+                let longest = dice.pick(&[2 * self.setup.latency, self.setup.node_timeout, 5 * SECOND]);
+                Op::GivenUp(dice.time(longest), vec![self.op(held, guarded, dice)])
+            }
+            8 if self.closes && dice.one_in(3) => Op::Close,
+            9..=12 if held.len() < 3 => Op::Run(self.locking(held, false, dice)),
+            _ if held.len() < 3 => Op::Lock(self.locking(held, true, dice)),
+            _ => Op::Stay(dice.time(self.longest_stay)),
+        }
+    }
+
+    fn inner(&self, held: &[usize], guarded: bool, dice: &mut Dice) -> Vec<Op> {
+        let most = if held.is_empty() { 2 } else { 3 };
+        (0..dice.roll(most)).map(|_| self.op(held, guarded, dice)).collect()
+    }
+
+    fn locking(&self, held: &[usize], guarded: bool, dice: &mut Dice) -> Locking {
+        let name = match held.last() {
+            Some(last) if !dice.one_in(3) => *last,
+            _ => dice.roll(self.names),
+        };
+        // In the order of names nobody waits in a circle; against it, not for ever.
+        let ordered = held.contains(&name) || held.iter().all(|outer| *outer < name);
+        let way = match dice.roll(10) {
+            0..=5 if ordered => Way::Waits,
+            0..=7 => Way::Within(dice.time(3 * SECOND)),
+            _ => Way::Tries,
+        };
+        // Longer than a grant takes.
+        let least = 20 * MILLISECOND + 8 * self.setup.latency + 4 * self.setup.lateness;
+        let fixed = dice.one_in(8).then(|| least + dice.time(self.setup.lease - least.min(self.setup.lease)));
+        let max_hold = dice.one_in(12).then(|| 20 * MILLISECOND + dice.time(self.longest_stay));
+        let end = match dice.roll(10) {
+            0..=5 => End::Release,
+            9 if self.leaks && guarded && (fixed.is_some() || max_hold.is_some()) => End::Leak,
+            _ => End::Drop,
+        };
+        let fenced = self.setup.fenced[name] && (!held.contains(&name) || dice.one_in(2));
+        let held: Vec<_> = held.iter().copied().chain([name]).collect();
+        let inner = self.inner(&held, guarded, dice);
+        Locking { name, way, fenced, fixed, max_hold, inner, stays: dice.time(self.longest_stay), end }
+    }
+
+    /// Several faults at once, of which a promise has to stand the worst combination.
+    fn burst(&self, dice: &mut Dice) -> Vec<Fault> {
+        let Setup { masters, processes, node_timeout, lease, trouble, .. } = *self.setup;
+        let at = Duration::from_millis(dice.next().roll(trouble.as_millis() as u64 / 2));
+        let lasts = (dice.pick(&[1, 2, 3]) * lease / 2).clamp(4 * node_timeout, MINUTE).min(trouble - at);
+        let process = dice.roll(processes);
+        let amnesia = dice.one_in(2);
+        let mut kinds = Vec::new();
+        if amnesia {
+            // All masters forget while a holder sees nothing.
+            kinds.push((at, lasts, FaultKind::Freeze(process)));
+            let then = at + lasts / 4;
+            kinds.extend((0..masters).map(|m| (then, MILLISECOND, FaultKind::Restart(m, dice.one_in(4)))));
+        } else {
+            // Answers are late, and then none comes while the lease runs out.
+            let cut = lasts / 4;
+            for m in 0..masters {
+                kinds.push((at, cut, FaultKind::SlowAnswers(process, m, node_timeout * 4 / 5)));
+                kinds.push((at + cut, lasts - cut, FaultKind::Cut(process, m)));
+            }
+        }
+        let numbered = kinds.into_iter().zip(101..);
+        numbered.map(|((at, lasts, kind), id)| Fault { id, at, lasts, kind }).collect()
+    }
+
+    fn fault(&self, id: u64, deadly: bool, mute: bool, dice: &mut Dice) -> Fault {
+        let Setup { masters, processes, node_timeout, lease, .. } = *self.setup;
+        let at = Duration::from_millis(dice.next().roll(self.setup.trouble.as_millis() as u64));
+        let longest = dice.pick(&[node_timeout, 5 * node_timeout, (lease * 3 / 2).min(MINUTE)]);
+        let lasts = (10 * MILLISECOND + dice.time(longest)).min(self.setup.trouble - at);
+        let (process, master) = (dice.roll(processes), dice.roll(masters));
+        let one_in = dice.pick(&[1, 2, 5]);
+        let slow = dice.pick(&[node_timeout / 2, 2 * node_timeout, 5 * node_timeout]);
+        let kind = match dice.roll(20) {
+            0..3 => FaultKind::LosesCommands(process, master, one_in),
+            3..6 => FaultKind::LosesAnswers(process, master, one_in),
+            6 | 7 => FaultKind::SlowCommands(process, master, slow),
+            8 => FaultKind::SlowAnswers(process, master, slow),
+            9 => FaultKind::Forgets(process, master, one_in),
+            10 if mute => FaultKind::LosesMessages(process, master, one_in),
+            11 => FaultKind::SlowMessages(process, master, slow),
+            12 | 13 => FaultKind::Cut(process, master),
+            14 | 15 => FaultKind::Stall(master),
+            16 => FaultKind::Restart(master, dice.one_in(2)),
+            17 if deadly => FaultKind::Crash(process),
+            _ => FaultKind::Freeze(process),
+        };
+        Fault { id, at, lasts, kind }
+    }
+}
