@@ -1,7 +1,5 @@
 //! What callers do, by their programs, and what they expect of each answer.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,8 +10,11 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::base::lock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::Session;
+use crate::sim::dice::Key;
 use crate::sim::history::{AnyGuard, Handle, History, LevelRecord, Promise, field_of};
+use crate::sim::polling::{Doing, neglected, together};
 use crate::sim::program::{End, Locking, NAMES, Op, Way};
+use crate::sim::requests::Path;
 use crate::{Guard, Locks, scope};
 
 /// How far a run has come.
@@ -54,6 +55,11 @@ impl Phases {
             }
             changed.await;
         }
+    }
+
+    /// In trouble that long at most.
+    async fn pause(&self, time: Duration) {
+        let _ = timeout(time, self.until(Phase::Rest)).await;
     }
 
     /// In trouble that long; then until all is over.
@@ -123,7 +129,51 @@ struct Outer<'a> {
     above: Option<&'a Outer<'a>>,
 }
 
-type Doing<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+/// Where an operation stands in its program.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    outer: Option<&'a Outer<'a>>,
+    owner: &'a OwnerScope,
+}
+
+impl<'a> Place<'a> {
+    fn below(self, outer: &'a Outer<'a>) -> Place<'a> {
+        Place { outer: Some(outer), ..self }
+    }
+}
+
+/// A scope, as the history knows it.
+struct OwnerScope {
+    history: Arc<History>,
+    path: Path,
+}
+
+impl OwnerScope {
+    fn child(&self) -> OwnerScope {
+        let path = self.path.iter().copied().chain([self.history.number()]).collect();
+        OwnerScope { history: self.history.clone(), path }
+    }
+}
+
+impl Drop for OwnerScope {
+    fn drop(&mut self) {
+        self.history.owner_ended(&self.path);
+    }
+}
+
+/// A request, until it is granted, refused or dropped.
+struct Asking {
+    history: Arc<History>,
+    request: u64,
+    ambiguous: bool,
+    failed: bool,
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.history.asks_no_more(self.request, self.failed);
+    }
+}
 
 macro_rules! with_options {
     ($request:expr, $locking:expr) => {{
@@ -143,7 +193,8 @@ macro_rules! with_options {
 
 impl Caller {
     pub(super) async fn perform(self, ops: Vec<Op>) {
-        self.ops(&ops, None).await;
+        let owner = OwnerScope { history: self.history.clone(), path: vec![self.history.number()] };
+        self.ops(&ops, Place { outer: None, owner: &owner }).await;
         self.note(|| "is done".to_owned());
     }
 
@@ -155,14 +206,19 @@ impl Caller {
         self.history.violated(promise, format!("caller {} of p{}: {text}", self.id, self.process));
     }
 
-    fn ops<'a>(&'a self, ops: &'a [Op], outer: Option<&'a Outer<'a>>) -> Doing<'a> {
+    fn asks(&self, locking: &Locking, owner: &OwnerScope, bare: bool) -> Asking {
+        let (request, ambiguous) = self.history.asks(locking.name, &owner.path, bare);
+        Asking { history: self.history.clone(), request, ambiguous, failed: false }
+    }
+
+    fn ops<'a>(&'a self, ops: &'a [Op], place: Place<'a>) -> Doing<'a> {
         Box::pin(async move {
             for op in ops {
                 if self.phases.now() > Phase::Trouble {
                     return;
                 }
-                self.op(op, outer).await;
-                self.stays_lost(outer);
+                self.op(op, place).await;
+                self.stays_lost(place.outer);
             }
         })
     }
@@ -177,14 +233,35 @@ impl Caller {
         }
     }
 
-    fn op<'a>(&'a self, op: &'a Op, outer: Option<&'a Outer<'a>>) -> Doing<'a> {
+    fn op<'a>(&'a self, op: &'a Op, place: Place<'a>) -> Doing<'a> {
         Box::pin(async move {
             match op {
                 Op::Stay(time) => self.phases.stay(*time).await,
-                Op::Lock(locking) => self.lock(locking, outer).await,
-                Op::Run(locking) => self.run(locking, outer).await,
-                Op::Scope(inner) => scope(self.ops(inner, outer)).await,
-                Op::Extend(lease) => self.extend(*lease, outer).await,
+                Op::Lock(locking) => self.lock(locking, place).await,
+                Op::Run(locking) => self.run(locking, place).await,
+                Op::Scope(inner) => {
+                    let child = place.owner.child();
+                    scope(self.ops(inner, Place { owner: &child, ..place })).await;
+                }
+                Op::Branches(order, branches) => {
+                    let branches = branches.iter().map(|branch| self.ops(branch, place)).collect();
+                    together(branches, Key::new(*order)).await;
+                }
+                Op::GivenUp(after, body) => {
+                    let given_up = timeout(*after, self.ops(body, place)).await.is_err();
+                    if given_up {
+                        self.note(|| "gives up".to_owned());
+                    }
+                }
+                Op::Neglected(how, body) => {
+                    let pause = async {
+                        self.note(|| format!("does not poll for {:?}", how.pause));
+                        self.phases.pause(how.pause).await;
+                        self.note(|| "polls again".to_owned());
+                    };
+                    neglected(self.ops(body, place), how.polls, pause, how.dropped).await;
+                }
+                Op::Extend(lease) => self.extend(*lease, place.outer).await,
                 Op::Force(name) => {
                     let forced = self.locks.mutex(NAMES[*name]).force_release().await;
                     self.note(|| format!("forced {}: {forced:?}", NAMES[*name]));
@@ -199,12 +276,6 @@ impl Caller {
                     self.note(|| format!("looks at {}: {seen:?}", NAMES[*name]));
                     if let Err(error) = seen {
                         self.expect(&error, false);
-                    }
-                }
-                Op::GivenUp(after, body) => {
-                    let given_up = timeout(*after, self.ops(body, outer)).await.is_err();
-                    if given_up {
-                        self.note(|| "gives up".to_owned());
                     }
                 }
                 Op::Close => {
@@ -230,9 +301,20 @@ impl Caller {
         }
     }
 
-    async fn lock(&self, locking: &Locking, outer: Option<&Outer<'_>>) {
-        let mutex = self.locks.mutex(NAMES[locking.name]);
+    /// A request has ended with this error.
+    fn fails(&self, mut asking: Asking, error: &Error, nested: bool) {
+        self.note(|| format!("fails: {error}"));
+        // Only these may come before it is in its line.
+        asking.failed = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Closed);
+        if !(asking.ambiguous && error.kind() == ErrorKind::Ambiguous) {
+            self.expect(error, nested);
+        }
+    }
+
+    async fn lock(&self, locking: &Locking, place: Place<'_>) {
+        let (mutex, outer) = (self.locks.mutex(NAMES[locking.name]), place.outer);
         self.note(|| format!("asks for {} {:?}", NAMES[locking.name], locking.way));
+        let asking = self.asks(locking, place.owner, true);
         let above = Self::beneath(locking.name, outer);
         // What it has leaked may keep the hold.
         let lost_before = !self.is_leaky.load(SeqCst) && Self::is_all_lost(locking.name, outer);
@@ -249,10 +331,7 @@ impl Caller {
         let guard = match granted {
             Ok(Some(guard)) => Arc::new(guard),
             Ok(None) => return self.note(|| "is refused".to_owned()),
-            Err(error) => {
-                self.note(|| format!("fails: {error}"));
-                return self.expect(&error, above.is_some());
-            }
+            Err(error) => return self.fails(asking, &error, above.is_some()),
         };
         if lost_before {
             self.violated(Promise::Loss, "a request below a lost hold is granted");
@@ -263,6 +342,9 @@ impl Caller {
             field: guard.field().to_owned(),
             caller: self.id,
             process: self.process,
+            owner: place.owner.path.clone(),
+            request: asking.request,
+            branch: false,
             session: self.session.clone(),
             handle: Handle::Guard(Arc::downgrade(&guard)),
             depth: Some(guard.depth()),
@@ -270,11 +352,12 @@ impl Caller {
             watched: locking.fixed.is_none() && locking.max_hold.is_none(),
             limited: locking.max_hold.is_some(),
         });
+        drop(asking);
         let field = guard.field().to_owned();
         let held = Held { history: self.history.clone(), level, guard: Some(guard) };
         self.re_enters(above, &field);
         let inner = Outer { name: locking.name, field: &field, guard: held.guard(), above: outer };
-        self.ops(&locking.inner, Some(&inner)).await;
+        self.ops(&locking.inner, place.below(&inner)).await;
         self.phases.stay(locking.stays).await;
         self.stays_lost(Some(&inner));
         match locking.end {
@@ -354,41 +437,45 @@ impl Caller {
         }
     }
 
-    async fn run(&self, locking: &Locking, outer: Option<&Outer<'_>>) {
+    async fn run(&self, locking: &Locking, place: Place<'_>) {
         let mutex = self.locks.mutex(NAMES[locking.name]);
         self.note(|| format!("asks to run under {} {:?}", NAMES[locking.name], locking.way));
-        let above = Self::beneath(locking.name, outer);
+        let above = Self::beneath(locking.name, place.outer);
+        let child = place.owner.child();
+        let asking = self.asks(locking, &child, false);
+        let (place, request) = (Place { owner: &child, ..place }, asking.request);
         let tries = locking.way == Way::Tries;
         let ran: Result<Option<()>> = match (locking.fenced, tries) {
-            (false, false) => {
-                with_options!(mutex.lock(), locking).run(self.work(locking, outer, None)).await.map(Some)
-            }
+            (false, false) => with_options!(mutex.lock(), locking)
+                .run(self.work(locking, place, (request, None)))
+                .await
+                .map(Some),
             (false, true) => {
-                with_options!(mutex.try_lock(), locking).run(self.work(locking, outer, None)).await
+                with_options!(mutex.try_lock(), locking).run(self.work(locking, place, (request, None))).await
             }
             (true, false) => {
-                let work = |token| self.work(locking, outer, Some(token));
+                let work = |token| self.work(locking, place, (request, Some(token)));
                 with_options!(mutex.fenced().lock(), locking).run(work).await.map(Some)
             }
             (true, true) => {
-                let work = |token| self.work(locking, outer, Some(token));
+                let work = |token| self.work(locking, place, (request, Some(token)));
                 with_options!(mutex.fenced().try_lock(), locking).run(work).await
             }
         };
         match ran {
             Ok(Some(())) => self.note(|| "ran".to_owned()),
             Ok(None) => self.note(|| "is refused".to_owned()),
-            Err(error) => {
-                self.note(|| format!("fails: {error}"));
-                let lost = error.kind() == ErrorKind::Lost;
-                if !lost {
-                    self.expect(&error, above.is_some());
-                }
-            }
+            // Also where the work was dropped.
+            Err(error) => self.fails(asking, &error, above.is_some() || error.kind() == ErrorKind::Lost),
         }
     }
 
-    async fn work<'a>(&'a self, locking: &'a Locking, outer: Option<&'a Outer<'a>>, token: Option<u64>) {
+    async fn work<'a>(
+        &'a self,
+        locking: &'a Locking,
+        place: Place<'a>,
+        (request, token): (u64, Option<u64>),
+    ) {
         let Some(field) = field_of(&self.session, locking.name) else {
             return self.violated(Promise::Exclusion, "work runs, and nothing is held");
         };
@@ -397,6 +484,9 @@ impl Caller {
             field: field.clone(),
             caller: self.id,
             process: self.process,
+            owner: place.owner.path.clone(),
+            request,
+            branch: false,
             session: self.session.clone(),
             handle: Handle::Run(locking.max_hold.map(|most| Instant::now() + most)),
             depth: None,
@@ -405,9 +495,9 @@ impl Caller {
             limited: locking.max_hold.is_some(),
         });
         let _held = Held { history: self.history.clone(), level, guard: None };
-        self.re_enters(Self::beneath(locking.name, outer), &field);
-        let inner = Outer { name: locking.name, field: &field, guard: None, above: outer };
-        self.ops(&locking.inner, Some(&inner)).await;
+        self.re_enters(Self::beneath(locking.name, place.outer), &field);
+        let inner = Outer { name: locking.name, field: &field, guard: None, above: place.outer };
+        self.ops(&locking.inner, place.below(&inner)).await;
         self.phases.stay(locking.stays).await;
     }
 

@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use crate::sim::dice::{Dice, Key};
-use crate::sim::program::{CallerPlan, End, Fault, FaultKind, Locking, Op, Program, Setup, Way};
+use crate::sim::program::{CallerPlan, End, Fault, FaultKind, Locking, Neglect, Op, Program, Setup, Way};
+
+/// What is drawn grows: a seed of an earlier edition draws what it did then.
+pub(super) const EDITION: u32 = 1;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 impl Program {
-    /// What a seed draws.
-    pub(super) fn draw(seed: u64) -> Program {
+    pub(super) fn draw(seed: u64, edition: u32) -> Program {
         let mut dice = Dice::new(Key::new(seed).with(0));
         let setup = Setup::draw(&mut dice);
         let forces = dice.one_in(4);
@@ -20,7 +22,7 @@ impl Program {
         let names = 1 + dice.pick(&[0, 0, 1, 2]);
         let lease = setup.lease.min(MINUTE);
         let longest_stay = dice.pick(&[20 * MILLISECOND, SECOND, 2 * lease]).min(setup.trouble);
-        let writer = Writer { setup: &setup, forces, closes, leaks, names, longest_stay };
+        let writer = Writer { edition, setup: &setup, forces, closes, leaks, names, longest_stay };
         let callers = (0..1 + dice.roll(8)).map(|_| 0).collect::<Vec<_>>();
         let callers = callers.iter().enumerate().map(|(at, _)| {
             let mut dice = Dice::new(Key::new(seed).with(1).with(at as u64));
@@ -36,7 +38,7 @@ impl Program {
         });
         let faults: Vec<Fault> = faults.collect();
         let faults = if dice.one_in(6) { writer.burst(&mut dice) } else { faults };
-        Program { seed, callers, faults, setup }
+        Program { seed, edition, callers, faults, setup }
     }
 }
 
@@ -66,6 +68,7 @@ impl Setup {
 
 /// Writes callers and faults.
 struct Writer<'a> {
+    edition: u32,
     setup: &'a Setup,
     forces: bool,
     closes: bool,
@@ -74,47 +77,107 @@ struct Writer<'a> {
     longest_stay: Duration,
 }
 
+/// Where an operation is to stand.
+#[derive(Clone, Copy)]
+struct Within<'a> {
+    /// The names that the caller holds there, the outermost first.
+    held: &'a [usize],
+    /// Of several branches; so many of these names were held before they began.
+    branch: Option<usize>,
+    /// The innermost of them has a guard.
+    guarded: bool,
+}
+
+impl Within<'_> {
+    /// In the order of names nobody waits in a circle. What was held before the branches began may be waited for in any of them.
+    fn is_in_order(self, name: usize) -> bool {
+        let (before, since) = self.held.split_at(self.branch.unwrap_or_default());
+        let follows = |held: &[usize]| held.iter().all(|outer| *outer < name);
+        since.contains(&name) || follows(since) && (before.contains(&name) || follows(before))
+    }
+}
+
 impl Writer<'_> {
+    fn draws(&self, edition: u32) -> bool {
+        edition <= self.edition
+    }
+
     fn caller(&self, id: u64, dice: &mut Dice) -> CallerPlan {
         let process = dice.roll(self.setup.processes);
         let begins = dice.time(self.setup.trouble);
-        let ops = (0..1 + dice.roll(4)).map(|_| self.op(&[], false, dice)).collect();
+        let at = Within { held: &[], branch: None, guarded: false };
+        let ops = (0..1 + dice.roll(4)).map(|_| self.op(at, dice)).collect();
         CallerPlan { id, process, begins, ops }
     }
 
-    /// `held`: the names that the caller holds there, the outermost first.
-    fn op(&self, held: &[usize], guarded: bool, dice: &mut Dice) -> Op {
+    fn op(&self, at: Within, dice: &mut Dice) -> Op {
+        if self.draws(1) {
+            match dice.roll(16) {
+                0 if at.held.len() < 2 && at.branch.is_none() => return self.branches(at, dice),
+                1 => return Op::Neglected(self.neglect(dice), vec![self.op(at, dice)]),
+                _ => {}
+            }
+        }
+        let locks = at.held.len() < 3;
         match dice.roll(20) {
             0 | 1 => Op::Stay(dice.time(self.longest_stay)),
-            2 if guarded => Op::Extend(MILLISECOND * 10 + dice.time(self.setup.longest_lease - SECOND / 10)),
+            2 if at.guarded => {
+                Op::Extend(MILLISECOND * 10 + dice.time(self.setup.longest_lease - SECOND / 10))
+            }
             3 if self.forces => Op::Force(dice.roll(self.names)),
             4 => Op::Look(dice.roll(self.names)),
-            5 if held.len() < 3 => Op::Scope(self.inner(held, guarded, dice)),
+            5 if locks => Op::Scope(self.inner(at, dice)),
             6 | 7 => {
                 let longest = dice.pick(&[2 * self.setup.latency, self.setup.node_timeout, 5 * SECOND]);
-                Op::GivenUp(dice.time(longest), vec![self.op(held, guarded, dice)])
+                Op::GivenUp(dice.time(longest), vec![self.op(at, dice)])
             }
             8 if self.closes && dice.one_in(3) => Op::Close,
-            9..=12 if held.len() < 3 => Op::Run(self.locking(held, false, dice)),
-            _ if held.len() < 3 => Op::Lock(self.locking(held, true, dice)),
+            9..=12 if locks => Op::Run(self.locking(Within { guarded: false, ..at }, dice)),
+            _ if locks => Op::Lock(self.locking(Within { guarded: true, ..at }, dice)),
             _ => Op::Stay(dice.time(self.longest_stay)),
         }
     }
 
-    fn inner(&self, held: &[usize], guarded: bool, dice: &mut Dice) -> Vec<Op> {
-        let most = if held.is_empty() { 2 } else { 3 };
-        (0..dice.roll(most)).map(|_| self.op(held, guarded, dice)).collect()
+    fn inner(&self, at: Within, dice: &mut Dice) -> Vec<Op> {
+        let most = if at.held.is_empty() { 2 } else { 3 };
+        (0..dice.roll(most)).map(|_| self.op(at, dice)).collect()
     }
 
-    fn locking(&self, held: &[usize], guarded: bool, dice: &mut Dice) -> Locking {
-        let name = match held.last() {
+    /// All of them ask for one name in their first poll.
+    fn branches(&self, at: Within, dice: &mut Dice) -> Op {
+        let (order, kind, name) = (dice.next().bits(), dice.roll(3), self.name(at, dice));
+        let at = Within { branch: Some(at.held.len()), guarded: kind > 0, ..at };
+        let op = |dice: &mut Dice| {
+            let locking = self.locking_of(name, at, dice);
+            match kind {
+                0 => Op::Run(locking),
+                1 => Op::Lock(locking),
+                _ => Op::Scope(vec![Op::Lock(locking)]),
+            }
+        };
+        let branches = (0..2 + dice.roll(2)).map(|_| (0..1 + dice.roll(2)).map(|_| op(dice)).collect());
+        Op::Branches(order, branches.collect())
+    }
+
+    fn neglect(&self, dice: &mut Dice) -> Neglect {
+        let longest = dice.pick(&[60 * MILLISECOND, 4 * self.setup.node_timeout, 5 * SECOND]);
+        Neglect { polls: 1 + dice.roll(4) as u32, pause: dice.time(longest), dropped: dice.one_in(2) }
+    }
+
+    fn name(&self, at: Within, dice: &mut Dice) -> usize {
+        match at.held.last() {
             Some(last) if !dice.one_in(3) => *last,
             _ => dice.roll(self.names),
-        };
-        // In the order of names nobody waits in a circle; against it, not for ever.
-        let ordered = held.contains(&name) || held.iter().all(|outer| *outer < name);
+        }
+    }
+
+    fn locking(&self, at: Within, dice: &mut Dice) -> Locking {
+        self.locking_of(self.name(at, dice), at, dice)
+    }
+
+    fn locking_of(&self, name: usize, at: Within, dice: &mut Dice) -> Locking {
         let way = match dice.roll(10) {
-            0..=5 if ordered => Way::Waits,
+            0..=5 if at.is_in_order(name) => Way::Waits,
             0..=7 => Way::Within(dice.time(3 * SECOND)),
             _ => Way::Tries,
         };
@@ -124,12 +187,18 @@ impl Writer<'_> {
         let max_hold = dice.one_in(12).then(|| 20 * MILLISECOND + dice.time(self.longest_stay));
         let end = match dice.roll(10) {
             0..=5 => End::Release,
-            9 if self.leaks && guarded && (fixed.is_some() || max_hold.is_some()) => End::Leak,
+            9 if self.leaks
+                && at.guarded
+                && at.branch.is_none()
+                && (fixed.is_some() || max_hold.is_some()) =>
+            {
+                End::Leak
+            }
             _ => End::Drop,
         };
-        let fenced = self.setup.fenced[name] && (!held.contains(&name) || dice.one_in(2));
-        let held: Vec<_> = held.iter().copied().chain([name]).collect();
-        let inner = self.inner(&held, guarded, dice);
+        let fenced = self.setup.fenced[name] && (!at.held.contains(&name) || dice.one_in(2));
+        let held: Vec<_> = at.held.iter().copied().chain([name]).collect();
+        let inner = self.inner(Within { held: &held, ..at }, dice);
         Locking { name, way, fenced, fixed, max_hold, inner, stays: dice.time(self.longest_stay), end }
     }
 

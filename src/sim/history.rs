@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use crate::base::lock;
 use crate::session::Session;
 use crate::sim::program::NAMES;
+use crate::sim::requests::{Path, Requests};
 use crate::{FencedGuard, Guard};
 
 /// A promise that was broken.
@@ -77,6 +78,11 @@ pub(super) struct LevelRecord {
     pub(super) field: String,
     pub(super) caller: u64,
     pub(super) process: usize,
+    pub(super) owner: Path,
+    /// What it is the grant of.
+    pub(super) request: u64,
+    /// Of one of several branches of its owner.
+    pub(super) branch: bool,
     pub(super) session: Arc<Session>,
     pub(super) handle: Handle,
     pub(super) depth: Option<usize>,
@@ -88,6 +94,17 @@ pub(super) struct LevelRecord {
 }
 
 impl LevelRecord {
+    /// Whether it must not be granted while the other one, of the same name, stands.
+    fn excludes(&self, other: &LevelRecord) -> bool {
+        let fellows = self.branch && other.branch && self.owner == other.owner;
+        self.field != other.field || fellows || !self.owner.starts_with(&other.owner)
+    }
+
+    /// Whether its process knows of no loss of its hold. The level itself may be over.
+    fn is_of_live_hold(&self) -> bool {
+        field_of(&self.session, self.name).is_some_and(|field| field == self.field)
+    }
+
     /// Whether its hold is good now, by what its process knows.
     pub(super) fn is_valid(&self) -> bool {
         match &self.handle {
@@ -119,6 +136,8 @@ struct State {
     lines: Vec<String>,
     violation: Option<Violation>,
     levels: BTreeMap<u64, LevelRecord>,
+    requests: Requests,
+    numbers: u64,
     grants: u64,
     commands: u64,
     /// Fields that were forced away, or that their only master forgot: their holds are over, whether or not that is known.
@@ -193,9 +212,61 @@ impl History {
         lock(&self.state).forced.contains(field)
     }
 
+    /// One that nobody else has.
+    pub(super) fn number(&self) -> u64 {
+        let mut state = lock(&self.state);
+        state.numbers += 1;
+        state.numbers
+    }
+
+    /// A request begins. Returns its number, and whether it may be nested or a branch: the two look the same.
+    pub(super) fn asks(&self, name: usize, owner: &Path, bare: bool) -> (u64, bool) {
+        let id = self.number();
+        let mut state = lock(&self.state);
+        let holds = state.levels.values().any(|level| level.name == name && level.owner == *owner);
+        let ambiguous = bare && holds && state.requests.is_proven(name, owner);
+        state.requests.begin(id, name, owner.clone(), bare);
+        (id, ambiguous)
+    }
+
+    /// A request ends without a grant.
+    pub(super) fn asks_no_more(&self, request: u64, failed: bool) {
+        let mut state = lock(&self.state);
+        if failed {
+            state.requests.fail(request);
+        } else {
+            state.requests.end(request);
+        }
+        drop(state);
+        self.forget_proofs();
+    }
+
+    /// An owner's last scope has ended: what it has left is its parent's.
+    pub(super) fn owner_ended(&self, owner: &Path) {
+        let mut state = lock(&self.state);
+        for level in state.levels.values_mut().filter(|level| level.owner.starts_with(owner)) {
+            level.owner.truncate(owner.len() - 1);
+        }
+    }
+
+    fn forget_proofs(&self) {
+        let levels = {
+            let mut state = lock(&self.state);
+            if state.requests.proves_nothing() {
+                return;
+            }
+            std::mem::take(&mut state.levels)
+        };
+        let live: Vec<_> = levels.values().filter(|level| level.is_of_live_hold()).collect();
+        let holds = |name, owner: &Path| live.iter().any(|level| level.name == name && level.owner == *owner);
+        lock(&self.state).requests.forget_proofs(holds);
+        lock(&self.state).levels = levels;
+    }
+
     /// A level is granted.
-    pub(super) fn granted(&self, level: LevelRecord) -> u64 {
+    pub(super) fn granted(&self, mut level: LevelRecord) -> u64 {
         let (name, field) = (level.name, level.field.clone());
+        level.branch = lock(&self.state).requests.end(level.request);
         self.note(|| {
             let LevelRecord { caller, process, depth, token, .. } = &level;
             let token = token.map(|token| format!(", token {token}")).unwrap_or_default();
@@ -230,9 +301,8 @@ impl History {
             std::mem::take(&mut state.levels)
         };
         let mut broken = None;
-        for other in others.values() {
-            let apart = other.name != level.name || other.field == level.field;
-            if !apart && !self.was_forced(&other.field) && other.is_valid() {
+        for other in others.values().filter(|other| other.name == level.name) {
+            if level.excludes(other) && !self.was_forced(&other.field) && other.is_valid() {
                 broken = Some(format!(
                     "{} is granted to caller {} of p{} as {} while caller {} of p{} holds it as {}",
                     NAMES[level.name],
@@ -271,6 +341,7 @@ impl History {
         let gone = lock(&self.state).levels.remove(&level);
         if let Some(LevelRecord { caller, name, field, .. }) = gone {
             self.note(|| format!("caller {caller} leaves {} ({field})", NAMES[name]));
+            self.forget_proofs();
         }
     }
 

@@ -8,6 +8,7 @@ pub(super) const NAMES: [&str; 3] = ["stock", "order", "price"];
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     pub(super) seed: u64,
+    pub(super) edition: u32,
     pub(super) setup: Setup,
     pub(super) callers: Vec<CallerPlan>,
     pub(super) faults: Vec<Fault>,
@@ -54,8 +55,11 @@ pub(super) enum Op {
     Extend(Duration),
     Force(usize),
     Look(usize),
+    /// One task does them side by side. The number draws the order in which it polls them.
+    Branches(u64, Vec<Vec<Op>>),
     /// The future of what is done within is dropped after that long.
     GivenUp(Duration, Vec<Op>),
+    Neglected(Neglect, Vec<Op>),
     Close,
 }
 
@@ -69,6 +73,16 @@ pub(super) struct Locking {
     pub(super) inner: Vec<Op>,
     pub(super) stays: Duration,
     pub(super) end: End,
+}
+
+/// How a future is polled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Neglect {
+    /// So often, and then not for that long.
+    pub(super) polls: u32,
+    pub(super) pause: Duration,
+    /// Then it is dropped, and not polled again.
+    pub(super) dropped: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +174,8 @@ impl Op {
     pub(super) fn bodies(&self) -> Vec<&Vec<Op>> {
         match self {
             Op::Lock(locking) | Op::Run(locking) => vec![&locking.inner],
-            Op::Scope(body) | Op::GivenUp(_, body) => vec![body],
+            Op::Scope(body) | Op::GivenUp(_, body) | Op::Neglected(_, body) => vec![body],
+            Op::Branches(_, branches) => branches.iter().collect(),
             Op::Stay(_) | Op::Extend(_) | Op::Force(_) | Op::Look(_) | Op::Close => Vec::new(),
         }
     }
@@ -168,7 +183,8 @@ impl Op {
     pub(super) fn bodies_mut(&mut self) -> Vec<&mut Vec<Op>> {
         match self {
             Op::Lock(locking) | Op::Run(locking) => vec![&mut locking.inner],
-            Op::Scope(body) | Op::GivenUp(_, body) => vec![body],
+            Op::Scope(body) | Op::GivenUp(_, body) | Op::Neglected(_, body) => vec![body],
+            Op::Branches(_, branches) => branches.iter_mut().collect(),
             Op::Stay(_) | Op::Extend(_) | Op::Force(_) | Op::Look(_) | Op::Close => Vec::new(),
         }
     }
@@ -176,7 +192,7 @@ impl Op {
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "seed {}: {:?}", self.seed, self.setup)?;
+        writeln!(f, "seed {} of edition {}: {:?}", self.seed, self.edition, self.setup)?;
         for fault in &self.faults {
             writeln!(f, "  fault at {:?} for {:?}: {:?}", fault.at, fault.lasts, fault.kind)?;
         }
@@ -204,6 +220,15 @@ fn show(f: &mut fmt::Formatter<'_>, op: &Op, depth: usize) -> fmt::Result {
         }
         Op::Scope(_) => writeln!(f, "scope")?,
         Op::GivenUp(after, _) => writeln!(f, "given up after {after:?}")?,
+        Op::Neglected(how, _) => writeln!(f, "{how:?}")?,
+        Op::Branches(_, branches) => {
+            writeln!(f, "branches")?;
+            for branch in branches {
+                writeln!(f, "{}a branch", "  ".repeat(depth + 1))?;
+                branch.iter().try_for_each(|op| show(f, op, depth + 2))?;
+            }
+            return Ok(());
+        }
         op => writeln!(f, "{op:?}")?,
     }
     op.bodies().into_iter().flatten().try_for_each(|op| show(f, op, depth + 1))

@@ -1,3 +1,4 @@
+use crate::sim::draw::EDITION;
 use crate::sim::program::Program;
 use crate::sim::shrink::shrink;
 use crate::sim::world::run;
@@ -5,8 +6,8 @@ use crate::sim::world::run;
 /// So many seeds run with each test of the crate.
 const SEEDS: u64 = 300;
 
-/// Seeds that have found a fault.
-const CORPUS: [u64; 1] = [49276];
+/// Seeds that have found a fault, and their editions.
+const CORPUS: [(u64, u32); 1] = [(49276, 0)];
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -16,7 +17,7 @@ fn number(name: &str) -> Option<u64> {
 fn two_runs_of_one_seed_are_the_same() {
     let mut traces = 0;
     for seed in 0..20 {
-        let program = Program::draw(seed);
+        let program = Program::draw(seed, EDITION);
         let (one, other) = (run(&program, true), run(&program, true));
         let differs = one.lines.iter().zip(&other.lines).find(|(one, other)| one != other);
         assert_eq!(differs, None, "seed {seed}");
@@ -31,20 +32,22 @@ fn two_runs_of_one_seed_are_the_same() {
 fn promises_are_kept_whatever_happens() {
     let (first, seeds) = (number("SIM_FIRST").unwrap_or(0), number("SIM_SEEDS").unwrap_or(SEEDS));
     let (mut grants, mut commands, mut simulated) = (0, 0, std::time::Duration::ZERO);
-    for seed in CORPUS.into_iter().chain(first..first + seeds) {
-        let program = Program::draw(seed);
+    let fresh = (first..first + seeds).map(|seed| (seed, EDITION));
+    for (seed, edition) in CORPUS.into_iter().chain(fresh) {
+        let program = Program::draw(seed, edition);
         let outcome = run(&program, false);
         if let Some(violation) = outcome.violation {
             let small = shrink(&program, violation.promise);
             let lines = run(&small, true).lines.join("\n");
-            panic!("seed {seed}: {violation}\n{small}{lines}");
+            panic!("seed {seed} of edition {edition}: {violation}\n{small}{lines}");
         }
         grants += outcome.grants;
         commands += outcome.commands;
         simulated += outcome.simulated;
     }
     if std::env::var("SIM_TRACE").is_ok() {
-        println!("{}\n{}", Program::draw(first), run(&Program::draw(first), true).lines.join("\n"));
+        let program = Program::draw(first, EDITION);
+        println!("{program}\n{}", run(&program, true).lines.join("\n"));
     }
     println!("{seeds} seeds, {grants} grants, {commands} commands, {} s simulated", simulated.as_secs());
 }

@@ -96,10 +96,13 @@ impl<'a> World<'a> {
         let late = program.setup.lateness > program.setup.node_timeout / 4;
         let troubled = !program.faults.is_empty() || late;
         let forces = program.has_op(|op| matches!(op, Op::Force(_)));
+        let neglects = program.has_op(|op| matches!(op, Op::Neglected(..)));
+        // What is asked and not looked at keeps renewals waiting.
+        let unrenewed = neglects && 2 * program.setup.node_timeout > program.setup.lease / 2;
         let allowed = Allowed {
-            unavailable: troubled,
+            unavailable: troubled || neglects,
             closed: program.has_op(|op| matches!(op, Op::Close)),
-            losses: troubled || forces,
+            losses: troubled || forces || unrenewed,
             forgets: program.has(|kind| matches!(kind, FaultKind::Restart(_, false))) || forces,
         };
         let (phases, leaked) = (Arc::default(), Arc::default());
