@@ -6,7 +6,7 @@ use crate::sim::dice::{Dice, Key};
 use crate::sim::program::{CallerPlan, End, Fault, FaultKind, Locking, Neglect, Op, Program, Setup, Way};
 
 /// What is drawn grows: a seed of an earlier edition draws what it did then.
-pub(super) const EDITION: u32 = 1;
+pub(super) const EDITION: u32 = 2;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -235,7 +235,13 @@ impl Writer<'_> {
         let (process, master) = (dice.roll(processes), dice.roll(masters));
         let one_in = dice.pick(&[1, 2, 5]);
         let slow = dice.pick(&[node_timeout / 2, 2 * node_timeout, 5 * node_timeout]);
-        let kind = match dice.roll(20) {
+        let sides = if self.draws(2) { 24 } else { 20 };
+        let kind = match dice.roll(sides) {
+            20..22 => {
+                let late = dice.pick(&[self.setup.latency, slow, lease.min(MINUTE)]);
+                FaultKind::RepeatsCommands(process, master, one_in, late)
+            }
+            22.. => FaultKind::Reorders(process, master, slow),
             0..3 => FaultKind::LosesCommands(process, master, one_in),
             3..6 => FaultKind::LosesAnswers(process, master, one_in),
             6 | 7 => FaultKind::SlowCommands(process, master, slow),

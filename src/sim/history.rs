@@ -163,8 +163,11 @@ impl History {
         }
     }
 
-    pub(super) fn command(&self) {
-        lock(&self.state).commands += 1;
+    /// A command is sent. Returns how many there are.
+    pub(super) fn command(&self) -> u64 {
+        let mut state = lock(&self.state);
+        state.commands += 1;
+        state.commands
     }
 
     /// Only the first one counts: what follows may be its consequence.

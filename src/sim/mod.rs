@@ -12,6 +12,7 @@ mod dice;
 mod draw;
 mod gate;
 mod history;
+mod master;
 mod network;
 mod polling;
 mod program;

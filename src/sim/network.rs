@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::Memory;
 use crate::base::lock;
 use crate::sim::agenda::Agenda;
 use crate::sim::dice::Key;
 use crate::sim::history::History;
+use crate::sim::master::SimMaster;
 use crate::sim::program::{Fault, FaultKind, Program};
-use crate::wire::{Action, Call, Fence, Reply};
 
 pub(super) struct Network {
     pub(super) key: Key,
@@ -26,22 +25,6 @@ pub(super) struct Network {
     last_arrival: Mutex<Instant>,
 }
 
-pub(super) struct SimMaster {
-    pub(super) memory: Memory,
-    /// How much its clock is ahead after a second, in microseconds.
-    rate: i64,
-    start: Instant,
-    run: Mutex<Run>,
-}
-
-/// One life of a master.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Run {
-    pub(super) number: u64,
-    /// `None`: long ago.
-    pub(super) started: Option<Instant>,
-}
-
 /// What the faults do to one command.
 #[derive(Default)]
 pub(super) struct Weather {
@@ -50,68 +33,9 @@ pub(super) struct Weather {
     pub(super) forgets: bool,
     pub(super) to: Duration,
     pub(super) back: Duration,
-}
-
-impl SimMaster {
-    fn new(rate: i64) -> SimMaster {
-        SimMaster { memory: Memory::new(), rate, start: Instant::now(), run: Mutex::default() }
-    }
-
-    /// What its clock shows.
-    pub(super) fn now(&self) -> Instant {
-        let passed = self.start.elapsed();
-        let ahead = passed.as_micros() as i64 * self.rate / 1_000_000;
-        let ahead_by = Duration::from_micros(ahead.unsigned_abs());
-        let now = Instant::now();
-        if ahead < 0 { now - ahead_by } else { now + ahead_by }
-    }
-
-    pub(super) fn run(&self) -> Run {
-        *lock(&self.run)
-    }
-
-    /// The time of day, by which the script of a single master counts tokens.
-    fn time_of_day(&self) -> u64 {
-        1_700_000_000_000_000 + (self.now() - self.start).as_micros() as u64
-    }
-
-    /// Runs a command.
-    pub(super) fn answer(&self, mut call: Call) -> Option<Reply> {
-        if let (Action::Acquire { .. }, Some(fence)) = (call.action, &mut call.fence)
-            && fence.least.is_none()
-        {
-            *fence = Arc::new(Fence { least: Some(self.time_of_day()), ..(**fence).clone() });
-        }
-        let now = self.now();
-        self.memory.visit(|store| store.receive(call, now)).get().cloned().flatten()
-    }
-
-    /// The field that has this key.
-    pub(super) fn field_of(&self, key: &str) -> Option<String> {
-        let now = self.now();
-        self.memory.visit(|store| {
-            let live = store.live(now);
-            live.iter().find(|(known, _)| ***known == *key).map(|(_, held)| held.field.to_string())
-        })
-    }
-
-    /// Keys, fields and counts.
-    pub(super) fn contents(&self) -> Vec<(String, String, u32)> {
-        let now = self.now();
-        self.memory.visit(|store| {
-            let live = store.live(now).into_iter();
-            live.map(|(key, held)| (key.to_string(), held.field.to_string(), held.count)).collect()
-        })
-    }
-
-    pub(super) fn restart(&self, keeps: bool) {
-        let now = self.now();
-        if !keeps {
-            self.memory.visit(|store| store.restart(now));
-        }
-        let mut run = lock(&self.run);
-        *run = Run { number: run.number + 1, started: Some(Instant::now()) };
-    }
+    /// It arrives once more, that much later.
+    pub(super) again: Option<Duration>,
+    pub(super) overtakes: bool,
 }
 
 impl Network {
@@ -173,6 +97,16 @@ impl Network {
                 }
                 FaultKind::SlowAnswers(p, m, longest) if (p, m) == (process, master) => {
                     weather.back += key.time(longest);
+                }
+                FaultKind::RepeatsCommands(p, m, one_in, longest)
+                    if (p, m) == (process, master) && key.one_in(one_in) =>
+                {
+                    weather.again = Some(key.with(1).time(longest));
+                }
+                FaultKind::Reorders(p, m, longest) if (p, m) == (process, master) => {
+                    weather.to += key.time(longest);
+                    weather.back += key.with(1).time(longest);
+                    weather.overtakes = true;
                 }
                 _ => {}
             }

@@ -118,6 +118,10 @@ pub(super) enum FaultKind {
     /// Commands take up to that long, and with a new connection they may be overtaken.
     SlowCommands(usize, usize, Duration),
     SlowAnswers(usize, usize, Duration),
+    /// One in so many commands arrives twice, the second time up to that much later.
+    RepeatsCommands(usize, usize, u64, Duration),
+    /// Commands, and answers, take up to that long, and overtake each other.
+    Reorders(usize, usize, Duration),
     /// The master does not know the script of one in so many commands: it is sent again with its text.
     Forgets(usize, usize, u64),
     LosesMessages(usize, usize, u64),
@@ -135,6 +139,14 @@ pub(super) enum FaultKind {
 }
 
 impl Fault {
+    /// Whether a command may run behind what was sent after it.
+    pub(super) fn is_late(&self) -> bool {
+        matches!(
+            self.kind,
+            FaultKind::SlowCommands(..) | FaultKind::RepeatsCommands(..) | FaultKind::Reorders(..)
+        )
+    }
+
     pub(super) fn is_active(&self, since_start: Duration) -> bool {
         self.at <= since_start && since_start < self.at + self.lasts
     }

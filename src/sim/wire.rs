@@ -12,7 +12,8 @@ use crate::backend::{Backend, BoxFuture};
 use crate::base::{Events, Failure, Outcome, after, lock};
 use crate::error::{Error, ErrorKind};
 use crate::sim::dice::Key;
-use crate::sim::network::{Network, Run};
+use crate::sim::master::Run;
+use crate::sim::network::{Network, Weather};
 use crate::wire::{Action, Call, Reply};
 
 /// The first pause before a connection is tried again. Each one is longer, up to eight times.
@@ -58,6 +59,21 @@ struct State {
     client: u64,
     message_end: Arc<MessageEnd>,
     subscribed: BTreeSet<Arc<str>>,
+}
+
+/// A command on its way.
+#[derive(Clone, Copy)]
+struct Sent {
+    no: u64,
+    /// Among the commands of all processes.
+    order: u64,
+    connection: u64,
+    run: u64,
+    back: Duration,
+    /// Its answer gets lost.
+    mute: bool,
+    /// Its answer overtakes others.
+    overtakes: bool,
 }
 
 /// What has reached the process and was not looked at.
@@ -305,41 +321,42 @@ impl Link {
         let weather = network.weather(self.process, self.master, key);
         let (answer, waiting) = oneshot::channel();
         state.pending.insert(no, answer);
-        let at = (now + weather.to).max(state.sent);
-        state.sent = at;
+        let at = if weather.overtakes { now + weather.to } else { (now + weather.to).max(state.sent) };
+        state.sent = at.max(state.sent);
         let (connection, run) = (state.connection, state.run.number);
         drop(state);
-        network.history.command();
+        let order = network.history.command();
         let lost = weather.loses_command || network.is_cut(self.process, self.master);
         self.note(|| {
             let takes = (at - now).as_millis();
             let end = if lost { "is lost".to_owned() } else { format!("takes {takes} ms") };
             format!("#{no} {} {end}", described(shown, call.is_none()))
         });
+        let Weather { back, overtakes, loses_answer: mute, .. } = weather;
+        let sent = Sent { no, order, connection, run, back, mute, overtakes };
         if !lost {
             network.arrives_at(at);
             let call = call.cloned();
-            let (back, keeps) = (weather.back, weather.loses_answer);
-            self.add(at, move |link| link.arrives((connection, run), no, call, back, keeps));
+            self.add(at, move |link| link.arrives(sent, call));
+        }
+        if let (Some(later), Some(call)) = (weather.again, call.cloned()) {
+            let at = at + later;
+            network.arrives_at(at);
+            self.note(|| format!("#{no} arrives once more, {} ms later", later.as_millis()));
+            self.add(at, move |link| link.arrives(Sent { mute: true, ..sent }, Some(call)));
         }
         Ok((no, waiting))
     }
 
-    fn arrives(
-        &self,
-        (connection, run): (u64, u64),
-        no: u64,
-        call: Option<Call>,
-        back: Duration,
-        lost: bool,
-    ) {
+    fn arrives(&self, sent: Sent, call: Option<Call>) {
+        let Sent { no, connection, run, .. } = sent;
         let master = &self.network.masters[self.master];
         if master.run().number != run {
             return;
         }
         if let Some(until) = self.network.stalled_until(self.master) {
             self.network.arrives_at(until);
-            return self.add(until, move |link| link.arrives((connection, run), no, call, back, lost));
+            return self.add(until, move |link| link.arrives(sent, call));
         }
         let answer = match call {
             None => Answer::NoScript,
@@ -349,20 +366,24 @@ impl Link {
                 {
                     self.network.history.forced(&field);
                 }
+                if master.overtaken(&call.field, sent.order) {
+                    self.note(|| format!("#{no} runs behind what was sent after it"));
+                }
                 let Some(reply) = master.answer(call) else { return };
                 self.note(|| format!("#{no} runs: {reply:?}"));
                 Answer::Reply(reply)
             }
         };
-        if lost || self.network.is_cut(self.process, self.master) {
+        if sent.mute || self.network.is_cut(self.process, self.master) {
             return self.note(|| format!("#{no}: the answer is lost"));
         }
         let mut state = lock(&self.state);
         if state.connection != connection {
             return;
         }
-        let at = (Instant::now() + back).max(state.answered);
-        state.answered = at;
+        let at = Instant::now() + sent.back;
+        let at = if sent.overtakes { at } else { at.max(state.answered) };
+        state.answered = at.max(state.answered);
         drop(state);
         self.add(at, move |link| {
             let reset = link.network.masters[link.master].run().number != run;

@@ -21,7 +21,7 @@ use crate::sim::dice::Key;
 use crate::sim::gate::{self, Process};
 use crate::sim::history::{History, Promise, Violation};
 use crate::sim::network::Network;
-use crate::sim::program::{End, FaultKind, NAMES, Op, Program};
+use crate::sim::program::{End, Fault, FaultKind, NAMES, Op, Program};
 use crate::sim::wire::Link;
 use crate::{Locks, Master, Memory};
 
@@ -259,11 +259,7 @@ impl<'a> World<'a> {
                 self.history.violated(Promise::Renewal, text);
             }
         }
-        // A command that was given up, and runs behind those sent since, may leave an older count: a field is its owner's at any
-        // count, and its end deletes it.
-        if !self.program.has(|kind| matches!(kind, FaultKind::SlowCommands(..))) {
-            self.counts_are_right(&stays);
-        }
+        self.counts_are_right(&stays);
     }
 
     /// The alarm rings also when callers are done.
@@ -281,11 +277,17 @@ impl<'a> World<'a> {
             depths.insert((NAMES[name].to_owned(), field), levels as u32);
         }
         for ((name, field), depth) in depths {
-            let found = self.network.masters.iter().flat_map(|master| master.contents());
-            let counts: Vec<u32> =
-                found.filter(|(_, other, _)| *other == field).map(|(_, _, count)| count).collect();
-            let right = counts.iter().filter(|count| **count == depth).count();
-            // A minority may have another one: a field is its owner's at any count, and its end deletes it.
+            let mut counts = Vec::new();
+            let mut right = 0;
+            for master in &self.network.masters {
+                let held = master.contents().into_iter().find(|(_, other, _)| *other == field);
+                let count = held.map(|(_, _, count)| count);
+                // A command that was given up, and runs behind those sent since, may leave an older count: a field is its owner's
+                // at any count, and its end deletes it.
+                right += usize::from(count == Some(depth) || count.is_some() && !master.is_sure_of(&field));
+                counts.push(count);
+            }
+            // A minority may have another one.
             if right <= self.network.masters.len() / 2 {
                 let text = format!("{field} of {name} has {depth} levels, and the masters count {counts:?}");
                 self.history.violated(Promise::Depth, text);
@@ -302,7 +304,7 @@ impl<'a> World<'a> {
             patience += setup.longest_lease;
         }
         // What comes late may leave a field that nobody holds; who has missed a message looks again by himself.
-        if self.program.has(|kind| matches!(kind, FaultKind::SlowCommands(..))) {
+        if self.program.faults.iter().any(Fault::is_late) {
             patience += setup.longest_lease;
         }
         // Where most masters have no vote, each request in line finds that out by itself: what they end is answered.

@@ -1,0 +1,121 @@
+//! A master: the in-memory store, its clock, and its lives.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::Memory;
+use crate::base::lock;
+use crate::wire::{Action, Call, Fence, Reply};
+
+pub(super) struct SimMaster {
+    pub(super) memory: Memory,
+    /// How much its clock is ahead after a second, in microseconds.
+    rate: i64,
+    start: Instant,
+    run: Mutex<Run>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Of each field the command that was sent last, of those that have run.
+    newest: BTreeMap<Arc<str>, u64>,
+    /// Fields of which a command ran behind one that was sent after it: what the older one asked for may stand.
+    overtaken: BTreeSet<Arc<str>>,
+}
+
+/// One life of a master.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) number: u64,
+    /// `None`: long ago.
+    pub(super) started: Option<Instant>,
+}
+
+impl SimMaster {
+    pub(super) fn new(rate: i64) -> SimMaster {
+        SimMaster {
+            memory: Memory::new(),
+            rate,
+            start: Instant::now(),
+            run: Mutex::default(),
+            state: Mutex::default(),
+        }
+    }
+
+    /// What its clock shows.
+    pub(super) fn now(&self) -> Instant {
+        let passed = self.start.elapsed();
+        let ahead = passed.as_micros() as i64 * self.rate / 1_000_000;
+        let ahead_by = Duration::from_micros(ahead.unsigned_abs());
+        let now = Instant::now();
+        if ahead < 0 { now - ahead_by } else { now + ahead_by }
+    }
+
+    pub(super) fn run(&self) -> Run {
+        *lock(&self.run)
+    }
+
+    /// The time of day, by which the script of a single master counts tokens.
+    fn time_of_day(&self) -> u64 {
+        1_700_000_000_000_000 + (self.now() - self.start).as_micros() as u64
+    }
+
+    /// Runs a command.
+    pub(super) fn answer(&self, mut call: Call) -> Option<Reply> {
+        if let (Action::Acquire { .. }, Some(fence)) = (call.action, &mut call.fence)
+            && fence.least.is_none()
+        {
+            *fence = Arc::new(Fence { least: Some(self.time_of_day()), ..(**fence).clone() });
+        }
+        let now = self.now();
+        self.memory.visit(|store| store.receive(call, now)).get().cloned().flatten()
+    }
+
+    /// Notes that a command of this field runs. Whether one that was sent after it has run before.
+    pub(super) fn overtaken(&self, field: &Arc<str>, order: u64) -> bool {
+        let mut state = lock(&self.state);
+        let newest = state.newest.entry(field.clone()).or_default();
+        let overtaken = order < *newest;
+        *newest = order.max(*newest);
+        if overtaken {
+            state.overtaken.insert(field.clone());
+        }
+        overtaken
+    }
+
+    /// Whether its count of a field can be told: it is unknown where commands ran out of order.
+    pub(super) fn is_sure_of(&self, field: &str) -> bool {
+        !lock(&self.state).overtaken.contains(field)
+    }
+
+    /// The field that has this key.
+    pub(super) fn field_of(&self, key: &str) -> Option<String> {
+        let now = self.now();
+        self.memory.visit(|store| {
+            let live = store.live(now);
+            live.iter().find(|(known, _)| ***known == *key).map(|(_, held)| held.field.to_string())
+        })
+    }
+
+    /// Keys, fields and counts.
+    pub(super) fn contents(&self) -> Vec<(String, String, u32)> {
+        let now = self.now();
+        self.memory.visit(|store| {
+            let live = store.live(now).into_iter();
+            live.map(|(key, held)| (key.to_string(), held.field.to_string(), held.count)).collect()
+        })
+    }
+
+    pub(super) fn restart(&self, keeps: bool) {
+        let now = self.now();
+        if !keeps {
+            self.memory.visit(|store| store.restart(now));
+        }
+        let mut run = lock(&self.run);
+        *run = Run { number: run.number + 1, started: Some(Instant::now()) };
+    }
+}
