@@ -169,6 +169,12 @@ impl Store {
         lost
     }
 
+    /// Deletes a lock, and nobody notices.
+    #[cfg(test)]
+    pub(crate) fn delete(&mut self, key: &str) {
+        self.locks.remove(key);
+    }
+
     /// Drops locks, commands that have not run, and subscriptions. The clients reconnect at once.
     pub(crate) fn restart(&mut self, now: Instant) {
         self.locks.clear();

@@ -17,6 +17,9 @@ use crate::sim::program::{End, Locking, NAMES, Op, Way};
 use crate::sim::requests::Path;
 use crate::{Guard, Locks, scope};
 
+/// The timers of a guard look at the clock each second.
+const REPORTED_AFTER: Duration = Duration::from_millis(1100);
+
 /// How far a run has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
@@ -84,6 +87,8 @@ pub(super) struct Allowed {
     pub(super) losses: bool,
     /// Masters may lose what they had.
     pub(super) forgets: bool,
+    /// Other programs use the keys.
+    pub(super) foreign: bool,
 }
 
 pub(super) struct Caller {
@@ -293,6 +298,7 @@ impl Caller {
             ErrorKind::Unavailable => self.allowed.unavailable,
             ErrorKind::Closed => self.allowed.closed,
             ErrorKind::Lost => nested || self.is_leaky.load(SeqCst),
+            ErrorKind::NotALock => self.allowed.foreign,
             ErrorKind::Misuse => self.is_leaky.load(SeqCst),
             _ => false,
         };
@@ -358,7 +364,10 @@ impl Caller {
         self.re_enters(above, &field);
         let inner = Outer { name: locking.name, field: &field, guard: held.guard(), above: outer };
         self.ops(&locking.inner, place.below(&inner)).await;
-        self.phases.stay(locking.stays).await;
+        match inner.guard.filter(|_| locking.watches) {
+            Some(guard) => self.stay_watching(guard, locking.stays).await,
+            None => self.phases.stay(locking.stays).await,
+        }
         self.stays_lost(Some(&inner));
         match locking.end {
             End::Release => self.release(held, locking).await,
@@ -367,6 +376,25 @@ impl Caller {
                 self.note(|| "leaks its guard".to_owned());
                 self.is_leaky.store(true, SeqCst);
                 lock(&self.leaked).push(held);
+            }
+        }
+    }
+
+    /// Stays until the guard reports a loss.
+    async fn stay_watching(&self, guard: &Guard, time: Duration) {
+        tokio::select! {
+            biased;
+            loss = guard.lost() => {
+                self.note(|| format!("is told that {} is lost: {loss:?}", guard.name()));
+                if !guard.is_lost() {
+                    self.violated(Promise::Loss, "a good hold is reported as lost");
+                }
+            }
+            () = self.phases.stay(time) => {
+                let lost = guard.is_lost() && guard.valid_until() + REPORTED_AFTER < Instant::now();
+                if lost {
+                    self.violated(Promise::Loss, "a loss is not reported");
+                }
             }
         }
     }

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use crate::sim::dice::{Dice, Key};
-use crate::sim::program::{CallerPlan, End, Fault, FaultKind, Locking, Neglect, Op, Program, Setup, Way};
+use crate::sim::program::{
+    CallerPlan, End, Fault, FaultKind, Foreign, Locking, Neglect, Op, Program, Setup, Way,
+};
 
 /// What is drawn grows: a seed of an earlier edition draws what it did then.
-pub(super) const EDITION: u32 = 2;
+pub(super) const EDITION: u32 = 3;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -199,7 +201,9 @@ impl Writer<'_> {
         let fenced = self.setup.fenced[name] && (!at.held.contains(&name) || dice.one_in(2));
         let held: Vec<_> = at.held.iter().copied().chain([name]).collect();
         let inner = self.inner(Within { held: &held, ..at }, dice);
-        Locking { name, way, fenced, fixed, max_hold, inner, stays: dice.time(self.longest_stay), end }
+        let stays = dice.time(self.longest_stay);
+        let watches = self.draws(3) && dice.one_in(3);
+        Locking { name, way, fenced, fixed, max_hold, inner, stays, watches, end }
     }
 
     /// Several faults at once, of which a promise has to stand the worst combination.
@@ -227,6 +231,10 @@ impl Writer<'_> {
         numbered.map(|((at, lasts, kind), id)| Fault { id, at, lasts, kind }).collect()
     }
 
+    fn one_or_all(&self, master: usize, dice: &mut Dice) -> Option<usize> {
+        dice.one_in(2).then_some(master)
+    }
+
     fn fault(&self, id: u64, deadly: bool, mute: bool, dice: &mut Dice) -> Fault {
         let Setup { masters, processes, node_timeout, lease, .. } = *self.setup;
         let at = Duration::from_millis(dice.next().roll(self.setup.trouble.as_millis() as u64));
@@ -235,13 +243,19 @@ impl Writer<'_> {
         let (process, master) = (dice.roll(processes), dice.roll(masters));
         let one_in = dice.pick(&[1, 2, 5]);
         let slow = dice.pick(&[node_timeout / 2, 2 * node_timeout, 5 * node_timeout]);
-        let sides = if self.draws(2) { 24 } else { 20 };
+        let sides = [20, 24, 30][self.edition.clamp(1, 3) as usize - 1];
         let kind = match dice.roll(sides) {
             20..22 => {
                 let late = dice.pick(&[self.setup.latency, slow, lease.min(MINUTE)]);
                 FaultKind::RepeatsCommands(process, master, one_in, late)
             }
-            22.. => FaultKind::Reorders(process, master, slow),
+            22 | 23 => FaultKind::Reorders(process, master, slow),
+            24 | 25 => FaultKind::Full(self.one_or_all(master, dice)),
+            26 | 27 => {
+                let what = dice.pick(&[Foreign::Text, Foreign::Lock, Foreign::Field, Foreign::Counter]);
+                FaultKind::Foreign(self.one_or_all(master, dice), dice.roll(self.names), what)
+            }
+            28.. => FaultKind::Deletes(self.one_or_all(master, dice), dice.roll(self.names)),
             0..3 => FaultKind::LosesCommands(process, master, one_in),
             3..6 => FaultKind::LosesAnswers(process, master, one_in),
             6 | 7 => FaultKind::SlowCommands(process, master, slow),

@@ -8,6 +8,8 @@ use tokio::time::Instant;
 
 use crate::Memory;
 use crate::base::lock;
+use crate::sim::foreign::{Fate, Holder, meets_full};
+use crate::sim::program::{Foreign, NAMES};
 use crate::wire::{Action, Call, Fence, Reply};
 
 pub(super) struct SimMaster {
@@ -25,6 +27,15 @@ struct State {
     newest: BTreeMap<Arc<str>, u64>,
     /// Fields of which a command ran behind one that was sent after it: what the older one asked for may stand.
     overtaken: BTreeSet<Arc<str>>,
+    /// What other programs have there under the names of locks, and until when.
+    foreign: BTreeMap<usize, (Foreign, Instant)>,
+}
+
+/// What a master answers.
+pub(super) enum Answered {
+    Reply(Reply),
+    /// An error out of the script.
+    Refused,
 }
 
 /// One life of a master.
@@ -65,7 +76,37 @@ impl SimMaster {
     }
 
     /// Runs a command.
-    pub(super) fn answer(&self, mut call: Call) -> Option<Reply> {
+    pub(super) fn answer(&self, call: Call, full: bool) -> Option<Answered> {
+        let (holder, now) = (self.holder(&call.keys.key), self.now());
+        let foreign = NAMES.iter().position(|name| **name == *call.keys.key);
+        let foreign = foreign.and_then(|name| lock(&self.state).foreign.get(&name).copied());
+        let fate = match foreign {
+            Some((foreign, until)) => {
+                if call.action == Action::Force && matches!(foreign, Foreign::Field) {
+                    lock(&self.state).foreign.retain(|name, _| *NAMES[*name] != *call.keys.key);
+                }
+                foreign.meets(call, &holder, until.saturating_duration_since(Instant::now()))
+            }
+            None if full => {
+                let stands = |key: &str| self.memory.visit(|store| store.counters.stands(key, now));
+                let counts = call.fence.as_ref().is_none_or(|fence| stands(&fence.counter) >= fence.least);
+                meets_full(call, &holder, counts)
+            }
+            None => Fate::Runs(call),
+        };
+        let reply = match fate {
+            Fate::Answered(reply) => reply,
+            Fate::Refused => return Some(Answered::Refused),
+            Fate::Runs(call) => self.run_script(call)?,
+            Fate::RunsInPart(call) => match self.run_script(call)? {
+                Reply::Done => Reply::Deferred("it could not be written".to_owned()),
+                reply => reply,
+            },
+        };
+        Some(Answered::Reply(reply))
+    }
+
+    fn run_script(&self, mut call: Call) -> Option<Reply> {
         if let (Action::Acquire { .. }, Some(fence)) = (call.action, &mut call.fence)
             && fence.least.is_none()
         {
@@ -73,6 +114,28 @@ impl SimMaster {
         }
         let now = self.now();
         self.memory.visit(|store| store.receive(call, now)).get().cloned().flatten()
+    }
+
+    /// Another program writes to the key of a lock, or to that of its counter.
+    pub(super) fn put(&self, name: usize, foreign: Foreign, until: Instant) {
+        match foreign {
+            Foreign::Text | Foreign::Lock => self.delete(name),
+            Foreign::Counter => self.memory.visit(|store| store.counters.clear()),
+            Foreign::Field => {}
+        }
+        lock(&self.state).foreign.insert(name, (foreign, until));
+    }
+
+    /// It has deleted what it wrote.
+    pub(super) fn take(&self, name: usize, until: Instant) {
+        lock(&self.state).foreign.retain(|other, (_, ends)| *other != name || *ends != until);
+    }
+
+    /// What `DEL` does to the key of a lock.
+    pub(super) fn delete(&self, name: usize) {
+        let keeps = |foreign: &Foreign| matches!(foreign, Foreign::Counter);
+        lock(&self.state).foreign.retain(|other, (foreign, _)| *other != name || keeps(foreign));
+        self.memory.visit(|store| store.delete(NAMES[name]));
     }
 
     /// Notes that a command of this field runs. Whether one that was sent after it has run before.
@@ -92,13 +155,9 @@ impl SimMaster {
         !lock(&self.state).overtaken.contains(field)
     }
 
-    /// The field that has this key.
-    pub(super) fn field_of(&self, key: &str) -> Option<String> {
-        let now = self.now();
-        self.memory.visit(|store| {
-            let live = store.live(now);
-            live.iter().find(|(known, _)| ***known == *key).map(|(_, held)| held.field.to_string())
-        })
+    pub(super) fn holder(&self, key: &str) -> Holder {
+        let held = self.contents().into_iter().find(|(known, ..)| known == key);
+        held.map(|(_, field, count)| (field, count))
     }
 
     /// Keys, fields and counts.
@@ -114,6 +173,7 @@ impl SimMaster {
         let now = self.now();
         if !keeps {
             self.memory.visit(|store| store.restart(now));
+            lock(&self.state).foreign.clear();
         }
         let mut run = lock(&self.run);
         *run = Run { number: run.number + 1, started: Some(Instant::now()) };

@@ -10,6 +10,7 @@ mod agenda;
 mod caller;
 mod dice;
 mod draw;
+mod foreign;
 mod gate;
 mod history;
 mod master;

@@ -1,5 +1,6 @@
 //! The masters, what lies between them and the processes, and what goes wrong there.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::sim::agenda::Agenda;
 use crate::sim::dice::Key;
 use crate::sim::history::History;
 use crate::sim::master::SimMaster;
-use crate::sim::program::{Fault, FaultKind, Program};
+use crate::sim::program::{Fault, FaultKind, NAMES, Program};
 
 pub(super) struct Network {
     pub(super) key: Key,
@@ -134,6 +135,31 @@ impl Network {
 
     pub(super) fn is_cut(&self, process: usize, master: usize) -> bool {
         self.active().any(|fault| fault.kind == FaultKind::Cut(process, master))
+    }
+
+    /// Whether the master has no memory left.
+    pub(super) fn is_full(&self, master: usize) -> bool {
+        let full = |kind| matches!(kind, FaultKind::Full(which) if which.is_none_or(|one| one == master));
+        self.active().any(|fault| full(fault.kind))
+    }
+
+    /// Some masters have lost what they have of a lock, and vote for others. Where it is not on a majority any more, nobody promises
+    /// anything about it.
+    pub(super) fn lose(&self, masters: &[usize], name: usize, mut change: impl FnMut(&SimMaster)) {
+        let holders = masters.iter().filter_map(|at| self.masters[*at].holder(NAMES[name]));
+        let fields: BTreeSet<String> = holders.map(|(field, _)| field).collect();
+        masters.iter().for_each(|at| change(&self.masters[*at]));
+        for field in fields {
+            let has = |master: &&SimMaster| master.holder(NAMES[name]).is_some_and(|(held, _)| held == field);
+            if self.masters.iter().filter(has).count() <= self.masters.len() / 2 {
+                self.history.forced(&field);
+            }
+        }
+    }
+
+    /// All masters, or one.
+    pub(super) fn those(&self, master: Option<usize>) -> Vec<usize> {
+        master.map_or_else(|| (0..self.masters.len()).collect(), |one| vec![one])
     }
 
     /// Until when the master runs nothing.

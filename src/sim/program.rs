@@ -72,6 +72,8 @@ pub(super) struct Locking {
     pub(super) max_hold: Option<Duration>,
     pub(super) inner: Vec<Op>,
     pub(super) stays: Duration,
+    /// Its stay ends as soon as its guard reports a loss.
+    pub(super) watches: bool,
     pub(super) end: End,
 }
 
@@ -132,10 +134,29 @@ pub(super) enum FaultKind {
     Stall(usize),
     /// The master is restarted, with or without its data.
     Restart(usize, bool),
+    /// The master writes nothing, and deletes and expires keys all the same. None: all of them.
+    Full(Option<usize>),
+    /// Another program uses the key of a lock, or of its counter.
+    Foreign(Option<usize>, usize, Foreign),
+    /// An operator deletes the key of a lock.
+    Deletes(Option<usize>, usize),
     /// No task of the process is polled.
     Freeze(usize),
     /// The process ends without a word.
     Crash(usize),
+}
+
+/// What another program writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Foreign {
+    /// In place of the lock.
+    Text,
+    /// In place of the lock: one of its own, with a TTL.
+    Lock,
+    /// Beside the lock's field, or where there is none.
+    Field,
+    /// In place of the fencing counter.
+    Counter,
 }
 
 impl Fault {
@@ -145,6 +166,26 @@ impl Fault {
             self.kind,
             FaultKind::SlowCommands(..) | FaultKind::RepeatsCommands(..) | FaultKind::Reorders(..)
         )
+    }
+
+    /// Whether a hold may be lost by it that masters have not lost.
+    pub(super) fn ends_holds(&self) -> bool {
+        !matches!(
+            self.kind,
+            FaultKind::Full(_)
+                | FaultKind::Foreign(..)
+                | FaultKind::Deletes(..)
+                | FaultKind::Forgets(..)
+                | FaultKind::RepeatsCommands(..)
+                | FaultKind::LosesMessages(..)
+                | FaultKind::SlowMessages(..)
+        )
+    }
+
+    /// Whether requests may fail by it.
+    pub(super) fn fails_requests(&self) -> bool {
+        self.ends_holds()
+            || matches!(self.kind, FaultKind::Full(_) | FaultKind::Foreign(_, _, Foreign::Counter))
     }
 
     pub(super) fn is_active(&self, since_start: Duration) -> bool {

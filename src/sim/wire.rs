@@ -12,7 +12,7 @@ use crate::backend::{Backend, BoxFuture};
 use crate::base::{Events, Failure, Outcome, after, lock};
 use crate::error::{Error, ErrorKind};
 use crate::sim::dice::Key;
-use crate::sim::master::Run;
+use crate::sim::master::{Answered, Run};
 use crate::sim::network::{Network, Weather};
 use crate::wire::{Action, Call, Reply};
 
@@ -29,10 +29,22 @@ pub(super) struct Link {
     arrived: Notify,
 }
 
-/// An answer, or that the script is not known there.
 enum Answer {
     Reply(Reply),
+    /// The script is not known there.
     NoScript,
+    /// An error out of the script.
+    Refused,
+}
+
+impl Answer {
+    fn into_reply(self) -> Result<Reply, Failure> {
+        match self {
+            Answer::Reply(reply) => Ok(reply),
+            Answer::NoScript => Err(failure(Outcome::NotRun, "the script is unknown")),
+            Answer::Refused => Err(failure(Outcome::Unknown, "the server refuses to write")),
+        }
+    }
 }
 
 struct State {
@@ -362,16 +374,24 @@ impl Link {
             None => Answer::NoScript,
             Some(call) => {
                 if call.action == Action::Force
-                    && let Some(field) = master.field_of(&call.keys.key)
+                    && let Some((field, _)) = master.holder(&call.keys.key)
                 {
                     self.network.history.forced(&field);
                 }
                 if master.overtaken(&call.field, sent.order) {
                     self.note(|| format!("#{no} runs behind what was sent after it"));
                 }
-                let Some(reply) = master.answer(call) else { return };
-                self.note(|| format!("#{no} runs: {reply:?}"));
-                Answer::Reply(reply)
+                match master.answer(call, self.network.is_full(self.master)) {
+                    None => return,
+                    Some(Answered::Refused) => {
+                        self.note(|| format!("#{no} is refused"));
+                        Answer::Refused
+                    }
+                    Some(Answered::Reply(reply)) => {
+                        self.note(|| format!("#{no} runs: {reply:?}"));
+                        Answer::Reply(reply)
+                    }
+                }
             }
         };
         if sent.mute || self.network.is_cut(self.process, self.master) {
@@ -424,18 +444,16 @@ impl Link {
         let deadline = after(Instant::now(), self.network.node_timeout);
         if self.forgets() {
             // Its name is sent first, and its text behind the answer to that: others may overtake it.
-            if let Answer::Reply(reply) = self.wait_for(self.send(None, &call)?, deadline).await? {
-                return Ok(reply);
+            let answer = self.wait_for(self.send(None, &call)?, deadline).await?;
+            if !matches!(answer, Answer::NoScript) {
+                return answer.into_reply();
             }
             if deadline <= Instant::now() {
                 return Err(failure(Outcome::NotRun, "not sent"));
             }
         }
         let sent = self.send(Some(&call), &call)?;
-        match self.wait_for(sent, deadline).await? {
-            Answer::Reply(reply) => Ok(reply),
-            Answer::NoScript => Err(failure(Outcome::NotRun, "the script is unknown")),
-        }
+        self.wait_for(sent, deadline).await?.into_reply()
     }
 
     async fn answer_all(&self, calls: Vec<Call>) -> Vec<Result<Reply, Failure>> {
@@ -444,10 +462,7 @@ impl Link {
         let mut replies = Vec::with_capacity(sent.len());
         for sent in sent {
             replies.push(match sent {
-                Ok(sent) => self.wait_for(sent, deadline).await.and_then(|answer| match answer {
-                    Answer::Reply(reply) => Ok(reply),
-                    Answer::NoScript => Err(failure(Outcome::NotRun, "the script is unknown")),
-                }),
+                Ok(sent) => self.wait_for(sent, deadline).await.and_then(Answer::into_reply),
                 Err(failure) => Err(failure),
             });
         }

@@ -94,15 +94,15 @@ impl<'a> World<'a> {
         });
         let processes = processes.collect();
         let late = program.setup.lateness > program.setup.node_timeout / 4;
-        let troubled = !program.faults.is_empty() || late;
         let forces = program.has_op(|op| matches!(op, Op::Force(_)));
         let neglects = program.has_op(|op| matches!(op, Op::Neglected(..)));
         // What is asked and not looked at keeps renewals waiting.
         let unrenewed = neglects && 2 * program.setup.node_timeout > program.setup.lease / 2;
         let allowed = Allowed {
-            unavailable: troubled || neglects,
+            unavailable: late || neglects || program.faults.iter().any(Fault::fails_requests),
             closed: program.has_op(|op| matches!(op, Op::Close)),
-            losses: troubled || forces || unrenewed,
+            losses: late || forces || unrenewed || program.faults.iter().any(Fault::ends_holds),
+            foreign: program.has(|kind| matches!(kind, FaultKind::Foreign(..))),
             forgets: program.has(|kind| matches!(kind, FaultKind::Restart(_, false))) || forces,
         };
         let (phases, leaked) = (Arc::default(), Arc::default());
@@ -168,6 +168,21 @@ impl<'a> World<'a> {
                         }
                         master.restart(keeps);
                         links.iter().for_each(|link| link.reset());
+                    });
+                }
+                FaultKind::Foreign(m, name, what) => {
+                    let (network, other) = (self.network.clone(), self.network.clone());
+                    self.add(begins, kind, move || {
+                        network.lose(&network.those(m), name, |master| master.put(name, what, ends));
+                    });
+                    self.add(ends, kind, move || {
+                        other.those(m).into_iter().for_each(|at| other.masters[at].take(name, ends));
+                    });
+                }
+                FaultKind::Deletes(m, name) => {
+                    let network = self.network.clone();
+                    self.add(begins, kind, move || {
+                        network.lose(&network.those(m), name, |master| master.delete(name));
                     });
                 }
                 FaultKind::Freeze(p) => {
@@ -244,7 +259,10 @@ impl<'a> World<'a> {
             self.history.violated(Promise::Loss, text);
         }
         let standing = self.history.standing(&living);
-        self.wait_until(begins + (setup.lease * 6 / 5).min(60 * SECOND)).await;
+        // What nobody reports is found by the next renewal.
+        let unseen = self.program.has(|kind| matches!(kind, FaultKind::Deletes(..) | FaultKind::Foreign(..)));
+        let longest = if unseen { setup.longest_lease } else { 60 * SECOND };
+        self.wait_until(begins + (setup.lease * 6 / 5).min(longest)).await;
         if self.history.violation().is_some() {
             return;
         }
@@ -313,6 +331,9 @@ impl<'a> World<'a> {
         }
         if self.program.has(|kind| matches!(kind, FaultKind::LosesMessages(..))) {
             patience += setup.poll_interval;
+        }
+        if self.program.has(|kind| matches!(kind, FaultKind::Deletes(..) | FaultKind::Foreign(..))) {
+            patience += setup.poll_interval.min(setup.longest_lease);
         }
         patience
     }

@@ -1,0 +1,73 @@
+//! What a master answers while another program uses the key of a lock, and while it is full.
+
+use std::time::Duration;
+
+use crate::sim::program::Foreign;
+use crate::wire::{Action, Call, Reply};
+
+/// Who holds a lock there: the field, and its count.
+pub(super) type Holder = Option<(String, u32)>;
+
+/// What becomes of a command.
+pub(super) enum Fate {
+    Runs(Call),
+    /// It runs, and something could not be written: what is done is answered as put off.
+    RunsInPart(Call),
+    Answered(Reply),
+    /// By an error out of the script.
+    Refused,
+}
+
+impl Foreign {
+    /// What becomes of a command for the name that it is used for. `left`: how long it stays.
+    pub(super) fn meets(self, call: Call, holder: &Holder, left: Duration) -> Fate {
+        match self {
+            Foreign::Text => Fate::Answered(match call.action {
+                Action::Acquire { count: 1, .. } | Action::Force | Action::Look => {
+                    Reply::NotALock("a string without a TTL".to_owned())
+                }
+                _ => Reply::Gone,
+            }),
+            Foreign::Lock => Fate::Answered(match call.action {
+                Action::Acquire { count: 1, .. } | Action::Look => Reply::Busy(left),
+                Action::Force => Reply::NotALock("a string, which is no lock of this kind".to_owned()),
+                _ => Reply::Gone,
+            }),
+            // Beside ours it changes nothing, and keeps the key when ours goes.
+            Foreign::Field if holder.is_some() => Fate::Runs(call),
+            Foreign::Field => Fate::Answered(match call.action {
+                Action::Acquire { count: 1, .. } | Action::Look => Reply::Busy(left),
+                Action::Force => Reply::Done,
+                _ => Reply::Gone,
+            }),
+            Foreign::Counter if call.fence.is_none() => Fate::Runs(call),
+            Foreign::Counter => match call.action {
+                Action::Acquire { .. } => Fate::Answered(Reply::NotACounter("a list".to_owned())),
+                _ => Fate::RunsInPart(Call { fence: None, ..call }),
+            },
+        }
+    }
+}
+
+/// What becomes of a command in a full server, which deletes and expires keys, and writes nothing else. `counts`: the fencing counter is
+/// as high as it should be.
+pub(super) fn meets_full(call: Call, holder: &Holder, counts: bool) -> Fate {
+    let ours = holder.as_ref().filter(|(field, _)| **field == *call.field).map(|(_, count)| *count);
+    let unfenced = |call: Call| Call { fence: call.fence.filter(|_| counts), ..call };
+    match call.action {
+        Action::Acquire { count: 1, .. } | Action::Repair { .. } if holder.is_none() => Fate::Refused,
+        Action::Acquire { count, .. } if ours.is_some_and(|held| held < count) => Fate::Refused,
+        Action::Release { count: wanted @ 1.. } if ours.is_some_and(|held| held > wanted) => {
+            Fate::Answered(Reply::Deferred("OOM".to_owned()))
+        }
+        Action::Settle { count, lease } | Action::Repair { count, lease }
+            if count > 0 && ours.is_some_and(|held| held != count) =>
+        {
+            Fate::RunsInPart(unfenced(Call { action: Action::Renew { lease }, ..call }))
+        }
+        Action::Renew { .. } | Action::Settle { .. } | Action::Repair { .. } if !counts => {
+            Fate::RunsInPart(unfenced(call))
+        }
+        _ => Fate::Runs(call),
+    }
+}
