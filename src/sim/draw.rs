@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::sim::dice::{Dice, Key};
 use crate::sim::program::{
-    CallerPlan, End, Fault, FaultKind, Foreign, Locking, Neglect, Op, Program, Setup, Way,
+    CallerPlan, End, Fault, FaultKind, Foreign, Locking, Neglect, Op, Program, Setup, Step, Way,
 };
 
 /// What is drawn grows: a seed of an earlier edition draws what it did then.
-pub(super) const EDITION: u32 = 3;
+pub(super) const EDITION: u32 = 4;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -17,7 +17,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 impl Program {
     pub(super) fn draw(seed: u64, edition: u32) -> Program {
         let mut dice = Dice::new(Key::new(seed).with(0));
-        let setup = Setup::draw(&mut dice);
+        let mut setup = Setup::draw(&mut dice);
+        setup.portable = edition >= 4 && Key::new(seed).with(8).one_in(2);
         let forces = dice.one_in(4);
         let closes = dice.one_in(12);
         let leaks = dice.one_in(6);
@@ -63,6 +64,7 @@ impl Setup {
             latency: dice.pick(&[0, 1, 4, 20]) * MILLISECOND,
             lateness: lateness.min(lease / 5),
             drifts: dice.one_in(3),
+            portable: false,
             fenced: [dice.one_in(2), dice.one_in(2), false],
         }
     }
@@ -243,7 +245,7 @@ impl Writer<'_> {
         let (process, master) = (dice.roll(processes), dice.roll(masters));
         let one_in = dice.pick(&[1, 2, 5]);
         let slow = dice.pick(&[node_timeout / 2, 2 * node_timeout, 5 * node_timeout]);
-        let sides = [20, 24, 30][self.edition.clamp(1, 3) as usize - 1];
+        let sides = [20, 20, 24, 30, 35][self.edition as usize];
         let kind = match dice.roll(sides) {
             20..22 => {
                 let late = dice.pick(&[self.setup.latency, slow, lease.min(MINUTE)]);
@@ -255,7 +257,13 @@ impl Writer<'_> {
                 let what = dice.pick(&[Foreign::Text, Foreign::Lock, Foreign::Field, Foreign::Counter]);
                 FaultKind::Foreign(self.one_or_all(master, dice), dice.roll(self.names), what)
             }
-            28.. => FaultKind::Deletes(self.one_or_all(master, dice), dice.roll(self.names)),
+            28 | 29 => FaultKind::Deletes(self.one_or_all(master, dice), dice.roll(self.names)),
+            30 | 31 => {
+                let by = dice.time((2 * lease).min(MINUTE));
+                FaultKind::Steps(master, by, dice.pick(&[Step::Forward, Step::Back]))
+            }
+            32 | 33 => FaultKind::Suspend(dice.time((2 * lease).min(MINUTE)), dice.one_in(2)),
+            34.. => FaultKind::EndsRuntime(process),
             0..3 => FaultKind::LosesCommands(process, master, one_in),
             3..6 => FaultKind::LosesAnswers(process, master, one_in),
             6 | 7 => FaultKind::SlowCommands(process, master, slow),

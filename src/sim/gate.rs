@@ -1,11 +1,11 @@
 //! A process: its tasks are polled when it runs, late, or not at all.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -21,6 +21,16 @@ const MOST_POLLS: u64 = 200_000;
 
 thread_local! {
     static CURRENT: RefCell<Option<Arc<Process>>> = const { RefCell::new(None) };
+    static SLEPT: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// How long the machine of all processes was suspended, which their timers do not count.
+pub(super) fn slept() -> Duration {
+    SLEPT.get()
+}
+
+pub(super) fn set_slept(slept: Duration) {
+    SLEPT.set(slept);
 }
 
 pub(super) struct Process {
@@ -43,7 +53,14 @@ struct State {
     polls: u64,
     waiting: Vec<Waker>,
     failed: Option<String>,
+    /// The tasks of the runtime on which it has connected.
+    background: Vec<Weak<Slot>>,
+    runtime_ends: bool,
+    runtime_ended: bool,
 }
+
+/// Where a task stands while it is not polled.
+type Slot = Mutex<Option<Task>>;
 
 impl Process {
     pub(super) fn new(id: usize, key: Key, lateness: Duration, alarm: Arc<Notify>) -> Arc<Process> {
@@ -55,7 +72,7 @@ impl Process {
     /// Its time of day, in microseconds.
     fn time_of_day(&self) -> u64 {
         const BEGINNING: u64 = 1_700_000_000_000_000;
-        BEGINNING + (self.start.elapsed() + self.skew).as_micros() as u64
+        BEGINNING + (self.start.elapsed() + slept() + self.skew).as_micros() as u64
     }
 
     /// Does something as this process.
@@ -86,6 +103,25 @@ impl Process {
         lock(&self.state).dead
     }
 
+    /// The runtime on which it has connected is dropped, with its tasks; its callers are on another one.
+    pub(super) fn end_runtime(self: &Arc<Self>) {
+        let tasks = {
+            let mut state = lock(&self.state);
+            state.runtime_ends = true;
+            std::mem::take(&mut state.background)
+        };
+        for slot in tasks.iter().filter_map(Weak::upgrade) {
+            let task = lock(&slot).take();
+            self.enter(|| drop(task));
+        }
+        let mut state = lock(&self.state);
+        (state.runtime_ends, state.runtime_ended) = (false, true);
+    }
+
+    pub(super) fn has_lost_its_runtime(&self) -> bool {
+        lock(&self.state).runtime_ended
+    }
+
     /// From now on each task is polled as soon as it is woken.
     pub(super) fn hurry(&self) {
         lock(&self.state).lateness = Duration::ZERO;
@@ -109,14 +145,26 @@ pub(super) fn time_of_day() -> u64 {
     CURRENT.with_borrow(|current| current.as_ref().map_or(0, |process| process.time_of_day()))
 }
 
-/// Puts a task that the current process spawns behind its gate.
+/// Puts a task of the current process behind its gate.
 pub(super) fn gate(task: Task) -> Task {
     let Some(process) = CURRENT.with_borrow(Clone::clone) else { return task };
+    Box::pin(Gated::new(process, task))
+}
+
+/// The same for a task that a session spawns.
+pub(super) fn gate_background(task: Task) -> Task {
+    let Some(process) = CURRENT.with_borrow(Clone::clone) else { return task };
+    let gated = Gated::new(process.clone(), task);
     let mut state = lock(&process.state);
-    state.tasks += 1;
-    let key = process.key.with(state.tasks);
-    drop(state);
-    Box::pin(Gated { process, key, polls: 0, nap: None, task: Some(task) })
+    if state.runtime_ends {
+        drop(state);
+        let task = lock(&gated.task).take();
+        process.enter(|| drop(task));
+    } else if !state.runtime_ended {
+        state.background.retain(|slot| slot.strong_count() > 0);
+        state.background.push(Arc::downgrade(&gated.task));
+    }
+    Box::pin(gated)
 }
 
 struct Gated {
@@ -124,7 +172,17 @@ struct Gated {
     key: Key,
     polls: u64,
     nap: Option<Pin<Box<Sleep>>>,
-    task: Option<Task>,
+    task: Arc<Slot>,
+}
+
+impl Gated {
+    fn new(process: Arc<Process>, task: Task) -> Gated {
+        let mut state = lock(&process.state);
+        state.tasks += 1;
+        let key = process.key.with(state.tasks);
+        drop(state);
+        Gated { process, key, polls: 0, nap: None, task: Arc::new(Mutex::new(Some(task))) }
+    }
 }
 
 impl Future for Gated {
@@ -162,18 +220,24 @@ impl Future for Gated {
             }
             this.nap = None;
         }
-        let Some(task) = &mut this.task else { return Poll::Ready(()) };
+        let Some(mut task) = lock(&this.task).take() else { return Poll::Ready(()) };
         let polled = this.process.enter(|| catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx))));
-        polled.unwrap_or_else(|panic| {
-            this.process.fail(format!("a panic: {}", message_of(&*panic)));
-            Poll::Pending
-        })
+        match polled {
+            Ok(Poll::Ready(())) => {
+                this.process.enter(|| drop(task));
+                return Poll::Ready(());
+            }
+            Ok(Poll::Pending) => {}
+            Err(panic) => this.process.fail(format!("a panic: {}", message_of(&*panic))),
+        }
+        *lock(&this.task) = Some(task);
+        Poll::Pending
     }
 }
 
 impl Drop for Gated {
     fn drop(&mut self) {
-        let task = self.task.take();
+        let task = lock(&self.task).take();
         self.process.clone().enter(|| drop(task));
     }
 }

@@ -27,6 +27,10 @@ struct State {
     newest: BTreeMap<Arc<str>, u64>,
     /// Fields of which a command ran behind one that was sent after it: what the older one asked for may stand.
     overtaken: BTreeSet<Arc<str>>,
+    /// How far its clock was set forward or back, in microseconds.
+    shift: i64,
+    /// Fields whose leases end early, for it was set forward.
+    shortened: BTreeSet<String>,
     /// What other programs have there under the names of locks, and until when.
     foreign: BTreeMap<usize, (Foreign, Instant)>,
 }
@@ -60,10 +64,32 @@ impl SimMaster {
     /// What its clock shows.
     pub(super) fn now(&self) -> Instant {
         let passed = self.start.elapsed();
-        let ahead = passed.as_micros() as i64 * self.rate / 1_000_000;
+        let ahead = passed.as_micros() as i64 * self.rate / 1_000_000 + lock(&self.state).shift;
         let ahead_by = Duration::from_micros(ahead.unsigned_abs());
         let now = Instant::now();
-        if ahead < 0 { now - ahead_by } else { now + ahead_by }
+        if ahead < 0 { now.checked_sub(ahead_by).unwrap_or(now) } else { now + ahead_by }
+    }
+
+    /// Its clock goes forward: it is set, or the machine of the processes was suspended.
+    pub(super) fn advance(&self, by: Duration) {
+        lock(&self.state).shift += by.as_micros() as i64;
+    }
+
+    pub(super) fn set_back(&self, by: Duration) {
+        lock(&self.state).shift -= by.as_micros() as i64;
+    }
+
+    /// The lease of this lock ends early.
+    pub(super) fn shorten(&self, name: usize) {
+        if let Some((field, _)) = self.holder(NAMES[name]) {
+            lock(&self.state).shortened.insert(field);
+        }
+    }
+
+    /// Whether a field stands there for as long as its owner was told.
+    pub(super) fn keeps(&self, name: usize, field: &str) -> bool {
+        let holds = self.holder(NAMES[name]).is_some_and(|(held, _)| *held == *field);
+        holds && !lock(&self.state).shortened.contains(field)
     }
 
     pub(super) fn run(&self) -> Run {

@@ -31,6 +31,8 @@ pub(super) struct Setup {
     pub(super) lateness: Duration,
     /// Clocks of masters run fast or slow, within what the drift allows.
     pub(super) drifts: bool,
+    /// The background of a session moves to another runtime when its own ends.
+    pub(super) portable: bool,
     /// The names whose outermost holds have fencing tokens.
     pub(super) fenced: [bool; NAMES.len()],
 }
@@ -140,10 +142,22 @@ pub(super) enum FaultKind {
     Foreign(Option<usize>, usize, Foreign),
     /// An operator deletes the key of a lock.
     Deletes(Option<usize>, usize),
+    /// The clock of a master is set, forward or back.
+    Steps(usize, Duration, Step),
+    /// The machine of all processes is suspended; its connections may break.
+    Suspend(Duration, bool),
+    /// The runtime on which the process has connected ends.
+    EndsRuntime(usize),
     /// No task of the process is polled.
     Freeze(usize),
     /// The process ends without a word.
     Crash(usize),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Forward,
+    Back,
 }
 
 /// What another program writes.
@@ -179,6 +193,7 @@ impl Fault {
                 | FaultKind::RepeatsCommands(..)
                 | FaultKind::LosesMessages(..)
                 | FaultKind::SlowMessages(..)
+                | FaultKind::Steps(..)
         )
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ pub(super) struct Link {
     master: usize,
     events: Weak<dyn Events>,
     me: Weak<Link>,
+    portable: AtomicBool,
     state: Mutex<State>,
     arrived: Notify,
 }
@@ -135,6 +137,7 @@ impl Link {
                 master,
                 events,
                 me: me.clone(),
+                portable: AtomicBool::new(false),
                 arrived: Notify::new(),
                 state: Mutex::new(State {
                     commands: 0,
@@ -181,7 +184,12 @@ impl Link {
     }
 
     fn deliver(&self, incoming: Incoming) {
-        lock(&self.state).inbox.push_back(incoming);
+        let mut state = lock(&self.state);
+        if state.closed {
+            return;
+        }
+        state.inbox.push_back(incoming);
+        drop(state);
         self.arrived.notify_one();
     }
 
@@ -306,12 +314,19 @@ impl Link {
         self.add(Instant::now() + takes, move |link| link.deliver(Incoming::Broken { connection }));
     }
 
-    /// The process is gone: nothing more is sent.
+    /// From now on it works on any runtime. Not from the beginning: a table that may be taken over looks at a clock that nobody
+    /// simulates.
+    pub(super) fn make_portable(&self) {
+        self.portable.store(true, SeqCst);
+    }
+
+    /// The process, or the runtime of its connections, is gone: nothing more is sent.
     pub(super) fn end(&self) {
         let mut state = lock(&self.state);
         state.closed = true;
-        let client = state.client;
+        let (client, gone) = (state.client, std::mem::take(&mut state.pending));
         drop(state);
+        drop(gone);
         self.leave(client);
     }
 
@@ -609,7 +624,7 @@ impl Backend for Link {
     }
 
     fn is_portable(&self) -> bool {
-        false
+        self.portable.load(SeqCst)
     }
 
     fn close(&self) {

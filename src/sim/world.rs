@@ -21,7 +21,7 @@ use crate::sim::dice::Key;
 use crate::sim::gate::{self, Process};
 use crate::sim::history::{History, Promise, Violation};
 use crate::sim::network::Network;
-use crate::sim::program::{End, Fault, FaultKind, NAMES, Op, Program};
+use crate::sim::program::{End, Fault, FaultKind, NAMES, Op, Program, Step};
 use crate::sim::wire::Link;
 use crate::{Locks, Master, Memory};
 
@@ -41,7 +41,8 @@ pub(super) struct Outcome {
 pub(super) fn run(program: &Program, shown: bool) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime needs nothing but memory");
-    simulate(Some(Simulation { gate: gate::gate, time_of_day: gate::time_of_day }));
+    simulate(Some(Simulation { gate: gate::gate_background, time_of_day: gate::time_of_day }));
+    gate::set_slept(Duration::ZERO);
     let history = {
         let _inside = runtime.enter();
         Arc::new(History::new(shown))
@@ -100,10 +101,13 @@ impl<'a> World<'a> {
         let unrenewed = neglects && 2 * program.setup.node_timeout > program.setup.lease / 2;
         let allowed = Allowed {
             unavailable: late || neglects || program.faults.iter().any(Fault::fails_requests),
-            closed: program.has_op(|op| matches!(op, Op::Close)),
+            closed: program.has_op(|op| matches!(op, Op::Close))
+                || program.has(|kind| matches!(kind, FaultKind::EndsRuntime(_))),
             losses: late || forces || unrenewed || program.faults.iter().any(Fault::ends_holds),
             foreign: program.has(|kind| matches!(kind, FaultKind::Foreign(..))),
-            forgets: program.has(|kind| matches!(kind, FaultKind::Restart(_, false))) || forces,
+            forgets: program
+                .has(|kind| matches!(kind, FaultKind::Restart(_, false) | FaultKind::Suspend(..)))
+                || forces,
         };
         let (phases, leaked) = (Arc::default(), Arc::default());
         World { program, history, network, processes, phases, allowed, alarm, leaked }
@@ -185,6 +189,33 @@ impl<'a> World<'a> {
                         network.lose(&network.those(m), name, |master| master.delete(name));
                     });
                 }
+                FaultKind::Steps(m, by, step) => {
+                    let network = self.network.clone();
+                    self.add(begins, kind, move || match step {
+                        Step::Back => network.masters[m].set_back(by),
+                        Step::Forward => {
+                            (0..NAMES.len())
+                                .for_each(|name| network.lose(&[m], name, |master| master.shorten(name)));
+                            network.masters[m].advance(by);
+                        }
+                    });
+                }
+                FaultKind::Suspend(time, resets) => {
+                    let (network, links) = (self.network.clone(), links(None, None));
+                    self.add(begins, kind, move || {
+                        gate::set_slept(gate::slept() + time);
+                        network.masters.iter().for_each(|master| master.advance(time));
+                        links.iter().filter(|_| resets).for_each(|link| link.reset());
+                    });
+                }
+                FaultKind::EndsRuntime(p) => {
+                    let (process, links) = (self.processes[p].process.clone(), links(Some(p), None));
+                    let portable = self.program.setup.portable;
+                    self.add(begins, kind, move || {
+                        process.end_runtime();
+                        links.iter().filter(|_| !portable).for_each(|link| link.end());
+                    });
+                }
                 FaultKind::Freeze(p) => {
                     let (one, other) = (self.processes[p].process.clone(), self.processes[p].process.clone());
                     self.add(begins, kind, move || one.freeze());
@@ -254,7 +285,9 @@ impl<'a> World<'a> {
         if self.history.violation().is_some() {
             return;
         }
-        let living: Vec<_> = self.living().map(|one| one.process.id).collect();
+        // Where the runtime of the background has ended, nothing is renewed before somebody takes it over.
+        let living = self.living().filter(|one| !one.process.has_lost_its_runtime());
+        let living: Vec<_> = living.map(|one| one.process.id).collect();
         if let Some(text) = self.history.unnoticed(&living) {
             self.history.violated(Promise::Loss, text);
         }
@@ -318,8 +351,15 @@ impl<'a> World<'a> {
         let Program { setup, callers, .. } = self.program;
         let turns = 20 * setup.latency + Duration::from_millis(200);
         let mut patience = 10 * SECOND + 10 * setup.node_timeout + turns * callers.len() as u32;
-        if self.program.has(|kind| matches!(kind, FaultKind::Crash(_))) || self.leaks() {
+        let deadly = |kind: &FaultKind| matches!(kind, FaultKind::Crash(_) | FaultKind::EndsRuntime(_));
+        if self.program.has(deadly) || self.leaks() {
             patience += setup.longest_lease;
+        }
+        // Leases last longer on a master whose clock is set back.
+        for fault in &self.program.faults {
+            if let FaultKind::Steps(_, by, Step::Back) = fault.kind {
+                patience += by + setup.longest_lease;
+            }
         }
         // What comes late may leave a field that nobody holds; who has missed a message looks again by himself.
         if self.program.faults.iter().any(Fault::is_late) {
@@ -422,7 +462,10 @@ fn connect(program: &Program, network: &Arc<Network>, process: Arc<Process>) -> 
     }
     let masters = links.iter().map(|link| link.clone() as Arc<dyn Backend>).collect();
     let quorum = Quorum::new(masters, config.probation);
-    let session = Session::new(config, quorum, format!("p{id}"), Clock::with(|| Duration::ZERO), events);
+    let session = Session::new(config, quorum, format!("p{id}"), Clock::with(gate::slept), events);
+    if setup.portable {
+        links.iter().for_each(|link| link.make_portable());
+    }
     let locks = Locks::over(session.clone(), &relay);
     SimProcess { process, links, session, locks, callers: Arc::default() }
 }
