@@ -239,9 +239,18 @@ impl Session {
     pub(crate) fn pause(&self, tries: u32) -> Duration {
         const LONGEST: Duration = Duration::from_secs(1);
         let (low, high) = self.config.retry_delay.clone().into_inner();
-        let pause = rand::random_range(low..=high).saturating_mul(1 << tries.min(8));
+        let pause = random_between(low, high).saturating_mul(1 << tries.min(8));
         pause.clamp(Duration::from_millis(1), LONGEST.max(high))
     }
+}
+
+fn random_between(low: Duration, high: Duration) -> Duration {
+    #[cfg(test)]
+    if let Some(drawn) = crate::session::testing::chance() {
+        let steps = (high - low).as_micros() as u64 + 1;
+        return low + Duration::from_micros(drawn % steps);
+    }
+    rand::random_range(low..=high)
 }
 
 fn log(name: &str, event: &LogEvent) {

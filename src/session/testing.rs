@@ -1,4 +1,4 @@
-//! What a simulation puts in the place of the runtime's scheduling and of the time of day.
+//! What a simulation puts in the place of the runtime's scheduling, of the time of day, and of chance.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -11,6 +11,7 @@ pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(crate) struct Simulation {
     pub(crate) gate: fn(Task) -> Task,
     pub(crate) time_of_day: fn() -> u64,
+    pub(crate) chance: fn() -> u64,
 }
 
 thread_local! {
@@ -32,4 +33,9 @@ pub(super) fn gated(task: impl Future<Output = ()> + Send + 'static) -> Task {
 
 pub(super) fn time_of_day() -> Option<u64> {
     CURRENT.get().map(|simulation| (simulation.time_of_day)())
+}
+
+/// A number that a simulation draws in place of a random one.
+pub(super) fn chance() -> Option<u64> {
+    CURRENT.get().map(|simulation| (simulation.chance)())
 }

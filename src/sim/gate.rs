@@ -51,6 +51,7 @@ struct State {
     lateness: Duration,
     tasks: u64,
     polls: u64,
+    chances: u64,
     waiting: Vec<Waker>,
     failed: Option<String>,
     /// The tasks of the runtime on which it has connected.
@@ -143,6 +144,16 @@ impl Process {
 
 pub(super) fn time_of_day() -> u64 {
     CURRENT.with_borrow(|current| current.as_ref().map_or(0, |process| process.time_of_day()))
+}
+
+/// In place of a random number.
+pub(super) fn chance() -> u64 {
+    CURRENT.with_borrow(|current| {
+        let Some(process) = current else { return 0 };
+        let mut state = lock(&process.state);
+        state.chances += 1;
+        process.key.with(98).with(state.chances).bits()
+    })
 }
 
 /// Puts a task of the current process behind its gate.

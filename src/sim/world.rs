@@ -41,7 +41,9 @@ pub(super) struct Outcome {
 pub(super) fn run(program: &Program, shown: bool) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime needs nothing but memory");
-    simulate(Some(Simulation { gate: gate::gate_background, time_of_day: gate::time_of_day }));
+    let simulation =
+        Simulation { gate: gate::gate_background, time_of_day: gate::time_of_day, chance: gate::chance };
+    simulate(Some(simulation));
     gate::set_slept(Duration::ZERO);
     let history = {
         let _inside = runtime.enter();
@@ -434,16 +436,12 @@ impl<'a> World<'a> {
 /// One process, as `Builder::connect` makes it, with a wire to each master.
 fn connect(program: &Program, network: &Arc<Network>, process: Arc<Process>) -> SimProcess {
     let (setup, id) = (&program.setup, process.id);
-    let key = Key::new(program.seed).with(5).with(id as u64);
-    // Not random, for that would come from no seed; and not the same for all, or they would ask in step.
-    let pause = Duration::from_millis(50 + key.roll(100));
     let config = Locks::builder()
         .masters((0..setup.masters).map(|_| Master::memory(&Memory::new())))
         .lease(setup.lease)
         .longest_lease(setup.longest_lease)
         .node_timeout(setup.node_timeout)
         .poll_interval(setup.poll_interval)
-        .retry_delay(pause..=pause)
         .check()
         .expect("the options are good");
     let relay = Arc::new(EventRelay::default());
