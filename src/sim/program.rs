@@ -226,6 +226,43 @@ impl Program {
         self.faults.len() + self.callers.len() + ops
     }
 
+    /// All times at which, or for which, something happens.
+    pub(super) fn times(&mut self) -> Vec<&mut Duration> {
+        fn of_ops<'a>(ops: &'a mut [Op], times: &mut Vec<&'a mut Duration>) {
+            for op in ops {
+                match op {
+                    Op::Stay(time) => times.push(time),
+                    Op::Lock(locking) | Op::Run(locking) => {
+                        times.push(&mut locking.stays);
+                        of_ops(&mut locking.inner, times);
+                    }
+                    Op::GivenUp(time, body) => {
+                        times.push(time);
+                        of_ops(body, times);
+                    }
+                    Op::Neglected(how, body) => {
+                        times.push(&mut how.pause);
+                        of_ops(body, times);
+                    }
+                    op => op.bodies_mut().into_iter().for_each(|body| of_ops(body, times)),
+                }
+            }
+        }
+        let mut times = vec![&mut self.setup.latency];
+        for fault in &mut self.faults {
+            times.extend([&mut fault.at, &mut fault.lasts]);
+        }
+        for caller in &mut self.callers {
+            times.push(&mut caller.begins);
+            of_ops(&mut caller.ops, &mut times);
+        }
+        times
+    }
+
+    pub(super) fn total(&self) -> Duration {
+        self.clone().times().into_iter().map(|time| *time).sum()
+    }
+
     fn each_op(&self, look: &mut impl FnMut(&Op)) {
         fn each(ops: &[Op], look: &mut impl FnMut(&Op)) {
             for op in ops {

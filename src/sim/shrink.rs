@@ -1,4 +1,4 @@
-//! A program that breaks a promise, with all taken out that it breaks it without.
+//! A program that breaks a promise, with all taken out that it breaks it without, and with times as short and as round as may be.
 
 use std::time::Duration;
 
@@ -10,27 +10,57 @@ use crate::sim::world::run;
 const MOST: usize = 1500;
 
 pub(super) fn shrink(program: &Program, promise: Promise) -> Program {
-    let mut best = program.clone();
-    let mut tries = 0;
+    let mut search = Search { best: program.clone(), promise, tries: 0 };
     loop {
-        let before = best.size();
+        let before = (search.best.size(), search.best.total());
+        search.go_through(variant);
+        search.go_through(with_shorter_time);
+        if (search.best.size(), search.best.total()) == before || search.tries > MOST {
+            return search.best;
+        }
+    }
+}
+
+struct Search {
+    best: Program,
+    promise: Promise,
+    tries: usize,
+}
+
+impl Search {
+    /// Tries one variant after the other, and keeps those that break the promise too.
+    fn go_through(&mut self, variant: impl Fn(&Program, usize) -> Option<Program>) {
         let mut at = 0;
-        while let Some(smaller) = variant(&best, at) {
-            tries += 1;
-            if tries > MOST {
-                return best;
+        while let Some(smaller) = variant(&self.best, at) {
+            self.tries += 1;
+            if self.tries > MOST {
+                return;
             }
-            let broken = run(&smaller, false).violation.is_some_and(|violation| violation.promise == promise);
-            if broken {
-                best = smaller;
+            let broken = run(&smaller, false).violation;
+            if broken.is_some_and(|violation| violation.promise == self.promise) {
+                self.best = smaller;
             } else {
                 at += 1;
             }
         }
-        if best.size() == before {
-            return best;
-        }
     }
+}
+
+/// The `at`-th way to make a time shorter: to nothing, to its half, or to whole tenths of a second.
+fn with_shorter_time(program: &Program, at: usize) -> Option<Program> {
+    let mut shorter = program.clone();
+    let mut left = at;
+    for time in shorter.times() {
+        let millis = time.as_millis() as u64;
+        let ways = [0, millis / 2, millis / 100 * 100].map(Duration::from_millis);
+        let ways: Vec<Duration> = ways.into_iter().filter(|way| way < time).collect();
+        if let Some(way) = ways.get(left) {
+            *time = *way;
+            return Some(shorter);
+        }
+        left -= ways.len();
+    }
+    None
 }
 
 /// The `at`-th way to make the program smaller.
