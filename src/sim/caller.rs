@@ -89,6 +89,8 @@ pub(super) struct Allowed {
     pub(super) forgets: bool,
     /// Other programs use the keys.
     pub(super) foreign: bool,
+    /// How long a release and the like may take; `None`: their futures may not be polled.
+    pub(super) answered_within: Option<Duration>,
 }
 
 pub(super) struct Caller {
@@ -212,7 +214,7 @@ impl Caller {
     }
 
     fn asks(&self, locking: &Locking, owner: &OwnerScope, bare: bool) -> Asking {
-        let (request, ambiguous) = self.history.asks(locking.name, &owner.path, bare);
+        let (request, ambiguous) = self.history.asks(self.process, locking.name, &owner.path, bare);
         Asking { history: self.history.clone(), request, ambiguous, failed: false }
     }
 
@@ -259,16 +261,21 @@ impl Caller {
                     }
                 }
                 Op::Neglected(how, body) => {
+                    let (first, owner) = (self.history.number(), &place.owner.path);
                     let pause = async {
                         self.note(|| format!("does not poll for {:?}", how.pause));
+                        self.history.neglects(first, owner, true);
                         self.phases.pause(how.pause).await;
+                        self.history.neglects(first, owner, false);
                         self.note(|| "polls again".to_owned());
                     };
                     neglected(self.ops(body, place), how.polls, pause, how.dropped).await;
                 }
                 Op::Extend(lease) => self.extend(*lease, place.outer).await,
                 Op::Force(name) => {
+                    let began = Instant::now();
                     let forced = self.locks.mutex(NAMES[*name]).force_release().await;
+                    self.in_time(began, "a forced release");
                     self.note(|| format!("forced {}: {forced:?}", NAMES[*name]));
                     forced.unwrap_or_else(|error| {
                         self.expect(&error, false);
@@ -276,19 +283,30 @@ impl Caller {
                     });
                 }
                 Op::Look(name) => {
-                    let mutex = self.locks.mutex(NAMES[*name]);
+                    let (mutex, began) = (self.locks.mutex(NAMES[*name]), Instant::now());
                     let seen = mutex.remaining_lease().await;
+                    self.in_time(began, "a look");
                     self.note(|| format!("looks at {}: {seen:?}", NAMES[*name]));
                     if let Err(error) = seen {
                         self.expect(&error, false);
                     }
                 }
                 Op::Close => {
+                    let began = Instant::now();
                     let closed = self.locks.close().await;
+                    self.in_time(began, "closing");
                     self.note(|| format!("closed: {closed:?}"));
                 }
             }
         })
+    }
+
+    /// What began then has ended.
+    fn in_time(&self, began: Instant, what: &str) {
+        let longest = self.allowed.answered_within;
+        if longest.is_some_and(|longest| began + longest < Instant::now()) {
+            self.violated(Promise::Liveness, &format!("{what} took {:?}", began.elapsed()));
+        }
     }
 
     /// Whether the error has a cause in this run.
@@ -439,11 +457,13 @@ impl Caller {
         let loss = guard.loss();
         let field = guard.field().to_owned();
         self.history.left(held.level);
+        let began = Instant::now();
         let released = match Arc::into_inner(guard) {
             Some(AnyGuard::Plain(guard)) => guard.release().await,
             Some(AnyGuard::Fenced(guard)) => guard.release().await,
             None => return self.violated(Promise::Sanity, "the guard is in use"),
         };
+        self.in_time(began, "a release");
         self.note(|| {
             format!("released {}: {:?}", NAMES[locking.name], released.as_ref().err().map(Error::kind))
         });
@@ -533,6 +553,7 @@ impl Caller {
         let Some(guard) = outer.and_then(|outer| outer.guard) else { return };
         let began = Instant::now();
         let extended = guard.extend(lease).await;
+        self.in_time(began, "an extension");
         self.note(|| {
             format!("extends {} by {lease:?}: {:?}", guard.name(), extended.as_ref().err().map(Error::kind))
         });

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::base::lock;
 use crate::session::Session;
 use crate::sim::program::NAMES;
-use crate::sim::requests::{Path, Requests};
+use crate::sim::requests::{Path, Request, Requests};
 use crate::{FencedGuard, Guard};
 
 /// A promise that was broken.
@@ -137,7 +138,12 @@ struct State {
     violation: Option<Violation>,
     levels: BTreeMap<u64, LevelRecord>,
     requests: Requests,
+    dead: BTreeSet<usize>,
     numbers: u64,
+    /// How long a request may wait with nobody before it, from the end of all trouble on; and the longest that one did.
+    patience: Duration,
+    longest_wait: Duration,
+    trouble_until: Option<Instant>,
     grants: u64,
     commands: u64,
     /// Fields that were forced away, or that their only master forgot: their holds are over, whether or not that is known.
@@ -152,7 +158,7 @@ impl History {
         History { start: Instant::now(), shown, state: Mutex::default() }
     }
 
-    pub(super) fn since_start(&self) -> std::time::Duration {
+    pub(super) fn since_start(&self) -> Duration {
         self.start.elapsed()
     }
 
@@ -181,9 +187,9 @@ impl History {
         lock(&self.state).violation.clone()
     }
 
-    pub(super) fn take(&self) -> (Vec<String>, u64, u64) {
+    pub(super) fn take(&self) -> (Vec<String>, u64, u64, Duration) {
         let mut state = lock(&self.state);
-        (std::mem::take(&mut state.lines), state.grants, state.commands)
+        (std::mem::take(&mut state.lines), state.grants, state.commands, state.longest_wait)
     }
 
     pub(super) fn forced(&self, field: &str) {
@@ -223,17 +229,22 @@ impl History {
     }
 
     /// A request begins. Returns its number, and whether it may be nested or a branch: the two look the same.
-    pub(super) fn asks(&self, name: usize, owner: &Path, bare: bool) -> (u64, bool) {
+    pub(super) fn asks(&self, process: usize, name: usize, owner: &Path, bare: bool) -> (u64, bool) {
         let id = self.number();
         let mut state = lock(&self.state);
         let holds = state.levels.values().any(|level| level.name == name && level.owner == *owner);
         let ambiguous = bare && holds && state.requests.is_proven(name, owner);
-        state.requests.begin(id, name, owner.clone(), bare);
+        let owner = owner.clone();
+        let (branch, neglected, free_since) = (false, false, None);
+        state.requests.begin(id, Request { name, owner, process, bare, branch, free_since, neglected });
+        drop(state);
+        self.look_at_waits();
         (id, ambiguous)
     }
 
     /// A request ends without a grant.
     pub(super) fn asks_no_more(&self, request: u64, failed: bool) {
+        self.look_at_waits();
         let mut state = lock(&self.state);
         if failed {
             state.requests.fail(request);
@@ -242,6 +253,53 @@ impl History {
         }
         drop(state);
         self.forget_proofs();
+    }
+
+    /// The futures of the requests that these scopes have begun, from that number on, are not polled; or they are again.
+    pub(super) fn neglects(&self, first: u64, owner: &Path, on: bool) {
+        self.look_at_waits();
+        lock(&self.state).requests.neglect(first, owner, on);
+    }
+
+    /// What is late until then explains that somebody waits.
+    pub(super) fn trouble_until(&self, at: Instant) {
+        self.look_at_waits();
+        let mut state = lock(&self.state);
+        state.trouble_until = state.trouble_until.max(Some(at));
+    }
+
+    pub(super) fn process_dies(&self, process: usize) {
+        let mut state = lock(&self.state);
+        state.dead.insert(process);
+        state.requests.forget_process(process);
+    }
+
+    pub(super) fn set_patience(&self, patience: Duration) {
+        lock(&self.state).patience = patience;
+    }
+
+    /// A free lock with a waiter is taken at once.
+    pub(super) fn look_at_waits(&self) {
+        let mut state = lock(&self.state);
+        let State { requests, levels, dead, patience, longest_wait, trouble_until, .. } = &mut *state;
+        let keeps_out = |level: &LevelRecord, request: &Request| {
+            let fellows = request.branch && level.branch && request.owner == level.owner;
+            level.name == request.name && (fellows || !request.owner.starts_with(&level.owner))
+        };
+        let is_kept_out = |request: &Request| {
+            levels.values().any(|level| !dead.contains(&level.process) && keeps_out(level, request))
+        };
+        let longest = requests.longest_wait(trouble_until.unwrap_or(self.start), Instant::now(), is_kept_out);
+        let Some((waited, request)) = longest else { return };
+        *longest_wait = waited.max(*longest_wait);
+        if waited > *patience {
+            let (name, process) = (NAMES[request.name], request.process);
+            let text = format!(
+                "a request of p{process} for {name} has waited {waited:?} with nobody before it, of {patience:?}"
+            );
+            drop(state);
+            self.violated(Promise::Liveness, text);
+        }
     }
 
     /// An owner's last scope has ended: what it has left is its parent's.
@@ -269,6 +327,7 @@ impl History {
     /// A level is granted.
     pub(super) fn granted(&self, mut level: LevelRecord) -> u64 {
         let (name, field) = (level.name, level.field.clone());
+        self.look_at_waits();
         level.branch = lock(&self.state).requests.end(level.request);
         self.note(|| {
             let LevelRecord { caller, process, depth, token, .. } = &level;
@@ -291,6 +350,8 @@ impl History {
         state.grants += 1;
         let id = state.grants;
         state.levels.insert(id, level);
+        drop(state);
+        self.look_at_waits();
         id
     }
 
@@ -341,10 +402,12 @@ impl History {
 
     /// A level ends: its guard is released or dropped, or its work is over.
     pub(super) fn left(&self, level: u64) {
+        self.look_at_waits();
         let gone = lock(&self.state).levels.remove(&level);
         if let Some(LevelRecord { caller, name, field, .. }) = gone {
             self.note(|| format!("caller {caller} leaves {} ({field})", NAMES[name]));
             self.forget_proofs();
+            self.look_at_waits();
         }
     }
 

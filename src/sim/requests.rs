@@ -1,6 +1,9 @@
-//! Requests under way, and which of them are branches of one owner.
+//! Requests under way: which of them are branches of one owner, and for how long each has waited with nobody before it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// An owner: the numbers of the scopes around it. Its prefixes are its ancestors.
 pub(super) type Path = Vec<u64>;
@@ -12,25 +15,63 @@ pub(super) struct Requests {
     proven: Vec<(usize, Path)>,
 }
 
-struct Request {
-    name: usize,
-    owner: Path,
-    bare: bool,
-    branch: bool,
+pub(super) struct Request {
+    pub(super) name: usize,
+    pub(super) owner: Path,
+    pub(super) process: usize,
+    pub(super) bare: bool,
+    pub(super) branch: bool,
+    /// Since when no level is in its way.
+    pub(super) free_since: Option<Instant>,
+    /// Its future is not polled.
+    pub(super) neglected: bool,
 }
 
 impl Requests {
     /// A request's first poll.
-    pub(super) fn begin(&mut self, id: u64, name: usize, owner: Path, bare: bool) {
-        let mut branch = bare && self.is_proven(name, &owner);
-        for other in self.under_way.values_mut().filter(|other| other.is_bare_of(name, &owner)) {
-            branch |= bare;
+    pub(super) fn begin(&mut self, id: u64, mut request: Request) {
+        let (name, bare, owner) = (request.name, request.bare, &request.owner);
+        request.branch = bare && self.is_proven(name, owner);
+        for other in self.under_way.values_mut().filter(|other| other.is_bare_of(name, owner)) {
+            request.branch |= bare;
             other.branch |= bare;
         }
-        if branch && !self.is_proven(name, &owner) {
+        if request.branch && !self.is_proven(name, owner) {
             self.proven.push((name, owner.clone()));
         }
-        self.under_way.insert(id, Request { name, owner, bare, branch });
+        self.under_way.insert(id, request);
+    }
+
+    /// The futures of these requests are not polled, or are polled again.
+    pub(super) fn neglect(&mut self, first: u64, owner: &Path, on: bool) {
+        let begun = self.under_way.range_mut(first..).map(|(_, request)| request);
+        for request in begun.filter(|request| request.owner.starts_with(owner)) {
+            (request.neglected, request.free_since) = (on, None);
+        }
+    }
+
+    /// The requests of a process that is no more.
+    pub(super) fn forget_process(&mut self, process: usize) {
+        self.under_way.retain(|_, request| request.process != process);
+    }
+
+    /// Looks which requests have nobody before them. Returns the longest wait of such a one, from `calm` on.
+    pub(super) fn longest_wait(
+        &mut self,
+        calm: Instant,
+        now: Instant,
+        is_kept_out: impl Fn(&Request) -> bool,
+    ) -> Option<(Duration, &Request)> {
+        let mut longest: Option<(Duration, &Request)> = None;
+        for request in self.under_way.values_mut().filter(|request| !request.neglected) {
+            let waited = request.free_since.map(|since| now.saturating_duration_since(since.max(calm)));
+            let free_since = request.free_since.unwrap_or(now);
+            request.free_since = (!is_kept_out(request)).then_some(free_since);
+            if let Some(waited) = waited.filter(|waited| longest.is_none_or(|(most, _)| most < *waited)) {
+                longest = Some((waited, request));
+            }
+        }
+        longest
     }
 
     /// It is granted, refused or dropped. Whether it was a branch.

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use crate::sim::draw::EDITION;
 use crate::sim::program::Program;
 use crate::sim::shrink::shrink;
@@ -31,7 +33,8 @@ fn two_runs_of_one_seed_are_the_same() {
 #[test]
 fn promises_are_kept_whatever_happens() {
     let (first, seeds) = (number("SIM_FIRST").unwrap_or(0), number("SIM_SEEDS").unwrap_or(SEEDS));
-    let (mut grants, mut commands, mut simulated) = (0, 0, std::time::Duration::ZERO);
+    let (mut grants, mut commands, mut simulated) = (0, 0, Duration::ZERO);
+    let mut longest_wait = (Duration::ZERO, 0);
     let fresh = (first..first + seeds).map(|seed| (seed, EDITION));
     for (seed, edition) in CORPUS.into_iter().chain(fresh) {
         let program = Program::draw(seed, edition);
@@ -44,10 +47,15 @@ fn promises_are_kept_whatever_happens() {
         grants += outcome.grants;
         commands += outcome.commands;
         simulated += outcome.simulated;
+        if program.faults.is_empty() {
+            longest_wait = longest_wait.max((outcome.longest_wait, seed));
+        }
     }
     if std::env::var("SIM_TRACE").is_ok() {
         let program = Program::draw(first, EDITION);
         println!("{program}\n{}", run(&program, true).lines.join("\n"));
     }
     println!("{seeds} seeds, {grants} grants, {commands} commands, {} s simulated", simulated.as_secs());
+    let (longest, seed) = longest_wait;
+    println!("the longest wait for a free lock without faults: {longest:?}, of seed {seed}");
 }

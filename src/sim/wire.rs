@@ -362,17 +362,29 @@ impl Link {
         let Weather { back, overtakes, loses_answer: mute, .. } = weather;
         let sent = Sent { no, order, connection, run, back, mute, overtakes };
         if !lost {
-            network.arrives_at(at);
+            self.arrives_at(at);
             let call = call.cloned();
             self.add(at, move |link| link.arrives(sent, call));
         }
         if let (Some(later), Some(call)) = (weather.again, call.cloned()) {
             let at = at + later;
-            network.arrives_at(at);
+            self.arrives_at(at);
             self.note(|| format!("#{no} arrives once more, {} ms later", later.as_millis()));
             self.add(at, move |link| link.arrives(Sent { mute: true, ..sent }, Some(call)));
         }
         Ok((no, waiting))
+    }
+
+    fn arrives_at(&self, at: Instant) {
+        self.network.arrives_at(at);
+        self.is_late(at);
+    }
+
+    /// Something arrives then: later than in a good network, maybe.
+    fn is_late(&self, at: Instant) {
+        if Instant::now() + self.network.latency < at {
+            self.network.history.trouble_until(at);
+        }
     }
 
     fn arrives(&self, sent: Sent, call: Option<Call>) {
@@ -382,7 +394,7 @@ impl Link {
             return;
         }
         if let Some(until) = self.network.stalled_until(self.master) {
-            self.network.arrives_at(until);
+            self.arrives_at(until);
             return self.add(until, move |link| link.arrives(sent, call));
         }
         let answer = match call {
@@ -420,6 +432,7 @@ impl Link {
         let at = if sent.overtakes { at } else { at.max(state.answered) };
         state.answered = at.max(state.answered);
         drop(state);
+        self.is_late(at);
         self.add(at, move |link| {
             let reset = link.network.masters[link.master].run().number != run;
             if !reset && !link.network.is_cut(link.process, link.master) {
@@ -557,6 +570,7 @@ impl Link {
         if lost {
             return self.note(|| format!("the message of {channel} is lost"));
         }
+        self.is_late(at);
         self.add(at, move |link| {
             if !link.network.is_cut(link.process, link.master) {
                 link.deliver(Incoming::Message { connection, channel });

@@ -34,6 +34,8 @@ pub(super) struct Outcome {
     pub(super) lines: Vec<String>,
     pub(super) grants: u64,
     pub(super) commands: u64,
+    /// Of a request with nobody before it.
+    pub(super) longest_wait: Duration,
     pub(super) simulated: Duration,
 }
 
@@ -62,8 +64,8 @@ pub(super) fn run(program: &Program, shown: bool) -> Outcome {
     drop(runtime);
     simulate(None);
     let violation = history.violation();
-    let (lines, grants, commands) = history.take();
-    Outcome { violation, lines, grants, commands, simulated: ran.unwrap_or_default() }
+    let (lines, grants, commands, longest_wait) = history.take();
+    Outcome { violation, lines, grants, commands, longest_wait, simulated: ran.unwrap_or_default() }
 }
 
 struct World<'a> {
@@ -106,13 +108,19 @@ impl<'a> World<'a> {
             closed: program.has_op(|op| matches!(op, Op::Close))
                 || program.has(|kind| matches!(kind, FaultKind::EndsRuntime(_))),
             losses: late || forces || unrenewed || program.faults.iter().any(Fault::ends_holds),
+            answered_within: None,
             foreign: program.has(|kind| matches!(kind, FaultKind::Foreign(..))),
             forgets: program
                 .has(|kind| matches!(kind, FaultKind::Restart(_, false) | FaultKind::Suspend(..)))
                 || forces,
         };
         let (phases, leaked) = (Arc::default(), Arc::default());
-        World { program, history, network, processes, phases, allowed, alarm, leaked }
+        let mut world = World { program, history, network, processes, phases, allowed, alarm, leaked };
+        world.history.set_patience(world.patience());
+        let unpolled = program.has(|kind| matches!(kind, FaultKind::Freeze(_) | FaultKind::Suspend(..)));
+        let answered = world.network_time() + 3 * program.setup.node_timeout;
+        world.allowed.answered_within = (!late && !neglects && !unpolled).then_some(answered);
+        world
     }
 
     async fn play(&self) {
@@ -149,7 +157,8 @@ impl<'a> World<'a> {
     fn plan_faults(&self) {
         for fault in &self.program.faults {
             let (begins, ends) = (self.network.start + fault.at, self.network.start + fault.at + fault.lasts);
-            let kind = fault.kind;
+            let (kind, history) = (fault.kind, self.history.clone());
+            self.network.agenda.add(begins, 0, move || history.trouble_until(ends));
             let links = |p: Option<usize>, m: Option<usize>| {
                 let of = self.processes.iter().enumerate().filter(|(at, _)| p.is_none_or(|p| *at == p));
                 let links = of.flat_map(|(_, one)| one.links.iter().enumerate());
@@ -225,8 +234,10 @@ impl<'a> World<'a> {
                 }
                 FaultKind::Crash(p) => {
                     let (process, links) = (self.processes[p].process.clone(), links(Some(p), None));
+                    let history = self.history.clone();
                     self.add(begins, kind, move || {
                         process.crash();
+                        history.process_dies(p);
                         links.iter().for_each(|link| link.end());
                     });
                 }
@@ -348,11 +359,39 @@ impl<'a> World<'a> {
         }
     }
 
-    /// How long the free locks and the answers may take, once all is well.
+    /// Whether nothing but the network takes time.
+    fn is_calm(&self) -> bool {
+        let setup = &self.program.setup;
+        self.program.faults.is_empty() && setup.lateness <= setup.node_timeout / 4
+    }
+
+    /// The longest that a request may wait in a calm run with nobody before it.
+    fn network_time(&self) -> Duration {
+        let Program { setup, callers, .. } = self.program;
+        let has = |is: fn(&Op) -> bool| self.program.has_op(is);
+        let each = |time: Duration| time * callers.len() as u32;
+        let mut time = SECOND / 10 + 20 * (setup.latency + setup.lateness);
+        if setup.masters > 1 {
+            // Requests that split the votes pause, longer each time.
+            time += 12 * SECOND;
+        }
+        if has(|op| matches!(op, Op::GivenUp(..))) {
+            time += each(8 * (setup.latency + setup.lateness));
+        }
+        if has(|op| matches!(op, Op::Neglected(..))) {
+            // A grant that nobody looks at is given up, and a head that does not come is passed over.
+            time += each(2 * setup.node_timeout + SECOND / 5);
+        }
+        time
+    }
+
+    /// The longest that a request may wait with nobody before it, from the end of all trouble on.
     fn patience(&self) -> Duration {
         let Program { setup, callers, .. } = self.program;
-        let turns = 20 * setup.latency + Duration::from_millis(200);
-        let mut patience = 10 * SECOND + 10 * setup.node_timeout + turns * callers.len() as u32;
+        if self.is_calm() {
+            return self.network_time();
+        }
+        let mut patience = 10 * SECOND + 10 * setup.node_timeout + self.network_time();
         let deadly = |kind: &FaultKind| matches!(kind, FaultKind::Crash(_) | FaultKind::EndsRuntime(_));
         if self.program.has(deadly) || self.leaks() {
             patience += setup.longest_lease;
@@ -384,21 +423,25 @@ impl<'a> World<'a> {
         self.program.has_op(|op| matches!(op, Op::Lock(locking) if locking.end == End::Leak))
     }
 
+    /// Each waits in time: they end in time together.
     async fn all_end(&self) {
         let quiet = self.network.last_arrival().max(Instant::now());
-        let limit = quiet + self.patience();
+        let limit =
+            quiet + SECOND + self.patience() + self.network_time() * self.program.callers.len() as u32;
         let busy = || self.living().map(|one| one.callers.load(SeqCst)).sum::<usize>();
         while busy() > 0 && self.history.violation().is_none() {
             if limit <= Instant::now() {
                 let text = format!("{} callers wait {:?} after the last fault", busy(), self.patience());
                 return self.history.violated(Promise::Liveness, text);
             }
-            self.until(limit).await;
+            self.until(limit.min(Instant::now() + SECOND)).await;
+            self.history.look_at_waits();
         }
     }
 
+    /// In a calm run within moments.
     async fn nothing_is_left(&self) {
-        let limit = Instant::now() + self.patience();
+        let limit = Instant::now() + SECOND + self.patience();
         while self.history.violation().is_none() {
             let left = self.left();
             if left.is_empty() {
