@@ -11,7 +11,7 @@ use crate::base::lock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::Session;
 use crate::sim::dice::Key;
-use crate::sim::history::{AnyGuard, Handle, History, LevelRecord, Promise, field_of};
+use crate::sim::history::{AnyGuard, Asked, Handle, History, LevelRecord, Promise, field_of};
 use crate::sim::polling::{Doing, neglected, together};
 use crate::sim::program::{End, Locking, NAMES, Op, Way};
 use crate::sim::requests::Path;
@@ -171,14 +171,13 @@ impl Drop for OwnerScope {
 /// A request, until it is granted, refused or dropped.
 struct Asking {
     history: Arc<History>,
-    request: u64,
-    ambiguous: bool,
+    asked: Asked,
     failed: bool,
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        self.history.asks_no_more(self.request, self.failed);
+        self.history.asks_no_more(self.asked.request, self.failed);
     }
 }
 
@@ -214,8 +213,8 @@ impl Caller {
     }
 
     fn asks(&self, locking: &Locking, owner: &OwnerScope, bare: bool) -> Asking {
-        let (request, ambiguous) = self.history.asks(self.process, locking.name, &owner.path, bare);
-        Asking { history: self.history.clone(), request, ambiguous, failed: false }
+        let asked = self.history.asks(self.process, locking.name, &owner.path, bare);
+        Asking { history: self.history.clone(), asked, failed: false }
     }
 
     fn ops<'a>(&'a self, ops: &'a [Op], place: Place<'a>) -> Doing<'a> {
@@ -326,12 +325,12 @@ impl Caller {
     }
 
     /// A request has ended with this error.
-    fn fails(&self, mut asking: Asking, error: &Error, nested: bool) {
+    fn fails(&self, mut asking: Asking, error: &Error) {
         self.note(|| format!("fails: {error}"));
         // Only these may come before it is in its line.
         asking.failed = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Closed);
-        if !(asking.ambiguous && error.kind() == ErrorKind::Ambiguous) {
-            self.expect(error, nested);
+        if !(asking.asked.ambiguous && error.kind() == ErrorKind::Ambiguous) {
+            self.expect(error, asking.asked.nested);
         }
     }
 
@@ -355,7 +354,7 @@ impl Caller {
         let guard = match granted {
             Ok(Some(guard)) => Arc::new(guard),
             Ok(None) => return self.note(|| "is refused".to_owned()),
-            Err(error) => return self.fails(asking, &error, above.is_some()),
+            Err(error) => return self.fails(asking, &error),
         };
         if lost_before {
             self.violated(Promise::Loss, "a request below a lost hold is granted");
@@ -367,7 +366,7 @@ impl Caller {
             caller: self.id,
             process: self.process,
             owner: place.owner.path.clone(),
-            request: asking.request,
+            request: asking.asked.request,
             branch: false,
             session: self.session.clone(),
             handle: Handle::Guard(Arc::downgrade(&guard)),
@@ -488,10 +487,9 @@ impl Caller {
     async fn run(&self, locking: &Locking, place: Place<'_>) {
         let mutex = self.locks.mutex(NAMES[locking.name]);
         self.note(|| format!("asks to run under {} {:?}", NAMES[locking.name], locking.way));
-        let above = Self::beneath(locking.name, place.outer);
         let child = place.owner.child();
         let asking = self.asks(locking, &child, false);
-        let (place, request) = (Place { owner: &child, ..place }, asking.request);
+        let (place, request) = (Place { owner: &child, ..place }, asking.asked.request);
         let tries = locking.way == Way::Tries;
         let ran: Result<Option<()>> = match (locking.fenced, tries) {
             (false, false) => with_options!(mutex.lock(), locking)
@@ -513,8 +511,9 @@ impl Caller {
         match ran {
             Ok(Some(())) => self.note(|| "ran".to_owned()),
             Ok(None) => self.note(|| "is refused".to_owned()),
-            // Also where the work was dropped.
-            Err(error) => self.fails(asking, &error, above.is_some() || error.kind() == ErrorKind::Lost),
+            // The work was dropped, or the request had nothing to enter any more.
+            Err(error) if error.kind() == ErrorKind::Lost => self.note(|| format!("fails: {error}")),
+            Err(error) => self.fails(asking, &error),
         }
     }
 

@@ -121,6 +121,16 @@ impl LevelRecord {
     }
 }
 
+/// A request that has begun.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) request: u64,
+    /// Its owner, or an ancestor, has a level, which may be lost.
+    pub(super) nested: bool,
+    /// It may be nested or a branch: the two look the same.
+    pub(super) ambiguous: bool,
+}
+
 /// The field of the hold that stands in a process.
 pub(super) fn field_of(session: &Session, name: usize) -> Option<String> {
     session.table(|table, _| table.entry(NAMES[name])?.live().map(|hold| hold.field.to_string()))
@@ -228,18 +238,20 @@ impl History {
         state.numbers
     }
 
-    /// A request begins. Returns its number, and whether it may be nested or a branch: the two look the same.
-    pub(super) fn asks(&self, process: usize, name: usize, owner: &Path, bare: bool) -> (u64, bool) {
-        let id = self.number();
+    /// A request begins.
+    pub(super) fn asks(&self, process: usize, name: usize, owner: &Path, bare: bool) -> Asked {
+        let request = self.number();
         let mut state = lock(&self.state);
-        let holds = state.levels.values().any(|level| level.name == name && level.owner == *owner);
+        let mut above = state.levels.values().filter(|other| other.name == name);
+        let nested = above.clone().any(|level| owner.starts_with(&level.owner));
+        let holds = above.any(|level| level.owner == *owner);
         let ambiguous = bare && holds && state.requests.is_proven(name, owner);
         let owner = owner.clone();
         let (branch, neglected, free_since) = (false, false, None);
-        state.requests.begin(id, Request { name, owner, process, bare, branch, free_since, neglected });
+        state.requests.begin(request, Request { name, owner, process, bare, branch, free_since, neglected });
         drop(state);
         self.look_at_waits();
-        (id, ambiguous)
+        Asked { request, nested, ambiguous }
     }
 
     /// A request ends without a grant.

@@ -4,7 +4,8 @@
 //! Between each process and each master there is a wire in place of a connection, over the in-memory store; all else is the
 //! code that users run.
 //!
-//! `SIM_FIRST` and `SIM_SEEDS` choose other seeds, and more of them. `SIM_TRACE` prints what happens in the first one.
+//! `SIM_FIRST` and `SIM_SEEDS` choose other seeds, and more of them, and `SIM_EDITION` an earlier edition. `SIM_TRACE` prints what
+//! happens in the first one. `SIM_SURVEY` lists all that break a promise.
 
 mod agenda;
 mod caller;

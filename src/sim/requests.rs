@@ -11,8 +11,15 @@ pub(super) type Path = Vec<u64>;
 #[derive(Default)]
 pub(super) struct Requests {
     under_way: BTreeMap<u64, Request>,
-    /// Owners that had two bare requests for one name under way at once.
-    proven: Vec<(usize, Path)>,
+    proven: Vec<Proof>,
+}
+
+/// That an owner had two bare requests for one name under way at once.
+struct Proof {
+    name: usize,
+    owner: Path,
+    /// One of them may not have come as far as its line.
+    doubtful: bool,
 }
 
 pub(super) struct Request {
@@ -30,15 +37,18 @@ pub(super) struct Request {
 impl Requests {
     /// A request's first poll.
     pub(super) fn begin(&mut self, id: u64, mut request: Request) {
-        let (name, bare, owner) = (request.name, request.bare, &request.owner);
-        request.branch = bare && self.is_proven(name, owner);
-        for other in self.under_way.values_mut().filter(|other| other.is_bare_of(name, owner)) {
-            request.branch |= bare;
-            other.branch |= bare;
+        let (name, owner) = (request.name, &request.owner);
+        let others =
+            self.under_way.values_mut().filter(|other| request.bare && other.is_bare_of(name, owner));
+        let others = others.map(|other| other.branch = true).count();
+        let known = self.proven.iter_mut().find(|proof| proof.is_of(name, owner));
+        match known {
+            Some(proof) => proof.doubtful &= others == 0,
+            None if others > 0 => self.proven.push(Proof { name, owner: owner.clone(), doubtful: false }),
+            None => {}
         }
-        if request.branch && !self.is_proven(name, owner) {
-            self.proven.push((name, owner.clone()));
-        }
+        let sure = self.proven.iter().any(|proof| proof.is_of(name, owner) && !proof.doubtful);
+        request.branch = request.bare && sure;
         self.under_way.insert(id, request);
     }
 
@@ -82,15 +92,18 @@ impl Requests {
     /// It has failed, maybe before it came to its line: then it proved nothing.
     pub(super) fn fail(&mut self, id: u64) {
         let Some(failed) = self.under_way.remove(&id) else { return };
-        self.proven.retain(|(name, owner)| (*name, owner) != (failed.name, &failed.owner));
-        for other in self.under_way.values_mut().filter(|other| other.is_bare_of(failed.name, &failed.owner))
-        {
-            other.branch = false;
-        }
+        let (name, owner) = (failed.name, &failed.owner);
+        self.proven
+            .iter_mut()
+            .filter(|proof| proof.is_of(name, owner))
+            .for_each(|proof| proof.doubtful = true);
+        let others = self.under_way.values_mut().filter(|other| other.is_bare_of(name, owner));
+        others.for_each(|other| other.branch = false);
     }
 
+    /// Whether a bare request of this owner, which holds the lock, may be nested or a branch.
     pub(super) fn is_proven(&self, name: usize, owner: &Path) -> bool {
-        self.proven.iter().any(|(known, of)| *known == name && of == owner)
+        self.proven.iter().any(|proof| proof.is_of(name, owner))
     }
 
     pub(super) fn proves_nothing(&self) -> bool {
@@ -100,9 +113,15 @@ impl Requests {
     /// The proof stands until its owner has neither a hold nor a request.
     pub(super) fn forget_proofs(&mut self, holds: impl Fn(usize, &Path) -> bool) {
         let requests = &self.under_way;
-        self.proven.retain(|(name, owner)| {
+        self.proven.retain(|Proof { name, owner, .. }| {
             holds(*name, owner) || requests.values().any(|one| one.name == *name && one.owner == *owner)
         });
+    }
+}
+
+impl Proof {
+    fn is_of(&self, name: usize, owner: &Path) -> bool {
+        self.name == name && self.owner == *owner
     }
 }
 

@@ -35,10 +35,15 @@ fn promises_are_kept_whatever_happens() {
     let (first, seeds) = (number("SIM_FIRST").unwrap_or(0), number("SIM_SEEDS").unwrap_or(SEEDS));
     let (mut grants, mut commands, mut simulated) = (0, 0, Duration::ZERO);
     let mut longest_wait = (Duration::ZERO, 0);
-    let fresh = (first..first + seeds).map(|seed| (seed, EDITION));
+    let edition = number("SIM_EDITION").map_or(EDITION, |edition| edition as u32);
+    let fresh = (first..first + seeds).map(|seed| (seed, edition));
     for (seed, edition) in CORPUS.into_iter().chain(fresh) {
         let program = Program::draw(seed, edition);
         let outcome = run(&program, false);
+        if let (Some(violation), true) = (&outcome.violation, std::env::var("SIM_SURVEY").is_ok()) {
+            println!("seed {seed} of edition {edition}: {violation}");
+            continue;
+        }
         if let Some(violation) = outcome.violation {
             let small = shrink(&program, violation.promise);
             let lines = run(&small, true).lines.join("\n");
@@ -52,7 +57,7 @@ fn promises_are_kept_whatever_happens() {
         }
     }
     if std::env::var("SIM_TRACE").is_ok() {
-        let program = Program::draw(first, EDITION);
+        let program = Program::draw(first, edition);
         println!("{program}\n{}", run(&program, true).lines.join("\n"));
     }
     println!("{seeds} seeds, {grants} grants, {commands} commands, {} s simulated", simulated.as_secs());
