@@ -78,7 +78,7 @@ impl LockEntry {
     pub(crate) fn enter(&mut self, mut request: Waiter) -> Result<(), Ambiguous> {
         request.owner = request.owner.settle_at(&self.place);
         let owner = request.owner.clone();
-        let holds = self.holds_itself(&owner);
+        let holds = self.has_level_of(&owner);
         self.queue.enter(request, holds).inspect_err(|_| owner.forget(&self.place))
     }
 

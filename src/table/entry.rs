@@ -110,8 +110,11 @@ impl LockEntry {
         self.holds.iter_mut().find(|hold| hold.lives())
     }
 
-    pub(super) fn holds_itself(&self, owner: &Owner) -> bool {
-        self.live().is_some_and(|hold| hold.levels.iter().any(|level| level.owner == *owner))
+    /// Whether the owner itself has a guard, of a hold that may be lost. 1. Two branches of an owner ask at once. 2. The first one gets
+    /// the lock, and its hold is lost. 3. It asks once more, below its guard. Taken for a branch that begins, it would be granted the
+    /// lock anew, in silence.
+    pub(super) fn has_level_of(&self, owner: &Owner) -> bool {
+        self.holds.iter().flat_map(|hold| &hold.levels).any(|level| level.owner == *owner)
     }
 
     pub(super) fn forget_proofs(&mut self) {

@@ -178,7 +178,7 @@ impl Queue {
         self.place(id).map(|at| &mut self.requests[at])
     }
 
-    /// Puts a request at the end. `holds`: whether its owner itself holds the lock now.
+    /// Puts a request at the end. `holds`: whether its owner itself has a guard of the lock now, lost or not.
     ///
     /// A call chain never has two bare requests of one owner under way at once, so two of them prove branches, which queue.
     /// A bare request that begins after the proof while its owner holds may be nested in that hold, and must not wait, or

@@ -7,7 +7,7 @@ use futures::poll;
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::task::yield_now;
 
-use crate::{Locks, Memory, Mutex};
+use crate::{ErrorKind, Locks, Loss, Memory, Mutex};
 
 async fn prompt() -> Mutex {
     let store = Memory::new();
@@ -50,4 +50,18 @@ async fn branches_that_are_answered_at_once_exclude_each_other() {
         unordered.collect::<Vec<()>>().await;
         select(branch(), branch()).await.factor_first().1.await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_branch_whose_hold_is_lost_does_not_acquire_the_lock_anew() {
+    let store = Memory::new();
+    let stock = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let (mut one, mut two) = (Box::pin(stock.lock()), Box::pin(stock.lock()));
+    let outer = tokio::select! { biased; first = &mut one => first.unwrap(), _ = &mut two => panic!("not before the first") };
+    assert!(store.lose("stock"));
+    assert_eq!(outer.lost().await, Loss::Gone);
+    // Below the first one's guard: nested in what is lost, or a third branch. The two look the same.
+    assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::Ambiguous);
+    assert_eq!(outer.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    two.await.unwrap().release().await.unwrap();
 }
