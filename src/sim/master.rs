@@ -181,9 +181,13 @@ impl SimMaster {
         !lock(&self.state).overtaken.contains(field)
     }
 
+    /// Who holds the lock of this key.
     pub(super) fn holder(&self, key: &str) -> Holder {
-        let held = self.contents().into_iter().find(|(known, ..)| known == key);
-        held.map(|(_, field, count)| (field, count))
+        let now = self.now();
+        self.memory.visit(|store| {
+            let live = store.live(now).into_iter().find(|(known, _)| ***known == *key);
+            live.map(|(_, held)| (held.field.to_string(), held.count))
+        })
     }
 
     /// Keys, fields and counts.

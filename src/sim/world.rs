@@ -307,8 +307,8 @@ impl<'a> World<'a> {
         let standing = self.history.standing(&living);
         // What nobody reports is found by the next renewal.
         let unseen = self.program.has(|kind| matches!(kind, FaultKind::Deletes(..) | FaultKind::Foreign(..)));
-        let longest = if unseen { setup.longest_lease } else { 60 * SECOND };
-        self.wait_until(begins + (setup.lease * 6 / 5).min(longest)).await;
+        let renewed = if unseen { setup.lease * 2 / 5 } else { Duration::ZERO };
+        self.wait_until(begins + (setup.lease * 6 / 5).min(60 * SECOND).max(renewed)).await;
         if self.history.violation().is_some() {
             return;
         }
