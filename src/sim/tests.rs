@@ -8,8 +8,11 @@ use crate::sim::world::run;
 /// So many seeds run with each test of the crate.
 const SEEDS: u64 = 300;
 
-/// Seeds that have found a fault, and their editions.
-const CORPUS: [(u64, u32); 1] = [(49276, 0)];
+/// Seeds that have found a fault of the crate, and their editions.
+const FOUND: [(u64, u32); 2] = [(49276, 0), (3490, 3)];
+
+/// Those that have found one of the checker.
+const MISTAKEN: [(u64, u32); 7] = [(21, 1), (404, 3), (409, 3), (1587, 3), (3299, 3), (3828, 3), (4950, 3)];
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -37,7 +40,7 @@ fn promises_are_kept_whatever_happens() {
     let mut longest_wait = (Duration::ZERO, 0);
     let edition = number("SIM_EDITION").map_or(EDITION, |edition| edition as u32);
     let fresh = (first..first + seeds).map(|seed| (seed, edition));
-    for (seed, edition) in CORPUS.into_iter().chain(fresh) {
+    for (seed, edition) in FOUND.into_iter().chain(MISTAKEN).chain(fresh) {
         let program = Program::draw(seed, edition);
         let outcome = run(&program, false);
         if let (Some(violation), true) = (&outcome.violation, std::env::var("SIM_SURVEY").is_ok()) {
