@@ -1,4 +1,4 @@
-//! What the tests of this binary stand on: real servers, a bad network, other processes, the log.
+//! What the tests of this binary stand on: real servers, a bad network, other processes, the log. `tests/torture/` stands on it too.
 //!
 //! A test that needs only a lock belongs to `contract/`, which runs over each kind of [`home`]. Any other is in
 //! `tests/it/<situation>.rs` with a `mod` line in `main.rs`. Tests run beside each other: each
