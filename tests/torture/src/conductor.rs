@@ -34,6 +34,7 @@ pub(crate) async fn run(options: Run) -> Result<bool> {
     // All that the processes send goes through the proxies in this one.
     journal.clone().note_stalls();
     let deployment = Deployment::start(shape).await;
+    deployment.set_counters_apart().await;
     let mut crew = Crew::start(&deployment, &folder, seed)?;
     let probes = probe::start(&deployment, &journal);
     warm_up(&folder).await?;
@@ -93,8 +94,8 @@ async fn strike(
     shape: Shape,
 ) -> Result<()> {
     let record = |fault: &Fault, from: u64, loses: bool| {
-        let what = format!("{fault:?}");
-        journal.write(Event::Fault { kind: fault.kind.name().to_owned(), what, from, loses });
+        let (kind, what) = (fault.kind.name().to_owned(), format!("{fault:?}"));
+        journal.write(Event::Fault { kind, what, from, loses, forgets: fault.forgets(shape) });
     };
     let on_servers = async |fault: &Option<Fault>| -> Result<()> {
         let Some(fault) = fault else { return Ok(()) };
@@ -151,6 +152,7 @@ impl Roles {
                 what,
                 from: self.at,
                 loses: true,
+                forgets: true,
             });
         }
         *self = now;

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use crate::job::{NAMES, PROCESSES, Target};
+use crate::job::{AHEAD, NAMES, PROCESSES, Target};
 use crate::options::Shape;
 use crate::support::cluster::Cluster;
 use crate::support::proxy::Proxy;
 use crate::support::sentinel::{self, Group};
 use crate::support::server::Server;
+
+/// What the keys of fencing counters begin with.
+const COUNTERS: &str = "redisson_lock_token:";
 
 /// After this time a node of a cluster is taken for failed.
 const FAILED_AFTER: Duration = Duration::from_secs(2);
@@ -88,6 +91,18 @@ impl Deployment {
         }
     }
 
+    /// Of several masters: what [`AHEAD`] says of its counters.
+    pub(crate) async fn set_counters_apart(&self) {
+        let Servers::Masters(servers) = &self.servers else { return };
+        for (at, server) in servers.iter().enumerate().skip(1) {
+            let (seconds, micros) = server.ask::<(u64, u64)>(&["TIME"]).await;
+            // Days apart.
+            let counter = (seconds * 1_000_000 + micros + at as u64 * 1_000_000_000_000).to_string();
+            let day = "86400000";
+            server.ask::<()>(&["SET", &format!("{COUNTERS}{{{AHEAD}}}"), &counter, "PX", day]).await;
+        }
+    }
+
     /// A server that serves locks now: by a number that was drawn.
     pub(crate) async fn serving(&self, drawn: usize) -> usize {
         match &self.servers {
@@ -104,7 +119,7 @@ impl Deployment {
     pub(crate) async fn remains(&self) -> Vec<String> {
         let mut found = Vec::new();
         for (at, server) in self.all().iter().enumerate() {
-            let keys = server.keys().await.into_iter().filter(|key| !key.starts_with("redisson_lock_token:"));
+            let keys = server.keys().await.into_iter().filter(|key| !key.starts_with(COUNTERS));
             found.extend(keys.map(|key| format!("the key {key} on server {at}")));
             let channels =
                 server.channels().await.into_iter().filter(|channel| channel != "__sentinel__:hello");

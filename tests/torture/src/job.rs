@@ -8,6 +8,9 @@ use crate::options::Shape;
 
 /// The locks that all processes take.
 pub(crate) const NAMES: [&str; 4] = ["stock", "shelf", "order", "ledger"];
+/// Of several masters: the counter of this one's tokens begins at another number on each, ahead of the time.
+/// Otherwise the clock, which all processes share, would put the tokens in order by itself.
+pub(crate) const AHEAD: &str = NAMES[3];
 /// Short, so that many leases end within a run, and many node timeouts long.
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
 pub(crate) const NODE_TIMEOUT: Duration = Duration::from_millis(500);

@@ -54,7 +54,8 @@ pub(crate) enum Event {
     /// A server did not answer at once to what has nothing to do with locks, from then to now.
     Late { from: u64 },
     /// A fault, which has been repaired by now. `loses`: its servers may lose what they acknowledged, as documented.
-    Fault { kind: String, what: String, from: u64, loses: bool },
+    /// `forgets`: so does one of several masters, whose holds survive that.
+    Fault { kind: String, what: String, from: u64, loses: bool, forgets: bool },
     /// Something was left on the servers after all had ended.
     Left { what: String },
 }

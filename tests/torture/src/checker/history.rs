@@ -56,6 +56,7 @@ pub(crate) struct Fault {
     pub(crate) from: u64,
     pub(crate) to: u64,
     pub(crate) loses: bool,
+    pub(crate) forgets: bool,
 }
 
 /// One that is not over yet, as the log of its process has it so far.
@@ -166,8 +167,8 @@ impl History {
                 Event::Wrote { taken: false, .. } => self.refused_writes += 1,
                 Event::Wrong { what } => self.wrong.push((at, format!("{who}: {what}"))),
                 Event::Left { what } => self.wrong.push((at, format!("at the end: {what}"))),
-                Event::Fault { kind, what, from, loses } => {
-                    self.faults.push(Fault { kind, what, from, to: at, loses });
+                Event::Fault { kind, what, from, loses, forgets } => {
+                    self.faults.push(Fault { kind, what, from, to: at, loses, forgets });
                 }
                 Event::Begun { .. } => self.begun = Some(self.begun.map_or(at, |before| before.min(at))),
                 Event::Late { from } => self.late.push((from, at)),
@@ -202,6 +203,12 @@ impl History {
     /// Whether servers may have lost what they had acknowledged, as documented, in a part of this time.
     pub(crate) fn may_have_lost(&self, from: u64, to: u64) -> bool {
         self.faults.iter().any(|fault| fault.loses && fault.from <= to && from <= fault.to)
+    }
+
+    /// The same for counters of tokens. That of one master is enough.
+    pub(crate) fn may_have_forgotten(&self, from: u64, to: u64) -> bool {
+        let forgets = |fault: &&Fault| fault.loses || fault.forgets;
+        self.faults.iter().filter(forgets).any(|fault| fault.from <= to && from <= fault.to)
     }
 
     /// Whether nothing failed in this time, nor so shortly before that it could still be felt, and all processes and

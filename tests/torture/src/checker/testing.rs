@@ -35,5 +35,5 @@ pub(super) fn leaving(request: u64) -> Event {
 }
 
 pub(super) fn fault(from: u64, loses: bool) -> Event {
-    Event::Fault { kind: "fault".into(), what: String::new(), from: from * MS, loses }
+    Event::Fault { kind: "fault".into(), what: String::new(), from: from * MS, loses, forgets: false }
 }

@@ -86,6 +86,19 @@ fn tokens_that_fall_or_stay_are_found() {
 }
 
 #[test]
+fn tokens_that_fall_where_a_counter_was_ahead_and_is_lost_are_no_violation() {
+    let ahead =
+        |request| Event::Asked { request, name: crate::job::AHEAD.into(), how: String::new(), waits: true };
+    let one = [(0, ahead(0)), (1, fenced(0, 5)), (10, leaving(0))];
+    let two = [(12, ahead(0)), (20, fenced(0, 4)), (30, leaving(0))];
+    let three = [(32, ahead(0)), (40, fenced(0, 3)), (50, leaving(0))];
+    assert_eq!(disorders(&history(&[&one, &two, &[(11, fault(10, false))]])).len(), 1);
+    let lost: &[_] = &[(11, fault(10, true))];
+    assert!(disorders(&history(&[&one, &two, lost])).is_empty());
+    assert_eq!(disorders(&history(&[&one, &two, &three, lost])).len(), 1);
+}
+
+#[test]
 fn a_lock_that_is_free_though_somebody_waits_is_found() {
     let one = [(0, asked(0)), (1, granted(0, 3000)), (10, leaving(0))];
     let two = [(5, asked(0)), (2990, granted(0, 6000)), (3000, leaving(0))];

@@ -123,6 +123,11 @@ impl Fault {
         self.kind.loses(shape)
     }
 
+    /// Whether a server comes back without its data, and no hold is lost by that.
+    pub(crate) fn forgets(&self, shape: Shape) -> bool {
+        self.kind == Kill && matches!(shape, Shape::Masters(2..))
+    }
+
     fn leaves_alive(&self) -> bool {
         matches!(self.kind, FlushScripts | Fill | Strip | KillClients)
     }
