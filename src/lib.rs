@@ -83,7 +83,7 @@ mod memory;
 mod owner;
 mod quorum;
 mod session;
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 mod sim;
 mod table;
 mod wire;

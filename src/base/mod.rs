@@ -12,5 +12,5 @@ pub(crate) use events::Events;
 pub(crate) use failure::{Failure, Outcome};
 pub(crate) use fate::Fate;
 pub(crate) use masters::{Absence, MasterSet, Spread};
-pub(crate) use sync::lock;
+pub(crate) use sync::{Mutex, atomic, lock};
 pub(crate) use time::{Drift, Lease, Moment, after, limit};

@@ -1,9 +1,22 @@
 //! Locking that ignores poison.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+// What threads share of the decisions. Under shuttle its own, so that it can let another thread run at each use.
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::{Mutex, atomic};
+#[cfg(not(shuttle))]
+pub(crate) use std::sync::{Mutex, atomic};
+#[cfg(not(shuttle))]
+use std::sync::{MutexGuard, PoisonError};
+
+#[cfg(shuttle)]
+pub(crate) use testing::lock;
 
 /// Locks a mutex even if a panic poisoned it. Each critical section here leaves its data consistent before it can
 /// panic, and a guard that is dropped while the thread unwinds must still be released.
+#[cfg(not(shuttle))]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(shuttle)]
+mod testing;

@@ -1,10 +1,10 @@
 //! `Memory`: a master in this process.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use crate::base::lock;
+use crate::base::{Mutex, lock};
 use crate::memory::store::{Notice, Store};
 
 /// A store for locks in this process, in place of a Redis server.

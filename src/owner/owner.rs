@@ -5,12 +5,12 @@
 use std::cell::Cell;
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 
 use tokio::task;
 
-use crate::base::lock;
+use crate::base::{Mutex, lock};
 
 thread_local! {
     // Not `tokio::task_local!`: it panics where a scope is dropped while its thread ends, and clones the value for each poll.

@@ -1,14 +1,14 @@
 //! What all handles of one `Locks` share: the table, the masters, the clock, and how they are brought together.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::base::{Events, Failure, Moment, lock, telemetry};
+use crate::base::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
+use crate::base::{Events, Failure, Moment, Mutex, lock, telemetry};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
 use crate::owner::{Owner, OwnerEnds};
@@ -304,3 +304,6 @@ impl Drop for Share {
         self.0.advance(Stage::Closing);
     }
 }
+
+#[cfg(all(test, shuttle))]
+mod tests;

@@ -19,6 +19,7 @@ thread_local! {
 }
 
 /// From now on this thread simulates; `None`: no more.
+#[cfg(not(shuttle))]
 pub(crate) fn simulate(simulation: Option<Simulation>) {
     CURRENT.set(simulation);
 }

@@ -2,12 +2,12 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
 
 use tokio::runtime;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::base::atomic::Ordering::SeqCst;
 use crate::base::{Outcome, Spread, lock, telemetry};
 use crate::session::clock::sleep_until;
 use crate::session::gated;

@@ -1,0 +1,30 @@
+//! Locking of both kinds of mutex: shuttle's, and std's where nothing is tested under shuttle.
+
+use std::ops::DerefMut;
+use std::sync::PoisonError;
+
+pub(crate) trait Lockable {
+    type Value;
+
+    fn locked(&self) -> impl DerefMut<Target = Self::Value>;
+}
+
+impl<T> Lockable for std::sync::Mutex<T> {
+    type Value = T;
+
+    fn locked(&self) -> impl DerefMut<Target = T> {
+        self.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Lockable for shuttle::sync::Mutex<T> {
+    type Value = T;
+
+    fn locked(&self) -> impl DerefMut<Target = T> {
+        self.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(crate) fn lock<M: Lockable>(mutex: &M) -> impl DerefMut<Target = M::Value> {
+    mutex.locked()
+}

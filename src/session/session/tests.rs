@@ -1,0 +1,313 @@
+//! What threads share, in orders that shuttle chooses. tokio's own primitives do not give way here: a `Notify` that is notified is one
+//! step. `scripts/shuttle` runs these.
+
+use shuttle::sync::Mutex as Turn;
+use shuttle::thread;
+use tokio::runtime::{Builder, Runtime};
+
+use super::*;
+use crate::backend::{Backend, BoxFuture};
+use crate::base::{Fate, Lease, MasterSet, Outcome, Spread, atomic};
+use crate::memory::Memory;
+use crate::table::{AcquireParams, Admission, NewLevel, Pause, ReleaseStep, Waiter};
+use crate::wire::{Action, Call, Pending, Reply};
+
+fn in_all_orders(test: fn()) {
+    let orders = std::env::var("SHUTTLE_ORDERS").ok().and_then(|orders| orders.parse().ok()).unwrap_or(2_000);
+    shuttle::check_random(test, orders);
+    shuttle::check_pct(test, orders, 3);
+}
+
+/// A master that answers nothing, and notes what is subscribed to.
+#[derive(Debug, Default)]
+struct Silent(Turn<Vec<bool>>);
+
+impl Backend for Silent {
+    fn run(self: Arc<Self>, _: Call) -> BoxFuture<Result<Reply, Failure>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn run_all(self: Arc<Self>, _: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn is_younger_than(&self, _: Duration) -> bool {
+        false
+    }
+
+    fn subscribe(&self, _: &str) {
+        lock(&self.0).push(true);
+    }
+
+    fn unsubscribe(&self, _: &str) {
+        lock(&self.0).push(false);
+    }
+
+    fn is_portable(&self) -> bool {
+        true
+    }
+
+    fn close(&self) {}
+}
+
+fn session() -> (Arc<Session>, Arc<Silent>, Arc<Keys>) {
+    let silent = Arc::<Silent>::default();
+    let quorum = Quorum::new(vec![silent.clone() as Arc<dyn Backend>], None);
+    let (config, clock) = (Config::over(&Memory::new()), Clock::with(|| Duration::ZERO));
+    let session = Session::new(config, quorum, "me".to_owned(), clock, Vec::new());
+    (session, silent, Arc::new(Keys::new("", "stock")))
+}
+
+impl Session {
+    /// A request that comes to its turn, or does not. Its number in the line.
+    fn asks(&self, keys: &Arc<Keys>, owner: &Owner) -> (u64, Option<Pending>) {
+        let (lease, terms) = (self.terms.lease, self.terms);
+        self.visit(keys, |entry, number, at| {
+            let id = number();
+            entry.enter(Waiter::new(id, owner.clone(), owner.clone(), false, at.now)).expect("no branches");
+            let ask = AcquireParams { once: false, lease, terms, uuid: "me", fence: None };
+            match entry.admit(id, number(), ask, at) {
+                Admission::Ask(pending) => (id, Some(pending)),
+                _ => (id, None),
+            }
+        })
+    }
+
+    fn leaves_line(&self, keys: &Arc<Keys>, id: u64) {
+        drop(self.visit(keys, |entry, _, at| entry.leave_line(id, at.now)));
+    }
+
+    fn is_granted(&self, keys: &Arc<Keys>, id: u64, pending: &Pending) -> u64 {
+        let lease = self.terms.lease;
+        self.visit(keys, |entry, number, at| {
+            let (level, fate) = (number(), Arc::<Fate>::default());
+            let new = NewLevel { level, lease, fixed: false, max_hold: None, fate, token: None };
+            assert!(entry.granted(id, pending, &new, Spread::default(), at).is_ok());
+            level
+        })
+    }
+}
+
+/// 1. One visit wants the messages. 2. Another does not. 3. The second is passed on before the first.
+#[test]
+fn the_backend_hears_of_subscriptions_in_the_order_of_the_visits() {
+    in_all_orders(|| {
+        let (session, silent, keys) = session();
+        let threads = [(); 2].map(|()| {
+            let (session, keys) = (session.clone(), keys.clone());
+            thread::spawn(move || {
+                let (id, asked) = session.asks(&keys, &Owner::new());
+                if let Some(pending) = asked {
+                    session.visit(&keys, |entry, _, at| {
+                        let (busy, until) =
+                            (Reply::Busy(Duration::from_secs(1)), at.now + Duration::from_secs(1));
+                        entry.conclude(&pending, Ok(&busy), Spread::default(), at);
+                        entry.refused(id, Pause::Notified { until, soon: until });
+                    });
+                }
+                session.leaves_line(&keys, id);
+            })
+        });
+        threads.into_iter().for_each(|thread| thread.join().expect("it panics nowhere"));
+        assert!(lock(&session.table).is_empty());
+        let told = lock(&silent.0);
+        let alternates = told.iter().enumerate().all(|(at, on)| *on == (at % 2 == 0));
+        assert!(alternates && told.last() != Some(&true), "{:?}", *told);
+    });
+}
+
+/// What a child asks for and gets while its last scope ends is its parent's, in whatever order the two happen.
+#[test]
+fn nothing_is_left_to_an_owner_that_has_ended() {
+    in_all_orders(|| {
+        let (session, _, keys) = session();
+        let parent = Owner::new();
+        parent.enter();
+        let child = parent.child();
+        child.enter();
+        let ends = {
+            let child = child.clone();
+            thread::spawn(move || child.leave())
+        };
+        let asks = {
+            let (session, keys, child) = (session.clone(), keys.clone(), child.clone());
+            thread::spawn(move || {
+                let (id, pending) = session.asks(&keys, &child);
+                let pending = pending.expect("nobody is before it");
+                (session.is_granted(&keys, id, &pending), pending)
+            })
+        };
+        ends.join().expect("it panics nowhere");
+        let (level, pending) = asks.join().expect("it panics nowhere");
+        session.visit(&keys, |entry, number, at| {
+            let live = entry.live().expect("it is held");
+            assert!(live.levels_of(&child).all(|level| level.owner == parent), "{entry:?}");
+            let waits = number();
+            entry
+                .enter(Waiter::new(waits, child.clone(), child.clone(), false, at.now))
+                .expect("no branches");
+            let again = entry.leave_line(waits, at.now).expect("it is in line");
+            assert!(format!("{again:?}").contains(&format!("owner: {parent:?}")), "{again:?}");
+            let ReleaseStep::Send(end) = entry.leave(pending.hold, level, Some(number()), at) else {
+                panic!("it is held")
+            };
+            entry.conclude(&end, Ok(&Reply::Done), Spread::default(), at);
+        });
+        assert!(lock(&session.table).is_empty());
+        parent.leave();
+    });
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().build().expect("a runtime")
+}
+
+/// The runtime of the background task ends, while one thread visits a lock and another finds the task idle. Whatever is driven then
+/// is one task; and none is taken for active that is gone.
+#[test]
+fn one_background_task_is_active_and_it_lives() {
+    in_all_orders(|| {
+        let (session, _, keys) = session();
+        let (first, second) = (runtime(), runtime());
+        {
+            let _inside = first.enter();
+            session.ensure_watchdog();
+        }
+        assert_eq!(session.active_watchdog.load(SeqCst), 1);
+        {
+            let _inside = second.enter();
+            let ends = thread::spawn(move || drop(first));
+            let visits = {
+                let (session, keys) = (session.clone(), keys.clone());
+                thread::spawn(move || session.visit(&keys, |_, _, _| ()))
+            };
+            let takes_over = {
+                let session = session.clone();
+                thread::spawn(move || session.take_over())
+            };
+            for thread in [ends, visits, takes_over] {
+                thread.join().expect("it panics nowhere");
+            }
+            session.visit(&keys, |_, _, _| ());
+            let active = session.active_watchdog.load(SeqCst);
+            assert!(active > 0 && active <= session.watchdogs_started.load(SeqCst), "{active}");
+        }
+        // The active one is in a runtime that lives: dropped with it, it reports that.
+        drop(second);
+        assert_eq!(session.active_watchdog.load(SeqCst), 0);
+    });
+}
+
+/// 1. The background sends a command. 2. Another runtime takes over, and gives it up. 3. The answer comes. In each order the end is sent
+/// once more at most, and one answer to it is the last.
+#[test]
+fn what_the_background_sent_is_answered_or_given_up_once() {
+    in_all_orders(|| {
+        let (session, _, keys) = session();
+        let (id, pending) = session.asks(&keys, &Owner::new());
+        let pending = pending.expect("nobody is before it");
+        let level = session.is_granted(&keys, id, &pending);
+        let end = session.visit(&keys, |entry, number, at| {
+            let left = entry.leave(pending.hold, level, None, at);
+            assert!(matches!(left, ReleaseStep::Wait));
+            entry.check(at, true, MasterSet::NONE, number).pop().expect("the end is due")
+        });
+        assert_eq!(end.call.action, Action::END);
+        let answered = {
+            let (session, keys) = (session.clone(), keys.clone());
+            thread::spawn(move || {
+                session.visit(&keys, |entry, _, at| {
+                    entry.conclude(&end, Ok(&Reply::Done), Spread::default(), at);
+                });
+            })
+        };
+        let abandons = {
+            let session = session.clone();
+            thread::spawn(move || session.visit_all(|entry, at| entry.abandon(at.now)))
+        };
+        let asks = {
+            let (session, keys) = (session.clone(), keys.clone());
+            thread::spawn(move || session.asks(&keys, &Owner::new()))
+        };
+        answered.join().expect("it panics nowhere");
+        abandons.join().expect("it panics nowhere");
+        let (id, asked) = asks.join().expect("it panics nowhere");
+        // Given up before it was answered, it is sent again: then it finds nothing.
+        let again = session.visit(&keys, |entry, number, at| entry.check(at, true, MasterSet::NONE, number));
+        assert!(again.len() <= 1, "{again:?}");
+        for end in again {
+            session
+                .visit(&keys, |entry, _, at| entry.conclude(&end, Ok(&Reply::Gone), Spread::default(), at));
+        }
+        if let Some(pending) = asked {
+            session.visit(&keys, |entry, _, at| {
+                entry.conclude(&pending, Err(Outcome::NotRun), Spread::default(), at);
+            });
+        }
+        session.leaves_line(&keys, id);
+        assert!(lock(&session.table).is_empty());
+    });
+}
+
+/// What a client of a store was told, and whether the lock was free by then.
+#[derive(Default)]
+struct Told(Turn<Vec<(&'static str, bool)>>, atomic::AtomicBool);
+
+impl Told {
+    fn note(&self, what: &'static str) {
+        let free = self.1.load(SeqCst);
+        lock(&self.0).push((what, free));
+    }
+}
+
+impl Events for Told {
+    fn reconnected(&self) {}
+
+    fn subscribed(&self, _: &str) {
+        self.note("subscribed");
+    }
+
+    fn message(&self, _: &str) {
+        self.note("message");
+    }
+
+    fn not_subscribed(&self, _: &str) {}
+
+    fn subscriptions_lost(&self) {}
+}
+
+/// Notices are delivered once the store is not locked, so that they may overtake each other. The last one is no older than the release:
+/// each makes a waiter ask once more.
+#[test]
+fn a_client_of_a_store_is_told_something_after_each_release() {
+    in_all_orders(|| {
+        let (memory, told, now) = (Memory::new(), Arc::<Told>::default(), Instant::now());
+        let lease = Lease::DEFAULT;
+        let client = memory.visit(|store| store.join(Arc::downgrade(&told) as Weak<dyn Events>));
+        let call = |action| Call::of("stock", "theirs:1", action);
+        let acquire = call(Action::Acquire { count: 1, lease });
+        memory.visit(|store| store.receive(acquire, now));
+        let subscribes = {
+            let memory = memory.clone();
+            thread::spawn(move || {
+                memory.visit(|store| store.subscribe(client, &Keys::new("", "stock").channel));
+                memory.visit(|store| store.run_backlog(now));
+                // As a waiter does, that asks behind its confirmation.
+                memory.visit(|store| !store.live(now).is_empty())
+            })
+        };
+        let releases = {
+            let (memory, told, end) = (memory.clone(), told.clone(), call(Action::END));
+            thread::spawn(move || {
+                memory.visit(|store| {
+                    told.1.store(true, SeqCst);
+                    store.receive(end, now)
+                });
+            })
+        };
+        let held = subscribes.join().expect("it panics nowhere");
+        releases.join().expect("it panics nowhere");
+        let told = lock(&told.0);
+        assert!(!held || told.last().is_some_and(|(_, free)| *free), "{:?}", *told);
+    });
+}
