@@ -6,6 +6,8 @@ mod fate;
 mod masters;
 mod sync;
 pub(crate) mod telemetry;
+#[cfg(test)]
+pub(crate) mod testing;
 mod time;
 
 pub(crate) use events::Events;

@@ -452,6 +452,8 @@ mod tests {
     use super::*;
     use crate::error::ErrorKind;
 
+    mod fuzz;
+
     fn good() -> Builder {
         Builder::new().server("redis://user:secret@127.0.0.1:6379")
     }

@@ -256,6 +256,8 @@ mod redis_1 {
 mod tests {
     use super::*;
 
+    mod fuzz;
+
     fn wrong(server: impl Into<Server>) -> String {
         let server = server.into();
         let error = server.client().unwrap_err();

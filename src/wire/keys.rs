@@ -79,6 +79,8 @@ impl Keys {
 mod tests {
     use super::*;
 
+    mod fuzz;
+
     #[test]
     fn names_without_a_prefix_are_redissons() {
         assert_eq!(key("", "order:1"), "order:1");

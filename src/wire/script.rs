@@ -335,6 +335,8 @@ mod tests {
     use super::*;
     use crate::base::Drift;
 
+    mod fuzz;
+
     fn lease() -> Lease {
         let drift = Drift { factor: 0.01, slack: Duration::from_millis(2) };
         Lease::new("lease", Duration::from_secs(30), drift).unwrap()

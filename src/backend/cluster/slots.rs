@@ -126,6 +126,8 @@ impl PartialEq for Slots {
 mod tests {
     use super::*;
 
+    mod fuzz;
+
     fn node_address(port: u16) -> NodeAddress {
         NodeAddress { host: "host".into(), port }
     }

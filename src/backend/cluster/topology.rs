@@ -132,6 +132,8 @@ fn text(value: &Value) -> Option<&str> {
 mod tests {
     use super::*;
 
+    mod fuzz;
+
     fn read(wire: &str) -> Option<Topology> {
         let value = redis::parse_redis_value(wire.replace(' ', "\r\n").as_bytes()).unwrap();
         Topology::read(&value, &NodeAddress { host: "asked".into(), port: 1 })

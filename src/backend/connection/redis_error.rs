@@ -264,6 +264,8 @@ mod tests {
     use super::*;
     use crate::wire::Action;
 
+    mod fuzz;
+
     fn failure(wire: &str) -> Failure {
         let value = redis::parse_redis_value(format!("-{wire}\r\n").as_bytes()).unwrap();
         failed(value.extract_error().unwrap_err(), &Call::of("stock", "", Action::Look), &"host:1".into())

@@ -119,6 +119,8 @@ pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 mod tests {
     use super::*;
 
+    mod fuzz;
+
     fn info(run: &str, uptime: i64) -> String {
         format!("# Server\r\nrun_id:{run}\r\nuptime_in_seconds:{uptime}\r\n")
     }

@@ -287,6 +287,8 @@ mod tests {
 
     use super::*;
 
+    mod fuzz;
+
     fn named(port: u16, epoch: u64, being_replaced: bool) -> Report {
         Report::Master(ReportedMaster { host: "host".into(), port, epoch, being_replaced })
     }
