@@ -2,7 +2,7 @@
 # Sourced after redis.sh: the steps of a check, and what a machine needs for them.
 # Works with bash 3.2, which is what macOS has.
 #
-#   set_up WHAT...           installs what is missing of: rustfmt clippy cc openssl redis cargo-hack, and says so first
+#   set_up WHAT...           installs what is missing of: rustfmt clippy cc openssl redis cargo-hack cargo-mutants, and says so
 #   step HEADING COMMAND...  runs the command, and ends the script where it fails
 
 if [ -n "${CI:-}" ]; then
@@ -42,6 +42,7 @@ has() {
     rustfmt) cargo fmt --version >/dev/null 2>&1 ;;
     clippy) cargo clippy --version >/dev/null 2>&1 ;;
     cargo-hack) cargo hack --version >/dev/null 2>&1 ;;
+    cargo-mutants) cargo mutants --version >/dev/null 2>&1 ;;
     cc) command -v cc >/dev/null 2>&1 ;;
     # What `tls-native-tls` builds against on Linux.
     openssl) [ "$(uname -s)" != Linux ] || pkg-config --exists openssl 2>/dev/null ;;
@@ -57,7 +58,7 @@ get() {
       command -v rustup >/dev/null 2>&1 || fail "there is no rustup, which would install $1: install the package that has it"
       rustup component add "$1"
       ;;
-    cargo-hack,*) cargo install --locked cargo-hack ;;
+    cargo-hack,* | cargo-mutants,*) cargo install --locked "$1" ;;
     cc,apt-get) install_packages apt-get gcc libc6-dev ;;
     cc,apk) install_packages apk gcc musl-dev ;;
     cc,dnf | cc,pacman) install_packages "$manager" gcc ;;

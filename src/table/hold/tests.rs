@@ -240,3 +240,20 @@ fn an_extension_moves_the_end_of_its_level_and_never_back() {
     hold.extended(1, lease(10), now);
     assert_eq!(hold.end(), over(now, 40));
 }
+
+#[test]
+fn nothing_is_put_on_masters_that_lack_it_once_a_hold_ends() {
+    let now = Instant::now();
+    for lost in [false, true] {
+        let mut hold = hold(now, 30);
+        hold.enter(level(1, None), 1);
+        hold.lacked_by(MasterSet::one(2), now);
+        assert!(matches!(hold.next_action(), Some(Action::Repair { .. })));
+        if lost {
+            hold.lose(Loss::Expired, true, now);
+        } else {
+            hold.leave(1).unwrap();
+        }
+        assert_eq!(hold.next_action(), Some(Action::END));
+    }
+}

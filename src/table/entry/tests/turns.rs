@@ -42,7 +42,8 @@ fn a_new_head_asks_though_it_has_asked_and_gone_to_sleep_before() {
 /// Two commands of a hold could pass each other.
 #[test]
 fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
-    for under_way in ["a renewal", "a settle", "an extension", "a re-entry", "a nested release"] {
+    let all = ["a renewal", "a settle", "an extension", "a re-entry", "a nested release"];
+    for (under_way, is_doubted) in all.into_iter().flat_map(|one| [(one, false), (one, true)]) {
         let mut world = World::new(1);
         let owner = world.owners[0].clone();
         let (granted, level) = world.take();
@@ -93,7 +94,9 @@ fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
         assert!(matches!(turn, Admission::Wait { .. }), "beside {under_way}: {turn:?}");
         let extension = world.entry.begin_extension((granted.hold, level), longer, 91, waker, world.now);
         assert!(extension.is_none(), "beside {under_way}");
-        world.entry.ask_all(world.now);
+        if is_doubted {
+            world.entry.ask_all(world.now);
+        }
         let sent = world.sends();
         assert!(sent.is_empty(), "beside {under_way}: {sent:?}");
         let release = world.entry.leave(granted.hold, level, Some(92), world.at());
@@ -192,4 +195,104 @@ fn a_release_that_had_no_answer_twice_holds_nobody_back() {
     world.entry.conclude(again, Err(Outcome::Unknown), Spread::default(), world.at());
     world.poll(world.asker(stranger));
     assert!(asks(&world));
+}
+
+#[test]
+fn what_this_process_releases_goes_before_what_it_asks() {
+    let mut world = World::new(1);
+    let (granted, level) = world.take();
+    assert!(matches!(world.entry.leave(granted.hold, level, None, world.at()), ReleaseStep::Wait));
+    let stranger = world.asks(&Owner::new(), true);
+    let asks = |world: &World| world.askers[world.asker(stranger)].asking.is_some();
+    assert!(!asks(&world), "it would meet the hold of its own process");
+    let sent = world.sends();
+    let [release] = &sent[..] else { panic!("{sent:?}") };
+    world.poll(world.asker(stranger));
+    assert!(!asks(&world));
+    world.entry.conclude(release, Ok(&Reply::Done), Spread::default(), world.at());
+    world.poll(world.asker(stranger));
+    assert!(asks(&world));
+}
+
+/// Whom another process keeps waiting. What happens while it asks makes it ask once more.
+#[test]
+fn a_head_that_was_notified_while_it_asked_does_not_sleep() {
+    for notified in [false, true] {
+        let mut world = World::new(1);
+        let id = world.asks(&Owner::new(), true);
+        let pending = world.askers[0].asking.take().unwrap();
+        if notified {
+            (world.entry.subscription, world.entry.subscribed_at) = (Subscription::On, MasterSet::one(0));
+            world.entry.message(0, world.now);
+        }
+        let until = world.now + LEASE;
+        world.entry.conclude(&pending, Ok(&Reply::Busy(LEASE)), Spread::default(), world.at());
+        world.entry.refused(id, Pause::Notified { until, soon: until });
+        assert_eq!(world.entry.queue.get(id).is_some_and(Waiter::is_asleep), !notified);
+    }
+}
+
+#[test]
+fn who_is_not_subscribed_yet_does_not_rely_on_messages() {
+    let mut world = World::new(1);
+    let id = world.asks(&Owner::new(), true);
+    let pending = world.askers[0].asking.take().unwrap();
+    let until = world.now + LEASE;
+    world.entry.conclude(&pending, Ok(&Reply::Busy(LEASE)), Spread::default(), world.at());
+    world.entry.refused(id, Pause::Notified { until, soon: until });
+    assert_eq!(world.entry.subscription_change(), Some(true));
+    assert!(!world.entry.is_subscribed());
+    world.entry.subscribed(0, world.at());
+    assert!(world.entry.is_subscribed());
+}
+
+/// A full server answers so. The count is written later.
+#[test]
+fn a_count_that_was_put_off_is_settled() {
+    let mut world = World::new(1);
+    let owner = Owner::new();
+    world.takes_for(&owner, LEASE);
+    let inner = world.takes_for(&owner, LEASE);
+    let hold = world.guards[0].hold;
+    let (no, at) = (world.number(), world.at());
+    let ReleaseStep::Send(release) = world.entry.leave(hold, inner, Some(no), at) else {
+        panic!("it is held")
+    };
+    let full = Reply::Deferred("full".into());
+    assert_eq!(world.entry.conclude(&release, Ok(&full), Spread::default(), at), Meaning::Done);
+    assert!(world.sends().is_empty(), "without a pause");
+    world.now += world.terms.retry;
+    let sent = world.sends();
+    assert!(
+        matches!(&sent[..], [Pending { call: Call { action: Action::Settle { count: 1, .. }, .. }, .. }]),
+        "{sent:?}"
+    );
+}
+
+/// Where it keeps somebody waiting, and no sooner.
+#[test]
+fn a_command_of_a_future_that_is_not_polled_is_given_up() {
+    for waits in [false, true] {
+        let mut world = World::new(1);
+        world.asks(&Owner::new(), true);
+        if waits {
+            world.asks(&Owner::new(), true);
+        }
+        world.now += world.terms.patience - Duration::from_millis(1);
+        assert!(world.sends().is_empty());
+        world.now += Duration::from_millis(1);
+        let sent = world.sends();
+        assert_eq!(sent.iter().filter(|sent| sent.is_end()).count(), usize::from(waits), "{sent:?}");
+    }
+}
+
+#[test]
+fn what_a_master_may_have_is_forgotten_once_its_lease_is_over() {
+    let mut world = World::new(1);
+    let bygone = world.bygone();
+    world.entry.straggled(&bygone, 2, LateAnswer::There, world.now);
+    assert!(!world.entry.is_empty());
+    world.now += LEASE;
+    assert!(world.sends().is_empty());
+    assert!(world.entry.is_empty());
 }
