@@ -1,4 +1,5 @@
-//! Explores the models in configurations that are too big for a test, and prints how many states there were: `models [hold | wake]`.
+//! Explores the models in configurations that are too big for a test, and prints how many states there were:
+//! `models [hold | wake] [THREADS]`.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -8,9 +9,10 @@ use std::time::{Duration, Instant};
 use models::{hold, wake};
 use stateright::{Checker, HasDiscoveries, Model};
 
-/// Bounds of one run. What is not explored within them is not explored: states that are reached by fewer steps go first.
-const STATES: usize = 60_000_000;
-const TIME: Duration = Duration::from_secs(1_800);
+/// Bounds of one run. What is not explored within them is not explored: states that are reached by fewer steps go
+/// first.
+const STATES: usize = 40_000_000;
+const TIME: Duration = Duration::from_secs(900);
 
 fn main() -> ExitCode {
     let which = std::env::args().nth(1);
@@ -37,7 +39,8 @@ where
 {
     println!("{name}\n    {model:?}");
     let begun = Instant::now();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = std::env::args().nth(2).and_then(|threads| threads.parse().ok());
+    let threads = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let checker = model.checker().threads(threads).finish_when(HasDiscoveries::Any);
     let checker = checker.target_state_count(STATES).timeout(TIME).spawn_bfs().join();
     let (states, seconds) = (checker.state_count(), begun.elapsed().as_secs());

@@ -232,7 +232,10 @@ fn the_models_name_steps_and_code_that_exist() {
         for row in table.split("\n\n").next().unwrap().lines().skip(2) {
             let (step, code) = row.trim_matches('|').split_once('|').unwrap();
             for step in quoted(step) {
-                assert!(steps.contains(&format!("    {step}(")) || steps.contains(&format!("    {step},")), "{step}");
+                assert!(
+                    steps.contains(&format!("    {step}(")) || steps.contains(&format!("    {step},")),
+                    "{step}"
+                );
             }
             for name in quoted(code) {
                 assert!(is_code(&texts, &all, name), "`{name}` is not there");

@@ -1,5 +1,5 @@
-//! What a client decides about one hold: what it sends, what the answers mean together, and what follows. The functions have the
-//! names of those in `src/table/` and `src/quorum/tally.rs` that they stand for.
+//! What a client decides about one hold: what it sends, what the answers mean together, and what follows. The
+//! functions have the names of those in `src/table/` and `src/quorum/tally.rs` that they stand for.
 
 use super::master::{Answer, Command, Commands, Link};
 use super::{Design, HoldModel, LEASE, LONGEST, State};
@@ -429,7 +429,8 @@ impl State {
         self.masters.iter().any(|master| master.links[hold].answer == Answer::Waiting)
     }
 
-    /// Those that are awaited give no answer in time. Whatever was sent to them may run yet, where the network is late.
+    /// Those that are awaited give no answer in time. Whatever was sent to them may run yet, where the network is
+    /// late.
     pub(super) fn give_up(&mut self, model: &HoldModel, hold: usize) {
         let Some(command) = self.holds[hold].under_way() else { return };
         for link in self.masters.iter_mut().map(|master| &mut master.links[hold]) {
@@ -645,7 +646,8 @@ impl State {
         flying
     }
 
-    /// `LockEntry::straggled`: a master's answer behind the verdict. `there`: it is as asked; `unknown`: nobody knows.
+    /// `LockEntry::straggled`: a master's answer behind the verdict. `there`: it is as asked; `unknown`: nobody
+    /// knows.
     fn straggled(
         &mut self,
         model: &HoldModel,

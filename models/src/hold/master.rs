@@ -134,7 +134,8 @@ pub enum Answer {
     Busy,
 }
 
-/// What stands between the client of one hold and one master. One bit of `sets` for each set of masters that a hold of the code has.
+/// What stands between the client of one hold and one master. One bit of `sets` for each set of masters that a hold
+/// of the code has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Link {
     /// Sent, and its answer is awaited: it may run.

@@ -1,31 +1,33 @@
 //! Holds: who has the lock, and what is left of a hold on the masters.
 //!
-//! Two clients, one or three masters, one lock. A client asks, re-enters, extends, releases, and crashes. Commands are lost, run
-//! twice, late and in any order; masters restart empty; time passes.
+//! Two clients, one or three masters, one lock. A client asks, re-enters, extends, releases, and crashes. Commands
+//! are lost, run twice, late and in any order; masters restart empty; time passes.
 //!
 //! # What a step stands for
 //!
-//! A master runs a script in one step (`master.rs`, which has `lua/*.lua` line by line). A client takes a decision in one step
-//! (`client.rs`, whose functions have the names of those in `src/table/` and `src/quorum/tally.rs`). A command that is sent is a
-//! member of a set between the client's hold and the master, and may run at any time in any order. Its answer is there once it has run;
-//! the client looks at the answers whenever it likes, as a future is polled late. What is given up (no answer in time, a dropped
-//! future, a crash) may run for ever, any number of times, where the network is [`late`](HoldModel::late).
+//! A master runs a script in one step (`master.rs`, which has `lua/*.lua` line by line). A client takes a decision in
+//! one step (`client.rs`, whose functions have the names of those in `src/table/` and `src/quorum/tally.rs`). A
+//! command that is sent is a member of a set between the client's hold and the master, and may run at any time in any
+//! order. Its answer is there once it has run; the client looks at the answers whenever it likes, as a future is
+//! polled late. What is given up (no answer in time, a dropped future, a crash) may run for ever, any number of
+//! times, where the network is [`late`](HoldModel::late).
 //!
 //! # What is left out, and why that is sound
 //!
-//! - **Time** is in ticks: a lease is two, `longest_lease` three. Each deadline is kept as what is left of it, so no state has a clock,
-//!   and there is no last tick. All clocks go alike: what the code takes off for drift is what they may differ.
+//! - **Time** is in ticks: a lease is two, `longest_lease` three. Each deadline is kept as what is left of it, so no
+//!   state has a clock, and there is no last tick. All clocks go alike: what the code takes off for drift is what
+//!   they may differ.
 //! - **Time passes for nothing only while nothing is under way.** A tick beside a command under way costs one of the
-//!   [`faults`](HoldModel::faults), as does a verdict that does not wait for all answers. With enough of them every order of ticks and
-//!   commands is there: the number bounds how many things go wrong in one execution.
-//! - **A hold of which no master, no command and no client has anything is as good as a new one**: nothing depends on a field's name.
-//!   So two holds for each client stand for any number, of which two leave traces at once.
+//!   [`faults`](HoldModel::faults), as does a verdict that does not wait for all answers. With enough of them every
+//!   order of ticks and commands is there: the number bounds how many things go wrong in one execution.
+//! - **A hold of which no master, no command and no client has anything is as good as a new one**: nothing depends on
+//!   a field's name. So two holds for each client stand for any number, of which two leave traces at once.
 //! - **Guards of a lost hold** are one or none: their number decides nothing. A client asks again once they are gone.
 //! - **Masters and clients have no names**: a state is the least of those that differ by them alone.
 //! - **Each failure has an unknown outcome.** Where the code knows that a command did not run it sends less.
 //! - **An answer behind the verdict is looked at when it arrives.**
-//! - **A line of one request for each client**, without children and branches: who may enter is decided in the process. Forced releases,
-//!   full servers, foreign keys, `max_hold` and suspended machines are not here.
+//! - **A line of one request for each client**, without children and branches: who may enter is decided in the
+//!   process. Forced releases, full servers, foreign keys, `max_hold` and suspended machines are not here.
 mod client;
 pub mod master;
 
@@ -170,13 +172,13 @@ impl HoldModel {
             masters: 3,
             holds: 2,
             depth: 3,
-            leases: &[1, LEASE, LONGEST],
+            leases: &[LEASE, LONGEST],
             extends: true,
             late: true,
             twice: true,
             fenced: false,
-            faults: 2,
-            restarts: 2,
+            faults: 1,
+            restarts: 1,
             crashes: 1,
             doubts: 1,
             symmetric: true,
@@ -190,7 +192,8 @@ impl HoldModel {
         HoldModel { depth: 1, leases: &[LEASE], extends: false, restarts: 1, doubts: 0, ..once }
     }
 
-    /// Fencing tokens, from counters that differ. A master that restarts would lose its counter, which is a documented limit.
+    /// Fencing tokens, from counters that differ. A master that restarts would lose its counter, which is a
+    /// documented limit.
     #[must_use]
     pub fn tokens() -> HoldModel {
         HoldModel { fenced: true, late: true, twice: true, restarts: 0, ..HoldModel::remains() }

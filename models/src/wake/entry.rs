@@ -1,5 +1,5 @@
-//! One lock in one process: its line, its attempts, its subscription. The functions have the names of those in `src/table/` that they
-//! stand for.
+//! One lock in one process: its line, its attempts, its subscription. The functions have the names of those in
+//! `src/table/` that they stand for.
 
 use super::{Design, MASTERS};
 
@@ -107,6 +107,8 @@ pub struct Entry {
     missed: bool,
     /// By master.
     pub echoes: [u8; MASTERS],
+    /// Young masters, which are not asked.
+    pub(super) barred: Masters,
 }
 
 impl Try {
@@ -122,8 +124,8 @@ impl Try {
     pub(super) fn is_decided(&self) -> bool {
         let (done, not) = (self.with(Answer::Done), self.with(Answer::Not));
         match self.stage {
-            Stage::Asked => done >= MAJORITY || not >= MAJORITY,
-            Stage::Ending => done >= MAJORITY || not >= MAJORITY,
+            Stage::Asked if self.with(Answer::Waiting) == 0 => true,
+            Stage::Asked | Stage::Ending => done >= MAJORITY || not >= MAJORITY,
             _ => false,
         }
     }
@@ -199,8 +201,11 @@ impl Entry {
             return;
         };
         (waiter.phase, waiter.again) = (Phase::Asking, false);
-        let link = Link { acquires: true, answer: Answer::Waiting, ..Link::default() };
-        self.tries[free] = Try { stage: Stage::Asked, links: [link; MASTERS] };
+        let mut links = [Link { acquires: true, answer: Answer::Waiting, ..Link::default() }; MASTERS];
+        for (_, link) in links.iter_mut().enumerate().filter(|(at, _)| self.barred & (1 << at) != 0) {
+            *link = Link::default();
+        }
+        self.tries[free] = Try { stage: Stage::Asked, links };
     }
 
     /// An answer arrives. `ended`: to an end.
@@ -425,13 +430,14 @@ impl Entry {
     pub(super) fn column(&self, at: usize) -> impl Ord + use<> {
         let is_in = |set: Masters| set & (1 << at) != 0;
         let links = self.tries.map(|one| one.links[at]);
-        (links, is_in(self.subscribed_at), is_in(self.reported), self.echoes[at])
+        (is_in(self.barred), links, is_in(self.subscribed_at), is_in(self.reported), self.echoes[at])
     }
 
     /// The same with the masters in another order.
     pub(super) fn reorder(&mut self, order: [usize; MASTERS]) {
         let set = |set: Masters| (0..MASTERS).fold(0, |new, at| new | ((set >> order[at] & 1) << at));
         (self.subscribed_at, self.reported) = (set(self.subscribed_at), set(self.reported));
+        self.barred = set(self.barred);
         self.echoes = order.map(|at| self.echoes[at]);
         for one in &mut self.tries {
             one.links = order.map(|at| one.links[at]);

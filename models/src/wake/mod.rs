@@ -1,24 +1,28 @@
 //! Waiters: whether a request that waits for a free lock is going to ask for it.
 //!
-//! Two processes with up to two requests each, three masters. A request arrives, asks, sleeps, is woken, is granted, releases, and is
-//! dropped. A release publishes on each master by itself; a subscription is asked for, confirmed and broken on each by itself.
+//! Two processes with up to two requests each, three masters. A request arrives, asks, sleeps, is woken, is granted,
+//! releases, and is dropped. A release publishes on each master by itself; a subscription is asked for, confirmed and
+//! broken on each by itself.
 //!
 //! # What a step stands for
 //!
-//! A visit of `LockEntry` is one step (`entry.rs`, whose functions have the names of those in `src/table/`). Commands, confirmations
-//! and messages are on their way until a step of their own, in any order but that of one connection: an acquire goes before its end,
-//! a confirmation before the messages. A task that is woken is polled in a step of its own.
+//! A visit of `LockEntry` is one step (`entry.rs`, whose functions have the names of those in `src/table/`).
+//! Commands, confirmations and messages are on their way until a step of their own, in any order but that of one
+//! connection: an acquire goes before its end, a confirmation before the messages. A task that is woken is polled in
+//! a step of its own.
 //!
 //! # What is left out, and why that is sound
 //!
-//! - **Each command runs once and is answered**: what a lost one leaves is the other model's. So a request is refused, never failed.
-//! - **Timers**: the short ones (a pause after a split vote, or before the subscription is confirmed) may end at any time. The long ones
-//!   (the poll cap, the end of the other's lease) end only where nothing else can happen, and only where messages are lost: the
-//!   property is that nobody needs them otherwise.
-//! - **Two attempts of a process are known at once**: one under way or held, and what an earlier one has left. A request that would be
-//!   the third waits for a short time.
+//! - **Each command runs once and is answered**: what a lost one leaves is the other model's. So a request is
+//!   refused, never failed.
+//! - **Timers**: the short ones (a pause after a split vote, or before the subscription is confirmed) may end at any
+//!   time. The long ones (the poll cap, the end of the other's lease) end only where nothing else can happen, and
+//!   only where messages are lost: the property is that nobody needs them otherwise.
+//! - **Two attempts of a process are known at once**: one under way or held, and what an earlier one has left. A
+//!   request that would be the third waits for a short time.
 //! - **Messages are counted, not named**: neither does the code know which release one is of.
-//! - No children, no branches, no heads that are not polled, no nested levels: they stand in other lines, or are passed over by time.
+//! - No children, no branches, no heads that are not polled, no nested levels: they stand in other lines, or are
+//!   passed over by time.
 mod entry;
 
 use stateright::{Model, Property};
@@ -59,6 +63,8 @@ pub struct WakeModel {
     pub losses: u8,
     /// Subscriptions that break.
     pub cuts: u8,
+    /// One master has just restarted: nobody asks it for the lock.
+    pub young: bool,
     /// Both processes are subscribed from the beginning, and stay so.
     pub subscribed: bool,
 }
@@ -68,7 +74,7 @@ impl WakeModel {
     #[must_use]
     pub fn everything() -> WakeModel {
         let (design, subscribed) = (Design::Sound, false);
-        WakeModel { design, requests: [2, 2], drops: 1, losses: 1, cuts: 1, subscribed }
+        WakeModel { design, requests: [2, 2], drops: 1, losses: 1, cuts: 1, young: false, subscribed }
     }
 
     /// Whose message is whose.
@@ -226,6 +232,7 @@ impl Model for WakeModel {
             news: [0; 2],
             asked_for_echo: false,
         };
+        state.entries.iter_mut().for_each(|entry| entry.barred = u8::from(self.young));
         if self.subscribed {
             state.entries.iter_mut().for_each(Entry::subscribe_everywhere);
             let channels = state.masters.iter_mut().flat_map(|master| &mut master.channels);
@@ -369,7 +376,8 @@ impl Model for WakeModel {
                 let lost = state.losses < model.losses;
                 lost || !state.is_quiet() || state.entries.iter().all(|entry| entry.echoes == [0; MASTERS])
             }),
-            // An echo that comes before its subscription is known, or of a dropped request, is taken for news, which only costs.
+            // An echo that comes before its subscription is known, or of a dropped request, is taken for news, which
+            // only costs.
             Property::always("an echo is no news", |model: &WakeModel, state: &State| {
                 !model.subscribed || model.drops > 0 || !state.asked_for_echo
             }),
