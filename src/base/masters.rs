@@ -79,7 +79,7 @@ pub(crate) struct Spread {
     pub(crate) unanswered: MasterSet,
     /// Of a fresh grant: masters that certainly do not have the field, so that no release is sent to them.
     pub(crate) absent: MasterSet,
-    /// Masters that were asked to remove the field, and did not have it.
+    /// Of a hold that is over: masters that answered that they do not have the field.
     pub(crate) missing: MasterSet,
 }
 
@@ -105,6 +105,11 @@ impl Absence {
 
     pub(crate) fn masters(self) -> MasterSet {
         self.absent
+    }
+
+    /// Whether this master was asked to write the field later.
+    pub(crate) fn is_repaired(self, master: usize) -> bool {
+        self.repaired.contains(master)
     }
 }
 

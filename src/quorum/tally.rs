@@ -236,7 +236,7 @@ impl Tally {
         if self.is_blocking(no) {
             // What the others have is no hold any more.
             let remains = MasterSet::first(self.masters).without(no);
-            let spread = Spread { remains, ..Spread::default() };
+            let spread = Spread { remains, missing: no, ..Spread::default() };
             return Some(Verdict { spread, ..self.with_reply(Reply::Gone) });
         }
         if self.is_majority(stands.union(self.pending)) || self.is_blocking(no.union(self.pending)) {

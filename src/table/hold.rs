@@ -92,8 +92,8 @@ pub(crate) struct Hold {
     /// Masters that lack it, those where it may stand though it is gone, and those whose answers are still to come.
     pub(super) spread: Spread,
     pub(super) absence: Absence,
-    /// Masters whose answer to what makes the field came while its end was under way there: what the end finds shows which
-    /// of the two ran first. 1. A master does not know the acquire's script; two others grant. 2. The end of the hold runs there, and
+    /// Masters whose answer to what makes the field came while another command, as its end, was under way there: what that finds shows
+    /// which of the two ran first. 1. A master does not know the acquire's script; two others grant. 2. The end of the hold runs there, and
     /// finds nothing. 3. The acquire runs, by the text of its script. Its answer may be looked at before the end's.
     pub(super) late: MasterSet,
     /// Masters where what makes the field had no answer while the hold stood. It may run yet, behind an end that finds nothing:
@@ -413,10 +413,8 @@ impl Hold {
 
     /// Begins a command: it is to be sent now.
     pub(super) fn begin(&mut self, mut action: Action, sender: Sender, no: u64, now: Instant) -> Pending {
-        if action == Action::END {
-            // What has answered before goes before it.
-            self.late = MasterSet::NONE;
-        }
+        // What has answered before goes before it.
+        self.late = MasterSet::NONE;
         self.command = Some(UnderWay { no, sent: now, action, sender, doubted: false });
         if let Action::Repair { lease, .. } = &mut action
             && !self.is_watched()

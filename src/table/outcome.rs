@@ -191,7 +191,8 @@ impl LockEntry {
             self.resolve_leaving(pending.hold, Ok(()));
         }
         if pending.is_end() {
-            self.expect_no_echo_of(spread.remains);
+            // Where there was nothing to remove, nothing is published.
+            self.expect_no_echo_of(spread.remains.union(spread.missing));
         }
         if settled {
             self.out.log.push(LogEvent::Settled { field });
@@ -257,9 +258,14 @@ impl LockEntry {
             LateAnswer::There | LateAnswer::Unknown if hold.is_gone() && acquired => {
                 hold.remains_at(MasterSet::one(master), now)
             }
+            // 1. The acquire runs there late, behind a renewal that found nothing. 2. The end finds what it has made. 3. The repair runs.
+            _ if left && hold.is_ending() && hold.absence.is_repaired(master) => {
+                hold.remains_at(MasterSet::one(master), now);
+            }
             // What the end finds there shows whether it ran behind this.
             LateAnswer::Unknown if left && !hold.is_gone() => hold.unsure.insert(master),
-            _ if left && !hold.is_gone() && hold.is_ending() => hold.late.insert(master),
+            // So does what a renewal finds, which may show that the hold is gone.
+            _ if left && !hold.is_gone() && hold.command.is_some() => hold.late.insert(master),
             _ if left && hold.is_gone() => hold.remains_at(MasterSet::one(master), now),
             LateAnswer::Missing if hold.is_gone() && ended && hold.late.contains(master) => {
                 hold.remains_at(MasterSet::one(master), now)

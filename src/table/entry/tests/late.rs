@@ -266,6 +266,58 @@ fn what_an_acquire_makes_behind_the_end_of_its_hold_is_ended() {
     }
 }
 
+/// In this order: 1. The acquire of the third master is late, so that a renewal finds nothing there. 2. It runs, and a repair is sent.
+/// 3. The end of the hold finds what the acquire has made. 4. The repair runs.
+#[test]
+fn what_a_repair_makes_behind_the_end_is_ended_though_the_end_found_a_field() {
+    let third = MasterSet::one(2);
+    let mut world = World::new(1);
+    let (acquire, level) = world.take();
+    let lacking = Spread { lacking: third, ..Spread::default() };
+    world.now += LEASE / 3;
+    let mut numbers = 50..;
+    let mut due = |world: &mut World| {
+        world.entry.check(world.at(), true, MasterSet::NONE, &mut || numbers.next().unwrap())
+    };
+    let renewal = due(&mut world).remove(0);
+    world.entry.straggled(&acquire, 2, LateAnswer::There, world.now);
+    world.entry.conclude(&renewal, Ok(&Reply::Done), lacking, world.at());
+    let repair = due(&mut world).remove(0);
+    assert_eq!(repair.masters, third);
+    world.entry.conclude(&repair, Ok(&Reply::Done), Spread::default(), world.at());
+    let ReleaseStep::Send(end) = world.entry.leave(acquire.hold, level, Some(98), world.at()) else {
+        panic!("it is held")
+    };
+    world.entry.straggled(&repair, 2, LateAnswer::There, world.now);
+    world.entry.conclude(&end, Ok(&Reply::Done), Spread::default(), world.at());
+    world.now += Duration::from_secs(1);
+    let again = due(&mut world);
+    let [again] = &again[..] else { panic!("{again:?}") };
+    assert_eq!((again.call.action, again.masters), (Action::END, third));
+    world.entry.conclude(again, Ok(&Reply::Done), Spread::default(), world.at());
+    assert!(world.entry.is_empty(), "and no more");
+}
+
+/// In this order: 1. A renewal finds nothing on the third master, where the acquire is late. 2. The acquire runs there. 3. The renewal
+/// finds nothing on the others: their keys are over.
+#[test]
+fn what_an_acquire_makes_behind_the_renewal_that_finds_its_hold_gone_is_ended() {
+    let third = MasterSet::one(2);
+    let mut world = World::new(1);
+    let (acquire, level) = world.take();
+    world.now += LEASE / 3;
+    let renewal = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 50).remove(0);
+    world.entry.straggled(&acquire, 2, LateAnswer::There, world.now);
+    let missing = Spread { missing: MasterSet::first(3), ..Spread::default() };
+    let meaning = world.entry.conclude(&renewal, Ok(&Reply::Gone), missing, world.at());
+    assert_eq!(meaning, Meaning::Lost(Loss::Gone));
+    world.entry.leave(acquire.hold, level, None, world.at());
+    world.now += Duration::from_secs(1);
+    let again = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 51);
+    let [again] = &again[..] else { panic!("{again:?}") };
+    assert_eq!((again.call.action, again.masters), (Action::END, third));
+}
+
 /// In this order: 1. A repair has no answer in time, and waits in a connection that is replaced. 2. The end of the hold finds nothing.
 /// 3. The repair runs.
 #[test]

@@ -4,7 +4,7 @@ use super::*;
 use crate::table::entry::Subscription;
 use crate::table::queue::{Waiter, WaiterState};
 
-/// A master that does not run a release publishes nothing. Else the next message from there, of a lock that was forced away, would
+/// A master that does not run a release publishes nothing, nor does one that has nothing to release. Else the next message from there, of a lock that was forced away, would
 /// be taken for that of the release.
 #[test]
 fn no_message_of_a_release_is_expected_from_a_master_that_did_not_run_it() {
@@ -12,9 +12,10 @@ fn no_message_of_a_release_is_expected_from_a_master_that_did_not_run_it() {
     let spreads = [
         Spread { unanswered: third, ..Spread::default() },
         Spread { remains: third, ..Spread::default() },
+        Spread { missing: third, ..Spread::default() },
         Spread::default(),
     ];
-    for (spread, asks) in spreads.into_iter().zip([1, 1, 0]) {
+    for (spread, asks) in spreads.into_iter().zip([1, 1, 1, 0]) {
         let mut world = World::new(1);
         (world.entry.subscription, world.entry.subscribed_at) = (Subscription::On, MasterSet::first(3));
         let (pending, level) = world.take();
