@@ -1,4 +1,5 @@
-//! Inputs of fuzzing: answers as servers give them, changed in some places. `scripts/fuzz` tries more of them than a test does.
+//! Inputs of fuzzing: answers as servers give them, changed in some places. `scripts/fuzz` tries more of them than a
+//! test does.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
@@ -9,7 +10,8 @@ use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 use redis::Value;
 
-/// Tries a property on a few inputs, or on so many as it takes `FUZZ_SECONDS`. Prints the smallest input found that it does not hold for.
+/// Tries a property on a few inputs, or on so many as it takes `FUZZ_SECONDS`. Prints the smallest input found that it
+/// does not hold for.
 pub(crate) fn fuzz<S: Strategy>(inputs: S, property: impl Fn(S::Value)) {
     let seconds = std::env::var("FUZZ_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     let (begun, limit) = (Instant::now(), seconds.map_or(Duration::ZERO, Duration::from_secs));

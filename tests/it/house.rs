@@ -151,6 +151,15 @@ fn only_telemetry_names_tracing() {
     }
 }
 
+/// A generator in this process is copied by `fork`: both processes would write the same fields, and each take the
+/// other's hold for its own. No test can fork without `unsafe`, so that this looks at where the ids come from.
+#[test]
+fn ids_come_from_the_operating_system() {
+    let locks = sources().remove(Path::new("client/locks.rs")).unwrap();
+    let uuid = locks.split("fn uuid()").nth(1).unwrap().split("\n}\n").next().unwrap();
+    assert!(uuid.contains("SysRng.try_fill_bytes(&mut bytes)"), "{uuid}");
+}
+
 #[test]
 fn the_architecture_names_every_folder_and_file() {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();

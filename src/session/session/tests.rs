@@ -1,5 +1,5 @@
-//! What threads share, in orders that shuttle chooses. tokio's own primitives do not give way here: a `Notify` that is notified is one
-//! step. `scripts/shuttle` runs these.
+//! What threads share, in orders that shuttle chooses. tokio's own primitives do not give way here: a `Notify` that is
+//! notified is one step. `scripts/shuttle` runs these.
 
 use shuttle::sync::Mutex as Turn;
 use shuttle::thread;
@@ -162,8 +162,8 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().build().expect("a runtime")
 }
 
-/// The runtime of the background task ends, while one thread visits a lock and another finds the task idle. Whatever is driven then
-/// is one task; and none is taken for active that is gone.
+/// The runtime of the background task ends, while one thread visits a lock and another finds the task idle. Whatever
+/// is driven then is one task; and none is taken for active that is gone.
 #[test]
 fn one_background_task_is_active_and_it_lives() {
     in_all_orders(|| {
@@ -198,8 +198,8 @@ fn one_background_task_is_active_and_it_lives() {
     });
 }
 
-/// 1. The background sends a command. 2. Another runtime takes over, and gives it up. 3. The answer comes. In each order the end is sent
-/// once more at most, and one answer to it is the last.
+/// 1. The background sends a command. 2. Another runtime takes over, and gives it up. 3. The answer comes. In each
+/// order the end is sent once more at most, and one answer to it is the last.
 #[test]
 fn what_the_background_sent_is_answered_or_given_up_once() {
     in_all_orders(|| {
@@ -276,8 +276,8 @@ impl Events for Told {
     fn subscriptions_lost(&self) {}
 }
 
-/// Notices are delivered once the store is not locked, so that they may overtake each other. The last one is no older than the release:
-/// each makes a waiter ask once more.
+/// Notices are delivered once the store is not locked, so that they may overtake each other. The last one is no older
+/// than the release: each makes a waiter ask once more.
 #[test]
 fn a_client_of_a_store_is_told_something_after_each_release() {
     in_all_orders(|| {

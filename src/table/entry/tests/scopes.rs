@@ -1,5 +1,5 @@
-//! The same model through all orders of few events. Breadth first, so that the first path to a fault is a shortest one. A path is data:
-//! what is printed can be put into a test, and walked again.
+//! The same model through all orders of few events. Breadth first, so that the first path to a fault is a shortest
+//! one. A path is data: what is printed can be put into a test, and walked again.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write;
@@ -55,8 +55,8 @@ enum Step {
     OwnerEnds(u8),
 }
 
-/// What a request asks for: its owner by its place in [`World::owners`], and whether it is a `lock`, or a `run`, whose owner is a child
-/// of that.
+/// What a request asks for: its owner by its place in [`World::owners`], and whether it is a `lock`, or a `run`, whose
+/// owner is a child of that.
 #[derive(Clone, Copy)]
 struct Kind {
     owner: usize,
@@ -272,8 +272,8 @@ impl Walk {
         }
     }
 
-    /// What a later step may depend on, as text that is the same wherever it is the same. The entry as it prints, so that no field is
-    /// left out that is added later.
+    /// What a later step may depend on, as text that is the same wherever it is the same. The entry as it prints, so
+    /// that no field is left out that is added later.
     fn print(&self) -> u64 {
         let (world, mut text) = (&self.world, String::with_capacity(8192));
         let since = (world.now - world.terms.epoch).as_nanos() % (LEASE / 30).as_nanos();
@@ -344,7 +344,8 @@ impl World {
         }
     }
 
-    /// From now on the network is good, all that are woken are polled, and guards go: everybody comes to an end, in time.
+    /// From now on the network is good, all that are woken are polled, and guards go: everybody comes to an end, in
+    /// time.
     fn comes_to_rest(&mut self, leaves_nothing: bool) {
         let begun = self.now;
         self.late.clear();
@@ -542,7 +543,8 @@ fn explore(name: &str, scope: Scope, deepest: usize) -> usize {
     states.len()
 }
 
-/// `SCOPE_STEPS` makes all paths longer by so many steps, and `SCOPE_FAULTS` gives them so many more faults: `scripts/scopes` does both.
+/// `SCOPE_STEPS` makes all paths longer by so many steps, and `SCOPE_FAULTS` gives them so many more faults:
+/// `scripts/scopes` does both.
 fn explored(name: &str, scope: Scope, deepest: usize) {
     let number = |name| std::env::var(name).ok().and_then(|number| number.parse::<usize>().ok());
     let faults = scope.faults + number("SCOPE_FAULTS").unwrap_or_default();

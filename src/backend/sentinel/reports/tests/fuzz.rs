@@ -11,7 +11,8 @@ const ADDRESSES: [&str; 4] = [
 ];
 
 const DETAILS: [&str; 2] = [
-    "*8\r\n$2\r\nip\r\n$4\r\nhost\r\n$4\r\nport\r\n$4\r\n7000\r\n$5\r\nflags\r\n$27\r\nmaster,failover_in_progress\r\n$12\r\nconfig-epoch\r\n$1\r\n7\r\n",
+    "*8\r\n$2\r\nip\r\n$4\r\nhost\r\n$4\r\nport\r\n$4\r\n7000\r\n\
+     $5\r\nflags\r\n$27\r\nmaster,failover_in_progress\r\n$12\r\nconfig-epoch\r\n$1\r\n7\r\n",
     "-NOPERM no right\r\n",
 ];
 
