@@ -59,6 +59,51 @@ async fn a_url_that_asks_for_no_proof_is_asked_for_none() {
 }
 
 #[cfg(feature = "redis-1")]
+mod certificates {
+    use nestlock::{Error, ErrorKind, Locks};
+    use redis::{ClientTlsConfig, TlsCertificates};
+
+    use crate::support::builder;
+    use crate::support::server::Server;
+
+    /// A connection that trusts the server's authority, and has this certificate for itself.
+    async fn connect(server: &Server, own: Option<(Vec<u8>, Vec<u8>)>) -> nestlock::Result<Locks> {
+        let client_tls = own.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+        let root_cert = Some(std::fs::read(server.ca_file()).unwrap());
+        // A server without a password takes any user's.
+        let url = server.tls_url().replace("rediss://", "rediss://default:hidden@");
+        let client = redis::Client::build_with_tls(url, TlsCertificates { client_tls, root_cert }).unwrap();
+        builder("redis://127.0.0.1").server(client).connect().await
+    }
+
+    fn unavailable(error: &Error) -> String {
+        let text = format!("{error} {error:?}").to_lowercase();
+        assert!(error.kind() == ErrorKind::Unavailable && !text.contains("hidden"), "{text}");
+        text
+    }
+
+    #[tokio::test]
+    async fn a_certificate_for_another_name_is_not_trusted() {
+        let server = Server::tls().await;
+        connect(&server, None).await.unwrap().close().await.unwrap();
+        server.restart_as_another().await;
+        let text = unavailable(&connect(&server, None).await.unwrap_err());
+        assert!(text.contains("not trusted") && text.contains("certificate"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_client_shows_the_certificate_that_it_was_given() {
+        let server = Server::tls_with(&["--tls-auth-clients", "yes"]).await;
+        unavailable(&connect(&server, None).await.unwrap_err());
+        unavailable(&connect(&server, Some(server.client_certificate(false))).await.unwrap_err());
+        let locks = connect(&server, Some(server.client_certificate(true))).await.unwrap();
+        let guard = locks.mutex("stock").lock().await.unwrap();
+        assert_eq!(server.keys().await, ["stock"]);
+        guard.release().await.unwrap();
+    }
+}
+
+#[cfg(feature = "redis-1")]
 mod expired {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

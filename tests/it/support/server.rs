@@ -51,6 +51,11 @@ impl Server {
         Server::launch(&[], true).await
     }
 
+    /// The same with more options, such as `["--tls-auth-clients", "yes"]`.
+    pub async fn tls_with(args: &[&str]) -> Server {
+        Server::launch(args, true).await
+    }
+
     async fn launch(args: &[&str], tls: bool) -> Server {
         log::capture();
         let dir = tempfile::Builder::new().prefix("nestlock-redis-").tempdir().unwrap();
@@ -108,9 +113,24 @@ impl Server {
 
     /// Restarts it with a certificate that has expired, or with the one that it began with.
     pub async fn restart_expired(&self, expired: bool) {
-        let certificate = if expired { tls::EXPIRED } else { tls::FRESH };
+        self.restart_as(if expired { tls::EXPIRED } else { tls::FRESH }).await;
+    }
+
+    /// Restarts it with a certificate for another name.
+    pub async fn restart_as_another(&self) {
+        self.restart_as(tls::ANOTHER).await;
+    }
+
+    async fn restart_as(&self, certificate: &str) {
         std::fs::copy(self.dir.path().join(certificate), self.dir.path().join(tls::CERT)).unwrap();
         self.restart().await;
+    }
+
+    /// A certificate for a client, and its key; of the server's authority, or of one that nobody trusts.
+    pub fn client_certificate(&self, trusted: bool) -> (Vec<u8>, Vec<u8>) {
+        let certificate = if trusted { tls::CLIENT } else { tls::STRANGER };
+        let read = |file| std::fs::read(self.dir.path().join(file)).unwrap();
+        (read(certificate), read(tls::KEY))
     }
 
     /// The server's own directory.

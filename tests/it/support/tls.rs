@@ -16,22 +16,39 @@ pub const EXPIRED: &str = "expired.pem";
 /// A copy of the one that is not.
 pub const FRESH: &str = "fresh.pem";
 
+/// The same for another name.
+pub const ANOTHER: &str = "another.pem";
+/// A client's, for the same key; and one of an authority that nobody trusts.
+pub const CLIENT: &str = "client.pem";
+pub const STRANGER: &str = "stranger.pem";
+
 /// Writes an authority's certificate, and certificates for `localhost` that it signed, with their key.
 pub fn write_certificates(dir: &Path) {
-    let mut authority = CertificateParams::new(Vec::new()).unwrap();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    authority.distinguished_name.push(DnType::CommonName, "nestlock test authority");
-    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
+    let (authority, unknown) = (authority("nestlock test authority"), authority("another authority"));
     let key = KeyPair::generate().unwrap();
     let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
     let mut expired = CertificateParams::new(names.clone()).unwrap();
     (expired.not_before, expired.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
     let expired = expired.signed_by(&key, &authority).unwrap();
+    let of = |name: &str| CertificateParams::new(vec![name.to_owned()]).unwrap();
+    let another = of("another.invalid").signed_by(&key, &authority).unwrap();
+    let (client, stranger) =
+        (of("client").signed_by(&key, &authority), of("client").signed_by(&key, &unknown));
     let server = CertificateParams::new(names).unwrap().signed_by(&key, &authority).unwrap();
     std::fs::write(dir.join(CA), authority.pem()).unwrap();
     std::fs::write(dir.join(EXPIRED), expired.pem()).unwrap();
+    std::fs::write(dir.join(ANOTHER), another.pem()).unwrap();
+    std::fs::write(dir.join(CLIENT), client.unwrap().pem()).unwrap();
+    std::fs::write(dir.join(STRANGER), stranger.unwrap().pem()).unwrap();
     std::fs::write(dir.join(FRESH), server.pem()).unwrap();
     std::fs::write(dir.join(CERT), server.pem()).unwrap();
     std::fs::write(dir.join(KEY), key.serialize_pem()).unwrap();
+}
+
+fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
+    let mut authority = CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    authority.distinguished_name.push(DnType::CommonName, name);
+    CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap()
 }
