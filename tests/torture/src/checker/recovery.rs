@@ -11,7 +11,7 @@ pub(crate) struct Recovery {
     pub(crate) count: u64,
     /// Nanoseconds from the repair until each of the names was granted.
     pub(crate) times: Vec<u64>,
-    /// The next fault came before.
+    /// The next fault came before, or one that came at the same time lasted longer.
     pub(crate) cut_short: u64,
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn recoveries(history: &History) -> BTreeMap<String, Recovery> {
         };
         let all: Option<Vec<u64>> = NAMES.iter().map(first).collect();
         let last = all.and_then(|all| all.into_iter().max());
-        let next = history.faults.iter().map(|next| next.from).find(|from| *from > fault.to);
+        let next = history.faults.iter().filter(|other| other.to > fault.to).map(|other| other.from).min();
         match last {
             Some(last) if next.is_none_or(|next| last <= next) => recovery.times.push(last - fault.to),
             _ => recovery.cut_short += 1,

@@ -126,6 +126,10 @@ fn recovery_is_measured_until_each_lock_is_granted() {
     }
     let found = recoveries(&history(&[&lines, &[(50, fault(20, false))]]));
     assert_eq!(found["fault"].times, [53 * MS]);
+    for (from, to) in [(70, 80), (20, 60)] {
+        let disturbed = recoveries(&history(&[&lines, &[(50, fault(20, false)), (to, fault(from, false))]]));
+        assert_eq!((disturbed["fault"].count, disturbed["fault"].cut_short), (2, 1));
+    }
 }
 
 #[test]
