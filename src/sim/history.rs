@@ -316,6 +316,10 @@ impl History {
 
     /// An owner's last scope has ended: what it has left is its parent's.
     pub(super) fn owner_ended(&self, owner: &Path) {
+        // A root that has ended keeps what it has.
+        if owner.len() < 2 {
+            return;
+        }
         let mut state = lock(&self.state);
         for level in state.levels.values_mut().filter(|level| level.owner.starts_with(owner)) {
             level.owner.truncate(owner.len() - 1);
@@ -330,8 +334,10 @@ impl History {
             }
             std::mem::take(&mut state.levels)
         };
-        let live: Vec<_> = levels.values().filter(|level| level.is_of_live_hold()).collect();
-        let holds = |name, owner: &Path| live.iter().any(|level| level.name == name && level.owner == *owner);
+        let holds = |name, owner: &Path| {
+            let mut of_owner = levels.values().filter(|level| level.name == name && level.owner == *owner);
+            of_owner.clone().next().map(|_| of_owner.any(LevelRecord::is_of_live_hold))
+        };
         lock(&self.state).requests.forget_proofs(holds);
         lock(&self.state).levels = levels;
     }

@@ -110,11 +110,15 @@ impl Requests {
         self.proven.is_empty()
     }
 
-    /// The proof stands until its owner has neither a hold nor a request.
-    pub(super) fn forget_proofs(&mut self, holds: impl Fn(usize, &Path) -> bool) {
+    /// The proof stands until its owner has neither a hold nor a request. `holds`: whether the hold of a guard that the owner has is
+    /// known to stand; once it is lost, the proof may be forgotten.
+    pub(super) fn forget_proofs(&mut self, holds: impl Fn(usize, &Path) -> Option<bool>) {
         let requests = &self.under_way;
-        self.proven.retain(|Proof { name, owner, .. }| {
-            holds(*name, owner) || requests.values().any(|one| one.name == *name && one.owner == *owner)
+        self.proven.retain_mut(|proof| {
+            let asks = requests.values().any(|one| one.name == proof.name && one.owner == proof.owner);
+            let holds = holds(proof.name, &proof.owner);
+            proof.doubtful |= !asks && holds == Some(false);
+            asks || holds.is_some()
         });
     }
 }
