@@ -356,4 +356,48 @@ fn a_grant_whose_token_could_not_be_made_known_may_have_run_and_is_none() {
     }
 }
 
+#[test]
+fn a_forced_release_counts_once_one_master_had_a_hold_and_a_majority_has_answered() {
+    let force = |answers| judge(tally(Rule::Force, 3), answers);
+    let free = || Ok(Reply::Free);
+    let (asked, verdict) = force(vec![Ok(Reply::Done), Ok(Reply::Done)]);
+    assert_eq!(
+        (asked, verdict.result.unwrap(), verdict.spread.unanswered),
+        (2, Reply::Done, MasterSet::one(2))
+    );
+    let (asked, verdict) = force(vec![free(), free()]);
+    assert_eq!((asked, verdict.result.unwrap()), (2, Reply::Free));
+    let (asked, verdict) = force(vec![Ok(Reply::Done), free(), failed(Outcome::Unknown)]);
+    assert_eq!((asked, verdict.result.unwrap()), (3, Reply::Done));
+    let (_, verdict) = force(vec![free(), failed(Outcome::NotRun), failed(Outcome::NotRun)]);
+    assert_eq!(verdict.result.unwrap_err().outcome, Outcome::Unknown, "the others may have one");
+    let foreign = || Ok(Reply::NotALock("a list".into()));
+    let (asked, verdict) = force(vec![foreign(), foreign()]);
+    assert_eq!((asked, verdict.result.unwrap()), (2, foreign().unwrap()));
+}
+
+#[test]
+fn where_old_masters_do_not_agree_the_error_names_no_young_ones() {
+    let answers = vec![Ok(Reply::Done), Ok(Reply::Gone), Ok(Reply::Gone), Ok(Reply::Done), busy(1)];
+    let (_, verdict) = judge(tally(Rule::End { repeated: false }, 5), answers);
+    let error = verdict.result.unwrap_err().error.to_string();
+    assert!(error.contains("do not agree"), "{error}");
+}
+
+/// What masters answer for one hold differs a little: the later end counts, where the third one hardly changes it.
+#[test]
+fn a_refused_request_asks_again_at_the_later_end_of_one_hold() {
+    let ends = [20_000, 20_005].map(|millis| Ok(Reply::Busy(Duration::from_millis(millis))));
+    let (asked, verdict) = judge(tally(Rule::Fresh, 3), ends.into());
+    assert_eq!((asked, verdict.result.unwrap()), (2, Reply::Busy(Duration::from_millis(20_005))));
+}
+
+#[test]
+fn a_master_is_awaited_until_it_has_answered() {
+    let mut tally = tally(Rule::Standing, 3);
+    assert!((0..3).all(|master| tally.awaits(master)) && !tally.awaits(3));
+    tally.count(1, false, Ok(Reply::Done));
+    assert!(tally.awaits(0) && !tally.awaits(1) && tally.awaits(2));
+}
+
 mod orders;

@@ -257,3 +257,105 @@ fn nothing_is_put_on_masters_that_lack_it_once_a_hold_ends() {
         assert_eq!(hold.next_action(), Some(Action::END));
     }
 }
+
+#[test]
+fn a_hold_admits_its_last_owner_and_those_below_it() {
+    let now = Instant::now();
+    let mut hold = hold(now, 30);
+    let (parent, stranger) = (Owner::new(), Owner::new());
+    let (child, sibling) = (parent.child(), parent.child());
+    assert!(!hold.admits(&parent) && !hold.is_entered_by(&parent), "nobody has it");
+    hold.enter(Level { owner: parent.clone(), ..level(1, None) }, 1);
+    hold.enter(Level { owner: child.clone(), ..level(2, None) }, 2);
+    let seen = [&child, &child.child(), &parent, &sibling, &stranger]
+        .map(|owner| (hold.admits(owner), hold.is_entered_by(owner)));
+    assert_eq!(seen, [(true, true), (true, true), (false, true), (false, true), (false, false)]);
+}
+
+#[test]
+fn a_key_outlives_its_hold_where_it_was_asked_for_longer() {
+    let now = Instant::now();
+    let mut watched = hold(now, 30);
+    watched.enter(level(1, None), 1);
+    assert!(!watched.outlived());
+    let mut fixed = hold(now, 10);
+    fixed.enter(level(1, Some(over(now, 10))), 1);
+    assert!(!fixed.outlived(), "both end at once");
+    fixed.confirmed(lease(20), now, Duration::ZERO);
+    assert!(fixed.outlived());
+}
+
+#[test]
+fn an_end_or_a_lower_count_is_owed_until_it_is_confirmed() {
+    let now = Instant::now();
+    let mut hold = hold(now, 30);
+    hold.enter(level(1, None), 1);
+    hold.enter(level(2, None), 2);
+    assert!(!hold.owes());
+    hold.lacked_by(MasterSet::one(2), now);
+    assert!(!hold.owes(), "a repair is no promise");
+    hold.lacked_by(MasterSet::NONE, now);
+    hold.leave(2).unwrap();
+    assert!(hold.owes());
+    hold.stands = 1;
+    assert!(!hold.owes());
+    hold.leave(1).unwrap();
+    assert!(hold.owes());
+    hold.begin(Action::END, Sender::Background, 2, now);
+    assert!(hold.owes(), "it is under way");
+    hold.finish(2, now).unwrap();
+    hold.goes(false);
+    hold.spread.remains = MasterSet::one(1);
+    assert!(!hold.owes(), "what a minority may have holds nothing");
+}
+
+/// A repair that changes nothing would be sent again without a pause.
+#[test]
+fn what_masters_lack_is_put_there_at_once_unless_that_has_failed_before() {
+    let (now, later) = (Instant::now(), Instant::now() + seconds(9));
+    for (failures, at_once) in [(0, true), (1, true), (2, false)] {
+        let mut hold = hold(now, 30);
+        hold.enter(level(1, None), 1);
+        (hold.failures, hold.retry_at) = (failures, later);
+        hold.lacked_by(MasterSet::NONE, now);
+        assert_eq!(hold.retry_at, later);
+        hold.lacked_by(MasterSet::one(2), now);
+        assert_eq!(hold.retry_at == now, at_once, "{failures}");
+    }
+}
+
+#[test]
+fn a_fixed_lease_is_put_on_masters_that_lack_it_for_its_rest() {
+    let now = Instant::now();
+    let mut hold = hold(now, 30);
+    hold.enter(level(1, Some(now + seconds(10))), 1);
+    hold.lacked_by(MasterSet::one(2), now);
+    let repair = hold.next_action().unwrap();
+    let pending = hold.begin(repair, Sender::Background, 2, now + seconds(4));
+    assert_eq!(pending.call.action, Action::Repair { count: 1, lease: lease(6) });
+}
+
+#[test]
+fn what_was_answered_late_goes_before_an_end_that_is_sent_later() {
+    let now = Instant::now();
+    let mut hold = hold(now, 30);
+    hold.enter(level(1, None), 1);
+    hold.late = MasterSet::one(2);
+    hold.begin(Action::Renew { lease: lease(30) }, Sender::Background, 2, now);
+    assert_eq!(hold.late, MasterSet::one(2));
+    hold.finish(2, now).unwrap();
+    hold.begin(Action::END, Sender::Background, 3, now);
+    assert_eq!(hold.late, MasterSet::NONE);
+}
+
+#[test]
+fn a_fenced_hold_has_the_token_of_its_grant() {
+    let now = Instant::now();
+    let mut plain = hold(now, 30);
+    plain.is_fenced_by(9);
+    assert_eq!(plain.token(), None, "it asked for none");
+    let mut fenced = hold(now, 30);
+    fenced.fence = Some(Arc::new(Fence { counter: "token".into(), least: Some(7), stays: None }));
+    fenced.is_fenced_by(9);
+    assert_eq!(fenced.token(), Some(9));
+}

@@ -296,3 +296,16 @@ fn what_a_master_may_have_is_forgotten_once_its_lease_is_over() {
     assert!(world.sends().is_empty());
     assert!(world.entry.is_empty());
 }
+
+/// Nobody polls the guard's release, and one request waits for it.
+#[test]
+fn a_release_that_is_not_polled_is_given_up_for_one_that_waits() {
+    let mut world = World::new(1);
+    let (granted, level) = world.take();
+    let no = world.number();
+    assert!(matches!(world.entry.leave(granted.hold, level, Some(no), world.at()), ReleaseStep::Send(_)));
+    world.asks(&Owner::new(), true);
+    world.now += world.terms.patience;
+    let sent = world.sends();
+    assert!(matches!(&sent[..], [end] if end.is_end() && end.repeated), "{sent:?}");
+}
