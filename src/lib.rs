@@ -83,7 +83,8 @@ mod memory;
 mod owner;
 mod quorum;
 mod session;
-#[cfg(all(test, not(shuttle)))]
+#[cfg(test)]
+#[cfg(not(shuttle))]
 mod sim;
 mod table;
 mod wire;

@@ -190,7 +190,8 @@ fn set(is_in: impl Fn(usize) -> bool) -> MasterSet {
 #[test]
 fn the_verdict_is_what_all_answers_mean_and_comes_as_soon_as_it_is_certain() {
     // What may come of the same answers does not depend on the order in which they came.
-    let mut known: Vec<((Rule, [Option<Given>; 3]), Vec<Means>)> = Vec::new();
+    type Case = (Rule, [Option<Given>; 3]);
+    let mut known: Vec<(Case, Vec<Means>)> = Vec::new();
     let cases = in_all_orders(|rule, answered, _, verdict| {
         let key = (rule, answered);
         let possible = match known.iter().rev().take(8).find(|(of, _)| *of == key) {
