@@ -81,6 +81,8 @@ pub(crate) struct Spread {
     pub(crate) absent: MasterSet,
     /// Of a hold that is over: masters that answered that they do not have the field.
     pub(crate) missing: MasterSet,
+    /// Masters that were given up before the verdict: the command may run there yet.
+    pub(crate) given_up: MasterSet,
 }
 
 /// Masters that certainly do not have a hold's field, so that its end need not be sent to them. Otherwise: 1. A master is away for

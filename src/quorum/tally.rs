@@ -195,6 +195,7 @@ impl Tally {
             let mut verdict =
                 Verdict { token: self.token(), ..self.with_reply(Reply::Done) }.lacking(lacking);
             verdict.spread.absent = lacking.union(self.failed).without(self.unknown);
+            verdict.spread.given_up = self.given_up();
             return Some(verdict);
         }
         if self.is_majority(self.done.union(self.pending)) {
@@ -215,8 +216,14 @@ impl Tally {
             Ok(Reply::Busy(self.again()))
         };
         let split = !self.done.is_empty();
-        let spread = Spread { remains, unanswered: self.pending, ..Spread::default() };
+        let given_up = self.given_up();
+        let spread = Spread { remains, unanswered: self.pending, given_up, ..Spread::default() };
         Some(Verdict { result: refused, spread, split, token: None })
+    }
+
+    /// Young masters that granted have answered.
+    fn given_up(&self) -> MasterSet {
+        self.failed.within(self.unknown)
     }
 
     fn token(&self) -> Option<Token> {

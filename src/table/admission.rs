@@ -265,6 +265,7 @@ impl LockEntry {
             return Err(NotHeld::Taken);
         };
         let doubted = hold.finish(pending.no, at.now).is_some_and(|command| command.doubted);
+        hold.may_be_made_late(pending, spread);
         let ends = new.lease.valid_until(pending.sent, hold.terms.drift);
         let over = if hold.levels.is_empty() { ends } else { hold.end() };
         let taken = hold.loss().is_some() || newer.is_some();

@@ -107,6 +107,9 @@ impl LockEntry {
         spread: Spread,
         at: Moment,
     ) -> Meaning {
+        if let Some(hold) = self.hold(pending.hold) {
+            hold.may_be_made_late(pending, spread);
+        }
         match answer {
             // Of an acquire alone.
             Ok(Reply::Busy(_) | Reply::NotALock(_) | Reply::NotACounter(_)) | Err(Outcome::NotRun) => {
@@ -379,6 +382,14 @@ impl Hold {
         spread.unanswered = spread.unanswered.union(self.spread.unanswered.without(asked));
         self.spread = Spread { lacking: MasterSet::NONE, ..spread };
         self.goes(self.has_remains());
+    }
+
+    /// Notes where what makes its field was given up before the verdict. 1. The acquire waits for a master in a connection that is
+    /// replaced; two others grant. 2. The end of the hold finds nothing there. 3. The acquire runs.
+    pub(super) fn may_be_made_late(&mut self, pending: &Pending, spread: Spread) {
+        if pending.call.action.creates() && !self.is_gone() {
+            self.unsure = self.unsure.union(spread.given_up);
+        }
     }
 
     fn remains_at(&mut self, masters: MasterSet, now: Instant) {

@@ -351,6 +351,49 @@ fn what_had_no_answer_on_a_master_is_ended_there_twice() {
     }
 }
 
+/// In this order: 1. An acquire is given up on the third master, where it waits in a connection that is replaced. 2. Two others grant
+/// it, or one does, or none. 3. Its end finds nothing on the third. 4. The acquire runs there.
+#[test]
+fn what_was_given_up_on_a_master_before_the_verdict_is_ended_there_twice() {
+    let third = MasterSet::one(2);
+    let missing = Spread { missing: third, ..Spread::default() };
+    for verdict in [Ok(Reply::Done), Ok(Reply::Busy(LEASE)), Err(Outcome::Unknown)] {
+        let mut world = World::new(1);
+        let spread = Spread { remains: third, given_up: third, ..Spread::default() };
+        let end = match &verdict {
+            Ok(Reply::Done) => {
+                let spread = Spread { given_up: third, ..Spread::default() };
+                let (acquire, level) = world.take_with(spread, |_| ());
+                match world.entry.leave(acquire.hold, level, Some(98), world.at()) {
+                    ReleaseStep::Send(end) => end,
+                    _ => panic!("it is held"),
+                }
+            }
+            other => {
+                let id = world.asks(&Owner::new(), true);
+                let at = world.asker(id);
+                let acquire = world.askers[at].asking.take().unwrap();
+                world.entry.conclude(
+                    &acquire,
+                    other.as_ref().map_err(|outcome| *outcome),
+                    spread,
+                    world.at(),
+                );
+                let mut due = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 98);
+                assert_eq!(due.len(), 1, "{verdict:?}");
+                due.remove(0)
+            }
+        };
+        assert_eq!(end.call.action, Action::END, "{verdict:?}");
+        world.entry.conclude(&end, Ok(&Reply::Done), missing, world.at());
+        assert!(world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99).is_empty(), "not at once");
+        world.now += 2 * world.terms.retry;
+        let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
+        let [again] = &commands[..] else { panic!("{verdict:?}: {commands:?}") };
+        assert_eq!((again.call.action, again.masters), (Action::END, third));
+    }
+}
+
 /// In this order: 1. A request is refused, though one master granted it. 2. What it left there is ended. 3. It sleeps on: else it would
 /// ask at once, leave the next one, and so on without a pause.
 #[test]

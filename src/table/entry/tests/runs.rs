@@ -170,11 +170,20 @@ fn random_events_keep_to_the_rules_and_forget_nobody() {
 impl World {
     /// Nobody else is there. Its acquire, and its level.
     pub(super) fn take(&mut self) -> (Pending, u64) {
-        self.take_while(|_| ())
+        self.take_with(Spread::default(), |_| ())
     }
 
     /// The same, while this happens.
     pub(super) fn take_while(&mut self, happens: impl FnOnce(&mut LockEntry)) -> (Pending, u64) {
+        self.take_with(Spread::default(), happens)
+    }
+
+    /// The same, where the masters differ so.
+    pub(super) fn take_with(
+        &mut self,
+        spread: Spread,
+        happens: impl FnOnce(&mut LockEntry),
+    ) -> (Pending, u64) {
         let (owner, now) = (self.owners[0].clone(), self.now);
         let (id, no, lease) = (self.number(), self.number(), self.terms.lease);
         self.entry.enter(Waiter::new(id, owner.clone(), owner, true, now)).unwrap();
@@ -186,7 +195,7 @@ impl World {
         let (level, fate) = (self.number(), Arc::<Fate>::default());
         let new = NewLevel { level, lease, fixed: false, max_hold: None, fate, token: None };
         let moment = self.at();
-        assert!(self.entry.granted(id, &pending, &new, Spread::default(), moment).is_ok());
+        assert!(self.entry.granted(id, &pending, &new, spread, moment).is_ok());
         (pending, level)
     }
 }
