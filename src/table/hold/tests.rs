@@ -277,12 +277,12 @@ fn a_key_outlives_its_hold_where_it_was_asked_for_longer() {
     let now = Instant::now();
     let mut watched = hold(now, 30);
     watched.enter(level(1, None), 1);
-    assert!(!watched.outlived());
+    assert!(!watched.outlived(now));
     let mut fixed = hold(now, 10);
     fixed.enter(level(1, Some(over(now, 10))), 1);
-    assert!(!fixed.outlived(), "both end at once");
+    assert!(!fixed.outlived(now), "both end at once");
     fixed.confirmed(lease(20), now, Duration::ZERO);
-    assert!(fixed.outlived());
+    assert!(fixed.outlived(now));
 }
 
 #[test]
@@ -336,16 +336,16 @@ fn a_fixed_lease_is_put_on_masters_that_lack_it_for_its_rest() {
 }
 
 #[test]
-fn what_was_answered_late_goes_before_an_end_that_is_sent_later() {
+fn what_was_answered_late_goes_before_a_command_that_is_sent_later() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
     hold.enter(level(1, None), 1);
-    hold.late = MasterSet::one(2);
-    hold.begin(Action::Renew { lease: lease(30) }, Sender::Background, 2, now);
-    assert_eq!(hold.late, MasterSet::one(2));
-    hold.finish(2, now).unwrap();
-    hold.begin(Action::END, Sender::Background, 3, now);
-    assert_eq!(hold.late, MasterSet::NONE);
+    for (no, action) in [(2, Action::Renew { lease: lease(30) }), (3, Action::END)] {
+        hold.late = MasterSet::one(2);
+        hold.begin(action, Sender::Background, no, now);
+        assert_eq!(hold.late, MasterSet::NONE);
+        hold.finish(no, now).unwrap();
+    }
 }
 
 #[test]
