@@ -138,6 +138,10 @@ impl<'a> World<'a> {
         self.phases.begin(Phase::Over);
         self.all_end().await;
         lock(&self.leaked).clear();
+        // Somebody uses it once more, or nobody would carry on what a runtime that has ended left.
+        for one in self.living().filter(|one| one.process.has_lost_its_runtime()) {
+            one.process.enter(|| one.session.ensure_watchdog());
+        }
         self.nothing_is_left().await;
     }
 
