@@ -295,7 +295,8 @@ impl History {
         let mut state = lock(&self.state);
         let State { requests, levels, dead, patience, longest_wait, trouble_until, .. } = &mut *state;
         let keeps_out = |level: &LevelRecord, request: &Request| {
-            let fellows = request.branch && level.branch && request.owner == level.owner;
+            // It may be nested, or one more branch.
+            let fellows = request.bare && request.owner == level.owner;
             level.name == request.name && (fellows || !request.owner.starts_with(&level.owner))
         };
         let is_kept_out = |request: &Request| {

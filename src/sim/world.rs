@@ -432,6 +432,8 @@ impl<'a> World<'a> {
         let quiet = self.network.last_arrival().max(Instant::now());
         let limit =
             quiet + SECOND + self.patience() + self.network_time() * self.program.callers.len() as u32;
+        // Nobody renews a guard that its caller has left behind.
+        let limit = if self.leaks() { limit + self.program.setup.longest_lease } else { limit };
         let busy = || self.living().map(|one| one.callers.load(SeqCst)).sum::<usize>();
         while busy() > 0 && self.history.violation().is_none() {
             if limit <= Instant::now() {
