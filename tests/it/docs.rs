@@ -22,9 +22,9 @@ fn pages() -> Vec<String> {
     names
 }
 
-/// The page that `scripts/bench` writes is for the repository alone.
+/// What was measured and tested is for the repository alone.
 fn guides() -> Vec<String> {
-    pages().into_iter().filter(|name| name != "benchmarks").collect()
+    pages().into_iter().filter(|name| name != "benchmarks" && name != "reliability").collect()
 }
 
 /// The lines of a page that are no code.

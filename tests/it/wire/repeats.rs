@@ -123,7 +123,7 @@ async fn a_repeated_last_release_that_finds_nothing_after_the_deadline_is_lost()
     sleep_until(end).await;
     second.let_through().await;
     let error = soon("the release", releasing).await.unwrap_err();
-    assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(Loss::Gone)));
+    assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(Loss::Expired)));
 }
 
 #[tokio::test]
