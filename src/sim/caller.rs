@@ -11,6 +11,7 @@ use crate::base::lock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::Session;
 use crate::sim::dice::Key;
+use crate::sim::gate;
 use crate::sim::history::{AnyGuard, Asked, Handle, History, LevelRecord, Promise, field_of};
 use crate::sim::polling::{Doing, neglected, together};
 use crate::sim::program::{End, Locking, NAMES, Op, Way};
@@ -408,8 +409,9 @@ impl Caller {
                 }
             }
             () = self.phases.stay(time) => {
-                let lost = guard.is_lost() && guard.valid_until() + REPORTED_AFTER < Instant::now();
-                if lost {
+                // A deadline that passed while the machine slept is looked at when it has gone on.
+                let over = gate::woke().map_or(guard.valid_until(), |woke| woke.max(guard.valid_until()));
+                if guard.is_lost() && over + REPORTED_AFTER < Instant::now() {
                     self.violated(Promise::Loss, "a loss is not reported");
                 }
             }

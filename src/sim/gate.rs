@@ -22,6 +22,7 @@ const MOST_POLLS: u64 = 200_000;
 thread_local! {
     static CURRENT: RefCell<Option<Arc<Process>>> = const { RefCell::new(None) };
     static SLEPT: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    static WOKE: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 /// How long the machine of all processes was suspended, which their timers do not count.
@@ -29,8 +30,14 @@ pub(super) fn slept() -> Duration {
     SLEPT.get()
 }
 
+/// When the machine last went on, in the time of its timers.
+pub(super) fn woke() -> Option<Instant> {
+    WOKE.get()
+}
+
 pub(super) fn set_slept(slept: Duration) {
     SLEPT.set(slept);
+    WOKE.set((!slept.is_zero()).then(Instant::now));
 }
 
 pub(super) struct Process {

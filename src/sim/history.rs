@@ -150,6 +150,8 @@ struct State {
     requests: Requests,
     dead: BTreeSet<usize>,
     numbers: u64,
+    /// A master may come back without its counters and with an earlier time: then nothing orders the tokens.
+    unordered: bool,
     /// How long a request may wait with nobody before it, from the end of all trouble on; and the longest that one did.
     patience: Duration,
     longest_wait: Duration,
@@ -166,6 +168,10 @@ struct State {
 impl History {
     pub(super) fn new(shown: bool) -> History {
         History { start: Instant::now(), shown, state: Mutex::default() }
+    }
+
+    pub(super) fn forget_order_of_tokens(&self) {
+        lock(&self.state).unordered = true;
     }
 
     pub(super) fn since_start(&self) -> Duration {
@@ -411,9 +417,9 @@ impl History {
         state.tokens[name] = highest.max(token);
         let beside = state.levels.values().filter(|other| other.name == name && other.field == *field);
         let differs = beside.filter_map(|other| other.token).any(|other| other != token);
-        let forced = state.forced.contains(field);
+        let ordered = !nested && !state.unordered && !state.forced.contains(field);
         drop(state);
-        if differs || (!nested && token <= highest && !forced) {
+        if differs || (ordered && token <= highest) {
             let text = format!("{field} of {} has token {token} after {highest}", NAMES[name]);
             self.violated(Promise::Tokens, text);
         }

@@ -117,6 +117,12 @@ impl<'a> World<'a> {
         let (phases, leaked) = (Arc::default(), Arc::default());
         let mut world = World { program, history, network, processes, phases, allowed, alarm, leaked };
         world.history.set_patience(world.patience());
+        // `portable`: the processes' clocks, which differ, are what a token is made from where there is no counter.
+        let clocks_differ =
+            program.setup.portable || program.has(|kind| matches!(kind, FaultKind::Steps(_, _, Step::Back)));
+        if clocks_differ && program.has(|kind| matches!(kind, FaultKind::Restart(_, false))) {
+            world.history.forget_order_of_tokens();
+        }
         let unpolled = program.has(|kind| matches!(kind, FaultKind::Freeze(_) | FaultKind::Suspend(..)));
         let answered = world.network_time() + 3 * program.setup.node_timeout;
         world.allowed.answered_within = (!late && !neglects && !unpolled).then_some(answered);
@@ -400,10 +406,13 @@ impl<'a> World<'a> {
         if self.program.has(deadly) || self.leaks() {
             patience += setup.longest_lease;
         }
-        // Leases last longer on a master whose clock is set back.
         for fault in &self.program.faults {
-            if let FaultKind::Steps(_, by, Step::Back) = fault.kind {
-                patience += by + setup.longest_lease;
+            match fault.kind {
+                // Leases last longer there.
+                FaultKind::Steps(_, by, Step::Back) => patience += by + setup.longest_lease,
+                // A key that is over early is released without a message: others wait for the end that was answered to them.
+                FaultKind::Steps(_, _, Step::Forward) => patience += setup.longest_lease,
+                _ => {}
             }
         }
         // What comes late may leave a field that nobody holds; who has missed a message looks again by himself.

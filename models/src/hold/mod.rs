@@ -210,7 +210,7 @@ impl HoldModel {
         let waits = |hold: usize| {
             let record = record(hold);
             let over = matches!(record.stage, Stage::None | Stage::Gone | Stage::Crashed);
-            !over && !(record.ends() && record.tried && record.depth() == 0)
+            !(over || record.ends() && record.tried && record.depth() == 0)
         };
         let unused = |hold: &usize| {
             let traces = self.design != Design::SharedField && !state.is_traceless(*hold);

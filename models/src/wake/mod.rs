@@ -203,7 +203,7 @@ impl State {
     fn canonical(mut self) -> State {
         let column = |at: &usize| (self.masters[*at], self.entries.map(|entry| entry.column(*at)));
         let mut order = [0, 1, 2];
-        order.sort_by(|one, other| column(one).cmp(&column(other)));
+        order.sort_by_key(column);
         self.masters = order.map(|at| self.masters[at]);
         self.entries.iter_mut().for_each(|entry| entry.reorder(order));
         self
