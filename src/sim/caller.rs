@@ -403,7 +403,7 @@ impl Caller {
         tokio::select! {
             biased;
             loss = guard.lost() => {
-                self.note(|| format!("is told that {} is lost: {loss:?}", guard.name()));
+                self.note(|| format!("is notified that {} is lost: {loss:?}", guard.name()));
                 if !guard.is_lost() {
                     self.violated(Promise::Loss, "a good hold is reported as lost");
                 }

@@ -86,7 +86,7 @@ impl SimMaster {
         }
     }
 
-    /// Whether a field stands there for as long as its owner was told.
+    /// Whether a field stands there for as long as was answered to its owner.
     pub(super) fn keeps(&self, name: usize, field: &str) -> bool {
         let holds = self.holder(NAMES[name]).is_some_and(|(held, _)| *held == *field);
         holds && !lock(&self.state).shortened.contains(field)

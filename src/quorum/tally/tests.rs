@@ -392,6 +392,21 @@ fn a_refused_request_asks_again_at_the_later_end_of_one_hold() {
     assert_eq!((asked, verdict.result.unwrap()), (2, Reply::Busy(Duration::from_millis(20_005))));
 }
 
+/// Its acquire may run there yet: a grant, a refusal and an unknown outcome name it. One that answered is not among them.
+#[test]
+fn who_was_given_up_before_the_verdict_is_named() {
+    let unknown = || failed(Outcome::Unknown);
+    let cases = [
+        vec![unknown(), Ok(Reply::Done), Ok(Reply::Done)],
+        vec![unknown(), busy(1), busy(1)],
+        vec![unknown(), Ok(Reply::Done), failed(Outcome::NotRun)],
+    ];
+    for answers in cases {
+        let (_, verdict) = judge(tally(Rule::Fresh, 3), answers);
+        assert_eq!(verdict.spread.given_up, MasterSet::one(0));
+    }
+}
+
 #[test]
 fn a_master_is_awaited_until_it_has_answered() {
     let mut tally = tally(Rule::Standing, 3);

@@ -249,7 +249,7 @@ fn what_the_background_sent_is_answered_or_given_up_once() {
     });
 }
 
-/// What a client of a store was told, and whether the lock was free by then.
+/// What was answered to a client of a store, and whether the lock was free by then.
 #[derive(Default)]
 struct Told(Turn<Vec<(&'static str, bool)>>, atomic::AtomicBool);
 
