@@ -10,6 +10,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout_at};
 
+use crate::backend::connection::data_watch::DataWatch;
 use crate::backend::connection::redis_error;
 use crate::backend::connection::server_info::ServerInfo;
 use crate::base::{Failure, Outcome, telemetry};
@@ -42,6 +43,7 @@ pub(crate) struct LinkStatus {
     pub(super) answers: AtomicU64,
     /// The connection has ended.
     pub(crate) ended: AtomicBool,
+    pub(crate) data: DataWatch,
 }
 
 /// A script is sent before its deadline or never, and in the first poll or never. Otherwise:
@@ -270,10 +272,11 @@ impl Line {
     /// Whether the server has the data that it had when its age was read, by its answer to `INFO replication`. If not, drops the
     /// connection: the next one reads the age again. An answer that can't be read changes nothing.
     ///
-    /// Asked behind each grant of one of several masters, since a standing connection shows nothing of this:
+    /// Asked behind each grant of one of several masters, unless the server [reports](DataWatch) that its data is replaced. Redis
+    /// closes no connection at this:
     ///
     /// 1. One holds the lock on M and N. M's replica lacks it.
-    /// 2. The replica takes M's place, M becomes its replica, and takes its place back. Redis closes no connection at that.
+    /// 2. The replica takes M's place, M becomes its replica, and takes its place back.
     /// 3. Another client that was connected to M all the time is granted the lock by M and a third master.
     pub(crate) fn has_same_data(&self, link: &Link, info: Value) -> bool {
         let info = info.extract_error().and_then(|info| Ok(redis::from_redis_value::<String>(info)?));

@@ -24,8 +24,29 @@ async fn ask_before_move(link: &mut Link, call: &Call, deadline: Instant) -> Red
     if is_unknown_script(&answer) { link.send_asking(call.eval(), deadline).await } else { Ok(answer) }
 }
 
+/// Like [`ask`]. Also returns the answer to an `INFO replication` that ran behind the call, unless the server would have
+/// [reported](crate::backend::connection::data_watch::DataWatch) that its data was replaced, and has not.
+pub(crate) async fn ask_about_data(
+    link: &mut Link,
+    call: &Call,
+    asking: bool,
+    deadline: Instant,
+) -> RedisResult<(Value, Option<Value>)> {
+    if !link.status.data.is_unchanged() {
+        let (answer, info) = ask_with_info(link, call, asking, deadline).await?;
+        return Ok((answer, Some(info)));
+    }
+    let answer = ask(link, call, asking, deadline).await?;
+    // Looked at behind the answer: a report that came before it was received before it.
+    if link.status.data.is_unchanged() {
+        return Ok((answer, None));
+    }
+    let info = link.send_whenever(&info_replication()).await?;
+    Ok((answer, Some(info)))
+}
+
 /// Like [`ask`], with `INFO replication` behind the call in the same pipeline. Returns both answers.
-pub(crate) async fn ask_with_info(
+async fn ask_with_info(
     link: &mut Link,
     call: &Call,
     asking: bool,

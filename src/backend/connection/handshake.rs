@@ -7,6 +7,7 @@ use redis::{RedisResult, Value};
 use tokio::time::Instant;
 
 use crate::backend::connection::connection::Line;
+use crate::backend::connection::data_watch::{self, DataWatch};
 use crate::backend::connection::redis_error;
 use crate::backend::connection::server_info::field;
 use crate::base::telemetry;
@@ -33,6 +34,7 @@ impl Purpose {
         self,
         connection: &mut MultiplexedConnection,
         line: &Line,
+        data: &DataWatch,
         address: &Arc<str>,
     ) -> Result<Option<Arc<str>>> {
         let unreachable = |error| redis_error::unreachable(error, address);
@@ -41,7 +43,7 @@ impl Purpose {
             return Err(Error::new(ErrorKind::Unavailable, NO_MASTER).at(address));
         }
         if self.needs_age {
-            read_age(connection, line).await.map_err(unreachable)?;
+            read_age(connection, line, data).await.map_err(unreachable)?;
         }
         if self.one_of_several && line.server_info.clock().is_none() {
             read_clock_and_policy(connection, line).await.map_err(unreachable)?;
@@ -94,8 +96,14 @@ async fn check_wait(connection: &mut MultiplexedConnection, address: &Arc<str>) 
     })
 }
 
-async fn read_age(connection: &mut MultiplexedConnection, line: &Line) -> RedisResult<()> {
+async fn read_age(connection: &mut MultiplexedConnection, line: &Line, data: &DataWatch) -> RedisResult<()> {
+    // Before the age is read, so that what is replaced behind it is reported. The right to it is not required.
+    data.start();
+    let is_on = connection.send_packed_command(&data_watch::command()).await?.extract_error().is_ok();
     let info = info(connection, "server").await? + &info(connection, "replication").await?;
+    if !(is_on && data_watch::can_report(&info)) {
+        data.stop();
+    }
     if !line.server_info.update(&info, Instant::now()) {
         telemetry::age_unknown(&line.address);
     }

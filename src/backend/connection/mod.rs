@@ -3,6 +3,7 @@
 mod backoff;
 mod channels;
 mod connection;
+mod data_watch;
 pub(crate) mod dial;
 mod endpoint;
 mod evalsha;
@@ -15,7 +16,7 @@ mod subscriber;
 pub(crate) use backoff::Backoff;
 pub(crate) use connection::{CLOSED, Line, Link, LinkStatus, QUEUE, State};
 pub(crate) use endpoint::{Endpoint, Gate, Target, moved};
-pub(crate) use evalsha::{ask, ask_all, ask_with_info, info_replication};
+pub(crate) use evalsha::{ask, ask_about_data, ask_all, info_replication};
 pub(crate) use handshake::Purpose;
 pub(crate) use server_info::{ServerClock, ServerInfo};
 pub(crate) use settings::{for_messages, tuned};

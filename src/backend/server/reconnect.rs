@@ -194,12 +194,13 @@ impl Reconnector {
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(QUEUE)
-            .set_push_sender(on_disconnect(id, status.clone(), Arc::downgrade(&self.line)));
+            .set_push_sender(on_push(id, status.clone(), Arc::downgrade(&self.line)));
         let connect = async {
             let connection = dial::connect(&endpoint.client, &config).await;
             let mut connection =
                 connection.map_err(|error| redis_error::unreachable(error, &endpoint.address))?;
-            let run_id = self.purpose.check(&mut connection, &self.line, &endpoint.address).await?;
+            let run_id =
+                self.purpose.check(&mut connection, &self.line, &status.data, &endpoint.address).await?;
             self.check_same_server(paired_with, &run_id, &endpoint.address)?;
             if let Some(gate) = &endpoint.gate {
                 gate(connection.clone()).await?;
@@ -241,14 +242,15 @@ impl Drop for Reconnector {
     }
 }
 
-/// Called by the connection's driver. Only the driver sees the end of an idle connection. Otherwise the next command would be sent
-/// over the dead connection, with an unknown outcome.
-fn on_disconnect(
+/// Called by the connection's driver, before it delivers the answers behind the push. Only the driver sees the end of an idle
+/// connection. Otherwise the next command would be sent over the dead connection, with an unknown outcome.
+fn on_push(
     id: u64,
     status: Arc<LinkStatus>,
     line: Weak<Line>,
 ) -> impl Fn(PushInfo) -> Result<(), SendError> + Send + Sync + 'static {
     move |info| {
+        status.data.receive(&info);
         if info.kind == PushKind::Disconnection {
             status.ended.store(true, Ordering::SeqCst);
             if let Some(line) = line.upgrade() {

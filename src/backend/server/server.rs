@@ -8,7 +8,7 @@ use redis::{RedisResult, Value};
 use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::{
-    Endpoint, Line, Link, Purpose, ServerClock, Subscriber, ask, ask_all, ask_with_info, redis_error, tuned,
+    Endpoint, Line, Link, Purpose, ServerClock, Subscriber, ask, ask_about_data, ask_all, redis_error, tuned,
 };
 use crate::backend::sentinel::Sentinels;
 use crate::backend::server::reconnect::Reconnector;
@@ -205,10 +205,10 @@ impl RedisServer {
         deadline: Instant,
     ) -> Result<Reply, Failure> {
         let before = link.answers();
-        match timeout_at(deadline, ask_with_info(&mut link, call, asking, deadline)).await {
+        match timeout_at(deadline, ask_about_data(&mut link, call, asking, deadline)).await {
             Ok(Ok((answer, info))) => {
                 let reply = self.line.decode(&link, call, Ok(answer))?;
-                if reply.is_grant() && !self.line.has_same_data(&link, info) {
+                if reply.is_grant() && info.is_some_and(|info| !self.line.has_same_data(&link, info)) {
                     return Err(redis_error::other_data(call, &self.line.address));
                 }
                 Ok(reply)

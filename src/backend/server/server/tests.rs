@@ -346,16 +346,27 @@ async fn a_server_is_reached_over_tls() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
+/// A user who may have what replaces data reported, and one whose grants are followed by `INFO`.
+const WATCHES: &str = "bob:pw@";
+const ASKS: &str = "eve:pw@";
+
+async fn one_of_several(options: &[&str]) -> TestServer {
+    let server = TestServer::start(options).await;
+    server.command("ACL SETUSER bob on >pw ~* &* +@all").await;
+    server.command("ACL SETUSER eve on >pw ~* &* +@all -client|tracking").await;
+    server
+}
+
 /// It was a replica of a server that lacks what it had, while its connections stood.
 #[tokio::test]
 async fn a_grant_of_a_master_that_was_a_replica_in_the_meantime_does_not_count() {
-    let server = TestServer::start(&["--repl-diskless-sync-delay", "0"]).await;
+    let server = one_of_several(&["--repl-diskless-sync-delay", "0"]).await;
     let between = TestServer::start(&["--repl-diskless-sync-delay", "0"]).await;
     let acknowledged = Some(Replicas { count: 0, wait: SHORT });
-    for replicas in [None, acknowledged] {
+    for (user, replicas) in [(WATCHES, None), (ASKS, None), (WATCHES, acknowledged), (ASKS, acknowledged)] {
         let (role, mut events) = (Role { alone: false, needs_age: true, replicas }, EventRecorder::new());
         let (backend, away) =
-            RedisServer::connect(&server.url("").into(), role, LONG, events.sender()).await.unwrap();
+            RedisServer::connect(&server.url(user).into(), role, LONG, events.sender()).await.unwrap();
         assert!(away.is_none());
         let begun = Instant::now();
         assert_eq!(backend.clone().run(acquire("before")).await.unwrap(), Reply::Done);
@@ -367,9 +378,49 @@ async fn a_grant_of_a_master_that_was_a_replica_in_the_meantime_does_not_count()
         while events.try_next().is_some() {}
         let reply = backend.clone().run(acquire("after")).await;
         let error = failed(reply, Outcome::Unknown, ErrorKind::Unavailable);
-        assert!(error.to_string().contains("was a replica for a while"), "{error}");
+        assert!(error.to_string().contains("was a replica for a while"), "{user} {error}");
         while events.next().await != Event::Reconnected {}
         assert!(backend.is_younger_than(begun.elapsed()));
         server.command("FLUSHALL").await;
     }
+}
+
+/// The server reports it over the connection, which costs no command.
+#[tokio::test]
+async fn a_grant_is_followed_by_info_only_where_nothing_else_shows_that_data_was_replaced() {
+    let server = one_of_several(&[]).await;
+    for (user, asked) in [(WATCHES, 0), (ASKS, 3)] {
+        let (role, events) = (Role { alone: false, needs_age: true, replicas: None }, EventRecorder::new());
+        let (backend, _) =
+            RedisServer::connect(&server.url(user).into(), role, LONG, events.sender()).await.unwrap();
+        let number = |n: usize| acquire(&format!("{user}{n}"));
+        assert_eq!(backend.clone().run(number(0)).await.unwrap(), Reply::Done);
+        server.command("CONFIG RESETSTAT").await;
+        for n in 1..=3 {
+            assert_eq!(backend.clone().run(number(n)).await.unwrap(), Reply::Done);
+        }
+        assert_eq!(server.count("info").await, asked, "{user}");
+        // The same data, emptied.
+        server.command("FLUSHALL").await;
+        server.command("CONFIG RESETSTAT").await;
+        assert_eq!(backend.clone().run(number(1)).await.unwrap(), Reply::Done, "{user}");
+        assert_eq!(server.count("info").await, 1, "{user}");
+    }
+}
+
+/// Both are sent in one packet, so that the report and the grant arrive together.
+#[tokio::test]
+async fn what_is_reported_while_a_grant_is_under_way_is_looked_at() {
+    let server = one_of_several(&[]).await;
+    let (role, events) = (Role { alone: false, needs_age: true, replicas: None }, EventRecorder::new());
+    let (backend, _) =
+        RedisServer::connect(&server.url(WATCHES).into(), role, LONG, events.sender()).await.unwrap();
+    assert_eq!(backend.clone().run(acquire("first")).await.unwrap(), Reply::Done);
+    server.command("CONFIG RESETSTAT").await;
+    let mut link = backend.line.link_now().unwrap();
+    let flushall = redis::cmd("FLUSHALL");
+    let (flushed, reply) =
+        tokio::join!(link.send_whenever(&flushall), backend.clone().run(acquire("second")));
+    assert_eq!((flushed.unwrap(), reply.unwrap()), (Value::Okay, Reply::Done));
+    assert_eq!(server.count("info").await, 1);
 }
