@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use redis::aio::{MultiplexedConnection, PubSub};
-use redis::{AsyncConnectionConfig, Client, RedisError, RedisResult};
+use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, RedisResult};
+
+use crate::backend::connection::redis_error;
 
 /// A connection for commands.
 pub(crate) async fn connect(
@@ -11,21 +13,28 @@ pub(crate) async fn connect(
     config: &AsyncConnectionConfig,
 ) -> RedisResult<MultiplexedConnection> {
     let connection = trusting(client)?.get_multiplexed_async_connection_with_config(config).await;
-    connection.map_err(without_arguments)
+    connection.map_err(|error| without_credentials(error, client))
 }
 
 /// A connection for messages.
 pub(crate) async fn listen(client: &Client) -> RedisResult<PubSub> {
-    trusting(client)?.get_async_pubsub().await.map_err(without_arguments)
+    trusting(client)?.get_async_pubsub().await.map_err(|error| without_credentials(error, client))
 }
 
-/// A server repeats the arguments of a command that it does not know. Those of `HELLO` are the credentials.
-fn without_arguments(error: RedisError) -> RedisError {
+/// A server repeats the arguments of a command that it does not know. Those of `HELLO` are the credentials. A proxy may repeat them
+/// in any error.
+fn without_credentials(error: RedisError, client: &Client) -> RedisError {
     let command = error.detail().and_then(|text| text.split_once(", with args beginning with"));
-    match command.map(|(command, _)| command.to_owned()) {
-        Some(command) => (error.kind(), "the server does not know a command", command).into(),
-        None => error,
+    if let Some((command, _)) = command {
+        return (error.kind(), "the server does not know a command", command.to_owned()).into();
     }
+    let password = client.get_connection_info().redis_settings().password().filter(|text| !text.is_empty());
+    if password.is_some_and(|password| error.to_string().contains(password)) {
+        let is_login = redis_error::is_credentials(&error);
+        let kind = if is_login { ErrorKind::AuthenticationFailed } else { error.kind() };
+        return (kind, "the server's error is not shown, since the password is a part of it").into();
+    }
+    error
 }
 
 /// The error text of an attempt that took longer than its limit.
@@ -111,18 +120,36 @@ mod roots {
     }
 }
 
-#[cfg(all(test, feature = "tls-rustls"))]
+#[cfg(test)]
 mod tests {
-    use rustls::pki_types::CertificateDer;
-    use rustls::pki_types::pem::PemObject;
-
-    use super::roots::pem;
+    use super::*;
 
     #[test]
+    fn an_error_that_repeats_the_password_is_not_shown() {
+        let client = Client::open("redis://bob:hunter2@localhost").unwrap();
+        let server = "localhost:6379".into();
+        for (code, text, kind, shown) in [
+            ("WRONGPASS", "HELLO 3 AUTH bob hunter2", crate::ErrorKind::Denied, "password is wrong"),
+            ("ERR", "no such thing: hunter2", crate::ErrorKind::Unavailable, "is not shown"),
+            ("ERR", "no such thing", crate::ErrorKind::Unavailable, "no such thing"),
+        ] {
+            let error = redis::make_extension_error(code.to_owned(), Some(text.to_owned()));
+            let error = redis_error::unreachable(without_credentials(error, &client), &server);
+            let text = format!("{error} {error:?} {:?}", std::error::Error::source(&error));
+            assert_eq!(error.kind(), kind, "{text}");
+            assert!(text.contains(shown) && !text.contains("hunter2"), "{text}");
+        }
+    }
+
+    #[cfg(feature = "tls-rustls")]
+    #[test]
     fn a_certificate_is_written_as_it_is_read() {
+        use rustls::pki_types::CertificateDer;
+        use rustls::pki_types::pem::PemObject;
+
         for length in 1..200 {
             let der: Vec<u8> = (0..length).map(|at: u8| at.wrapping_mul(83) ^ length).collect();
-            assert_eq!(CertificateDer::from_pem_slice(pem(&der).as_bytes()).unwrap().as_ref(), der);
+            assert_eq!(CertificateDer::from_pem_slice(roots::pem(&der).as_bytes()).unwrap().as_ref(), der);
         }
     }
 }

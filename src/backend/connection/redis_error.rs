@@ -216,7 +216,7 @@ fn outcome(error: &RedisError) -> Outcome {
     }
 }
 
-fn is_credentials(error: &RedisError) -> bool {
+pub(super) fn is_credentials(error: &RedisError) -> bool {
     error.kind() == RedisErrorKind::AuthenticationFailed
         || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
 }
