@@ -64,6 +64,7 @@
 //! - [handle an error?](guide::errors)
 //! - [cancel a request, and what does a dropped future leave?](guide::cancellation)
 //! - [have late writes refused, by a fencing token?](guide::fencing)
+//! - [run jobs, elect a leader, shut down?](guide::services)
 //! - [test my code?](guide::testing)
 //! - [change a timeout or a prefix, turn on TLS or another cargo feature?](guide::options)
 //! - [use several masters, Sentinel, or a Cluster?](guide::deployments)
@@ -142,6 +143,10 @@ pub mod guide {
     /// [leases and loss]: crate::guide::leases
     #[doc = include_str!("../docs/cancellation.md")]
     pub mod cancellation {}
+
+    /// [fencing tokens]: crate::guide::fencing
+    #[doc = include_str!("../docs/services.md")]
+    pub mod services {}
 
     /// [deployments]: crate::guide::deployments
     /// [leases and loss]: crate::guide::leases
