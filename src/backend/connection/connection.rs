@@ -270,17 +270,19 @@ impl Line {
     }
 
     /// Whether the server has the data that it had when its age was read, by its answer to `INFO replication`. If not, drops the
-    /// connection: the next one reads the age again. An answer that can't be read changes nothing.
+    /// connection: the next one reads the age again. A user without the right to it is trusted, as where the age is read.
     ///
-    /// Asked behind each grant of one of several masters, unless the server [reports](DataWatch) that its data is replaced. Redis
-    /// closes no connection at this:
+    /// Asked behind a grant of one of several masters, unless it is [known](DataWatch) without. Redis closes no connection at this:
     ///
     /// 1. One holds the lock on M and N. M's replica lacks it.
     /// 2. The replica takes M's place, M becomes its replica, and takes its place back.
     /// 3. Another client that was connected to M all the time is granted the lock by M and a third master.
     pub(crate) fn has_same_data(&self, link: &Link, info: Value) -> bool {
         let info = info.extract_error().and_then(|info| Ok(redis::from_redis_value::<String>(info)?));
-        let is_same = info.map_or(true, |info| self.server_info.has_same_data(&info));
+        let is_same = match info {
+            Ok(info) => self.server_info.has_same_data(&info),
+            Err(error) => redis_error::is_denied(&error),
+        };
         if !is_same {
             self.discard(link, "the server was a replica for a while");
         }

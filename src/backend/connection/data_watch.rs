@@ -1,36 +1,78 @@
 //! Whether a server has replaced its data since its age was read.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use redis::{Cmd, PushInfo, PushKind};
+use tokio::time::Instant;
 
 use crate::backend::connection::server_info::field;
 
-/// What a server reports, over one connection, of its data.
+/// How long ago `INFO` may have shown that the data is the same, when an acquire is sent without another one, and when its answer is
+/// received. The difference is for the round trip.
+const SENT_WITHIN: Duration = Duration::from_millis(50);
+const ANSWERED_WITHIN: Duration = Duration::from_millis(100);
+
+/// What is known of a server's data over one connection, so that not each grant has to be followed by an `INFO`.
 ///
-/// A master that becomes a replica discards its data before it loads what it gets, unless its data is the beginning of what the other
-/// server has, in which case it loses nothing. Redis sends an invalidation to each connection that has tracking on when it discards its
-/// data. It comes before the answers to all commands that ran on the new data. So an answer counts if there was no invalidation when
-/// it was received, and `INFO` need not be asked. With `OPTIN`, and nothing opted in, there are no other invalidations.
+/// A master that becomes a replica discards its data before it loads what it gets. Redis sends an invalidation to each connection that
+/// has tracking on when it discards its data, before the answers to all commands that ran on the new data. So an answer counts if there
+/// was no invalidation when it was received. With `OPTIN`, and nothing opted in, there are no other invalidations. See "Server-assisted
+/// client side caching" in the documentation of Redis.
 ///
-/// See "Server-assisted client side caching" in the documentation of Redis.
-#[derive(Debug, Default)]
-pub(crate) struct DataWatch(AtomicBool);
+/// Nothing is discarded, and so nothing reported, where a master's data is the beginning of what the other server has:
+///
+/// 1. A replica takes M's place. M follows it, and has all that it has.
+/// 2. The replica grants the lock, and fails before M has that.
+/// 3. M takes its place back. A client that was connected to M all the time is granted the lock there.
+///
+/// In a cluster clients follow whoever is the master, so its nodes are not [watched](can_report). Elsewhere the address has to lead to the
+/// replica and back, and all of this has to happen within [`ANSWERED_WITHIN`].
+#[derive(Debug)]
+pub(crate) struct DataWatch {
+    /// Whether the server would have reported over this connection that its data was replaced, and has not.
+    is_unchanged: AtomicBool,
+    made: Instant,
+    /// When the last `INFO` was sent that showed the same data, in microseconds since `made`.
+    looked: AtomicU64,
+}
+
+impl Default for DataWatch {
+    fn default() -> DataWatch {
+        DataWatch { is_unchanged: AtomicBool::new(false), made: Instant::now(), looked: AtomicU64::new(0) }
+    }
+}
 
 impl DataWatch {
-    /// Whether the server would have reported over this connection that its data was replaced, and has not.
-    pub(super) fn is_unchanged(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
+    /// Whether an acquire may be sent without an `INFO` behind it.
+    pub(super) fn spares_look(&self, now: Instant) -> bool {
+        self.is_known(now, SENT_WITHIN)
+    }
+
+    /// Whether a grant counts without an `INFO` behind it, when it was received.
+    pub(super) fn is_same(&self, now: Instant) -> bool {
+        self.is_known(now, ANSWERED_WITHIN)
+    }
+
+    fn is_known(&self, now: Instant, within: Duration) -> bool {
+        let looked = self.made + Duration::from_micros(self.looked.load(Ordering::SeqCst));
+        self.is_unchanged.load(Ordering::SeqCst) && now.saturating_duration_since(looked) < within
+    }
+
+    /// Called when `INFO`, sent at that time, showed the same data.
+    pub(crate) fn confirm(&self, sent: Instant) {
+        let looked = sent.saturating_duration_since(self.made).as_micros();
+        self.looked.fetch_max(u64::try_from(looked).unwrap_or(u64::MAX), Ordering::SeqCst);
     }
 
     /// Called before [`command`] is sent, so that no report is missed.
     pub(super) fn start(&self) {
-        self.0.store(true, Ordering::SeqCst);
+        self.is_unchanged.store(true, Ordering::SeqCst);
     }
 
     /// Permanently, as the connection may have missed a report by now, or gets none.
     pub(super) fn stop(&self) {
-        self.0.store(false, Ordering::SeqCst);
+        self.is_unchanged.store(false, Ordering::SeqCst);
     }
 
     /// Called by the connection's driver in the order in which the server has written.
@@ -49,29 +91,36 @@ pub(super) fn command() -> Cmd {
 }
 
 /// Whether the server behaves as [`DataWatch`] needs it, by its answer to `INFO`: Redis itself or a fork of it, without a proxy that
-/// could connect to another server while this connection stands. One that was a replica already when its age was read may be promoted
-/// without a report.
+/// could connect to another server while this connection stands, and without a cluster. One that was a replica already when its age was
+/// read may be promoted without a report.
 pub(super) fn can_report(info: &str) -> bool {
     let is_redis = field(info, "redis_build_id").is_some_and(|id| !id.is_empty());
     let is_program = field(info, "executable").is_some_and(|path| path.starts_with('/'));
-    is_redis && is_program && field(info, "role") == Some("master")
+    // Valkey has either name.
+    let mode = field(info, "redis_mode").or_else(|| field(info, "server_mode"));
+    is_redis && is_program && mode == Some("standalone") && field(info, "role") == Some("master")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const INFO: &str = "redis_build_id:4d072dc1c62d5672\r\nexecutable:/usr/bin/redis-server\r\n# Replication\r\nrole:master\r\n";
+    const INFO: &str = "redis_build_id:4d072dc1c62d5672\r\nredis_mode:standalone\r\nexecutable:/usr/bin/redis-server\r\n\
+                        # Replication\r\nrole:master\r\n";
 
     #[test]
-    fn only_a_master_that_is_redis_itself_is_expected_to_report() {
+    fn only_a_master_that_is_redis_itself_and_no_node_of_a_cluster_is_expected_to_report() {
         assert!(can_report(INFO));
+        assert!(can_report(&INFO.replace("redis_mode", "server_mode")));
         assert!(!can_report(""));
         for (known, other) in [
             ("role:master", "role:slave"),
             ("redis_build_id:4d072dc1c62d5672", "dragonfly_version:df-v1.25"),
             ("redis_build_id:4d072dc1c62d5672", "redis_build_id:"),
             ("executable:/usr/bin/redis-server", "executable:"),
+            ("redis_mode:standalone", "redis_mode:cluster"),
+            ("redis_mode:standalone", "server_mode:cluster"),
+            ("redis_mode:standalone", ""),
         ] {
             assert!(!can_report(&INFO.replace(known, other)), "{other}");
         }

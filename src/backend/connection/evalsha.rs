@@ -24,21 +24,21 @@ async fn ask_before_move(link: &mut Link, call: &Call, deadline: Instant) -> Red
     if is_unknown_script(&answer) { link.send_asking(call.eval(), deadline).await } else { Ok(answer) }
 }
 
-/// Like [`ask`]. Also returns the answer to an `INFO replication` that ran behind the call, unless the server would have
-/// [reported](crate::backend::connection::data_watch::DataWatch) that its data was replaced, and has not.
+/// Like [`ask`]. Also returns the answer to an `INFO replication` that ran behind the call, unless it is
+/// [known](crate::backend::connection::data_watch::DataWatch) without one that the server has the same data.
 pub(crate) async fn ask_about_data(
     link: &mut Link,
     call: &Call,
     asking: bool,
     deadline: Instant,
 ) -> RedisResult<(Value, Option<Value>)> {
-    if !link.status.data.is_unchanged() {
+    if !link.status.data.spares_look(Instant::now()) {
         let (answer, info) = ask_with_info(link, call, asking, deadline).await?;
         return Ok((answer, Some(info)));
     }
     let answer = ask(link, call, asking, deadline).await?;
     // Looked at behind the answer: a report that came before it was received before it.
-    if link.status.data.is_unchanged() {
+    if link.status.data.is_same(Instant::now()) {
         return Ok((answer, None));
     }
     let info = link.send_whenever(&info_replication()).await?;

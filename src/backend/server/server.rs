@@ -204,12 +204,17 @@ impl RedisServer {
         asking: bool,
         deadline: Instant,
     ) -> Result<Reply, Failure> {
-        let before = link.answers();
+        let (before, sent) = (link.answers(), Instant::now());
         match timeout_at(deadline, ask_about_data(&mut link, call, asking, deadline)).await {
             Ok(Ok((answer, info))) => {
                 let reply = self.line.decode(&link, call, Ok(answer))?;
-                if reply.is_grant() && info.is_some_and(|info| !self.line.has_same_data(&link, info)) {
-                    return Err(redis_error::other_data(call, &self.line.address));
+                if let Some(info) = info
+                    && reply.is_grant()
+                {
+                    if !self.line.has_same_data(&link, info) {
+                        return Err(redis_error::other_data(call, &self.line.address));
+                    }
+                    link.status.data.confirm(sent);
                 }
                 Ok(reply)
             }

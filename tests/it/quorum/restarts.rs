@@ -205,6 +205,49 @@ async fn a_cluster_whose_master_was_a_replica_while_nobody_asked_has_no_vote() {
     second.release().await.unwrap();
 }
 
+/// A replica takes its master's place and follows it back, and each has what the other had: nothing is discarded. Then the one that
+/// took the place is lost with its last grant.
+#[tokio::test]
+async fn a_cluster_whose_master_took_its_place_back_without_discarding_anything_has_no_vote() {
+    let cluster = Cluster::start().await;
+    let servers = servers(2).await;
+    let (our_ways, their_ways) = (ways(&servers).await, ways(&servers).await);
+    let connect = async |ways: &[Proxy]| {
+        let servers = ways.iter().map(|way| Master::server(way.url()));
+        let masters = servers.chain([Master::cluster(cluster.urls())]);
+        let builder = by(ways).masters(masters).lease(5 * SECOND).node_timeout(SECOND);
+        builder.delayed_restart(true).connect().await.unwrap()
+    };
+    let (ours, theirs) = (connect(&our_ways).await, connect(&their_ways).await);
+    let (master, replica) = (0, 3);
+    let (name, other) = (cluster.name_on(master, "stock").await, cluster.name_on(master, "other").await);
+    let _cut = (cut(&our_ways[1..]), cut(&their_ways[..1]));
+    for locks in [&ours, &theirs] {
+        soon("a vote", locks.mutex(&other).lock()).await.unwrap().release().await.unwrap();
+    }
+    let replication = async |node: usize| cluster.node(node).info("replication").await;
+    let partial = async || cluster.node(replica).info("stats").await["sync_partial_ok"].clone();
+    cluster.node(replica).ask::<()>(&["CLUSTER", "FAILOVER"]).await;
+    eventually("it is a replica", async || replication(master).await["role"] == "slave").await;
+    eventually("it follows", async || replication(master).await["master_link_status"] == "up").await;
+    assert_eq!(partial().await, "1");
+    // Ours gives the new master a vote again after a lease.
+    soon("a vote", ours.mutex(&other).lock()).await.unwrap().release().await.unwrap();
+    let mut admin = TcpStream::connect(("127.0.0.1", cluster.node(master).port())).unwrap();
+    cluster.node(master).freeze();
+    cluster.node(replica).ask::<i64>(&["CLIENT", "KILL", "TYPE", "replica"]).await;
+    let guard = soon("ours", ours.mutex(&name).lock().fixed_lease(5 * SECOND)).await.unwrap();
+    cluster.node(replica).freeze();
+    admin.write_all(b"CLUSTER FAILOVER TAKEOVER\r\n").unwrap();
+    cluster.node(master).thaw();
+    eventually("it is the master", async || replication(master).await["role"] == "master").await;
+    assert!(!cluster.node(master).keys().await.contains(&name), "the hold is lost there");
+    let second = soon("theirs", theirs.mutex(&name).lock()).await.unwrap();
+    assert!(guard.is_lost(), "two hold the lock");
+    second.release().await.unwrap();
+    cluster.node(replica).thaw();
+}
+
 /// Also a majority of young masters is none.
 #[tokio::test(start_paused = true)]
 async fn a_majority_of_young_masters_has_no_vote_either() {
