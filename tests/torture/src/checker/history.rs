@@ -84,35 +84,39 @@ impl Open {
 impl History {
     /// Reads the logs in a folder.
     pub(crate) fn read(folder: &Path) -> Result<History> {
-        let mut history = History::default();
+        let mut logs = Vec::new();
         for file in std::fs::read_dir(folder)? {
             let path = file?.path();
             if path.extension().is_some_and(|end| end == "log") {
                 let who = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-                history.add(&who, journal::read(&path)?);
+                logs.push((who, journal::read(&path)?));
             }
         }
-        history.sort();
-        Ok(history)
+        Ok(History::of(logs))
     }
 
-    pub(crate) fn sort(&mut self) {
-        self.holds.values_mut().for_each(|holds| holds.sort_by_key(|hold| hold.granted));
-        self.faults.sort_by_key(|fault| fault.from);
+    /// The logs of all processes, by name.
+    pub(crate) fn of(logs: Vec<(String, Vec<Entry>)>) -> History {
+        let stalls = logs.iter().flat_map(|(_, entries)| entries).filter_map(|entry| match entry.event {
+            Event::Stalled { from } => Some((from, entry.at)),
+            _ => None,
+        });
+        let mut history = History { stalls: stalls.collect(), ..History::default() };
+        for (who, entries) in logs {
+            history.add(&who, entries);
+        }
+        history.holds.values_mut().for_each(|holds| holds.sort_by_key(|hold| hold.granted));
+        history.faults.sort_by_key(|fault| fault.from);
+        history
     }
 
     /// The log of one process.
-    pub(crate) fn add(&mut self, who: &str, entries: Vec<Entry>) {
+    fn add(&mut self, who: &str, entries: Vec<Entry>) {
         let mut open = BTreeMap::<u64, Open>::new();
-        let stalls: Vec<(u64, u64)> = entries
-            .iter()
-            .filter_map(|entry| match entry.event {
-                Event::Stalled { from } => Some((from, entry.at)),
-                _ => None,
-            })
-            .collect();
         // The work of a `run` is looked at from inside: where the process stood still between the crate's look at the
-        // hold and this one, the hold may have ended in between.
+        // hold and this one, the hold may have ended in between. Where any process stood still the machine may have, and not
+        // each of them notes that.
+        let stalls = std::mem::take(&mut self.stalls);
         let ran = |at: u64| !stalls.iter().any(|(from, to)| (*from..=to + 20_000_000).contains(&at));
         for Entry { at, event } in entries {
             match event {
@@ -175,7 +179,7 @@ impl History {
                 Event::Stalled { .. } => {}
             }
         }
-        self.stalls.extend(stalls);
+        self.stalls = stalls;
         // The process was killed.
         for hold in open.into_values() {
             self.hold(who, hold, None);

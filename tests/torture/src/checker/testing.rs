@@ -8,13 +8,11 @@ pub(super) const MS: u64 = 1_000_000;
 
 /// Lines of one process, with times in milliseconds.
 pub(super) fn history(processes: &[&[(u64, Event)]]) -> History {
-    let mut history = History::default();
-    for (at, process) in processes.iter().enumerate() {
-        let entries = process.iter().map(|(at, event)| Entry { at: at * MS, event: event.clone() });
-        history.add(&format!("process {at}"), entries.collect());
-    }
-    history.sort();
-    history
+    let entries = |process: &&[(u64, Event)]| {
+        process.iter().map(|(at, event)| Entry { at: at * MS, event: event.clone() }).collect()
+    };
+    let logs = processes.iter().enumerate();
+    History::of(logs.map(|(at, process)| (format!("process {at}"), entries(process))).collect())
 }
 
 pub(super) fn asked(request: u64) -> Event {

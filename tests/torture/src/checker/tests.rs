@@ -71,9 +71,17 @@ fn work_that_went_on_behind_a_stall_of_its_process_may_be_late() {
     let next = [(0, asked(0)), (3500, granted(0, 9000)), (3600, leaving(0))];
     let work = [(0, asked(0)), (1, run.clone()), (90, good(0)), (4000, good(0)), (4001, leaving(0))];
     assert_eq!(overlaps(&history(&[&work, &next])).len(), 1);
-    let frozen =
-        [(0, asked(0)), (1, run), (90, good(0)), (4000, good(0)), (4001, stalled), (4002, leaving(0))];
+    let frozen = [
+        (0, asked(0)),
+        (1, run),
+        (90, good(0)),
+        (4000, good(0)),
+        (4001, stalled.clone()),
+        (4002, leaving(0)),
+    ];
     assert!(overlaps(&history(&[&frozen, &next])).is_empty());
+    // Noted by another process of the same machine.
+    assert!(overlaps(&history(&[&work, &next, &[(4001, stalled)]])).is_empty());
 }
 
 #[test]
