@@ -150,7 +150,7 @@ struct State {
     requests: Requests,
     dead: BTreeSet<usize>,
     numbers: u64,
-    /// A master may come back without its counters and with an earlier time: then nothing orders the tokens.
+    /// A master may be without its counters, and the time from which new ones begin may be earlier: then nothing orders the tokens.
     unordered: bool,
     /// How long a request may wait with nobody before it, from the end of all trouble on; and the longest that one did.
     patience: Duration,

@@ -21,7 +21,7 @@ use crate::sim::dice::Key;
 use crate::sim::gate::{self, Process};
 use crate::sim::history::{History, Promise, Violation};
 use crate::sim::network::Network;
-use crate::sim::program::{End, Fault, FaultKind, NAMES, Op, Program, Step};
+use crate::sim::program::{End, Fault, FaultKind, Foreign, NAMES, Op, Program, Step};
 use crate::sim::wire::Link;
 use crate::{Locks, Master, Memory};
 
@@ -197,7 +197,11 @@ impl<'a> World<'a> {
                 }
                 FaultKind::Foreign(m, name, what) => {
                     let (network, other) = (self.network.clone(), self.network.clone());
+                    let unordered = what == Foreign::Counter && self.time_may_go_back();
                     self.add(begins, kind, move || {
+                        if unordered {
+                            network.history.forget_order_of_tokens();
+                        }
                         network.lose(&network.those(m), name, |master| master.put(name, what, ends));
                     });
                     self.add(ends, kind, move || {
@@ -257,6 +261,13 @@ impl<'a> World<'a> {
                 }
             }
         }
+    }
+
+    /// Whether the time from which a new counter begins may be earlier than one that was read before: the master's was set back.
+    fn time_may_go_back(&self) -> bool {
+        let setup = &self.program.setup;
+        let of_master = setup.masters == 1 && !setup.portable;
+        of_master && self.program.has(|kind| matches!(kind, FaultKind::Steps(_, _, Step::Back)))
     }
 
     fn add(&self, at: Instant, kind: FaultKind, action: impl FnOnce() + Send + 'static) {
