@@ -338,6 +338,7 @@ impl Caller {
     async fn lock(&self, locking: &Locking, place: Place<'_>) {
         let (mutex, outer) = (self.locks.mutex(NAMES[locking.name]), place.outer);
         self.note(|| format!("asks for {} {:?}", NAMES[locking.name], locking.way));
+        let asked = Instant::now();
         let asking = self.asks(locking, place.owner, true);
         let above = Self::beneath(locking.name, outer);
         // What it has leaked may keep the hold.
@@ -375,6 +376,7 @@ impl Caller {
             token,
             watched: locking.fixed.is_none() && locking.max_hold.is_none(),
             limited: locking.max_hold.is_some(),
+            may_end_from: locking.may_end_from(asked),
         });
         drop(asking);
         let field = guard.field().to_owned();
@@ -458,6 +460,9 @@ impl Caller {
         let loss = guard.loss();
         let field = guard.field().to_owned();
         self.history.left(held.level);
+        // 1. A nested release waits for its answer. 2. The fixed lease of the hold, which nothing renews any more, is over; this client
+        // ends the key, and others enter. 3. Who has not been answered before is notified that the hold is lost.
+        let may_end_from = self.history.may_end_from(&field);
         let began = Instant::now();
         let released = match Arc::into_inner(guard) {
             Some(AnyGuard::Plain(guard)) => guard.release().await,
@@ -474,9 +479,11 @@ impl Caller {
                 self.violated(Promise::Loss, "a release of a hold that was over reports success");
             }
             Err(error) if error.kind() == ErrorKind::Lost => {
-                let ends = locking.fixed.is_some() || locking.max_hold.is_some();
+                let now = Instant::now();
+                let over = may_end_from.is_some_and(|from| from <= now);
+                let ends = locking.fixed.is_some() || locking.max_hold.is_some() || over;
                 // Nobody else can have had it, nor can a master have dropped it.
-                let stood = good && Instant::now() < until && !self.allowed.forgets;
+                let stood = good && now < until && !over && !self.allowed.forgets;
                 if loss.is_none() && !forced && (stood || !ends && !self.allowed.losses) {
                     self.violated(Promise::Renewal, &format!("the release of a good hold fails: {error}"));
                 }
@@ -489,24 +496,27 @@ impl Caller {
     async fn run(&self, locking: &Locking, place: Place<'_>) {
         let mutex = self.locks.mutex(NAMES[locking.name]);
         self.note(|| format!("asks to run under {} {:?}", NAMES[locking.name], locking.way));
+        let asked = Instant::now();
         let child = place.owner.child();
         let asking = self.asks(locking, &child, false);
         let (place, request) = (Place { owner: &child, ..place }, asking.asked.request);
         let tries = locking.way == Way::Tries;
         let ran: Result<Option<()>> = match (locking.fenced, tries) {
             (false, false) => with_options!(mutex.lock(), locking)
-                .run(self.work(locking, place, (request, None)))
+                .run(self.work(locking, place, (request, None, asked)))
                 .await
                 .map(Some),
             (false, true) => {
-                with_options!(mutex.try_lock(), locking).run(self.work(locking, place, (request, None))).await
+                with_options!(mutex.try_lock(), locking)
+                    .run(self.work(locking, place, (request, None, asked)))
+                    .await
             }
             (true, false) => {
-                let work = |token| self.work(locking, place, (request, Some(token)));
+                let work = |token| self.work(locking, place, (request, Some(token), asked));
                 with_options!(mutex.fenced().lock(), locking).run(work).await.map(Some)
             }
             (true, true) => {
-                let work = |token| self.work(locking, place, (request, Some(token)));
+                let work = |token| self.work(locking, place, (request, Some(token), asked));
                 with_options!(mutex.fenced().try_lock(), locking).run(work).await
             }
         };
@@ -523,7 +533,7 @@ impl Caller {
         &'a self,
         locking: &'a Locking,
         place: Place<'a>,
-        (request, token): (u64, Option<u64>),
+        (request, token, asked): (u64, Option<u64>, Instant),
     ) {
         let Some(field) = field_of(&self.session, locking.name) else {
             return self.violated(Promise::Exclusion, "work runs, and nothing is held");
@@ -542,6 +552,7 @@ impl Caller {
             token,
             watched: locking.fixed.is_none() && locking.max_hold.is_none(),
             limited: locking.max_hold.is_some(),
+            may_end_from: locking.may_end_from(asked),
         });
         let _held = Held { history: self.history.clone(), level, guard: None };
         self.re_enters(Self::beneath(locking.name, place.outer), &field);

@@ -92,6 +92,8 @@ pub(super) struct LevelRecord {
     pub(super) watched: bool,
     /// By `max_hold`, which counts from before the grant: it may be over when that is read.
     pub(super) limited: bool,
+    /// Not before then its fixed lease is over.
+    pub(super) may_end_from: Option<Instant>,
 }
 
 impl LevelRecord {
@@ -438,6 +440,13 @@ impl History {
 
     pub(super) fn levels(&self, which: impl Fn(&LevelRecord) -> bool) -> usize {
         lock(&self.state).levels.values().filter(|level| which(level)).count()
+    }
+
+    /// Not before then a hold is over by itself, once no other level than those that stand now keeps it.
+    pub(super) fn may_end_from(&self, field: &str) -> Option<Instant> {
+        let state = lock(&self.state);
+        let of_hold = state.levels.values().filter(|level| level.field == field);
+        of_hold.filter_map(|level| level.may_end_from).min()
     }
 
     /// The levels of these processes that are renewed and good: their numbers.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 pub(super) const NAMES: [&str; 3] = ["stock", "order", "price"];
 
 #[derive(Clone, Debug)]
@@ -77,6 +79,14 @@ pub(super) struct Locking {
     /// Its stay ends as soon as its guard reports a loss.
     pub(super) watches: bool,
     pub(super) end: End,
+}
+
+impl Locking {
+    /// When its fixed lease may be over at the earliest, where it was asked for then.
+    pub(super) fn may_end_from(&self, asked: Instant) -> Option<Instant> {
+        // The drift of clocks takes off less than a fifth.
+        self.fixed.map(|fixed| asked + fixed * 4 / 5)
+    }
 }
 
 /// How a future is polled.

@@ -12,7 +12,7 @@ const SEEDS: u64 = 300;
 const FOUND: [(u64, u32); 2] = [(49276, 0), (3490, 3)];
 
 /// Those that have found one of the checker.
-const MISTAKEN: [(u64, u32); 14] = [
+const MISTAKEN: [(u64, u32); 16] = [
     (21, 1),
     (404, 3),
     (409, 3),
@@ -27,6 +27,8 @@ const MISTAKEN: [(u64, u32); 14] = [
     (104180, 4),
     (5031797, 4),
     (5039171, 4),
+    (5049172, 4),
+    (5055871, 4),
 ];
 
 fn number(name: &str) -> Option<u64> {
