@@ -12,7 +12,7 @@ const SEEDS: u64 = 300;
 const FOUND: [(u64, u32); 2] = [(49276, 0), (3490, 3)];
 
 /// Those that have found one of the checker.
-const MISTAKEN: [(u64, u32); 16] = [
+const MISTAKEN: [(u64, u32); 18] = [
     (21, 1),
     (404, 3),
     (409, 3),
@@ -29,6 +29,8 @@ const MISTAKEN: [(u64, u32); 16] = [
     (5039171, 4),
     (5049172, 4),
     (5055871, 4),
+    (6001390, 4),
+    (6009591, 4),
 ];
 
 fn number(name: &str) -> Option<u64> {

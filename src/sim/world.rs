@@ -263,11 +263,14 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Whether the time from which a new counter begins may be earlier than one that was read before: the master's was set back.
+    /// Whether the time from which a new counter begins may be earlier than one that was read before: the master's was set back, or
+    /// another process, whose clock is behind, asks.
     fn time_may_go_back(&self) -> bool {
         let setup = &self.program.setup;
-        let of_master = setup.masters == 1 && !setup.portable;
-        of_master && self.program.has(|kind| matches!(kind, FaultKind::Steps(_, _, Step::Back)))
+        if setup.masters > 1 || setup.portable {
+            return setup.processes > 1;
+        }
+        self.program.has(|kind| matches!(kind, FaultKind::Steps(_, _, Step::Back)))
     }
 
     fn add(&self, at: Instant, kind: FaultKind, action: impl FnOnce() + Send + 'static) {
