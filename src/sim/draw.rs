@@ -8,7 +8,7 @@ use crate::sim::program::{
 };
 
 /// What is drawn grows: a seed of an earlier edition draws what it did then.
-pub(super) const EDITION: u32 = 4;
+pub(super) const EDITION: u32 = 5;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -41,6 +41,8 @@ impl Program {
         });
         let faults: Vec<Fault> = faults.collect();
         let faults = if dice.one_in(6) { writer.burst(&mut dice) } else { faults };
+        let aimed = Key::new(seed).with(9);
+        let faults = if edition >= 5 && aimed.one_in(5) { writer.all_over(aimed) } else { faults };
         Program { seed, edition, callers, faults, setup }
     }
 }
@@ -233,6 +235,27 @@ impl Writer<'_> {
         numbered.map(|((at, lasts, kind), id)| Fault { id, at, lasts, kind }).collect()
     }
 
+    /// One kind of fault everywhere, for most of the time: what comes of it is too rare to be met where it lasts for moments.
+    fn all_over(&self, key: Key) -> Vec<Fault> {
+        let Setup { masters, processes, node_timeout, trouble, latency, .. } = *self.setup;
+        let mut dice = Dice::new(key);
+        let (kind, one_in) = (dice.roll(3), dice.pick(&[1, 2, 5]));
+        let late = dice.pick(&[latency, node_timeout / 2]).max(MILLISECOND);
+        let at = Duration::from_millis(dice.next().roll(trouble.as_millis() as u64 / 2));
+        let lasts = trouble - at;
+        let links = (0..processes).flat_map(|process| (0..masters).map(move |master| (process, master)));
+        let kinds: Vec<_> = match kind {
+            0 => links.map(|(p, m)| (at, lasts, FaultKind::RepeatsCommands(p, m, one_in, late))).collect(),
+            1 => {
+                links.map(|(p, m)| (at, lasts, FaultKind::SlowAnswers(p, m, node_timeout * 4 / 5))).collect()
+            }
+            // Now and then: else nothing is granted.
+            _ => (0..4).map(|nth| (at + lasts * nth / 4, lasts / 8, FaultKind::Full(None))).collect(),
+        };
+        let numbered = kinds.into_iter().zip(201..);
+        numbered.map(|((at, lasts, kind), id)| Fault { id, at, lasts, kind }).collect()
+    }
+
     fn one_or_all(&self, master: usize, dice: &mut Dice) -> Option<usize> {
         dice.one_in(2).then_some(master)
     }
@@ -245,7 +268,7 @@ impl Writer<'_> {
         let (process, master) = (dice.roll(processes), dice.roll(masters));
         let one_in = dice.pick(&[1, 2, 5]);
         let slow = dice.pick(&[node_timeout / 2, 2 * node_timeout, 5 * node_timeout]);
-        let sides = [20, 20, 24, 30, 35][self.edition as usize];
+        let sides = [20, 20, 24, 30, 35, 35][self.edition as usize];
         let kind = match dice.roll(sides) {
             20..22 => {
                 let late = dice.pick(&[self.setup.latency, slow, lease.min(MINUTE)]);

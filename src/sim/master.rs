@@ -190,6 +190,12 @@ impl SimMaster {
         })
     }
 
+    /// What it counts of a field that holds the lock of this key; `None`: nothing, or it can't be told.
+    pub(super) fn count_of(&self, key: &str, field: &str) -> Option<u32> {
+        let (_, count) = self.holder(key).filter(|(held, _)| held == field)?;
+        self.is_sure_of(field).then_some(count)
+    }
+
     /// Keys, fields and counts.
     pub(super) fn contents(&self) -> Vec<(String, String, u32)> {
         let now = self.now();

@@ -391,6 +391,12 @@ impl Hold {
         !self.is_gone() && (self.ends() || self.next_action().is_some_and(owed))
     }
 
+    /// The count that most masters have, where all is answered, and nothing has to be sent.
+    #[cfg(test)]
+    pub(crate) fn at_rest(&self) -> Option<u32> {
+        (self.lives() && self.command.is_none() && self.next_action().is_none()).then(|| self.count())
+    }
+
     /// Masters lack the hold, by their last answers.
     pub(super) fn lacked_by(&mut self, masters: MasterSet, now: Instant) {
         self.spread.lacking = masters;
