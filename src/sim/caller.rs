@@ -1,18 +1,19 @@
 //! What callers do, by their programs, and what they expect of each answer.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use crate::base::lock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::Session;
+use crate::sim::allowed::Allowed;
 use crate::sim::dice::Key;
 use crate::sim::gate;
 use crate::sim::history::{AnyGuard, Asked, Handle, History, LevelRecord, Promise, field_of};
+use crate::sim::phases::{Phase, Phases};
 use crate::sim::polling::{Doing, neglected, together};
 use crate::sim::program::{End, Locking, NAMES, Op, Way};
 use crate::sim::requests::Path;
@@ -20,79 +21,6 @@ use crate::{Guard, Locks, scope};
 
 /// The timers of a guard look at the clock each second.
 const REPORTED_AFTER: Duration = Duration::from_millis(1100);
-
-/// How far a run has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Phase {
-    Trouble,
-    /// All is well, and nobody begins or ends anything.
-    Rest,
-    /// Everybody lets go.
-    Over,
-}
-
-#[derive(Default)]
-pub(super) struct Phases {
-    now: AtomicU8,
-    changed: Notify,
-}
-
-impl Phases {
-    pub(super) fn now(&self) -> Phase {
-        match self.now.load(SeqCst) {
-            0 => Phase::Trouble,
-            1 => Phase::Rest,
-            _ => Phase::Over,
-        }
-    }
-
-    pub(super) fn begin(&self, phase: Phase) {
-        self.now.store(phase as u8, SeqCst);
-        self.changed.notify_waiters();
-    }
-
-    async fn until(&self, phase: Phase) {
-        loop {
-            let changed = self.changed.notified();
-            if self.now() >= phase {
-                return;
-            }
-            changed.await;
-        }
-    }
-
-    /// In trouble that long at most.
-    async fn pause(&self, time: Duration) {
-        let _ = timeout(time, self.until(Phase::Rest)).await;
-    }
-
-    /// In trouble that long; then until all is over.
-    async fn stay(&self, time: Duration) {
-        tokio::select! {
-            biased;
-            () = self.until(Phase::Over) => {}
-            () = sleep(time) => if self.now() == Phase::Rest {
-                self.until(Phase::Over).await;
-            },
-        }
-    }
-}
-
-/// What the promises allow in this run.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Allowed {
-    /// Requests may fail since masters were not there.
-    pub(super) unavailable: bool,
-    pub(super) closed: bool,
-    /// What is renewed may be lost.
-    pub(super) losses: bool,
-    /// Masters may lose what they had.
-    pub(super) forgets: bool,
-    /// Other programs use the keys.
-    pub(super) foreign: bool,
-    /// How long a release and the like may take; `None`: their futures may not be polled.
-    pub(super) answered_within: Option<Duration>,
-}
 
 pub(super) struct Caller {
     pub(super) id: u64,

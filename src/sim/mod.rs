@@ -8,6 +8,7 @@
 //! happens in the first one. `SIM_SURVEY` lists all that break a promise.
 
 mod agenda;
+mod allowed;
 mod caller;
 mod dice;
 mod draw;
@@ -16,6 +17,7 @@ mod gate;
 mod history;
 mod master;
 mod network;
+mod phases;
 mod polling;
 mod program;
 mod requests;

@@ -1,5 +1,7 @@
 //! One run: the processes and the masters are made, the program is carried out, and what is left is looked at.
 
+mod faults;
+
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -16,12 +18,14 @@ use crate::quorum::Quorum;
 use crate::session::clock::Clock;
 use crate::session::testing::{Simulation, simulate};
 use crate::session::{EventRelay, MasterEvents, Session, Stage};
-use crate::sim::caller::{Allowed, Caller, Held, Phase, Phases};
+use crate::sim::allowed::Allowed;
+use crate::sim::caller::{Caller, Held};
 use crate::sim::dice::Key;
 use crate::sim::gate::{self, Process};
 use crate::sim::history::{History, Promise, Violation};
 use crate::sim::network::Network;
-use crate::sim::program::{End, Fault, FaultKind, Foreign, NAMES, Op, Program, Step};
+use crate::sim::phases::{Phase, Phases};
+use crate::sim::program::{FaultKind, NAMES, Op, Program};
 use crate::sim::wire::Link;
 use crate::{Locks, Master, Memory};
 
@@ -101,34 +105,13 @@ impl<'a> World<'a> {
             process.clone().enter(|| connect(program, &network, process))
         });
         let processes = processes.collect();
-        let late = program.setup.lateness > program.setup.node_timeout / 4;
-        let forces = program.has_op(|op| matches!(op, Op::Force(_)));
-        let neglects = program.has_op(|op| matches!(op, Op::Neglected(..)));
-        // What is asked and not looked at keeps renewals waiting.
-        let unrenewed = neglects && 2 * program.setup.node_timeout > program.setup.lease / 2;
-        let allowed = Allowed {
-            unavailable: late || neglects || program.faults.iter().any(Fault::fails_requests),
-            closed: program.has_op(|op| matches!(op, Op::Close))
-                || program.has(|kind| matches!(kind, FaultKind::EndsRuntime(_))),
-            losses: late || forces || unrenewed || program.faults.iter().any(Fault::ends_holds),
-            answered_within: None,
-            foreign: program.has(|kind| matches!(kind, FaultKind::Foreign(..))),
-            forgets: program
-                .has(|kind| matches!(kind, FaultKind::Restart(_, false) | FaultKind::Suspend(..)))
-                || forces,
-        };
         let (phases, leaked) = (Arc::default(), Arc::default());
-        let mut world = World { program, history, network, processes, phases, allowed, alarm, leaked };
-        world.history.set_patience(world.patience());
-        // `portable`: the processes' clocks, which differ, are what a token is made from where there is no counter.
-        let clocks_differ =
-            program.setup.portable || program.has(|kind| matches!(kind, FaultKind::Steps(_, _, Step::Back)));
-        if clocks_differ && program.has(|kind| matches!(kind, FaultKind::Restart(_, false))) {
+        let allowed = program.allowed();
+        let world = World { program, history, network, processes, phases, allowed, alarm, leaked };
+        world.history.set_patience(program.patience());
+        if program.restarts_tokens() {
             world.history.forget_order_of_tokens();
         }
-        let unpolled = program.has(|kind| matches!(kind, FaultKind::Freeze(_) | FaultKind::Suspend(..)));
-        let answered = world.network_time() + 3 * program.setup.node_timeout;
-        world.allowed.answered_within = (!late && !neglects && !unpolled).then_some(answered);
         world
     }
 
@@ -165,123 +148,6 @@ impl<'a> World<'a> {
                 self.history.violated(Promise::Sanity, format!("p{}: {failure}", one.process.id));
             }
         }
-    }
-
-    fn plan_faults(&self) {
-        for fault in &self.program.faults {
-            let (begins, ends) = (self.network.start + fault.at, self.network.start + fault.at + fault.lasts);
-            let (kind, history) = (fault.kind, self.history.clone());
-            self.network.agenda.add(begins, 0, move || history.trouble_until(ends));
-            let links = |p: Option<usize>, m: Option<usize>| {
-                let of = self.processes.iter().enumerate().filter(|(at, _)| p.is_none_or(|p| *at == p));
-                let links = of.flat_map(|(_, one)| one.links.iter().enumerate());
-                let links = links.filter(|(at, _)| m.is_none_or(|m| *at == m)).map(|(_, link)| link.clone());
-                links.collect::<Vec<_>>()
-            };
-            match kind {
-                FaultKind::Cut(p, m) => {
-                    let links = links(Some(p), Some(m));
-                    self.add(ends, kind, move || links.iter().for_each(|link| link.reset()));
-                }
-                FaultKind::Restart(m, keeps) => {
-                    let (links, network) = (links(None, Some(m)), self.network.clone());
-                    self.add(begins, kind, move || {
-                        let master = &network.masters[m];
-                        if !keeps && network.masters.len() == 1 {
-                            // Nobody promises anything about it.
-                            for (_, field, _) in master.contents() {
-                                network.history.forced(&field);
-                                network.history.forgotten(&field);
-                            }
-                        }
-                        master.restart(keeps);
-                        links.iter().for_each(|link| link.reset());
-                    });
-                }
-                FaultKind::Foreign(m, name, what) => {
-                    let (network, other) = (self.network.clone(), self.network.clone());
-                    let unordered = what == Foreign::Counter && self.time_may_go_back();
-                    self.add(begins, kind, move || {
-                        if unordered {
-                            network.history.forget_order_of_tokens();
-                        }
-                        network.lose(&network.those(m), name, |master| master.put(name, what, ends));
-                    });
-                    self.add(ends, kind, move || {
-                        other.those(m).into_iter().for_each(|at| other.masters[at].take(name, ends));
-                    });
-                }
-                FaultKind::Deletes(m, name) => {
-                    let network = self.network.clone();
-                    self.add(begins, kind, move || {
-                        network.lose(&network.those(m), name, |master| master.delete(name));
-                    });
-                }
-                FaultKind::Steps(m, by, step) => {
-                    let network = self.network.clone();
-                    self.add(begins, kind, move || match step {
-                        Step::Back => network.masters[m].set_back(by),
-                        Step::Forward => {
-                            (0..NAMES.len())
-                                .for_each(|name| network.lose(&[m], name, |master| master.shorten(name)));
-                            network.masters[m].advance(by);
-                        }
-                    });
-                }
-                FaultKind::Suspend(time, resets) => {
-                    let (network, links) = (self.network.clone(), links(None, None));
-                    self.add(begins, kind, move || {
-                        gate::set_slept(gate::slept() + time);
-                        network.masters.iter().for_each(|master| master.advance(time));
-                        links.iter().filter(|_| resets).for_each(|link| link.reset());
-                    });
-                }
-                FaultKind::EndsRuntime(p) => {
-                    let (process, links) = (self.processes[p].process.clone(), links(Some(p), None));
-                    let portable = self.program.setup.portable;
-                    self.add(begins, kind, move || {
-                        process.end_runtime();
-                        links.iter().filter(|_| !portable).for_each(|link| link.end());
-                    });
-                }
-                FaultKind::Freeze(p) => {
-                    let (one, other) = (self.processes[p].process.clone(), self.processes[p].process.clone());
-                    self.add(begins, kind, move || one.freeze());
-                    self.add(ends, kind, move || other.thaw());
-                }
-                FaultKind::Crash(p) => {
-                    let (process, links) = (self.processes[p].process.clone(), links(Some(p), None));
-                    let history = self.history.clone();
-                    self.add(begins, kind, move || {
-                        process.crash();
-                        history.process_dies(p);
-                        links.iter().for_each(|link| link.end());
-                    });
-                }
-                _ => {
-                    self.add(begins, kind, || {});
-                    self.add(ends, kind, || {});
-                }
-            }
-        }
-    }
-
-    /// Whether the time from which a new counter begins may be earlier than one that was read before: the master's was set back, or
-    /// another process, whose clock is behind, asks.
-    fn time_may_go_back(&self) -> bool {
-        let setup = &self.program.setup;
-        if setup.masters > 1 || setup.portable {
-            return setup.processes > 1;
-        }
-        self.program.has(|kind| matches!(kind, FaultKind::Steps(_, _, Step::Back)))
-    }
-
-    fn add(&self, at: Instant, kind: FaultKind, action: impl FnOnce() + Send + 'static) {
-        let history = self.history.clone();
-        self.network.agenda.add(at, 0, move || {
-            history.note(|| format!("fault {kind:?} begins or ends"));
-            action();
-        });
     }
 
     fn spawn_callers(&self) {
@@ -412,84 +278,20 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Whether nothing but the network takes time.
-    fn is_calm(&self) -> bool {
-        let setup = &self.program.setup;
-        self.program.faults.is_empty() && setup.lateness <= setup.node_timeout / 4
-    }
-
-    /// The longest that a request may wait in a calm run with nobody before it.
-    fn network_time(&self) -> Duration {
-        let Program { setup, callers, .. } = self.program;
-        let has = |is: fn(&Op) -> bool| self.program.has_op(is);
-        let each = |time: Duration| time * callers.len() as u32;
-        let mut time = SECOND / 10 + 20 * (setup.latency + setup.lateness);
-        if setup.masters > 1 {
-            // Requests that split the votes pause, longer each time.
-            time += 12 * SECOND;
-        }
-        if has(|op| matches!(op, Op::GivenUp(..))) {
-            time += each(8 * (setup.latency + setup.lateness));
-        }
-        if has(|op| matches!(op, Op::Neglected(..))) {
-            // A grant that nobody looks at is given up, and a head that does not come is passed over.
-            time += each(2 * setup.node_timeout + SECOND / 5);
-        }
-        time
-    }
-
-    /// The longest that a request may wait with nobody before it, from the end of all trouble on.
-    fn patience(&self) -> Duration {
-        let Program { setup, callers, .. } = self.program;
-        if self.is_calm() {
-            return self.network_time();
-        }
-        let mut patience = 10 * SECOND + 10 * setup.node_timeout + self.network_time();
-        let deadly = |kind: &FaultKind| matches!(kind, FaultKind::Crash(_) | FaultKind::EndsRuntime(_));
-        if self.program.has(deadly) || self.leaks() {
-            patience += setup.longest_lease;
-        }
-        for fault in &self.program.faults {
-            match fault.kind {
-                // Leases last longer there.
-                FaultKind::Steps(_, by, Step::Back) => patience += by + setup.longest_lease,
-                // A key that is over early is released without a message: others wait for the end that was answered to them.
-                FaultKind::Steps(_, _, Step::Forward) => patience += setup.longest_lease,
-                _ => {}
-            }
-        }
-        // What comes late may leave a field that nobody holds; who has missed a message looks again by himself.
-        if self.program.faults.iter().any(Fault::is_late) {
-            patience += setup.longest_lease;
-        }
-        // Where most masters have no vote, each request in line finds that out by itself: what they end is answered.
-        if setup.masters > 1 && self.program.has(|kind| matches!(kind, FaultKind::Restart(..))) {
-            patience += 11 * SECOND * callers.len() as u32;
-        }
-        if self.program.has(|kind| matches!(kind, FaultKind::LosesMessages(..))) {
-            patience += setup.poll_interval;
-        }
-        if self.program.has(|kind| matches!(kind, FaultKind::Deletes(..) | FaultKind::Foreign(..))) {
-            patience += setup.poll_interval.min(setup.longest_lease);
-        }
-        patience
-    }
-
-    fn leaks(&self) -> bool {
-        self.program.has_op(|op| matches!(op, Op::Lock(locking) if locking.end == End::Leak))
-    }
-
     /// Each waits in time: they end in time together.
     async fn all_end(&self) {
         let quiet = self.network.last_arrival().max(Instant::now());
-        let limit =
-            quiet + SECOND + self.patience() + self.network_time() * self.program.callers.len() as u32;
+        let limit = quiet
+            + SECOND
+            + self.program.patience()
+            + self.program.network_time() * self.program.callers.len() as u32;
         // Nobody renews a guard that its caller has left behind.
-        let limit = if self.leaks() { limit + self.program.setup.longest_lease } else { limit };
+        let limit = if self.program.leaks() { limit + self.program.setup.longest_lease } else { limit };
         let busy = || self.living().map(|one| one.callers.load(SeqCst)).sum::<usize>();
         while busy() > 0 && self.history.violation().is_none() {
             if limit <= Instant::now() {
-                let text = format!("{} callers wait {:?} after the last fault", busy(), self.patience());
+                let text =
+                    format!("{} callers wait {:?} after the last fault", busy(), self.program.patience());
                 return self.history.violated(Promise::Liveness, text);
             }
             self.until(limit.min(Instant::now() + SECOND)).await;
@@ -499,7 +301,7 @@ impl<'a> World<'a> {
 
     /// In a calm run within moments.
     async fn nothing_is_left(&self) {
-        let limit = Instant::now() + SECOND + self.patience();
+        let limit = Instant::now() + SECOND + self.program.patience();
         while self.history.violation().is_none() {
             let left = self.left();
             if left.is_empty() {

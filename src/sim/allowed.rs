@@ -1,0 +1,134 @@
+//! What a program explains: errors and losses, how long a request waits, and tokens that do not grow.
+
+use std::time::Duration;
+
+use crate::sim::program::{End, Fault, FaultKind, Op, Program, Step};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What the promises allow in this run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Allowed {
+    /// Requests may fail since masters were not there.
+    pub(super) unavailable: bool,
+    pub(super) closed: bool,
+    /// What is renewed may be lost.
+    pub(super) losses: bool,
+    /// Masters may lose what they had.
+    pub(super) forgets: bool,
+    /// Other programs use the keys.
+    pub(super) foreign: bool,
+    /// How long a release and the like may take; `None`: their futures may not be polled.
+    pub(super) answered_within: Option<Duration>,
+}
+
+impl Program {
+    pub(super) fn allowed(&self) -> Allowed {
+        let Program { setup, faults, .. } = self;
+        let late = setup.lateness > setup.node_timeout / 4;
+        let forces = self.has_op(|op| matches!(op, Op::Force(_)));
+        let neglects = self.has_op(|op| matches!(op, Op::Neglected(..)));
+        // What is asked and not looked at keeps renewals waiting.
+        let unrenewed = neglects && 2 * setup.node_timeout > setup.lease / 2;
+        let unpolled = self.has(|kind| matches!(kind, FaultKind::Freeze(_) | FaultKind::Suspend(..)));
+        let answered = self.network_time() + 3 * setup.node_timeout;
+        Allowed {
+            unavailable: late || neglects || faults.iter().any(Fault::fails_requests),
+            closed: self.has_op(|op| matches!(op, Op::Close))
+                || self.has(|kind| matches!(kind, FaultKind::EndsRuntime(_))),
+            losses: late || forces || unrenewed || faults.iter().any(Fault::ends_holds),
+            answered_within: (!late && !neglects && !unpolled).then_some(answered),
+            foreign: self.has(|kind| matches!(kind, FaultKind::Foreign(..))),
+            forgets: self.has(|kind| matches!(kind, FaultKind::Restart(_, false) | FaultKind::Suspend(..)))
+                || forces,
+        }
+    }
+
+    /// Whether a master may come back without its counters, and the time from which new ones begin may be earlier by then.
+    pub(super) fn restarts_tokens(&self) -> bool {
+        // `portable`: the processes' clocks, which differ, are what a token is made from where there is no counter.
+        let clocks_differ = self.setup.portable || self.sets_a_clock_back();
+        clocks_differ && self.has(|kind| matches!(kind, FaultKind::Restart(_, false)))
+    }
+
+    /// Whether the time from which a new counter begins may be earlier than one that was read before: the master's was set back, or
+    /// another process, whose clock is behind, asks.
+    pub(super) fn time_may_go_back(&self) -> bool {
+        let setup = &self.setup;
+        if setup.masters > 1 || setup.portable {
+            return setup.processes > 1;
+        }
+        self.sets_a_clock_back()
+    }
+
+    fn sets_a_clock_back(&self) -> bool {
+        self.has(|kind| matches!(kind, FaultKind::Steps(_, _, Step::Back)))
+    }
+
+    /// Whether nothing but the network takes time.
+    fn is_calm(&self) -> bool {
+        let setup = &self.setup;
+        self.faults.is_empty() && setup.lateness <= setup.node_timeout / 4
+    }
+
+    /// The longest that a request may wait in a calm run with nobody before it.
+    pub(super) fn network_time(&self) -> Duration {
+        let Program { setup, callers, .. } = self;
+        let has = |is: fn(&Op) -> bool| self.has_op(is);
+        let each = |time: Duration| time * callers.len() as u32;
+        let mut time = SECOND / 10 + 20 * (setup.latency + setup.lateness);
+        if setup.masters > 1 {
+            // Requests that split the votes pause, longer each time.
+            time += 12 * SECOND;
+        }
+        if has(|op| matches!(op, Op::GivenUp(..))) {
+            time += each(8 * (setup.latency + setup.lateness));
+        }
+        if has(|op| matches!(op, Op::Neglected(..))) {
+            // A grant that nobody looks at is given up, and a head that does not come is passed over.
+            time += each(2 * setup.node_timeout + SECOND / 5);
+        }
+        time
+    }
+
+    /// The longest that a request may wait with nobody before it, from the end of all trouble on.
+    pub(super) fn patience(&self) -> Duration {
+        let Program { setup, callers, .. } = self;
+        if self.is_calm() {
+            return self.network_time();
+        }
+        let mut patience = 10 * SECOND + 10 * setup.node_timeout + self.network_time();
+        let deadly = |kind: &FaultKind| matches!(kind, FaultKind::Crash(_) | FaultKind::EndsRuntime(_));
+        if self.has(deadly) || self.leaks() {
+            patience += setup.longest_lease;
+        }
+        for fault in &self.faults {
+            match fault.kind {
+                // Leases last longer there.
+                FaultKind::Steps(_, by, Step::Back) => patience += by + setup.longest_lease,
+                // A key that is over early is released without a message: others wait for the end that was answered to them.
+                FaultKind::Steps(_, _, Step::Forward) => patience += setup.longest_lease,
+                _ => {}
+            }
+        }
+        // What comes late may leave a field that nobody holds; who has missed a message looks again by himself.
+        if self.faults.iter().any(Fault::is_late) {
+            patience += setup.longest_lease;
+        }
+        // Where most masters have no vote, each request in line finds that out by itself: what they end is answered.
+        if setup.masters > 1 && self.has(|kind| matches!(kind, FaultKind::Restart(..))) {
+            patience += 11 * SECOND * callers.len() as u32;
+        }
+        if self.has(|kind| matches!(kind, FaultKind::LosesMessages(..))) {
+            patience += setup.poll_interval;
+        }
+        if self.has(|kind| matches!(kind, FaultKind::Deletes(..) | FaultKind::Foreign(..))) {
+            patience += setup.poll_interval.min(setup.longest_lease);
+        }
+        patience
+    }
+
+    pub(super) fn leaks(&self) -> bool {
+        self.has_op(|op| matches!(op, Op::Lock(locking) if locking.end == End::Leak))
+    }
+}
