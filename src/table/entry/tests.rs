@@ -192,9 +192,7 @@ impl World {
         asker.flag.0.store(false, SeqCst);
         asker.nap = asker.nap.filter(|nap| *nap > moment.now);
         let (id, waker) = (asker.id, Waker::from(asker.flag.clone()));
-        if let Some(request) = self.entry.queue.get_mut(id) {
-            let _before = request.polled(&waker, moment.now);
-        }
+        let _before = self.entry.polled(id, &waker, moment.now);
         if asker.asking.is_some() {
             return;
         }
@@ -442,11 +440,15 @@ impl World {
     }
 }
 
+mod answers;
+mod ends;
+mod heads;
 mod late;
 mod master;
 mod messages;
 mod runs;
 mod scopes;
+mod stragglers;
 mod turns;
 
 impl World {

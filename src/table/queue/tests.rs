@@ -128,3 +128,29 @@ fn a_head_that_was_polled_after_its_sleep_is_not_late_at_once() {
     assert_eq!(queue.late_at(1), Some(polled + LATE), "else it would be woken again, and again");
     assert!(matches!(queue.check(1, polled), HeadCheck::Not));
 }
+
+#[test]
+fn who_polls_last_is_woken() {
+    let (now, owner) = (Instant::now(), Owner::new());
+    let mut queue = queue_of(&[&owner], now);
+    let [first, last] = [(); 2].map(|()| Arc::<Count>::default());
+    let request = queue.get_mut(1).unwrap();
+    assert!(request.polled(&Waker::from(first.clone()), now).is_none());
+    let before = request.polled(&Waker::from(last.clone()), now).expect("it is not dropped here");
+    request.wake(now).unwrap().wake();
+    assert_eq!((first.0.load(SeqCst), last.0.load(SeqCst)), (0, 1));
+    before.wake();
+    assert_eq!(first.0.load(SeqCst), 1);
+}
+
+#[test]
+fn a_sleep_is_over_at_its_end() {
+    let (now, owner) = (Instant::now(), Owner::new());
+    let mut request = request(1, &owner, true, now);
+    let until = now + LATE;
+    for phase in [WaiterState::Asleep { until }, WaiterState::Pausing { until }] {
+        request.phase = phase;
+        let looks = [until - Duration::from_millis(1), until, until + LATE];
+        assert_eq!(looks.map(|now| request.sleeps_until(now)), [Some(until), None, None]);
+    }
+}

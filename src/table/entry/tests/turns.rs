@@ -4,7 +4,7 @@ use super::*;
 
 impl World {
     /// What the background sends now.
-    fn sends(&mut self) -> Vec<Pending> {
+    pub(super) fn sends(&mut self) -> Vec<Pending> {
         let (at, numbers) = (self.at(), &mut self.numbers);
         self.entry.check(at, true, MasterSet::NONE, &mut || {
             *numbers += 1;
@@ -108,7 +108,7 @@ fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
 
 impl World {
     /// A level of this owner, with a fixed lease.
-    fn takes_for(&mut self, owner: &Owner, lease: Duration) -> u64 {
+    pub(super) fn takes_for(&mut self, owner: &Owner, lease: Duration) -> u64 {
         let id = self.asks(owner, false);
         let at = self.asker(id);
         let pending = self.askers[at].asking.take().expect("nobody is before it");

@@ -1,0 +1,263 @@
+//! Losses and ends, who is notified of them, and what is still sent.
+
+use super::*;
+use crate::table::expiry::retry_pause;
+
+impl World {
+    /// A request of this owner is granted. Its place among the guards is the last.
+    fn holds(&mut self, owner: &Owner) -> u64 {
+        let id = self.asks(owner, false);
+        self.answers(id);
+        self.guards.last().expect("it is granted").hold
+    }
+
+    /// The background renews the only hold.
+    fn renews(&mut self) -> Pending {
+        self.now += LEASE / 3;
+        let mut sent = self.sends();
+        assert!(matches!(sent[..], [Pending { call: Call { action: Action::Renew { .. }, .. }, .. }]));
+        sent.remove(0)
+    }
+}
+
+fn losses(out: &Effects) -> usize {
+    out.log.iter().filter(|event| matches!(event, LogEvent::Lost { .. })).count()
+}
+
+#[test]
+fn a_loss_is_logged_once_and_wakes_all_who_would_have_entered() {
+    let mut world = World::new(1);
+    let holder = Owner::new();
+    world.holds(&holder);
+    let renewal = world.renews();
+    let waiting = [holder.child(), holder.child()].map(|child| world.asks(&child, false));
+    assert!(waiting.iter().all(|id| !world.is_woken(*id)));
+    world.entry.conclude(&renewal, Ok(&Reply::Gone), Spread::default(), world.at());
+    assert_eq!((losses(&world.entry.out), world.guards[0].fate.loss()), (1, Some(Loss::Gone)));
+    world.wake();
+    assert!(waiting.iter().all(|id| world.is_woken(*id)));
+}
+
+/// Its guard gets the loss as the result of its release.
+#[test]
+fn a_release_that_finds_nothing_logs_no_loss() {
+    let mut world = World::new(1);
+    let (granted, level) = world.take();
+    let ReleaseStep::Send(release) = world.entry.leave(granted.hold, level, Some(90), world.at()) else {
+        panic!("it is held")
+    };
+    let meaning = world.entry.conclude(&release, Ok(&Reply::Gone), Spread::default(), world.at());
+    assert_eq!((meaning, losses(&world.entry.out)), (Meaning::Lost(Loss::Gone), 0));
+}
+
+#[test]
+fn a_guard_that_goes_before_a_nested_one_is_logged() {
+    for (first, logged) in [(0, 1), (1, 0)] {
+        let mut world = World::new(1);
+        let owner = Owner::new();
+        world.holds(&owner);
+        world.holds(&owner);
+        let guard = &world.guards[first];
+        world.entry.leave(guard.hold, guard.level, None, world.at());
+        let log = &world.entry.out.log;
+        assert_eq!(log.iter().filter(|event| matches!(event, LogEvent::OutOfOrder { .. })).count(), logged);
+    }
+}
+
+/// The runtime of the background has ended: what they wait for would never come.
+#[test]
+fn whoever_waits_for_the_background_is_woken_when_it_ends() {
+    let mut world = World::new(1);
+    let holder = Owner::new();
+    let hold = world.holds(&holder);
+    let _renewal = world.renews();
+    let leaves = world.entry.leave(hold, world.guards[0].level, Some(90), world.at());
+    assert!(matches!(leaves, ReleaseStep::Wait), "{leaves:?}");
+    let waiting = [(); 2].map(|()| world.asks(&Owner::new(), true));
+    let idler = Arc::<Flag>::default();
+    world.entry.wake_when_idle(&Waker::from(idler.clone()));
+    world.entry.wake_everyone(world.now);
+    let notified = &world.entry.out.resolve;
+    assert!(
+        notified.iter().any(|fate| Arc::ptr_eq(fate, &world.guards[0].fate)),
+        "its guard waits for the release"
+    );
+    world.wake();
+    assert!(waiting.iter().all(|id| world.is_woken(*id)) && idler.0.load(SeqCst));
+}
+
+/// Another background task takes over: nobody reads the answers to what the former one has sent.
+#[test]
+fn what_a_former_background_has_sent_is_settled_at_once() {
+    let mut world = World::new(1);
+    world.holds(&Owner::new());
+    let renewal = world.renews();
+    world.entry.abandon(world.now);
+    let sent = world.sends();
+    assert!(
+        matches!(sent[..], [Pending { call: Call { action: Action::Settle { .. }, .. }, .. }]),
+        "{sent:?}"
+    );
+    let meaning = world.entry.conclude(&renewal, Ok(&Reply::Gone), Spread::default(), world.at());
+    assert_eq!(meaning, Meaning::Void, "it was given up");
+}
+
+/// In this order: 1. The end of a hold is sent, and never arrives. 2. It is sent again by another background task; its message comes.
+/// 3. The lock is taken, and forced away.
+#[test]
+fn no_message_is_expected_of_an_end_that_a_former_background_has_sent() {
+    let mut world = World::new(1);
+    (world.entry.subscription, world.entry.subscribed_at) = (Subscription::On, MasterSet::one(0));
+    let (granted, level) = world.take();
+    world.entry.leave(granted.hold, level, None, world.at());
+    assert_eq!(world.sends().len(), 1);
+    world.entry.abandon(world.now);
+    let sent = world.sends();
+    let [end] = &sent[..] else { panic!("{sent:?}") };
+    world.entry.conclude(end, Ok(&Reply::Done), Spread::default(), world.at());
+    world.entry.message(0, world.now);
+    world.take();
+    world.entry.message(0, world.now);
+    let sent = world.sends();
+    assert!(
+        matches!(sent[..], [Pending { call: Call { action: Action::Settle { .. }, .. }, .. }]),
+        "{sent:?}"
+    );
+}
+
+/// A master has a connection again: what failed over the former one does not wait for its pause.
+#[test]
+fn an_end_that_failed_is_sent_at_once_when_all_is_asked_for() {
+    let mut world = World::new(1);
+    let (granted, level) = world.take();
+    world.entry.leave(granted.hold, level, None, world.at());
+    let sent = world.sends();
+    let [end] = &sent[..] else { panic!("{sent:?}") };
+    world.entry.conclude(end, Err(Outcome::Unknown), Spread::default(), world.at());
+    assert!(world.sends().is_empty(), "without a pause");
+    world.entry.ask_all(world.now);
+    let sent = world.sends();
+    assert!(matches!(&sent[..], [end] if end.is_end()), "{sent:?}");
+}
+
+#[test]
+fn a_level_whose_owner_ended_is_its_parents() {
+    let mut world = World::new(1);
+    let parent = Owner::new();
+    let child = parent.child();
+    world.holds(&parent);
+    world.holds(&child);
+    let waiting = world.asks(&parent, false);
+    assert!(world.askers[world.asker(waiting)].asking.is_none(), "its child holds the lock");
+    child.enter();
+    child.leave();
+    world.entry.owner_ended(&child, world.now);
+    world.wake();
+    assert!(world.is_woken(waiting));
+    world.poll(world.asker(waiting));
+    assert!(world.askers[world.asker(waiting)].asking.is_some());
+}
+
+/// What the guard waits for is not reported before it is known.
+#[test]
+fn a_release_without_an_answer_ends_with_its_lease_unless_it_is_under_way() {
+    for under_way in [false, true] {
+        let mut world = World::new(1);
+        let hold = world.holds(&Owner::new());
+        let renewal = world.renews();
+        let (level, fate) = (world.guards[0].level, world.guards[0].fate.clone());
+        assert!(matches!(world.entry.leave(hold, level, Some(90), world.at()), ReleaseStep::Wait));
+        world.entry.conclude(&renewal, Ok(&Reply::Done), Spread::default(), world.at());
+        let sent = world.sends();
+        let [end] = &sent[..] else { panic!("{sent:?}") };
+        if under_way {
+            world.now += 2 * LEASE;
+            assert!(world.sends().is_empty());
+            assert_eq!(fate.released(), None);
+            world.entry.conclude(end, Ok(&Reply::Done), Spread::default(), world.at());
+            assert_eq!(fate.released(), Some(Ok(())));
+        } else {
+            world.entry.conclude(end, Err(Outcome::Unknown), Spread::default(), world.at());
+            assert!(!world.entry.is_empty() && fate.released().is_none(), "it is sent again");
+            world.now += 2 * LEASE;
+            assert!(world.sends().is_empty(), "the server has dropped it by itself");
+            assert_eq!(fate.released(), Some(Err(Loss::Expired)));
+        }
+        assert!(world.entry.is_empty());
+    }
+}
+
+/// The process stopped for two leases. The server's clock may have been set back: nothing has shown that the key is gone.
+#[test]
+fn an_end_that_was_never_sent_is_sent_though_the_lease_is_over() {
+    let mut world = World::new(1);
+    let (granted, level) = world.take();
+    world.entry.leave(granted.hold, level, None, world.at());
+    world.now += 2 * LEASE;
+    let sent = world.sends();
+    assert!(matches!(&sent[..], [end] if end.is_end()), "{sent:?}");
+}
+
+/// A renewal failed, and then the process stopped for two leases.
+#[test]
+fn a_guard_whose_renewal_failed_is_lost_with_its_lease() {
+    let mut world = World::new(1);
+    world.holds(&Owner::new());
+    let renewal = world.renews();
+    world.entry.conclude(&renewal, Err(Outcome::Unknown), Spread::default(), world.at());
+    world.now += 2 * LEASE;
+    world.sends();
+    assert_eq!(world.guards[0].fate.loss(), Some(Loss::Expired));
+}
+
+/// The background would look at it again and again.
+#[test]
+fn nothing_is_due_of_a_lost_hold_whose_guard_is_kept() {
+    let mut world = World::new(1);
+    world.holds(&Owner::new());
+    let renewal = world.renews();
+    world.entry.conclude(&renewal, Ok(&Reply::Gone), Spread::default(), world.at());
+    assert_eq!(world.entry.due(true), None);
+    assert!(!world.entry.is_empty());
+}
+
+#[test]
+fn a_failed_command_is_tried_again_often_within_its_lease() {
+    let pause = |millis| retry_pause(Lease::rest(Duration::from_millis(millis))).as_millis();
+    assert_eq!([100, 600, 4_000, 30_000].map(pause), [10, 30, 200, 500]);
+}
+
+/// A sleep before the last answer has taken nothing off the lease.
+#[test]
+fn a_loss_is_a_suspension_where_the_machine_has_slept_since_the_last_answer() {
+    let seconds = Duration::from_secs;
+    for (before, after, loss) in [
+        (seconds(0), seconds(0), Loss::Expired),
+        (seconds(10), seconds(10), Loss::Expired),
+        (seconds(0), seconds(10), Loss::Suspended),
+        (seconds(10), seconds(20), Loss::Suspended),
+    ] {
+        for renews in [false, true] {
+            let mut world = World::new(1);
+            let owner = Owner::new();
+            if renews {
+                world.holds(&owner);
+                let renewal = world.renews();
+                let at = Moment { slept: before, ..world.at() };
+                world.entry.conclude(&renewal, Ok(&Reply::Done), Spread::default(), at);
+            } else {
+                let id = world.asks(&owner, false);
+                let pending = world.askers[0].asking.take().expect("nobody is before it");
+                let (lease, fate, at) =
+                    (world.terms.lease, Arc::default(), Moment { slept: before, ..world.at() });
+                let new = NewLevel { level: 90, lease, fixed: false, max_hold: None, fate, token: None };
+                assert!(world.entry.granted(id, &pending, &new, Spread::default(), at).is_ok());
+            }
+            world.now += LEASE;
+            let at = Moment { slept: after, ..world.at() };
+            world.entry.check(at, true, MasterSet::NONE, &mut || 900);
+            let seen = world.entry.holds.first().and_then(Hold::loss);
+            assert_eq!(seen, Some(loss), "slept {before:?} and {after:?}, renews {renews}");
+        }
+    }
+}

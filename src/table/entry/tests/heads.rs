@@ -1,0 +1,157 @@
+//! Heads that ask, sleep, or do not come, and what others may do meanwhile.
+
+use super::*;
+
+impl World {
+    /// What a request of this owner is to do that does not wait. It leaves at once, unless it is to ask.
+    fn tries(&mut self, owner: &Owner) -> Admission {
+        let (id, no) = (self.number(), self.number());
+        self.entry.enter(Waiter::new(id, owner.clone(), owner.clone(), true, self.now)).unwrap();
+        let (lease, terms) = (self.terms.lease, self.terms);
+        let ask = AcquireParams { once: true, lease, terms, uuid: "me", fence: None };
+        let turn = self.entry.admit(id, no, ask, self.at());
+        if let Admission::Ask(pending) = &turn {
+            self.entry.conclude(pending, Ok(&Reply::Busy(LEASE)), Spread::default(), self.at());
+        }
+        let _gone = self.entry.leave_line(id, self.now);
+        turn
+    }
+
+    fn is_refused(&mut self) -> bool {
+        let turn = self.tries(&Owner::new());
+        assert!(matches!(turn, Admission::Ask(_) | Admission::Wait { refused: true, .. }), "{turn:?}");
+        !matches!(turn, Admission::Ask(_))
+    }
+
+    fn sleeps(&self, id: u64) -> bool {
+        !self.is_woken(id) && self.askers[self.asker(id)].asking.is_none()
+    }
+}
+
+/// Another process holds the lock. A head that asks, or is about to, finds out for both; one that sleeps may do so for long.
+#[test]
+fn a_request_that_does_not_wait_asks_beside_a_head_that_sleeps() {
+    let mut world = World::new(1);
+    world.is_taken();
+    let head = world.asks(&Owner::new(), true);
+    assert!(world.is_refused(), "the head asks");
+    world.answers(head);
+    assert!(!world.is_refused(), "the head sleeps");
+    world.entry.freed(world.now);
+    assert!(world.is_refused(), "the head is woken");
+}
+
+/// In this order: 1. A head is woken, and its future is not polled. 2. The background has not looked since.
+#[test]
+fn a_request_that_does_not_wait_passes_over_a_head_that_does_not_come() {
+    let mut world = World::new(1);
+    world.is_taken();
+    let head = world.asks(&Owner::new(), true);
+    world.answers(head);
+    world.entry.freed(world.now);
+    world.now += Duration::from_millis(49);
+    assert!(world.is_refused(), "it may come yet");
+    world.now += Duration::from_millis(1);
+    assert!(!world.is_refused());
+}
+
+/// The end of that hold wakes the head; the server has nothing new to report.
+#[test]
+fn a_head_behind_a_hold_of_its_own_process_asks_nobody() {
+    let mut world = World::new(1);
+    let (granted, level) = world.take();
+    let head = world.asks(&Owner::new(), true);
+    assert!(world.sleeps(head));
+    let no = world.number();
+    let ReleaseStep::Send(release) = world.entry.leave(granted.hold, level, Some(no), world.at()) else {
+        panic!("it is held")
+    };
+    world.entry.conclude(&release, Ok(&Reply::Done), Spread::default(), world.at());
+    world.wake();
+    assert!(world.is_woken(head));
+    world.poll(world.asker(head));
+    assert!(world.askers[world.asker(head)].asking.is_some());
+}
+
+/// First, another process holds the lock. 1. A head does not come, and the next one asks instead. The masters' votes are split, so it pauses.
+/// 2. The first one comes, and is the front again. 3. The pause of the second one is over, for nothing. 4. The first one goes.
+#[test]
+fn a_new_head_asks_though_its_pause_was_over_when_another_was_before_it() {
+    let mut world = World::new(1);
+    world.faults = false;
+    world.is_taken();
+    let [first, second] = [Owner::new(), Owner::new()].map(|owner| world.asks(&owner, true));
+    world.answers(first);
+    world.entry.freed(world.now);
+    while !world.is_woken(second) {
+        world.pass(STEP);
+    }
+    world.poll(world.asker(second));
+    let (at, pause) = (world.asker(second), world.now + 5 * STEP);
+    let pending = world.askers[at].asking.take().expect("it is its turn");
+    world.entry.conclude(&pending, Ok(&Reply::Busy(LEASE)), Spread::default(), world.at());
+    world.entry.refused(second, Pause::Polling(pause));
+    world.poll(at);
+    world.entry.freed(world.now);
+    world.wake();
+    assert!(world.sleeps(second), "the votes would be split again");
+    world.poll(world.asker(first));
+    world.answers(first);
+    world.now = pause;
+    world.poll(world.asker(second));
+    assert!(world.sleeps(second), "the first one is before it");
+    let at = world.asker(first);
+    world.go(at);
+    assert!(world.is_woken(second), "nobody of this process asks for the lock");
+}
+
+/// In this order: 1. A re-entry is refused by a full server, and pauses. 2. Its pause is over while the hold is settled. 3. The settle is
+/// answered.
+#[test]
+fn a_re_entry_whose_pause_was_over_during_a_settle_is_woken_behind_it() {
+    let mut world = World::new(1);
+    let (owner, pause) = (world.owners[0].clone(), world.now + STEP);
+    world.take();
+    let inner = world.asks(&owner, false);
+    let at = world.asker(inner);
+    let nested = world.askers[at].asking.take().expect("it may enter");
+    world.entry.conclude(&nested, Err(Outcome::NotRun), Spread::default(), world.at());
+    world.entry.sleeps(inner, pause);
+    world.poll(at);
+    world.entry.ask_all(world.now);
+    let sent = world.sends();
+    let [settle] = &sent[..] else { panic!("{sent:?}") };
+    world.now = pause;
+    world.poll(at);
+    assert!(world.sleeps(inner));
+    world.entry.conclude(settle, Ok(&Reply::Done), Spread::default(), world.at());
+    world.wake();
+    assert!(world.is_woken(inner));
+}
+
+#[test]
+fn a_re_entry_asks_for_the_count_that_must_stand() {
+    let mut world = World::new(1);
+    let owner = Owner::new();
+    for depth in 1..4 {
+        let id = world.asks(&owner, false);
+        let asked = world.askers[world.asker(id)].asking.as_ref().expect("it may enter").call.action;
+        assert!(matches!(asked, Action::Acquire { count, .. } if count == depth), "{depth}: {asked:?}");
+        world.answers(id);
+    }
+}
+
+/// Its guard is kept.
+#[test]
+fn a_lost_hold_fails_requests_below_it_and_no_others() {
+    let mut world = World::new(1);
+    let holder = world.owners[0].clone();
+    world.take();
+    world.now += LEASE / 3;
+    let sent = world.sends();
+    let [renewal] = &sent[..] else { panic!("{sent:?}") };
+    world.entry.conclude(renewal, Ok(&Reply::Gone), Spread::default(), world.at());
+    let turn = world.tries(&holder.child());
+    assert!(matches!(turn, Admission::Lost(Loss::Gone)), "{turn:?}");
+    assert!(!world.is_refused());
+}

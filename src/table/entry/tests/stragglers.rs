@@ -1,0 +1,196 @@
+//! What a master's answer means that comes after the verdict. The third one of several is late.
+
+use super::*;
+
+const LATE: usize = 2;
+
+impl World {
+    /// Its only guard is released. The third master's answer to that is still to come.
+    fn ends_without_third(&mut self, acquire: &Pending, level: u64) -> Pending {
+        let ReleaseStep::Send(end) = self.entry.leave(acquire.hold, level, Some(900), self.at()) else {
+            panic!("it is held")
+        };
+        let spread = Spread { unanswered: MasterSet::one(LATE), ..Spread::default() };
+        assert_eq!(self.entry.conclude(&end, Ok(&Reply::Done), spread, self.at()), Meaning::Done);
+        end
+    }
+
+    /// How often the end is sent to the third master again, until nothing is left of it. It finds nothing there.
+    fn ends_again(&mut self) -> usize {
+        let mut ends = 0;
+        while !self.entry.is_empty() && ends < 4 {
+            self.now += 4 * self.terms.retry;
+            for again in self.sends() {
+                assert_eq!((again.call.action, again.masters), (Action::END, MasterSet::one(LATE)));
+                let missing = Spread { missing: again.masters, ..Spread::default() };
+                self.entry.conclude(&again, Ok(&Reply::Done), missing, self.at());
+                ends += 1;
+            }
+        }
+        ends
+    }
+
+    /// A renewal that the others have answered.
+    fn renewal_of(&self, acquire: &Pending) -> Pending {
+        let action = Action::Renew { lease: self.terms.lease };
+        let call = Call { action, ..acquire.call.clone() };
+        Pending { no: 800, call, ..acquire.clone() }
+    }
+}
+
+#[test]
+fn an_end_is_sent_again_to_a_master_that_did_not_run_it() {
+    for (answer, ends) in
+        [(LateAnswer::There, 0), (LateAnswer::Missing, 0), (LateAnswer::Unsent, 1), (LateAnswer::Unknown, 1)]
+    {
+        let mut world = World::new(1);
+        let (acquire, level) = world.take();
+        let end = world.ends_without_third(&acquire, level);
+        assert!(!world.entry.is_empty(), "it is awaited");
+        world.entry.straggled(&end, LATE, answer, world.now);
+        assert_eq!(world.entry.is_empty(), ends == 0, "{answer:?}");
+        assert_eq!(world.ends_again(), ends, "{answer:?}");
+    }
+}
+
+/// The second master is awaited yet, so that the hold is known when the third one's answer comes.
+#[test]
+fn no_end_is_sent_again_to_a_master_that_refused_the_acquire() {
+    let mut world = World::new(1);
+    let (acquire, level) =
+        world.take_with(Spread { absent: MasterSet::one(LATE), ..Spread::default() }, |_| ());
+    let ReleaseStep::Send(end) = world.entry.leave(acquire.hold, level, Some(900), world.at()) else {
+        panic!("it is held")
+    };
+    let unanswered = MasterSet::one(1).union(MasterSet::one(LATE));
+    let spread = Spread { unanswered, ..Spread::default() };
+    world.entry.conclude(&end, Ok(&Reply::Done), spread, world.at());
+    world.entry.straggled(&end, LATE, LateAnswer::Unsent, world.now);
+    assert!(world.sends().is_empty());
+    world.entry.straggled(&end, 1, LateAnswer::Missing, world.now);
+    assert!(world.entry.is_empty());
+}
+
+/// What it makes is a field, and a renewal makes none.
+#[test]
+fn a_late_answer_to_a_renewal_shows_nothing_of_a_hold_that_is_gone() {
+    for answer in [LateAnswer::There, LateAnswer::Missing, LateAnswer::Unsent, LateAnswer::Unknown] {
+        let mut world = World::new(1);
+        let (acquire, level) = world.take();
+        let renewal = world.renewal_of(&acquire);
+        let end = world.ends_without_third(&acquire, level);
+        world.entry.straggled(&renewal, LATE, answer, world.now);
+        assert!(!world.entry.is_empty(), "{answer:?}: the end is awaited yet");
+        assert!(world.sends().is_empty(), "{answer:?}");
+        world.entry.straggled(&end, LATE, LateAnswer::Missing, world.now);
+        assert!(world.entry.is_empty(), "{answer:?}");
+    }
+}
+
+/// The same, where the answer to the renewal comes before the hold is gone: while it stands, or while its end is under way.
+#[test]
+fn a_late_answer_to_a_renewal_has_no_end_sent_twice() {
+    let missing = Spread { missing: MasterSet::one(LATE), ..Spread::default() };
+    for answer in [LateAnswer::There, LateAnswer::Unsent, LateAnswer::Unknown] {
+        for under_way in [false, true] {
+            let mut world = World::new(1);
+            let (acquire, level) = world.take();
+            let renewal = world.renewal_of(&acquire);
+            if !under_way {
+                world.entry.straggled(&renewal, LATE, answer, world.now);
+            }
+            let ReleaseStep::Send(end) = world.entry.leave(acquire.hold, level, Some(900), world.at()) else {
+                panic!("it is held")
+            };
+            if under_way {
+                world.entry.straggled(&renewal, LATE, answer, world.now);
+            }
+            world.entry.conclude(&end, Ok(&Reply::Done), missing, world.at());
+            assert!(world.entry.is_empty(), "{answer:?}, under way {under_way}");
+        }
+    }
+}
+
+/// A repair runs, or may run, on the third master behind the end of its hold.
+#[test]
+fn what_a_repair_makes_when_its_hold_is_gone_is_ended() {
+    for answer in [LateAnswer::There, LateAnswer::Unknown] {
+        let mut world = World::new(1);
+        let (acquire, level) = world.take();
+        let action = Action::Repair { count: 1, lease: world.terms.lease };
+        let repair = Pending { no: 800, call: Call { action, ..acquire.call.clone() }, ..acquire.clone() };
+        let end = world.ends_without_third(&acquire, level);
+        world.entry.straggled(&repair, LATE, answer, world.now);
+        let sent = world.sends();
+        let [again] = &sent[..] else { panic!("{answer:?}: {sent:?}") };
+        assert_eq!((again.call.action, again.masters), (Action::END, MasterSet::one(LATE)));
+        world.entry.conclude(again, Ok(&Reply::Done), Spread::default(), world.at());
+        world.entry.straggled(&end, LATE, LateAnswer::There, world.now);
+        assert!(world.entry.is_empty(), "{answer:?}");
+    }
+}
+
+/// In this order: 1. The first end has no answer from a majority. 2. The second one is under way. 3. The third master answers that the first
+/// one did not run.
+#[test]
+fn a_late_answer_to_an_end_that_is_sent_again_changes_nothing() {
+    for answer in [LateAnswer::There, LateAnswer::Missing, LateAnswer::Unsent, LateAnswer::Unknown] {
+        let mut world = World::new(1);
+        let (acquire, level) = world.take();
+        let ReleaseStep::Send(first) = world.entry.leave(acquire.hold, level, Some(900), world.at()) else {
+            panic!("it is held")
+        };
+        world.entry.conclude(&first, Err(Outcome::Unknown), Spread::default(), world.at());
+        let sent = world.sends();
+        let [second] = &sent[..] else { panic!("{sent:?}") };
+        world.entry.straggled(&first, LATE, answer, world.now);
+        world.entry.conclude(second, Ok(&Reply::Done), Spread::default(), world.at());
+        assert!(world.entry.is_empty(), "{answer:?}");
+    }
+}
+
+/// Where a repair finds nothing, another has the key, and would have it again.
+#[test]
+fn what_a_renewal_misses_on_a_master_is_put_there_and_what_a_repair_misses_is_not() {
+    for (repairs, answer, is_sent) in [
+        (false, LateAnswer::There, false),
+        (false, LateAnswer::Unsent, false),
+        (false, LateAnswer::Unknown, false),
+        (false, LateAnswer::Missing, true),
+        (true, LateAnswer::Missing, false),
+    ] {
+        let mut world = World::new(1);
+        let (acquire, _) = world.take();
+        let mut late = world.renewal_of(&acquire);
+        if repairs {
+            late.call.action = Action::Repair { count: 1, lease: world.terms.lease };
+        }
+        world.entry.straggled(&late, LATE, answer, world.now);
+        let sent: Vec<_> = world.sends().iter().map(|sent| (sent.call.action, sent.masters)).collect();
+        let repair = (Action::Repair { count: 1, lease: world.terms.lease }, MasterSet::one(LATE));
+        assert_eq!(sent, [repair][..usize::from(is_sent)], "repairs {repairs}, {answer:?}");
+    }
+}
+
+/// The end of the hold has no answer from the third master. A field can be there unless the acquire was refused there.
+#[test]
+fn only_a_refused_acquire_shows_that_a_master_has_no_field() {
+    let remains = Spread { remains: MasterSet::one(LATE), ..Spread::default() };
+    for (acquired, answer, ends) in [
+        (true, LateAnswer::There, 1),
+        (true, LateAnswer::Missing, 0),
+        (true, LateAnswer::Unsent, 0),
+        (false, LateAnswer::Missing, 1),
+        (false, LateAnswer::Unsent, 1),
+    ] {
+        let mut world = World::new(1);
+        let (acquire, level) = world.take();
+        let renewal = world.renewal_of(&acquire);
+        world.entry.straggled(if acquired { &acquire } else { &renewal }, LATE, answer, world.now);
+        let ReleaseStep::Send(end) = world.entry.leave(acquire.hold, level, Some(900), world.at()) else {
+            panic!("it is held")
+        };
+        world.entry.conclude(&end, Ok(&Reply::Done), remains, world.at());
+        assert_eq!(world.ends_again(), ends, "acquire {acquired}, {answer:?}");
+    }
+}
