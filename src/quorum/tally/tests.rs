@@ -205,6 +205,29 @@ fn a_hold_stands_on_a_majority_though_a_third_master_has_no_lock_there() {
     }
 }
 
+/// A full server can't write a count, and writes it later. Nothing is to be done where the others have written it.
+#[test]
+fn a_command_that_a_minority_defers_is_done() {
+    let deferred = || Ok(Reply::Deferred("full".into()));
+    for masters in [3, 5] {
+        for deferring in 0..=masters {
+            let mut tally = tally(Rule::Standing, masters);
+            for master in 0..masters {
+                tally.count(
+                    master,
+                    false,
+                    if master < masters - deferring { Ok(Reply::Done) } else { deferred() },
+                );
+            }
+            let verdict = tally.verdict().unwrap();
+            let expected = if deferring <= masters / 2 { Reply::Done } else { deferred().unwrap() };
+            assert_eq!((verdict.result.unwrap(), verdict.spread.lacking), (expected, MasterSet::NONE));
+        }
+    }
+    let (asked, verdict) = judge(tally(Rule::Standing, 3), vec![deferred(), Ok(Reply::Done)]);
+    assert_eq!((asked, verdict.result.unwrap()), (2, deferred().unwrap()), "the third one is not waited for");
+}
+
 /// What a master may answer about a lock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Answer {
