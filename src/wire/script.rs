@@ -463,6 +463,13 @@ mod tests {
     }
 
     #[test]
+    fn only_a_grant_is_taken_for_one() {
+        assert!(Reply::Done.is_grant() && Reply::Token(7).is_grant());
+        let others = [Reply::Gone, Reply::Free, Reply::Busy(Duration::ZERO), Reply::Deferred("full".into())];
+        assert!(!others.iter().any(Reply::is_grant));
+    }
+
+    #[test]
     fn each_file_lists_keys_arguments_and_replies_and_names_keys_literally() {
         for script in calls().map(|call| call.script()) {
             for part in ["-- KEYS[1]", "-- Replies"] {

@@ -1,3 +1,4 @@
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use super::*;
@@ -72,6 +73,40 @@ fn the_table_is_notified_when_the_last_scope_of_an_owner_ends() {
     child.enter();
     child.leave();
     assert_eq!(ends.0.load(SeqCst), 1, "it has no positions any more");
+}
+
+/// It has a request for each of them.
+#[test]
+fn each_lock_and_each_table_is_notified_on_its_own() {
+    let (one, other, child) = (Arc::<Ends>::default(), Arc::<Ends>::default(), Owner::new().child());
+    let stock = position(&one);
+    let order = Position { name: "order".into(), ..position(&one) };
+    let elsewhere = Position { name: stock.name.clone(), ..position(&other) };
+    let places = [stock, order, elsewhere];
+    child.enter();
+    for place in &places {
+        child.settle_at(place);
+    }
+    child.forget(&places[1]);
+    child.leave();
+    assert_eq!([one, other].map(|ends| ends.0.load(SeqCst)), [1, 1]);
+}
+
+#[tokio::test]
+async fn outside_of_scopes_each_task_is_an_owner() {
+    let here = Owner::current();
+    assert_eq!(here, Owner::current());
+    let [one, other] = [(); 2].map(|()| tokio::spawn(async { Owner::current() }));
+    let (one, other) = (one.await.unwrap(), other.await.unwrap());
+    assert!(one != here && other != here && one != other);
+}
+
+#[test]
+fn equal_owners_have_equal_hashes_and_others_differ() {
+    let (state, owner) = (RandomState::new(), Owner::new());
+    let hashed = |owner: &Owner| state.hash_one(owner);
+    assert_eq!(hashed(&owner), hashed(&owner.clone()));
+    assert_ne!(hashed(&owner), hashed(&owner.child()));
 }
 
 #[test]

@@ -31,6 +31,15 @@ fn the_parent_is_read_at_the_first_poll() {
 }
 
 #[test]
+fn work_runs_as_the_owner_that_its_scope_was_given() {
+    let owner = Owner::new();
+    assert_eq!(poll(pin!(owner.scope(async { Owner::current() }))), Poll::Ready(owner.clone()));
+    let mut work = pin!(scope(async { Owner::current() }));
+    work.as_mut().set_owner(owner.clone());
+    assert_eq!(poll(work), Poll::Ready(owner));
+}
+
+#[test]
 fn work_is_dropped_as_its_owner() {
     let owner = Owner::new();
     let last = std::cell::RefCell::new(None);

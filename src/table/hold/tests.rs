@@ -359,3 +359,17 @@ fn a_fenced_hold_has_the_token_of_its_grant() {
     fenced.is_fenced_by(9);
     assert_eq!(fenced.token(), Some(9));
 }
+
+/// A master that is too young to have a vote on new fields has one on those that are there; the counter is raised with a new one.
+#[test]
+fn only_the_first_acquire_of_a_hold_is_for_a_new_field() {
+    let now = Instant::now();
+    let fence = Arc::new(Fence { counter: "token".into(), least: Some(7), stays: None });
+    let (keys, field) = (Arc::new(Keys::new("", "stock")), "me:1".into());
+    let (mut hold, first) = Hold::asked(1, keys, field, hold(now, 30).terms, lease(30), Some(fence), now);
+    assert_eq!((first.rule(), first.call.fence.is_some()), (Rule::Fresh, true));
+    hold.finish(1, now).unwrap();
+    hold.enter(level(1, None), 1);
+    let nested = hold.begin(Action::Acquire { count: 2, lease: lease(30) }, Sender::Request, 2, now);
+    assert_eq!((nested.rule(), nested.call.fence.is_some()), (Rule::Standing, false));
+}
