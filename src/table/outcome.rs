@@ -258,9 +258,6 @@ impl LockEntry {
             hold.spread.remains = hold.spread.remains.without(hold.absence.masters());
         }
         match answer {
-            LateAnswer::There | LateAnswer::Unknown if hold.is_gone() && acquired => {
-                hold.remains_at(MasterSet::one(master), now)
-            }
             // 1. The acquire runs there late, behind a renewal that found nothing. 2. The end finds what it has made. 3. The repair runs.
             _ if left && hold.is_ending() && hold.absence.is_repaired(master) => {
                 hold.remains_at(MasterSet::one(master), now);
