@@ -141,6 +141,36 @@ fn a_re_entry_asks_for_the_count_that_must_stand() {
     }
 }
 
+/// It can hardly end: who holds the lock waits for it.
+#[test]
+fn a_wait_for_an_owner_in_whose_scope_the_request_runs_is_reported_once() {
+    let mut world = World::new(1);
+    let (holder, stranger) = (world.owners[0].clone(), Owner::new());
+    world.take();
+    let inner = holder.child();
+    world.takes_for(&inner, LEASE);
+    let mut reports = |owner: &Owner, ambient: &Owner, once| {
+        let id = world.number();
+        world.entry.enter(Waiter::new(id, owner.clone(), ambient.clone(), false, world.now)).unwrap();
+        for no in [2 * id + 900, 2 * id + 901] {
+            let (lease, terms) = (world.terms.lease, world.terms);
+            let ask = AcquireParams { once, lease, terms, uuid: "me", fence: None };
+            world.entry.admit(id, no, ask, world.at());
+            if once {
+                break;
+            }
+        }
+        let log = std::mem::take(&mut world.entry.out.log);
+        log.iter().filter(|event| matches!(event, LogEvent::SelfWait { .. })).count()
+    };
+    assert_eq!(reports(&stranger, &holder, true), 0, "it asks, and does not wait");
+    assert_eq!(reports(&stranger, &holder, true), 0, "it is refused, and does not wait");
+    assert_eq!(reports(&stranger, &holder, false), 1);
+    assert_eq!(reports(&stranger, &inner.child(), false), 1);
+    assert_eq!(reports(&stranger, &stranger, false), 0, "in nobody's scope");
+    assert_eq!(reports(&holder.child(), &holder, false), 0, "its sibling can go on");
+}
+
 /// Its guard is kept.
 #[test]
 fn a_lost_hold_fails_requests_below_it_and_no_others() {
