@@ -34,6 +34,11 @@ impl Quorum {
         self.probation.is_some_and(|probation| self.masters[index].is_younger_than(probation))
     }
 
+    /// How many masters there are.
+    pub(crate) fn size(&self) -> usize {
+        self.masters.len()
+    }
+
     /// Masters that can't be asked now, and report when they can.
     pub(crate) fn away(&self) -> MasterSet {
         let away = self.masters.iter().enumerate().filter(|(_, master)| master.is_away());

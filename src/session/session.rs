@@ -70,7 +70,7 @@ impl Session {
         let retry = retry_pause(config.lease);
         let (lease, drift) = (config.lease, config.drift);
         let epoch = clock.moment().now;
-        let terms = Terms { lease, drift, patience, retry, epoch };
+        let terms = Terms { masters: quorum.size(), lease, drift, patience, retry, epoch };
         let takeover = quorum.is_portable().then_some(TAKEOVER);
         Arc::new_cyclic(|me| Session {
             config,

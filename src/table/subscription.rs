@@ -32,16 +32,18 @@ impl LockEntry {
         }
     }
 
-    /// A master confirmed the subscription: what was published before did not arrive, so the head asks once more. What the
-    /// first one to confirm has missed, the next release makes good.
+    /// A master confirmed the subscription: what was published before did not arrive, so the head asks once more; and again once
+    /// each majority has a master that confirmed it. 1. Another process holds the lock on n2 and n3. 2. n1 confirms, and the head asks
+    /// and sleeps. 3. The lock is released, and n2 and n3 publish it. 4. They confirm. Nobody would wake the head.
     pub(crate) fn subscribed(&mut self, master: usize, at: Moment) {
         if self.subscription == Subscription::Off {
             return;
         }
-        let first = self.subscribed_at.is_empty();
+        let before = self.subscribed_at.len();
         self.subscribed_at.insert(master);
         self.subscription = Subscription::On;
-        if first {
+        let (confirmed, enough) = (self.subscribed_at.len(), self.terms.masters.div_ceil(2));
+        if confirmed > before && (before == 0 || confirmed == enough) {
             self.freed(at.now);
         }
     }

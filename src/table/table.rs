@@ -243,7 +243,7 @@ mod tests {
         let (now, drift) = (Instant::now(), Drift { factor: 0.0, slack: Duration::ZERO });
         let lease = Lease::new("lease", Duration::from_secs(30), drift).unwrap();
         let (patience, retry) = (Duration::from_secs(60), Duration::from_millis(500));
-        let terms = Terms { lease, drift, patience, retry, epoch: now };
+        let terms = Terms { masters: 1, lease, drift, patience, retry, epoch: now };
         let (mut table, keys) = (LockTable::new(terms, None), Arc::new(Keys::new("", "stock")));
         let nobody: Weak<dyn OwnerEnds> = Weak::<Nobody>::new();
         table.due(now);

@@ -9,6 +9,8 @@ use crate::base::{Drift, Lease, after};
 /// The same for all holds of a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
+    /// How many masters there are.
+    pub(crate) masters: usize,
     pub(crate) lease: Lease,
     pub(crate) drift: Drift,
     /// Older than this a command without an answer is given up: its future is not polled.

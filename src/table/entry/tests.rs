@@ -112,7 +112,7 @@ impl World {
         let place = Position { session, name: keys.name.clone() };
         let lease = Lease::new("lease", LEASE, DRIFT).unwrap();
         let (patience, retry) = (Duration::from_secs(1), Duration::from_millis(500));
-        let terms = Terms { lease, drift: DRIFT, patience, retry, epoch: now };
+        let terms = Terms { masters: 1, lease, drift: DRIFT, patience, retry, epoch: now };
         let roots = [Owner::new(), Owner::new()];
         let owners =
             roots.iter().flat_map(|root| [root.clone(), root.child(), root.child(), root.child().child()]);
@@ -449,6 +449,7 @@ mod messages;
 mod runs;
 mod scopes;
 mod stragglers;
+mod subscriptions;
 mod turns;
 
 impl World {
