@@ -8,3 +8,6 @@
 
 pub mod hold;
 pub mod wake;
+
+#[cfg(test)]
+mod testing;

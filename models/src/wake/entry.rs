@@ -1,7 +1,7 @@
 //! One lock in one process: its line, its attempts, its subscription. The functions have the names of those in
 //! `src/table/` that they stand for.
 
-use super::{Design, MASTERS};
+use super::{ALL, Design, MASTERS};
 
 type Masters = u8;
 const MAJORITY: u32 = 2;
@@ -141,8 +141,8 @@ impl Try {
 }
 
 impl Entry {
-    pub(super) fn subscribe_everywhere(&mut self) {
-        (self.subscription, self.subscribed_at) = (Subscription::On, (1 << MASTERS) - 1);
+    pub(super) fn subscribe_at(&mut self, masters: Masters) {
+        (self.subscription, self.subscribed_at) = (Subscription::On, masters);
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -212,11 +212,11 @@ impl Entry {
     pub(super) fn answered(&mut self, attempt: usize, at: usize, answer: Answer, ended: bool) {
         let one = &mut self.tries[attempt];
         let link = &mut one.links[at];
-        if link.answer == Answer::Waiting {
+        // An acquire that is answered behind the verdict says nothing of the end.
+        let awaited = if ended { Stage::Ending } else { Stage::Asked };
+        if one.stage == awaited && link.answer == Answer::Waiting {
             link.answer = answer;
-            if one.stage != Stage::Gone {
-                return;
-            }
+            return;
         }
         // `LockEntry::straggled`.
         if !ended && one.stage == Stage::Gone {
@@ -255,7 +255,7 @@ impl Entry {
                 true if design == Design::EchoOfNothing => {}
                 true => self.expect_no_echo_of(missing),
                 // `LockEntry::gone`.
-                false => self.expect_no_echo_of((1 << MASTERS) - 1),
+                false => self.expect_no_echo_of(ALL),
             }
             self.tidy();
             self.freed();
@@ -294,7 +294,7 @@ impl Entry {
     }
 
     /// `LockEntry::leave_line`. What it has asked for is undone.
-    pub(super) fn drop_request(&mut self, at: usize, design: Design) {
+    pub(super) fn drop_request(&mut self, at: usize) {
         let asks = self.waiters[at].is_some_and(|waiter| waiter.phase == Phase::Asking);
         if asks && let Some(one) = self.tries.iter_mut().find(|one| one.stage == Stage::Asked) {
             // Of unknown outcome: its end goes behind it, to all.
@@ -302,10 +302,10 @@ impl Entry {
             for link in &mut one.links {
                 (link.ends, link.answer) = (true, Answer::Waiting);
             }
-            self.expect_echoes((1 << MASTERS) - 1);
+            self.expect_echoes(ALL);
         }
         self.leave(at);
-        if at == 0 && design != Design::HeadKeeps {
+        if at == 0 {
             self.freed();
         } else {
             self.wake_next();
@@ -319,7 +319,7 @@ impl Entry {
         for link in &mut one.links {
             (link.ends, link.answer) = (true, Answer::Waiting);
         }
-        self.expect_echoes((1 << MASTERS) - 1);
+        self.expect_echoes(ALL);
         self.wake_next();
     }
 
@@ -383,10 +383,15 @@ impl Entry {
         if self.subscription == Subscription::Off {
             return;
         }
-        let first = self.subscribed_at == 0;
+        let before = self.subscribed_at.count_ones();
         self.subscribed_at |= 1 << at;
         self.subscription = Subscription::On;
-        if first && design != Design::NoSecondLook {
+        let looks = match design {
+            Design::NoSecondLook => false,
+            Design::OneConfirmation => before == 0,
+            _ => before == 0 || before + 1 == MAJORITY,
+        };
+        if looks {
             self.freed();
         }
     }
@@ -461,7 +466,16 @@ impl Entry {
         let waits = |waiter: &Waiter| {
             !waiter.woken && matches!(waiter.phase, Phase::Waiting | Phase::Asleep { soon: false })
         };
-        self.waiters.iter().flatten().all(waits) && self.tries.iter().all(|one| one.stage == Stage::None)
+        self.waiters.iter().flatten().all(waits) && self.has_no_tries()
+    }
+
+    /// It has nothing, and asks for nothing.
+    pub(super) fn is_idle(&self) -> bool {
+        self.has_no_tries() && self.waiters == [None; 2]
+    }
+
+    pub(super) fn has_no_tries(&self) -> bool {
+        self.tries.iter().all(|one| one.stage == Stage::None)
     }
 
     /// Whether a request waits for what never comes. `lost`: a message was lost, so that the poll cap has to do.
