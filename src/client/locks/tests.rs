@@ -9,6 +9,7 @@ mod restarts;
 mod stragglers;
 mod tokens;
 mod unpolled;
+mod waits;
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
