@@ -386,12 +386,8 @@ impl Entry {
         let before = self.subscribed_at.count_ones();
         self.subscribed_at |= 1 << at;
         self.subscription = Subscription::On;
-        let looks = match design {
-            Design::NoSecondLook => false,
-            Design::OneConfirmation => before == 0,
-            _ => before == 0 || before + 1 == MAJORITY,
-        };
-        if looks {
+        // Each majority has one of two.
+        if design != Design::NoSecondLook && (before == 0 || before + 1 == MAJORITY) {
             self.freed();
         }
     }

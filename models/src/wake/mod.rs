@@ -47,8 +47,6 @@ pub enum Design {
     Sound,
     /// A head that is subscribed does not look again.
     NoSecondLook,
-    /// A head looks again behind the first confirmation of three, and not behind the second.
-    OneConfirmation,
     /// A message that comes while the head asks is forgotten.
     MessageWhileAsking,
     /// The message of this process's own release is taken for a foreign one's.

@@ -15,12 +15,6 @@ fn a_waiter_that_does_not_look_again_behind_its_subscription_sleeps_beside_a_fre
     finds(&small(Design::NoSecondLook), LOST, 26);
 }
 
-#[test]
-#[ignore = "takes a minute"]
-fn a_waiter_that_looks_again_behind_one_confirmation_alone_sleeps_beside_a_free_lock() {
-    finds(&WakeModel { young: true, ..small(Design::OneConfirmation) }, LOST, 23);
-}
-
 /// Subscribed at one master, which is not the young one: what others would report too it does not miss.
 #[test]
 fn a_message_that_is_forgotten_while_the_head_asks_leaves_it_asleep() {
@@ -40,16 +34,10 @@ fn an_echo_of_a_master_that_had_nothing_is_expected_for_ever() {
 
 #[test]
 fn processes_that_are_subscribed_are_sound_for_some_steps() {
-    is_sound_for(WakeModel { young: true, subscribed: [ALL; 2], ..small(Design::Sound) }, 14);
+    is_sound_for(WakeModel { young: true, subscribed: [ALL; 2], ..small(Design::Sound) }, 12);
 }
 
 #[test]
 fn processes_that_subscribe_are_sound_for_some_steps() {
-    is_sound_for(WakeModel { young: true, ..small(Design::Sound) }, 14);
-}
-
-#[test]
-#[ignore = "takes minutes"]
-fn processes_that_subscribe_are_sound_for_as_many_steps_as_break_one_confirmation() {
-    is_sound_for(WakeModel { young: true, ..small(Design::Sound) }, 23);
+    is_sound_for(WakeModel { young: true, ..small(Design::Sound) }, 12);
 }
