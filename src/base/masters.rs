@@ -109,9 +109,9 @@ impl Absence {
         self.absent
     }
 
-    /// Whether this master was asked to write the field later.
-    pub(crate) fn is_repaired(self, master: usize) -> bool {
-        self.repaired.contains(master)
+    /// The masters that were asked to write the field later.
+    pub(crate) fn repaired(self) -> MasterSet {
+        self.repaired
     }
 }
 

@@ -326,7 +326,9 @@ impl Attempts {
         let keys = self.options.keys.clone();
         let undo = scopeguard::guard(pending, |pending| {
             session.visit(&keys, |entry, _, at| {
-                entry.conclude(&pending, Err(Outcome::Unknown), Spread::default(), at);
+                // It may still be on its way to any of them, over a connection that is replaced before the end is sent.
+                let spread = Spread { given_up: pending.masters, ..Spread::default() };
+                entry.conclude(&pending, Err(Outcome::Unknown), spread, at);
             });
         });
         // Dropped at the end, after the entry was updated.
@@ -399,7 +401,7 @@ impl Attempts {
                 let open = self.options.handle.check_open();
                 open.inspect_err(|_| {
                     self.visit(|entry, _, at| {
-                        entry.conclude(pending, Err(Outcome::Unknown), Spread::default(), at);
+                        entry.conclude(pending, Err(Outcome::Unknown), spread, at);
                     });
                 })?;
                 match self.granted(pending, spread, token) {

@@ -259,7 +259,7 @@ impl LockEntry {
         }
         match answer {
             // 1. The acquire runs there late, behind a renewal that found nothing. 2. The end finds what it has made. 3. The repair runs.
-            _ if left && hold.is_ending() && hold.absence.is_repaired(master) => {
+            _ if left && hold.is_ending() && hold.absence.repaired().contains(master) => {
                 hold.remains_at(MasterSet::one(master), now);
             }
             // What the end finds there shows whether it ran behind this.
@@ -270,7 +270,12 @@ impl LockEntry {
             LateAnswer::Missing if hold.is_gone() && ended && hold.late.contains(master) => {
                 hold.remains_at(MasterSet::one(master), now)
             }
-            LateAnswer::Missing if hold.is_gone() && ended && hold.unsure.contains(master) => {
+            LateAnswer::Missing | LateAnswer::There
+                if hold.is_gone()
+                    && ended
+                    && hold.unsure.contains(master)
+                    && (answer == LateAnswer::Missing || hold.absence.repaired().contains(master)) =>
+            {
                 hold.unsure.remove(master);
                 let later = after(now, hold.terms.retry);
                 hold.remains_at(MasterSet::one(master), later);
@@ -369,7 +374,9 @@ impl Hold {
         // 1. The end reaches some masters. 2. Another one's grant comes meanwhile, or is still to come.
         let over = if doubted { MasterSet::NONE } else { asked };
         spread.remains = spread.remains.union(self.spread.remains.without(over));
-        let again = self.late.union(self.unsure).within(spread.missing);
+        // Where a repair may have made the field that the end found, the end's answer shows nothing of the acquire.
+        let repaired = self.unsure.within(self.absence.repaired()).within(asked).without(spread.unanswered);
+        let again = self.late.union(self.unsure).within(spread.missing).union(repaired);
         if !again.within(self.unsure).is_empty() {
             self.retry_at = after(now, self.terms.retry);
         }

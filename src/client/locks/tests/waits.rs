@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
 use crate::{Locks, Master, Memory};
@@ -26,4 +27,43 @@ async fn no_message_ends_the_pause_after_a_split_vote() {
     assert!(begun.elapsed() >= SECOND, "{:?}", begun.elapsed());
     guard.release().await.unwrap();
     second.release().await.unwrap();
+}
+
+/// In this order: 1. A request's acquire is on its way, in a connection that is replaced. 2. The request is dropped, and its end finds
+/// nothing. 3. The acquire runs. For a free lock, and on one master as on three.
+#[tokio::test(start_paused = true)]
+async fn what_an_acquire_makes_behind_the_end_of_its_dropped_request_is_ended() {
+    for masters in [1, 3] {
+        let stores: Vec<_> = (0..masters).map(|_| Memory::new()).collect();
+        let connect = async || {
+            let builder = Locks::builder().masters(stores.iter().map(Master::memory)).lease(60 * SECOND);
+            builder.delayed_restart(false).connect().await.unwrap()
+        };
+        let (ours, theirs) = (connect().await, connect().await);
+        stores.iter().for_each(|store| store.stall(SECOND / 10));
+        let request = tokio::spawn(ours.mutex("stock").lock());
+        let late = |store: &Memory| store.visit(|store| store.backlog.pop_front());
+        let mut on_the_way = Vec::new();
+        for store in &stores {
+            while store.visit(|store| store.backlog.is_empty()) {
+                yield_now().await;
+            }
+            on_the_way.push(late(store).unwrap());
+        }
+        request.abort();
+        assert!(request.await.unwrap_err().is_cancelled());
+        // The end has run.
+        sleep(SECOND / 5).await;
+        for (store, acquire) in stores.iter().zip(on_the_way) {
+            store.visit(|store| {
+                store.backlog.push_back(acquire);
+                store.run_backlog(Instant::now());
+            });
+        }
+        let theirs = theirs.mutex("stock");
+        assert!(theirs.try_lock().await.unwrap().is_none(), "the acquire ran");
+        let begun = Instant::now();
+        theirs.lock().await.unwrap().release().await.unwrap();
+        assert!(begun.elapsed() < 10 * SECOND, "{masters} {:?}", begun.elapsed());
+    }
 }

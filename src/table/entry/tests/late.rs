@@ -394,6 +394,36 @@ fn what_was_given_up_on_a_master_before_the_verdict_is_ended_there_twice() {
     }
 }
 
+/// In this order: 1. An acquire is given up on the third master, where it waits in a connection that is replaced. 2. A repair makes the
+/// field there. 3. The end of the hold finds that. 4. The acquire runs there.
+#[test]
+fn what_was_given_up_on_a_master_and_repaired_there_is_ended_there_twice() {
+    let third = MasterSet::one(2);
+    for straggles in [false, true] {
+        let mut world = World::new(1);
+        let spread = Spread { given_up: third, lacking: third, ..Spread::default() };
+        let (acquire, level) = world.take_with(spread, |_| ());
+        let repairs = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 97);
+        let [repair] = &repairs[..] else { panic!("{repairs:?}") };
+        assert_eq!(repair.masters, third);
+        world.entry.conclude(repair, Ok(&Reply::Done), Spread::default(), world.at());
+        let ReleaseStep::Send(end) = world.entry.leave(acquire.hold, level, Some(98), world.at()) else {
+            panic!("it is held")
+        };
+        let unanswered = if straggles { third } else { MasterSet::NONE };
+        world.entry.conclude(&end, Ok(&Reply::Done), Spread { unanswered, ..Spread::default() }, world.at());
+        if straggles {
+            world.entry.straggled(&end, 2, LateAnswer::There, world.now);
+        }
+        world.now += 2 * world.terms.retry;
+        let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
+        let [again] = &commands[..] else { panic!("{commands:?}") };
+        assert_eq!((again.call.action, again.masters), (Action::END, third));
+        world.entry.conclude(again, Ok(&Reply::Done), Spread::default(), world.at());
+        assert!(world.entry.is_empty(), "and no more");
+    }
+}
+
 /// In this order: 1. A request is refused, though one master granted it. 2. What it left there is ended. 3. It sleeps on: else it would
 /// ask at once, leave the next one, and so on without a pause.
 #[test]
