@@ -239,7 +239,12 @@ impl LockEntry {
             if left {
                 // 1. An acquire is sent again, with the text of its script or to another node. 2. The end of the hold overtakes it.
                 // 3. The end is confirmed there, by "not held".
-                self.orphans.take_in(Hold::left_behind(pending, MasterSet::one(master), self.terms, now));
+                let mut left = Hold::left_behind(pending, MasterSet::one(master), self.terms, now);
+                // 1. The command waits in a connection that is replaced. 2. This end finds nothing. 3. The command runs.
+                if answer == LateAnswer::Unknown {
+                    left.unsure.insert(master);
+                }
+                self.orphans.take_in(left);
             }
             return;
         };
@@ -262,8 +267,13 @@ impl LockEntry {
             _ if left && hold.is_ending() && hold.absence.repaired().contains(master) => {
                 hold.remains_at(MasterSet::one(master), now);
             }
-            // What the end finds there shows whether it ran behind this.
-            LateAnswer::Unknown if left && !hold.is_gone() => hold.unsure.insert(master),
+            // What the end finds there shows whether it ran behind this. One that has run already shows nothing.
+            LateAnswer::Unknown if left => {
+                hold.unsure.insert(master);
+                if hold.is_gone() {
+                    hold.remains_at(MasterSet::one(master), now);
+                }
+            }
             // So does what a renewal finds, which may show that the hold is gone.
             _ if left && !hold.is_gone() && hold.command.is_some() => hold.late.insert(master),
             _ if left && hold.is_gone() => hold.remains_at(MasterSet::one(master), now),

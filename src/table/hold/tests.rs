@@ -18,15 +18,13 @@ fn over(sent: Instant, n: u64) -> Instant {
     sent + seconds(n) - seconds(n).mul_f64(0.01) - Duration::from_millis(2)
 }
 
+fn terms(now: Instant) -> Terms {
+    let (lease, patience, retry) = (lease(30), seconds(1), seconds(1));
+    Terms { masters: 1, lease, drift: DRIFT, patience, retry, epoch: now }
+}
+
 fn hold(now: Instant, asked: u64) -> Hold {
-    let terms = Terms {
-        masters: 1,
-        lease: lease(30),
-        drift: DRIFT,
-        patience: seconds(1),
-        retry: seconds(1),
-        epoch: now,
-    };
+    let terms = terms(now);
     let mut hold =
         Hold::asked(1, Arc::new(Keys::new("", "stock")), "me:1".into(), terms, lease(asked), None, now).0;
     assert!(hold.is_asked() && !hold.lives() && !hold.ends() && !hold.is_over());
@@ -94,14 +92,7 @@ fn a_level_whose_max_hold_is_over_leaves_the_key_to_its_lease() {
 #[test]
 fn renewals_are_due_within_a_thirtieth_before_a_third_of_the_lease() {
     let now = Instant::now();
-    let terms = Terms {
-        masters: 1,
-        lease: lease(30),
-        drift: DRIFT,
-        patience: seconds(1),
-        retry: seconds(1),
-        epoch: now,
-    };
+    let terms = terms(now);
     for millis in [0, 1, 499, 500, 999, 1000, 12_345] {
         let sent = now + Duration::from_millis(millis);
         let (due, third) = (terms.renew_at(sent), sent + LEASE / 3);

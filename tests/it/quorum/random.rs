@@ -89,7 +89,7 @@ async fn run(seed: u64, masters: usize) -> usize {
 #[tokio::test(start_paused = true)]
 async fn at_most_one_holds_the_lock_whatever_becomes_of_the_masters() {
     let mut grants = 0;
-    for seed in 0..12 {
+    for seed in 0..4 {
         grants += run(seed, if seed % 3 == 0 { 5 } else { 3 }).await;
     }
     assert!(grants > 100, "{grants} grants show nothing");

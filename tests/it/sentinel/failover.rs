@@ -170,6 +170,7 @@ async fn one_of_several_masters_may_be_watched() {
             && !fields(&others[1]).await.is_empty()
     })
     .await;
+    replicated(&group, &guard).await;
     group.fail_over().await;
     let new = group.failed_over(old).await;
     others[0].kill();

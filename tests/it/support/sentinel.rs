@@ -95,12 +95,11 @@ impl Group {
         }
     }
 
-    /// All sentinels are started with a new configuration, in which epochs restart.
-    pub async fn set_up_again(&self, master: &Server) {
-        // What an old one published last may reach the new ones, and teach them the old epoch: over a server that has not run it yet, or
-        // over a replica that is behind its master.
-        self.be_silent().await;
-        self.sentinels.iter().for_each(Sentinel::kill);
+    /// Waits until nothing is on its way of what sentinels published that have left.
+    ///
+    /// It may reach new ones, and teach them the old epoch: over a server that has not run it yet, or over a replica that is behind its
+    /// master.
+    async fn is_published(&self, master: &Server) {
         for server in &self.servers {
             eventually("the end of their connections", async || {
                 !server.ask::<String>(&["CLIENT", "LIST"]).await.contains("name=sentinel-")
@@ -114,6 +113,13 @@ impl Group {
         for server in &self.servers {
             eventually("all that was published", async || offset(server).await >= last).await;
         }
+    }
+
+    /// All sentinels are started with a new configuration, in which epochs restart.
+    pub async fn set_up_again(&self, master: &Server) {
+        self.be_silent().await;
+        self.sentinels.iter().for_each(Sentinel::kill);
+        self.is_published(master).await;
         for sentinel in &self.sentinels {
             sentinel.configure(master.port(), Setup::default());
             eventually("a sentinel", async || sentinel.run().await).await;
@@ -124,17 +130,17 @@ impl Group {
     /// All sentinels forget this master and monitor it again: its configuration epoch is 0 again, and they keep running.
     pub async fn monitor_again(&self, master: &Server) {
         let port = master.port().to_string();
-        // All forget it first: one that still knew the old epoch would teach it to the others.
-        let commands: [&[&str]; 3] = [
-            &["SENTINEL", "REMOVE", NAME],
-            &["SENTINEL", "MONITOR", NAME, "127.0.0.1", &port, "2"],
-            &["SENTINEL", "SET", NAME, "down-after-milliseconds", "2000", "failover-timeout", "10000"],
-        ];
-        for command in commands {
+        let each = async |command: &[&str]| {
             for sentinel in &self.sentinels {
                 sentinel.try_ask::<()>(command).await.unwrap();
             }
-        }
+        };
+        // All forget it first: one that still knew the old epoch would teach it to the others.
+        each(&["SENTINEL", "REMOVE", NAME]).await;
+        self.is_published(master).await;
+        each(&["SENTINEL", "MONITOR", NAME, "127.0.0.1", &port, "2"]).await;
+        each(&["SENTINEL", "SET", NAME, "down-after-milliseconds", "2000", "failover-timeout", "10000"])
+            .await;
         self.settled().await;
         for sentinel in &self.sentinels {
             assert_eq!(sentinel.master().await.unwrap()["config-epoch"], "0");

@@ -290,7 +290,7 @@ fn number(variable: &str) -> Option<u64> {
 #[test]
 fn random_calls_polled_late_exclude_each_other_and_nobody_is_forgotten() {
     let first = number("FUZZ_FIRST").unwrap_or_else(|| u64::from(rand::random::<u32>()));
-    let seeds = number("FUZZ_SEEDS").unwrap_or(100);
+    let seeds = number("FUZZ_SEEDS").unwrap_or(50);
     let (mut granted, mut red) = (0, Vec::new());
     for seed in first..first + seeds {
         let (done, ends) = mpsc::channel::<()>();

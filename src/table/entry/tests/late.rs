@@ -424,6 +424,33 @@ fn what_was_given_up_on_a_master_and_repaired_there_is_ended_there_twice() {
     }
 }
 
+/// In this order: 1. A request is refused by two masters, and its hold is over. 2. Its acquire waits for the third in a connection that is
+/// replaced. 3. The end finds nothing there. 4. The acquire runs.
+#[test]
+fn what_had_no_answer_on_a_master_when_its_hold_was_over_is_ended_there_twice() {
+    let third = MasterSet::one(2);
+    // The entry still has the hold, or nothing of it.
+    for unanswered in [third, MasterSet::NONE] {
+        let mut world = World::new(1);
+        let id = world.asks(&Owner::new(), true);
+        let at = world.asker(id);
+        let acquire = world.askers[at].asking.take().unwrap();
+        let spread = Spread { unanswered, ..Spread::default() };
+        world.entry.conclude(&acquire, Ok(&Reply::Busy(LEASE)), spread, world.at());
+        world.entry.straggled(&acquire, 2, LateAnswer::Unknown, world.now);
+        let missing = Spread { missing: third, ..Spread::default() };
+        for round in [1, 2] {
+            let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 90 + round);
+            let [end] = &commands[..] else { panic!("{round}: {commands:?}") };
+            assert_eq!((end.call.action, end.masters), (Action::END, third), "{round}");
+            world.entry.conclude(end, Ok(&Reply::Done), missing, world.at());
+            assert!(world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99).is_empty(), "{round}");
+            world.now += 2 * world.terms.retry;
+        }
+        assert!(world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99).is_empty(), "and no more");
+    }
+}
+
 /// In this order: 1. A request is refused, though one master granted it. 2. What it left there is ended. 3. It sleeps on: else it would
 /// ask at once, leave the next one, and so on without a pause.
 #[test]

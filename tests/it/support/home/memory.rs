@@ -22,6 +22,9 @@ pub struct Kept<const PAUSED: bool, const MASTERS: usize> {
 }
 
 impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
+    /// How deep a test nests holds: each poll passes through all of them.
+    pub const LEVELS: usize = 200;
+
     /// An empty one.
     pub async fn start() -> Self {
         log::capture();

@@ -26,6 +26,9 @@ pub struct Served<const CLUSTERED: bool> {
 }
 
 impl<const CLUSTERED: bool> Served<CLUSTERED> {
+    /// How deep a test nests holds: each poll passes through all of them.
+    pub const LEVELS: usize = if CLUSTERED { 200 } else { 1000 };
+
     /// An empty one.
     pub async fn start() -> Self {
         let server = Arc::new(if CLUSTERED { lone_node().await } else { Server::start().await });
