@@ -68,7 +68,8 @@ pub(crate) struct LockEntry {
 
 impl LockEntry {
     pub(super) fn new(keys: Arc<Keys>, place: Position, terms: Terms) -> LockEntry {
-        let (holds, queue) = (Vec::new(), Queue::default());
+        // Mostly there is one: a vector that grows by itself begins with room for four.
+        let (holds, queue) = (Vec::with_capacity(1), Queue::new());
         LockEntry {
             keys,
             place,

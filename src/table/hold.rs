@@ -119,7 +119,7 @@ impl Hold {
             keys,
             field,
             terms,
-            levels: Vec::new(),
+            levels: Vec::with_capacity(1),
             state: State::Stands { unsettled: false },
             command: None,
             stands: 0,

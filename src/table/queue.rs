@@ -60,7 +60,7 @@ pub(super) enum HeadCheck {
 pub(crate) struct Ambiguous;
 
 /// The requests under way, by time of arrival.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Queue {
     requests: VecDeque<Waiter>,
     /// Owners that were seen to ask from two branches at once.
@@ -153,6 +153,10 @@ impl Waiter {
 }
 
 impl Queue {
+    pub(super) fn new() -> Queue {
+        Queue { requests: VecDeque::with_capacity(1), proven: Vec::new() }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }

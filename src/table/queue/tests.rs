@@ -20,7 +20,7 @@ fn request(id: u64, owner: &Owner, bare: bool, now: Instant) -> Waiter {
 }
 
 fn queue_of(owners: &[&Owner], now: Instant) -> Queue {
-    let mut queue = Queue::default();
+    let mut queue = Queue::new();
     for (id, owner) in (1..).zip(owners) {
         queue.enter(request(id, owner, true, now), false).unwrap();
     }
