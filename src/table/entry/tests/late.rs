@@ -469,3 +469,16 @@ fn the_end_of_what_a_refused_request_has_left_wakes_nobody() {
     world.entry.conclude(end, Ok(&Reply::Done), Spread::default(), world.at());
     assert!(world.entry.queue.get(id).is_some_and(Waiter::is_asleep));
 }
+
+/// In this order: 1. An acquire waits to be sent. 2. The machine sleeps for longer than its lease. The hold is given up, and its end runs.
+/// 3. The acquire runs: its lease counts from then, and not from when it was to be sent.
+#[test]
+fn what_runs_later_than_its_lease_is_ended_all_the_same() {
+    let mut world = World::new(1);
+    let bygone = world.bygone();
+    world.now += 2 * LEASE;
+    world.entry.straggled(&bygone, 2, LateAnswer::There, world.now);
+    let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 8);
+    let [end] = &commands[..] else { panic!("{commands:?}") };
+    assert_eq!((end.call.action, end.masters), (Action::END, MasterSet::one(2)));
+}
