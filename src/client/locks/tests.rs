@@ -7,17 +7,24 @@ mod limits;
 mod polls;
 mod restarts;
 mod stragglers;
+#[cfg(not(shuttle))]
+mod threads;
 mod tokens;
 mod unpolled;
 mod waits;
 
+use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::Locks;
 use crate::backend::testing::TestServer;
+use crate::base::{Mutex, lock};
+use crate::client::Guard;
 use crate::session::clock::Clock;
 use crate::{ErrorKind, Loss};
 
@@ -118,4 +125,29 @@ async fn a_re_entry_in_a_full_server_ends_with_an_error() {
     server.command("CONFIG SET maxmemory 0").await;
     stock.lock().await.unwrap().release().await.unwrap();
     outer.release().await.unwrap();
+}
+
+/// A guard that goes as soon as the background has done something.
+struct Goes(Mutex<Option<Guard>>);
+
+impl Wake for Goes {
+    fn wake(self: Arc<Self>) {
+        let guard = lock(&self.0).take();
+        drop(guard);
+    }
+}
+
+/// In this order: 1. The background ends a fixed lease, and finds nothing else due. 2. A guard is dropped. 3. The background sleeps.
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_is_dropped_while_the_background_goes_to_sleep_is_released_at_once() {
+    let store = crate::Memory::new();
+    let locks = Locks::builder().memory(&store).lease(Duration::from_secs(60)).connect().await.unwrap();
+    let _fixed = locks.mutex("order").lock().fixed_lease(Duration::from_secs(5)).await.unwrap();
+    let goes = Arc::new(Goes(Mutex::new(Some(locks.mutex("stock").lock().await.unwrap()))));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut progress = pin!(locks.handle.progress.notified());
+    assert!(progress.as_mut().poll(&mut Context::from_waker(&Waker::from(goes.clone()))).is_pending());
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(lock(&goes.0).is_none(), "the background did nothing");
+    assert_eq!(format!("{store:?}"), "Memory { locks: {} }");
 }
