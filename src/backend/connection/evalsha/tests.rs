@@ -89,6 +89,24 @@ async fn of_many_those_whose_scripts_are_unknown_after_the_deadline_are_not_sent
     nothing_ran(&server).await;
 }
 
+/// In this order: 1. The server does not know a script. 2. Its text is sent. 3. The time for the answer is over. It may have run.
+#[tokio::test]
+async fn what_was_sent_again_by_its_text_has_no_answer_until_that_is_answered() {
+    let server = TestServer::start(&[]).await;
+    let (backend, _events) = connected(&server, LONG).await;
+    let mut link = backend.line().link_now().unwrap();
+    let (seen, deadline) = (link.clone(), after(Instant::now(), LONG));
+    let (calls, mut answers) = ([acquire("stock")], [None]);
+    let mut asked = Box::pin(ask_all(&mut link, &calls, |_| false, &mut answers, deadline));
+    assert!(polled(asked.as_mut()).is_pending());
+    answered(&seen).await;
+    assert!(polled(asked.as_mut()).is_pending());
+    answered(&seen).await;
+    drop(asked);
+    assert_eq!(server.count("eval").await, 1);
+    assert!(answers[0].is_none(), "{answers:?}");
+}
+
 #[tokio::test]
 async fn an_answer_that_is_there_is_read_after_the_deadline() {
     let server = TestServer::start(&[]).await;
