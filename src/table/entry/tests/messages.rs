@@ -73,3 +73,23 @@ fn no_message_of_a_release_is_expected_where_the_hold_was_gone() {
     let commands = world.entry.check(at, true, MasterSet::NONE, &mut || 9);
     assert!(matches!(commands[..], [Pending { call: Call { action: Action::Settle { .. }, .. }, .. }]));
 }
+
+/// In this order: 1. A release is sent. 2. The subscription is lost, and with it the message of that release. 3. There is another one.
+/// 4. The lock is forced away.
+#[test]
+fn no_message_of_a_release_is_expected_behind_a_lost_subscription() {
+    let mut world = World::new(1);
+    (world.entry.subscription, world.entry.subscribed_at) = (Subscription::On, MasterSet::one(0));
+    let (pending, level) = world.take();
+    let at = world.at();
+    let ReleaseStep::Send(release) = world.entry.leave(pending.hold, level, Some(8), at) else {
+        panic!("it is held")
+    };
+    world.entry.unsubscribed(0, at);
+    world.entry.conclude(&release, Ok(&Reply::Done), Spread::default(), at);
+    world.entry.subscribed(0, at);
+    world.take();
+    world.entry.message(0, at.now);
+    let commands = world.entry.check(at, true, MasterSet::NONE, &mut || 9);
+    assert!(matches!(commands[..], [Pending { call: Call { action: Action::Settle { .. }, .. }, .. }]));
+}
