@@ -144,6 +144,20 @@ async fn a_full_server_refuses_grants_and_still_takes_releases() {
     assert_eq!(wire.look().await, FREE);
 }
 
+/// Its client counts on that lease, also where the count is put off: else others would get the lock beside its guard.
+#[tokio::test]
+async fn on_a_full_server_a_settle_raises_the_lease_whatever_becomes_of_the_count() {
+    let server = Server::with(&["--maxmemory-policy", "noeviction"]).await;
+    let mut wire = Wire::to(&server).await;
+    wire.acquire(OURS, 1, LEASE).await;
+    wire.acquire(OURS, 2, LEASE).await;
+    let end = wire.end().await;
+    wire.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    let answer = wire.settle(OURS, 1, LEASE + 100_000).await;
+    let raised = wire.end().await;
+    assert!(raised >= end + 100_000, "{raised} after {end}: {answer:?}");
+}
+
 #[tokio::test]
 async fn a_full_server_frees_by_settle_and_by_force() {
     let server = Server::with(&["--maxmemory-policy", "noeviction"]).await;
