@@ -1,5 +1,5 @@
 use super::*;
-use crate::base::Drift;
+use crate::base::{Drift, Moment};
 use crate::wire::Rule;
 
 const DRIFT: Drift = Drift { factor: 0.01, slack: Duration::from_millis(2) };
@@ -49,6 +49,18 @@ fn a_watched_hold_ends_when_the_server_stops_being_sure() {
     hold.confirmed(lease(20), now, Duration::ZERO);
     assert_eq!(hold.end(), over(now + seconds(10), 30), "never backward");
     assert!(hold.is_renewable());
+}
+
+/// In this order: 1. A hold is granted. 2. The machine sleeps. 3. A shorter lease is nested, and does not move the end. 4. The end comes,
+/// which but for the sleep would not have come.
+#[test]
+fn an_answer_that_moves_no_end_does_not_hide_that_the_machine_slept() {
+    let now = Instant::now();
+    let mut hold = hold(now, 30);
+    hold.enter(level(1, None), 1);
+    let slept = seconds(20);
+    hold.confirmed(lease(5), now + slept, slept);
+    assert_eq!(hold.why_late(Moment { now: over(now, 30), slept }), Loss::Suspended);
 }
 
 #[test]
