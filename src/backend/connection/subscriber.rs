@@ -192,7 +192,10 @@ impl Task {
                 requests.spawn(request(sink.clone(), kind, channel, self.limit));
             }
             self.report();
-            let wake = [self.channels.due(), Some(received + QUIET), Some(needed + IDLE)];
+            // Not while a request is under way, which has a timeout of its own: no ping is sent then, and the sleep would be over at
+            // once, again and again.
+            let quiet = requests.is_empty().then_some(received + QUIET);
+            let wake = [self.channels.due(), quiet, Some(needed + IDLE)];
             let wake = wake.into_iter().flatten().min().unwrap_or(received);
             tokio::select! {
                 message = next(&mut stream) => {
