@@ -15,6 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use connection::ServerClock;
+#[cfg(all(test, not(shuttle)))]
+pub(crate) use connection::dial::testing as dialing;
 
 use crate::base::Failure;
 use crate::error::{Error, ErrorKind, Result};

@@ -15,4 +15,12 @@ pub(crate) use failure::{Failure, Outcome};
 pub(crate) use fate::Fate;
 pub(crate) use masters::{Absence, MasterSet, Spread};
 pub(crate) use sync::{Mutex, atomic, lock};
+#[cfg(test)]
+pub(crate) use testing::simulation::gated;
 pub(crate) use time::{Drift, Lease, Moment, after, limit};
+
+/// What a task of the crate is spawned as. A simulation puts it behind a gate, which polls it late or not at all.
+#[cfg(not(test))]
+pub(crate) fn gated<T>(task: T) -> T {
+    task
+}

@@ -10,6 +10,8 @@ use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 use redis::Value;
 
+pub(crate) mod simulation;
+
 /// Tries a property on a few inputs, or on so many as it takes `FUZZ_SECONDS`. Prints the smallest input found that it
 /// does not hold for.
 pub(crate) fn fuzz<S: Strategy>(inputs: S, property: impl Fn(S::Value)) {

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 
 /// Connects to all masters. Fails without a majority. A wrong password or option is an error also on one of many: a mistake is
 /// reported early.
-pub(super) async fn connect_all(
+pub(crate) async fn connect_all(
     config: &Config,
     events: &[Arc<dyn Events>],
 ) -> Result<Vec<Arc<dyn Backend>>> {

@@ -11,6 +11,8 @@ mod mutex;
 mod request;
 mod run;
 
+#[cfg(all(test, not(shuttle)))]
+pub(crate) use connect::connect_all;
 pub use fenced::FencedMutex;
 pub use fenced_guard::FencedGuard;
 pub use guard::Guard;

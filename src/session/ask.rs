@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use tokio::runtime;
 
-use crate::base::{Failure, Moment, Outcome};
+use crate::base::{Failure, Moment, Outcome, gated};
 use crate::quorum::{Reported, Stragglers, Verdict};
-use crate::session::gated;
 use crate::session::session::Session;
 use crate::table::{LateAnswer, LockEntry};
 use crate::wire::keys::Keys;

@@ -71,7 +71,7 @@ pub(crate) async fn sleep_until(end: Instant, moment: impl Fn() -> Moment) {
 /// The time of day in microseconds, by which fencing tokens begin anew where a counter was lost.
 pub(crate) fn time_of_day() -> u64 {
     #[cfg(test)]
-    if let Some(time) = crate::session::testing::time_of_day() {
+    if let Some(time) = crate::base::testing::simulation::time_of_day() {
         return time;
     }
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();

@@ -246,7 +246,7 @@ impl Session {
 
 fn random_between(low: Duration, high: Duration) -> Duration {
     #[cfg(test)]
-    if let Some(drawn) = crate::session::testing::chance() {
+    if let Some(drawn) = crate::base::testing::simulation::chance() {
         let steps = (high - low).as_micros() as u64 + 1;
         return low + Duration::from_micros(drawn % steps);
     }

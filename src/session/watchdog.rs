@@ -8,9 +8,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::base::atomic::Ordering::SeqCst;
-use crate::base::{Outcome, Spread, lock, telemetry};
+use crate::base::{Outcome, Spread, gated, lock, telemetry};
 use crate::session::clock::sleep_until;
-use crate::session::gated;
 use crate::session::session::{Session, Stage};
 use crate::table::LockEntry;
 use crate::wire::{Pending, Rule};

@@ -25,7 +25,7 @@ pub(super) struct Allowed {
 impl Program {
     pub(super) fn allowed(&self) -> Allowed {
         let Program { setup, faults, .. } = self;
-        let late = setup.lateness > setup.node_timeout / 4;
+        let late = self.is_polled_late();
         let forces = self.has_op(|op| matches!(op, Op::Force(_)));
         let neglects = self.has_op(|op| matches!(op, Op::Neglected(..)));
         // What is asked and not looked at keeps renewals waiting.
@@ -67,8 +67,14 @@ impl Program {
 
     /// Whether nothing but the network takes time.
     fn is_calm(&self) -> bool {
-        let setup = &self.setup;
-        self.faults.is_empty() && setup.lateness <= setup.node_timeout / 4
+        self.faults.is_empty() && !self.is_polled_late()
+    }
+
+    /// Whether a command may have no answer in time since tasks are polled late.
+    fn is_polled_late(&self) -> bool {
+        // Those of a connection too, and a command may be sent by the name of its script and by its text.
+        let polls = if self.over_streams { 16 } else { 4 };
+        self.setup.lateness > self.setup.node_timeout / polls
     }
 
     /// The longest that a request may wait in a calm run with nobody before it.
@@ -77,6 +83,10 @@ impl Program {
         let has = |is: fn(&Op) -> bool| self.has_op(is);
         let each = |time: Duration| time * callers.len() as u32;
         let mut time = SECOND / 10 + 20 * (setup.latency + setup.lateness);
+        if self.over_streams {
+            // A connection for messages is made first, and an idle subscription stays for a moment.
+            time += 2 * SECOND + 60 * (setup.latency + setup.lateness);
+        }
         if setup.masters > 1 {
             // Requests that split the votes pause, longer each time.
             time += 12 * SECOND;
@@ -112,7 +122,7 @@ impl Program {
             }
         }
         // What comes late may leave a field that nobody holds; who has missed a message looks again by himself.
-        if self.faults.iter().any(Fault::is_late) {
+        if self.faults.iter().any(|fault| fault.is_late() || self.over_streams && fault.holds_bytes()) {
             patience += setup.longest_lease;
         }
         // Where most masters have no vote, each request in line finds that out by itself: what they end is answered.

@@ -43,7 +43,15 @@ impl Program {
         let faults = if dice.one_in(6) { writer.burst(&mut dice) } else { faults };
         let aimed = Key::new(seed).with(9);
         let faults = if edition >= 5 && aimed.one_in(5) { writer.all_over(aimed) } else { faults };
-        Program { seed, edition, callers, faults, setup }
+        Program { seed, edition, over_streams: false, callers, faults, setup }
+    }
+
+    /// The same over streams. A command may need two round trips within its node timeout.
+    pub(super) fn over_streams(mut self) -> Program {
+        let Setup { node_timeout, latency, .. } = self.setup;
+        (self.over_streams, self.setup.portable) = (true, false);
+        self.setup.latency = latency.min(node_timeout / 16);
+        self
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -13,11 +14,14 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::base::lock;
-use crate::session::testing::Task;
+use crate::base::testing::simulation::Task;
 use crate::sim::dice::Key;
 
 /// Far more than any run needs: it ends one that goes round in circles.
 const MOST_POLLS: u64 = 200_000;
+
+/// And at one time.
+const MOST_POLLS_AT_ONCE: u64 = 3_000;
 
 thread_local! {
     static CURRENT: RefCell<Option<Arc<Process>>> = const { RefCell::new(None) };
@@ -58,9 +62,13 @@ struct State {
     lateness: Duration,
     tasks: u64,
     polls: u64,
+    /// How many there were at this time.
+    polls_at: Option<(Instant, u64)>,
     chances: u64,
     waiting: Vec<Waker>,
     failed: Option<String>,
+    /// Those that wait for their turn, by their numbers. `None`: each is polled as the runtime comes to it.
+    woken: Option<BTreeMap<u64, (Arc<Slot>, Waker)>>,
     /// The tasks of the runtime on which it has connected.
     background: Vec<Weak<Slot>>,
     runtime_ends: bool,
@@ -75,6 +83,12 @@ impl Process {
         let state = Mutex::new(State { lateness, ..State::default() });
         let skew = Duration::from_millis(key.with(99).roll(300));
         Arc::new(Process { id, key, start: Instant::now(), skew, state, alarm })
+    }
+
+    /// From now on those of its tasks that are woken at once are polled in the order in which they were made. The runtime wakes those
+    /// that watch one value in an order that no seed decides.
+    pub(super) fn take_turns(&self) {
+        lock(&self.state).woken = Some(BTreeMap::new());
     }
 
     /// Its time of day, in microseconds.
@@ -140,6 +154,22 @@ impl Process {
         lock(&self.state).failed.clone()
     }
 
+    /// Polls what stands there.
+    fn poll(self: &Arc<Self>, slot: &Slot, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(mut task) = lock(slot).take() else { return Poll::Ready(()) };
+        let polled = self.enter(|| catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx))));
+        match polled {
+            Ok(Poll::Ready(())) => {
+                self.enter(|| drop(task));
+                return Poll::Ready(());
+            }
+            Ok(Poll::Pending) => {}
+            Err(panic) => self.fail(format!("a panic: {}", message_of(&*panic))),
+        }
+        *lock(slot) = Some(task);
+        Poll::Pending
+    }
+
     fn fail(&self, why: String) {
         let mut state = lock(&self.state);
         state.dead = true;
@@ -147,6 +177,11 @@ impl Process {
         drop(state);
         self.alarm.notify_one();
     }
+}
+
+/// The process whose task is polled now.
+pub(super) fn current() -> Option<Arc<Process>> {
+    CURRENT.with_borrow(Clone::clone)
 }
 
 pub(super) fn time_of_day() -> u64 {
@@ -187,6 +222,9 @@ pub(super) fn gate_background(task: Task) -> Task {
 
 struct Gated {
     process: Arc<Process>,
+    number: u64,
+    /// It waits for its turn.
+    waits: bool,
     key: Key,
     polls: u64,
     nap: Option<Pin<Box<Sleep>>>,
@@ -197,9 +235,32 @@ impl Gated {
     fn new(process: Arc<Process>, task: Task) -> Gated {
         let mut state = lock(&process.state);
         state.tasks += 1;
-        let key = process.key.with(state.tasks);
+        let (number, key) = (state.tasks, process.key.with(state.tasks));
         drop(state);
-        Gated { process, key, polls: 0, nap: None, task: Arc::new(Mutex::new(Some(task))) }
+        let task = Arc::new(Mutex::new(Some(task)));
+        Gated { process, number, waits: false, key, polls: 0, nap: None, task }
+    }
+
+    /// Waits for a turn, or polls the first task that waits for one: there are as many turns as tasks that wait.
+    fn turn(&mut self, cx: &mut Context<'_>) {
+        self.waits = !self.waits;
+        if self.waits {
+            let mut state = lock(&self.process.state);
+            let woken = state.woken.get_or_insert_default();
+            woken.insert(self.number, (self.task.clone(), cx.waker().clone()));
+            drop(state);
+            return cx.waker().wake_by_ref();
+        }
+        loop {
+            let first = lock(&self.process.state).woken.as_mut().and_then(BTreeMap::pop_first);
+            let Some((_, (slot, waker))) = first else { return };
+            if lock(&slot).is_some() {
+                if self.process.poll(&slot, &mut Context::from_waker(&waker)).is_ready() {
+                    waker.wake();
+                }
+                return;
+            }
+        }
     }
 }
 
@@ -208,7 +269,7 @@ impl Future for Gated {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        let lateness = {
+        let (lateness, in_turns) = {
             let mut state = lock(&this.process.state);
             if state.dead {
                 return Poll::Pending;
@@ -218,14 +279,17 @@ impl Future for Gated {
                 return Poll::Pending;
             }
             state.polls += 1;
-            if state.polls > MOST_POLLS {
+            let now = Instant::now();
+            let before = state.polls_at.filter(|(at, _)| *at == now).map_or(0, |(_, polls)| polls);
+            state.polls_at = Some((now, before + 1));
+            if state.polls > MOST_POLLS || before > MOST_POLLS_AT_ONCE {
                 drop(state);
                 this.process.fail("polled without end".to_owned());
                 return Poll::Pending;
             }
-            state.lateness
+            (state.lateness, state.woken.is_some())
         };
-        if this.nap.is_none() {
+        if this.nap.is_none() && !this.waits {
             this.polls += 1;
             let key = this.key.with(this.polls);
             if !lateness.is_zero() && key.one_in(3) {
@@ -238,18 +302,11 @@ impl Future for Gated {
             }
             this.nap = None;
         }
-        let Some(mut task) = lock(&this.task).take() else { return Poll::Ready(()) };
-        let polled = this.process.enter(|| catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx))));
-        match polled {
-            Ok(Poll::Ready(())) => {
-                this.process.enter(|| drop(task));
-                return Poll::Ready(());
-            }
-            Ok(Poll::Pending) => {}
-            Err(panic) => this.process.fail(format!("a panic: {}", message_of(&*panic))),
+        if !in_turns {
+            return this.process.poll(&this.task, cx);
         }
-        *lock(&this.task) = Some(task);
-        Poll::Pending
+        this.turn(cx);
+        if lock(&this.task).is_none() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 

@@ -97,7 +97,7 @@ impl SimMaster {
     }
 
     /// The time of day, by which the script of a single master counts tokens.
-    fn time_of_day(&self) -> u64 {
+    pub(super) fn time_of_day(&self) -> u64 {
         1_700_000_000_000_000 + (self.now() - self.start).as_micros() as u64
     }
 

@@ -22,6 +22,7 @@ mod polling;
 mod program;
 mod requests;
 mod shrink;
+mod stream;
 mod tests;
 mod wire;
 mod world;

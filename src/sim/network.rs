@@ -13,6 +13,18 @@ use crate::sim::history::History;
 use crate::sim::master::SimMaster;
 use crate::sim::program::{Fault, FaultKind, NAMES, Program};
 
+/// What connects one process with one master.
+pub(super) trait Between: Send + Sync {
+    /// Its connections are reset, from outside of the process.
+    fn reset(&self);
+
+    /// The process, or the runtime of its connections, is gone: nothing more is sent.
+    fn end(&self);
+
+    /// How many channels the master has this process subscribed to.
+    fn subscriptions(&self) -> usize;
+}
+
 pub(super) struct Network {
     pub(super) key: Key,
     pub(super) agenda: Agenda,
@@ -137,6 +149,12 @@ impl Network {
 
     pub(super) fn is_cut(&self, process: usize, master: usize) -> bool {
         self.active().any(|fault| fault.kind == FaultKind::Cut(process, master))
+    }
+
+    /// Until when nothing arrives between them.
+    pub(super) fn cut_until(&self, process: usize, master: usize) -> Option<Instant> {
+        let cuts = self.active().filter(|fault| fault.kind == FaultKind::Cut(process, master));
+        cuts.map(|fault| self.start + fault.at + fault.lasts).max()
     }
 
     /// Whether the master has no memory left.

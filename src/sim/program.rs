@@ -11,6 +11,8 @@ pub(super) const NAMES: [&str; 3] = ["stock", "order", "price"];
 pub(super) struct Program {
     pub(super) seed: u64,
     pub(super) edition: u32,
+    /// Over streams of bytes to a server, in place of a wire.
+    pub(super) over_streams: bool,
     pub(super) setup: Setup,
     pub(super) callers: Vec<CallerPlan>,
     pub(super) faults: Vec<Fault>,
@@ -192,6 +194,11 @@ impl Fault {
         )
     }
 
+    /// Whether a command may run behind what was sent after it over a newer connection.
+    pub(super) fn holds_bytes(&self) -> bool {
+        matches!(self.kind, FaultKind::Cut(..) | FaultKind::Stall(_) | FaultKind::LosesCommands(..))
+    }
+
     /// Whether a hold may be lost by it that masters have not lost.
     pub(super) fn ends_holds(&self) -> bool {
         !matches!(
@@ -307,7 +314,8 @@ impl Op {
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "seed {} of edition {}: {:?}", self.seed, self.edition, self.setup)?;
+        let over = if self.over_streams { " over streams" } else { "" };
+        writeln!(f, "seed {} of edition {}{over}: {:?}", self.seed, self.edition, self.setup)?;
         for fault in &self.faults {
             writeln!(f, "  fault at {:?} for {:?}: {:?}", fault.at, fault.lasts, fault.kind)?;
         }

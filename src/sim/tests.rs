@@ -3,12 +3,17 @@ use std::thread;
 use std::time::Duration;
 
 use crate::sim::draw::EDITION;
-use crate::sim::program::Program;
+use crate::sim::program::{CallerPlan, End, Fault, FaultKind, Locking, NAMES, Op, Program, Setup, Way};
 use crate::sim::shrink::shrink;
-use crate::sim::world::run;
+use crate::sim::world::{Outcome, run};
+
+const SECOND: Duration = Duration::from_secs(1);
 
 /// So many seeds run with each test of the crate.
 const SEEDS: u64 = 300;
+
+/// And so many over streams.
+const STREAM_SEEDS: u64 = 200;
 
 /// Seeds that have found a fault of the crate, and their editions.
 const FOUND: [(u64, u32); 2] = [(49276, 0), (3490, 3)];
@@ -39,18 +44,107 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+/// Carries it out twice. Returns what happened.
+fn run_twice(program: &Program) -> Outcome {
+    let (one, other) = (run(program, true), run(program, true));
+    let differs = one.lines.iter().zip(&other.lines).find(|(one, other)| one != other);
+    assert_eq!(differs, None, "seed {}", program.seed);
+    assert_eq!(one.lines.len(), other.lines.len(), "seed {}", program.seed);
+    one
+}
+
 #[test]
 fn two_runs_of_one_seed_are_the_same() {
-    let mut traces = 0;
-    for seed in 0..20 {
-        let program = Program::draw(seed, EDITION);
-        let (one, other) = (run(&program, true), run(&program, true));
-        let differs = one.lines.iter().zip(&other.lines).find(|(one, other)| one != other);
-        assert_eq!(differs, None, "seed {seed}");
-        assert_eq!(one.lines.len(), other.lines.len(), "seed {seed}");
-        traces += one.lines.len();
-    }
+    let traces: usize = (0..20).map(|seed| run_twice(&Program::draw(seed, EDITION)).lines.len()).sum();
     assert!(traces > 1000, "only {traces} lines");
+}
+
+#[test]
+fn two_runs_of_one_seed_are_the_same_over_streams() {
+    let traces: usize =
+        (0..20).map(|seed| run_twice(&Program::draw(seed, EDITION).over_streams()).lines.len()).sum();
+    assert!(traces > 1000, "only {traces} lines");
+}
+
+/// One process holds, re-enters and renews; another waits for the message of the release.
+fn handed_over(masters: usize) -> Program {
+    let locks = [
+        (0, SECOND / 10, lock(0, 5 * SECOND, vec![lock(0, SECOND / 10, Vec::new())])),
+        (1, SECOND / 2, lock(0, SECOND / 10, Vec::new())),
+    ];
+    over_streams(1, masters, locks, Vec::new())
+}
+
+fn lock(name: usize, stays: Duration, inner: Vec<Op>) -> Op {
+    let (way, end) = (Way::Waits, End::Release);
+    let (fixed, max_hold) = (None, None);
+    Op::Lock(Locking { name, way, fenced: false, fixed, max_hold, inner, stays, watches: false, end })
+}
+
+/// Two processes, of which each caller does one thing, from then on.
+fn over_streams(
+    seed: u64,
+    masters: usize,
+    ops: impl IntoIterator<Item = (usize, Duration, Op)>,
+    faults: Vec<Fault>,
+) -> Program {
+    let setup = Setup {
+        masters,
+        processes: 2,
+        lease: 3 * SECOND,
+        longest_lease: 6 * SECOND,
+        node_timeout: SECOND / 2,
+        poll_interval: 3600 * SECOND,
+        trouble: 20 * SECOND,
+        latency: Duration::from_millis(4),
+        lateness: Duration::ZERO,
+        drifts: false,
+        portable: false,
+        fenced: [false; NAMES.len()],
+    };
+    let callers = ops.into_iter().zip(1..);
+    let callers = callers
+        .map(|((process, begins, op), id)| CallerPlan { id, process, begins, ops: vec![op] })
+        .collect();
+    Program { seed, edition: EDITION, over_streams: true, setup, callers, faults }
+}
+
+/// 1. One channel is subscribed. 2. The server confirms another one late. 3. Meanwhile it is time for a ping, which is not sent
+/// behind a request without an answer.
+#[test]
+fn a_late_confirmation_is_waited_for_without_a_poll_after_the_other() {
+    for seed in 0..20 {
+        let ops = [
+            (0, SECOND / 10, lock(0, 8 * SECOND, Vec::new())),
+            (0, SECOND / 10, lock(1, 8 * SECOND, Vec::new())),
+            (1, SECOND / 2, lock(0, SECOND / 10, Vec::new())),
+            (1, SECOND * 5 / 4, lock(1, SECOND / 10, Vec::new())),
+        ];
+        let (at, lasts) = (SECOND, 3 * SECOND);
+        let late = Fault { id: 1, at, lasts, kind: FaultKind::SlowMessages(1, 0, 5 * SECOND) };
+        let Outcome { violation, lines, .. } = run(&over_streams(seed, 1, ops, vec![late]), true);
+        assert_eq!(violation, None, "seed {seed} {}", lines.join("\n"));
+    }
+}
+
+#[test]
+fn a_lock_is_handed_over_by_connections_that_are_streams() {
+    for masters in [1, 3] {
+        let program = handed_over(masters);
+        let Outcome { violation, lines, grants, longest_wait, .. } = run_twice(&program);
+        let shown = || lines.join("\n");
+        assert_eq!(violation, None, "{}", shown());
+        assert_eq!(grants, 3, "{}", shown());
+        // Woken by the message: the lease that it could wait for is longer. Of several masters one may speak before the others are free.
+        let longest = Duration::from_millis(if masters == 1 { 100 } else { 1500 });
+        assert!(longest_wait < longest, "{longest_wait:?} {}", shown());
+        for part in ["Renew", "the script is unknown", "is subscribed", "message of", "not subscribed"] {
+            let of_masters = (0..masters).all(|master| {
+                lines.iter().any(|line| line.contains(part) && line.contains(&format!("-m{master}.")))
+            });
+            assert!(of_masters, "{part} {}", shown());
+        }
+    }
 }
 
 /// What the runs of several seeds amount to.
@@ -65,8 +159,8 @@ struct Sums {
 
 impl Sums {
     /// A seed that breaks a promise is made smaller, and shown.
-    fn run(&mut self, seed: u64, edition: u32) {
-        let program = Program::draw(seed, edition);
+    fn run(&mut self, program: Program) {
+        let Program { seed, edition, .. } = program;
         let outcome = run(&program, false);
         if let (Some(violation), true) = (&outcome.violation, std::env::var("SIM_SURVEY").is_ok()) {
             println!("seed {seed} of edition {edition}: {violation}");
@@ -97,17 +191,34 @@ impl Sums {
 
 #[test]
 fn promises_are_kept_whatever_happens() {
-    let (first, seeds) = (number("SIM_FIRST").unwrap_or(0), number("SIM_SEEDS").unwrap_or(SEEDS));
+    let known = FOUND.into_iter().chain(MISTAKEN);
+    keeps_promises("", known, SEEDS, Program::draw);
+}
+
+#[test]
+fn promises_are_kept_over_streams() {
+    keeps_promises(" over streams", [], STREAM_SEEDS, |seed, edition| {
+        Program::draw(seed, edition).over_streams()
+    });
+}
+
+/// Runs the programs of seeds that are known, and of fresh ones.
+fn keeps_promises(
+    over: &str,
+    known: impl IntoIterator<Item = (u64, u32)>,
+    seeds: u64,
+    draw: fn(u64, u32) -> Program,
+) {
+    let (first, seeds) = (number("SIM_FIRST").unwrap_or(0), number("SIM_SEEDS").unwrap_or(seeds));
     let edition = number("SIM_EDITION").map_or(EDITION, |edition| edition as u32);
-    let fresh = (first..first + seeds).map(|seed| (seed, edition));
-    let all = FOUND.into_iter().chain(MISTAKEN).chain(fresh);
+    let all: Vec<_> = known.into_iter().chain((first..first + seeds).map(|seed| (seed, edition))).collect();
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let sums = thread::scope(|scope| {
         let each = (0..threads).map(|at| {
-            let mine = all.clone().skip(at).step_by(threads);
+            let mine = all.iter().skip(at).step_by(threads);
             scope.spawn(move || {
                 let mut sums = Sums::default();
-                mine.for_each(|(seed, edition)| sums.run(seed, edition));
+                mine.for_each(|(seed, edition)| sums.run(draw(*seed, *edition)));
                 sums
             })
         });
@@ -116,10 +227,13 @@ fn promises_are_kept_whatever_happens() {
         joined.fold(Sums::default(), Sums::and)
     });
     if std::env::var("SIM_TRACE").is_ok() {
-        let program = Program::draw(first, edition);
+        let program = draw(first, edition);
         println!("{program}\n{}", run(&program, true).lines.join("\n"));
     }
     let Sums { grants, commands, simulated, longest_wait: (longest, seed) } = sums;
-    println!("{seeds} seeds, {grants} grants, {commands} commands, {} s simulated", simulated.as_secs());
+    println!(
+        "{seeds} seeds{over}, {grants} grants, {commands} commands, {} s simulated",
+        simulated.as_secs()
+    );
     println!("the longest wait for a free lock without faults: {longest:?}, of seed {seed}");
 }

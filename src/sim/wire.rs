@@ -16,7 +16,7 @@ use crate::backend::{Backend, BoxFuture};
 use crate::base::{Events, Failure, after, lock};
 use crate::sim::dice::Key;
 use crate::sim::master::Run;
-use crate::sim::network::Network;
+use crate::sim::network::{Between, Network};
 use crate::sim::wire::messages::MessageEnd;
 use crate::wire::{Call, Reply};
 
@@ -265,21 +265,21 @@ impl Link {
         self.add(Instant::now() + back, move |link| link.deliver(Incoming::Connected { connection, run }));
     }
 
-    /// The connection is reset, from outside of the process.
-    pub(super) fn reset(&self) {
-        let connection = lock(&self.state).connection;
-        let takes = self.key(connection).with(107).time(self.network.latency);
-        self.add(Instant::now() + takes, move |link| link.deliver(Incoming::Broken { connection }));
-    }
-
     /// From now on it works on any runtime. Not from the beginning: a table that may be taken over looks at a clock that nobody
     /// simulates.
     pub(super) fn make_portable(&self) {
         self.portable.store(true, SeqCst);
     }
+}
 
-    /// The process, or the runtime of its connections, is gone: nothing more is sent.
-    pub(super) fn end(&self) {
+impl Between for Link {
+    fn reset(&self) {
+        let connection = lock(&self.state).connection;
+        let takes = self.key(connection).with(107).time(self.network.latency);
+        self.add(Instant::now() + takes, move |link| link.deliver(Incoming::Broken { connection }));
+    }
+
+    fn end(&self) {
         let mut state = lock(&self.state);
         state.closed = true;
         let (client, gone) = (state.client, std::mem::take(&mut state.pending));
@@ -288,8 +288,7 @@ impl Link {
         self.leave(client);
     }
 
-    /// The channels that the master has this process subscribed to.
-    pub(super) fn subscriptions(&self) -> usize {
+    fn subscriptions(&self) -> usize {
         lock(&self.state).subscribed.len()
     }
 }

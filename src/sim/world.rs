@@ -8,24 +8,28 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::backend::Backend;
+use crate::base::testing::simulation::{Simulation, simulate};
 use crate::base::{Events, lock};
+use crate::client::connect_all;
+use crate::config::Config;
+use crate::error::ErrorKind;
 use crate::owner::Owner;
 use crate::quorum::Quorum;
 use crate::session::clock::Clock;
-use crate::session::testing::{Simulation, simulate};
 use crate::session::{EventRelay, MasterEvents, Session, Stage};
 use crate::sim::allowed::Allowed;
 use crate::sim::caller::{Caller, Held};
 use crate::sim::dice::Key;
 use crate::sim::gate::{self, Process};
 use crate::sim::history::{History, Promise, Violation};
-use crate::sim::network::Network;
+use crate::sim::network::{Between, Network};
 use crate::sim::phases::{Phase, Phases};
-use crate::sim::program::{FaultKind, NAMES, Op, Program};
+use crate::sim::program::{FaultKind, NAMES, Op, Program, Setup};
+use crate::sim::stream::{self, Cable};
 use crate::sim::wire::Link;
 use crate::{Locks, Master, Memory};
 
@@ -60,7 +64,7 @@ pub(super) fn run(program: &Program, shown: bool) -> Outcome {
     };
     let ran = catch_unwind(AssertUnwindSafe(|| {
         runtime.block_on(async {
-            let world = World::new(program, history.clone());
+            let world = World::new(program, history.clone()).await;
             world.play().await;
             history.since_start()
         })
@@ -70,6 +74,7 @@ pub(super) fn run(program: &Program, shown: bool) -> Outcome {
     }
     drop(runtime);
     simulate(None);
+    stream::unplug();
     let violation = history.violation();
     let (lines, grants, commands, longest_wait) = history.take();
     Outcome { violation, lines, grants, commands, longest_wait, simulated: ran.unwrap_or_default() }
@@ -88,7 +93,7 @@ struct World<'a> {
 
 struct SimProcess {
     process: Arc<Process>,
-    links: Vec<Arc<Link>>,
+    links: Vec<Arc<dyn Between>>,
     session: Arc<Session>,
     locks: Locks,
     /// How many of its callers are not done.
@@ -96,15 +101,20 @@ struct SimProcess {
 }
 
 impl<'a> World<'a> {
-    fn new(program: &'a Program, history: Arc<History>) -> World<'a> {
+    async fn new(program: &'a Program, history: Arc<History>) -> World<'a> {
         let network = Arc::new(Network::new(program, history.clone()));
         let alarm = Arc::new(Notify::new());
         let key = Key::new(program.seed).with(4);
-        let processes = (0..program.setup.processes).map(|id| {
-            let process = Process::new(id, key.with(id as u64), program.setup.lateness, alarm.clone());
-            process.clone().enter(|| connect(program, &network, process))
-        });
-        let processes = processes.collect();
+        let processes: Vec<_> = (0..program.setup.processes)
+            .map(|id| Process::new(id, key.with(id as u64), program.setup.lateness, alarm.clone()))
+            .collect();
+        let processes = if program.over_streams {
+            run_agenda(&network);
+            connect_over_streams(&program.setup, &network, processes).await
+        } else {
+            let wired = |process: Arc<Process>| process.clone().enter(|| connect(program, &network, process));
+            processes.into_iter().map(wired).collect()
+        };
         let (phases, leaked) = (Arc::default(), Arc::default());
         let allowed = program.allowed();
         let world = World { program, history, network, processes, phases, allowed, alarm, leaked };
@@ -116,8 +126,9 @@ impl<'a> World<'a> {
     }
 
     async fn play(&self) {
-        let network = self.network.clone();
-        drop(tokio::spawn(async move { network.agenda.run().await }));
+        if !self.program.over_streams {
+            run_agenda(&self.network);
+        }
         self.plan_faults();
         self.spawn_callers();
         let over = self.network.start + self.program.setup.trouble;
@@ -336,20 +347,35 @@ impl<'a> World<'a> {
     }
 }
 
-/// One process, as `Builder::connect` makes it, with a wire to each master.
-fn connect(program: &Program, network: &Arc<Network>, process: Arc<Process>) -> SimProcess {
-    let (setup, id) = (&program.setup, process.id);
+fn run_agenda(network: &Arc<Network>) {
+    let network = network.clone();
+    drop(tokio::spawn(async move { network.agenda.run().await }));
+}
+
+fn config(setup: &Setup, master: impl Fn(usize) -> Master) -> Config {
     let config = Locks::builder()
-        .masters((0..setup.masters).map(|_| Master::memory(&Memory::new())))
+        .masters((0..setup.masters).map(master))
         .lease(setup.lease)
         .longest_lease(setup.longest_lease)
         .node_timeout(setup.node_timeout)
         .poll_interval(setup.poll_interval)
-        .check()
-        .expect("the options are good");
+        .check();
+    config.expect("the options are good")
+}
+
+/// What masters report to a session that is made after them.
+fn events(setup: &Setup) -> (Arc<EventRelay>, Vec<Arc<dyn Events>>) {
     let relay = Arc::new(EventRelay::default());
-    let events: Vec<Arc<dyn Events>> =
-        (0..setup.masters).map(|master| MasterEvents::of(relay.clone(), master)).collect();
+    let events = (0..setup.masters).map(|master| MasterEvents::of(relay.clone(), master));
+    let events = events.collect();
+    (relay, events)
+}
+
+/// One process, as `Builder::connect` makes it, with a wire to each master.
+fn connect(program: &Program, network: &Arc<Network>, process: Arc<Process>) -> SimProcess {
+    let (setup, id) = (&program.setup, process.id);
+    let config = config(setup, |_| Master::memory(&Memory::new()));
+    let (relay, events) = events(setup);
     let links: Vec<Arc<Link>> = events
         .iter()
         .enumerate()
@@ -362,11 +388,51 @@ fn connect(program: &Program, network: &Arc<Network>, process: Arc<Process>) -> 
         drop(tokio::spawn(gate::gate(Box::pin(link.clone().read()))));
     }
     let masters = links.iter().map(|link| link.clone() as Arc<dyn Backend>).collect();
+    let between = links.iter().map(|link| link.clone() as Arc<dyn Between>).collect();
     let quorum = Quorum::new(masters, config.probation);
     let session = Session::new(config, quorum, format!("p{id}"), Clock::with(gate::slept), events);
     if setup.portable {
         links.iter().for_each(|link| link.make_portable());
     }
     let locks = Locks::over(session.clone(), &relay);
-    SimProcess { process, links, session, locks, callers: Arc::default() }
+    SimProcess { process, links: between, session, locks, callers: Arc::default() }
+}
+
+/// All processes, as `Builder::connect` makes them. Each tries again until it is connected to most masters.
+async fn connect_over_streams(
+    setup: &Setup,
+    network: &Arc<Network>,
+    processes: Vec<Arc<Process>>,
+) -> Vec<SimProcess> {
+    let cables = stream::plug(network, processes.len());
+    let mut connecting = Vec::new();
+    for (process, cables) in processes.into_iter().zip(cables) {
+        process.take_turns();
+        let config = config(setup, |master| Master::server((stream::host(master), 6379)));
+        let (relay, events) = events(setup);
+        let (done, connected) = oneshot::channel();
+        let (history, me) = (network.history.clone(), process.clone());
+        let work = async move {
+            let masters = loop {
+                match connect_all(&config, &events).await {
+                    Ok(masters) => break masters,
+                    Err(error) if error.kind() == ErrorKind::Unavailable => sleep(SECOND / 10).await,
+                    Err(error) => return history.violated(Promise::Errors, format!("connecting: {error}")),
+                }
+            };
+            let links = cables.into_iter().map(|cable: Arc<Cable>| cable as Arc<dyn Between>).collect();
+            let (quorum, uuid) = (Quorum::new(masters, config.probation), format!("p{}", me.id));
+            let session = Session::new(config, quorum, uuid, Clock::with(gate::slept), events);
+            let locks = Locks::over(session.clone(), &relay);
+            let _ = done.send(SimProcess { process: me, links, session, locks, callers: Arc::default() });
+        };
+        let task = process.enter(|| gate::gate(Box::pin(work)));
+        drop(tokio::spawn(task));
+        connecting.push(connected);
+    }
+    let mut connected = Vec::new();
+    for connecting in connecting {
+        connected.extend(connecting.await);
+    }
+    connected
 }

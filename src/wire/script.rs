@@ -324,6 +324,9 @@ fn no_counter(kind: &str) -> String {
 }
 
 #[cfg(test)]
+mod testing;
+
+#[cfg(test)]
 impl Call {
     pub(crate) fn of(key: &str, field: &str, action: Action) -> Call {
         Call { keys: Arc::new(Keys::new("", key)), field: field.into(), action, fence: None }

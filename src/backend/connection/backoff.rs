@@ -22,7 +22,7 @@ impl Backoff {
     pub(crate) fn pause(&mut self) -> Duration {
         let pause = self.pause;
         self.pause = (pause * 2).clamp(SHORTEST, LONGEST);
-        pause.mul_f64(0.5 + rand::random::<f64>() / 2.0)
+        pause.mul_f64(0.5 + share() / 2.0)
     }
 
     /// Called when a connection ended that was made at `since`. One that was accepted and dropped at once is no success: without
@@ -32,4 +32,13 @@ impl Backoff {
             self.pause = Duration::ZERO;
         }
     }
+}
+
+/// At random from 0 up to 1.
+fn share() -> f64 {
+    #[cfg(test)]
+    if let Some(drawn) = crate::base::testing::simulation::chance() {
+        return (drawn >> 11) as f64 / (1u64 << 53) as f64;
+    }
+    rand::random()
 }

@@ -1,6 +1,6 @@
 //! The subscription state of each channel. No I/O, and no clock: `now` is an argument.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,12 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// A refused subscription is retried after this long.
 const REPEAT: Duration = LINGER;
+
+/// The channels by their names. A test walks over them in the same order each time.
+#[cfg(test)]
+type ByName<T> = std::collections::BTreeMap<Arc<str>, T>;
+#[cfg(not(test))]
+type ByName<T> = std::collections::HashMap<Arc<str>, T>;
 
 /// A request to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +35,7 @@ pub(super) enum SubscriptionEvent {
 /// All channels that are wanted, or were wanted less than [`LINGER`] ago.
 #[derive(Default)]
 pub(super) struct Channels {
-    channels: HashMap<Arc<str>, Channel>,
+    channels: ByName<Channel>,
     wanted: usize,
     connected: bool,
     /// Sorted by time, since all delays are equal. An entry is valid only if it equals the channel's own `due`.

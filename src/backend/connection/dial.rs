@@ -12,12 +12,20 @@ pub(crate) async fn connect(
     client: &Client,
     config: &AsyncConnectionConfig,
 ) -> RedisResult<MultiplexedConnection> {
+    #[cfg(test)]
+    if let Some(stream) = testing::stream(client).await {
+        return testing::connect(stream, client, config).await;
+    }
     let connection = trusting(client)?.get_multiplexed_async_connection_with_config(config).await;
     connection.map_err(|error| without_credentials(error, client))
 }
 
 /// A connection for messages.
 pub(crate) async fn listen(client: &Client) -> RedisResult<PubSub> {
+    #[cfg(test)]
+    if let Some(stream) = testing::stream(client).await {
+        return PubSub::new(client.get_connection_info().redis_settings(), stream?).await;
+    }
     trusting(client)?.get_async_pubsub().await.map_err(|error| without_credentials(error, client))
 }
 
@@ -119,6 +127,9 @@ mod roots {
         [0, 1, 2, 3].map(digit)
     }
 }
+
+#[cfg(test)]
+pub(crate) mod testing;
 
 #[cfg(test)]
 mod tests {

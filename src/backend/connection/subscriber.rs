@@ -18,7 +18,7 @@ use crate::backend::connection::channels::{ChannelRequest, Channels, Subscriptio
 use crate::backend::connection::dial::too_long;
 use crate::backend::connection::settings::for_messages;
 use crate::backend::connection::{Target, dial, moved, redis_error};
-use crate::base::{Events, telemetry};
+use crate::base::{Events, gated, telemetry};
 
 /// A connection that is not needed for this long is closed.
 const IDLE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
@@ -57,7 +57,7 @@ impl Subscriber {
         let state = (failures.subscribe(), wanted.subscribe());
         let channels = Channels::default();
         let task = Task { target, address, events, limit, interests, channels, failures, wanted };
-        Subscriber { interests: sender, task: tokio::spawn(task.run()).abort_handle(), state }
+        Subscriber { interests: sender, task: tokio::spawn(gated(task.run())).abort_handle(), state }
     }
 
     /// For the task that chooses the target.
@@ -172,6 +172,7 @@ impl Task {
         });
         loop {
             tokio::select! {
+                biased;
                 done = &mut attempt => return done,
                 () = moved(&mut self.target) => return Err(End::Lost(MOVED.into())),
                 interest = self.interests.recv() => self.update(interest.ok_or(End::Closed)?),
@@ -197,12 +198,10 @@ impl Task {
             let quiet = requests.is_empty().then_some(received + QUIET);
             let wake = [self.channels.due(), quiet, Some(needed + IDLE)];
             let wake = wake.into_iter().flatten().min().unwrap_or(received);
+            // Biased, so that a simulation can be repeated. What could come without end is asked last.
             tokio::select! {
-                message = next(&mut stream) => {
-                    let Some(message) = message else { return End::Lost("closed by the server".into()) };
-                    received = Instant::now();
-                    self.deliver(&message);
-                }
+                biased;
+                () = moved(&mut self.target) => return End::Lost(MOVED.into()),
                 Some(done) = requests.join_next() => {
                     // The task of the request panicked or was cancelled.
                     let Ok(done) = done else { return End::Lost("a request was cancelled".into()) };
@@ -218,7 +217,11 @@ impl Task {
                     }
                     None => return End::Closed,
                 },
-                () = moved(&mut self.target) => return End::Lost(MOVED.into()),
+                message = next(&mut stream) => {
+                    let Some(message) = message else { return End::Lost("closed by the server".into()) };
+                    received = Instant::now();
+                    self.deliver(&message);
+                }
                 () = sleep_until(wake) => {}
             }
             let now = Instant::now();

@@ -111,9 +111,10 @@ impl Reconnector {
     pub(super) async fn run(self) {
         let mut end = self.line.state.subscribe();
         tokio::select! {
-            () = self.reconnect() => {}
-            () = self.source.watch(|| self.leave_master()) => {}
+            biased;
             _ = end.wait_for(|state| matches!(state, State::Ended(_))) => {}
+            () = self.source.watch(|| self.leave_master()) => {}
+            () = self.reconnect() => {}
         }
     }
 
@@ -143,10 +144,11 @@ impl Reconnector {
                 attempt += 1;
                 let mut master_changed = self.master_changed.subscribe();
                 let opened = tokio::select! {
-                    opened = self.open(attempt) => opened,
+                    biased;
                     _ = master_changed.changed() => {
                         Err(redis_error::not_sent(MASTER_CHANGED, &self.line.address).error)
                     }
+                    opened = self.open(attempt) => opened,
                 };
                 match opened {
                     Ok(opened) => break opened,

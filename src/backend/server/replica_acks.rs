@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::backend::connection::{Line, Link, ask_all, info_replication, redis_error};
 use crate::backend::server::reconnect::Reconnector;
 use crate::backend::server::role::Role;
-use crate::base::{Failure, Outcome, after, lock};
+use crate::base::{Failure, Outcome, after, gated, lock};
 use crate::config::Replicas;
 use crate::wire::{Action, Call, Count, Reply};
 
@@ -79,7 +79,7 @@ impl ReplicaAcks {
         let (queue, queued, answered) = Default::default();
         let (waits_for_connection, checks_data) = (role.alone, role.needs_age);
         let line = reconnector.line();
-        tokio::spawn(reconnector.run());
+        tokio::spawn(gated(reconnector.run()));
         let shared = Arc::new(Shared {
             line,
             replicas,
@@ -90,7 +90,7 @@ impl ReplicaAcks {
             queued,
             answered,
         });
-        let task = tokio::spawn(shared.clone().run()).abort_handle();
+        let task = tokio::spawn(gated(shared.clone().run())).abort_handle();
         ReplicaAcks { shared, task }
     }
 

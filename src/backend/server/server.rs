@@ -16,7 +16,7 @@ use crate::backend::server::replica_acks::{self, ReplicaAcks};
 use crate::backend::server::role::Role;
 use crate::backend::server::source::Source;
 use crate::backend::{Backend, BoxFuture, runtime};
-use crate::base::{Events, Failure, after};
+use crate::base::{Events, Failure, after, gated};
 use crate::config::{SentinelMaster, Server};
 use crate::error::{Error, Result};
 use crate::wire::{Action, Call, Reply};
@@ -95,7 +95,7 @@ impl RedisServer {
             away = away.or(paired_away);
             acks = Some(ReplicaAcks::start(paired, replicas, node_timeout, role));
         }
-        tokio::spawn(reconnector.run());
+        tokio::spawn(gated(reconnector.run()));
         let subscriber = Some(Subscriber::start(target, address, events, limit));
         Ok((
             Arc::new(RedisServer {
@@ -131,7 +131,7 @@ impl RedisServer {
             let paired = reconnector.paired(Purpose { sends_wait: true, ..purpose });
             ReplicaAcks::start(paired, replicas, node_timeout, role)
         });
-        tokio::spawn(reconnector.run());
+        tokio::spawn(gated(reconnector.run()));
         Arc::new(RedisServer {
             line,
             acks,

@@ -6,7 +6,7 @@ use std::pin::Pin;
 
 pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The same for all sessions that are polled on this thread.
+/// The same for all tasks of the crate that are polled on this thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Simulation {
     pub(crate) gate: fn(Task) -> Task,
@@ -24,7 +24,7 @@ pub(crate) fn simulate(simulation: Option<Simulation>) {
     CURRENT.set(simulation);
 }
 
-pub(super) fn gated(task: impl Future<Output = ()> + Send + 'static) -> Task {
+pub(crate) fn gated(task: impl Future<Output = ()> + Send + 'static) -> Task {
     let task: Task = Box::pin(task);
     match CURRENT.get() {
         Some(simulation) => (simulation.gate)(task),
@@ -32,11 +32,11 @@ pub(super) fn gated(task: impl Future<Output = ()> + Send + 'static) -> Task {
     }
 }
 
-pub(super) fn time_of_day() -> Option<u64> {
+pub(crate) fn time_of_day() -> Option<u64> {
     CURRENT.get().map(|simulation| (simulation.time_of_day)())
 }
 
 /// A number that a simulation draws in place of a random one.
-pub(super) fn chance() -> Option<u64> {
+pub(crate) fn chance() -> Option<u64> {
     CURRENT.get().map(|simulation| (simulation.chance)())
 }

@@ -1,0 +1,124 @@
+//! What a server answers to a command, over a master of the simulation.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use tokio::time::Instant;
+
+use crate::base::lock;
+use crate::sim::master::{Answered, Run, SimMaster};
+use crate::sim::network::Network;
+use crate::wire::{Action, Call};
+
+/// Its age before the first restart, in seconds: longer than any lease.
+const OLD: u64 = 1_000_000;
+
+pub(super) struct Server {
+    network: Arc<Network>,
+    master: usize,
+    scripts: Mutex<Scripts>,
+}
+
+/// The scripts that one run of it knows.
+#[derive(Default)]
+struct Scripts {
+    run: u64,
+    known: BTreeSet<&'static str>,
+}
+
+impl Server {
+    pub(super) fn new(network: Arc<Network>, master: usize) -> Server {
+        Server { network, master, scripts: Mutex::default() }
+    }
+
+    pub(super) fn master(&self) -> &SimMaster {
+        &self.network.masters[self.master]
+    }
+
+    pub(super) fn run(&self) -> Run {
+        self.master().run()
+    }
+
+    /// What `SCRIPT FLUSH` does.
+    pub(super) fn forgets_scripts(&self) {
+        lock(&self.scripts).known.clear();
+    }
+
+    /// Whether it knows the script. From now on it does.
+    fn learns(&self, script: &'static str) -> bool {
+        let (run, mut scripts) = (self.run().number, lock(&self.scripts));
+        if scripts.run != run {
+            *scripts = Scripts { run, known: BTreeSet::new() };
+        }
+        !scripts.known.insert(script)
+    }
+
+    fn knows(&self, script: &'static str) -> bool {
+        let scripts = lock(&self.scripts);
+        scripts.run == self.run().number && scripts.known.contains(script)
+    }
+
+    /// The answer to a command, and what it was, where it is one of a lock. `order`: when it was sent, among all of all processes.
+    pub(super) fn answer(&self, words: &[&str], order: u64) -> (String, Option<String>) {
+        let plain = |answer: &str| (format!("{answer}\r\n"), None);
+        match words {
+            ["EVALSHA" | "EVAL", script @ ..] => match Call::read(script) {
+                Some((script, call)) if words[0] == "EVAL" || self.knows(script) => {
+                    self.learns(script);
+                    self.call(call, order)
+                }
+                Some((_, call)) => {
+                    let shown = format!("{} of {}: the script is unknown", call.name(), call.keys.key);
+                    ("-NOSCRIPT No matching script. Please use EVAL.\r\n".to_owned(), Some(shown))
+                }
+                None => plain("-ERR no script of this crate"),
+            },
+            ["INFO", section] => {
+                let info = self.info(section);
+                (format!("${}\r\n{info}\r\n", info.len()), None)
+            }
+            ["HELLO", ..] => plain("%2\r\n+server\r\n+redis\r\n+role\r\n+master"),
+            ["CLIENT" | "SELECT" | "AUTH", ..] => plain("+OK"),
+            ["PING"] => plain("+PONG"),
+            ["WAIT", ..] => plain(":0"),
+            _ => plain("-ERR unknown command"),
+        }
+    }
+
+    fn call(&self, call: Call, order: u64) -> (String, Option<String>) {
+        let (master, history) = (self.master(), &self.network.history);
+        if call.action == Action::Force
+            && let Some((field, _)) = master.holder(&call.keys.key)
+        {
+            history.forced(&field);
+        }
+        let mut shown = format!("{:?} of {} {}", call.action, call.keys.key, call.field);
+        if master.overtaken(&call.field, order) {
+            shown += ", behind what was sent after it";
+        }
+        match master.answer(call, self.network.is_full(self.master)) {
+            Some(Answered::Reply(reply)) => (reply.write(), Some(format!("{shown}: {reply:?}"))),
+            _ => {
+                let refused = "-OOM command not allowed when used memory > 'maxmemory'. script: x, on @user_script:1.\r\n";
+                (refused.to_owned(), Some(format!("{shown}: it is full")))
+            }
+        }
+    }
+
+    fn info(&self, section: &str) -> String {
+        let Run { number, started } = self.run();
+        let id = format!("m{}-{number}", self.master);
+        match section {
+            "server" => {
+                let age = started.map_or(OLD, |started| (Instant::now() - started).as_secs() + 1);
+                let time = self.master().time_of_day();
+                format!(
+                    "redis_build_id:1\r\nredis_mode:standalone\r\nexecutable:/redis-server\r\nrun_id:{id}\r\n\
+                     uptime_in_seconds:{age}\r\nserver_time_usec:{time}\r\n"
+                )
+            }
+            "replication" => format!("role:master\r\nmaster_replid:{id}\r\n"),
+            _ => "maxmemory_policy:noeviction\r\n".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Calls as a server reads and answers them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::base::Drift;
+
+static ALL: [&Script; 9] =
+    [&ACQUIRE, &RELEASE, &RENEW, &SETTLE, &FORCE, &LOOK, &ACQUIRE_FENCED, &RENEW_FENCED, &SETTLE_FENCED];
+
+fn lease(millis: &str) -> Option<Lease> {
+    let drift = Drift { factor: 0.0, slack: Duration::ZERO };
+    Lease::new("lease", Duration::from_millis(millis.parse().ok()?), drift).ok()
+}
+
+impl Call {
+    /// The call that `EVALSHA` or `EVAL` was written for, by what follows its name, and the hash of the script. `None`: none of
+    /// ours, or one for a cluster.
+    pub(crate) fn read(words: &[&str]) -> Option<(&'static str, Call)> {
+        let (script, count, rest) = (*words.first()?, words.get(1)?, words.get(2..)?);
+        let script = ALL.into_iter().find(|one| *one.sha == script || one.body == script)?;
+        let (keys, args) = rest.split_at_checked(count.parse().ok()?)?;
+        let (args, fence) = match *keys {
+            [_] => (args, None),
+            [_, counter] => {
+                let (args, [least, stays]) = args.split_last_chunk()?;
+                let stays = if stays.is_empty() { None } else { Some(lease(stays)?) };
+                let least = if least.is_empty() { None } else { Some(least.parse().ok()?) };
+                (args, Some(Arc::new(Fence { counter: counter.into(), least, stays })))
+            }
+            _ => return None,
+        };
+        let keys = Arc::new(Keys::new("", keys[0]));
+        let (action, channel) = match (script.name, args) {
+            ("acquire", [_, count, millis]) => {
+                (Action::Acquire { count: count.parse().ok()?, lease: lease(millis)? }, None)
+            }
+            ("release", [_, count, channel]) => {
+                (Action::Release { count: count.parse().ok()? }, Some(channel))
+            }
+            ("renew", [_, millis]) => (Action::Renew { lease: lease(millis)? }, None),
+            ("settle", [_, count, channel, millis, creates @ ..]) => {
+                let (count, lease) = (count.parse().ok()?, lease(millis)?);
+                let action = match creates {
+                    ["1"] => Action::Repair { count, lease },
+                    _ => Action::Settle { count, lease },
+                };
+                (action, Some(channel))
+            }
+            ("force", [channel]) => (Action::Force, Some(channel)),
+            ("look", []) => (Action::Look, None),
+            _ => return None,
+        };
+        let field = if action == Action::Force { "" } else { args.first().copied().unwrap_or_default() };
+        let fits = channel.is_none_or(|channel| **channel == *keys.channel);
+        fits.then(|| (script.sha.as_str(), Call { keys, field: field.into(), action, fence }))
+    }
+}
+
+impl Reply {
+    /// As the scripts write it.
+    pub(crate) fn write(&self) -> String {
+        let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+        match self {
+            Reply::Done => format!(":{DONE}\r\n"),
+            Reply::Gone => format!(":{GONE}\r\n"),
+            Reply::Free => format!(":{FREE}\r\n"),
+            Reply::Busy(left) => format!(":{}\r\n", left.as_millis()),
+            Reply::Token(token) => bulk(&token.to_string()),
+            Reply::Deferred(why) => bulk(why),
+            Reply::NotALock(_) => "+string\r\n".to_owned(),
+            Reply::NotACounter(what) if what == AT_ITS_END => "+counter end\r\n".to_owned(),
+            Reply::NotACounter(_) => "+counter list\r\n".to_owned(),
+        }
+    }
+}
+
+#[test]
+fn each_call_is_read_as_it_was_written() {
+    let keys = Arc::new(Keys::new("", "stock"));
+    let lease = lease("30000").unwrap();
+    let actions = [
+        Action::Acquire { count: 2, lease },
+        Action::Release { count: 1 },
+        Action::Renew { lease },
+        Action::Settle { count: 3, lease },
+        Action::Repair { count: 3, lease },
+        Action::Force,
+        Action::Look,
+    ];
+    let fences = [(None, Some(lease)), (Some(7), None)].map(|(least, stays)| Fence {
+        counter: "token".into(),
+        least,
+        stays,
+    });
+    for action in actions {
+        let counted = |fence: &Fence| action.is_counted(false).then(|| Arc::new(fence.clone()));
+        for fence in fences.iter().map(counted).chain([None]) {
+            let field = if matches!(action, Action::Force | Action::Look) { "" } else { "f:1" };
+            let call = Call { keys: keys.clone(), field: field.into(), action, fence };
+            for command in [call.evalsha(), call.eval()] {
+                let words = command.args_iter().map(|word| match word {
+                    redis::Arg::Simple(bytes) => str::from_utf8(bytes).unwrap(),
+                    _ => panic!("a cursor"),
+                });
+                let words: Vec<&str> = words.collect();
+                let (script, read) = Call::read(&words[1..]).unwrap();
+                assert_eq!(script, *call.script().sha);
+                assert_eq!((&read.field, read.action, &read.fence), (&call.field, call.action, &call.fence));
+                assert_eq!((&read.keys.key, &read.keys.channel), (&keys.key, &keys.channel));
+            }
+        }
+    }
+}
