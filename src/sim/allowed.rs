@@ -11,6 +11,8 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(super) struct Allowed {
     /// Requests may fail since masters were not there.
     pub(super) unavailable: bool,
+    /// Even at the end, when all has been well for long.
+    pub(super) unavailable_in_the_end: bool,
     pub(super) closed: bool,
     /// What is renewed may be lost.
     pub(super) losses: bool,
@@ -34,6 +36,7 @@ impl Program {
         let answered = self.network_time() + 3 * setup.node_timeout;
         Allowed {
             unavailable: late || neglects || faults.iter().any(Fault::fails_requests),
+            unavailable_in_the_end: !self.over_streams,
             closed: self.has_op(|op| matches!(op, Op::Close))
                 || self.has(|kind| matches!(kind, FaultKind::EndsRuntime(_))),
             losses: late || forces || unrenewed || faults.iter().any(Fault::ends_holds),
@@ -129,7 +132,8 @@ impl Program {
         if setup.masters > 1 && self.has(|kind| matches!(kind, FaultKind::Restart(..))) {
             patience += 11 * SECOND * callers.len() as u32;
         }
-        if self.has(|kind| matches!(kind, FaultKind::LosesMessages(..))) {
+        // Over streams no message is lost alone: the subscription is made anew, and who waits asks again.
+        if !self.over_streams && self.has(|kind| matches!(kind, FaultKind::LosesMessages(..))) {
             patience += setup.poll_interval;
         }
         if self.has(|kind| matches!(kind, FaultKind::Deletes(..) | FaultKind::Foreign(..))) {

@@ -241,7 +241,10 @@ impl Caller {
     fn expect(&self, error: &Error, nested: bool) {
         let fine = match error.kind() {
             ErrorKind::Timeout => true,
-            ErrorKind::Unavailable => self.allowed.unavailable,
+            ErrorKind::Unavailable => {
+                self.allowed.unavailable
+                    && (self.allowed.unavailable_in_the_end || self.phases.now() < Phase::Over)
+            }
             ErrorKind::Closed => self.allowed.closed,
             ErrorKind::Lost => nested || self.is_leaky.load(SeqCst),
             ErrorKind::NotALock => self.allowed.foreign,

@@ -51,7 +51,52 @@ impl Program {
         let Setup { node_timeout, latency, .. } = self.setup;
         (self.over_streams, self.setup.portable) = (true, false);
         self.setup.latency = latency.min(node_timeout / 16);
+        let mut dice = Dice::new(Key::new(self.seed).with(10));
+        if dice.one_in(2) {
+            self.disturb_connections(&mut dice);
+        }
         self
+    }
+
+    /// One kind of fault on all connections, again and again until the trouble is over.
+    fn disturb_connections(&mut self, dice: &mut Dice) {
+        let Setup { masters, processes, node_timeout, trouble, .. } = self.setup;
+        let (kind, one_in) = (dice.roll(8), dice.pick(&[2, 5, 20]));
+        let keeps = dice.one_in(2);
+        if dice.one_in(2) {
+            // Whoever misses something waits for longer than any fault explains.
+            (self.setup.lease, self.setup.longest_lease) = (1800 * SECOND, 3600 * SECOND);
+            self.setup.poll_interval = 3600 * SECOND;
+        }
+        let at = Duration::from_millis(dice.next().roll(trouble.as_millis() as u64 / 2));
+        let lasts = trouble - at;
+        let links = (0..processes).flat_map(|process| (0..masters).map(move |master| (process, master)));
+        let mut some_time = |longest: Duration| {
+            let begins = at + Duration::from_millis(dice.next().roll(lasts.as_millis() as u64));
+            (begins, (MILLISECOND + dice.time(longest)).min(trouble - begins))
+        };
+        let kinds: Vec<_> = match kind {
+            0 | 1 => links.map(|(p, m)| (at, lasts, FaultKind::LosesMessages(p, m, one_in.min(5)))).collect(),
+            2 => links.map(|(p, m)| (at, lasts, FaultKind::LosesCommands(p, m, one_in))).collect(),
+            3 => links.map(|(p, m)| (at, lasts, FaultKind::LosesAnswers(p, m, one_in))).collect(),
+            4 => links.map(|(p, m)| (at, lasts, FaultKind::Forgets(p, m, one_in / 4 + 1))).collect(),
+            5 => links.map(|(p, m)| (at, lasts, FaultKind::Reorders(p, m, node_timeout))).collect(),
+            6 => (0..3)
+                .flat_map(|_| links.clone().collect::<Vec<_>>())
+                .map(|(p, m)| {
+                    let (at, lasts) = some_time(2 * node_timeout);
+                    (at, lasts, FaultKind::Cut(p, m))
+                })
+                .collect(),
+            _ => (0..2 * masters)
+                .map(|nth| {
+                    let (at, _) = some_time(MILLISECOND);
+                    (at, MILLISECOND, FaultKind::Restart(nth % masters, keeps))
+                })
+                .collect(),
+        };
+        let numbered = kinds.into_iter().zip(301..);
+        self.faults = numbered.map(|((at, lasts, kind), id)| Fault { id, at, lasts, kind }).collect();
     }
 }
 

@@ -196,7 +196,7 @@ impl Fault {
 
     /// Whether a command may run behind what was sent after it over a newer connection.
     pub(super) fn holds_bytes(&self) -> bool {
-        matches!(self.kind, FaultKind::Cut(..) | FaultKind::Stall(_) | FaultKind::LosesCommands(..))
+        matches!(self.kind, FaultKind::Cut(..) | FaultKind::Stall(_))
     }
 
     /// Whether a hold may be lost by it that masters have not lost.
