@@ -147,6 +147,49 @@ fn a_lock_is_handed_over_by_connections_that_are_streams() {
     }
 }
 
+/// The connection for messages breaks, or falls silent, with the message of a release. Two more releases follow: who waits is woken by
+/// messages over the next connection, and not by the end of a lease.
+#[test]
+fn a_subscription_that_is_lost_is_made_anew() {
+    for seed in 0..20 {
+        let ops = [
+            (0, SECOND / 10, lock(0, 2 * SECOND, Vec::new())),
+            (1, SECOND / 2, lock(0, 8 * SECOND, Vec::new())),
+            (0, SECOND * 3 / 5, lock(0, 2 * SECOND, Vec::new())),
+            (1, SECOND * 7 / 10, lock(0, SECOND / 10, Vec::new())),
+        ];
+        let (at, lasts) = (SECOND, SECOND * 3 / 2);
+        let faults =
+            (0..2).map(|p| Fault { id: p, at, lasts, kind: FaultKind::LosesMessages(p as usize, 0, 1) });
+        let mut program = over_streams(seed, 1, ops, faults.collect());
+        (program.setup.lease, program.setup.longest_lease) = (1800 * SECOND, 3600 * SECOND);
+        let Outcome { violation, lines, longest_wait, grants, .. } = run(&program, true);
+        assert_eq!(violation, None, "seed {seed} {}", lines.join("\n"));
+        assert_eq!(grants, 4, "seed {seed} {}", lines.join("\n"));
+        assert!(longest_wait < 5 * SECOND, "seed {seed} {longest_wait:?} {}", lines.join("\n"));
+    }
+}
+
+/// Two holds are renewed in one pipeline, and the server knows the script of neither.
+#[test]
+fn each_answer_is_for_its_own_call_where_scripts_are_forgotten() {
+    for masters in [1, 3] {
+        let ops = [
+            (0, SECOND / 10, lock(0, 8 * SECOND, vec![lock(1, 8 * SECOND, Vec::new())])),
+            (1, SECOND, lock(0, SECOND / 10, Vec::new())),
+            (1, SECOND, lock(1, SECOND / 10, Vec::new())),
+        ];
+        let forgets = (0..masters).map(|m| {
+            let (at, lasts) = (Duration::ZERO, 20 * SECOND);
+            Fault { id: m as u64, at, lasts, kind: FaultKind::Forgets(0, m, 1) }
+        });
+        let Outcome { violation, lines, grants, .. } =
+            run(&over_streams(1, masters, ops, forgets.collect()), true);
+        assert_eq!(violation, None, "{}", lines.join("\n"));
+        assert_eq!(grants, 4, "{}", lines.join("\n"));
+    }
+}
+
 /// What the runs of several seeds amount to.
 #[derive(Default)]
 struct Sums {
