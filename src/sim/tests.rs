@@ -109,8 +109,8 @@ fn over_streams(
     Program { seed, edition: EDITION, over_streams: true, setup, callers, faults }
 }
 
-/// 1. One channel is subscribed. 2. The server confirms another one late. 3. Meanwhile it is time for a ping, which is not sent
-/// behind a request without an answer.
+/// One channel is subscribed, and the server confirms another one late. Meanwhile it is time for a ping, which is not sent behind a
+/// request without an answer.
 #[test]
 fn a_late_confirmation_is_waited_for_without_a_poll_after_the_other() {
     for seed in 0..20 {
