@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::session::testing::{Simulation, Task, simulate};
+use crate::base::testing::simulation::{Simulation, Task, simulate};
 use crate::{Locks, Master, Memory};
 
 thread_local! {
