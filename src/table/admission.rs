@@ -279,7 +279,7 @@ impl LockEntry {
         let in_time = at.now < over && !taken;
         let Some(request) = (in_time && entered).then(|| self.queue.leave(id)).flatten() else {
             hold.refused(new.lease, at.now);
-            let late = hold.levels.is_empty() && entered && !taken;
+            let late = entered && !taken;
             self.asks_anew(id);
             return Err(if late { NotHeld::Late } else { NotHeld::Taken });
         };

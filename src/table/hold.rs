@@ -269,7 +269,7 @@ impl Hold {
     /// Whether the key may outlive the hold, and nobody renews it: then this client ends the key.
     pub(super) fn outlived(&self, now: Instant) -> bool {
         if self.is_watched() {
-            return self.end() < self.sure_until;
+            return false; // It ends with what the server is sure of.
         }
         // 1. A nested request, or an extension, is sent. 2. The end comes. 3. It runs, and the key lives for the lease that it asks for.
         let asked = self.command.as_ref().filter(|command| !command.sender.is_background());

@@ -363,9 +363,8 @@ impl LockEntry {
         match self.hold(pending.hold) {
             None => self.orphans.take_in(Hold::left_behind(pending, masters, self.terms, now)),
             Some(hold) if hold.is_gone() => hold.remains_at(masters, now),
-            Some(hold) if hold.is_ending() => hold.late = hold.late.union(masters),
-            // Its end is sent behind this.
-            Some(_) => {}
+            // Where no end is under way, it is sent behind this.
+            Some(hold) => hold.late = hold.late.union(masters),
         }
         self.sweep(now);
     }
@@ -394,7 +393,7 @@ impl Hold {
         (self.late, self.unsure) =
             (self.late.within(spread.unanswered), self.unsure.within(spread.unanswered));
         spread.unanswered = spread.unanswered.union(self.spread.unanswered.without(asked));
-        self.spread = Spread { lacking: MasterSet::NONE, ..spread };
+        self.spread = spread;
         self.goes(self.has_remains());
     }
 
