@@ -182,3 +182,6 @@ impl<T> Stragglers<T> {
         self.0.iter().fold(MasterSet::NONE, |masters, (index, _)| masters.union(MasterSet::one(*index)))
     }
 }
+
+#[cfg(test)]
+mod tests;

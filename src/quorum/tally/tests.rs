@@ -131,6 +131,7 @@ fn a_hold_is_lost_once_old_masters_that_lack_it_leave_no_majority() {
         judge(tally(Rule::Standing, 3), vec![Ok(Reply::Done), Ok(Reply::Gone), Ok(Reply::Gone)]);
     assert_eq!((asked, verdict.result.unwrap()), (3, Reply::Gone));
     assert_eq!((verdict.spread.lacking, verdict.spread.remains), (MasterSet::NONE, MasterSet::one(0)));
+    assert_eq!(verdict.spread.missing, MasterSet::one(1).union(MasterSet::one(2)));
 }
 
 #[test]
@@ -161,7 +162,10 @@ fn an_end_is_confirmed_by_a_majority_and_owed_to_those_that_failed() {
         judge(tally(end, 3), vec![failed(Outcome::Unknown), Ok(Reply::Done), Ok(Reply::Done)]);
     assert_eq!((asked, verdict.result.unwrap(), verdict.spread.remains), (3, Reply::Done, MasterSet::one(0)));
     let (asked, verdict) = judge(tally(end, 3), vec![Ok(Reply::Gone), Ok(Reply::Gone)]);
-    assert_eq!((asked, verdict.result.unwrap()), (2, Reply::Gone));
+    assert_eq!(
+        (asked, verdict.result.unwrap(), verdict.spread.missing),
+        (2, Reply::Gone, MasterSet::first(2))
+    );
     // One has ended it, one lacks it, one is away: nobody knows whether it stood on a majority.
     let answers = || vec![Ok(Reply::Done), Ok(Reply::Gone), failed(Outcome::NotRun)];
     assert_eq!(judge(tally(end, 3), answers()).1.result.unwrap_err().outcome, Outcome::Unknown);

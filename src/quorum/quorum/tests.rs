@@ -1,0 +1,155 @@
+//! Masters that answer at once, later, or not at all.
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::*;
+use crate::base::{Lease, Mutex, Outcome, lock};
+use crate::error::{Error, ErrorKind};
+
+/// A master that grants everything, and notes what it is told.
+#[derive(Debug, Default)]
+struct Fake {
+    young: bool,
+    away: bool,
+    portable: bool,
+    fails: bool,
+    /// Its answer comes with this.
+    late: Mutex<Option<oneshot::Receiver<()>>>,
+    told: Mutex<Vec<&'static str>>,
+}
+
+impl Fake {
+    fn note(&self, what: &'static str) {
+        lock(&self.told).push(what);
+    }
+}
+
+impl Backend for Fake {
+    fn run(self: Arc<Self>, call: Call) -> BoxFuture<Reported> {
+        self.note(call.name());
+        let late = lock(&self.late).take();
+        Box::pin(async move {
+            if let Some(late) = late {
+                late.await.expect("its answer comes");
+            }
+            let error = || Error::new(ErrorKind::Unavailable, "away");
+            if self.fails {
+                Err(Failure { outcome: Outcome::NotRun, error: error() })
+            } else {
+                Ok(Reply::Done)
+            }
+        })
+    }
+
+    fn run_all(self: Arc<Self>, _: Vec<Call>) -> BoxFuture<Vec<Reported>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn is_younger_than(&self, _: Duration) -> bool {
+        self.young
+    }
+
+    fn is_away(&self) -> bool {
+        self.away
+    }
+
+    fn subscribe(&self, _: &str) {
+        self.note("subscribe");
+    }
+
+    fn unsubscribe(&self, _: &str) {
+        self.note("unsubscribe");
+    }
+
+    fn doubt_messages(&self) {
+        self.note("doubt");
+    }
+
+    fn is_portable(&self) -> bool {
+        self.portable
+    }
+
+    fn close(&self) {
+        self.note("close");
+    }
+}
+
+fn quorum<const N: usize>(masters: [Fake; N]) -> (Quorum, [Arc<Fake>; N]) {
+    let masters = masters.map(Arc::new);
+    let all = masters.iter().map(|master| master.clone() as Arc<dyn Backend>).collect();
+    (Quorum::new(all, Some(Duration::from_secs(60))), masters)
+}
+
+fn command(action: Action) -> Pending {
+    let call = Call { keys: Arc::new(Keys::new("", "stock")), field: "me:1".into(), action, fence: None };
+    Pending { hold: 1, no: 1, call, masters: MasterSet::ALL, repeated: false, sent: Instant::now() }
+}
+
+fn acquire() -> Pending {
+    command(Action::Acquire { count: 1, lease: Lease::DEFAULT })
+}
+
+#[test]
+fn who_is_away_is_named_by_its_place() {
+    let (quorum, _) = quorum([Fake::default(), Fake { away: true, ..Fake::default() }, Fake::default()]);
+    assert_eq!((quorum.size(), quorum.away()), (3, MasterSet::one(1)));
+}
+
+#[test]
+fn each_master_is_told_of_subscriptions_of_doubts_and_of_the_end() {
+    let (quorum, masters) = quorum([(); 3].map(|()| Fake::default()));
+    quorum.subscribe("channel", true);
+    quorum.doubt_messages();
+    quorum.subscribe("channel", false);
+    quorum.close();
+    for master in masters {
+        assert_eq!(*lock(&master.told), ["subscribe", "doubt", "unsubscribe", "close"]);
+    }
+}
+
+/// The counters of several masters, which all began at a time of their own, would rarely agree. A store in this process has no time.
+#[test]
+fn tokens_begin_at_the_time_of_a_server_that_is_the_only_master() {
+    let master = |portable| Fake { portable, ..Fake::default() };
+    let facts = |quorum: Quorum| (quorum.has_time(), quorum.is_portable());
+    assert_eq!(facts(quorum([false].map(master)).0), (true, false));
+    assert_eq!(facts(quorum([true].map(master)).0), (false, true));
+    assert_eq!(facts(quorum([false; 3].map(master)).0), (false, false));
+    assert_eq!(facts(quorum([true; 3].map(master)).0), (false, true));
+    assert_eq!(facts(quorum([true, false, true].map(master)).0), (false, false));
+}
+
+/// It may have forgotten what it granted to another. A hold that stands may stand there too.
+#[tokio::test]
+async fn a_young_master_is_asked_for_no_fresh_grant_and_for_all_else() {
+    let (quorum, masters) = quorum([false, true, false].map(|young| Fake { young, ..Fake::default() }));
+    let (verdict, _) = quorum.ask(&acquire()).await;
+    assert_eq!((verdict.result.unwrap(), verdict.spread.lacking), (Reply::Done, MasterSet::one(1)));
+    quorum.ask(&command(Action::Renew { lease: Lease::DEFAULT })).await;
+    let told = masters.map(|master| lock(&master.told).clone());
+    assert_eq!(told, [vec!["acquire", "renew"], vec!["renew"], vec!["acquire", "renew"]]);
+}
+
+#[tokio::test]
+async fn who_has_not_answered_before_the_verdict_can_be_waited_for() {
+    let (answers, late) = oneshot::channel();
+    let third = Fake { late: Mutex::new(Some(late)), ..Fake::default() };
+    let (quorum, _) = quorum([Fake::default(), Fake::default(), third]);
+    let (verdict, stragglers) = quorum.ask(&acquire()).await;
+    assert_eq!(verdict.spread.unanswered, MasterSet::one(2));
+    assert_eq!((stragglers.is_empty(), stragglers.masters()), (false, MasterSet::one(2)));
+    answers.send(()).unwrap();
+    let mut answered = Vec::new();
+    stragglers.poll_all(|master, answer| answered.push((master, answer.unwrap()))).await;
+    assert_eq!(answered, [(2, Reply::Done)]);
+    let (_, stragglers) = quorum.ask(&acquire()).await;
+    assert!(stragglers.is_empty(), "all have answered");
+}
+
+#[tokio::test]
+async fn the_error_of_a_command_names_the_lock() {
+    let (quorum, _) = quorum([(); 3].map(|()| Fake { fails: true, ..Fake::default() }));
+    let error = quorum.ask(&acquire()).await.0.result.unwrap_err().error.to_string();
+    assert!(error.contains("stock") && error.contains("away"), "{error}");
+}
