@@ -101,3 +101,14 @@ pub(crate) fn after(now: Instant, wait: Duration) -> Instant {
 pub(crate) fn limit(now: Instant, wait: Duration) -> Option<Instant> {
     (wait < FAR).then(|| after(now, wait))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_of_thirty_years_is_for_ever() {
+        let (now, shorter) = (Instant::now(), FAR - Duration::from_nanos(1));
+        assert_eq!((limit(now, FAR), limit(now, shorter)), (None, Some(now + shorter)));
+    }
+}

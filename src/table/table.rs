@@ -237,13 +237,46 @@ mod tests {
         fn owner_ended(&self, _: &Arc<str>, _: &Owner) {}
     }
 
+    fn terms(now: Instant) -> Terms {
+        let drift = Drift { factor: 0.0, slack: Duration::ZERO };
+        let lease = Lease::new("lease", Duration::from_secs(30), drift).unwrap();
+        let (patience, retry) = (Duration::from_secs(60), Duration::from_millis(500));
+        Terms { masters: 1, lease, drift, patience, retry, epoch: now }
+    }
+
+    /// As Redisson forms them, two names have one channel.
+    #[test]
+    fn a_channel_is_subscribed_to_until_no_lock_of_it_needs_it() {
+        let mut table = LockTable::new(terms(Instant::now()), None);
+        let [one, other] = ["x", "{x}"].map(|name| Keys::new("", name));
+        assert_eq!(one.channel, other.channel);
+        assert!(table.subscribe(&one, true) && table.subscribe(&other, true));
+        assert_eq!(table.names_of(&one.channel), [one.name.clone(), other.name.clone()]);
+        assert!(!table.subscribe(&one, false));
+        assert_eq!(table.names_of(&one.channel), vec![other.name.clone()]);
+        assert!(table.subscribe(&other, false));
+        assert!(table.names_of(&one.channel).is_empty());
+    }
+
+    #[test]
+    fn what_is_due_is_unattended_once_the_background_has_not_looked_for_so_long() {
+        let (now, second) = (Instant::now(), Duration::from_secs(1));
+        let is_unattended = |due, takeover| {
+            let mut table = LockTable::new(terms(now), takeover);
+            table.agenda.insert((due, "stock".into()));
+            table.is_unattended(now)
+        };
+        assert!(is_unattended(now, Some(Duration::ZERO)));
+        assert!(!is_unattended(now, Some(3600 * second)) && !is_unattended(now, None));
+        assert!(!is_unattended(now + second, Some(Duration::ZERO)), "it is not due");
+    }
+
     /// Where a release is due to be given up later than its hold is due to be renewed.
     #[test]
     fn pairs_of_grants_and_releases_wake_the_background_once() {
-        let (now, drift) = (Instant::now(), Drift { factor: 0.0, slack: Duration::ZERO });
-        let lease = Lease::new("lease", Duration::from_secs(30), drift).unwrap();
-        let (patience, retry) = (Duration::from_secs(60), Duration::from_millis(500));
-        let terms = Terms { masters: 1, lease, drift, patience, retry, epoch: now };
+        let now = Instant::now();
+        let terms = terms(now);
+        let lease = terms.lease;
         let (mut table, keys) = (LockTable::new(terms, None), Arc::new(Keys::new("", "stock")));
         let nobody: Weak<dyn OwnerEnds> = Weak::<Nobody>::new();
         table.due(now);
@@ -275,6 +308,7 @@ mod tests {
             let Some(crate::table::outcome::ReleaseStep::Send(release)) = release else {
                 panic!("it is held")
             };
+            assert!(table.has_unconfirmed_ends());
             // The background looks while the release is under way, and sleeps until what is due then.
             table.due(at.now);
             let answered = |entry: &mut LockEntry, _: &mut dyn FnMut() -> u64| {

@@ -511,7 +511,7 @@ mod tests {
         let later = Some(Deferred("OOM full".to_owned()));
         let foreign = no("a string, which is no lock of this kind");
         //                        acquire, release, renew, settle, force, look
-        let table: [(Value, [Option<Reply>; 6]); 10] = [
+        let table: [(Value, [Option<Reply>; 6]); 11] = [
             (Value::Int(-1), [Some(Done), Some(Done), Some(Done), Some(Done), Some(Done), None]),
             (Value::Int(-2), [Some(Gone), Some(Gone), Some(Gone), Some(Gone), None, None]),
             (Value::Int(-3), [None, None, None, None, Some(Free), Some(Free)]),
@@ -534,6 +534,10 @@ mod tests {
                 [no("a string without a TTL"), None, None, None, foreign, no("a string without a TTL")],
             ),
             (text("zset"), [no("a zset"), None, None, None, no("a zset"), no("a zset")]),
+            (
+                text("counter list"),
+                [no("a counter list"), None, None, None, no("a counter list"), no("a counter list")],
+            ),
             (bulk, [None, later.clone(), None, later, None, None]),
         ];
         for (value, expected) in table {

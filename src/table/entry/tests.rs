@@ -451,6 +451,7 @@ mod scopes;
 mod stragglers;
 mod subscriptions;
 mod turns;
+mod wakes;
 
 impl World {
     /// An acquire that is nobody's any more.

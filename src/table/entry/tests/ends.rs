@@ -125,6 +125,25 @@ fn no_message_is_expected_of_an_end_that_a_former_background_has_sent() {
     );
 }
 
+/// The others have confirmed the end of the hold.
+#[test]
+fn an_end_is_not_sent_to_a_master_that_is_away() {
+    let third = MasterSet::one(2);
+    let mut world = World::new(1);
+    let (granted, level) = world.take();
+    let ReleaseStep::Send(end) = world.entry.leave(granted.hold, level, Some(90), world.at()) else {
+        panic!("it is held")
+    };
+    let spread = Spread { remains: third, ..Spread::default() };
+    world.entry.conclude(&end, Ok(&Reply::Done), spread, world.at());
+    for (away, ends) in [(third, 0), (MasterSet::NONE, 1)] {
+        let sent = world.entry.check(world.at(), true, away, &mut || 91);
+        assert_eq!(sent.len(), ends, "{sent:?}");
+        assert!(sent.iter().all(|again| again.call.action == Action::END && again.masters == third));
+        world.now += 4 * world.terms.retry;
+    }
+}
+
 /// A master has a connection again: what failed over the former one does not wait for its pause.
 #[test]
 fn an_end_that_failed_is_sent_at_once_when_all_is_asked_for() {

@@ -266,6 +266,44 @@ fn what_an_acquire_makes_behind_the_end_of_its_hold_is_ended() {
     }
 }
 
+impl World {
+    /// An acquire that waits to be sent, and the end of its hold, which was given up.
+    fn is_given_up(&mut self) -> (Pending, Pending) {
+        let [first, _] = [Owner::new(), Owner::new()].map(|owner| self.asks(&owner, true));
+        self.now += self.terms.patience;
+        let mut sent = self.sends();
+        assert!(matches!(&sent[..], [end] if end.is_end()), "{sent:?}");
+        let at = self.asker(first);
+        (self.askers[at].asking.take().unwrap(), sent.remove(0))
+    }
+}
+
+/// In this order: 1. The end of a hold that was given up does not reach the third master. 2. The acquire runs, on all of them.
+#[test]
+fn what_an_acquire_makes_on_all_masters_is_ended_on_all_though_the_third_alone_was_left() {
+    let third = MasterSet::one(2);
+    let mut world = World::new(1);
+    let (acquire, end) = world.is_given_up();
+    let spread = Spread { remains: third, missing: MasterSet::first(2), ..Spread::default() };
+    world.entry.conclude(&end, Ok(&Reply::Gone), spread, world.at());
+    world.entry.conclude(&acquire, Err(Outcome::Unknown), Spread::default(), world.at());
+    let sent = world.sends();
+    let [again] = &sent[..] else { panic!("{sent:?}") };
+    assert_eq!((again.call.action, again.masters), (Action::END, MasterSet::first(MasterSet::MOST)));
+}
+
+/// In this order: 1. An acquire runs, and its hold is given up. 2. The end runs. 3. Both answers are looked at, that to the acquire first.
+#[test]
+fn nothing_is_ended_again_where_the_end_has_found_what_the_acquire_made() {
+    let mut world = World::new(1);
+    let (acquire, end) = world.is_given_up();
+    world.entry.conclude(&acquire, Err(Outcome::Unknown), Spread::default(), world.at());
+    world.entry.conclude(&end, Ok(&Reply::Done), Spread::default(), world.at());
+    world.now += 4 * world.terms.retry;
+    let sent = world.sends();
+    assert!(sent.is_empty(), "{sent:?}");
+}
+
 /// In this order: 1. The acquire of the third master is late, so that a renewal finds nothing there. 2. It runs, and a repair is sent.
 /// 3. The end of the hold finds what the acquire has made. 4. The repair runs.
 #[test]
@@ -289,6 +327,10 @@ fn what_a_repair_makes_behind_the_end_is_ended_though_the_end_found_a_field() {
         panic!("it is held")
     };
     world.entry.straggled(&repair, 2, LateAnswer::There, world.now);
+    let stranger = world.asks(&Owner::new(), true);
+    let at = world.asker(stranger);
+    assert!(world.askers[at].asking.is_none(), "it would meet the hold of its own process");
+    world.go(at);
     world.entry.conclude(&end, Ok(&Reply::Done), Spread::default(), world.at());
     world.now += Duration::from_secs(1);
     let again = due(&mut world);

@@ -93,3 +93,46 @@ fn no_message_of_a_release_is_expected_behind_a_lost_subscription() {
     let commands = world.entry.check(at, true, MasterSet::NONE, &mut || 9);
     assert!(matches!(commands[..], [Pending { call: Call { action: Action::Settle { .. }, .. }, .. }]));
 }
+
+/// In this order: 1. The end of a hold is sent. 2. A master answers a renewal of it late: it finds nothing. 3. The lock is taken. 4. The
+/// message of the end comes.
+#[test]
+fn the_message_of_a_release_is_no_news_though_a_renewal_was_answered_late() {
+    let mut world = World::new(1);
+    (world.entry.subscription, world.entry.subscribed_at) = (Subscription::On, MasterSet::one(0));
+    let (granted, level) = world.take();
+    world.now += LEASE / 3;
+    let sent = world.sends();
+    let [renewal] = &sent[..] else { panic!("{sent:?}") };
+    world.entry.conclude(renewal, Ok(&Reply::Done), Spread::default(), world.at());
+    let ReleaseStep::Send(release) = world.entry.leave(granted.hold, level, Some(900), world.at()) else {
+        panic!("it is held")
+    };
+    world.entry.straggled(renewal, 0, LateAnswer::Missing, world.now);
+    world.entry.conclude(&release, Ok(&Reply::Done), Spread::default(), world.at());
+    world.take();
+    world.entry.message(0, world.now);
+    let sent = world.sends();
+    assert!(sent.is_empty(), "{sent:?}");
+}
+
+/// In this order: 1. A head asks. 2. The others report another release than the one that it asks behind, and one of three masters is late
+/// with it. 3. It is refused. The late one may be what a majority waits for.
+#[test]
+fn a_head_that_was_told_of_a_release_while_it_asked_sleeps_for_a_short_time() {
+    for told in [false, true] {
+        let mut world = World::new(1);
+        let id = world.asks(&Owner::new(), true);
+        let pending = world.askers[0].asking.take().unwrap();
+        (world.entry.subscription, world.entry.subscribed_at) = (Subscription::On, MasterSet::first(3));
+        world.entry.reported = MasterSet::one(0);
+        if told {
+            world.entry.message(1, world.now);
+        }
+        let (soon, until) = (world.now + STEP, world.now + LEASE);
+        world.entry.conclude(&pending, Ok(&Reply::Busy(LEASE)), Spread::default(), world.at());
+        world.entry.refused(id, Pause::Notified { until, soon });
+        let sleeps = world.entry.queue.get(id).and_then(|request| request.sleeps_until(world.now));
+        assert_eq!(sleeps, Some(if told { soon } else { until }));
+    }
+}

@@ -111,6 +111,24 @@ fn a_late_answer_to_a_renewal_has_no_end_sent_twice() {
     }
 }
 
+/// The same on a master where the hold was repaired.
+#[test]
+fn a_late_answer_to_a_renewal_has_no_end_sent_to_a_master_that_was_repaired() {
+    let mut world = World::new(1);
+    let lacking = Spread { lacking: MasterSet::one(LATE), ..Spread::default() };
+    let (acquire, level) = world.take_with(lacking, |_| ());
+    let sent = world.sends();
+    let [repair] = &sent[..] else { panic!("{sent:?}") };
+    world.entry.conclude(repair, Ok(&Reply::Done), Spread::default(), world.at());
+    let renewal = world.renewal_of(&acquire);
+    let ReleaseStep::Send(end) = world.entry.leave(acquire.hold, level, Some(900), world.at()) else {
+        panic!("it is held")
+    };
+    world.entry.straggled(&renewal, LATE, LateAnswer::There, world.now);
+    world.entry.conclude(&end, Ok(&Reply::Done), Spread::default(), world.at());
+    assert!(world.entry.is_empty());
+}
+
 /// A repair runs, or may run, on the third master behind the end of its hold.
 #[test]
 fn what_a_repair_makes_when_its_hold_is_gone_is_ended() {
@@ -131,22 +149,52 @@ fn what_a_repair_makes_when_its_hold_is_gone_is_ended() {
 }
 
 /// In this order: 1. The first end has no answer from a majority. 2. The second one is under way. 3. The third master answers that the first
-/// one did not run.
+/// one did not run. What the acquire made there before, or may make, the second end finds.
 #[test]
 fn a_late_answer_to_an_end_that_is_sent_again_changes_nothing() {
-    for answer in [LateAnswer::There, LateAnswer::Missing, LateAnswer::Unsent, LateAnswer::Unknown] {
-        let mut world = World::new(1);
-        let (acquire, level) = world.take();
-        let ReleaseStep::Send(first) = world.entry.leave(acquire.hold, level, Some(900), world.at()) else {
-            panic!("it is held")
-        };
-        world.entry.conclude(&first, Err(Outcome::Unknown), Spread::default(), world.at());
-        let sent = world.sends();
-        let [second] = &sent[..] else { panic!("{sent:?}") };
-        world.entry.straggled(&first, LATE, answer, world.now);
-        world.entry.conclude(second, Ok(&Reply::Done), Spread::default(), world.at());
-        assert!(world.entry.is_empty(), "{answer:?}");
+    let answers = [LateAnswer::There, LateAnswer::Missing, LateAnswer::Unsent, LateAnswer::Unknown];
+    for acquired in [None, Some(LateAnswer::There), Some(LateAnswer::Unknown)] {
+        for answer in answers {
+            let mut world = World::new(1);
+            let (acquire, level) = world.take();
+            let ReleaseStep::Send(first) = world.entry.leave(acquire.hold, level, Some(900), world.at())
+            else {
+                panic!("it is held")
+            };
+            world.entry.conclude(&first, Err(Outcome::Unknown), Spread::default(), world.at());
+            let sent = world.sends();
+            let [second] = &sent[..] else { panic!("{sent:?}") };
+            if let Some(acquired) = acquired {
+                world.entry.straggled(&acquire, LATE, acquired, world.now);
+            }
+            world.entry.straggled(&first, LATE, answer, world.now);
+            world.entry.conclude(second, Ok(&Reply::Done), Spread::default(), world.at());
+            assert!(world.entry.is_empty(), "{answer:?}, the acquire {acquired:?}");
+        }
     }
+}
+
+/// It makes no field where there is none.
+#[test]
+fn a_re_entry_that_was_dropped_has_no_end_sent_twice() {
+    let mut world = World::new(1);
+    let owner = world.owners[0].clone();
+    let (acquire, level) = world.take();
+    let inner = world.asks(&owner, false);
+    let at = world.asker(inner);
+    let nested = world.askers[at].asking.take().expect("it may enter");
+    let spread = Spread { given_up: nested.masters, ..Spread::default() };
+    world.entry.conclude(&nested, Err(Outcome::Unknown), spread, world.at());
+    world.go(at);
+    let sent = world.sends();
+    let [settle] = &sent[..] else { panic!("{sent:?}") };
+    world.entry.conclude(settle, Ok(&Reply::Done), Spread::default(), world.at());
+    let ReleaseStep::Send(end) = world.entry.leave(acquire.hold, level, Some(900), world.at()) else {
+        panic!("it is held")
+    };
+    let missing = Spread { missing: MasterSet::one(LATE), ..Spread::default() };
+    world.entry.conclude(&end, Ok(&Reply::Done), missing, world.at());
+    assert!(world.entry.is_empty());
 }
 
 /// Where a repair finds nothing, another has the key, and would have it again.

@@ -188,11 +188,15 @@ fn a_release_that_had_no_answer_twice_holds_nobody_back() {
     let stranger = world.asks(&Owner::new(), true);
     let asks = |world: &World| world.askers[world.asker(stranger)].asking.is_some();
     world.entry.conclude(&release, Err(Outcome::Unknown), Spread::default(), world.at());
+    world.wake();
+    assert!(!world.is_woken(stranger));
     world.poll(world.asker(stranger));
     assert!(!asks(&world), "behind the release, which is sent once more");
     let sent = world.sends();
     let [again] = &sent[..] else { panic!("{sent:?}") };
     world.entry.conclude(again, Err(Outcome::Unknown), Spread::default(), world.at());
+    world.wake();
+    assert!(world.is_woken(stranger));
     world.poll(world.asker(stranger));
     assert!(asks(&world));
 }
