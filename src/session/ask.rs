@@ -128,3 +128,6 @@ fn late(answer: &Reported) -> LateAnswer {
         Err(_) => LateAnswer::Unknown,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -154,6 +154,23 @@ mod tests {
         assert!(after.now < deadline);
     }
 
+    /// The line of holds is ahead of tokio's by what the machine slept.
+    #[test]
+    fn a_moment_is_now_and_what_the_machine_slept() {
+        GAP.set(Duration::from_secs(5));
+        let clock = Clock::with(|| GAP.get());
+        GAP.set(Duration::from_secs(25));
+        let (before, moment) = (Instant::now(), clock.moment());
+        assert!(moment.now >= before + Duration::from_secs(20));
+    }
+
+    /// It begins tokens where there is no counter: those of an earlier time are lower.
+    #[test]
+    fn the_time_of_day_is_in_microseconds_since_1970() {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        assert!(u128::from(time_of_day()) >= since.as_micros());
+    }
+
     #[test]
     fn the_time_between_two_readings_is_no_sleep() {
         let clock = Clock::with(|| GAP.get());

@@ -193,3 +193,28 @@ async fn a_client_that_gave_up_an_answer_reconnects_once_the_store_answers() {
     assert_eq!(events.next().await, Event::Reconnected);
     assert_eq!(before.elapsed(), Duration::from_secs(2));
 }
+
+#[tokio::test]
+async fn a_re_entry_whose_hold_is_gone_does_not_acquire_the_lock() {
+    let memory = Memory::new();
+    let (client, _events) = joined(&memory);
+    let again = |field| Call::of("k", field, Action::Acquire { count: 2, lease: Lease::DEFAULT });
+    assert_eq!(client.clone().run(again("me:1")).await.unwrap(), Reply::Gone);
+    client.clone().run(acquire("you:1")).await.unwrap();
+    assert_eq!(client.clone().run(again("me:1")).await.unwrap(), Reply::Gone);
+    assert_eq!(client.clone().run(again("you:1")).await.unwrap(), Reply::Done);
+}
+
+/// The others are confirmed.
+#[tokio::test]
+async fn a_subscription_that_ends_before_it_is_confirmed_is_not_confirmed() {
+    let memory = Memory::new();
+    let ((ours, mut events), (theirs, mut others)) = (joined(&memory), joined(&memory));
+    ours.subscribe("one");
+    ours.subscribe("two");
+    theirs.subscribe("one");
+    ours.unsubscribe("one");
+    assert_eq!(events.next().await, Event::Subscribed("two".into()));
+    events.expect_none();
+    assert_eq!(others.next().await, Event::Subscribed("one".into()));
+}

@@ -67,3 +67,21 @@ async fn what_an_acquire_makes_behind_the_end_of_its_dropped_request_is_ended() 
         assert!(begun.elapsed() < 10 * SECOND, "{masters} {:?}", begun.elapsed());
     }
 }
+
+/// Long before it would poll, or the other's lease ends.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_is_subscribed_is_woken_by_the_message_of_a_release() {
+    let store = Memory::new();
+    let connect = async || {
+        let builder = Locks::builder().memory(&store).lease(600 * SECOND).poll_interval(600 * SECOND);
+        builder.connect().await.unwrap().mutex("stock")
+    };
+    let (ours, theirs) = (connect().await, connect().await);
+    let held = theirs.lock().await.unwrap();
+    let waiting = tokio::spawn(ours.lock());
+    sleep(100 * SECOND).await;
+    let begun = Instant::now();
+    held.release().await.unwrap();
+    waiting.await.unwrap().unwrap();
+    assert!(begun.elapsed() < SECOND / 100, "{:?}", begun.elapsed());
+}

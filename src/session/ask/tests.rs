@@ -1,0 +1,109 @@
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::*;
+use crate::backend::Backend;
+use crate::backend::memory::InMemory;
+use crate::base::{Events, Lease, MasterSet};
+use crate::config::Config;
+use crate::error::{Error, ErrorKind};
+use crate::memory::Memory;
+use crate::quorum::Quorum;
+use crate::session::clock::Clock;
+use crate::session::events::{EventRelay, MasterEvents};
+use crate::session::session::Stage;
+use crate::wire::{Action, Call};
+
+const TIMEOUT: Duration = Duration::from_millis(500);
+
+fn session(stores: &[Memory]) -> Arc<Session> {
+    let relay = Arc::<EventRelay>::default();
+    let events: Vec<_> = (0..stores.len()).map(|master| MasterEvents::of(relay.clone(), master)).collect();
+    let join = |(store, events): (&Memory, &Arc<dyn Events>)| {
+        InMemory::join(store, TIMEOUT, Arc::downgrade(events)) as Arc<dyn Backend>
+    };
+    let quorum = Quorum::new(stores.iter().zip(&events).map(join).collect(), None);
+    let (config, clock) = (Config::over(&stores[0]), Clock::with(|| Duration::ZERO));
+    let session = Session::new(config, quorum, "me".to_owned(), clock, events);
+    relay.relay_to(&session);
+    session
+}
+
+/// An acquire of a hold that its session knows nothing of.
+fn bygone(session: &Session) -> Pending {
+    let (keys, action) =
+        (Arc::new(Keys::new("", "stock")), Action::Acquire { count: 1, lease: Lease::DEFAULT });
+    let call = Call { keys, field: "me:7".into(), action, fence: None };
+    Pending { hold: 7, no: 7, call, masters: MasterSet::ALL, repeated: false, sent: session.moment().now }
+}
+
+/// In this order: 1. The acquire waits for the third master. 2. All that was known of its hold is forgotten. 3. The acquire runs there.
+#[tokio::test(start_paused = true)]
+async fn what_a_master_grants_late_is_ended_there_though_nothing_of_the_lock_is_left_here() {
+    let stores = [(); 3].map(|()| Memory::new());
+    let session = session(&stores);
+    stores[2].stall(TIMEOUT / 2);
+    let (verdict, stragglers) = session.ask(&bygone(&session)).await;
+    assert_eq!(verdict.result.unwrap(), Reply::Done);
+    assert!(session.table(|table, _| table.is_empty()));
+    drop(stragglers);
+    sleep(4 * TIMEOUT).await;
+    assert_eq!(stores.map(|store| store.visit(|store| store.size())), [1, 1, 0]);
+}
+
+fn failed(kind: ErrorKind) -> Reported {
+    Err(Failure { outcome: Outcome::NotRun, error: Error::new(kind, "no") })
+}
+
+/// One that refuses what it is asked is there.
+#[tokio::test(start_paused = true)]
+async fn the_masters_are_away_from_a_failure_until_an_answer() {
+    let session = session(&[Memory::new()]);
+    let began = tokio::time::Instant::now();
+    session.note_answer(&failed(ErrorKind::Denied));
+    assert!(session.away().is_none() && session.is_away(began).is_none());
+    session.note_answer(&failed(ErrorKind::Unavailable));
+    assert!(
+        session.away().is_some()
+            && session.is_away(began).is_none()
+            && session.away_too_long(began).is_none()
+    );
+    sleep(session.config.unavailable_after).await;
+    session.note_answer(&failed(ErrorKind::Unavailable));
+    assert!(session.is_away(began).is_some() && session.away_too_long(began).is_some());
+    session.note_answer(&Ok(Reply::Done));
+    assert!(
+        session.away().is_none()
+            && session.is_away(began).is_none()
+            && session.away_too_long(began).is_none()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_is_open_until_it_is_closed() {
+    let session = session(&[Memory::new()]);
+    session.check_open().unwrap();
+    let stages = [Stage::Closing, Stage::Closed, Stage::RuntimeEnded];
+    for (stage, seen) in stages.into_iter().zip(stages).chain([(Stage::Open, Stage::RuntimeEnded)]) {
+        session.advance(stage);
+        assert_eq!(session.stage(), seen, "never backward");
+        assert_eq!(session.check_open().unwrap_err().kind(), ErrorKind::Closed);
+    }
+}
+
+/// Those who compete ask again at different times, and less and less often.
+#[test]
+fn pauses_are_random_and_grow_up_to_a_second() {
+    let session = session(&[Memory::new()]);
+    let (low, high) = session.config.retry_delay.clone().into_inner();
+    for tries in [0, 1, 2, 3, 40] {
+        let longest = Duration::from_secs(1).max(high);
+        let (least, most) =
+            ((low * (1 << tries.min(8))).min(longest), (high * (1 << tries.min(8))).min(longest));
+        for _ in 0..50 {
+            let pause = session.pause(tries);
+            assert!(pause >= least && pause <= most, "{tries}: {pause:?}");
+        }
+    }
+}
