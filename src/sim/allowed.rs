@@ -36,7 +36,9 @@ impl Program {
         let answered = self.network_time() + 3 * setup.node_timeout;
         Allowed {
             unavailable: late || neglects || faults.iter().any(Fault::fails_requests),
-            unavailable_in_the_end: !self.over_streams,
+            // Several masters that were restarted have no vote for long.
+            unavailable_in_the_end: !self.over_streams
+                || self.has(|kind| matches!(kind, FaultKind::Restart(..))),
             closed: self.has_op(|op| matches!(op, Op::Close))
                 || self.has(|kind| matches!(kind, FaultKind::EndsRuntime(_))),
             losses: late || forces || unrenewed || faults.iter().any(Fault::ends_holds),
@@ -111,6 +113,10 @@ impl Program {
             return self.network_time();
         }
         let mut patience = 10 * SECOND + 10 * setup.node_timeout + self.network_time();
+        if self.over_streams {
+            // That a connection is dead is found out first, and then another one is made.
+            patience += 5 * SECOND;
+        }
         let deadly = |kind: &FaultKind| matches!(kind, FaultKind::Crash(_) | FaultKind::EndsRuntime(_));
         if self.has(deadly) || self.leaks() {
             patience += setup.longest_lease;

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -68,7 +69,7 @@ struct State {
     waiting: Vec<Waker>,
     failed: Option<String>,
     /// Those that wait for their turn, by their numbers. `None`: each is polled as the runtime comes to it.
-    woken: Option<BTreeMap<u64, (Arc<Slot>, Waker)>>,
+    woken: Option<BTreeMap<u64, Waiting>>,
     /// The tasks of the runtime on which it has connected.
     background: Vec<Weak<Slot>>,
     runtime_ends: bool,
@@ -77,6 +78,22 @@ struct State {
 
 /// Where a task stands while it is not polled.
 type Slot = Mutex<Option<Task>>;
+
+/// A task that waits for a turn.
+type Waiting = (Arc<Slot>, Arc<Bell>);
+
+/// Whether a task was woken since it was polled. The runtime does not tell that from a turn.
+struct Bell {
+    rung: AtomicBool,
+    waker: Mutex<Waker>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.rung.store(true, SeqCst);
+        lock(&self.waker).wake_by_ref();
+    }
+}
 
 impl Process {
     pub(super) fn new(id: usize, key: Key, lateness: Duration, alarm: Arc<Notify>) -> Arc<Process> {
@@ -170,6 +187,21 @@ impl Process {
         Poll::Pending
     }
 
+    /// Polls the first of the tasks that wait for a turn.
+    fn poll_first(self: &Arc<Self>) {
+        loop {
+            let first = lock(&self.state).woken.as_mut().and_then(BTreeMap::pop_first);
+            let Some((_, (slot, bell))) = first else { return };
+            if lock(&slot).is_some() {
+                bell.rung.store(false, SeqCst);
+                if self.poll(&slot, &mut Context::from_waker(&Waker::from(bell.clone()))).is_ready() {
+                    bell.wake();
+                }
+                return;
+            }
+        }
+    }
+
     fn fail(&self, why: String) {
         let mut state = lock(&self.state);
         state.dead = true;
@@ -223,8 +255,9 @@ pub(super) fn gate_background(task: Task) -> Task {
 struct Gated {
     process: Arc<Process>,
     number: u64,
-    /// It waits for its turn.
+    /// It has a turn before it.
     waits: bool,
+    bell: Arc<Bell>,
     key: Key,
     polls: u64,
     nap: Option<Pin<Box<Sleep>>>,
@@ -238,28 +271,23 @@ impl Gated {
         let (number, key) = (state.tasks, process.key.with(state.tasks));
         drop(state);
         let task = Arc::new(Mutex::new(Some(task)));
-        Gated { process, number, waits: false, key, polls: 0, nap: None, task }
+        let bell = Arc::new(Bell { rung: AtomicBool::new(true), waker: Mutex::new(Waker::noop().clone()) });
+        Gated { process, number, waits: false, bell, key, polls: 0, nap: None, task }
     }
 
     /// Waits for a turn, or polls the first task that waits for one: there are as many turns as tasks that wait.
     fn turn(&mut self, cx: &mut Context<'_>) {
-        self.waits = !self.waits;
-        if self.waits {
-            let mut state = lock(&self.process.state);
-            let woken = state.woken.get_or_insert_default();
-            woken.insert(self.number, (self.task.clone(), cx.waker().clone()));
-            drop(state);
-            return cx.waker().wake_by_ref();
+        if std::mem::replace(&mut self.waits, false) {
+            self.process.poll_first();
         }
-        loop {
-            let first = lock(&self.process.state).woken.as_mut().and_then(BTreeMap::pop_first);
-            let Some((_, (slot, waker))) = first else { return };
-            if lock(&slot).is_some() {
-                if self.process.poll(&slot, &mut Context::from_waker(&waker)).is_ready() {
-                    waker.wake();
-                }
-                return;
-            }
+        let mut state = lock(&self.process.state);
+        let woken = state.woken.get_or_insert_default();
+        if self.bell.rung.load(SeqCst) && !woken.contains_key(&self.number) && lock(&self.task).is_some() {
+            self.waits = true;
+            *lock(&self.bell.waker) = cx.waker().clone();
+            woken.insert(self.number, (self.task.clone(), self.bell.clone()));
+            drop(state);
+            cx.waker().wake_by_ref();
         }
     }
 }
@@ -312,6 +340,13 @@ impl Future for Gated {
 
 impl Drop for Gated {
     fn drop(&mut self) {
+        if self.waits {
+            // Its turn is lost, and may have been the one that another task waits for.
+            let first = lock(&self.process.state).woken.as_ref().and_then(|all| {
+                all.values().find(|(slot, _)| !Arc::ptr_eq(slot, &self.task)).map(|(_, bell)| bell.clone())
+            });
+            first.into_iter().for_each(Wake::wake);
+        }
         let task = lock(&self.task).take();
         self.process.clone().enter(|| drop(task));
     }
