@@ -13,7 +13,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const SEEDS: u64 = 300;
 
 /// And so many over streams.
-const STREAM_SEEDS: u64 = 200;
+const STREAM_SEEDS: u64 = 100;
 
 /// Seeds that have found a fault of the crate, and their editions.
 const FOUND: [(u64, u32); 2] = [(49276, 0), (3490, 3)];
