@@ -1,6 +1,6 @@
 //! What a server answers to a command, over a master of the simulation.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use tokio::time::Instant;
@@ -24,6 +24,8 @@ pub(super) struct Server {
 struct Scripts {
     run: u64,
     known: BTreeSet<&'static str>,
+    /// When commands were sent whose script was unknown, by their keys and arguments.
+    refused: BTreeMap<String, u64>,
 }
 
 impl Server {
@@ -48,7 +50,7 @@ impl Server {
     fn learns(&self, script: &'static str) -> bool {
         let (run, mut scripts) = (self.run().number, lock(&self.scripts));
         if scripts.run != run {
-            *scripts = Scripts { run, known: BTreeSet::new() };
+            *scripts = Scripts { run, ..Scripts::default() };
         }
         !scripts.known.insert(script)
     }
@@ -65,9 +67,12 @@ impl Server {
             ["EVALSHA" | "EVAL", script @ ..] => match Call::read(script) {
                 Some((script, call)) if words[0] == "EVAL" || self.knows(script) => {
                     self.learns(script);
-                    self.call(call, order)
+                    // By its text it is the command that was sent by its hash before.
+                    let refused = lock(&self.scripts).refused.remove(&words[2..].join(" "));
+                    self.call(call, refused.unwrap_or(order))
                 }
                 Some((_, call)) => {
+                    lock(&self.scripts).refused.insert(words[2..].join(" "), order);
                     let shown = format!("{} of {}: the script is unknown", call.name(), call.keys.key);
                     ("-NOSCRIPT No matching script. Please use EVAL.\r\n".to_owned(), Some(shown))
                 }
