@@ -7,7 +7,7 @@ use super::*;
 use crate::base::{Lease, Mutex, Outcome, lock};
 use crate::error::{Error, ErrorKind};
 
-/// A master that grants everything, and notes what it is told.
+/// A master that grants everything, and notes what it is asked.
 #[derive(Debug, Default)]
 struct Fake {
     young: bool,
@@ -16,12 +16,12 @@ struct Fake {
     fails: bool,
     /// Its answer comes with this.
     late: Mutex<Option<oneshot::Receiver<()>>>,
-    told: Mutex<Vec<&'static str>>,
+    asked: Mutex<Vec<&'static str>>,
 }
 
 impl Fake {
     fn note(&self, what: &'static str) {
-        lock(&self.told).push(what);
+        lock(&self.asked).push(what);
     }
 }
 
@@ -97,14 +97,14 @@ fn who_is_away_is_named_by_its_place() {
 }
 
 #[test]
-fn each_master_is_told_of_subscriptions_of_doubts_and_of_the_end() {
+fn each_master_is_notified_of_subscriptions_of_doubts_and_of_the_end() {
     let (quorum, masters) = quorum([(); 3].map(|()| Fake::default()));
     quorum.subscribe("channel", true);
     quorum.doubt_messages();
     quorum.subscribe("channel", false);
     quorum.close();
     for master in masters {
-        assert_eq!(*lock(&master.told), ["subscribe", "doubt", "unsubscribe", "close"]);
+        assert_eq!(*lock(&master.asked), ["subscribe", "doubt", "unsubscribe", "close"]);
     }
 }
 
@@ -127,8 +127,8 @@ async fn a_young_master_is_asked_for_no_fresh_grant_and_for_all_else() {
     let (verdict, _) = quorum.ask(&acquire()).await;
     assert_eq!((verdict.result.unwrap(), verdict.spread.lacking), (Reply::Done, MasterSet::one(1)));
     quorum.ask(&command(Action::Renew { lease: Lease::DEFAULT })).await;
-    let told = masters.map(|master| lock(&master.told).clone());
-    assert_eq!(told, [vec!["acquire", "renew"], vec!["renew"], vec!["acquire", "renew"]]);
+    let asked = masters.map(|master| lock(&master.asked).clone());
+    assert_eq!(asked, [vec!["acquire", "renew"], vec!["renew"], vec!["acquire", "renew"]]);
 }
 
 #[tokio::test]

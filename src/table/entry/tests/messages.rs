@@ -56,16 +56,22 @@ fn one_release_that_each_master_reports_wakes_once() {
     assert!(!is_woken(0) && !is_woken(2));
 }
 
-/// It was forced away before: the release publishes nothing.
-#[test]
-fn no_message_of_a_release_is_expected_where_the_hold_was_gone() {
+/// Subscribed, with a release that is under way.
+fn releasing() -> (World, Pending) {
     let mut world = World::new(1);
     (world.entry.subscription, world.entry.subscribed_at) = (Subscription::On, MasterSet::one(0));
     let (pending, level) = world.take();
-    let at = world.at();
-    let ReleaseStep::Send(release) = world.entry.leave(pending.hold, level, Some(8), at) else {
+    let ReleaseStep::Send(release) = world.entry.leave(pending.hold, level, Some(8), world.at()) else {
         panic!("it is held")
     };
+    (world, release)
+}
+
+/// It was forced away before: the release publishes nothing.
+#[test]
+fn no_message_of_a_release_is_expected_where_the_hold_was_gone() {
+    let (mut world, release) = releasing();
+    let at = world.at();
     let meaning = world.entry.conclude(&release, Ok(&Reply::Gone), Spread::default(), at);
     assert_eq!(meaning, Meaning::Lost(Loss::Gone));
     world.take();
@@ -78,13 +84,8 @@ fn no_message_of_a_release_is_expected_where_the_hold_was_gone() {
 /// 4. The lock is forced away.
 #[test]
 fn no_message_of_a_release_is_expected_behind_a_lost_subscription() {
-    let mut world = World::new(1);
-    (world.entry.subscription, world.entry.subscribed_at) = (Subscription::On, MasterSet::one(0));
-    let (pending, level) = world.take();
+    let (mut world, release) = releasing();
     let at = world.at();
-    let ReleaseStep::Send(release) = world.entry.leave(pending.hold, level, Some(8), at) else {
-        panic!("it is held")
-    };
     world.entry.unsubscribed(0, at);
     world.entry.conclude(&release, Ok(&Reply::Done), Spread::default(), at);
     world.entry.subscribed(0, at);
@@ -119,20 +120,20 @@ fn the_message_of_a_release_is_no_news_though_a_renewal_was_answered_late() {
 /// In this order: 1. A head asks. 2. The others report another release than the one that it asks behind, and one of three masters is late
 /// with it. 3. It is refused. The late one may be what a majority waits for.
 #[test]
-fn a_head_that_was_told_of_a_release_while_it_asked_sleeps_for_a_short_time() {
-    for told in [false, true] {
+fn a_head_that_was_notified_of_a_release_while_it_asked_sleeps_for_a_short_time() {
+    for notified in [false, true] {
         let mut world = World::new(1);
         let id = world.asks(&Owner::new(), true);
         let pending = world.askers[0].asking.take().unwrap();
         (world.entry.subscription, world.entry.subscribed_at) = (Subscription::On, MasterSet::first(3));
         world.entry.reported = MasterSet::one(0);
-        if told {
+        if notified {
             world.entry.message(1, world.now);
         }
         let (soon, until) = (world.now + STEP, world.now + LEASE);
         world.entry.conclude(&pending, Ok(&Reply::Busy(LEASE)), Spread::default(), world.at());
         world.entry.refused(id, Pause::Notified { until, soon });
         let sleeps = world.entry.queue.get(id).and_then(|request| request.sleeps_until(world.now));
-        assert_eq!(sleeps, Some(if told { soon } else { until }));
+        assert_eq!(sleeps, Some(if notified { soon } else { until }));
     }
 }
