@@ -419,8 +419,6 @@ impl Hold {
 
     /// Begins a command: it is to be sent now.
     pub(super) fn begin(&mut self, mut action: Action, sender: Sender, no: u64, now: Instant) -> Pending {
-        // What has answered before goes before it.
-        self.late = MasterSet::NONE;
         self.command = Some(UnderWay { no, sent: now, action, sender, doubted: false });
         if let Action::Repair { lease, .. } = &mut action
             && !self.is_watched()
@@ -433,6 +431,8 @@ impl Hold {
             _ if self.is_gone() => self.spread.remains,
             _ => MasterSet::ALL,
         };
+        // What has answered before goes before it.
+        self.late = self.late.without(masters);
         let repeated = action == Action::END && self.release_tried;
         let fence = self.fence.as_ref().filter(|_| action.is_counted(self.failures > 0)).cloned();
         let call = Call { keys: self.keys.clone(), field: self.field.clone(), action, fence };

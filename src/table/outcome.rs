@@ -184,7 +184,7 @@ impl LockEntry {
                     hold.failures = 0;
                 }
                 if count == 0 {
-                    hold.confirmed_gone(pending.masters, command.doubted, spread, at.now);
+                    hold.confirmed_gone(pending, command.doubted, spread, at.now);
                 }
             }
             _ => {}
@@ -214,7 +214,7 @@ impl LockEntry {
         at: Moment,
     ) -> Meaning {
         let Some(hold) = self.hold(pending.hold) else { return Meaning::Void };
-        hold.confirmed_gone(pending.masters, command.doubted, spread, at.now);
+        hold.confirmed_gone(pending, command.doubted, spread, at.now);
         self.expect_no_echo(pending);
         let Some(hold) = self.hold(pending.hold) else { return Meaning::Void };
         // The first of two releases may have run: then this is what the second one gets.
@@ -372,7 +372,12 @@ impl LockEntry {
 
 impl Hold {
     /// A majority has confirmed that it is no more. What the others may have is ended in the background.
-    fn confirmed_gone(&mut self, asked: MasterSet, doubted: bool, mut spread: Spread, now: Instant) {
+    fn confirmed_gone(&mut self, pending: &Pending, doubted: bool, mut spread: Spread, now: Instant) {
+        let asked = pending.masters;
+        let concluded = asked.without(spread.unanswered);
+        // 1. An acquire waits for a master in a connection that is replaced. 2. The end fails there, or is sent to others alone. 3. It is
+        // sent there, and finds nothing. 4. The acquire runs. So the end counts where it was answered.
+        let ended = if pending.is_end() { concluded.without(spread.remains) } else { MasterSet::NONE };
         spread.remains = spread.remains.without(self.absence.masters());
         spread.unanswered = spread.unanswered.without(self.absence.masters());
         if self.is_gone() && !spread.remains.is_empty() && !doubted {
@@ -384,14 +389,13 @@ impl Hold {
         let over = if doubted { MasterSet::NONE } else { asked };
         spread.remains = spread.remains.union(self.spread.remains.without(over));
         // Where a repair may have made the field that the end found, the end's answer shows nothing of the acquire.
-        let repaired = self.unsure.within(self.absence.repaired()).within(asked).without(spread.unanswered);
+        let repaired = self.unsure.within(self.absence.repaired()).within(ended);
         let again = self.late.union(self.unsure).within(spread.missing).union(repaired);
         if !again.within(self.unsure).is_empty() {
             self.retry_at = after(now, self.terms.retry);
         }
         spread.remains = spread.remains.union(again);
-        (self.late, self.unsure) =
-            (self.late.within(spread.unanswered), self.unsure.within(spread.unanswered));
+        (self.late, self.unsure) = (self.late.without(concluded), self.unsure.without(ended));
         spread.unanswered = spread.unanswered.union(self.spread.unanswered.without(asked));
         self.spread = spread;
         self.goes(self.has_remains());

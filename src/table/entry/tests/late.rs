@@ -466,6 +466,136 @@ fn what_was_given_up_on_a_master_and_repaired_there_is_ended_there_twice() {
     }
 }
 
+impl World {
+    /// Checks that the end is sent to the third master alone, not before the pause of a retry.
+    fn ends_at_third(&mut self) -> Pending {
+        assert!(self.sends().is_empty(), "not at once");
+        self.now += 4 * self.terms.retry;
+        let mut sent = self.sends();
+        assert_eq!(sent.len(), 1, "{sent:?}");
+        assert_eq!((sent[0].call.action, sent[0].masters), (Action::END, MasterSet::one(2)));
+        sent.remove(0)
+    }
+
+    /// The third master has answered that end: the field is not there.
+    fn misses_at_third(&mut self, end: &Pending) {
+        let missing = Spread { missing: MasterSet::one(2), ..Spread::default() };
+        self.entry.conclude(end, Ok(&Reply::Done), missing, self.at());
+    }
+}
+
+/// In this order: 1. An acquire is given up on the third master, where it waits in a connection that is replaced. 2. The first end does
+/// not run there. 3. The second one does, and finds nothing. 4. The acquire runs.
+#[test]
+fn an_end_that_failed_on_a_master_is_not_one_of_the_two() {
+    let third = MasterSet::one(2);
+    for straggles in [None, Some(LateAnswer::Unsent), Some(LateAnswer::Unknown)] {
+        let mut world = World::new(1);
+        let given_up = Spread { given_up: third, ..Spread::default() };
+        let (acquire, level) = world.take_with(given_up, |_| ());
+        let ReleaseStep::Send(end) = world.entry.leave(acquire.hold, level, Some(98), world.at()) else {
+            panic!("it is held")
+        };
+        let spread = match straggles {
+            Some(_) => Spread { unanswered: third, ..Spread::default() },
+            None => Spread { remains: third, ..Spread::default() },
+        };
+        world.entry.conclude(&end, Ok(&Reply::Done), spread, world.at());
+        if let Some(answer) = straggles {
+            world.entry.straggled(&end, 2, answer, world.now);
+        }
+        let failed = Spread { remains: third, ..Spread::default() };
+        let second = world.sends().pop().expect("the first one failed");
+        world.entry.conclude(&second, Ok(&Reply::Done), failed, world.at());
+        for _ in 0..2 {
+            let end = world.ends_at_third();
+            world.misses_at_third(&end);
+        }
+        assert!(world.entry.is_empty(), "{straggles:?}: and no more");
+    }
+}
+
+/// In this order: 1. The second master grants, the first one refuses, and the acquire waits for the third in a connection that is
+/// replaced. 2. The end is sent to the second, for it alone may have the field. 3. The acquire is given up on the third.
+/// 4. The end on the second is answered.
+#[test]
+fn an_end_on_another_master_is_not_one_of_the_two() {
+    let [second, third] = [1, 2].map(MasterSet::one);
+    let mut world = World::new(1);
+    let id = world.asks(&Owner::new(), true);
+    let at = world.asker(id);
+    let acquire = world.askers[at].asking.take().unwrap();
+    let spread = Spread { remains: second, unanswered: third, ..Spread::default() };
+    world.entry.conclude(&acquire, Ok(&Reply::Busy(LEASE)), spread, world.at());
+    let until = world.now + LEASE;
+    world.entry.refused(id, Pause::Notified { until, soon: until });
+    let end = world.sends().pop().expect("the second has it");
+    assert_eq!((end.call.action, end.masters), (Action::END, second));
+    world.entry.straggled(&acquire, 2, LateAnswer::Unknown, world.now);
+    world.entry.conclude(&end, Ok(&Reply::Done), Spread::default(), world.at());
+    world.now += world.terms.retry;
+    let again = world.sends().pop().expect("the third may have it");
+    assert_eq!(again.masters, second.union(third));
+    world.misses_at_third(&again);
+    let last = world.ends_at_third();
+    world.misses_at_third(&last);
+    assert!(world.entry.holds.is_empty() && world.entry.orphans.is_empty(), "and no more");
+}
+
+/// In this order: 1. An acquire is given up on the third master, where it waits in a connection that is replaced. 2. A renewal finds
+/// nothing there, nor on the others. 3. The end finds nothing. 4. The acquire runs.
+#[test]
+fn a_renewal_that_finds_nothing_is_not_one_of_the_two() {
+    let third = MasterSet::one(2);
+    let mut world = World::new(1);
+    let (acquire, level) = world.take_with(Spread { given_up: third, ..Spread::default() }, |_| ());
+    world.now += LEASE / 3;
+    let renewal = world.sends().pop().expect("it is due");
+    let missing = Spread { missing: MasterSet::first(3), ..Spread::default() };
+    let meaning = world.entry.conclude(&renewal, Ok(&Reply::Gone), missing, world.at());
+    assert_eq!(meaning, Meaning::Lost(Loss::Gone));
+    world.entry.leave(acquire.hold, level, None, world.at());
+    let first = world.sends().pop().expect("the acquire had no answer there");
+    assert_eq!((first.call.action, first.masters), (Action::END, third));
+    world.misses_at_third(&first);
+    let second = world.ends_at_third();
+    world.misses_at_third(&second);
+    assert!(world.entry.is_empty(), "and no more");
+}
+
+/// In this order: 1. The acquire waits for the third master; it was given up on the second. 2. The end of the hold finds nothing on both.
+/// 3. The acquire runs on the third, and is answered before the end there. 4. The end is sent to the second again. 5. The third's answer
+/// to the first end is looked at.
+#[test]
+fn an_end_that_is_sent_to_another_master_again_hides_nothing_of_one_that_is_late() {
+    let [second, third] = [1, 2].map(MasterSet::one);
+    for answered in [false, true] {
+        let mut world = World::new(1);
+        let (acquire, level) = world.take_with(Spread { given_up: second, ..Spread::default() }, |_| ());
+        let ReleaseStep::Send(end) = world.entry.leave(acquire.hold, level, Some(98), world.at()) else {
+            panic!("it is held")
+        };
+        world.entry.straggled(&acquire, 2, LateAnswer::There, world.now);
+        let spread = Spread { missing: second, unanswered: third, ..Spread::default() };
+        world.entry.conclude(&end, Ok(&Reply::Done), spread, world.at());
+        world.now += world.terms.retry;
+        let again = world.sends().pop().expect("it was given up there");
+        assert_eq!(again.masters, second);
+        let missing = Spread { missing: second, ..Spread::default() };
+        if answered {
+            world.entry.conclude(&again, Ok(&Reply::Done), missing, world.at());
+        }
+        world.entry.straggled(&end, 2, LateAnswer::Missing, world.now);
+        if !answered {
+            world.entry.conclude(&again, Ok(&Reply::Done), missing, world.at());
+        }
+        world.now += 4 * world.terms.retry;
+        let sent = world.sends();
+        let last = sent.last().unwrap_or_else(|| panic!("answered {answered}: the third has it"));
+        assert!(last.is_end() && last.masters.contains(2), "{sent:?}");
+    }
+}
+
 /// In this order: 1. A request is refused by two masters, and its hold is over. 2. Its acquire waits for the third in a connection that is
 /// replaced. 3. The end finds nothing there. 4. The acquire runs.
 #[test]
