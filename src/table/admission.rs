@@ -258,6 +258,9 @@ impl LockEntry {
         self.end_late(pending.hold, at);
         // A hold that was asked for later, and lives: this grant was taken away before it was looked at.
         let newer = self.live().map(|live| live.id).filter(|live| *live > pending.hold);
+        if let Some(hold) = self.hold(pending.hold) {
+            hold.may_be_made_late(pending, spread);
+        }
         let under_way = |hold: &&mut Hold| hold.id == pending.hold && hold.under_way(pending.no);
         let Some(hold) = self.holds.iter_mut().find(under_way) else {
             self.made_late(pending, at.now);
@@ -265,7 +268,6 @@ impl LockEntry {
             return Err(NotHeld::Taken);
         };
         let doubted = hold.finish(pending.no, at.now).is_some_and(|command| command.doubted);
-        hold.may_be_made_late(pending, spread);
         let ends = new.lease.valid_until(pending.sent, hold.terms.drift);
         let over = if hold.levels.is_empty() { ends } else { hold.end() };
         let taken = hold.loss().is_some() || newer.is_some();

@@ -404,8 +404,13 @@ impl Hold {
     /// Notes where what makes its field was given up before the verdict. 1. The acquire waits for a master in a connection that is
     /// replaced; two others grant. 2. The end of the hold finds nothing there. 3. The acquire runs.
     pub(super) fn may_be_made_late(&mut self, pending: &Pending, spread: Spread) {
-        if pending.call.action.creates() && !self.is_gone() {
-            self.unsure = self.unsure.union(spread.given_up);
+        if pending.call.action.creates() {
+            // Where its end was answered before, the one that is sent behind this is the second.
+            let open = match self.is_gone() {
+                true => self.spread.remains.union(self.spread.unanswered),
+                false => MasterSet::ALL,
+            };
+            self.unsure = self.unsure.union(spread.given_up.within(open));
         }
     }
 

@@ -515,6 +515,44 @@ fn an_end_that_failed_on_a_master_is_not_one_of_the_two() {
     }
 }
 
+/// In this order: 1. An acquire waits to be sent, and its hold is given up. 2. The end fails on the third master. 3. The acquire's future
+/// learns that the third gave no answer, or is dropped. 4. The end is sent to all again, and finds nothing. 5. The acquire runs.
+#[test]
+fn an_end_that_failed_on_a_master_before_the_acquire_was_looked_at_is_not_one_of_the_two() {
+    let third = MasterSet::one(2);
+    let given_up = Spread { given_up: third, ..Spread::default() };
+    for how in ["granted", "dropped", "refused"] {
+        let mut world = World::new(1);
+        let (acquire, end) = world.is_given_up();
+        let first = world.askers[0].id;
+        let spread = Spread { remains: third, missing: MasterSet::first(2), ..Spread::default() };
+        world.entry.conclude(&end, Ok(&Reply::Gone), spread, world.at());
+        match how {
+            "granted" => {
+                let (level, lease, fate) = (world.number(), world.terms.lease, Arc::<Fate>::default());
+                let new = NewLevel { level, lease, fixed: false, max_hold: None, fate, token: None };
+                let granted = world.entry.granted(first, &acquire, &new, given_up, world.at());
+                assert!(granted.is_err());
+            }
+            "dropped" => {
+                let spread = Spread { given_up: acquire.masters, ..Spread::default() };
+                world.entry.conclude(&acquire, Err(Outcome::Unknown), spread, world.at());
+            }
+            _ => {
+                let spread = Spread { remains: third, ..given_up };
+                world.entry.conclude(&acquire, Ok(&Reply::Busy(LEASE)), spread, world.at());
+            }
+        }
+        let again = world.sends().pop().expect("it is ended again");
+        assert_eq!((again.call.action, again.masters), (Action::END, MasterSet::first(MasterSet::MOST)));
+        let missing = Spread { missing: MasterSet::first(3), ..Spread::default() };
+        world.entry.conclude(&again, Ok(&Reply::Done), missing, world.at());
+        let last = world.ends_at_third();
+        world.misses_at_third(&last);
+        assert!(world.entry.orphans.is_empty(), "{how}: and no more");
+    }
+}
+
 /// In this order: 1. The second master grants, the first one refuses, and the acquire waits for the third in a connection that is
 /// replaced. 2. The end is sent to the second, for it alone may have the field. 3. The acquire is given up on the third.
 /// 4. The end on the second is answered.
