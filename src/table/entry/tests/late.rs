@@ -516,7 +516,7 @@ fn an_end_that_failed_on_a_master_is_not_one_of_the_two() {
 }
 
 /// In this order: 1. An acquire waits to be sent, and its hold is given up. 2. The end fails on the third master. 3. The acquire's future
-/// learns that the third gave no answer, or is dropped. 4. The end is sent to all again, and finds nothing. 5. The acquire runs.
+/// finds that the third gave no answer, or is dropped. 4. The end is sent to all again, and finds nothing. 5. The acquire runs.
 #[test]
 fn an_end_that_failed_on_a_master_before_the_acquire_was_looked_at_is_not_one_of_the_two() {
     let third = MasterSet::one(2);
