@@ -113,11 +113,100 @@ impl Reply {
     }
 }
 
+/// What takes the arguments of a command.
+trait Arguments {
+    fn text(&mut self, text: &str);
+
+    fn number(&mut self, number: u64);
+}
+
+impl Arguments for Cmd {
+    fn text(&mut self, text: &str) {
+        self.arg(text);
+    }
+
+    fn number(&mut self, number: u64) {
+        self.arg(number);
+    }
+}
+
+/// Only counts them.
+struct ArgumentCount(u64);
+
+impl Arguments for ArgumentCount {
+    fn text(&mut self, _: &str) {
+        self.0 += 1;
+    }
+
+    fn number(&mut self, _: u64) {
+        self.0 += 1;
+    }
+}
+
+/// As they are sent.
+impl Arguments for Vec<u8> {
+    fn text(&mut self, text: &str) {
+        put_head(b'$', text.len() as u64, self);
+        self.extend_from_slice(text.as_bytes());
+        self.extend_from_slice(b"\r\n");
+    }
+
+    fn number(&mut self, number: u64) {
+        let mut digits = [0; DIGITS];
+        let digits = decimal(number, &mut digits);
+        put_head(b'$', digits.len() as u64, self);
+        self.extend_from_slice(digits);
+        self.extend_from_slice(b"\r\n");
+    }
+}
+
+/// A line of RESP with a length.
+fn put_head(kind: u8, length: u64, to: &mut Vec<u8>) {
+    match length {
+        // Most are as short.
+        0..10 => to.extend_from_slice(&[kind, b'0' + length as u8, b'\r', b'\n']),
+        10..100 => {
+            let (ten, one) = (b'0' + (length / 10) as u8, b'0' + (length % 10) as u8);
+            to.extend_from_slice(&[kind, ten, one, b'\r', b'\n']);
+        }
+        _ => {
+            to.push(kind);
+            to.extend_from_slice(decimal(length, &mut [0; DIGITS]));
+            to.extend_from_slice(b"\r\n");
+        }
+    }
+}
+
+/// The most digits of a number.
+const DIGITS: usize = 20;
+
+fn decimal(mut number: u64, digits: &mut [u8; DIGITS]) -> &[u8] {
+    let mut begin = DIGITS;
+    loop {
+        begin -= 1;
+        digits[begin] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &digits[begin..];
+        }
+    }
+}
+
 /// One Lua file, or several that make one script.
 struct Script {
     name: &'static str,
     body: &'static str,
     sha: LazyLock<String>,
+    /// The two arguments that run it by its hash, as they are sent.
+    by_hash: LazyLock<Vec<u8>>,
+}
+
+/// The two arguments that run a script.
+fn encoded(command: &str, script: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(32 + script.len());
+    bytes.text(command);
+    bytes.text(script);
+    bytes
 }
 
 macro_rules! script {
@@ -126,6 +215,7 @@ macro_rules! script {
             name: $name,
             body: $body,
             sha: LazyLock::new(|| redis::Script::new($body).get_hash().to_owned()),
+            by_hash: LazyLock::new(|| encoded("EVALSHA", redis::Script::new($body).get_hash())),
         }
     };
 }
@@ -210,44 +300,82 @@ impl Call {
     }
 
     fn command(&self, command: &str, script: &str) -> Cmd {
-        let fence = self.fence.as_deref();
-        let counter = fence.map_or(0, |fence| fence.counter.len() + 64);
+        let counter = self.fence.as_deref().map_or(0, |fence| fence.counter.len() + 64);
         // The most arguments that a script has, and the bytes of what is no key, field or channel of unusual length:
         // one allocation each.
         let mut cmd = Cmd::with_capacity(11, 192 + script.len() + 2 * self.key().len() + counter);
         cmd.arg(command).arg(script);
-        match fence {
-            Some(fence) => cmd.arg(2).arg(self.key()).arg(&*fence.counter),
-            None => cmd.arg(1).arg(self.key()),
-        };
+        self.put(&mut cmd);
+        cmd
+    }
+
+    /// The same as [`evalsha`](Call::evalsha), behind what is there.
+    pub(crate) fn encode_evalsha(&self, bytes: &mut Vec<u8>) {
+        self.encode(&self.script().by_hash, bytes);
+    }
+
+    /// The same as [`eval`](Call::eval), behind what is there.
+    pub(crate) fn encode_eval(&self, bytes: &mut Vec<u8>) {
+        self.encode(&encoded("EVAL", self.script().body), bytes);
+    }
+
+    fn encode(&self, script: &[u8], bytes: &mut Vec<u8>) {
+        let mut count = ArgumentCount(2);
+        self.put(&mut count);
+        put_head(b'*', count.0, bytes);
+        bytes.extend_from_slice(script);
+        self.put(bytes);
+    }
+
+    /// All arguments behind the script.
+    fn put(&self, to: &mut impl Arguments) {
+        let fence = self.fence.as_deref();
+        to.number(if fence.is_some() { 2 } else { 1 });
+        to.text(self.key());
+        if let Some(fence) = fence {
+            to.text(&fence.counter);
+        }
         let (field, channel) = (&*self.field, &*self.keys.channel);
         match self.action {
-            Action::Acquire { count, lease } => cmd.arg(field).arg(count).arg(lease.millis()),
-            Action::Release { count } => cmd.arg(field).arg(count).arg(channel),
-            Action::Renew { lease } => cmd.arg(field).arg(lease.millis()),
+            Action::Acquire { count, lease } => {
+                to.text(field);
+                to.number(count.into());
+                to.number(lease.millis());
+            }
+            Action::Release { count } => {
+                to.text(field);
+                to.number(count.into());
+                to.text(channel);
+            }
+            Action::Renew { lease } => {
+                to.text(field);
+                to.number(lease.millis());
+            }
             Action::Settle { count, lease } | Action::Repair { count, lease } => {
                 let creates = matches!(self.action, Action::Repair { .. });
-                let cmd = cmd.arg(field).arg(count).arg(channel).arg(lease.millis());
-                if creates || fence.is_some() { cmd.arg(u8::from(creates)) } else { cmd }
+                to.text(field);
+                to.number(count.into());
+                to.text(channel);
+                to.number(lease.millis());
+                if creates || fence.is_some() {
+                    to.number(creates.into());
+                }
             }
-            Action::Force => cmd.arg(channel),
-            Action::Look => &mut cmd,
-            Action::Count(Count::Look) => cmd.arg("look"),
-            Action::Count(Count::Next) => cmd.arg("next"),
-            Action::Count(Count::Raise) => cmd.arg("raise"),
-        };
+            Action::Force => to.text(channel),
+            Action::Look => {}
+            Action::Count(Count::Look) => to.text("look"),
+            Action::Count(Count::Next) => to.text("next"),
+            Action::Count(Count::Raise) => to.text("raise"),
+        }
         if let Some(Fence { least, stays, .. }) = fence {
             // Nothing stands for the server's time, and for ever.
-            match least {
-                Some(least) => cmd.arg(*least),
-                None => cmd.arg(""),
-            };
-            match stays {
-                Some(stays) => cmd.arg(stays.millis()),
-                None => cmd.arg(""),
-            };
+            for number in [*least, stays.map(|stays| stays.millis())] {
+                match number {
+                    Some(number) => to.number(number),
+                    None => to.text(""),
+                }
+            }
         }
-        cmd
     }
 
     /// What the script answered. An error is the server's own, or reports that no script of ours answers so.
@@ -390,6 +518,26 @@ mod tests {
                 assert_eq!(words(&cmd), wanted);
             }
             assert_eq!((call.name(), call.key()), (name, "k"));
+        }
+    }
+
+    #[test]
+    fn a_call_is_sent_as_its_command() {
+        let lengths = [0, 1, 9, 10, 99, 100, 999, 1000, 1024];
+        for mut call in calls().into_iter().chain(fenced()) {
+            for length in lengths {
+                call.field = "f".repeat(length).into();
+                for number in [0, 9, 10, 99, 100, 12_345, u32::MAX] {
+                    if let Action::Release { count } = &mut call.action {
+                        *count = number;
+                    }
+                    let (mut hash, mut text) = (b"before".to_vec(), Vec::new());
+                    call.encode_evalsha(&mut hash);
+                    call.encode_eval(&mut text);
+                    assert_eq!(hash.strip_prefix(b"before"), Some(&*call.evalsha().get_packed_command()));
+                    assert_eq!(text, call.eval().get_packed_command());
+                }
+            }
         }
     }
 
