@@ -3,6 +3,7 @@
 pub(crate) mod cluster;
 mod connection;
 pub(crate) mod memory;
+mod resp;
 mod sentinel;
 pub(crate) mod server;
 #[cfg(test)]

@@ -134,12 +134,10 @@ fn only_the_clock_sets_a_timer_by_a_lease() {
 fn connections_are_made_in_one_place() {
     for (path, code) in sources() {
         let dials = ["get_multiplexed_async_connection", "get_async_pubsub"].map(|call| code.contains(call));
-        assert_eq!(
-            dials.contains(&true),
-            path == Path::new("backend/connection/dial.rs"),
-            "{}",
-            path.display()
-        );
+        let is_place = path == Path::new("backend/connection/dial.rs");
+        assert_eq!(dials.contains(&true), is_place, "{}", path.display());
+        let is_place = path == Path::new("backend/resp/socket.rs");
+        assert_eq!(code.contains("TcpStream::connect("), is_place, "{}", path.display());
     }
 }
 

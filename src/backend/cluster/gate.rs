@@ -23,11 +23,11 @@ pub(super) fn gate(
     node_address: NodeAddress,
     address: Arc<str>,
 ) -> Gate {
-    Arc::new(move |mut connection| {
+    Arc::new(move |connection| {
         let (identity, topology_requested) = (identity.clone(), topology_requested.clone());
         let (node_address, address) = (node_address.clone(), address.clone());
         Box::pin(async move {
-            let answer = connection.send_packed_command(&slots_command()).await;
+            let answer = connection.send(&slots_command(), None).await;
             let answer = answer.map_err(|error| redis_error::unreachable(error, &address))?;
             let topology = parse_answer(answer, &node_address, &address)?;
             let Some(identity) = identity.upgrade() else { return Ok(()) };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{AsyncConnectionConfig, Value};
+use redis::Value;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -12,7 +12,7 @@ use crate::backend::cluster::nodes::Nodes;
 use crate::backend::cluster::slots::NodeAddress;
 use crate::backend::cluster::topology::{Topology, parse_answer, slots_command};
 use crate::backend::connection::dial::too_long;
-use crate::backend::connection::{Endpoint, Line, dial, redis_error};
+use crate::backend::connection::{Commands, Endpoint, Line, redis_error};
 use crate::base::telemetry;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -243,10 +243,9 @@ async fn send_query(endpoint: &Endpoint, line: Option<Arc<Line>>) -> Result<Valu
     let slots_command = slots_command();
     let unreachable = |error| redis_error::unreachable(error, &endpoint.address);
     if let Some(line) = line {
-        let mut link = line.link(Instant::now()).await.map_err(|failure| failure.error)?;
+        let link = line.link(Instant::now()).await.map_err(|failure| failure.error)?;
         return link.send_whenever(&slots_command).await.map_err(unreachable);
     }
-    let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-    let connection = dial::connect(&endpoint.client, &config).await;
-    connection.map_err(unreachable)?.send_packed_command(&slots_command).await.map_err(unreachable)
+    let connection = Commands::connect(&endpoint.client, Box::new(drop)).await.map_err(unreachable)?;
+    connection.send(&slots_command, None).await.map_err(unreachable)
 }

@@ -4,12 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, RedisResult, ServerErrorKind, Value};
-use tokio::sync::{Semaphore, watch};
-use tokio::task::unconstrained;
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
+use crate::backend::connection::commands::{By, Commands};
 use crate::backend::connection::data_watch::DataWatch;
 use crate::backend::connection::redis_error;
 use crate::backend::connection::server_info::ServerInfo;
@@ -19,16 +18,11 @@ use crate::wire::{Call, Reply};
 
 pub(crate) const CLOSED: &str = "this `Locks` was closed; connect again";
 
-/// How many commands may wait for the connection's driver: no limit. If the queue could be full, a command would be sent in a
-/// later poll than the first one, and so maybe after its deadline. Each caller waits for its answer, which bounds the queue as
-/// well. The second cause of a late send is tokio's budget for a task, which [`unconstrained`] lifts.
-pub(crate) const QUEUE: usize = Semaphore::MAX_PERMITS;
-
 /// A connection that was made, with its number. Cheap to clone. Each caller that waits for an answer holds a clone, so a connection
 /// that was replaced still delivers the answers that are in flight.
 #[derive(Clone)]
 pub(crate) struct Link {
-    pub(crate) connection: MultiplexedConnection,
+    pub(crate) connection: Commands,
     pub(crate) id: u64,
     pub(crate) status: Arc<LinkStatus>,
     /// Of a connection for acquires: the number of the connection for commands that it is paired with.
@@ -56,33 +50,34 @@ pub(crate) struct LinkStatus {
 /// An answer is read at any time. Otherwise, with a short node timeout, a grant could be given up, undone and requested again
 /// without end.
 impl Link {
-    /// Sends a command, but not after the deadline: then it fails with an [unsent](redis_error::is_unsent) error.
-    pub(super) async fn send(&mut self, cmd: &Cmd, deadline: Instant) -> RedisResult<Value> {
-        check_deadline(deadline)?;
-        self.send_whenever(cmd).await
-    }
-
-    /// Sends a command that changes nothing, at any time.
-    pub(crate) async fn send_whenever(&mut self, cmd: &Cmd) -> RedisResult<Value> {
-        let answer = unconstrained(self.connection.send_packed_command(cmd)).await;
+    /// Sends the command of a call, but not after the deadline: then it fails with an [unsent](crate::backend::resp::why_unsent)
+    /// error.
+    pub(super) async fn run(&self, call: &Call, by: By, deadline: Instant) -> RedisResult<Value> {
+        let answer = self.connection.run(call, by, deadline).await;
         self.count_answer(answer.is_ok());
         answer
     }
 
-    /// Like [`send`](Link::send), for many commands.
+    /// Sends a command that changes nothing, at any time.
+    pub(crate) async fn send_whenever(&self, cmd: &Cmd) -> RedisResult<Value> {
+        let answer = self.connection.send(cmd, None).await;
+        self.count_answer(answer.is_ok());
+        answer
+    }
+
+    /// Like [`run`](Link::run), for many commands.
     pub(crate) async fn send_all(
-        &mut self,
+        &self,
         pipeline: &redis::Pipeline,
         deadline: Instant,
     ) -> RedisResult<Vec<Value>> {
-        check_deadline(deadline)?;
-        let answers = unconstrained(self.connection.send_packed_commands(pipeline, 0, pipeline.len())).await;
+        let answers = self.connection.send_all(pipeline, Some(deadline)).await;
         self.count_answer(answers.is_ok());
         answers
     }
 
     /// Sends a command for a slot that is possibly still migrating to this node.
-    pub(super) async fn send_asking(&mut self, cmd: Cmd, deadline: Instant) -> RedisResult<Value> {
+    pub(super) async fn send_asking(&self, cmd: Cmd, deadline: Instant) -> RedisResult<Value> {
         let mut pipeline = redis::Pipeline::with_capacity(2);
         pipeline.add_command(redis::cmd("ASKING")).add_command(cmd);
         let mut answers = self.send_all(&pipeline, deadline).await?.into_iter();
@@ -111,10 +106,6 @@ pub(super) fn after_asking(asking: Option<Value>, answer: Option<Value>) -> Valu
         }
         (_, answer) => answer.unwrap_or(Value::Nil),
     }
-}
-
-fn check_deadline(deadline: Instant) -> RedisResult<()> {
-    if Instant::now() < deadline { Ok(()) } else { Err(redis_error::unsent()) }
 }
 
 /// Holds the current connection, for callers and for the task that replaces it.

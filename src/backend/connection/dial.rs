@@ -7,17 +7,12 @@ use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, RedisResult};
 
 use crate::backend::connection::redis_error;
 
-/// A connection for commands.
-pub(crate) async fn connect(
+/// A connection for commands, by the redis crate.
+pub(super) async fn connect(
     client: &Client,
     config: &AsyncConnectionConfig,
 ) -> RedisResult<MultiplexedConnection> {
-    #[cfg(test)]
-    if let Some(stream) = testing::stream(client).await {
-        return testing::connect(stream, client, config).await;
-    }
-    let connection = trusting(client)?.get_multiplexed_async_connection_with_config(config).await;
-    connection.map_err(|error| without_credentials(error, client))
+    trusting(client)?.get_multiplexed_async_connection_with_config(config).await
 }
 
 /// A connection for messages.
@@ -31,7 +26,7 @@ pub(crate) async fn listen(client: &Client) -> RedisResult<PubSub> {
 
 /// A server repeats the arguments of a command that it does not know. Those of `HELLO` are the credentials. A proxy may repeat them
 /// in any error.
-fn without_credentials(error: RedisError, client: &Client) -> RedisError {
+pub(super) fn without_credentials(error: RedisError, client: &Client) -> RedisError {
     let command = error.detail().and_then(|text| text.split_once(", with args beginning with"));
     if let Some((command, _)) = command {
         return (error.kind(), "the server does not know a command", command.to_owned()).into();

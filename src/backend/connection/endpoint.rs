@@ -3,10 +3,10 @@
 use std::future::pending;
 use std::sync::Arc;
 
-use redis::aio::MultiplexedConnection;
 use tokio::sync::watch;
 
 use crate::backend::BoxFuture;
+use crate::backend::connection::commands::Commands;
 use crate::error::Result;
 
 /// A server to connect to.
@@ -19,7 +19,7 @@ pub(crate) struct Endpoint {
 }
 
 /// Fails if the connection leads to another server than the intended one.
-pub(crate) type Gate = Arc<dyn Fn(MultiplexedConnection) -> BoxFuture<Result<()>> + Send + Sync>;
+pub(crate) type Gate = Arc<dyn Fn(Commands) -> BoxFuture<Result<()>> + Send + Sync>;
 
 /// The endpoint of the last command connection. Other connections follow it, so that they are only made to a server that was
 /// seen to be the master.

@@ -3,23 +3,24 @@
 use redis::{RedisResult, ServerErrorKind, Value};
 use tokio::time::Instant;
 
+use crate::backend::connection::commands::By;
 use crate::backend::connection::connection::{Link, after_asking};
 use crate::wire::Call;
 
 /// Runs a call by the hash of its script, or by its text if the server does not know it. One retry is enough: with the text
 /// the script can't be unknown, even after another `SCRIPT FLUSH`.
 ///
-/// Sends nothing from the deadline on. If no script ran by then, fails with an [unsent](super::redis_error::is_unsent) error.
-pub(crate) async fn ask(link: &mut Link, call: &Call, asking: bool, deadline: Instant) -> RedisResult<Value> {
+/// Sends nothing from the deadline on. If no script ran by then, fails with an [unsent](crate::backend::resp::why_unsent) error.
+pub(crate) async fn ask(link: &Link, call: &Call, asking: bool, deadline: Instant) -> RedisResult<Value> {
     if asking {
         return Box::pin(ask_before_move(link, call, deadline)).await;
     }
-    let answer = link.send(&call.evalsha(), deadline).await?;
+    let answer = link.run(call, By::Hash, deadline).await?;
     // The rare case is boxed: otherwise the future of each call would be as large as both.
-    if is_unknown_script(&answer) { Box::pin(link.send(&call.eval(), deadline)).await } else { Ok(answer) }
+    if is_unknown_script(&answer) { Box::pin(link.run(call, By::Text, deadline)).await } else { Ok(answer) }
 }
 
-async fn ask_before_move(link: &mut Link, call: &Call, deadline: Instant) -> RedisResult<Value> {
+async fn ask_before_move(link: &Link, call: &Call, deadline: Instant) -> RedisResult<Value> {
     let answer = link.send_asking(call.evalsha(), deadline).await?;
     if is_unknown_script(&answer) { link.send_asking(call.eval(), deadline).await } else { Ok(answer) }
 }
@@ -27,7 +28,7 @@ async fn ask_before_move(link: &mut Link, call: &Call, deadline: Instant) -> Red
 /// Like [`ask`]. Also returns the answer to an `INFO replication` that ran behind the call, unless it is
 /// [known](crate::backend::connection::data_watch::DataWatch) without one that the server has the same data.
 pub(crate) async fn ask_about_data(
-    link: &mut Link,
+    link: &Link,
     call: &Call,
     asking: bool,
     deadline: Instant,
@@ -47,7 +48,7 @@ pub(crate) async fn ask_about_data(
 
 /// Like [`ask`], with `INFO replication` behind the call in the same pipeline. Returns both answers.
 async fn ask_with_info(
-    link: &mut Link,
+    link: &Link,
     call: &Call,
     asking: bool,
     deadline: Instant,
@@ -60,7 +61,7 @@ async fn ask_with_info(
 }
 
 async fn send_with_info(
-    link: &mut Link,
+    link: &Link,
     command: redis::Cmd,
     asking: bool,
     deadline: Instant,
@@ -86,7 +87,7 @@ pub(crate) fn info_replication() -> redis::Cmd {
 /// Like [`ask`], for many calls in one pipeline. `asking`: which of them are sent after an `ASKING`. The answers are written to
 /// `answers`, so that those which have arrived are kept if the future is dropped.
 pub(crate) async fn ask_all(
-    link: &mut Link,
+    link: &Link,
     calls: &[Call],
     asking: impl Fn(usize) -> bool,
     answers: &mut [Option<RedisResult<Value>>],
@@ -107,7 +108,7 @@ pub(crate) async fn ask_all(
 }
 
 async fn send_all(
-    link: &mut Link,
+    link: &Link,
     indexes: &[usize],
     asking: impl Fn(usize) -> bool,
     answers: &mut [Option<RedisResult<Value>>],

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value};
 use tokio::time::Instant;
 
+use crate::backend::connection::commands::Commands;
 use crate::backend::connection::connection::Line;
 use crate::backend::connection::data_watch::{self, DataWatch};
 use crate::backend::connection::redis_error;
@@ -32,7 +32,7 @@ impl Purpose {
     /// Checks the server at the other end. Returns its `run_id` if the connection is paired and the user may read it.
     pub(crate) async fn check(
         self,
-        connection: &mut MultiplexedConnection,
+        connection: &Commands,
         line: &Line,
         data: &DataWatch,
         address: &Arc<str>,
@@ -63,8 +63,8 @@ const NO_MASTER: &str =
     "it was named as the master, but reports that it is a replica: a failover is not complete yet";
 
 /// A server that loads its data accepts connections and credentials, and refuses commands.
-async fn check_serving(connection: &mut MultiplexedConnection) -> RedisResult<()> {
-    let answer = connection.send_packed_command(&redis::cmd("PING")).await?;
+async fn check_serving(connection: &Commands) -> RedisResult<()> {
+    let answer = connection.send(&redis::cmd("PING"), None).await?;
     match answer.extract_error() {
         // The right to PING is not required: the server refuses for lack of it only once it serves commands.
         Err(error) if error.code() != Some("NOPERM") => Err(error),
@@ -73,16 +73,16 @@ async fn check_serving(connection: &mut MultiplexedConnection) -> RedisResult<()
 }
 
 /// Uses `HELLO`, which unlike `ROLE` needs no right.
-async fn is_master(connection: &mut MultiplexedConnection) -> RedisResult<bool> {
-    let answer = connection.send_packed_command(&redis::cmd("HELLO")).await?.extract_error()?;
+async fn is_master(connection: &Commands) -> RedisResult<bool> {
+    let answer = connection.send(&redis::cmd("HELLO"), None).await?.extract_error()?;
     let Value::Map(properties) = answer else { return Ok(true) };
     let text = |value: &Value| redis::from_redis_value_ref::<String>(value).unwrap_or_default();
     Ok(properties.iter().all(|(name, value)| text(name) != "role" || text(value) == "master"))
 }
 
 /// Checks the right to `WAIT`. For zero replicas, so that it returns at once.
-async fn check_wait(connection: &mut MultiplexedConnection, address: &Arc<str>) -> Result<()> {
-    let answer = connection.send_packed_command(redis::cmd("WAIT").arg(0).arg(1)).await;
+async fn check_wait(connection: &Commands, address: &Arc<str>) -> Result<()> {
+    let answer = connection.send(redis::cmd("WAIT").arg(0).arg(1), None).await;
     let Err(error) = answer.and_then(Value::extract_error) else { return Ok(()) };
     Err(match redis_error::answer(&error) {
         Some(text) => {
@@ -96,10 +96,10 @@ async fn check_wait(connection: &mut MultiplexedConnection, address: &Arc<str>) 
     })
 }
 
-async fn read_age(connection: &mut MultiplexedConnection, line: &Line, data: &DataWatch) -> RedisResult<()> {
+async fn read_age(connection: &Commands, line: &Line, data: &DataWatch) -> RedisResult<()> {
     // Before the age is read, so that what is replaced behind it is reported. The right to it is not required.
     data.start();
-    let is_on = connection.send_packed_command(&data_watch::command()).await?.extract_error().is_ok();
+    let is_on = connection.send(&data_watch::command(), None).await?.extract_error().is_ok();
     let info = info(connection, "server").await? + &info(connection, "replication").await?;
     if !(is_on && data_watch::can_report(&info)) {
         data.stop();
@@ -111,7 +111,7 @@ async fn read_age(connection: &mut MultiplexedConnection, line: &Line, data: &Da
 }
 
 /// At the first connection: reads the server's clock, and warns if it may evict keys.
-async fn read_clock_and_policy(connection: &mut MultiplexedConnection, line: &Line) -> RedisResult<()> {
+async fn read_clock_and_policy(connection: &Commands, line: &Line) -> RedisResult<()> {
     let sent = Instant::now();
     let server = info(connection, "server").await?;
     line.server_info.set_clock(&server, sent, Instant::now());
@@ -124,8 +124,8 @@ async fn read_clock_and_policy(connection: &mut MultiplexedConnection, line: &Li
 }
 
 /// Empty if the user lacks the right.
-async fn info(connection: &mut MultiplexedConnection, section: &str) -> RedisResult<String> {
-    let answer = connection.send_packed_command(redis::cmd("INFO").arg(section)).await?.extract_error();
+async fn info(connection: &Commands, section: &str) -> RedisResult<String> {
+    let answer = connection.send(redis::cmd("INFO").arg(section), None).await?.extract_error();
     match answer {
         Ok(info) => Ok(redis::from_redis_value::<String>(info)?),
         Err(error) if redis_error::is_denied(&error) => Ok(String::new()),

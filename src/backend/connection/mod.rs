@@ -2,6 +2,7 @@
 
 mod backoff;
 mod channels;
+mod commands;
 mod connection;
 mod data_watch;
 pub(crate) mod dial;
@@ -14,7 +15,8 @@ mod settings;
 mod subscriber;
 
 pub(crate) use backoff::Backoff;
-pub(crate) use connection::{CLOSED, Line, Link, LinkStatus, QUEUE, State};
+pub(crate) use commands::Commands;
+pub(crate) use connection::{CLOSED, Line, Link, LinkStatus, State};
 pub(crate) use endpoint::{Endpoint, Gate, Target, moved};
 pub(crate) use evalsha::{ask, ask_about_data, ask_all, info_replication};
 pub(crate) use handshake::Purpose;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use redis::{ErrorKind as RedisErrorKind, RedisError, ServerErrorKind};
 
+use crate::backend::resp::why_unsent;
 use crate::base::{Failure, Outcome};
 use crate::config::Replicas;
 use crate::error::{Error, ErrorKind, shown};
@@ -44,8 +45,8 @@ pub(crate) fn failed(error: RedisError, call: &Call, server: &Arc<str>) -> Failu
                 format!("the server refuses `{name}` on {keys}: {text}; {}", remedy(&error)),
             )
         }
-    } else if is_unsent(&error) {
-        (ErrorKind::Unavailable, format!("`{name}` was not sent: the node timeout was over first"))
+    } else if let Some(why) = why_unsent(&error) {
+        (ErrorKind::Unavailable, format!("`{name}` was not sent: {why}"))
     } else if error.is_io_error() {
         (
             ErrorKind::Unavailable,
@@ -119,17 +120,6 @@ pub(crate) fn unacknowledged(acknowledged: i64, replicas: Replicas, server: &Arc
          check the replicas and the link to them, or ask for fewer"
     );
     Failure { outcome: Outcome::Unknown, error: Error::new(ErrorKind::Unavailable, message).at(server) }
-}
-
-const UNSENT: &str = "its deadline was over";
-
-/// The error of a command that was not sent because its deadline was over.
-pub(crate) fn unsent() -> RedisError {
-    (RedisErrorKind::Client, "not sent", UNSENT.to_owned()).into()
-}
-
-pub(super) fn is_unsent(error: &RedisError) -> bool {
-    error.kind() == RedisErrorKind::Client && error.detail() == Some(UNSENT)
 }
 
 /// A call that was not sent.
@@ -209,7 +199,10 @@ fn outcome(error: &RedisError) -> Outcome {
     // The error of a command within a script names the script: added by the server, or by the script if it catches the error.
     // The code in front of it differs between versions, and may be `NOPERM`.
     let within = error.detail().is_some_and(|text| text.contains("user_script"));
-    if is_unsent(error) || error.is_connection_refusal() || (BEFORE_START.contains(&code) && !within) {
+    if why_unsent(error).is_some()
+        || error.is_connection_refusal()
+        || (BEFORE_START.contains(&code) && !within)
+    {
         Outcome::NotRun
     } else {
         Outcome::Unknown

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use futures_core::Stream;
 use redis::aio::PubSub;
-use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisConnectionInfo, RedisResult, Value};
+use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo, RedisResult, Value};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::backend::connection::{Backoff, Endpoint, dial, for_messages, redis_error, tuned};
+use crate::backend::connection::{Backoff, Commands, Endpoint, dial, for_messages, redis_error, tuned};
 use crate::backend::sentinel::reports::{MasterReport, Report, ReportHistory, ReportedMaster, decide_master};
 use crate::base::{lock, telemetry};
 use crate::config::{SentinelMaster, Server};
@@ -239,12 +239,11 @@ impl Sentinel {
 }
 
 async fn ask(client: &redis::Client, name: &str) -> RedisResult<(Value, Value)> {
-    let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-    let mut connection = dial::connect(client, &config).await?;
+    let connection = Commands::connect(client, Box::new(drop)).await?;
     let mut pipeline = redis::Pipeline::with_capacity(2);
     pipeline.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
     pipeline.cmd("SENTINEL").arg("MASTER").arg(name);
-    let mut answers = connection.send_packed_commands(&pipeline, 0, 2).await?.into_iter();
+    let mut answers = connection.send_all(&pipeline, None).await?.into_iter();
     let address = answers.next().unwrap_or(Value::Nil);
     Ok((address, answers.next().unwrap_or(Value::Nil)))
 }

@@ -4,14 +4,15 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::aio::SendError;
-use redis::{AsyncConnectionConfig, PushInfo, PushKind};
+use redis::PushKind;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::backend::connection::{
-    Backoff, Endpoint, Line, Link, LinkStatus, Purpose, QUEUE, ServerInfo, State, Target, dial, redis_error,
+    Backoff, Commands, Endpoint, Line, Link, LinkStatus, Purpose, ServerInfo, State, Target, dial,
+    redis_error,
 };
+use crate::backend::resp::OnPush;
 use crate::backend::server::source::Source;
 use crate::base::{Events, telemetry};
 use crate::error::{Error, ErrorKind, Result};
@@ -192,17 +193,12 @@ impl Reconnector {
     async fn open(&self, id: u64) -> Result<(Link, Endpoint)> {
         let endpoint = self.source.endpoint(id == 1).await?;
         let (paired_with, status) = (self.source.paired_with(), Arc::new(LinkStatus::default()));
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(QUEUE)
-            .set_push_sender(on_push(id, status.clone(), Arc::downgrade(&self.line)));
+        let on_push = on_push(id, status.clone(), Arc::downgrade(&self.line));
         let connect = async {
-            let connection = dial::connect(&endpoint.client, &config).await;
-            let mut connection =
+            let connection = Commands::connect(&endpoint.client, on_push).await;
+            let connection =
                 connection.map_err(|error| redis_error::unreachable(error, &endpoint.address))?;
-            let run_id =
-                self.purpose.check(&mut connection, &self.line, &status.data, &endpoint.address).await?;
+            let run_id = self.purpose.check(&connection, &self.line, &status.data, &endpoint.address).await?;
             self.check_same_server(paired_with, &run_id, &endpoint.address)?;
             if let Some(gate) = &endpoint.gate {
                 gate(connection.clone()).await?;
@@ -244,14 +240,10 @@ impl Drop for Reconnector {
     }
 }
 
-/// Called by the connection's driver, before it delivers the answers behind the push. Only the driver sees the end of an idle
-/// connection. Otherwise the next command would be sent over the dead connection, with an unknown outcome.
-fn on_push(
-    id: u64,
-    status: Arc<LinkStatus>,
-    line: Weak<Line>,
-) -> impl Fn(PushInfo) -> Result<(), SendError> + Send + Sync + 'static {
-    move |info| {
+/// Called by the connection's task, before it delivers the answers behind the push. Only the task sees the end of an idle
+/// connection. Otherwise the next command would be sent over the dead connection.
+fn on_push(id: u64, status: Arc<LinkStatus>, line: Weak<Line>) -> OnPush {
+    Box::new(move |info| {
         status.data.receive(&info);
         if info.kind == PushKind::Disconnection {
             status.ended.store(true, Ordering::SeqCst);
@@ -259,8 +251,7 @@ fn on_push(
                 line.discard_id(id, "closed by the server");
             }
         }
-        Ok(())
-    }
+    })
 }
 
 #[cfg(test)]

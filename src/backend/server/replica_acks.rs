@@ -211,10 +211,10 @@ impl Shared {
     /// Sends all of them at once, then one `WAIT` for those that were granted.
     async fn run_batch(&self, batch: Vec<QueuedAcquire>, deadline: Instant) {
         match self.link(deadline).await {
-            Ok(mut link) => {
-                let granted = self.send_batch(&mut link, batch, deadline).await;
+            Ok(link) => {
+                let granted = self.send_batch(&link, batch, deadline).await;
                 if !granted.is_empty() {
-                    let acks = self.wait_for_replicas(&mut link).await;
+                    let acks = self.wait_for_replicas(&link).await;
                     let acks = match acks {
                         // It has dropped the connection.
                         Acknowledged::OtherData => acks,
@@ -259,7 +259,7 @@ impl Shared {
     /// Returns those that were granted, and answers the other callers.
     async fn send_batch(
         &self,
-        link: &mut Link,
+        link: &Link,
         batch: Vec<QueuedAcquire>,
         deadline: Instant,
     ) -> Vec<PendingGrant> {
@@ -323,7 +323,7 @@ impl Shared {
     }
 
     /// Waits until enough replicas have what was written over this connection.
-    async fn wait_for_replicas(&self, link: &mut Link) -> Acknowledged {
+    async fn wait_for_replicas(&self, link: &Link) -> Acknowledged {
         let Replicas { count, wait } = self.replicas;
         // Rounded up: zero means for ever.
         let millis = u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(MAX_WAIT).min(MAX_WAIT);

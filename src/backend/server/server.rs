@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::backend::connection::{
     Endpoint, Line, Link, Purpose, ServerClock, Subscriber, ask, ask_about_data, ask_all, redis_error, tuned,
 };
+use crate::backend::resp::{TOO_LATE, unsent};
 use crate::backend::sentinel::Sentinels;
 use crate::backend::server::reconnect::Reconnector;
 use crate::backend::server::replica_acks::{self, ReplicaAcks};
@@ -172,7 +173,7 @@ impl RedisServer {
             Some(acks) if replica_acks::needs_acks(call) => {
                 // The future may be polled late, behind another call of the same request, when its hold was given up.
                 if Instant::now() >= deadline {
-                    return Err(redis_error::failed(redis_error::unsent(), call, &self.line.address));
+                    return Err(redis_error::failed(unsent(TOO_LATE), call, &self.line.address));
                 }
                 return acks.ask(call.clone(), asking).await;
             }
@@ -185,12 +186,12 @@ impl RedisServer {
             }
             None => {}
         }
-        let mut link = self.link(deadline).await?;
+        let link = self.link(deadline).await?;
         if self.checks_data && matches!(call.action, Action::Acquire { .. }) {
             return Box::pin(self.acquire_checked(link, call, asking, deadline)).await;
         }
         let before = link.answers();
-        match timeout_at(deadline, ask(&mut link, call, asking, deadline)).await {
+        match timeout_at(deadline, ask(&link, call, asking, deadline)).await {
             Ok(answer) => self.line.decode(&link, call, answer),
             Err(_) => Err(self.timed_out(&link, call, before)),
         }
@@ -199,13 +200,13 @@ impl RedisServer {
     /// Runs an acquire. Its grant counts only if the server was not a replica in the meantime.
     async fn acquire_checked(
         &self,
-        mut link: Link,
+        link: Link,
         call: &Call,
         asking: bool,
         deadline: Instant,
     ) -> Result<Reply, Failure> {
         let (before, sent) = (link.answers(), Instant::now());
-        match timeout_at(deadline, ask_about_data(&mut link, call, asking, deadline)).await {
+        match timeout_at(deadline, ask_about_data(&link, call, asking, deadline)).await {
             Ok(Ok((answer, info))) => {
                 let reply = self.line.decode(&link, call, Ok(answer))?;
                 if let Some(info) = info
@@ -250,7 +251,7 @@ impl RedisServer {
     /// Returns whether the answers were read in time.
     async fn answer_chunk(&self, calls: &[Call], replies: &mut Vec<Result<Reply, Failure>>) -> bool {
         let deadline = after(Instant::now(), self.node_timeout);
-        let mut link = match self.link(deadline).await {
+        let link = match self.link(deadline).await {
             Ok(link) => link,
             Err(Failure { outcome, error }) => {
                 replies.extend(calls.iter().map(|_| Err(Failure { outcome, error: error.again() })));
@@ -260,7 +261,7 @@ impl RedisServer {
         let before = link.answers();
         let mut answers: Vec<Option<RedisResult<Value>>> = calls.iter().map(|_| None).collect();
         let in_time =
-            timeout_at(deadline, ask_all(&mut link, calls, |_| false, &mut answers, deadline)).await.is_ok();
+            timeout_at(deadline, ask_all(&link, calls, |_| false, &mut answers, deadline)).await.is_ok();
         if !in_time {
             self.line.timed_out(&link, before);
         }

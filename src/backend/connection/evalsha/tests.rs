@@ -11,7 +11,7 @@ use tokio::time::{sleep_until, timeout};
 
 use super::*;
 use crate::backend::Backend;
-use crate::backend::connection::redis_error::is_unsent;
+use crate::backend::resp::why_unsent;
 use crate::backend::server::RedisServer;
 use crate::backend::testing::{ALONE, EventRecorder, TestServer, until};
 use crate::base::{Drift, Lease, Outcome, after};
@@ -39,7 +39,7 @@ fn polled<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
 
 /// Waits until all that was sent over the connection was answered, and its driver has taken the answers in.
 async fn answered(link: &Link) {
-    let mut link = link.clone();
+    let link = link.clone();
     let answer = timeout(LONG, link.send_whenever(&redis::cmd("PING"))).await.unwrap();
     assert!(matches!(answer, Ok(Value::SimpleString(_))), "{answer:?}");
 }
@@ -54,15 +54,15 @@ async fn a_script_that_turns_out_unknown_after_the_deadline_is_not_sent_by_its_t
     let server = TestServer::start(&[]).await;
     let (backend, _events) = connected(&server, LONG).await;
     for asking in [false, true] {
-        let mut link = backend.line().link_now().unwrap();
+        let link = backend.line().link_now().unwrap();
         let (seen, deadline) = (link.clone(), after(Instant::now(), SHORT));
         let call = acquire("stock");
-        let mut asked = pin!(ask(&mut link, &call, asking, deadline));
+        let mut asked = pin!(ask(&link, &call, asking, deadline));
         assert!(polled(asked.as_mut()).is_pending());
         answered(&seen).await;
         sleep_until(deadline).await;
         let Poll::Ready(Err(error)) = polled(asked) else { panic!("it was sent, or its answer not read") };
-        assert!(is_unsent(&error), "{error}");
+        assert!(why_unsent(&error).is_some(), "{error}");
         nothing_ran(&server).await;
     }
 }
@@ -74,18 +74,18 @@ async fn of_many_those_whose_scripts_are_unknown_after_the_deadline_are_not_sent
     let look = Call::of("stock", "", Action::Look);
     backend.clone().run(look.clone()).await.unwrap();
     server.command("CONFIG RESETSTAT").await;
-    let mut link = backend.line().link_now().unwrap();
+    let link = backend.line().link_now().unwrap();
     let (seen, deadline) = (link.clone(), after(Instant::now(), SHORT));
     let calls = [look, acquire("stock")];
     let mut answers = [None, None];
-    let mut asked = Box::pin(ask_all(&mut link, &calls, |_| false, &mut answers, deadline));
+    let mut asked = Box::pin(ask_all(&link, &calls, |_| false, &mut answers, deadline));
     assert!(polled(asked.as_mut()).is_pending());
     answered(&seen).await;
     sleep_until(deadline).await;
     assert!(polled(asked.as_mut()).is_ready());
     drop(asked);
     let [Some(Ok(Value::Int(_))), Some(Err(unsent))] = answers else { panic!("{answers:?}") };
-    assert!(is_unsent(&unsent), "{unsent}");
+    assert!(why_unsent(&unsent).is_some(), "{unsent}");
     nothing_ran(&server).await;
 }
 
@@ -94,10 +94,10 @@ async fn of_many_those_whose_scripts_are_unknown_after_the_deadline_are_not_sent
 async fn what_was_sent_again_by_its_text_has_no_answer_until_that_is_answered() {
     let server = TestServer::start(&[]).await;
     let (backend, _events) = connected(&server, LONG).await;
-    let mut link = backend.line().link_now().unwrap();
+    let link = backend.line().link_now().unwrap();
     let (seen, deadline) = (link.clone(), after(Instant::now(), LONG));
     let (calls, mut answers) = ([acquire("stock")], [None]);
-    let mut asked = Box::pin(ask_all(&mut link, &calls, |_| false, &mut answers, deadline));
+    let mut asked = Box::pin(ask_all(&link, &calls, |_| false, &mut answers, deadline));
     assert!(polled(asked.as_mut()).is_pending());
     answered(&seen).await;
     assert!(polled(asked.as_mut()).is_pending());

@@ -22,7 +22,7 @@ async fn command_line(server: &TestServer, id: u64) -> Arc<Line> {
 }
 
 async fn set_up(line: &Line, server: &TestServer, id: u64) {
-    let connection = server.admin().await;
+    let connection = Commands::connect(&endpoint(&server.url("")).client, Box::new(drop)).await.unwrap();
     let link = Link { connection, id, status: Arc::default(), paired_with: None, run_id: None };
     line.state.send_replace(State::Up(link));
 }
@@ -49,7 +49,7 @@ async fn an_attempt_ends_when_another_server_becomes_the_master() {
     set_up(&main, &other, 2).await;
     master_changed.changed().await.unwrap();
     assert_eq!(events.next().await, Event::Reconnected);
-    let mut link = line.link(Instant::now()).await.unwrap();
+    let link = line.link(Instant::now()).await.unwrap();
     let port = link.send_whenever(redis::cmd("CONFIG").arg("GET").arg("port")).await.unwrap();
     assert!(other.url("").contains(&redis::from_redis_value::<Vec<(String, String)>>(port).unwrap()[0].1));
     line.close();

@@ -439,7 +439,7 @@ async fn what_is_reported_while_a_grant_is_under_way_is_looked_at() {
         RedisServer::connect(&server.url(WATCHES).into(), role, LONG, events.sender()).await.unwrap();
     assert_eq!(backend.clone().run(acquire("first")).await.unwrap(), Reply::Done);
     server.command("CONFIG RESETSTAT").await;
-    let mut link = backend.line.link_now().unwrap();
+    let link = backend.line.link_now().unwrap();
     let flushall = redis::cmd("FLUSHALL");
     let (flushed, reply) =
         tokio::join!(link.send_whenever(&flushall), backend.clone().run(acquire("second")));

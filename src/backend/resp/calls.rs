@@ -1,0 +1,236 @@
+//! The calls of one connection: what is to be sent, and who waits for which answer. No I/O.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll, Waker};
+
+use redis::{RedisError, RedisResult, Value};
+use tokio::time::Instant;
+
+use crate::backend::resp::frame::garbled;
+use crate::backend::resp::unsent::{CONNECTION_LOST, TOO_LATE, unsent};
+
+/// A buffer that has become larger is not kept.
+const KEPT: usize = 64 << 10;
+
+/// Locked for a moment only, and never while something is written.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    /// Commands that were not given to the socket.
+    out: Vec<u8>,
+    /// How many bytes were given to it. A call that begins behind them is certainly not sent.
+    given: u64,
+    /// Somebody writes. What comes meanwhile is written behind it.
+    writing: bool,
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+    /// The calls that have answers to come, in the order in which they are sent.
+    order: VecDeque<usize>,
+    /// No command is sent any more.
+    ended: bool,
+    /// The connection's task, where it sleeps.
+    task: Option<Waker>,
+}
+
+/// One call, from when it enters until its answers are taken.
+#[derive(Debug, Default)]
+struct Slot {
+    /// Where its bytes are, counted from the first byte of the connection.
+    begin: u64,
+    end: u64,
+    deadline: Option<Instant>,
+    /// How many answers are to come.
+    missing: usize,
+    answers: Vec<Value>,
+    failed: Option<RedisError>,
+    waker: Option<Waker>,
+    /// Nobody waits for it.
+    given_up: bool,
+}
+
+impl Calls {
+    /// Takes in a call with so many answers, and returns its number. It is not sent after its deadline.
+    pub(super) fn enter(
+        &mut self,
+        deadline: Option<Instant>,
+        answers: usize,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> RedisResult<usize> {
+        if self.ended {
+            return Err(unsent(CONNECTION_LOST));
+        }
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() - 1
+        });
+        let begin = self.given + self.out.len() as u64;
+        encode(&mut self.out);
+        let end = self.given + self.out.len() as u64;
+        let slot = &mut self.slots[at];
+        (slot.begin, slot.end, slot.deadline, slot.missing) = (begin, end, deadline, answers);
+        self.order.push_back(at);
+        Ok(at)
+    }
+
+    /// Whether the call that has just entered is the only one under way: whoever made it writes it. Else the connection's task does,
+    /// with what comes meanwhile.
+    pub(super) fn is_alone(&self) -> bool {
+        self.order.len() == 1 && !self.writing
+    }
+
+    /// What to write now; [`written`](Calls::written) has to follow. `None`: there is nothing, or somebody else writes.
+    pub(super) fn begin_write(&mut self) -> Option<Vec<u8>> {
+        if self.writing || self.out.is_empty() {
+            return None;
+        }
+        self.writing = true;
+        self.given += self.out.len() as u64;
+        Some(std::mem::take(&mut self.out))
+    }
+
+    /// So many of these bytes were written. Returns whether there is more: the rest, or what has come meanwhile.
+    pub(super) fn written(&mut self, mut bytes: Vec<u8>, count: usize) -> bool {
+        self.writing = false;
+        self.given -= (bytes.len() - count) as u64;
+        bytes.drain(..count);
+        if !(bytes.is_empty() && (self.out.capacity() > 0 || bytes.capacity() > KEPT)) {
+            bytes.append(&mut self.out);
+            self.out = bytes;
+        }
+        !self.out.is_empty()
+    }
+
+    /// Takes out the calls whose deadline is over and that were not given to the socket: 1. The socket is full, or the task of the
+    /// connection is not polled. 2. The call is given up, and the hold's end is sent elsewhere. 3. It would be sent now.
+    pub(super) fn expire(&mut self, now: impl Fn() -> Instant, woken: &mut Vec<Waker>) {
+        if self.writing || self.out.is_empty() {
+            return;
+        }
+        let now = now();
+        let unsent_from = self.order.partition_point(|at| self.slots[*at].begin < self.given);
+        for place in (unsent_from..self.order.len()).rev() {
+            let at = self.order[place];
+            if self.slots[at].deadline.is_some_and(|deadline| deadline <= now) {
+                self.take_out(place);
+                self.fail(at, unsent(TOO_LATE), woken);
+            }
+        }
+    }
+
+    /// Removes a call that was not given to the socket.
+    fn take_out(&mut self, place: usize) {
+        let Some(at) = self.order.remove(place) else { return };
+        let (begin, end) = (self.slots[at].begin, self.slots[at].end);
+        let (from, to) = ((begin - self.given) as usize, (end - self.given) as usize);
+        self.out.drain(from..to);
+        for later in self.order.range(place..) {
+            let slot = &mut self.slots[*later];
+            (slot.begin, slot.end) = (slot.begin - (end - begin), slot.end - (end - begin));
+        }
+    }
+
+    /// Brings answers to their calls.
+    pub(super) fn deliver(&mut self, answers: &mut Vec<Value>, woken: &mut Vec<Waker>) -> RedisResult<()> {
+        for answer in answers.drain(..) {
+            let sent = self.order.front().copied().filter(|at| self.slots[*at].begin < self.given);
+            let at = sent.ok_or_else(|| garbled("an answer to nothing"))?;
+            let slot = &mut self.slots[at];
+            slot.missing -= 1;
+            if !slot.given_up {
+                slot.answers.push(answer);
+            }
+            if slot.missing == 0 {
+                self.order.pop_front();
+                if slot.given_up {
+                    self.release(at);
+                } else {
+                    woken.extend(slot.waker.take());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The answers to a call, in order, once all have come.
+    pub(super) fn poll(&mut self, at: usize, cx: &mut Context<'_>) -> Poll<RedisResult<()>> {
+        let slot = &mut self.slots[at];
+        if let Some(why) = slot.failed.take() {
+            return Poll::Ready(Err(why));
+        }
+        if slot.missing == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        match &mut slot.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+
+    /// Once they have come.
+    pub(super) fn answers(&mut self, at: usize) -> &mut Vec<Value> {
+        &mut self.slots[at].answers
+    }
+
+    /// Nobody waits for a call any more. What was not given to the socket is never sent.
+    pub(super) fn leave(&mut self, at: usize) {
+        let slot = &mut self.slots[at];
+        if slot.missing == 0 {
+            return self.release(at);
+        }
+        if slot.begin >= self.given
+            && let Some(place) = self.order.iter().rposition(|other| *other == at)
+        {
+            self.take_out(place);
+            return self.release(at);
+        }
+        (slot.given_up, slot.waker) = (true, None);
+        slot.answers.clear();
+    }
+
+    fn fail(&mut self, at: usize, why: RedisError, woken: &mut Vec<Waker>) {
+        let slot = &mut self.slots[at];
+        if slot.given_up {
+            return self.release(at);
+        }
+        (slot.missing, slot.failed) = (0, Some(why));
+        woken.extend(slot.waker.take());
+    }
+
+    fn release(&mut self, at: usize) {
+        let mut answers = std::mem::take(&mut self.slots[at].answers);
+        answers.clear();
+        self.slots[at] = Slot { answers, ..Slot::default() };
+        self.free.push(at);
+    }
+
+    /// The connection is over. What was not given to the socket is known not to run.
+    pub(super) fn end(&mut self, why: &RedisError, woken: &mut Vec<Waker>) {
+        self.ended = true;
+        for at in std::mem::take(&mut self.order) {
+            let is_sent = self.slots[at].begin < self.given;
+            self.fail(at, if is_sent { why.clone() } else { unsent(CONNECTION_LOST) }, woken);
+        }
+    }
+
+    /// Whether it is to end, because nobody uses it any more. Else the task is woken when there is something to write.
+    pub(super) fn sleep(&mut self, cx: &Context<'_>) -> bool {
+        if !self.task.as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
+            self.task = Some(cx.waker().clone());
+        }
+        self.ended
+    }
+
+    /// Nobody uses it any more.
+    pub(super) fn close(&mut self) -> Option<Waker> {
+        self.ended = true;
+        self.task.take()
+    }
+
+    /// The task, if it sleeps and nobody writes.
+    pub(super) fn task(&mut self) -> Option<Waker> {
+        if self.writing { None } else { self.task.take() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

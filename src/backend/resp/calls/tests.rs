@@ -1,0 +1,162 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Wake;
+use std::time::Duration;
+
+use redis::ErrorKind;
+
+use super::*;
+use crate::backend::resp::why_unsent;
+
+mod fuzz;
+
+#[derive(Default)]
+pub(super) struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+pub(super) fn polled(calls: &mut Calls, at: usize) -> Poll<RedisResult<()>> {
+    calls.poll(at, &mut Context::from_waker(Waker::noop()))
+}
+
+fn enter(calls: &mut Calls, answers: usize, bytes: &[u8]) -> usize {
+    calls.enter(None, answers, |out| out.extend_from_slice(bytes)).unwrap()
+}
+
+/// Gives so many bytes to the socket, and returns them.
+pub(super) fn write(calls: &mut Calls, most: usize) -> Vec<u8> {
+    let Some(bytes) = calls.begin_write() else { return Vec::new() };
+    let given = bytes[..most.min(bytes.len())].to_vec();
+    calls.written(bytes, given.len());
+    given
+}
+
+fn deliver(calls: &mut Calls, answers: impl IntoIterator<Item = i64>) -> RedisResult<()> {
+    let mut answers = answers.into_iter().map(Value::Int).collect();
+    calls.deliver(&mut answers, &mut Vec::new())
+}
+
+fn lost() -> RedisError {
+    std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()
+}
+
+#[test]
+fn answers_are_brought_to_their_calls_in_their_order() {
+    let mut calls = Calls::default();
+    let (one, two) = (enter(&mut calls, 1, b"one"), enter(&mut calls, 3, b"two"));
+    assert_eq!(write(&mut calls, 100), b"onetwo");
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    assert!(calls.poll(two, &mut Context::from_waker(&waker)).is_pending());
+    deliver(&mut calls, [1, 2, 3]).unwrap();
+    assert!(matches!(polled(&mut calls, one), Poll::Ready(Ok(()))));
+    assert!(calls.poll(two, &mut Context::from_waker(&waker)).is_pending());
+    assert_eq!(woken.0.load(Ordering::SeqCst), 0);
+    let mut wakers = Vec::new();
+    calls.deliver(&mut vec![Value::Int(4)], &mut wakers).unwrap();
+    wakers.into_iter().for_each(Waker::wake);
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+    assert!(matches!(polled(&mut calls, two), Poll::Ready(Ok(()))));
+    assert_eq!(*calls.answers(one), [Value::Int(1)]);
+    assert_eq!(*calls.answers(two), [Value::Int(2), Value::Int(3), Value::Int(4)]);
+}
+
+#[test]
+fn the_answers_to_a_call_that_was_given_up_are_nobodys() {
+    let mut calls = Calls::default();
+    let (one, two) = (enter(&mut calls, 2, b"one"), enter(&mut calls, 1, b"two"));
+    write(&mut calls, 100);
+    deliver(&mut calls, [1]).unwrap();
+    calls.leave(one);
+    // Its place is not free before its last answer has come.
+    let three = enter(&mut calls, 1, b"three");
+    assert!(three != one && three != two);
+    deliver(&mut calls, [1, 2]).unwrap();
+    assert_eq!(*calls.answers(two), [Value::Int(2)]);
+    assert_eq!(enter(&mut calls, 1, b"four"), one);
+    assert!(polled(&mut calls, one).is_pending());
+}
+
+#[test]
+fn a_call_that_is_left_before_it_is_given_to_the_socket_is_never_sent() {
+    let mut calls = Calls::default();
+    let [one, two, three] = [&b"one"[..], b"two", b"three"].map(|bytes| enter(&mut calls, 1, bytes));
+    assert_eq!(write(&mut calls, 1), b"o");
+    // A part of the first was given to the socket: it goes on. Nothing of the second was.
+    calls.leave(one);
+    calls.leave(two);
+    assert_eq!(write(&mut calls, 100), b"nethree");
+    deliver(&mut calls, [1, 3]).unwrap();
+    assert!(matches!(polled(&mut calls, three), Poll::Ready(Ok(()))));
+    assert_eq!(*calls.answers(three), [Value::Int(3)]);
+}
+
+/// While somebody writes, what was there before may be sent; what has come since is not.
+#[test]
+fn what_comes_during_a_write_is_behind_it_and_can_be_taken_out() {
+    let mut calls = Calls::default();
+    let one = enter(&mut calls, 1, b"one");
+    assert!(calls.is_alone());
+    let bytes = calls.begin_write().unwrap();
+    let (two, three) = (enter(&mut calls, 1, b"two"), enter(&mut calls, 1, b"three"));
+    assert!(!calls.is_alone() && calls.begin_write().is_none() && calls.task().is_none());
+    calls.leave(two);
+    calls.leave(one);
+    assert!(calls.written(bytes, 2), "there is more to write");
+    assert_eq!(write(&mut calls, 100), b"ethree");
+    assert!(polled(&mut calls, three).is_pending());
+}
+
+#[test]
+fn only_what_was_not_given_to_the_socket_expires() {
+    let (mut calls, begun) = (Calls::default(), Instant::now());
+    let [soon, late] = [1, 3].map(|seconds| Some(begun + Duration::from_secs(seconds)));
+    let mut enter =
+        |deadline, bytes: &[u8]| calls.enter(deadline, 1, |out| out.extend_from_slice(bytes)).unwrap();
+    let [sent, over, whenever, later] =
+        [enter(soon, b"sent"), enter(soon, b"over"), enter(None, b"whenever"), enter(late, b"later")];
+    assert_eq!(write(&mut calls, 2), b"se");
+    let mut woken = Vec::new();
+    assert!(calls.poll(over, &mut Context::from_waker(Waker::noop())).is_pending());
+    calls.expire(|| begun + Duration::from_secs(2), &mut woken);
+    assert_eq!(woken.len(), 1);
+    let Poll::Ready(Err(error)) = polled(&mut calls, over) else { panic!("it is not over") };
+    assert_eq!(why_unsent(&error), Some(TOO_LATE));
+    assert!([sent, whenever, later].iter().all(|at| polled(&mut calls, *at).is_pending()));
+    assert_eq!(write(&mut calls, 100), b"ntwheneverlater");
+}
+
+#[test]
+fn at_the_end_what_was_not_sent_is_known_not_to_run() {
+    let mut calls = Calls::default();
+    let [sent, partly, unsent] =
+        [&b"sent"[..], b"partly", b"unsent"].map(|bytes| enter(&mut calls, 1, bytes));
+    write(&mut calls, 5);
+    calls.end(&lost(), &mut Vec::new());
+    let mut why = |at| match polled(&mut calls, at) {
+        Poll::Ready(Err(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    assert!(why(sent).is_io_error() && why(partly).is_io_error());
+    assert_eq!(why_unsent(&why(unsent)), Some(CONNECTION_LOST));
+    let error = calls.enter(None, 1, |_| panic!("it is not sent")).unwrap_err();
+    assert_eq!(why_unsent(&error), Some(CONNECTION_LOST));
+    [sent, partly, unsent].into_iter().for_each(|at| calls.leave(at));
+    assert_eq!(calls.free.len(), 3);
+}
+
+/// It would be taken for the answer to the next command.
+#[test]
+fn an_answer_to_nothing_is_an_error() {
+    let mut calls = Calls::default();
+    assert_eq!(deliver(&mut calls, [1]).unwrap_err().kind(), ErrorKind::Parse);
+    enter(&mut calls, 1, b"one");
+    assert!(deliver(&mut calls, [1]).is_err(), "it was not sent");
+    write(&mut calls, 1);
+    deliver(&mut calls, [1]).unwrap();
+    assert!(deliver(&mut calls, [1]).is_err());
+}

@@ -1,0 +1,119 @@
+//! Where an answer ends in the bytes of a server, and its value.
+
+use redis::{RedisError, RedisResult, Value};
+
+/// No answer of a server is as long, in bytes. More is taken for garbage, so that no server fills the memory of a client.
+const LONGEST: usize = 64 << 20;
+
+/// The same of one line, which errors have.
+const LONGEST_LINE: usize = 64 << 10;
+
+/// What was received and not decoded.
+#[derive(Debug, Default)]
+pub(super) struct Input {
+    bytes: Vec<u8>,
+    /// Where the next answer begins.
+    begin: usize,
+    /// Up to where it was looked at, and how many elements of it are to come behind that.
+    seen: usize,
+    wanted: usize,
+}
+
+impl Input {
+    /// Where to put what is received, behind what is there.
+    pub(super) fn room(&mut self, least: usize) -> &mut Vec<u8> {
+        if self.begin == self.bytes.len() {
+            self.bytes.clear();
+            (self.begin, self.seen) = (0, 0);
+        } else if self.bytes.capacity() - self.bytes.len() < least {
+            self.bytes.drain(..self.begin);
+            (self.begin, self.seen) = (0, self.seen - self.begin);
+        }
+        self.bytes.reserve(least);
+        &mut self.bytes
+    }
+
+    /// The next answer that was received as a whole.
+    pub(super) fn next(&mut self) -> RedisResult<Option<Value>> {
+        if self.seen == self.begin {
+            self.wanted = 1;
+        }
+        while self.wanted > 0 {
+            let Some(element) = element(&self.bytes[self.seen..])? else { return Ok(None) };
+            // Each element takes three bytes at the least.
+            let wanted = (self.wanted - 1).saturating_add(element.children);
+            let least = wanted.saturating_mul(3).saturating_add(element.length);
+            if least > LONGEST - (self.seen - self.begin).min(LONGEST) {
+                return Err(garbled("an answer of an impossible length"));
+            }
+            if self.bytes.len() - self.seen < element.length {
+                return Ok(None);
+            }
+            self.seen += element.length;
+            self.wanted = wanted;
+        }
+        let frame = &self.bytes[self.begin..self.seen];
+        self.begin = self.seen;
+        value(frame).map(Some)
+    }
+}
+
+/// The first element in these bytes.
+struct Element {
+    length: usize,
+    /// How many elements of it come behind it.
+    children: usize,
+}
+
+/// `None`: its first line has not come as a whole.
+fn element(bytes: &[u8]) -> RedisResult<Option<Element>> {
+    let Some(end) = bytes.iter().take(LONGEST_LINE).position(|byte| *byte == b'\n') else {
+        return if bytes.len() < LONGEST_LINE { Ok(None) } else { Err(garbled("a line without an end")) };
+    };
+    let Some((kind, line)) = bytes[..end].strip_suffix(b"\r").and_then(<[u8]>::split_first) else {
+        return Err(garbled("a line that is none"));
+    };
+    let line = || number(line).ok_or_else(|| garbled("a length that is none"));
+    // Nothing is as long as -1.
+    let count = || line().map(|length| usize::try_from(length).unwrap_or(0));
+    let (text, children) = match kind {
+        b'+' | b'-' | b':' | b'_' | b',' | b'#' | b'(' => (0, 0),
+        b'$' | b'!' | b'=' => (usize::try_from(line()?).map_or(0, |length| length.saturating_add(2)), 0),
+        b'*' | b'~' | b'>' => (0, count()?),
+        b'%' => (0, count()?.saturating_mul(2)),
+        // Behind it comes what it belongs to.
+        b'|' => (0, count()?.saturating_mul(2).saturating_add(1)),
+        _ => return Err(garbled("an answer of an unknown type")),
+    };
+    Ok(Some(Element { length: text.saturating_add(end + 1), children }))
+}
+
+/// Integers are most of what scripts answer: they take no parser.
+fn value(frame: &[u8]) -> RedisResult<Value> {
+    if let [b':', digits @ .., b'\r', b'\n'] = frame
+        && let Some(number) = number(digits)
+    {
+        return Ok(Value::Int(number));
+    }
+    redis::parse_redis_value(frame)
+}
+
+/// At most 18 digits, which can't overflow.
+fn number(text: &[u8]) -> Option<i64> {
+    let (is_negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() || digits.len() > 18 || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let number = digits.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0'));
+    Some(if is_negative { -number } else { number })
+}
+
+pub(super) fn garbled(what: &'static str) -> RedisError {
+    (redis::ErrorKind::Parse, "what answers is no Redis server", what.to_owned()).into()
+}
+
+#[cfg(test)]
+mod tests;

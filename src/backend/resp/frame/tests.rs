@@ -1,0 +1,102 @@
+use super::*;
+
+mod fuzz;
+
+/// All answers in these bytes, which arrive in pieces that end at these places.
+pub(super) fn decoded(bytes: &[u8], cuts: impl IntoIterator<Item = usize>) -> RedisResult<Vec<Value>> {
+    let (mut input, mut answers, mut begin) = (Input::default(), Vec::new(), 0);
+    for cut in cuts.into_iter().chain([bytes.len()]) {
+        let end = cut.clamp(begin, bytes.len());
+        input.room(1).extend_from_slice(&bytes[begin..end]);
+        begin = end;
+        while let Some(answer) = input.next()? {
+            answers.push(answer);
+        }
+    }
+    Ok(answers)
+}
+
+pub(super) const ANSWERS: [&str; 22] = [
+    "+OK\r\n",
+    "+hash\r\n",
+    "-NOSCRIPT No matching script.\r\n",
+    ":1\r\n",
+    ":-2\r\n",
+    ":9223372036854775807\r\n",
+    ":-9223372036854775808\r\n",
+    "$-1\r\n",
+    "$0\r\n\r\n",
+    "$5\r\na\r\nb\n\r\n",
+    "*-1\r\n",
+    "*0\r\n",
+    "*2\r\n:1\r\n*2\r\n$1\r\nx\r\n_\r\n",
+    "%1\r\n$4\r\nrole\r\n+master\r\n",
+    "~1\r\n#t\r\n",
+    ",1.5\r\n",
+    "(3492890328409238509324850943850943825024385\r\n",
+    "=7\r\ntxt:abc\r\n",
+    "!5\r\nERR x\r\n",
+    "_\r\n",
+    "|1\r\n+key\r\n:9\r\n+the answer\r\n",
+    ">2\r\n+invalidate\r\n_\r\n",
+];
+
+#[test]
+fn answers_are_the_same_wherever_their_bytes_are_cut() {
+    let bytes = ANSWERS.concat().into_bytes();
+    let expected: Vec<Value> =
+        ANSWERS.iter().map(|answer| redis::parse_redis_value(answer.as_bytes()).unwrap()).collect();
+    assert_eq!(decoded(&bytes, []).unwrap(), expected);
+    assert_eq!(decoded(&bytes, 0..bytes.len()).unwrap(), expected);
+    for cut in 0..bytes.len() {
+        assert_eq!(decoded(&bytes, [cut]).unwrap(), expected, "{cut}");
+    }
+}
+
+#[test]
+fn what_no_server_sends_is_an_error_at_once() {
+    for garbage in [
+        "HTTP/1.1 400 Bad Request\r\n",
+        "\r\n",
+        ":1\n",
+        ":\r\n",
+        ":one\r\n",
+        ":1 \r\nx",
+        "$99999999999\r\n",
+        "$999999999999999999999\r\n",
+        "*99999999999\r\n",
+        "%99999999999\r\n",
+        "*33554432\r\n",
+        "*2\r\n$40000000\r\n",
+        "$?\r\n",
+        "$1\r\nabc",
+    ] {
+        let bytes = format!("{garbage}:1\r\n");
+        let answers = decoded(bytes.as_bytes(), 0..bytes.len());
+        let first = answers.as_ref().is_ok_and(|answers| matches!(answers[..], [] | [Value::Int(1)]));
+        assert!(answers.is_err() || (garbage.starts_with("*2") && first), "{garbage:?}: {answers:?}");
+    }
+}
+
+/// Else a server that sends a line without an end, or lengths that it does not keep, fills the memory.
+#[test]
+fn what_has_no_end_is_an_error_before_it_is_large() {
+    let line = vec![b'+'; LONGEST_LINE];
+    assert!(decoded(&line[..LONGEST_LINE - 1], []).unwrap().is_empty());
+    assert!(decoded(&line, []).is_err());
+}
+
+#[test]
+fn the_room_of_answers_that_were_taken_is_used_again() {
+    let (mut input, mut answers) = (Input::default(), 0);
+    for _ in 0..10_000 {
+        // One is never there as a whole.
+        input.room(16).extend_from_slice(if answers == 0 { b":12345\r\n:67" } else { b"8\r\n:12345\r\n:67" });
+        while let Some(answer) = input.next().unwrap() {
+            assert!(matches!(answer, Value::Int(12345 | 678)), "{answer:?}");
+            answers += 1;
+        }
+    }
+    assert_eq!(answers, 19_999);
+    assert!(input.bytes.capacity() < 1024, "{}", input.bytes.capacity());
+}

@@ -1,0 +1,96 @@
+//! What is sent first over a connection: protocol, credentials, database, and the name of this library.
+
+use redis::{
+    Cmd, ConnectionInfo, ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisResult, ServerErrorKind,
+    Value, cmd,
+};
+
+#[cfg(test)]
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::backend::resp::pipe::{OnPush, Pipe};
+use crate::backend::resp::socket::{self, Reader, Writer};
+
+/// Connects to a server without TLS, and does what is needed before the first command.
+pub(crate) async fn open(info: &ConnectionInfo, on_push: OnPush) -> RedisResult<Pipe> {
+    over(socket::open(info).await?, info.redis_settings(), on_push).await
+}
+
+/// The same over a stream that a simulation has made.
+#[cfg(test)]
+pub(crate) async fn open_simulated(
+    stream: impl AsyncRead + AsyncWrite + Send + 'static,
+    settings: &RedisConnectionInfo,
+    on_push: OnPush,
+) -> RedisResult<Pipe> {
+    over(socket::simulated(stream), settings, on_push).await
+}
+
+async fn over(
+    halves: (Reader, Writer),
+    settings: &RedisConnectionInfo,
+    on_push: OnPush,
+) -> RedisResult<Pipe> {
+    let commands = commands(settings);
+    let encode = |bytes: &mut Vec<u8>| commands.iter().for_each(|cmd| cmd.write_packed_command(bytes));
+    let (pipe, answers) = Pipe::start(halves, on_push, commands.len(), encode).await?;
+    check(settings, answers)?;
+    Ok(pipe)
+}
+
+fn commands(settings: &RedisConnectionInfo) -> Vec<Cmd> {
+    let (username, password) = (settings.username(), settings.password());
+    let mut commands = Vec::new();
+    if settings.protocol() != ProtocolVersion::RESP2 {
+        let mut hello = cmd("HELLO");
+        hello.arg(3);
+        if let Some(password) = password {
+            hello.arg("AUTH").arg(username.unwrap_or("default")).arg(password);
+        }
+        commands.push(hello);
+    } else if let Some(password) = password {
+        let mut auth = cmd("AUTH");
+        auth.arg(username).arg(password);
+        commands.push(auth);
+    }
+    if settings.db() != 0 {
+        let mut select = cmd("SELECT");
+        select.arg(settings.db());
+        commands.push(select);
+    }
+    if !settings.skip_set_lib_name() {
+        // Redis knows them since version 7.2.
+        for (property, value) in [("LIB-NAME", settings.lib_name()), ("LIB-VER", settings.lib_ver())] {
+            let mut set = cmd("CLIENT");
+            set.arg("SETINFO").arg(property).arg(value.unwrap_or_default());
+            commands.push(set);
+        }
+    }
+    commands
+}
+
+fn check(settings: &RedisConnectionInfo, answers: Vec<Value>) -> RedisResult<()> {
+    let mut answers = answers.into_iter();
+    if settings.protocol() != ProtocolVersion::RESP2 {
+        if let Some(Value::ServerError(refused)) = answers.next() {
+            let is_unknown =
+                refused.details().is_some_and(|text| text.starts_with("unknown command `HELLO`"));
+            return Err(match is_unknown {
+                true => (ErrorKind::RESP3NotSupported, "the server does not know HELLO").into(),
+                false => refused.into(),
+            });
+        }
+    } else if settings.password().is_some()
+        && let Some(Value::ServerError(_)) = answers.next()
+    {
+        return Err((ErrorKind::AuthenticationFailed, "the server refuses the password").into());
+    }
+    if settings.db() != 0
+        && let Some(Value::ServerError(refused)) = answers.next()
+    {
+        let why = refused.details().unwrap_or_default().to_owned();
+        let kind = ServerErrorKind::ResponseError.into();
+        return Err((kind, "Redis server refused to switch database", why).into());
+    }
+    Ok(())
+}

@@ -1,0 +1,14 @@
+//! Commands and answers over one socket.
+
+mod calls;
+mod frame;
+mod hello;
+mod pipe;
+mod socket;
+mod unsent;
+
+pub(crate) use hello::open;
+#[cfg(test)]
+pub(crate) use hello::open_simulated;
+pub(crate) use pipe::{OnPush, Pipe};
+pub(crate) use unsent::{TOO_LATE, unsent, why_unsent};

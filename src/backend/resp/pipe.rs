@@ -1,0 +1,245 @@
+//! A connection for commands: they are sent in the order in which they are called, and their answers are received in it.
+//!
+//! What it does that the connection of the redis crate can't:
+//!
+//! - What was not given to the socket when its deadline is over, or when nobody waits for it any more, is never sent, and reported so.
+//! - A call that is the only one under way is written by its caller, so that no task is woken for it; several are written together.
+//! - A call takes no allocation, and no timer.
+
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use redis::{PushInfo, PushKind, RedisError, RedisResult, Value};
+use tokio::time::Instant;
+
+use crate::backend::resp::calls::Calls;
+use crate::backend::resp::frame::Input;
+use crate::backend::resp::socket::{Reader, Writer, poll_read};
+use crate::base::{Mutex, gated, lock};
+
+/// Cheap to clone. With the last one the connection is closed.
+#[derive(Clone)]
+pub(crate) struct Pipe(Arc<Handle>);
+
+struct Handle(Arc<Shared>);
+
+struct Shared {
+    calls: Mutex<Calls>,
+    writer: Writer,
+}
+
+/// Called by the connection's task: with each push before the answers behind it are delivered, and once more when the connection has
+/// ended, before the calls that are under way fail.
+pub(crate) type OnPush = Box<dyn Fn(PushInfo) + Send + Sync>;
+
+impl Pipe {
+    /// On the current runtime, which runs the task that reads. The commands that `encode` writes are sent first, so that even what a
+    /// server sends to whoever connects, before it hangs up, is their answer.
+    pub(super) async fn start(
+        (reader, writer): (Reader, Writer),
+        on_push: OnPush,
+        answers: usize,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> RedisResult<(Pipe, Vec<Value>)> {
+        let shared = Arc::new(Shared { calls: Mutex::default(), writer });
+        let pipe = Pipe(Arc::new(Handle(shared.clone())));
+        let first = if answers > 0 { Some(shared.call(None, answers, encode)?) } else { None };
+        let task = Task { shared: shared.clone(), reader, input: Input::default(), on_push };
+        drop(tokio::spawn(gated(task.run())));
+        let Some(first) = first else { return Ok((pipe, Vec::new())) };
+        let answers = first.all().await?;
+        Ok((pipe, answers))
+    }
+
+    /// Sends a command, but not after its deadline.
+    pub(crate) async fn send(
+        &self,
+        deadline: Option<Instant>,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> RedisResult<Value> {
+        let answer = self.0.0.call(deadline, 1, encode)?;
+        answer.came().await?;
+        let one = lock(&answer.shared.calls).answers(answer.at).pop();
+        Ok(one.unwrap_or(Value::Nil))
+    }
+
+    /// The same for several commands with so many answers.
+    pub(crate) async fn send_all(
+        &self,
+        deadline: Option<Instant>,
+        answers: usize,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> RedisResult<Vec<Value>> {
+        if answers == 0 {
+            return Ok(Vec::new());
+        }
+        self.0.0.call(deadline, answers, encode)?.all().await
+    }
+}
+
+impl Shared {
+    fn call(
+        &self,
+        deadline: Option<Instant>,
+        answers: usize,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> RedisResult<Answer<'_>> {
+        let (answer, bytes, task) = {
+            let mut calls = lock(&self.calls);
+            let answer = Answer { shared: self, at: calls.enter(deadline, answers, encode)? };
+            if calls.is_alone() { (answer, calls.begin_write(), None) } else { (answer, None, calls.task()) }
+        };
+        let task = match bytes {
+            Some(bytes) => {
+                // An error is left to the task, which gets it too.
+                let count = self.writer.try_write(&bytes).unwrap_or(0);
+                let mut calls = lock(&self.calls);
+                if calls.written(bytes, count) { calls.task() } else { None }
+            }
+            None => task,
+        };
+        task.into_iter().for_each(Waker::wake);
+        Ok(answer)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let task = lock(&self.0.calls).close();
+        task.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// A call under way. Dropped before it is sent, it never is.
+struct Answer<'a> {
+    shared: &'a Shared,
+    at: usize,
+}
+
+impl Answer<'_> {
+    async fn came(&self) -> RedisResult<()> {
+        std::future::poll_fn(|cx| lock(&self.shared.calls).poll(self.at, cx)).await
+    }
+
+    async fn all(self) -> RedisResult<Vec<Value>> {
+        self.came().await?;
+        Ok(std::mem::take(lock(&self.shared.calls).answers(self.at)))
+    }
+}
+
+impl Drop for Answer<'_> {
+    fn drop(&mut self) {
+        lock(&self.shared.calls).leave(self.at);
+    }
+}
+
+/// What reads, and writes what callers could not.
+struct Task {
+    shared: Arc<Shared>,
+    reader: Reader,
+    input: Input,
+    on_push: OnPush,
+}
+
+/// Why a connection has ended.
+enum End {
+    /// Nobody uses it any more.
+    Closed,
+    Lost(RedisError),
+}
+
+impl Task {
+    async fn run(mut self) {
+        let (mut answers, mut woken) = (Vec::new(), Vec::new());
+        let end = std::future::poll_fn(|cx| self.poll(cx, &mut answers, &mut woken)).await;
+        if let End::Lost(why) = end {
+            (self.on_push)(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
+            self.end(&why);
+        }
+    }
+
+    fn end(&self, why: &RedisError) {
+        let mut woken = Vec::new();
+        lock(&self.shared.calls).end(why, &mut woken);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, answers: &mut Vec<Value>, woken: &mut Vec<Waker>) -> Poll<End> {
+        // Before anything is looked at: what comes from now on wakes the task.
+        if lock(&self.shared.calls).sleep(cx) {
+            return Poll::Ready(End::Closed);
+        }
+        let written = self.write(cx, woken);
+        // Also where nothing can be written any more: a server may have sent why.
+        let polled = self.read(cx, answers, woken).and(written);
+        woken.drain(..).for_each(Waker::wake);
+        match polled {
+            Ok(()) => Poll::Pending,
+            Err(why) => Poll::Ready(End::Lost(why)),
+        }
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>, woken: &mut Vec<Waker>) -> RedisResult<()> {
+        loop {
+            let bytes = {
+                let mut calls = lock(&self.shared.calls);
+                calls.expire(Instant::now, woken);
+                calls.begin_write()
+            };
+            let Some(bytes) = bytes else { return Ok(()) };
+            let written = self.shared.writer.poll_write(cx, &bytes);
+            let count = match &written {
+                Poll::Ready(Ok(count)) => *count,
+                _ => 0,
+            };
+            // What is left is written in the next turn, or when the socket has room.
+            lock(&self.shared.calls).written(bytes, count);
+            match written {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Ok(0)) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(why)) => return Err(why.into()),
+            }
+        }
+    }
+
+    fn read(
+        &mut self,
+        cx: &mut Context<'_>,
+        answers: &mut Vec<Value>,
+        woken: &mut Vec<Waker>,
+    ) -> RedisResult<()> {
+        const ROOM: usize = 4096;
+        loop {
+            match poll_read(&mut self.reader, cx, self.input.room(ROOM)) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Ok(0)) => {
+                    return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+                }
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(why)) => return Err(why.into()),
+            }
+            let garbled = loop {
+                match self.input.next() {
+                    Ok(Some(Value::Push { kind, data })) => (self.on_push)(PushInfo { kind, data }),
+                    Ok(Some(answer)) => answers.push(answer),
+                    Ok(None) => break Ok(()),
+                    Err(why) => break Err(why),
+                }
+            };
+            lock(&self.shared.calls).deliver(answers, woken)?;
+            garbled?;
+        }
+    }
+}
+
+/// With its runtime, too, maybe before its first poll.
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.end(&io::Error::new(io::ErrorKind::BrokenPipe, "the task of the connection has ended").into());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! The two halves of a stream to a server.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use redis::io::tcp::{TcpSettings, socket2::SockRef};
+use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisResult};
+#[cfg(test)]
+use tokio::io::AsyncWrite;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::net::{TcpStream, lookup_host, tcp};
+use tokio::task::JoinSet;
+
+/// What is received, for the one task that reads.
+pub(super) type Reader = Pin<Box<dyn AsyncRead + Send>>;
+
+/// What is sent, by whoever sends it.
+pub(super) enum Writer {
+    Tcp(tcp::OwnedWriteHalf),
+    #[cfg(unix)]
+    Unix(tokio::net::unix::OwnedWriteHalf),
+    /// Of a simulation, by the task that reads alone.
+    #[cfg(test)]
+    Simulated(crate::base::Mutex<Pin<Box<dyn AsyncWrite + Send>>>),
+}
+
+impl Writer {
+    /// Writes what it can at once, on any thread and outside of a runtime too.
+    pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Writer::Tcp(half) => half.try_write(bytes),
+            #[cfg(unix)]
+            Writer::Unix(half) => half.try_write(bytes),
+            #[cfg(test)]
+            Writer::Simulated(_) => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    /// For the task that reads.
+    pub(super) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            match self {
+                Writer::Tcp(half) => ready!(half.as_ref().poll_write_ready(cx))?,
+                #[cfg(unix)]
+                Writer::Unix(half) => ready!(half.as_ref().poll_write_ready(cx))?,
+                #[cfg(test)]
+                Writer::Simulated(half) => return crate::base::lock(half).as_mut().poll_write(cx, bytes),
+            }
+            match self.try_write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => return Poll::Ready(written),
+            }
+        }
+    }
+}
+
+/// Receives what is there, behind what was received.
+pub(super) fn poll_read(
+    reader: &mut Reader,
+    cx: &mut Context<'_>,
+    bytes: &mut Vec<u8>,
+) -> Poll<io::Result<usize>> {
+    pin!(reader.read_buf(bytes)).poll(cx)
+}
+
+/// Connects to a server without TLS.
+pub(super) async fn open(info: &ConnectionInfo) -> RedisResult<(Reader, Writer)> {
+    match info.addr() {
+        ConnectionAddr::Tcp(host, port) => {
+            let stream = fastest(lookup_host((&**host, *port)).await?.collect()).await?;
+            set(&stream, info.tcp_settings())?;
+            let (reader, writer) = stream.into_split();
+            Ok((Box::pin(reader), Writer::Tcp(writer)))
+        }
+        #[cfg(unix)]
+        ConnectionAddr::Unix(path) => {
+            let (reader, writer) = tokio::net::UnixStream::connect(path).await?.into_split();
+            Ok((Box::pin(reader), Writer::Unix(writer)))
+        }
+        _ => Err((ErrorKind::InvalidClientConfig, "this kind of address is not supported here").into()),
+    }
+}
+
+/// All addresses at once: one that nobody answers at does not keep the others.
+async fn fastest(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
+    if let [address] = *addresses {
+        return TcpStream::connect(address).await;
+    }
+    let mut attempts = JoinSet::new();
+    for address in addresses {
+        attempts.spawn(TcpStream::connect(address));
+    }
+    let mut why = io::Error::new(io::ErrorKind::NotFound, "its name leads to no address");
+    while let Some(attempt) = attempts.join_next().await {
+        match attempt {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => why = error,
+            Err(_) => {}
+        }
+    }
+    Err(why)
+}
+
+fn set(stream: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
+    stream.set_nodelay(settings.nodelay())?;
+    let socket = SockRef::from(stream);
+    if let Some(keepalive) = settings.keepalive() {
+        socket.set_tcp_keepalive(keepalive)?;
+    }
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    socket.set_tcp_user_timeout(settings.user_timeout())?;
+    Ok(())
+}
+
+/// Both halves of a stream that a simulation has made.
+#[cfg(test)]
+pub(super) fn simulated(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> (Reader, Writer) {
+    let (reader, writer) = tokio::io::split(stream);
+    (Box::pin(reader), Writer::Simulated(crate::base::Mutex::new(Box::pin(writer))))
+}

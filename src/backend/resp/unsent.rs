@@ -1,0 +1,21 @@
+//! The error of a command that was not sent.
+
+use redis::{ErrorKind, RedisError};
+
+const NOT_SENT: &str = "not sent";
+
+/// Why a command was not sent.
+pub(crate) const TOO_LATE: &str = "the node timeout was over first";
+pub(crate) const CONNECTION_LOST: &str = "the connection was lost first";
+
+pub(crate) fn unsent(why: &'static str) -> RedisError {
+    (ErrorKind::Client, NOT_SENT, why.to_owned()).into()
+}
+
+/// Why it was not sent, if that is what this error is.
+pub(crate) fn why_unsent(error: &RedisError) -> Option<&'static str> {
+    if error.kind() != ErrorKind::Client {
+        return None;
+    }
+    [TOO_LATE, CONNECTION_LOST].into_iter().find(|why| error.detail() == Some(*why))
+}
