@@ -80,6 +80,12 @@ impl Counters {
         self.found(key, now).map(|counter| (counter.token, counter.until))
     }
 
+    /// How many counters there are, expired ones included.
+    #[cfg(test)]
+    pub(crate) fn size(&self) -> usize {
+        self.all.len()
+    }
+
     /// As if another client had written it.
     #[cfg(test)]
     pub(crate) fn set(&mut self, key: &str, token: u64) {

@@ -5,7 +5,7 @@ use futures::FutureExt;
 use super::*;
 use crate::backend::testing::{Event, EventRecorder};
 use crate::base::Lease;
-use crate::wire::Action;
+use crate::wire::{Action, Fence};
 
 mod twins;
 
@@ -177,6 +177,31 @@ async fn expired_locks_are_removed_in_time() {
         tokio::time::advance(Duration::from_secs(31)).await;
     }
     assert!(memory.visit(|store| store.size()) <= 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn counters_are_gone_once_they_have_expired_or_their_store_has_restarted() {
+    let memory = Memory::new();
+    let (client, _events) = joined(&memory);
+    let stands = || memory.visit(|store| store.counters.stands("0", Instant::now()));
+    for round in 0..10 {
+        for number in 0..100 {
+            let counter = if number == 0 { "0".into() } else { format!("{round}:{number}").into() };
+            let fence = Fence { counter, least: Some(7), stays: Some(Lease::DEFAULT) };
+            client.clone().run(Call { fence: Some(Arc::new(fence)), ..acquire("me:1") }).await.unwrap();
+            client.clone().run(release("me:1")).await.unwrap();
+        }
+        // A key is live up to and including its last millisecond.
+        tokio::time::advance(Duration::from_secs(30)).await;
+        assert_eq!(stands(), Some(7));
+        if round < 9 {
+            tokio::time::advance(Duration::from_millis(1)).await;
+            assert_eq!(stands(), None);
+        }
+    }
+    assert!(memory.visit(|store| store.counters.size()) <= 200);
+    memory.restart_empty();
+    assert_eq!(stands(), None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,6 +6,7 @@ mod late;
 mod limits;
 mod polls;
 mod restarts;
+mod runs;
 mod stragglers;
 #[cfg(not(shuttle))]
 mod threads;
@@ -127,7 +128,7 @@ async fn a_re_entry_in_a_full_server_ends_with_an_error() {
     outer.release().await.unwrap();
 }
 
-/// A guard that goes as soon as the background has done something.
+/// A guard that goes when it wakes.
 struct Goes(Mutex<Option<Guard>>);
 
 impl Wake for Goes {
@@ -150,4 +151,50 @@ async fn a_guard_that_is_dropped_while_the_background_goes_to_sleep_is_released_
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(lock(&goes.0).is_none(), "the background did nothing");
     assert_eq!(format!("{store:?}"), "Memory { locks: {} }");
+}
+
+/// In this order: 1. The key is deleted. 2. A re-entry is answered that its hold is gone. 3. Whoever waits for the loss drops the guard.
+/// 4. The request goes on: granted now, it would have acquired the lock anew, in silence.
+#[tokio::test(start_paused = true)]
+async fn a_re_entry_whose_hold_is_gone_is_an_error_though_the_guard_goes_at_once() {
+    let store = crate::Memory::new();
+    let stock = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    let mut lost = pin!(guard.watch());
+    let goes = Arc::new(Goes(Mutex::new(Some(guard))));
+    assert!(lost.as_mut().poll(&mut Context::from_waker(&Waker::from(goes.clone()))).is_pending());
+    store.visit(|store| store.delete("stock"));
+    let error = stock.lock().await.expect_err("it is granted anew");
+    assert_eq!(error.loss(), Some(Loss::Gone));
+    assert!(lock(&goes.0).is_none(), "the guard is still there");
+}
+
+#[tokio::test]
+async fn a_pause_doubles_from_try_to_try_up_to_a_second() {
+    let pauses = async |from, to| {
+        let delay = Duration::from_millis(from)..=Duration::from_millis(to);
+        let locks =
+            Locks::builder().memory(&crate::Memory::new()).retry_delay(delay).connect().await.unwrap();
+        [0, 1, 3, 8, u32::MAX].map(|tries| locks.handle.pause(tries).as_millis())
+    };
+    assert_eq!(pauses(10, 10).await, [10, 20, 80, 1000, 1000]);
+    assert_eq!(pauses(0, 0).await, [1; 5]);
+    assert_eq!(pauses(3000, 3000).await, [3000; 5], "nor less than it is set to");
+    assert!(
+        pauses(20, 30)
+            .await
+            .into_iter()
+            .zip([20..=30, 40..=60, 160..=240])
+            .all(|(pause, range)| range.contains(&pause))
+    );
+}
+
+#[test]
+fn the_id_of_a_process_is_a_random_uuid() {
+    for _ in 0..100 {
+        let uuid = super::uuid().unwrap();
+        let parts: Vec<_> = uuid.split('-').map(str::len).collect();
+        assert_eq!(parts, [8, 4, 4, 4, 12], "{uuid}");
+        assert!(uuid[14..].starts_with('4') && uuid[19..].starts_with(['8', '9', 'a', 'b']), "{uuid}");
+    }
 }

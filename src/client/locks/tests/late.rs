@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{ErrorKind, Locks, Master, Memory};
+use crate::{ErrorKind, Locks, Master, Memory, Owner};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -59,4 +60,56 @@ async fn a_lease_that_is_over_before_its_grant_is_told_is_given_up_in_time() {
         // What was granted too late is ended, and stands in nobody's way.
         stock.lock().await.unwrap().release().await.unwrap();
     }
+}
+
+/// It is polled whenever it is woken: it is the master that is slow, and would be for the next in line too.
+#[tokio::test(start_paused = true)]
+async fn a_request_keeps_its_turn_for_as_long_as_a_slow_master_may_take() {
+    let store = Memory::new();
+    let stock = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    store.stall(2 * SECOND / 5);
+    let requests = [(); 2].map(|()| {
+        let stock = stock.clone();
+        tokio::spawn(async move { stock.lock().owner(&Owner::new()).await?.release().await })
+    });
+    sleep(3 * SECOND / 10).await;
+    assert_eq!(store.visit(|store| store.backlog.len()), 1, "the next in line asked too");
+    for request in requests {
+        request.await.unwrap().unwrap();
+    }
+}
+
+/// 1. The connection breaks while a release is under way. 2. The background sends it again, and is answered.
+#[tokio::test(start_paused = true)]
+async fn a_release_whose_connection_breaks_is_confirmed_over_the_next_one() {
+    let store = Memory::new();
+    let stock = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    store.stall(Duration::MAX);
+    let releasing = tokio::spawn(guard.release());
+    while store.visit(|store| store.backlog.is_empty()) {
+        yield_now().await;
+    }
+    store.visit(|store| {
+        let (_, reply) = store.backlog.pop_front().unwrap();
+        reply.set(None).unwrap();
+        store.progressed = true;
+    });
+    store.stall(Duration::ZERO);
+    releasing.await.unwrap().unwrap();
+}
+
+/// It waits for an extension, which has its answer before the node timeout.
+#[tokio::test(start_paused = true)]
+async fn a_release_behind_a_command_that_a_slow_master_answers_in_time_is_confirmed() {
+    let store = Memory::new();
+    let stock = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let (outer, inner) = (stock.lock().await.unwrap(), stock.lock().await.unwrap());
+    store.stall(2 * SECOND / 5);
+    let extending = tokio::spawn(async move { outer.extend(60 * SECOND).await });
+    while store.visit(|store| store.backlog.is_empty()) {
+        yield_now().await;
+    }
+    inner.release().await.unwrap();
+    extending.await.unwrap().unwrap();
 }

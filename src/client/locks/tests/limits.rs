@@ -8,6 +8,25 @@ use crate::{ErrorKind, Guard, Locks, Loss, Memory, Mutex, Owner};
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// Also where the background has not looked yet.
+#[tokio::test(start_paused = true)]
+async fn a_level_counts_until_its_end_and_no_longer() {
+    let stock = Locks::in_memory().mutex("stock");
+    let asked = [stock.lock().max_hold(5 * SECOND), stock.lock().fixed_lease(5 * SECOND)];
+    for asked in asked {
+        let guard = asked.await.unwrap();
+        let end = guard.valid_until();
+        let step = Duration::from_nanos(1);
+        // Polled once, the clock has moved and no other task has run.
+        let _ = futures::poll!(Box::pin(tokio::time::advance(end - Instant::now() - step)));
+        assert_eq!((stock.hold_count(), Instant::now()), (1, end - step));
+        let _ = futures::poll!(Box::pin(tokio::time::advance(step)));
+        assert_eq!((stock.hold_count(), Instant::now()), (0, end));
+        assert!(guard.is_lost());
+        drop(guard);
+    }
+}
+
 /// In this order: 1. A fixed lease of 5 s, with a limit of 1 s. 2. A nested hold makes the key live for 30 s, and ends. 3. The limit is over. 4. The
 /// lease is.
 #[tokio::test(start_paused = true)]

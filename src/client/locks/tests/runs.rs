@@ -1,0 +1,59 @@
+//! When the work of a `run` is dropped, and as whom.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::{ErrorKind, Locks, Memory, Mutex};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What is noted before the work is dropped.
+const NOT_YET: usize = usize::MAX;
+
+/// Notes at its drop how many levels the current owner has.
+struct Notes(Mutex, Arc<AtomicUsize>);
+
+impl Drop for Notes {
+    fn drop(&mut self) {
+        self.1.store(self.0.hold_count(), SeqCst);
+    }
+}
+
+fn work(stock: &Mutex) -> (impl Future<Output = ()> + use<>, Arc<AtomicUsize>) {
+    let seen = Arc::new(AtomicUsize::new(NOT_YET));
+    let notes = Notes(stock.clone(), seen.clone());
+    let work = async move {
+        pending::<()>().await;
+        drop(notes);
+    };
+    (work, seen)
+}
+
+/// What the work drops may look at the lock, or re-enter it.
+#[tokio::test(start_paused = true)]
+async fn the_work_of_a_run_that_is_dropped_goes_as_the_owner_of_its_hold_and_before_it() {
+    let stock = Locks::in_memory().mutex("stock");
+    let (work, seen) = work(&stock);
+    let mut runs = Box::pin(stock.run(work));
+    assert!(timeout(SECOND, &mut runs).await.is_err());
+    drop(runs);
+    assert_eq!(seen.load(SeqCst), 1);
+    stock.lock().await.unwrap().release().await.unwrap();
+}
+
+/// The future may be kept for long, as it is by a `join!`.
+#[tokio::test(start_paused = true)]
+async fn the_work_of_a_lost_hold_is_dropped_before_the_future_of_its_run() {
+    let store = Memory::new();
+    let stock = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let (work, seen) = work(&stock);
+    let mut runs = Box::pin(stock.run(work));
+    assert!(timeout(SECOND, &mut runs).await.is_err());
+    assert!(store.lose("stock"));
+    assert_eq!(runs.as_mut().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(seen.load(SeqCst), 0, "it was to be dropped, and its hold is over");
+}
