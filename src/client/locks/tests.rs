@@ -2,6 +2,7 @@
 
 mod asleep;
 mod branches;
+mod doubts;
 mod late;
 mod limits;
 mod polls;
@@ -196,5 +197,40 @@ fn the_id_of_a_process_is_a_random_uuid() {
         let parts: Vec<_> = uuid.split('-').map(str::len).collect();
         assert_eq!(parts, [8, 4, 4, 4, 12], "{uuid}");
         assert!(uuid[14..].starts_with('4') && uuid[19..].starts_with(['8', '9', 'a', 'b']), "{uuid}");
+    }
+}
+
+/// A node timeout that nobody waits for: the refusal is reported as it comes.
+#[tokio::test]
+async fn a_release_that_is_denied_is_an_error_at_once() {
+    let server = TestServer::start(&[]).await;
+    let minute = Duration::from_secs(60);
+    let locks = Locks::builder().server(server.url("")).node_timeout(minute).connect().await.unwrap();
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    server.command("ACL SETUSER default -evalsha -eval").await;
+    let released = tokio::time::timeout(minute / 2, guard.release()).await;
+    assert_eq!(released.expect("it waits").unwrap_err().kind(), ErrorKind::Denied);
+}
+
+#[tokio::test]
+async fn connect_needs_a_majority_of_the_masters() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    for (there, away) in [(2, 1), (3, 2), (1, 1), (1, 2), (2, 2), (2, 3), (0, 1)] {
+        let stores = (0..there).map(|_| crate::Master::memory(&crate::Memory::new()));
+        // Nobody listens there.
+        let servers = (0..away).map(|db| crate::Master::server(format!("redis://127.0.0.{}:{port}", db + 1)));
+        let builder = Locks::builder().masters(stores.chain(servers)).node_timeout(Duration::from_secs(60));
+        match builder.connect().await {
+            Ok(locks) => {
+                assert!(there > away, "{there} of {}", there + away);
+                locks.close().await.unwrap();
+            }
+            Err(error) => {
+                assert!(there <= away, "{there} of {}: {error}", there + away);
+                assert_eq!(error.kind(), ErrorKind::Unavailable);
+            }
+        }
     }
 }

@@ -54,6 +54,24 @@ fn poll<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Poll<T> {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_fenced_handle_shows_the_same_lock_as_a_plain_one() {
+    let plain = Locks::in_memory().mutex("stock");
+    let fenced = plain.clone().fenced();
+    assert_eq!((plain.name(), fenced.name()), ("stock", "stock"));
+    let looks = async || {
+        let (locked, left) = (fenced.is_locked().await.unwrap(), fenced.remaining_lease().await.unwrap());
+        (fenced.is_held(), fenced.hold_count(), locked, left)
+    };
+    assert_eq!(looks().await, (false, 0, false, None));
+    let _outer = fenced.lock().await.unwrap();
+    let _inner = plain.lock().await.unwrap();
+    assert_eq!(looks().await, (true, 2, true, Some(30 * SECOND)));
+    assert!(fenced.force_release().await.unwrap());
+    assert!(!plain.is_locked().await.unwrap());
+    assert!(!fenced.force_release().await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_token_is_known_to_a_majority_before_it_is_handed_out() {
     let stores = masters("stock", &[100, 50, 0]);
     let (ours, theirs) = (locks(&stores).await, locks(&stores).await);
