@@ -333,6 +333,88 @@ mod tests {
         }
     }
 
+    /// A failure of the redis crate that has no error of the server or of the system in it.
+    fn by_client(text: &str) -> RedisError {
+        (RedisErrorKind::Client, "client", text.to_owned()).into()
+    }
+
+    #[test]
+    fn what_the_redis_crate_reports_by_itself_may_have_run() {
+        let call = Call::of("stock", "", Action::Look);
+        let outcome = |error| failed(error, &call, &"host:1".into()).outcome;
+        assert_eq!(outcome(by_client("Unexpected end")), Outcome::Unknown);
+        assert_eq!(outcome(unsent()), Outcome::NotRun);
+        let other_kind = (RedisErrorKind::Io, "io", UNSENT.to_owned());
+        assert_eq!(outcome(other_kind.into()), Outcome::Unknown);
+    }
+
+    fn answered(wire: &str) -> RedisError {
+        redis::parse_redis_value(format!("-{wire}\r\n").as_bytes()).unwrap().extract_error().unwrap_err()
+    }
+
+    /// Each by itself, as some version of the server words it.
+    #[test]
+    fn a_missing_right_is_recognized_by_any_of_its_texts() {
+        for wire in [
+            "NOPERM whatever",
+            "ERR the user executing the script can't run this command",
+            "ERR ACL failure in script",
+            "ERR Error running script: -NOPERM",
+            "ERR user bob has no permissions",
+        ] {
+            assert!(is_denied(&answered(wire)), "{wire}");
+        }
+        assert!(!is_denied(&answered("ERR whatever")));
+    }
+
+    #[test]
+    fn a_server_that_became_a_replica_is_recognized_by_code_or_text() {
+        for wire in ["READONLY You can't write", "ERR Error running script: -READONLY You can't write"] {
+            assert!(is_demoted(&answered(wire)), "{wire}");
+        }
+        assert!(!is_demoted(&answered("ERR whatever")));
+    }
+
+    #[test]
+    fn a_redirection_leads_to_an_address_for_good_or_for_one_call() {
+        assert!(matches!(redirect(&failure("MOVED 1 host:2")), Some(Redirect::Moved("host:2"))));
+        assert!(matches!(redirect(&failure("ASK 1 host:2")), Some(Redirect::Ask("host:2"))));
+        assert!(redirect(&failure("ERR whatever")).is_none());
+    }
+
+    #[test]
+    fn an_attempt_to_connect_that_fails_is_reported_with_its_cause() {
+        let settings = |text: &str| (RedisErrorKind::InvalidClientConfig, "settings", text.to_owned()).into();
+        let io = |text: &str| std::io::Error::other(text.to_owned()).into();
+        for (error, kind, words) in [
+            (answered("NOAUTH whatever"), ErrorKind::Denied, "user name or password"),
+            (answered("NOPERM whatever"), ErrorKind::Denied, "denies this user access"),
+            (
+                RedisError::from((
+                    RedisErrorKind::Server(ServerErrorKind::ResponseError),
+                    "Redis server refused to switch database",
+                )),
+                ErrorKind::Config,
+                "refuses the database",
+            ),
+            (answered("ERR whatever"), ErrorKind::Unavailable, "refuses to work"),
+            (answered("LOADING, and can't switch database"), ErrorKind::Unavailable, "refuses to work"),
+            (settings("No address found for host"), ErrorKind::Unavailable, "has no address"),
+            (settings("whatever"), ErrorKind::Config, "can't be used to connect"),
+            (io("no address found"), ErrorKind::Unavailable, "can't be reached"),
+            (io("invalid peer Certificate"), ErrorKind::Unavailable, "is not trusted"),
+            (by_client("bad certificate"), ErrorKind::Unavailable, "is not trusted"),
+            (io("whatever"), ErrorKind::Unavailable, "can't be reached"),
+            (answered("ERR bad certificate"), ErrorKind::Unavailable, "refuses to work"),
+        ] {
+            let text = error.to_string();
+            let distrusted = words == "is not trusted";
+            let error = unreachable(error, &"host:1".into());
+            assert_eq!((error.kind(), is_distrusted(&error)), (kind, distrusted), "{text}: {error}");
+            assert!(error.to_string().contains(words), "{text}: {error}");
+        }
+    }
+
     #[test]
     fn after_a_lost_connection_the_outcome_is_unknown_and_after_a_refused_one_nothing_ran() {
         for (io, outcome) in [
