@@ -170,6 +170,10 @@ mod tests {
         // Less the possible errors of both readings.
         assert_eq!((one.apart(&ahead), ahead.apart(&one)), (seconds(9), seconds(9)));
         assert_eq!(one.apart(&behind), seconds(79));
+        // A reading is of the middle between request and response.
+        let server_info = ServerInfo::default();
+        server_info.set_clock("server_time_usec:102000000\r\n", now, now + seconds(5));
+        assert_eq!(one.apart(&server_info.clock().unwrap()), Duration::ZERO);
         let server_info = ServerInfo::default();
         server_info.set_clock("server_time_usec:x", now, now);
         assert_eq!(server_info.clock(), None);

@@ -14,7 +14,11 @@ const LONG: Duration = Duration::from_secs(30);
 
 /// The server has no replica: each `WAIT` runs into its timeout.
 async fn connected(server: &TestServer, role: Role) -> Arc<RedisServer> {
-    let replicas = Some(Replicas { count: 1, wait: Duration::from_secs(2) });
+    waiting_for(server, role, Duration::from_secs(2)).await
+}
+
+async fn waiting_for(server: &TestServer, role: Role, wait: Duration) -> Arc<RedisServer> {
+    let replicas = Some(Replicas { count: 1, wait });
     let (role, events) = (Role { replicas, ..role }, EventRecorder::new());
     RedisServer::connect(&server.url("").into(), role, Duration::from_secs(10), events.sender())
         .await
@@ -49,6 +53,29 @@ async fn a_queued_acquire_is_not_sent_after_the_release_of_its_hold() {
     assert_eq!(two.await.unwrap_err().outcome, Outcome::NotRun);
     one.await.unwrap().unwrap_err();
     assert!(!exists(&server, "two").await);
+}
+
+/// Queued behind one that replicas do not acknowledge.
+#[tokio::test]
+async fn of_queued_acquires_the_one_that_is_dropped_is_removed_and_no_other() {
+    let server = TestServer::start(&[]).await;
+    let backend = waiting_for(&server, ALONE, LONG).await;
+    let shared = &backend.acks().shared;
+    let queued = || {
+        let queue = lock(&shared.queue);
+        queue.waiting.iter().map(|queued_acquire| queued_acquire.call.key().to_string()).collect::<Vec<_>>()
+    };
+    let one = tokio::spawn(backend.clone().run(acquire("one")));
+    until(async || exists(&server, "one").await).await;
+    let two = tokio::spawn(backend.clone().run(acquire("two")));
+    until(async || queued() == ["two"]).await;
+    let three = tokio::spawn(backend.clone().run(acquire("three")));
+    until(async || queued() == ["two", "three"]).await;
+    two.abort();
+    assert!(two.await.unwrap_err().is_cancelled());
+    assert_eq!(queued(), ["three"]);
+    one.abort();
+    three.abort();
 }
 
 #[test]
