@@ -255,6 +255,7 @@ pub(super) fn is_demoted(error: &RedisError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::resp::{TOO_LATE, unsent};
     use crate::wire::Action;
 
     mod fuzz;
@@ -343,8 +344,8 @@ mod tests {
         let call = Call::of("stock", "", Action::Look);
         let outcome = |error| failed(error, &call, &"host:1".into()).outcome;
         assert_eq!(outcome(by_client("Unexpected end")), Outcome::Unknown);
-        assert_eq!(outcome(unsent()), Outcome::NotRun);
-        let other_kind = (RedisErrorKind::Io, "io", UNSENT.to_owned());
+        assert_eq!(outcome(unsent(TOO_LATE)), Outcome::NotRun);
+        let other_kind = (RedisErrorKind::Io, "io", TOO_LATE.to_owned());
         assert_eq!(outcome(other_kind.into()), Outcome::Unknown);
     }
 
