@@ -1,10 +1,13 @@
 //! Runs calls over a connection: by the hash of their script, or by its text if the server does not know it.
 
-use redis::{RedisResult, ServerErrorKind, Value};
+use std::io;
+
+use redis::{RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::time::Instant;
 
 use crate::backend::connection::commands::By;
 use crate::backend::connection::connection::{Link, after_asking};
+use crate::backend::resp::why_unsent;
 use crate::wire::Call;
 
 /// Runs a call by the hash of its script, or by its text if the server does not know it. One retry is enough: with the text
@@ -42,8 +45,13 @@ pub(crate) async fn ask_about_data(
     if link.status.data.is_same(Instant::now()) {
         return Ok((answer, None));
     }
-    let info = link.send_whenever(&info_replication()).await?;
-    Ok((answer, Some(info)))
+    let info = link.send_whenever(&info_replication()).await;
+    Ok((answer, Some(info.map_err(behind_a_call)?)))
+}
+
+/// The error of a command that is a part of a call that has run. That the command was not sent does not mean that the call did not run.
+fn behind_a_call(error: RedisError) -> RedisError {
+    why_unsent(&error).map_or(error, |why| io::Error::new(io::ErrorKind::BrokenPipe, why).into())
 }
 
 /// Like [`ask`], with `INFO replication` behind the call in the same pipeline. Returns both answers.

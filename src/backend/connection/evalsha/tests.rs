@@ -11,7 +11,6 @@ use tokio::time::{sleep_until, timeout};
 
 use super::*;
 use crate::backend::Backend;
-use crate::backend::resp::why_unsent;
 use crate::backend::server::RedisServer;
 use crate::backend::testing::{ALONE, EventRecorder, TestServer, until};
 use crate::base::{Drift, Lease, Outcome, after};

@@ -446,3 +446,26 @@ async fn what_is_reported_while_a_grant_is_under_way_is_looked_at() {
     assert_eq!((flushed.unwrap(), reply.unwrap()), (Value::Okay, Reply::Done));
     assert_eq!(server.count("info").await, 1);
 }
+
+/// 1. An acquire is granted. 2. It is reported that data was replaced, and the connection is lost. 3. The grant is looked at: what shows
+/// whether it counts can't be sent, but the acquire has run.
+#[tokio::test]
+async fn a_grant_that_can_not_be_looked_at_has_run() {
+    let server = one_of_several(&[]).await;
+    let (role, events) = (Role { alone: false, needs_age: true, replicas: None }, EventRecorder::new());
+    let (backend, _) =
+        RedisServer::connect(&server.url(WATCHES).into(), role, LONG, events.sender()).await.unwrap();
+    assert_eq!(backend.clone().run(acquire("first")).await.unwrap(), Reply::Done);
+    let link = backend.line.link_now().unwrap();
+    // Else a look is sent with the acquire, where the machine stalls.
+    link.status.data.confirm(Instant::now() + LONG);
+    let (sent, acquire) = (server.count("evalsha").await, acquire("second"));
+    let mut asked = Box::pin(backend.answer(&acquire, false, Instant::now() + LONG));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(asked.as_mut().poll(&mut context).is_pending());
+    until(async || server.count("evalsha").await > sent).await;
+    server.command("FLUSHALL").await;
+    server.command("CLIENT KILL USER bob").await;
+    until(async || link.status.ended.load(std::sync::atomic::Ordering::SeqCst)).await;
+    failed(asked.await, Outcome::Unknown, ErrorKind::Unavailable);
+}
