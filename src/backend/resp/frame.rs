@@ -2,8 +2,8 @@
 
 use redis::{RedisError, RedisResult, Value};
 
-/// No answer of a server is as long, in bytes. More is taken for garbage, so that no server fills the memory of a client.
-const LONGEST: usize = 64 << 20;
+/// No answer of a server takes as much memory, in bytes. More is taken for garbage, so that no server fills the memory of a client.
+const LARGEST: usize = 64 << 20;
 
 /// The same of one line, which errors have.
 const LONGEST_LINE: usize = 64 << 10;
@@ -17,13 +17,19 @@ pub(super) struct Input {
     /// Up to where it was looked at, and how many elements of it are to come behind that.
     seen: usize,
     wanted: usize,
+    /// The memory that the elements take up to there.
+    taken: usize,
 }
+
+/// A buffer that has become larger is not kept.
+const KEPT: usize = 64 << 10;
 
 impl Input {
     /// Where to put what is received, behind what is there.
     pub(super) fn room(&mut self, least: usize) -> &mut Vec<u8> {
         if self.begin == self.bytes.len() {
             self.bytes.clear();
+            self.bytes.shrink_to(KEPT);
             (self.begin, self.seen) = (0, 0);
         } else if self.bytes.capacity() - self.bytes.len() < least {
             self.bytes.drain(..self.begin);
@@ -36,21 +42,21 @@ impl Input {
     /// The next answer that was received as a whole.
     pub(super) fn next(&mut self) -> RedisResult<Option<Value>> {
         if self.seen == self.begin {
-            self.wanted = 1;
+            (self.wanted, self.taken) = (1, 0);
         }
         while self.wanted > 0 {
             let Some(element) = element(&self.bytes[self.seen..])? else { return Ok(None) };
-            // Each element takes three bytes at the least.
             let wanted = (self.wanted - 1).saturating_add(element.children);
-            let least = wanted.saturating_mul(3).saturating_add(element.length);
-            if least > LONGEST - (self.seen - self.begin).min(LONGEST) {
+            // An element of three bytes takes twenty times as much as a value.
+            let taken = self.taken.saturating_add(size_of::<Value>()).saturating_add(element.length);
+            if taken.saturating_add(wanted.saturating_mul(size_of::<Value>())) > LARGEST {
                 return Err(garbled("an answer of an impossible length"));
             }
             if self.bytes.len() - self.seen < element.length {
                 return Ok(None);
             }
             self.seen += element.length;
-            self.wanted = wanted;
+            (self.wanted, self.taken) = (wanted, taken);
         }
         let frame = &self.bytes[self.begin..self.seen];
         self.begin = self.seen;

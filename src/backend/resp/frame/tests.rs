@@ -100,3 +100,40 @@ fn the_room_of_answers_that_were_taken_is_used_again() {
     assert_eq!(answers, 19_999);
     assert!(input.bytes.capacity() < 1024, "{}", input.bytes.capacity());
 }
+
+/// A value of three bytes takes more memory, and lengths within lengths are not known at once.
+#[test]
+fn many_small_values_are_an_error_before_they_fill_the_memory() {
+    let most = LARGEST / size_of::<Value>();
+    let head = format!("*{}\r\n", most + 1);
+    assert!(decoded(head.as_bytes(), []).is_err());
+    let mut input = Input::default();
+    let nested = [b"*1000\r\n".to_vec(), b"_\r\n".repeat(1000)].concat();
+    input.room(16).extend_from_slice(format!("*{}\r\n", most / 2).as_bytes());
+    let mut pieces = 0;
+    while let Ok(answer) = input.next() {
+        assert_eq!((answer, pieces < most / 1000), (None, true));
+        input.room(nested.len()).extend_from_slice(&nested);
+        pieces += 1;
+    }
+}
+
+#[test]
+fn the_room_of_a_large_answer_is_not_kept() {
+    let mut input = Input::default();
+    let large = format!("$1000000\r\n{}\r\n", "x".repeat(1_000_000));
+    input.room(16).extend_from_slice(large.as_bytes());
+    assert!(input.next().unwrap().is_some());
+    assert!(input.room(16).capacity() <= KEPT);
+}
+
+#[test]
+fn values_within_values_are_decoded_or_refused_on_the_stack_of_a_worker() {
+    let worker = std::thread::Builder::new().stack_size(2 << 20).spawn(|| {
+        [99, 100, 100_000].map(|depth| {
+            let bytes = [b"*1\r\n".repeat(depth), b":1\r\n".to_vec()].concat();
+            decoded(&bytes, []).is_ok()
+        })
+    });
+    assert_eq!(worker.unwrap().join().unwrap(), [true, false, false]);
+}
