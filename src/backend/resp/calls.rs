@@ -96,7 +96,24 @@ impl Calls {
             bytes.append(&mut self.out);
             self.out = bytes;
         }
+        self.take_out_given_up();
         !self.out.is_empty()
+    }
+
+    /// 1. A call is written. 2. Its caller drops it. 3. The socket has no room. It was not given to the socket, and never is.
+    fn take_out_given_up(&mut self) {
+        for place in (self.unsent_from()..self.order.len()).rev() {
+            let at = self.order[place];
+            if self.slots[at].given_up {
+                self.take_out(place);
+                self.release(at);
+            }
+        }
+    }
+
+    /// Where the calls begin that were not given to the socket.
+    fn unsent_from(&self) -> usize {
+        self.order.partition_point(|at| self.slots[*at].begin < self.given)
     }
 
     /// Takes out the calls whose deadline is over and that were not given to the socket: 1. The socket is full, or the task of the
@@ -106,8 +123,7 @@ impl Calls {
             return;
         }
         let now = now();
-        let unsent_from = self.order.partition_point(|at| self.slots[*at].begin < self.given);
-        for place in (unsent_from..self.order.len()).rev() {
+        for place in (self.unsent_from()..self.order.len()).rev() {
             let at = self.order[place];
             if self.slots[at].deadline.is_some_and(|deadline| deadline <= now) {
                 self.take_out(place);

@@ -111,6 +111,21 @@ fn what_comes_during_a_write_is_behind_it_and_can_be_taken_out() {
     assert!(polled(&mut calls, three).is_pending());
 }
 
+/// 1. It is written. 2. Its caller drops it. 3. The socket had no room.
+#[test]
+fn a_call_that_is_left_during_a_write_without_room_is_never_sent() {
+    let mut calls = Calls::default();
+    let [one, two, three] = [&b"one"[..], b"two", b"three"].map(|bytes| enter(&mut calls, 1, bytes));
+    let bytes = calls.begin_write().unwrap();
+    calls.leave(two);
+    calls.leave(one);
+    assert!(calls.written(bytes, 0));
+    assert_eq!(write(&mut calls, 100), b"three");
+    deliver(&mut calls, [3]).unwrap();
+    assert_eq!(*calls.answers(three), [Value::Int(3)]);
+    assert!(calls.order.is_empty());
+}
+
 #[test]
 fn only_what_was_not_given_to_the_socket_expires() {
     let (mut calls, begun) = (Calls::default(), Instant::now());
