@@ -166,20 +166,22 @@ impl Calls {
         Ok(())
     }
 
-    /// The answers to a call, in order, once all have come.
-    pub(super) fn poll(&mut self, at: usize, cx: &mut Context<'_>) -> Poll<RedisResult<()>> {
+    /// Whether the answers to a call have come. Also returns the waker that is replaced, which is not dropped while this is locked:
+    ///
+    /// 1. Somebody's executor owns a task by its wakers alone. 2. The last of them is dropped, and with it the task's future.
+    /// 3. That holds another call of this connection, which locks it to leave.
+    pub(super) fn poll(&mut self, at: usize, cx: &Context<'_>) -> (Poll<RedisResult<()>>, Option<Waker>) {
         let slot = &mut self.slots[at];
         if let Some(why) = slot.failed.take() {
-            return Poll::Ready(Err(why));
+            return (Poll::Ready(Err(why)), None);
         }
         if slot.missing == 0 {
-            return Poll::Ready(Ok(()));
+            return (Poll::Ready(Ok(())), None);
         }
-        match &mut slot.waker {
-            Some(waker) => waker.clone_from(cx.waker()),
-            none => *none = Some(cx.waker().clone()),
+        if slot.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            return (Poll::Pending, None);
         }
-        Poll::Pending
+        (Poll::Pending, slot.waker.replace(cx.waker().clone()))
     }
 
     /// Once they have come.
@@ -187,8 +189,15 @@ impl Calls {
         &mut self.slots[at].answers
     }
 
-    /// Nobody waits for a call any more. What was not given to the socket is never sent.
-    pub(super) fn leave(&mut self, at: usize) {
+    /// Nobody waits for a call any more. What was not given to the socket is never sent. Returns the call's waker, which is not dropped
+    /// while this is locked, as by [`poll`](Calls::poll).
+    pub(super) fn leave(&mut self, at: usize) -> Option<Waker> {
+        let waker = self.slots[at].waker.take();
+        self.give_up(at);
+        waker
+    }
+
+    fn give_up(&mut self, at: usize) {
         let slot = &mut self.slots[at];
         if slot.missing == 0 {
             return self.release(at);
@@ -199,7 +208,7 @@ impl Calls {
             self.take_out(place);
             return self.release(at);
         }
-        (slot.given_up, slot.waker) = (true, None);
+        slot.given_up = true;
         slot.answers.clear();
     }
 

@@ -119,7 +119,11 @@ struct Answer<'a> {
 
 impl Answer<'_> {
     async fn came(&self) -> RedisResult<()> {
-        std::future::poll_fn(|cx| lock(&self.shared.calls).poll(self.at, cx)).await
+        std::future::poll_fn(|cx| {
+            let (polled, _replaced) = lock(&self.shared.calls).poll(self.at, cx);
+            polled
+        })
+        .await
     }
 
     async fn all(self) -> RedisResult<Vec<Value>> {
@@ -130,7 +134,7 @@ impl Answer<'_> {
 
 impl Drop for Answer<'_> {
     fn drop(&mut self) {
-        lock(&self.shared.calls).leave(self.at);
+        let _waker = lock(&self.shared.calls).leave(self.at);
     }
 }
 

@@ -20,7 +20,7 @@ impl Wake for Woken {
 }
 
 pub(super) fn polled(calls: &mut Calls, at: usize) -> Poll<RedisResult<()>> {
-    calls.poll(at, &mut Context::from_waker(Waker::noop()))
+    calls.poll(at, &Context::from_waker(Waker::noop())).0
 }
 
 fn enter(calls: &mut Calls, answers: usize, bytes: &[u8]) -> usize {
@@ -51,10 +51,10 @@ fn answers_are_brought_to_their_calls_in_their_order() {
     assert_eq!(write(&mut calls, 100), b"onetwo");
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(woken.clone());
-    assert!(calls.poll(two, &mut Context::from_waker(&waker)).is_pending());
+    assert!(calls.poll(two, &Context::from_waker(&waker)).0.is_pending());
     deliver(&mut calls, [1, 2, 3]).unwrap();
     assert!(matches!(polled(&mut calls, one), Poll::Ready(Ok(()))));
-    assert!(calls.poll(two, &mut Context::from_waker(&waker)).is_pending());
+    assert!(calls.poll(two, &Context::from_waker(&waker)).0.is_pending());
     assert_eq!(woken.0.load(Ordering::SeqCst), 0);
     let mut wakers = Vec::new();
     calls.deliver(&mut vec![Value::Int(4)], &mut wakers).unwrap();
@@ -136,7 +136,7 @@ fn only_what_was_not_given_to_the_socket_expires() {
         [enter(soon, b"sent"), enter(soon, b"over"), enter(None, b"whenever"), enter(late, b"later")];
     assert_eq!(write(&mut calls, 2), b"se");
     let mut woken = Vec::new();
-    assert!(calls.poll(over, &mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(calls.poll(over, &Context::from_waker(Waker::noop())).0.is_pending());
     calls.expire(|| begun + Duration::from_secs(2), &mut woken);
     assert_eq!(woken.len(), 1);
     let Poll::Ready(Err(error)) = polled(&mut calls, over) else { panic!("it is not over") };
@@ -160,7 +160,7 @@ fn at_the_end_what_was_not_sent_is_known_not_to_run() {
     assert_eq!(why_unsent(&why(unsent)), Some(CONNECTION_LOST));
     let error = calls.enter(None, 1, |_| panic!("it is not sent")).unwrap_err();
     assert_eq!(why_unsent(&error), Some(CONNECTION_LOST));
-    [sent, partly, unsent].into_iter().for_each(|at| calls.leave(at));
+    [sent, partly, unsent].into_iter().for_each(|at| drop(calls.leave(at)));
     assert_eq!(calls.free.len(), 3);
 }
 

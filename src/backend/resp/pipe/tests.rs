@@ -128,3 +128,37 @@ fn calls_fail_when_the_runtime_of_the_connection_ends() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     assert!(runtime.block_on(pipe.send(None, command("late"))).is_err());
 }
+
+/// A waker that holds a call.
+struct Holder {
+    _call: std::sync::Mutex<Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>>,
+}
+
+impl std::task::Wake for Holder {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// The task of some executors is owned by its wakers: with the last of them its future is dropped, and with it other calls.
+#[tokio::test(start_paused = true)]
+async fn a_waker_may_own_another_call() {
+    let (pipe, _server, _pushes) = pipe(1024).await;
+    let holder = || {
+        let pipe = pipe.clone();
+        let mut held: Pin<Box<dyn Future<Output = _> + Send>> =
+            Box::pin(async move { pipe.send(None, command("held ")).await });
+        assert!(held.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        Waker::from(Arc::new(Holder { _call: held.into() }))
+    };
+    let (ended, end) = std::sync::mpsc::channel();
+    let wakers = [holder(), holder()];
+    let pipe = pipe.clone();
+    std::thread::spawn(move || {
+        let mut future = Box::pin(pipe.send(None, command("one ")));
+        for waker in wakers {
+            assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        drop(future);
+        ended.send(()).unwrap();
+    });
+    end.recv_timeout(Duration::from_secs(20)).expect("it waits for itself");
+}
