@@ -237,6 +237,10 @@ impl Calls {
         }
     }
 
+    pub(super) fn is_ended(&self) -> bool {
+        self.ended
+    }
+
     /// Whether it is to end, because nobody uses it any more. Else the task is woken when there is something to write.
     pub(super) fn sleep(&mut self, cx: &Context<'_>) -> bool {
         if !self.task.as_ref().is_some_and(|task| task.will_wake(cx.waker())) {

@@ -108,6 +108,8 @@ impl Drop for Handle {
     fn drop(&mut self) {
         let task = lock(&self.0.calls).close();
         task.into_iter().for_each(Waker::wake);
+        // The task may not be polled for long, and it has the other half.
+        self.0.writer.shut_down();
     }
 }
 
@@ -180,6 +182,8 @@ impl Task {
         woken.drain(..).for_each(Waker::wake);
         match polled {
             Ok(()) => Poll::Pending,
+            // The last handle was dropped meanwhile, which has shut down the socket.
+            Err(_) if lock(&self.shared.calls).is_ended() => Poll::Ready(End::Closed),
             Err(why) => Poll::Ready(End::Lost(why)),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
@@ -37,6 +37,18 @@ impl Writer {
             #[cfg(test)]
             Writer::Simulated(_) => Err(io::ErrorKind::WouldBlock.into()),
         }
+    }
+
+    /// Ends the connection for both sides, whoever still has a half of it.
+    pub(super) fn shut_down(&self) {
+        // It fails where the other side has ended the connection.
+        let _ = match self {
+            Writer::Tcp(half) => SockRef::from(half.as_ref()).shutdown(Shutdown::Both),
+            #[cfg(unix)]
+            Writer::Unix(half) => SockRef::from(half.as_ref()).shutdown(Shutdown::Both),
+            #[cfg(test)]
+            Writer::Simulated(_) => Ok(()),
+        };
     }
 
     /// For the task that reads.

@@ -162,3 +162,22 @@ async fn a_waker_may_own_another_call() {
     });
     end.recv_timeout(Duration::from_secs(20)).expect("it waits for itself");
 }
+
+#[test]
+fn the_connection_is_closed_with_its_last_handle_though_its_task_is_not_polled() {
+    use std::io::Read;
+
+    use redis::IntoConnectionInfo;
+
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let info = format!("redis://{}", listener.local_addr().unwrap()).into_connection_info().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let pipe = runtime.block_on(async {
+        let halves = crate::backend::resp::socket::open(&info).await.unwrap();
+        Pipe::start(halves, Box::new(drop), 0, |_| ()).await.unwrap().0
+    });
+    let mut server = listener.accept().unwrap().0;
+    server.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    drop(pipe);
+    assert_eq!(server.read(&mut [0]).unwrap(), 0);
+}
