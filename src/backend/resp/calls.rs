@@ -255,6 +255,12 @@ impl Calls {
         self.task.take()
     }
 
+    /// Nothing is under way, and no place is lost.
+    #[cfg(test)]
+    pub(super) fn is_idle(&self) -> bool {
+        self.order.is_empty() && self.out.is_empty() && !self.writing && self.free.len() == self.slots.len()
+    }
+
     /// The task, if it sleeps and nobody writes.
     pub(super) fn task(&mut self) -> Option<Waker> {
         if self.writing { None } else { self.task.take() }
