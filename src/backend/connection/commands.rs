@@ -106,3 +106,6 @@ impl Commands {
 fn check(deadline: Option<Instant>) -> RedisResult<()> {
     if deadline.is_none_or(|deadline| Instant::now() < deadline) { Ok(()) } else { Err(unsent(TOO_LATE)) }
 }
+
+#[cfg(test)]
+mod tests;

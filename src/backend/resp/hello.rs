@@ -94,3 +94,6 @@ fn check(settings: &RedisConnectionInfo, answers: Vec<Value>) -> RedisResult<()>
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

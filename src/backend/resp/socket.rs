@@ -133,3 +133,6 @@ pub(super) fn simulated(stream: impl AsyncRead + AsyncWrite + Send + 'static) ->
     let (reader, writer) = tokio::io::split(stream);
     (Box::pin(reader), Writer::Simulated(crate::base::Mutex::new(Box::pin(writer))))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{sleep, timeout};
 
@@ -182,4 +182,98 @@ fn the_connection_is_closed_with_its_last_handle_though_its_task_is_not_polled()
     server.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     drop(pipe);
     assert_eq!(server.read(&mut [0]).unwrap(), 0);
+}
+
+/// The task sleeps at the second call, and its caller can write nothing.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_its_caller_can_not_write_wakes_the_task() {
+    let (pipe, mut server, _pushes) = pipe(1024).await;
+    for _ in 0..2 {
+        let mut asked = Box::pin(pipe.send(None, command("one ")));
+        begun(asked.as_mut()).await;
+        assert_eq!(timeout(Duration::from_secs(9), received(&mut server, 4)).await.unwrap(), "one ");
+        server.write_all(b":1\r\n").await.unwrap();
+        assert_eq!(asked.await.unwrap(), Value::Int(1));
+    }
+}
+
+type Call = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
+
+/// Polls a call of the connection whenever the connection's task reads.
+struct Calling(DuplexStream, Arc<std::sync::Mutex<Option<Call>>>);
+
+fn polled_once(call: &mut Call) -> Poll<RedisResult<Value>> {
+    call.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+impl AsyncRead for Calling {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        to: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let Some(call) = &mut *self.1.lock().unwrap() {
+            assert!(polled_once(call).is_pending());
+        }
+        Pin::new(&mut self.0).poll_read(cx, to)
+    }
+}
+
+impl AsyncWrite for Calling {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// 1. A call wakes the task, which writes it. 2. Another call comes before the task sleeps.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_comes_while_the_task_is_polled_is_sent() {
+    let (ours, mut server) = duplex(1024);
+    let call = Arc::<std::sync::Mutex<Option<Call>>>::default();
+    let stream = simulated(Calling(ours, call.clone()));
+    let (pipe, _) = Pipe::start(stream, Box::new(drop), 0, |_| ()).await.unwrap();
+    tokio::task::yield_now().await;
+    let other = pipe.clone();
+    *call.lock().unwrap() = Some(Box::pin(async move { other.send(None, command("two ")).await }));
+    let mut one = Box::pin(pipe.send(None, command("one ")));
+    begun(one.as_mut()).await;
+    assert_eq!(timeout(Duration::from_secs(9), received(&mut server, 8)).await.unwrap(), "one two ");
+    drop(call.lock().unwrap().take());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_push_and_the_end_are_reported_before_the_calls_behind_them_have_an_outcome() {
+    let (ours, mut server) = duplex(1024);
+    let call = Arc::<std::sync::Mutex<Option<Call>>>::default();
+    let (sender, mut pushes) = unbounded_channel();
+    let asked = call.clone();
+    let on_push = Box::new(move |info: PushInfo| {
+        let pending = asked.lock().unwrap().as_mut().map(|call| polled_once(call).is_pending());
+        drop(sender.send((info.kind, pending)));
+    });
+    let (pipe, _) = Pipe::start(simulated(ours), on_push, 0, |_| ()).await.unwrap();
+    let ask = || {
+        let pipe = pipe.clone();
+        let mut asked: Call = Box::pin(async move { pipe.send(None, command("one ")).await });
+        assert!(polled_once(&mut asked).is_pending());
+        *call.lock().unwrap() = Some(asked);
+    };
+    ask();
+    assert_eq!(received(&mut server, 4).await, "one ");
+    server.write_all(b">1\r\n+invalidate\r\n:1\r\n").await.unwrap();
+    assert_eq!(pushes.recv().await, Some((PushKind::Invalidate, Some(true))));
+    ask();
+    assert_eq!(received(&mut server, 4).await, "one ");
+    drop(server);
+    assert_eq!(pushes.recv().await, Some((PushKind::Disconnection, Some(true))));
+    drop(call.lock().unwrap().take());
+    assert_eq!(pushes.recv().await, None, "the end is reported once");
 }

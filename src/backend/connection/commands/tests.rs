@@ -1,0 +1,65 @@
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use redis::{ProtocolVersion, RedisConnectionInfo, RedisError};
+use tokio::io::{AsyncReadExt, duplex};
+use tokio::time::{sleep, timeout};
+
+use super::*;
+use crate::backend::resp::why_unsent;
+use crate::wire::Action;
+
+/// 1. The socket is full. 2. Deadlines are over. 3. The server reads again.
+#[tokio::test(start_paused = true)]
+async fn nothing_that_waits_for_room_is_sent_after_its_deadline() {
+    let (ours, mut server) = duplex(4);
+    let settings =
+        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
+    let pipe = resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap();
+    let commands = &Commands::Plain(pipe);
+    let ping = &redis::cmd("PING");
+    let mut first = Box::pin(commands.send(ping, None));
+    assert!(timeout(Duration::ZERO, first.as_mut()).await.is_err());
+    let deadline = Instant::now() + Duration::from_secs(1);
+    let (call, mut pipeline) = (&Call::of("stock", "", Action::Look), redis::pipe());
+    pipeline.add_command(ping.clone());
+    let pipeline = &pipeline;
+    type Late<'a> = Pin<Box<dyn Future<Output = Option<RedisError>> + 'a>>;
+    let late: [Late; 4] = [
+        Box::pin(async { commands.send(ping, Some(deadline)).await.err() }),
+        Box::pin(async { commands.run(call, By::Hash, deadline).await.err() }),
+        Box::pin(async { commands.run(call, By::Text, deadline).await.err() }),
+        Box::pin(async { commands.send_all(pipeline, Some(deadline)).await.err() }),
+    ];
+    let mut waiting = Vec::new();
+    for mut call in late {
+        assert!(timeout(Duration::ZERO, call.as_mut()).await.is_err());
+        waiting.push(call);
+    }
+    sleep(Duration::from_secs(2)).await;
+    let sent = "*1\r\n$4\r\nPING\r\n".len();
+    server.read_exact(&mut vec![0; sent]).await.unwrap();
+    for call in waiting {
+        let error = timeout(Duration::from_secs(9), call).await.unwrap().unwrap();
+        assert_eq!(why_unsent(&error), Some(TOO_LATE));
+    }
+    assert!(timeout(Duration::from_secs(9), server.read(&mut [0])).await.is_err(), "no more was sent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_sent_that_is_called_at_its_deadline() {
+    let (ours, mut server) = duplex(1024);
+    let settings =
+        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
+    let commands = Commands::Plain(resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap());
+    let (now, call) = (Instant::now(), Call::of("stock", "", Action::Look));
+    for error in [
+        commands.send(&redis::cmd("PING"), Some(now)).await.unwrap_err(),
+        commands.run(&call, By::Hash, now).await.unwrap_err(),
+        commands.send_all(&redis::pipe(), Some(now)).await.unwrap_err(),
+    ] {
+        assert_eq!(why_unsent(&error), Some(TOO_LATE));
+    }
+    assert!(timeout(Duration::from_secs(9), server.read(&mut [0])).await.is_err());
+}

@@ -1,0 +1,50 @@
+use super::*;
+
+fn settings(protocol: ProtocolVersion) -> RedisConnectionInfo {
+    RedisConnectionInfo::default().set_protocol(protocol).set_lib_name("nestlock", "1")
+}
+
+fn sent(settings: &RedisConnectionInfo) -> Vec<String> {
+    let text = |cmd: &Cmd| {
+        let words = cmd.args_iter().map(|arg| match arg {
+            redis::Arg::Simple(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+            _ => panic!("no cursor is sent"),
+        });
+        words.collect::<Vec<_>>().join(" ")
+    };
+    commands(settings).iter().map(text).collect()
+}
+
+const NAME: &str = "CLIENT SETINFO LIB-NAME nestlock";
+const VERSION: &str = "CLIENT SETINFO LIB-VER 1";
+
+#[test]
+fn what_is_sent_first() {
+    use ProtocolVersion::{RESP2, RESP3};
+    assert_eq!(sent(&settings(RESP3)), ["HELLO 3", NAME, VERSION]);
+    assert_eq!(sent(&settings(RESP2)), [NAME, VERSION]);
+    let with_password = |protocol| settings(protocol).set_password("pw").set_db(7);
+    assert_eq!(sent(&with_password(RESP3)), ["HELLO 3 AUTH default pw", "SELECT 7", NAME, VERSION]);
+    assert_eq!(sent(&with_password(RESP2)), ["AUTH pw", "SELECT 7", NAME, VERSION]);
+    let with_user = |protocol| with_password(protocol).set_username("bob").set_skip_set_lib_name();
+    assert_eq!(sent(&with_user(RESP3)), ["HELLO 3 AUTH bob pw", "SELECT 7"]);
+    assert_eq!(sent(&with_user(RESP2)), ["AUTH bob pw", "SELECT 7"]);
+}
+
+#[test]
+fn what_is_refused_is_an_error_without_the_password() {
+    let refused = || {
+        let frame =
+            b"-ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `bob`, `hunter2`\r\n";
+        redis::parse_redis_value(frame).unwrap()
+    };
+    for protocol in [ProtocolVersion::RESP2, ProtocolVersion::RESP3] {
+        let settings = settings(protocol).set_username("bob").set_password("hunter2");
+        let error = check(&settings, vec![refused(), Value::Okay, Value::Okay]).unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+        check(&settings, vec![Value::Okay, refused(), refused()]).unwrap();
+        let settings = settings.set_db(7);
+        let error = check(&settings, vec![Value::Okay, refused(), Value::Okay]).unwrap_err();
+        assert!(error.to_string().contains("switch database"), "{error}");
+    }
+}

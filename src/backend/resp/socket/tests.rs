@@ -1,0 +1,59 @@
+use std::time::Duration;
+
+use redis::IntoConnectionInfo;
+use redis::io::tcp::socket2::TcpKeepalive;
+use tokio::net::TcpListener;
+
+use super::*;
+
+#[tokio::test]
+async fn a_stream_has_the_settings_of_its_client() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let probe = Duration::from_secs(7);
+    let keepalive = TcpKeepalive::new().with_time(probe).with_interval(probe);
+    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+    #[cfg(target_os = "linux")]
+    let settings = settings.set_user_timeout(Duration::from_secs(9));
+    let info = format!("redis://{}", listener.local_addr().unwrap()).into_connection_info().unwrap();
+    let (_reader, writer) = open(&info.set_tcp_settings(settings)).await.unwrap();
+    let Writer::Tcp(half) = &writer else { panic!("it is a TCP socket") };
+    let socket = SockRef::from(half.as_ref());
+    assert!(half.as_ref().nodelay().unwrap() && socket.keepalive().unwrap());
+    #[cfg(target_os = "linux")]
+    assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(9)));
+    #[cfg(target_os = "linux")]
+    assert_eq!(socket.tcp_keepalive_time().unwrap(), probe);
+}
+
+#[tokio::test]
+async fn of_several_addresses_of_a_name_one_is_enough() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listens = listener.local_addr().unwrap();
+    // Bound, so that nobody else takes it, and not listened at.
+    let silent = tokio::net::TcpSocket::new_v4().unwrap();
+    silent.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let refuses = silent.local_addr().unwrap();
+    for addresses in [[listens, refuses], [refuses, listens]] {
+        assert_eq!(fastest(addresses.into()).await.unwrap().peer_addr().unwrap(), listens);
+    }
+    for addresses in [vec![refuses], vec![refuses, refuses]] {
+        assert_eq!(fastest(addresses).await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    }
+    assert!(fastest(Vec::new()).await.is_err());
+}
+
+#[tokio::test]
+async fn a_server_is_reached_by_ipv6_and_over_a_unix_socket() {
+    let Ok(listener) = TcpListener::bind("[::1]:0").await else { return };
+    let port = listener.local_addr().unwrap().port();
+    let info = format!("redis://[::1]:{port}").into_connection_info().unwrap();
+    assert!(matches!(open(&info).await.unwrap().1, Writer::Tcp(_)));
+    #[cfg(unix)]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("redis");
+        let _listener = tokio::net::UnixListener::bind(&path).unwrap();
+        let info = format!("redis+unix://{}", path.display()).into_connection_info().unwrap();
+        assert!(matches!(open(&info).await.unwrap().1, Writer::Unix(_)));
+    }
+}
