@@ -66,6 +66,21 @@ fn answers_are_brought_to_their_calls_in_their_order() {
 }
 
 #[test]
+fn the_task_that_has_polled_a_call_last_is_woken() {
+    let mut calls = Calls::default();
+    let one = enter(&mut calls, 1, b"one");
+    write(&mut calls, 100);
+    let [first, last] = [(); 2].map(|()| Arc::new(Woken::default()));
+    for woken in [&first, &last] {
+        assert!(calls.poll(one, &Context::from_waker(&Waker::from(woken.clone()))).0.is_pending());
+    }
+    let mut wakers = Vec::new();
+    calls.deliver(&mut vec![Value::Int(1)], &mut wakers).unwrap();
+    wakers.into_iter().for_each(Waker::wake);
+    assert_eq!([first, last].map(|woken| woken.0.load(Ordering::SeqCst)), [0, 1]);
+}
+
+#[test]
 fn the_answers_to_a_call_that_was_given_up_are_nobodys() {
     let mut calls = Calls::default();
     let (one, two) = (enter(&mut calls, 2, b"one"), enter(&mut calls, 1, b"two"));

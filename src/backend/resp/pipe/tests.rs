@@ -277,3 +277,37 @@ async fn a_push_and_the_end_are_reported_before_the_calls_behind_them_have_an_ou
     drop(call.lock().unwrap().take());
     assert_eq!(pushes.recv().await, None, "the end is reported once");
 }
+
+/// A stream that ends while the last handle of the connection is dropped.
+struct Leaving(Arc<std::sync::Mutex<Option<Pipe>>>);
+
+impl AsyncRead for Leaving {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        drop(self.0.lock().unwrap().take());
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Leaving {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Pending
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The last handle ends the connection, which the task may see as its loss.
+#[tokio::test]
+async fn a_connection_that_is_closed_while_its_task_is_polled_reports_nothing() {
+    let (last, (sender, mut pushes)) = (Arc::default(), unbounded_channel());
+    let on_push = Box::new(move |info: PushInfo| drop(sender.send(info.kind)));
+    let (pipe, _) = Pipe::start(simulated(Leaving(Arc::clone(&last))), on_push, 0, |_| ()).await.unwrap();
+    *last.lock().unwrap() = Some(pipe);
+    assert_eq!(pushes.recv().await, None);
+}
