@@ -311,3 +311,58 @@ async fn a_connection_that_is_closed_while_its_task_is_polled_reports_nothing() 
     *last.lock().unwrap() = Some(pipe);
     assert_eq!(pushes.recv().await, None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_answer_ends_the_connection_behind_the_answers_before_it() {
+    let (pipe, mut server, mut pushes) = pipe(64).await;
+    let mut one = Box::pin(pipe.send(None, command("one ")));
+    begun(one.as_mut()).await;
+    let mut two = Box::pin(pipe.send(None, command("two ")));
+    begun(two.as_mut()).await;
+    assert_eq!(received(&mut server, 8).await, "one two ");
+    server.write_all(b":1\r\nHTTP/1.1 400 Bad Request\r\n").await.unwrap();
+    assert_eq!(
+        timeout(Duration::from_secs(9), two).await.unwrap().unwrap_err().kind(),
+        redis::ErrorKind::Parse
+    );
+    assert_eq!(one.await.unwrap(), Value::Int(1));
+    assert_eq!(pushes.recv().await, Some(PushKind::Disconnection));
+}
+
+/// A server that sends why it hangs up, and reads one byte.
+struct HangingUp(usize, &'static [u8]);
+
+impl AsyncRead for HangingUp {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        to: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        to.put_slice(std::mem::take(&mut self.1));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for HangingUp {
+    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+        match std::mem::take(&mut self.0) {
+            0 => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            room => Poll::Ready(Ok(room)),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[tokio::test]
+async fn why_a_server_hangs_up_is_read_though_nothing_can_be_written_any_more() {
+    let stream = simulated(HangingUp(1, b"-ERR max number of clients reached\r\n"));
+    let (_, answers) = Pipe::start(stream, Box::new(drop), 1, command("HELLO")).await.unwrap();
+    assert!(matches!(answers[..], [Value::ServerError(_)]), "{answers:?}");
+}
