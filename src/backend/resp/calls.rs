@@ -1,6 +1,7 @@
 //! The calls of one connection: what is to be sent, and who waits for which answer. No I/O.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::task::{Context, Poll, Waker};
 
 use redis::{RedisError, RedisResult, Value};
@@ -27,6 +28,9 @@ pub(super) struct Calls {
     order: VecDeque<usize>,
     /// No command is sent any more.
     ended: bool,
+    /// How many calls were given up before they were given to the socket. Their bytes are removed together, with the next write at the
+    /// latest: one by one, thousands of calls that time out at once would each move the bytes of all others.
+    left: usize,
     /// The connection's task, where it sleeps.
     task: Option<Waker>,
 }
@@ -79,7 +83,13 @@ impl Calls {
 
     /// What to write now; [`written`](Calls::written) has to follow. `None`: there is nothing, or somebody else writes.
     pub(super) fn begin_write(&mut self) -> Option<Vec<u8>> {
-        if self.writing || self.out.is_empty() {
+        if self.writing {
+            return None;
+        }
+        if self.left > 0 {
+            self.remove_left();
+        }
+        if self.out.is_empty() {
             return None;
         }
         self.writing = true;
@@ -96,18 +106,15 @@ impl Calls {
             bytes.append(&mut self.out);
             self.out = bytes;
         }
-        self.take_out_given_up();
+        // 1. A call is written. 2. Its caller drops it. 3. The socket has no room. It was not given to the socket, and never is.
+        self.remove_left();
         !self.out.is_empty()
     }
 
-    /// 1. A call is written. 2. Its caller drops it. 3. The socket has no room. It was not given to the socket, and never is.
-    fn take_out_given_up(&mut self) {
-        for place in (self.unsent_from()..self.order.len()).rev() {
-            let at = self.order[place];
-            if self.slots[at].given_up {
-                self.take_out(place);
-                self.release(at);
-            }
+    fn remove_left(&mut self) {
+        self.left = 0;
+        for at in self.take_out(|slot| slot.given_up) {
+            self.release(at);
         }
     }
 
@@ -123,25 +130,45 @@ impl Calls {
             return;
         }
         let now = now();
-        for place in (self.unsent_from()..self.order.len()).rev() {
-            let at = self.order[place];
-            if self.slots[at].deadline.is_some_and(|deadline| deadline <= now) {
-                self.take_out(place);
-                self.fail(at, unsent(TOO_LATE), woken);
-            }
+        let is_over = |slot: &Slot| slot.deadline.is_some_and(|deadline| deadline <= now);
+        for at in self.take_out(|slot| is_over(slot) && !slot.given_up) {
+            self.fail(at, unsent(TOO_LATE), woken);
         }
     }
 
-    /// Removes a call that was not given to the socket.
-    fn take_out(&mut self, place: usize) {
-        let Some(at) = self.order.remove(place) else { return };
-        let (begin, end) = (self.slots[at].begin, self.slots[at].end);
-        let (from, to) = ((begin - self.given) as usize, (end - self.given) as usize);
-        self.out.drain(from..to);
-        for later in self.order.range(place..) {
-            let slot = &mut self.slots[*later];
-            (slot.begin, slot.end) = (slot.begin - (end - begin), slot.end - (end - begin));
+    /// Removes calls that were not given to the socket, with their bytes, in one pass.
+    fn take_out(&mut self, is_removed: impl Fn(&Slot) -> bool) -> Vec<usize> {
+        let unsent_from = self.unsent_from();
+        if !self.order.range(unsent_from..).any(|at| is_removed(&self.slots[*at])) {
+            return Vec::new();
         }
+        let unsent = self.order.split_off(unsent_from);
+        let (mut removed, mut bytes) = (Vec::new(), Vec::with_capacity(self.out.len()));
+        // What is left of a call of which a part was given to the socket stays.
+        let mut copied = self.place_of(unsent[0]).start;
+        bytes.extend_from_slice(&self.out[..copied]);
+        for at in unsent {
+            let place = self.place_of(at);
+            debug_assert_eq!(place.start, copied, "calls lie side by side");
+            copied = place.end;
+            if is_removed(&self.slots[at]) {
+                removed.push(at);
+                continue;
+            }
+            let begin = self.given + bytes.len() as u64;
+            bytes.extend_from_slice(&self.out[place]);
+            let slot = &mut self.slots[at];
+            (slot.begin, slot.end) = (begin, self.given + bytes.len() as u64);
+            self.order.push_back(at);
+        }
+        self.out = bytes;
+        removed
+    }
+
+    /// Where the bytes of a call are that was not given to the socket.
+    fn place_of(&self, at: usize) -> Range<usize> {
+        let place = |byte: u64| (byte - self.given) as usize;
+        place(self.slots[at].begin)..place(self.slots[at].end)
     }
 
     /// Brings answers to their calls.
@@ -202,14 +229,14 @@ impl Calls {
         if slot.missing == 0 {
             return self.release(at);
         }
-        if slot.begin >= self.given
-            && let Some(place) = self.order.iter().rposition(|other| *other == at)
-        {
-            self.take_out(place);
-            return self.release(at);
-        }
         slot.given_up = true;
         slot.answers.clear();
+        if slot.begin >= self.given {
+            self.left += 1;
+            if 2 * self.left >= self.order.len() - self.unsent_from() {
+                self.remove_left();
+            }
+        }
     }
 
     fn fail(&mut self, at: usize, why: RedisError, woken: &mut Vec<Waker>) {
@@ -230,7 +257,7 @@ impl Calls {
 
     /// The connection is over. What was not given to the socket is known not to run.
     pub(super) fn end(&mut self, why: &RedisError, woken: &mut Vec<Waker>) {
-        self.ended = true;
+        (self.ended, self.left) = (true, 0);
         for at in std::mem::take(&mut self.order) {
             let is_sent = self.slots[at].begin < self.given;
             self.fail(at, if is_sent { why.clone() } else { unsent(CONNECTION_LOST) }, woken);

@@ -52,7 +52,8 @@ impl Pipe {
         Ok((pipe, answers))
     }
 
-    /// Sends a command, but not after its deadline.
+    /// Sends a command, but not after its deadline. Its caller has to stop waiting then: a command that is not sent fails only when the
+    /// connection's task is polled.
     pub(crate) async fn send(
         &self,
         deadline: Option<Instant>,
@@ -242,7 +243,7 @@ impl Task {
     }
 }
 
-/// With its runtime, too, maybe before its first poll.
+/// With its runtime, too, maybe before its first poll. That is no disconnection: what makes connections is on the same runtime.
 impl Drop for Task {
     fn drop(&mut self) {
         self.end(&io::Error::new(io::ErrorKind::BrokenPipe, "the task of the connection has ended").into());

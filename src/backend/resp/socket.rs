@@ -82,8 +82,8 @@ pub(super) fn poll_read(
 pub(super) async fn open(info: &ConnectionInfo) -> RedisResult<(Reader, Writer)> {
     match info.addr() {
         ConnectionAddr::Tcp(host, port) => {
-            let stream = fastest(lookup_host((&**host, *port)).await?.collect()).await?;
-            set(&stream, info.tcp_settings())?;
+            let stream = connect_to_any(lookup_host((&**host, *port)).await?.collect()).await?;
+            set_options(&stream, info.tcp_settings())?;
             let (reader, writer) = stream.into_split();
             Ok((Box::pin(reader), Writer::Tcp(writer)))
         }
@@ -97,15 +97,18 @@ pub(super) async fn open(info: &ConnectionInfo) -> RedisResult<(Reader, Writer)>
 }
 
 /// All addresses at once: one that nobody answers at does not keep the others.
-async fn fastest(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
-    if let [address] = *addresses {
-        return TcpStream::connect(address).await;
+async fn connect_to_any(addresses: Vec<SocketAddr>) -> RedisResult<TcpStream> {
+    match *addresses {
+        // With this text `redis_error::unreachable` reports it.
+        [] => return Err((ErrorKind::InvalidClientConfig, "No address found for host").into()),
+        [address] => return Ok(TcpStream::connect(address).await?),
+        _ => {}
     }
     let mut attempts = JoinSet::new();
     for address in addresses {
         attempts.spawn(TcpStream::connect(address));
     }
-    let mut why = io::Error::new(io::ErrorKind::NotFound, "its name leads to no address");
+    let mut why = io::Error::from(io::ErrorKind::NotConnected);
     while let Some(attempt) = attempts.join_next().await {
         match attempt {
             Ok(Ok(stream)) => return Ok(stream),
@@ -113,10 +116,10 @@ async fn fastest(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
             Err(_) => {}
         }
     }
-    Err(why)
+    Err(why.into())
 }
 
-fn set(stream: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
+fn set_options(stream: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
     stream.set_nodelay(settings.nodelay())?;
     let socket = SockRef::from(stream);
     if let Some(keepalive) = settings.keepalive() {

@@ -110,6 +110,27 @@ fn a_call_that_is_left_before_it_is_given_to_the_socket_is_never_sent() {
     assert_eq!(*calls.answers(three), [Value::Int(3)]);
 }
 
+/// They are removed together, and the last of them with the next write at the latest.
+#[test]
+fn of_many_calls_that_are_left_nothing_is_sent_and_little_is_kept() {
+    for stride in [1, 2, 3, 7] {
+        let mut calls = Calls::default();
+        enter(&mut calls, 1, b"ab");
+        write(&mut calls, 1);
+        let all: Vec<usize> = (0..10_000_u32).map(|at| enter(&mut calls, 1, &at.to_be_bytes())).collect();
+        let is_left = |at: usize| at.is_multiple_of(stride);
+        let left = (0..all.len()).filter(|at| is_left(*at)).collect::<Vec<_>>();
+        left.iter().for_each(|at| drop(calls.leave(all[*at])));
+        let rest = all.len() - left.len();
+        assert!(calls.out.len() <= 1 + 4 * (2 * rest + 1), "{stride}: {}", calls.out.len());
+        let expected = (0..10_000_u32).filter(|at| !is_left(*at as usize)).flat_map(u32::to_be_bytes);
+        assert_eq!(write(&mut calls, usize::MAX), b"b".iter().copied().chain(expected).collect::<Vec<_>>());
+        deliver(&mut calls, 0..=rest as i64).unwrap();
+        let waits = (0..all.len()).filter(|at| !is_left(*at)).map(|at| all[at]);
+        assert!(waits.enumerate().all(|(place, at)| *calls.answers(at) == [Value::Int(place as i64 + 1)]));
+    }
+}
+
 /// While somebody writes, what was there before may be sent; what has come since is not.
 #[test]
 fn what_comes_during_a_write_is_behind_it_and_can_be_taken_out() {
