@@ -46,7 +46,7 @@ impl Handoffs {
         let (mut there, key) = (self.there.clone(), self.key.clone());
         let waiter = tokio::spawn(async move {
             messages.on_message().next().await.ok_or("the message connection was lost")?;
-            there.acquire(&key).await?;
+            there.acquire(&key, 1).await?;
             Ok::<_, Box<dyn std::error::Error + Send + Sync>>((Instant::now(), messages))
         });
         tokio::time::sleep(ASLEEP).await;
@@ -56,7 +56,7 @@ impl Handoffs {
         self.messages = Some(messages);
         // Reported elsewhere: the next waiter must not be notified.
         let quiet = Key { channel: "bench:nobody".to_owned(), ..self.key.clone() };
-        self.there.release(&quiet).await?;
+        self.there.release(&quiet, 0).await?;
         Ok(held - sent)
     }
 

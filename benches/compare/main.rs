@@ -3,6 +3,7 @@
 //! `scripts/bench` runs it on a server of its own.
 
 mod awake;
+mod benchmark;
 mod contest;
 #[path = "../shared/cpu.rs"]
 mod cpu;

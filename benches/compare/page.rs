@@ -11,9 +11,11 @@ use crate::spread::Spread;
 use crate::store::Counts;
 use crate::template::{self, Figures};
 
+const REPORT: &str = include_str!("report.md");
+
 pub(crate) fn write(results: &Path, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder)?;
-    let page = template::report(&figures(results)?)?;
+    let page = template::fill(REPORT, &figures(results)?)?;
     let (pair, handoff) = (get(results, "pair")?, get(results, "handoff")?);
     plots(results, folder, [("pair", &pair), ("handoff", &handoff)], &get::<Vec<Crowd>>(results, "crowd")?)?;
     Ok(fs::write(folder.join("benchmarks.md"), page)?)

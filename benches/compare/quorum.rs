@@ -32,8 +32,8 @@ impl Pairs {
     /// The slowest of all, twice.
     async fn raw(&mut self) -> Result<()> {
         let key = &self.key;
-        try_join_all(self.floors.iter_mut().map(|floor| floor.acquire(key))).await?;
-        try_join_all(self.floors.iter_mut().map(|floor| floor.release(key))).await?;
+        try_join_all(self.floors.iter_mut().map(|floor| floor.acquire(key, 1))).await?;
+        try_join_all(self.floors.iter_mut().map(|floor| floor.release(key, 0))).await?;
         Ok(())
     }
 }
@@ -77,8 +77,8 @@ impl Freezes {
         let (majority, key) = (self.masters.majority(), &self.key);
         let asked = if frozen { majority } else { self.floors.len() };
         let asked = &mut self.floors[..asked];
-        first(majority, asked.iter_mut().map(|floor| floor.acquire(key))).await?;
-        first(majority, asked.iter_mut().map(|floor| floor.release(key))).await
+        first(majority, asked.iter_mut().map(|floor| floor.acquire(key, 1))).await?;
+        first(majority, asked.iter_mut().map(|floor| floor.release(key, 0))).await
     }
 }
 

@@ -6,16 +6,10 @@ use std::collections::BTreeMap;
 
 use crate::server::Result;
 
-const REPORT: &str = include_str!("report.md");
-
 /// What goes into the text, by its name there.
 pub(crate) type Figures = BTreeMap<String, String>;
 
-pub(crate) fn report(figures: &Figures) -> Result<String> {
-    fill(REPORT, figures)
-}
-
-fn fill(text: &str, figures: &Figures) -> Result<String> {
+pub(crate) fn fill(text: &str, figures: &Figures) -> Result<String> {
     let mut filled = String::new();
     let mut left_out = None;
     for line in text.lines() {

@@ -1,18 +1,16 @@
 //! Pairs in a second: many tasks, each with a lock of its own, over one connection.
 
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use nestlock::Locks;
 use rand::seq::SliceRandom;
-use redis::Script;
-use tokio::process::Command;
 use tokio::task::JoinSet;
 
+use crate::benchmark::Benchmark;
 use crate::cpu;
-use crate::floor::{ACQUIRE, FIELD, Floor, Key, RELEASE};
+use crate::floor::{Floor, Key};
 use crate::results::{Rate, Throughput};
-use crate::server::{Result, url};
+use crate::server::Result;
 use crate::stats::Stats;
 
 /// Tasks, keys, and commands in one pipeline of `redis-benchmark`.
@@ -36,7 +34,7 @@ pub(crate) async fn throughput(locks: &Locks, load: Load) -> Result<Throughput> 
         for way in order {
             let before = (cpu::own(), cpu::servers(&mut stats).await?);
             let pairs_per_second = match way {
-                0 => benchmark.pairs(load.pairs_per_task * TASKS).await?,
+                0 => benchmark.pairs(TASKS, load.pairs_per_task * TASKS).await?,
                 1 => raw(&floor, load.pairs_per_task).await?,
                 _ => ours(locks, load.pairs_per_task).await?,
             };
@@ -91,44 +89,4 @@ async fn rate<F: Future<Output = Result<()>> + Send + 'static>(
         done??;
     }
     Ok((TASKS * pairs) as f64 / began.elapsed().as_secs_f64())
-}
-
-/// The server's own load generator. It repeats one command only, so both scripts are put into one: it takes the key if it
-/// is free, else releases it. Each body is the script's own, and neither asks the server for more than it does alone.
-struct Benchmark {
-    program: String,
-    port: u16,
-    sha: String,
-}
-
-impl Benchmark {
-    async fn new(floor: &Floor) -> Result<Benchmark> {
-        let looks = "local ttl = redis.call('PTTL', KEYS[1])";
-        let acquire = ACQUIRE.replacen(looks, "", 1);
-        let body = format!(
-            "local function release()\nlocal ARGV = {{ARGV[1], '0', ARGV[4]}}\n{RELEASE}\nend\n{looks}\n\
-             if ttl ~= -2 then return release() end\n{acquire}"
-        );
-        let sha = Script::new(&body).prepare_invoke().load_async(&mut floor.connection.clone()).await?;
-        let server = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
-        let program = server.strip_suffix("-server").unwrap_or("redis").to_owned() + "-benchmark";
-        let port = url().rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(6379);
-        Ok(Benchmark { program, port, sha })
-    }
-
-    async fn pairs(&self, pairs: usize) -> Result<f64> {
-        let (key, channel) = ("bench:__rand_int__", "redisson_lock__channel:{bench:__rand_int__}");
-        let mut command = Command::new(&self.program);
-        command.args(["-p", &self.port.to_string(), "-c", "1", "-P", &TASKS.to_string(), "--csv"]);
-        command.args(["-r", &TASKS.to_string(), "-n", &(2 * pairs).to_string()]);
-        command.args(["EVALSHA", &self.sha, "1", key, FIELD, "1", "30000", channel]);
-        let output = command.stdin(Stdio::null()).output().await;
-        let output = output.map_err(|error| format!("{} does not start: {error}", self.program))?;
-        let printed = String::from_utf8_lossy(&output.stdout);
-        // The last line: the command, and what it did in a second.
-        let commands =
-            printed.lines().last().and_then(|line| line.split("\",\"").nth(1)?.parse::<f64>().ok());
-        let commands = commands.ok_or_else(|| format!("{} prints no rate: {printed}", self.program))?;
-        Ok(commands / 2.0)
-    }
 }

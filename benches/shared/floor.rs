@@ -46,21 +46,23 @@ impl Floor {
         Ok(Floor { connection, acquire, release })
     }
 
-    pub(crate) async fn acquire(&mut self, at: &Key) -> Result<()> {
+    /// Takes the lock, or raises the count of its field to this.
+    pub(crate) async fn acquire(&mut self, at: &Key, count: u32) -> Result<()> {
         let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(&self.acquire).arg(1).arg(&at.key).arg(FIELD).arg(1).arg(30_000);
+        cmd.arg(&self.acquire).arg(1).arg(&at.key).arg(FIELD).arg(count).arg(30_000);
         granted(cmd.query_async(&mut self.connection).await?)
     }
 
-    pub(crate) async fn release(&mut self, at: &Key) -> Result<()> {
+    /// Lowers the count of the field to this; zero ends the hold.
+    pub(crate) async fn release(&mut self, at: &Key, count: u32) -> Result<()> {
         let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(&self.release).arg(1).arg(&at.key).arg(FIELD).arg(0).arg(&at.channel);
+        cmd.arg(&self.release).arg(1).arg(&at.key).arg(FIELD).arg(count).arg(&at.channel);
         granted(cmd.query_async(&mut self.connection).await?)
     }
 
     pub(crate) async fn pair(&mut self, at: &Key) -> Result<()> {
-        self.acquire(at).await?;
-        self.release(at).await
+        self.acquire(at, 1).await?;
+        self.release(at, 0).await
     }
 }
 

@@ -1,0 +1,51 @@
+//! The server's own load generator, as the floor beneath the floor: C, without a client library.
+
+use std::process::Stdio;
+
+use redis::Script;
+use tokio::process::Command;
+
+use crate::floor::{ACQUIRE, FIELD, Floor, RELEASE};
+use crate::server::{Result, url};
+
+/// It repeats one command only, so both scripts are put into one: it takes the key if it is free, else releases it. Each body is the
+/// script's own, and neither asks the server for more than it does alone.
+pub(crate) struct Benchmark {
+    program: String,
+    port: u16,
+    sha: String,
+}
+
+impl Benchmark {
+    pub(crate) async fn new(floor: &Floor) -> Result<Benchmark> {
+        let looks = "local ttl = redis.call('PTTL', KEYS[1])";
+        let acquire = ACQUIRE.replacen(looks, "", 1);
+        let body = format!(
+            "local function release()\nlocal ARGV = {{ARGV[1], '0', ARGV[4]}}\n{RELEASE}\nend\n{looks}\n\
+             if ttl ~= -2 then return release() end\n{acquire}"
+        );
+        let sha = Script::new(&body).prepare_invoke().load_async(&mut floor.connection.clone()).await?;
+        let server = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+        let program = server.strip_suffix("-server").unwrap_or("redis").to_owned() + "-benchmark";
+        let port = url().rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(6379);
+        Ok(Benchmark { program, port, sha })
+    }
+
+    /// So many pairs, on as many keys as there are commands in one pipeline. Returns the pairs of a second.
+    pub(crate) async fn pairs(&self, pipeline: usize, pairs: usize) -> Result<f64> {
+        let (key, channel) = ("bench:__rand_int__", "redisson_lock__channel:{bench:__rand_int__}");
+        let (keys, commands) = (pipeline.to_string(), (2 * pairs).to_string());
+        let mut command = Command::new(&self.program);
+        command.args(["-p", &self.port.to_string(), "-c", "1", "-P", &keys, "--csv"]);
+        command.args(["-r", &keys, "-n", &commands]);
+        command.args(["EVALSHA", &self.sha, "1", key, FIELD, "1", "30000", channel]);
+        let output = command.stdin(Stdio::null()).output().await;
+        let output = output.map_err(|error| format!("{} does not start: {error}", self.program))?;
+        let printed = String::from_utf8_lossy(&output.stdout);
+        // The last line: the command, and what it did in a second.
+        let commands =
+            printed.lines().last().and_then(|line| line.split("\",\"").nth(1)?.parse::<f64>().ok());
+        let commands = commands.ok_or_else(|| format!("{} prints no rate: {printed}", self.program))?;
+        Ok(commands / 2.0)
+    }
+}
