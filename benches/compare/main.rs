@@ -16,6 +16,7 @@ mod many;
 mod masters;
 mod page;
 mod pair;
+mod peers;
 mod plot;
 mod profile;
 mod quorum;
@@ -60,6 +61,12 @@ struct Options {
     /// Measures nothing: writes the report and its plots into this folder, from the figures.
     #[arg(long)]
     report: Option<PathBuf>,
+    /// Measures other libraries beside this one instead: how each of their drivers is started, this crate's and the floor's too.
+    #[arg(long)]
+    peer: Vec<String>,
+    /// With `--report`: the page on other libraries.
+    #[arg(long)]
+    peers: bool,
     /// Counts instructions too, if there is valgrind.
     #[arg(long)]
     profile: bool,
@@ -107,7 +114,11 @@ const QUICK: Effort = Effort {
 async fn main() -> Result<()> {
     let options = Options::parse();
     if let Some(folder) = &options.report {
-        return page::write(&options.results, folder);
+        let write = if options.peers { peers::write } else { page::write };
+        return write(&options.results, folder);
+    }
+    if !options.peer.is_empty() {
+        return peers::measure(&options.results, &options.peer, options.quick, &options.only).await;
     }
     if let Some(pairs) = options.pairs {
         return profile::run(options.way, pairs).await;

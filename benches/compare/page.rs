@@ -163,7 +163,7 @@ fn contest(of: &Contest) -> String {
 fn plots(results: &Path, folder: &Path, timed: [(&str, &Timed); 2], crowds: &[Crowd]) -> Result<()> {
     let bar = |name: &str, (ratio, limit): (Spread, Option<f64>)| {
         let (name, Spread { median, low, high }) = (name.replace('`', ""), ratio);
-        Bar { name, low, median, high, limit }
+        Bar { name, low, median, high, limit, aside: false }
     };
     let bars = rows(results).into_iter().filter_map(|row| Some(bar(row.what, row.ratio?)));
     plot::ratios(&folder.join("bench-ratios.svg"), &bars.collect::<Vec<_>>())?;

@@ -11,6 +11,8 @@ use crate::server::Result;
 const GREY: RGBColor = RGBColor(128, 128, 128);
 const COLOURS: [RGBColor; 4] = [GREY, RGBColor(42, 127, 232), RGBColor(226, 116, 0), RGBColor(26, 158, 92)];
 const SIZE: (u32, u32) = (760, 340);
+/// The height of a bar's row.
+const ROW: u32 = 44;
 const FONT: (&str, i32) = ("sans-serif", 14);
 
 /// A line with its name.
@@ -32,11 +34,14 @@ pub(crate) struct Bar {
     pub(crate) median: f64,
     pub(crate) high: f64,
     pub(crate) limit: Option<f64>,
+    /// Drawn in grey.
+    pub(crate) aside: bool,
 }
 
 impl Bar {
-    fn is_missed(&self) -> bool {
-        self.limit.is_some_and(|limit| self.median > limit)
+    fn colour(&self) -> RGBColor {
+        let is_missed = self.limit.is_some_and(|limit| self.median > limit);
+        COLOURS[if is_missed { 2 } else { usize::from(!self.aside) }]
     }
 }
 
@@ -102,32 +107,62 @@ where
 pub(crate) fn ratios(file: &Path, bars: &[Bar]) -> Result<()> {
     let longest =
         bars.iter().map(|bar| bar.high.max(bar.limit.unwrap_or_default())).fold(1.0, f64::max) * 1.05;
-    let root = SVGBackend::new(file, (SIZE.0, 70 + 44 * bars.len() as u32)).into_drawing_area();
+    let across = Across { range: 0.0..longest, scaled: |ratio| ratio, label: short };
+    draw_bars(file, bars, "times the floor; | is the target", &across)
+}
+
+/// The same on a logarithmic scale.
+pub(crate) fn factors(file: &Path, bars: &[Bar], label: &str) -> Result<()> {
+    let low = bars.iter().map(|bar| bar.low).fold(1.0, f64::min).log10();
+    let high = bars.iter().map(|bar| bar.high).fold(1.0, f64::max).log10();
+    let across = Across {
+        range: low - 0.1..high + 0.1,
+        scaled: f64::log10,
+        label: |at| {
+            let ratio = 10_f64.powf(at);
+            if ratio < 10.0 { format!("{ratio:.2}") } else { format!("{ratio:.0}") }
+        },
+    };
+    draw_bars(file, bars, label, &across)
+}
+
+/// Where a ratio is drawn, and how a place is called.
+struct Across {
+    range: std::ops::Range<f64>,
+    scaled: fn(f64) -> f64,
+    label: fn(f64) -> String,
+}
+
+fn draw_bars(file: &Path, bars: &[Bar], label: &str, across: &Across) -> Result<()> {
+    let root = SVGBackend::new(file, (SIZE.0, 70 + ROW * bars.len() as u32)).into_drawing_area();
     let mut chart = ChartBuilder::on(&root)
         .margin(12)
         .margin_right(24)
         .x_label_area_size(44)
         .y_label_area_size(300)
-        .build_cartesian_2d(0.0..longest, -(bars.len() as f64) + 0.5..0.5)?;
+        .build_cartesian_2d(across.range.clone(), -(bars.len() as f64) + 0.5..0.5)?;
     chart
         .configure_mesh()
         .disable_mesh()
         .axis_style(GREY)
         .y_labels(0)
         .label_style(FONT.into_font().color(&GREY))
-        .x_desc("times the floor; | is the target")
+        .x_label_formatter(&|at| (across.label)(*at))
+        .x_desc(label)
         .draw()?;
-    let floor = [(1.0, 0.5), (1.0, 0.5 - bars.len() as f64)];
+    let place = across.scaled;
+    let floor = [(place(1.0), 0.5), (place(1.0), 0.5 - bars.len() as f64)];
     chart.draw_series([PathElement::new(floor, GREY.mix(0.5))])?;
     let named = FONT.into_font().color(&GREY).pos(Pos::new(HPos::Right, VPos::Center));
     for (row, bar) in bars.iter().enumerate() {
         let at = -(row as f64);
-        let colour = if bar.is_missed() { COLOURS[2] } else { COLOURS[1] };
-        let mark = bar.limit.map(|limit| [(limit, at - 0.3), (limit, at + 0.3)]);
+        let colour = bar.colour();
+        let mark = bar.limit.map(|limit| [(place(limit), at - 0.3), (place(limit), at + 0.3)]);
         chart.draw_series(mark.map(|mark| PathElement::new(mark, GREY.stroke_width(3))))?;
-        chart.draw_series([PathElement::new([(bar.low, at), (bar.high, at)], colour.stroke_width(3))])?;
-        chart.draw_series([Circle::new((bar.median, at), 6, colour.filled())])?;
-        let (_, y) = chart.backend_coord(&(0.0, at));
+        let line = [(place(bar.low), at), (place(bar.high), at)];
+        chart.draw_series([PathElement::new(line, colour.stroke_width(3))])?;
+        chart.draw_series([Circle::new((place(bar.median), at), 6, colour.filled())])?;
+        let (_, y) = chart.backend_coord(&(across.range.start, at));
         root.draw(&Text::new(bar.name.as_str(), (300, y), named.clone()))?;
     }
     Ok(root.present()?)
