@@ -111,16 +111,18 @@ pub(crate) fn ratios(file: &Path, bars: &[Bar]) -> Result<()> {
     draw_bars(file, bars, "times the floor; | is the target", &across)
 }
 
-/// The same on a logarithmic scale.
+/// The same on a logarithmic scale, whose labels are powers of two.
 pub(crate) fn factors(file: &Path, bars: &[Bar], label: &str) -> Result<()> {
-    let low = bars.iter().map(|bar| bar.low).fold(1.0, f64::min).log10();
-    let high = bars.iter().map(|bar| bar.high).fold(1.0, f64::max).log10();
+    let low = bars.iter().map(|bar| bar.low).fold(1.0, f64::min).log2();
+    let high = bars.iter().map(|bar| bar.high).fold(1.0, f64::max).log2();
     let across = Across {
-        range: low - 0.1..high + 0.1,
-        scaled: f64::log10,
+        range: low - 0.2..high + 0.2,
+        scaled: f64::log2,
         label: |at| {
-            let ratio = 10_f64.powf(at);
-            if ratio < 10.0 { format!("{ratio:.2}") } else { format!("{ratio:.0}") }
+            let ratio = at.exp2();
+            let decimals = if ratio < 0.1 { 3 } else { 2 };
+            let digits = format!("{ratio:.decimals$}");
+            digits.trim_end_matches('0').trim_end_matches('.').to_owned()
         },
     };
     draw_bars(file, bars, label, &across)

@@ -34,7 +34,7 @@ pub(crate) async fn throughput(locks: &Locks, load: Load) -> Result<Throughput> 
         for way in order {
             let before = (cpu::own(), cpu::servers(&mut stats).await?);
             let pairs_per_second = match way {
-                0 => benchmark.pairs(TASKS, load.pairs_per_task * TASKS).await?,
+                0 => benchmark.pairs(TASKS, load.pairs_per_task * TASKS).await?.0,
                 1 => raw(&floor, load.pairs_per_task).await?,
                 _ => ours(locks, load.pairs_per_task).await?,
             };

@@ -36,13 +36,14 @@ peer_go() {
 }
 
 peers_build() {
-  local profile=$1 target=target/peers folder
+  local profile=$1 target=target/peers folder built
   # Where its installer puts Go.
   PATH=$PATH:/usr/local/go/bin
   mkdir -p "$target"
   folder=$profile
   [ "$folder" != dev ] || folder=debug
-  peers=(--peer "target/$folder/driver floor" --peer "target/$folder/driver nestlock")
+  built=${CARGO_TARGET_DIR:-target}/$folder/driver
+  peers=(--peer "$built floor" --peer "$built nestlock")
   set -- cargo build --release --locked --manifest-path benches/peers/rslock/Cargo.toml --target-dir "$target/rslock"
   if peer_built rslock "$@"; then
     peers+=(--peer "$target/rslock/release/rslock-driver")

@@ -169,11 +169,11 @@ fn beneath(work: Work, effort: &Effort) -> Option<(usize, usize)> {
 
 async fn bench(benchmark: &Benchmark, pipeline: usize, pairs: usize, server: &mut Server) -> Result<Sample> {
     let before = server.cpu().await?;
-    let rate = benchmark.pairs(pipeline, pairs).await?;
+    let (rate, median) = benchmark.pairs(pipeline, pairs).await?;
     let spent = server.cpu().await? - before;
     Ok(Sample {
         operations: pairs as u64,
-        micros: 1e6 / rate,
+        micros: if pipeline == 1 { median } else { 1e6 / rate },
         server: spent.as_secs_f64() * 1e6 / pairs as f64,
         client: None,
         commands: None,

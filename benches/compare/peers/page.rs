@@ -67,9 +67,15 @@ fn count(rounds: &Rounds) -> String {
     if rounds == 1 { "one round".to_owned() } else { format!("{rounds} rounds") }
 }
 
-/// Figures of less than ten have two decimals, of less than a hundred one.
+/// Three digits, where a figure has not more before its point.
 fn short(figure: f64) -> String {
-    let decimals = if figure.abs() < 9.995 { 2 } else { usize::from(figure.abs() < 99.95) };
+    let decimals = match figure.abs() {
+        ..0.000_000_5 => 0,
+        ..0.099_95 => 3,
+        ..9.995 => 2,
+        ..99.95 => 1,
+        _ => 0,
+    };
     format!("{figure:.decimals$}")
 }
 
@@ -158,7 +164,8 @@ fn shared(rounds: &Rounds) -> String {
         "",
         "grants/s",
         "times the floor",
-        "least and most of an equal share",
+        "least, of an equal share",
+        "most",
         "without a grant",
         "longest wait, ms",
         "commands a grant",
@@ -178,7 +185,8 @@ fn shared(rounds: &Rounds) -> String {
         vec![
             rate(case),
             cell(rounds.ratio(&case.name)),
-            unless_alone(format!("{}–{}", median(least), median(most))),
+            unless_alone(cell(least)),
+            unless_alone(cell(most)),
             unless_alone(format!("{:.0} of {of}", without.map_or(f64::NAN, |of| of.median))),
             unless_alone(cell(case.spread(|of| of.longest))),
             commands,
@@ -327,7 +335,7 @@ mod tests {
             "| 2 tasks of one process, one lock | 7500/s | more | 3.00 (2.00–4.00) | 0.75 (0.50–1.00) |",
             "one task, a free lock, one round:",
             "| redis-benchmark | 60.0 (60.0–60.0) | 0.75 (0.75–0.75) | 8.25 | – | 2.00 |",
-            "| nestlock | 20000 (20000–20000) | 3.00 (2.00–4.00) | 0.50–1.50 | 0 of 2 | 12.5 (12.5–12.5) | 2.00 | 8.25 | 0 |",
+            "| nestlock | 20000 (20000–20000) | 3.00 (2.00–4.00) | 0.50 (0–1.00) | 1.50 (1.00–2.00) | 0 of 2 | 12.5 (12.5–12.5) | 2.00 | 8.25 | 0 |",
             "| 1000 | nestlock | 2.00 (2.00–2.00) | 1.00 (1.00–1.00) | 3.00 | 2000 | – | 120 | 0 |",
             "| 1000 | Redisson | – | – | – | – | – | – | – |",
             "- Redisson, one task, a free lock: `java` has ended",
