@@ -250,9 +250,13 @@ impl<P: Peer> Driver<P> {
         }
         for part in parts {
             leaving.spawn(async move {
-                let mut errors = 0;
+                let mut errors = 0_u64;
                 for kept in part {
-                    errors += u64::from(P::end(kept).await.is_err());
+                    let Err(error) = P::end(kept).await else { continue };
+                    if errors == 0 {
+                        eprintln!("{error}");
+                    }
+                    errors += 1;
                 }
                 errors
             });

@@ -4,7 +4,9 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Queue;
 import java.util.concurrent.Callable;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -182,37 +184,45 @@ public final class Driver {
     private String take(int count) throws Exception {
         long before = live();
         CountDownLatch taken = new CountDownLatch(TAKING);
+        Queue<RuntimeException> failures = new ConcurrentLinkedQueue<>();
         leaving = new CountDownLatch(1);
         kept = new ArrayList<>();
         for (int at = 0; at < TAKING; at++) {
             int first = at;
-            Callable<Long> task = () -> keep(first, count, taken);
+            Callable<Long> task = () -> keep(first, count, taken, failures);
             kept.add(threads.submit(task));
         }
         taken.await();
+        if (!failures.isEmpty()) {
+            throw failures.remove();
+        }
         return "{\"live\": " + (live() - before) + "}";
     }
 
     /** A lock is released by the thread that took it. */
-    private long keep(int first, int count, CountDownLatch taken) throws InterruptedException {
+    private long keep(int first, int count, CountDownLatch taken, Queue<RuntimeException> failures)
+            throws InterruptedException {
         List<RLock> locks = new ArrayList<>();
-        long errors = 0;
         try {
             for (int at = first; at < count; at += TAKING) {
                 RLock lock = redisson.getLock("peers:kept:" + at);
-                locks.add(lock);
                 lock.lock();
+                locks.add(lock);
             }
         } catch (RuntimeException error) {
-            errors++;
+            failures.add(error);
         } finally {
             taken.countDown();
         }
         leaving.await();
+        long errors = 0;
         for (RLock lock : locks) {
             try {
                 lock.unlock();
             } catch (RuntimeException error) {
+                if (errors == 0) {
+                    System.err.println(error);
+                }
                 errors++;
             }
         }
