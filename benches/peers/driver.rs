@@ -250,23 +250,22 @@ impl<P: Peer> Driver<P> {
         }
         for part in parts {
             leaving.spawn(async move {
-                let mut errors = 0_u64;
+                let mut errors = Vec::new();
                 for kept in part {
-                    let Err(error) = P::end(kept).await else { continue };
-                    if errors == 0 {
-                        eprintln!("{error}");
-                    }
-                    errors += 1;
+                    errors.extend(P::end(kept).await.err());
                 }
                 errors
             });
         }
-        let mut errors = 0;
+        let mut errors = Vec::new();
         while let Some(seen) = leaving.join_next().await {
-            errors += seen?;
+            errors.extend(seen?);
         }
         self.kept.shrink_to_fit();
-        Ok(format!("{{\"errors\": {errors}}}"))
+        if let Some(first) = errors.first() {
+            eprintln!("{} holds of {} were lost: {first}", errors.len(), self.about.name);
+        }
+        Ok(format!("{{\"errors\": {}}}", errors.len()))
     }
 }
 

@@ -30,6 +30,9 @@ public final class Driver {
     /** A thread is an owner, and the time of one that has ended is in no statistics: they stay. */
     private final ExecutorService threads = Executors.newCachedThreadPool();
 
+    /** Of those by which a hold turned out to be lost. */
+    private volatile RuntimeException last;
+
     private CountDownLatch leaving = new CountDownLatch(0);
     private List<Future<Long>> kept = List.of();
 
@@ -220,10 +223,8 @@ public final class Driver {
             try {
                 lock.unlock();
             } catch (RuntimeException error) {
-                if (errors == 0) {
-                    System.err.println(error);
-                }
                 errors++;
+                last = error;
             }
         }
         return errors;
@@ -236,6 +237,9 @@ public final class Driver {
             errors += part.get();
         }
         kept = List.of();
+        if (errors > 0) {
+            System.err.println(errors + " holds of Redisson were lost: " + last);
+        }
         return "{\"errors\": " + errors + "}";
     }
 
