@@ -11,17 +11,18 @@ use tokio::sync::{mpsc, watch};
 
 /// Runs the command given as its arguments and kills it when its own standard input ends. That end comes however the
 /// test's process dies, SIGKILL included, so nothing is ever left behind. What the input says until then goes to the
-/// command through a fifo, which the keeper opens for both directions: opened to write alone, it would block for ever where
-/// the command has ended before it read. SIGHUP is what the kernel sends to a group left alone with a stopped process in it:
+/// command through a fifo. The command begins when the keeper opens that, behind the line with its number, and so prints
+/// nothing before it. The keeper opens it for both directions: to write alone, it would block for ever where the command has
+/// ended before it read. SIGHUP is what the kernel sends to a group left alone with a stopped process in it:
 /// the keeper of a frozen child must survive that one.
 const KEEPER: &str = r#"
 trap '' HUP
 rm -f "$0/stdin" "$0/ended" && mkfifo "$0/stdin" || exit 125
-exec 3<>"$0/stdin"
-"$@" <"$0/stdin" 3<&- &
+"$@" <"$0/stdin" &
 pid=$!
 echo "$pid"
 exec >/dev/null 2>&1
+exec 3<>"$0/stdin"
 cat >&3
 kill -9 "$pid"
 wait "$pid"
