@@ -22,7 +22,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// credentials.
 ///
 /// With the feature `redis-1`, a `Client` or a `ConnectionInfo` of the redis crate, version 1, is accepted too. One that was
-/// built with `TlsCertificates` keeps them: name the authorities in its `root_cert` too, for the system's are not added.
+/// built with `TlsCertificates` keeps them: name the authorities in its `root_cert` too, for the system's are not added. Its linger time
+/// is used over TLS only.
 ///
 /// # TLS
 ///
