@@ -1,4 +1,4 @@
-//! A driver: a process that uses one lock library as it is told. `benches/peers/driver.rs` has the commands.
+//! A driver: a process that uses one lock library, by commands. `benches/peers/driver.rs` has the commands.
 
 use std::fs;
 use std::process::Stdio;
@@ -49,7 +49,7 @@ impl Driver {
     }
 
     /// The answer to the oldest command that has none yet.
-    pub(crate) async fn hear<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T> {
+    pub(crate) async fn receive<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T> {
         let line = timeout(patience, self.output.next_line()).await;
         let line = line.map_err(|_| format!("no answer of `{}` in {} s", self.name, patience.as_secs()))?;
         let answer: Value =
@@ -62,7 +62,7 @@ impl Driver {
 
     pub(crate) async fn ask<T: DeserializeOwned>(&mut self, command: &str, patience: Duration) -> Result<T> {
         self.tell(command).await?;
-        self.hear(patience).await
+        self.receive(patience).await
     }
 
     /// Processor time of its threads; `None` where the system does not report it to the nanosecond.

@@ -175,7 +175,7 @@ async fn handoffs(drivers: &mut [Driver], of: &str, count: usize) -> Result<Seen
         waiter.tell(&format!("wait {name}")).await?;
         tokio::time::sleep(ASLEEP).await;
         holder.tell(&format!("free {name}")).await?;
-        let (sent, held): (At, At) = (holder.hear(PATIENCE).await?, waiter.hear(PATIENCE).await?);
+        let (sent, held): (At, At) = (holder.receive(PATIENCE).await?, waiter.receive(PATIENCE).await?);
         nanos.push(held.at.saturating_sub(sent.at));
         let _: At = waiter.ask(&format!("free {name}"), PATIENCE).await?;
     }
@@ -190,7 +190,7 @@ async fn load(drivers: &mut [Driver], name: &str, tasks: usize, time: Duration) 
     let alone = drivers.len() == 1;
     let (mut grants, mut late, mut longest, mut errors) = (Vec::new(), 0, 0, 0);
     for driver in drivers {
-        let seen: Load = driver.hear(time + PATIENCE).await?;
+        let seen: Load = driver.receive(time + PATIENCE).await?;
         if alone {
             grants.extend(seen.grants);
         } else {

@@ -305,7 +305,7 @@ impl Line {
         self.replace(State::Ended(why), |state| !matches!(state, State::Ended(_)));
     }
 
-    /// The old state is dropped outside of the lock: it may hold the last clone of a connection, and with it its driver.
+    /// The old state is dropped outside of the lock: it may hold the last clone of a connection, and with it its task.
     pub(crate) fn replace(&self, new: State, when: impl Fn(&State) -> bool) -> bool {
         let mut new = Some(new);
         let mut old = None;

@@ -75,7 +75,7 @@ impl DataWatch {
         self.is_unchanged.store(false, Ordering::SeqCst);
     }
 
-    /// Called by the connection's driver in the order in which the server has written.
+    /// Called by the connection's task in the order in which the server has written.
     pub(crate) fn receive(&self, push: &PushInfo) {
         if push.kind == PushKind::Invalidate {
             self.stop();

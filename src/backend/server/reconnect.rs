@@ -25,7 +25,7 @@ const RUNTIME_ENDED: &str =
     "the tokio runtime that this `Locks` was connected on has ended; connect on one that outlives it";
 
 /// Makes the connection, and replaces it whenever it is lost. Its future runs on the runtime that called `connect`, and so do
-/// the drivers of all connections: a call may be made on any runtime, and a runtime that ends must not end a connection.
+/// the tasks of all connections: a call may be made on any runtime, and a runtime that ends must not end a connection.
 pub(super) struct Reconnector {
     line: Arc<Line>,
     source: Source,

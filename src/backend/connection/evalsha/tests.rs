@@ -36,7 +36,7 @@ fn polled<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Waits until all that was sent over the connection was answered, and its driver has taken the answers in.
+/// Waits until all that was sent over the connection was answered, and its task has taken the answers in.
 async fn answered(link: &Link) {
     let link = link.clone();
     let answer = timeout(LONG, link.send_whenever(&redis::cmd("PING"))).await.unwrap();
@@ -155,7 +155,7 @@ async fn of_many_calls_those_behind_answers_that_are_read_too_late_are_not_sent(
 async fn a_call_that_is_polled_once_is_sent_even_if_a_thousand_others_wait() {
     let server = TestServer::start(&[]).await;
     let (backend, _events) = connected(&server, LONG).await;
-    // Their driver does not run meanwhile.
+    // Their task does not run meanwhile.
     let mut asked: Vec<_> =
         (0..1000).map(|at| backend.clone().run(acquire(&format!("stock:{at}")))).collect();
     asked.iter_mut().for_each(|asked| assert!(polled(asked.as_mut()).is_pending()));
@@ -180,7 +180,7 @@ async fn a_call_that_is_polled_once_is_sent_even_by_a_task_whose_budget_is_used_
     until(async || server.count("evalsha").await == 1).await;
 }
 
-/// On several threads, since the driver sends commands independently of their futures.
+/// On several threads, since the task sends commands independently of their futures.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acquires_that_are_polled_again_after_their_deadline_do_not_run() {
     let server = TestServer::start(&[]).await;

@@ -1,4 +1,4 @@
-//! Whether a master is told that messages of releases may have been lost.
+//! Whether a master is notified that messages of releases may have been lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
