@@ -221,7 +221,7 @@ impl Guard {
     /// ```
     pub fn valid_until(&self) -> Instant {
         let seen = self.handle.table(|table, at| {
-            let hold = table.entry(&self.keys.name)?.hold_of_guard(self.hold)?;
+            let hold = table.entry_of(&self.keys)?.hold_of_guard(self.hold)?;
             Some(at.local(hold.end_of(self.level)))
         });
         seen.unwrap_or_else(Instant::now)
@@ -334,7 +334,7 @@ impl Guard {
     /// ```
     pub fn owner(&self) -> Owner {
         let owner = self.handle.table(|table, _| {
-            let hold = table.entry(&self.keys.name)?.hold_of_guard(self.hold)?;
+            let hold = table.entry_of(&self.keys)?.hold_of_guard(self.hold)?;
             hold.level(self.level).map(|level| level.owner.clone())
         });
         // Always there: a level stays in its hold for as long as its guard lives.
@@ -372,8 +372,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         if !self.released {
             // The level is out at once. The background sends the release.
-            self.handle
-                .visit_known(&self.keys.name, |entry, _, at| entry.leave(self.hold, self.level, None, at));
+            self.handle.visit(&self.keys, |entry, _, at| entry.leave(self.hold, self.level, None, at));
         }
     }
 }

@@ -146,7 +146,7 @@ impl Mutex {
     pub(super) fn held<R>(&self, look: impl FnOnce(&Hold, usize) -> R) -> Option<R> {
         let owner = Owner::current();
         self.handle.table(|table, at| {
-            let hold = table.entry(&self.keys.name)?.live().filter(|hold| at.now < hold.end())?;
+            let hold = table.entry_of(&self.keys)?.live().filter(|hold| at.now < hold.end())?;
             let lives = |level: &&Level| level.max_hold.is_none_or(|end| at.now < end);
             let levels = hold.levels_of(&owner).filter(lives).count();
             (levels > 0).then(|| look(hold, levels))

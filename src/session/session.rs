@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Weak};
+use std::task::Waker;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -37,6 +38,7 @@ pub(crate) struct Session {
     stage: AtomicU8,
     outage: Mutex<Outage>,
     pub(super) me: Weak<Session>,
+    owner_ends: Weak<dyn OwnerEnds>,
     /// Which background task it is that works; zero: none.
     pub(super) active_watchdog: AtomicU64,
     pub(super) watchdogs_started: AtomicU64,
@@ -84,6 +86,7 @@ impl Session {
             stage: AtomicU8::new(Stage::Open as u8),
             outage: Mutex::default(),
             me: me.clone(),
+            owner_ends: me.clone(),
             active_watchdog: AtomicU64::new(0),
             watchdogs_started: AtomicU64::new(0),
             _events: events,
@@ -116,11 +119,10 @@ impl Session {
         visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
     ) -> R {
         let at = self.moment();
-        let me: Weak<dyn OwnerEnds> = self.me.clone();
         let (result, effects) = {
             let mut table = lock(&self.table);
             let (result, mut effects) =
-                table.visit(keys, &me, at.now, |entry, numbers| visit(entry, numbers, at));
+                table.visit(keys, &self.owner_ends, at.now, |entry, numbers| visit(entry, numbers, at));
             if let Some(on) = effects.subscribe.take() {
                 // While the table is locked: else 1. one visit wants the messages, 2. another does not, 3. the second
                 // is passed on before the first, and a waiter relies on messages that nobody asked for.
@@ -153,18 +155,18 @@ impl Session {
 
     #[inline(never)]
     fn carry_out(&self, keys: &Keys, effects: VisitEffects) {
-        for fate in effects.out.resolve {
-            fate.notify();
-        }
-        for waker in effects.out.wake {
-            waker.wake();
-        }
+        let (sooner, out) = (effects.sooner, effects.out);
+        let events = out.map(|out| {
+            out.resolve.into_iter().for_each(|fate| fate.notify());
+            out.wake.into_iter().for_each(Waker::wake);
+            out.log
+        });
         // Once it is closed, also what makes nothing due may be the last that `close`, or the watchdog's end, waits for:
         // a release that its caller sent and got the answer of.
-        if effects.sooner || self.stage() > Stage::Open {
+        if sooner || self.stage() > Stage::Open {
             self.nudge.notify_waiters();
         }
-        for event in effects.out.log {
+        for event in events.into_iter().flatten() {
             log(&keys.name, &event);
         }
     }

@@ -23,6 +23,14 @@ pub(crate) struct Effects {
     pub(crate) log: Vec<LogEvent>,
 }
 
+impl Effects {
+    /// `None`: there is nothing to do.
+    pub(super) fn take(&mut self) -> Option<Effects> {
+        let nothing = self.wake.is_empty() && self.resolve.is_empty() && self.log.is_empty();
+        (!nothing).then(|| std::mem::take(self))
+    }
+}
+
 /// What is logged.
 #[derive(Debug)]
 pub(crate) enum LogEvent {
@@ -64,6 +72,8 @@ pub(crate) struct LockEntry {
     pub(super) idlers: Vec<Waker>,
     /// When the table looks at it next.
     pub(super) scheduled: Option<Instant>,
+    /// Nothing was left of it after the last visit.
+    pub(super) idle: bool,
 }
 
 impl LockEntry {
@@ -85,6 +95,22 @@ impl LockEntry {
             out: Effects::default(),
             idlers: Vec::new(),
             scheduled: None,
+            idle: true,
+        }
+    }
+
+    /// Nothing is left of it: what comes next finds it as a new one.
+    pub(super) fn rest(&mut self) {
+        self.missed = false;
+        self.orphans.rest();
+        self.queue.rest();
+        self.out.wake.append(&mut self.idlers);
+    }
+
+    /// Another handle of the same lock uses it. While nothing else is left of it, it stays for the newest of them.
+    pub(super) fn is_used_by(&mut self, keys: &Arc<Keys>) {
+        if self.idle {
+            self.keys = keys.clone();
         }
     }
 

@@ -58,6 +58,11 @@ impl Orphans {
         self.holds.is_empty()
     }
 
+    /// There is none: the next one is looked at when it is due.
+    pub(super) fn rest(&mut self) {
+        self.rests_until = None;
+    }
+
     pub(super) fn ids(&self) -> impl Iterator<Item = u64> {
         self.holds.keys().copied()
     }

@@ -161,6 +161,11 @@ impl Queue {
         self.requests.is_empty()
     }
 
+    /// There is neither a request nor a hold: no proof is left.
+    pub(super) fn rest(&mut self) {
+        self.proven.clear();
+    }
+
     pub(super) fn len(&self) -> usize {
         self.requests.len()
     }

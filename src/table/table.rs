@@ -12,15 +12,27 @@ use crate::table::hold::Hold;
 use crate::table::terms::Terms;
 use crate::wire::keys::Keys;
 
+/// So many entries of which nothing is left may stand before they are looked through for those of which no handle is left.
+const FEWEST_IDLE: usize = 64;
+
 /// Changes only while locked, and never across an await.
 #[derive(Debug)]
 pub(crate) struct LockTable {
-    entries: HashMap<Arc<str>, LockEntry>,
+    /// By their places. One stays when nothing is left of it: a lock that is taken again by its handle finds it as it was, and neither
+    /// makes nor drops anything.
+    entries: Vec<Option<Box<LockEntry>>>,
+    /// Places of `entries` that are not in use.
+    vacant: Vec<usize>,
+    places: HashMap<Arc<str>, usize>,
+    /// How many of the entries are not empty.
+    busy: usize,
+    /// With so many empty ones those without a handle go.
+    most_idle: usize,
     /// The channels that are subscribed to, and the locks whose releases they report: as Redisson forms it, the channel of `x` is also that
     /// of `{x}`.
     channels: HashMap<Arc<str>, Vec<Arc<str>>>,
     /// Each entry's next due time, in order.
-    agenda: BTreeSet<(Instant, Arc<str>)>,
+    agenda: BTreeSet<(Instant, usize)>,
     numbers: u64,
     /// Renewal has ended, because the `Locks` was closed.
     pub(crate) closed: bool,
@@ -36,7 +48,7 @@ pub(crate) struct LockTable {
 /// What a visit left to be done once the table is unlocked.
 #[derive(Debug, Default)]
 pub(crate) struct VisitEffects {
-    pub(crate) out: Effects,
+    pub(crate) out: Option<Effects>,
     /// Begin or end the subscription to the lock's releases.
     pub(crate) subscribe: Option<bool>,
     /// Something is due sooner than the watchdog knows.
@@ -45,36 +57,32 @@ pub(crate) struct VisitEffects {
     pub(crate) unattended: bool,
 }
 
-/// What a visitor left in an entry.
-struct AfterVisit {
-    out: Effects,
-    subscribe: Option<bool>,
-    before: Option<Instant>,
-    due: Option<Instant>,
-    empty: bool,
-}
-
 impl LockEntry {
-    #[inline(never)]
-    fn end_of_visit(&mut self, renews: bool, now: Instant) -> AfterVisit {
-        self.orphans.tidy();
-        let (subscribe, out, empty) =
-            (self.subscription_change(), std::mem::take(&mut self.out), self.is_empty());
-        let before = self.scheduled;
+    /// When it is due from now on.
+    fn next_due(&mut self, renews: bool, now: Instant) -> Option<Instant> {
         // Only the look that it was due for moves it to a later time. 1. A grant makes a renewal due. 2. Its release is sent, which
         // is due to be given up later than that. 3. The background looks, and sleeps until then. 4. The next grant makes a renewal
         // due sooner than it knows. So each pair would wake it.
-        let kept = before.filter(|before| *before > now && !empty);
-        let due = self.due(renews).into_iter().chain(kept).min();
-        self.scheduled = due;
-        AfterVisit { out, subscribe, before, due, empty }
+        let kept = self.scheduled.filter(|before| *before > now);
+        match (self.due(renews), kept) {
+            (Some(due), Some(kept)) => Some(due.min(kept)),
+            (due, kept) => due.or(kept),
+        }
     }
+}
+
+fn position(keys: &Keys, session: &Weak<dyn OwnerEnds>) -> Position {
+    Position { session: session.clone(), name: keys.name.clone() }
 }
 
 impl LockTable {
     pub(crate) fn new(terms: Terms, takeover: Option<Duration>) -> LockTable {
         LockTable {
-            entries: HashMap::new(),
+            entries: Vec::new(),
+            vacant: Vec::new(),
+            places: HashMap::new(),
+            busy: 0,
+            most_idle: FEWEST_IDLE,
             channels: HashMap::new(),
             agenda: BTreeSet::new(),
             numbers: 0,
@@ -87,8 +95,7 @@ impl LockTable {
     }
 
     /// Whether the background task has not looked at what is due for too long. It is reported once.
-    fn is_unattended(&mut self, now: Instant) -> bool {
-        let Some(takeover) = self.takeover else { return false };
+    fn is_unattended(&mut self, takeover: Duration, now: Instant) -> bool {
         if self.agenda.first().is_none_or(|(due, _)| *due > now) {
             self.unattended = None;
             return false;
@@ -101,8 +108,13 @@ impl LockTable {
         late
     }
 
+    /// Those that are not empty.
+    fn entries(&self) -> impl Iterator<Item = &LockEntry> {
+        self.entries.iter().flatten().map(|entry| &**entry).filter(|entry| !entry.idle)
+    }
+
     pub(crate) fn keys(&self) -> Vec<Arc<Keys>> {
-        let mut keys: Vec<_> = self.entries.values().map(|entry| entry.keys.clone()).collect();
+        let mut keys: Vec<_> = self.entries().map(|entry| entry.keys.clone()).collect();
         // So that a simulation can be repeated.
         if cfg!(test) {
             keys.sort_by(|one, other| one.name.cmp(&other.name));
@@ -120,7 +132,7 @@ impl LockTable {
         self.unattended = None;
         let due = self.agenda.iter().take_while(|(at, _)| *at <= now);
         let keys = due
-            .filter_map(|(_, name)| self.entries.get(name))
+            .filter_map(|(_, place)| self.entries.get(*place)?.as_ref())
             .map(|entry| entry.keys.clone())
             .collect::<Vec<_>>();
         let next = self.agenda.first().map(|(at, _)| *at);
@@ -129,17 +141,26 @@ impl LockTable {
     }
 
     pub(crate) fn entry(&self, name: &str) -> Option<&LockEntry> {
-        self.entries.get(name)
+        self.entries.get(*self.places.get(name)?)?.as_deref().filter(|entry| !entry.idle)
+    }
+
+    /// The same, where the handle is known.
+    pub(crate) fn entry_of(&self, keys: &Keys) -> Option<&LockEntry> {
+        let known = self.entries.get(keys.place.get()).and_then(Option::as_deref);
+        match known.filter(|entry| entry.keys.name == keys.name) {
+            Some(entry) => Some(entry).filter(|entry| !entry.idle),
+            None => self.entry(&keys.name),
+        }
     }
 
     /// Whether nothing is left that only this process can end: no hold, and no release that is not confirmed.
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.busy == 0
     }
 
     /// Whether a release or a settle is waiting to be confirmed.
     pub(crate) fn has_unconfirmed_ends(&self) -> bool {
-        self.entries.values().flat_map(|entry| &entry.holds).any(Hold::owes)
+        self.entries().flat_map(|entry| &entry.holds).any(Hold::owes)
     }
 
     /// Visits an entry, made where there is none, and keeps the agenda true.
@@ -150,38 +171,110 @@ impl LockTable {
         now: Instant,
         visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64) -> R,
     ) -> (R, VisitEffects) {
-        let renews = !self.closed;
-        let (entry, numbers) = self.begin_visit(keys, session);
+        let (place, entry, numbers) = self.begin_visit(keys, session);
         let result = visit(entry, &mut || {
             *numbers += 1;
             *numbers
         });
-        let after = entry.end_of_visit(renews, now);
-        let mut effects = self.end_visit(keys, after);
-        effects.unattended = self.is_unattended(now);
-        (result, effects)
+        (result, self.end_visit(place, now))
     }
 
     // What stands around all visits is one piece of code: a copy for each kind of visit would have to be fetched anew for
     // each of a call's visits, which costs more than what it does.
     #[inline(never)]
-    fn begin_visit(&mut self, keys: &Arc<Keys>, session: &Weak<dyn OwnerEnds>) -> (&mut LockEntry, &mut u64) {
-        let name = &keys.name;
-        let entry = self.entries.entry(name.clone()).or_insert_with(|| {
-            let place = Position { session: session.clone(), name: name.clone() };
-            LockEntry::new(keys.clone(), place, self.terms)
+    fn begin_visit(
+        &mut self,
+        keys: &Arc<Keys>,
+        session: &Weak<dyn OwnerEnds>,
+    ) -> (usize, &mut LockEntry, &mut u64) {
+        let known = keys.place.get();
+        let place = match self.entries.get_mut(known) {
+            Some(Some(entry)) if Arc::ptr_eq(&entry.keys, keys) => known,
+            // Of another handle.
+            Some(Some(entry)) if entry.keys.name == keys.name => {
+                entry.is_used_by(keys);
+                known
+            }
+            _ => self.find(keys, session),
+        };
+        let entry = self.entries[place].get_or_insert_with(|| {
+            Box::new(LockEntry::new(keys.clone(), position(keys, session), self.terms))
         });
-        (entry, &mut self.numbers)
+        (place, entry, &mut self.numbers)
+    }
+
+    /// The place of an entry, made where there is none, for a handle that does not know it.
+    #[cold]
+    fn find(&mut self, keys: &Arc<Keys>, session: &Weak<dyn OwnerEnds>) -> usize {
+        let known = self.places.get(&keys.name).copied();
+        let place = known.unwrap_or_else(|| {
+            self.drop_idle();
+            let place = self.vacant.pop().unwrap_or_else(|| {
+                self.entries.push(None);
+                self.entries.len() - 1
+            });
+            self.places.insert(keys.name.clone(), place);
+            place
+        });
+        match &mut self.entries[place] {
+            Some(entry) => entry.is_used_by(keys),
+            vacant => {
+                *vacant = Some(Box::new(LockEntry::new(keys.clone(), position(keys, session), self.terms)))
+            }
+        }
+        keys.place.set(place);
+        place
+    }
+
+    /// Drops entries of which neither a handle nor anything else is left, once there are many that are empty: each costs a few steps
+    /// then, however many stand.
+    fn drop_idle(&mut self) {
+        let idle = |table: &LockTable| table.places.len() - table.busy;
+        if idle(self) < self.most_idle {
+            return;
+        }
+        for (place, slot) in self.entries.iter_mut().enumerate() {
+            let goes = |entry: &mut Box<LockEntry>| entry.idle && Arc::strong_count(&entry.keys) == 1;
+            if let Some(entry) = slot.take_if(goes) {
+                self.places.remove(&entry.keys.name);
+                self.vacant.push(place);
+                if let Some(due) = entry.scheduled {
+                    self.agenda.remove(&(due, place));
+                }
+            }
+        }
+        self.most_idle = FEWEST_IDLE.max(2 * idle(self)).max(self.busy / 4);
     }
 
     #[inline(never)]
-    fn end_visit(&mut self, keys: &Keys, after: AfterVisit) -> VisitEffects {
-        if after.empty {
-            self.entries.remove(&keys.name);
+    fn end_visit(&mut self, place: usize, now: Instant) -> VisitEffects {
+        let mut effects = VisitEffects::default();
+        let Some(Some(entry)) = self.entries.get_mut(place) else { return effects };
+        entry.orphans.tidy();
+        let subscribe = entry.subscription_change().map(|on| (entry.keys.clone(), on));
+        let (was_idle, is_idle) = (entry.idle, entry.is_empty());
+        if is_idle {
+            entry.rest();
         }
-        let subscribe = after.subscribe.filter(|on| self.subscribe(keys, *on));
-        let sooner = self.schedule(&keys.name, after.before, after.due);
-        VisitEffects { out: after.out, subscribe, sooner, unattended: false }
+        entry.idle = is_idle;
+        effects.out = entry.out.take();
+        let (before, due) = (entry.scheduled, entry.next_due(!self.closed, now));
+        entry.scheduled = due;
+        match (was_idle, is_idle) {
+            (true, false) => self.busy += 1,
+            (false, true) => self.busy -= 1,
+            _ => {}
+        }
+        if due != before {
+            effects.sooner = self.schedule(place, before, due);
+        }
+        if let Some((keys, on)) = subscribe {
+            effects.subscribe = self.subscribe(&keys, on).then_some(on);
+        }
+        if let Some(takeover) = self.takeover {
+            effects.unattended = self.is_unattended(takeover, now);
+        }
+        effects
     }
 
     /// Notes who needs a channel. Returns whether the backend has to change its subscription: it ends only when the last lock goes.
@@ -201,15 +294,12 @@ impl LockTable {
     }
 
     /// Moves an entry in the agenda. Whether the watchdog, asleep, has to be woken.
-    fn schedule(&mut self, name: &Arc<str>, before: Option<Instant>, due: Option<Instant>) -> bool {
-        if before == due {
-            return false;
-        }
+    fn schedule(&mut self, place: usize, before: Option<Instant>, due: Option<Instant>) -> bool {
         if let Some(before) = before {
-            self.agenda.remove(&(before, name.clone()));
+            self.agenda.remove(&(before, place));
         }
         let Some(due) = due else { return false };
-        self.agenda.insert((due, name.clone()));
+        self.agenda.insert((due, place));
         // Only for what is sooner than it knows: a lock that is taken and released again costs it nothing.
         let sooner = self.asleep.is_some_and(|until| until.is_none_or(|until| due < until));
         if sooner {
@@ -262,13 +352,46 @@ mod tests {
     fn what_is_due_is_unattended_once_the_background_has_not_looked_for_so_long() {
         let (now, second) = (Instant::now(), Duration::from_secs(1));
         let is_unattended = |due, takeover| {
-            let mut table = LockTable::new(terms(now), takeover);
-            table.agenda.insert((due, "stock".into()));
-            table.is_unattended(now)
+            let mut table = LockTable::new(terms(now), None);
+            table.agenda.insert((due, 0));
+            table.is_unattended(takeover, now)
         };
-        assert!(is_unattended(now, Some(Duration::ZERO)));
-        assert!(!is_unattended(now, Some(3600 * second)) && !is_unattended(now, None));
-        assert!(!is_unattended(now + second, Some(Duration::ZERO)), "it is not due");
+        assert!(is_unattended(now, Duration::ZERO));
+        assert!(!is_unattended(now, 3600 * second));
+        assert!(!is_unattended(now + second, Duration::ZERO), "it is not due");
+    }
+
+    /// Each name is taken by a handle of its own, which goes.
+    #[test]
+    fn entries_stay_for_their_handles_and_few_beside_them() {
+        let now = Instant::now();
+        let nobody: Weak<dyn OwnerEnds> = Weak::<Nobody>::new();
+        let mut table = LockTable::new(terms(now), None);
+        let take = |table: &mut LockTable, name: &str| {
+            let keys = Arc::new(Keys::new("", name));
+            let due = now + Duration::from_secs(1);
+            table.visit(&keys, &nobody, now, |entry, _| entry.scheduled = Some(due));
+            // Noted by the visit.
+            table.agenda.insert((due, keys.place.get()));
+            keys
+        };
+        let handles: Vec<_> = (0..100).map(|at| take(&mut table, &format!("kept:{at}"))).collect();
+        assert!(table.is_empty() && table.keys().is_empty() && table.entry("kept:7").is_none());
+        for at in 0..10_000 {
+            take(&mut table, &format!("gone:{at}"));
+        }
+        assert!(table.places.len() <= 3 * handles.len(), "{}", table.places.len());
+        assert_eq!(
+            (table.agenda.len(), table.entries.len() - table.vacant.len()),
+            (table.places.len(), table.places.len())
+        );
+        for (at, keys) in handles.iter().enumerate() {
+            assert_eq!(table.places.get(&keys.name), Some(&keys.place.get()), "{at}");
+        }
+        // Another handle of the same lock finds the entry of the first.
+        let before = table.places.len();
+        assert_eq!(take(&mut table, "kept:7").place.get(), handles[7].place.get());
+        assert_eq!(table.places.len(), before);
     }
 
     /// Where a release is due to be given up later than its hold is due to be renewed.

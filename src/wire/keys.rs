@@ -1,6 +1,7 @@
 //! The names on the wire: a lock's key, its release channel and its fencing counter, as Redisson forms them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::error::{Error, ErrorKind, Result, shown};
 
@@ -65,13 +66,31 @@ pub(crate) struct Keys {
     pub(crate) name: Arc<str>,
     pub(crate) key: Arc<str>,
     pub(crate) channel: Arc<str>,
+    pub(crate) place: Place,
+}
+
+/// Where the table has the lock's entry, as far as is known: so that a handle looks for it by name once.
+#[derive(Debug)]
+pub(crate) struct Place(AtomicUsize);
+
+impl Place {
+    const UNKNOWN: usize = usize::MAX;
+
+    pub(crate) fn get(&self) -> usize {
+        self.0.load(Relaxed)
+    }
+
+    /// While the table is locked.
+    pub(crate) fn set(&self, place: usize) {
+        self.0.store(place, Relaxed);
+    }
 }
 
 impl Keys {
     pub(crate) fn new(prefix: &str, name: &str) -> Keys {
         let (shown, channel) = (Arc::from(name), channel(prefix, name).into());
         let key = if prefix.is_empty() { Arc::clone(&shown) } else { key(prefix, name).into() };
-        Keys { name: shown, key, channel }
+        Keys { name: shown, key, channel, place: Place(AtomicUsize::new(Place::UNKNOWN)) }
     }
 }
 

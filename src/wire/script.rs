@@ -474,7 +474,7 @@ mod tests {
     }
 
     fn keys() -> Arc<Keys> {
-        Arc::new(Keys { name: "k".into(), key: "k".into(), channel: "ch".into() })
+        Arc::new(Keys { channel: "ch".into(), ..Keys::new("", "k") })
     }
 
     fn calls() -> [Call; 6] {
