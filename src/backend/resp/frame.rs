@@ -42,6 +42,11 @@ impl Input {
     /// The next answer that was received as a whole.
     pub(super) fn next(&mut self) -> RedisResult<Option<Value>> {
         if self.seen == self.begin {
+            if let Some((number, length)) = integer(&self.bytes[self.begin..]) {
+                self.begin += length;
+                self.seen = self.begin;
+                return Ok(Some(Value::Int(number)));
+            }
             (self.wanted, self.taken) = (1, 0);
         }
         while self.wanted > 0 {
@@ -60,7 +65,7 @@ impl Input {
         }
         let frame = &self.bytes[self.begin..self.seen];
         self.begin = self.seen;
-        value(frame).map(Some)
+        redis::parse_redis_value(frame).map(Some)
     }
 }
 
@@ -94,23 +99,24 @@ fn element(bytes: &[u8]) -> RedisResult<Option<Element>> {
     Ok(Some(Element { length: text.saturating_add(end + 1), children }))
 }
 
-/// Integers are most of what scripts answer: they take no parser.
-fn value(frame: &[u8]) -> RedisResult<Value> {
-    if let [b':', digits @ .., b'\r', b'\n'] = frame
-        && let Some(number) = number(digits)
-    {
-        return Ok(Value::Int(number));
-    }
-    redis::parse_redis_value(frame)
+/// An integer that has come as a whole, and its length. Integers are most of what scripts answer: they take no parser.
+fn integer(bytes: &[u8]) -> Option<(i64, usize)> {
+    let (b':', line) = bytes.split_first()? else { return None };
+    let end = line.iter().take(DIGITS + 2).position(|byte| *byte == b'\r')?;
+    let is_whole = line.get(end + 1) == Some(&b'\n');
+    Some((number(&line[..end]).filter(|_| is_whole)?, end + 3))
 }
 
-/// At most 18 digits, which can't overflow.
+/// So many digits can't overflow.
+const DIGITS: usize = 18;
+
+/// At most so many digits.
 fn number(text: &[u8]) -> Option<i64> {
     let (is_negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
         digits => (false, digits),
     };
-    if digits.is_empty() || digits.len() > 18 || !digits.iter().all(u8::is_ascii_digit) {
+    if digits.is_empty() || digits.len() > DIGITS || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
     let number = digits.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0'));
