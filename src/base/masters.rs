@@ -85,6 +85,18 @@ pub(crate) struct Spread {
     pub(crate) given_up: MasterSet,
 }
 
+impl Spread {
+    /// They do not differ, and all have answered.
+    pub(crate) const NONE: Spread = Spread {
+        lacking: MasterSet::NONE,
+        remains: MasterSet::NONE,
+        unanswered: MasterSet::NONE,
+        absent: MasterSet::NONE,
+        missing: MasterSet::NONE,
+        given_up: MasterSet::NONE,
+    };
+}
+
 /// Masters that certainly do not have a hold's field, so that its end need not be sent to them. Otherwise: 1. A master is away for
 /// long. 2. The end of each lock that is taken and released in that time would be sent to it again and again, for a lease.
 #[derive(Clone, Copy, Debug, Default)]

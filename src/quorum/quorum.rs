@@ -51,12 +51,27 @@ impl Quorum {
     }
 
     async fn put(&self, rule: Rule, masters: MasterSet, call: &Call) -> (Verdict, Stragglers) {
-        let mut tally = self.tally(rule, masters);
-        if let ([master], true) = (&*self.masters, tally.awaits(0)) {
-            // Nobody else is waited for, so that no list of them is needed.
-            let answer = master.clone().run(call.clone()).await;
-            tally.count(0, self.is_young(0), answer);
+        // The future of each call would be as large as that of one to several masters.
+        let [master] = &*self.masters else { return Box::pin(self.put_to_all(rule, masters, call)).await };
+        if !masters.contains(0) || (rule == Rule::Fresh && self.is_young(0)) {
+            return Box::pin(self.put_to_all(rule, masters, call)).await;
         }
+        // Nobody else is waited for, so that no votes are counted where it is as asked.
+        let answer = master.clone().run(call.clone()).await;
+        let is_young = self.is_young(0);
+        let verdict = match answer {
+            Ok(Reply::Done) if !is_young && rule.is_about_a_hold() => Verdict::DONE,
+            answer => {
+                let mut tally = Tally::new(rule, 1, MasterSet::one(0));
+                tally.count(0, is_young, answer);
+                tally.decided().on(&call.keys)
+            }
+        };
+        (verdict, Stragglers(Vec::new()))
+    }
+
+    async fn put_to_all(&self, rule: Rule, masters: MasterSet, call: &Call) -> (Verdict, Stragglers) {
+        let mut tally = self.tally(rule, masters);
         let asked = (0..self.masters.len()).filter(|index| tally.awaits(*index));
         let mut asking =
             Stragglers(asked.map(|index| (index, self.masters[index].clone().run(call.clone()))).collect());

@@ -22,6 +22,10 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
+    /// One master did as asked, and nobody else was.
+    pub(super) const DONE: Verdict =
+        Verdict { result: Ok(Reply::Done), spread: Spread::NONE, split: false, token: None };
+
     /// What the entry has to know of it.
     pub(crate) fn answer(&self) -> Result<&Reply, Outcome> {
         self.result.as_ref().map_err(|failure| failure.outcome)
@@ -177,6 +181,11 @@ impl Tally {
             Rule::IsHeld => self.is_held(),
             Rule::HeldFor => self.held_for(),
         }
+    }
+
+    /// The verdict once all have answered.
+    pub(super) fn decided(&self) -> Verdict {
+        self.verdict().unwrap_or_else(|| Verdict { result: Err(self.undecided()), ..Verdict::DONE })
     }
 
     fn is_majority(&self, masters: MasterSet) -> bool {

@@ -42,6 +42,13 @@ pub(crate) enum Rule {
     HeldFor,
 }
 
+impl Rule {
+    /// Whether it is about one hold, not about the lock whoever has it.
+    pub(crate) fn is_about_a_hold(self) -> bool {
+        !matches!(self, Rule::Force | Rule::IsHeld | Rule::HeldFor)
+    }
+}
+
 impl Pending {
     pub(crate) fn rule(&self) -> Rule {
         match self.call.action {

@@ -184,7 +184,7 @@ impl Line {
     }
 
     /// `None` while an attempt to connect is awaited. The state is locked only while it is cloned.
-    fn settled(&self) -> Option<Result<Link, Failure>> {
+    pub(crate) fn settled(&self) -> Option<Result<Link, Failure>> {
         let state = self.state.borrow();
         (!matches!(*state, State::Down { .. })).then(|| self.outcome(&state))
     }

@@ -159,7 +159,12 @@ impl RedisServer {
     }
 
     async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
-        if self.waits_for_connection { self.line.link(deadline).await } else { self.line.link_now() }
+        match self.line.settled() {
+            Some(link) => link,
+            // The rare case is boxed: otherwise the future of each call would be as large as both. So below.
+            None if self.waits_for_connection => Box::pin(self.line.link(deadline)).await,
+            None => self.line.link_now(),
+        }
     }
 
     /// Runs one call, until the deadline. `asking`: its slot may still be migrating to this node.
@@ -167,25 +172,38 @@ impl RedisServer {
         &self,
         call: &Call,
         asking: bool,
-        mut deadline: Instant,
+        deadline: Instant,
     ) -> Result<Reply, Failure> {
         match &self.acks {
-            Some(acks) if replica_acks::needs_acks(call) => {
-                // The future may be polled late, behind another call of the same request, when its hold was given up.
-                if Instant::now() >= deadline {
-                    return Err(redis_error::failed(unsent(TOO_LATE), call, &self.line.address));
-                }
-                return acks.ask(call.clone(), asking).await;
-            }
-            Some(acks) => {
-                let before = Instant::now();
-                acks.wait_for_acquires(std::slice::from_ref(call)).await;
-                // The wait for acquires does not count. It takes a node timeout at most. If more has passed, this future was not
-                // polled, and the call may have been given up.
-                deadline += before.elapsed().min(self.node_timeout);
-            }
-            None => {}
+            Some(acks) => Box::pin(self.answer_behind(acks, call, asking, deadline)).await,
+            None => self.answer_now(call, asking, deadline).await,
         }
+    }
+
+    /// The same, where replicas acknowledge grants.
+    async fn answer_behind(
+        &self,
+        acks: &ReplicaAcks,
+        call: &Call,
+        asking: bool,
+        deadline: Instant,
+    ) -> Result<Reply, Failure> {
+        if replica_acks::needs_acks(call) {
+            // The future may be polled late, behind another call of the same request, when its hold was given up.
+            if Instant::now() >= deadline {
+                return Err(redis_error::failed(unsent(TOO_LATE), call, &self.line.address));
+            }
+            return acks.ask(call.clone(), asking).await;
+        }
+        let before = Instant::now();
+        acks.wait_for_acquires(std::slice::from_ref(call)).await;
+        // The wait for acquires does not count. It takes a node timeout at most. If more has passed, this future was not
+        // polled, and the call may have been given up.
+        let deadline = deadline + before.elapsed().min(self.node_timeout);
+        self.answer_now(call, asking, deadline).await
+    }
+
+    async fn answer_now(&self, call: &Call, asking: bool, deadline: Instant) -> Result<Reply, Failure> {
         let link = self.link(deadline).await?;
         if self.checks_data && matches!(call.action, Action::Acquire { .. }) {
             return Box::pin(self.acquire_checked(link, call, asking, deadline)).await;
