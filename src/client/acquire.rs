@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use scopeguard::ScopeGuard;
 use tokio::runtime;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::base::{Failure, Fate, Lease, Moment, Outcome, Spread, after, limit, telemetry};
 use crate::client::fenced_guard::UNFENCED;
@@ -134,24 +133,26 @@ impl From<Error> for NotGranted {
     }
 }
 
-/// Asks until the lock is granted, or the time for it is over.
-pub(super) async fn acquire(options: AcquireOptions) -> Result<Guard, NotGranted> {
+/// Begins a request, which asks until the lock is granted, or the time for it is over. Called in the first poll.
+///
+/// No `async fn`, which would have room for its arguments twice: the allocator keeps no more than a kilobyte at hand.
+pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Guard, NotGranted>> + Send {
     let name = options.keys.name.clone();
-    // Pinned where it stands: each move of it is a copy of kilobytes.
-    let asking = pin!(async move {
-        let mut attempts = scopeguard::guard(Attempts::begin(options)?, |attempts| attempts.leave_line());
-        let guard = attempts.until_granted().await?;
-        // With its grant it left its line.
-        drop(ScopeGuard::into_inner(attempts));
-        Ok(guard)
-    });
-    telemetry::acquiring(&name, asking).await.map_err(|why| match why {
-        NotGranted::Failed(error) => NotGranted::Failed(error.on(&name)),
-        busy => busy,
+    let mut attempts = Attempts::new(options);
+    telemetry::acquiring(&name, async move {
+        let attempts = &mut attempts;
+        let granted = match attempts.begin() {
+            Ok(()) => attempts.until_granted().await,
+            Err(why) => Err(NotGranted::Failed(why)),
+        };
+        granted.map_err(|why| match why {
+            NotGranted::Failed(error) => NotGranted::Failed(error.on(attempts.options.name())),
+            busy => busy,
+        })
     })
 }
 
-/// A request in its line, from its first poll until it is ready or dropped.
+/// A request in its line, from its first poll until it is ready or dropped: with this it leaves the line.
 struct Attempts {
     options: AcquireOptions,
     /// Its number in the line; `None` until it has entered.
@@ -185,6 +186,26 @@ enum Look {
     Wait(Option<Instant>),
 }
 
+/// An acquire under way. Dropped while it is, its outcome is unknown.
+struct Sent {
+    session: Handle,
+    pending: Pending,
+    is_open: bool,
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        if self.is_open {
+            let pending = &self.pending;
+            self.session.visit(&pending.call.keys, |entry, _, at| {
+                // It may still be on its way to any of them, over a connection that is replaced before the end is sent.
+                let spread = Spread { given_up: pending.masters, ..Spread::default() };
+                entry.conclude(pending, Err(Outcome::Unknown), spread, at);
+            });
+        }
+    }
+}
+
 /// What became of one attempt.
 enum Attempt {
     Granted(Guard),
@@ -192,22 +213,11 @@ enum Attempt {
 }
 
 impl Attempts {
-    fn begin(options: AcquireOptions) -> Result<Attempts> {
-        let session = &options.handle;
-        keys::check(&options.keys.name, &session.config.prefix)?;
-        let lease = match options.fixed_lease {
-            Some(asked) => session.config.lease("fixed_lease", asked)?,
-            None => session.config.lease,
-        };
-        session.check_open()?;
-        if runtime::Handle::try_current().is_err() {
-            let message = "a lock can be awaited inside a tokio runtime only; use `block_on` of a runtime";
-            return Err(Error::new(ErrorKind::Misuse, message));
-        }
-        let began = Instant::now();
+    fn new(options: AcquireOptions) -> Attempts {
+        let (began, lease) = (Instant::now(), options.handle.config.lease);
         let once = options.within == Some(Duration::ZERO);
         let limit = options.within.and_then(|within| limit(began, within));
-        Ok(Attempts {
+        Attempts {
             options,
             id: None,
             lease,
@@ -219,7 +229,22 @@ impl Attempts {
             failing_since: None,
             polls_at: None,
             behind_since: None,
-        })
+        }
+    }
+
+    /// Whether it may ask at all.
+    fn begin(&mut self) -> Result<()> {
+        let session = &self.options.handle;
+        keys::check(&self.options.keys.name, &session.config.prefix)?;
+        if let Some(asked) = self.options.fixed_lease {
+            self.lease = session.config.lease("fixed_lease", asked)?;
+        }
+        session.check_open()?;
+        if runtime::Handle::try_current().is_err() {
+            let message = "a lock can be awaited inside a tokio runtime only; use `block_on` of a runtime";
+            return Err(Error::new(ErrorKind::Misuse, message));
+        }
+        Ok(())
     }
 
     async fn until_granted(&mut self) -> Result<Guard, NotGranted> {
@@ -230,7 +255,11 @@ impl Attempts {
                 return Err(away.map_or_else(|| self.busy_too_long(), NotGranted::Failed));
             };
             match self.attempt(pending).await? {
-                Attempt::Granted(guard) => return Ok(guard),
+                Attempt::Granted(guard) => {
+                    // With its grant it left its line.
+                    self.id = None;
+                    return Ok(guard);
+                }
                 Attempt::Again if self.last_failure.is_none() && self.is_over() => {
                     return Err(self.busy_too_long());
                 }
@@ -241,7 +270,8 @@ impl Attempts {
 
     /// Waits for this request's turn to ask the masters. `None`: its time is over.
     async fn until_admitted(&mut self) -> Result<Option<Pending>> {
-        let mut nap = pin!(sleep_until(Instant::now()));
+        // Most never sleep.
+        let mut nap = pin!(None::<Sleep>);
         poll_fn(|cx| {
             loop {
                 let until = match self.look(cx.waker())? {
@@ -250,8 +280,11 @@ impl Attempts {
                     Look::Wait(until) => until,
                 };
                 let Some(until) = until else { return Poll::Pending };
-                nap.as_mut().reset(until);
-                if Future::poll(nap.as_mut(), cx).is_pending() {
+                match nap.as_mut().as_pin_mut() {
+                    Some(nap) => nap.reset(until),
+                    None => nap.set(Some(sleep_until(until))),
+                }
+                if nap.as_mut().as_pin_mut().is_some_and(|nap| nap.poll(cx).is_pending()) {
                     return Poll::Pending;
                 }
             }
@@ -261,14 +294,16 @@ impl Attempts {
 
     /// Whether it is this request's turn, and if not, when to look again at the latest. The first look enters the line.
     fn look(&mut self, waker: &Waker) -> Result<Look> {
-        let session = &*self.options.handle.clone();
+        let session = &self.options.handle;
         session.check_open()?;
         // Else all waiters would find out one after the other, each by an attempt of its own.
         session.is_away(self.began).map_or(Ok(()), Err)?;
         let (uuid, fence) = (&*session.uuid, self.options.fence());
-        let ask = AcquireParams { once: self.once, lease: self.lease, terms: session.terms, uuid, fence };
-        let (id, turn, at, _spent) = self
-            .visit(|entry, number, at| {
+        let ask = AcquireParams { once: self.once, lease: self.lease, uuid, fence };
+        // Whoever comes anew waits for nothing yet: what it finds of a hold that ended while the machine slept, its answer corrects.
+        let at = if self.id.is_none() { session.glance(self.began) } else { session.moment() };
+        let (id, turn, _spent) = session
+            .visit_at(at, &self.options.keys, |entry, number, at| {
                 let id = match self.id {
                     Some(id) => id,
                     None => {
@@ -284,12 +319,12 @@ impl Attempts {
                     // It may not be the head, which alone is woken when the command that it waits for is answered.
                     entry.wake_when_idle(waker);
                 }
-                Ok((id, turn, at, spent))
+                Ok((id, turn, spent))
             })
             .map_err(|Ambiguous| Error::new(ErrorKind::Ambiguous, AMBIGUOUS))?;
         self.id = Some(id);
-        let now = Instant::now();
-        let over = self.is_over();
+        let now = at.by_tokio();
+        let over = self.once || self.limit.is_some_and(|limit| limit <= now);
         let behind = matches!(turn, Admission::Wait { refused: false, .. });
         self.behind_since = behind.then(|| self.behind_since.unwrap_or(now));
         match turn {
@@ -321,26 +356,22 @@ impl Attempts {
     }
 
     /// Sends one acquire. Its undoing is armed before it is sent: a dropped future may leave it running.
-    async fn attempt(&mut self, pending: Pending) -> Result<Attempt> {
-        let session = self.options.handle.clone();
-        let keys = self.options.keys.clone();
-        let undo = scopeguard::guard(pending, |pending| {
-            session.visit(&keys, |entry, _, at| {
-                // It may still be on its way to any of them, over a connection that is replaced before the end is sent.
-                let spread = Spread { given_up: pending.masters, ..Spread::default() };
-                entry.conclude(&pending, Err(Outcome::Unknown), spread, at);
-            });
-        });
-        // Dropped at the end, after the entry was updated.
-        let (verdict, _stragglers) = self.answer_of(pin!(session.ask(&undo))).await;
-        let pending = ScopeGuard::into_inner(undo);
-        match verdict.result {
-            Ok(Reply::Busy(left)) => {
-                self.busy(&pending, left, verdict.spread, verdict.split);
-                Ok(self.again())
+    fn attempt(&mut self, pending: Pending) -> impl Future<Output = Result<Attempt>> + Send {
+        let mut sent = Sent { session: self.options.handle.clone(), pending, is_open: true };
+        // No `async fn`, which would have room for what is sent twice.
+        async move {
+            // Dropped at the end, after the entry was updated.
+            let (verdict, _stragglers) = self.answer_of(pin!(sent.session.ask(&sent.pending))).await;
+            sent.is_open = false;
+            let pending = &sent.pending;
+            match verdict.result {
+                Ok(Reply::Busy(left)) => {
+                    self.busy(pending, left, verdict.spread, verdict.split);
+                    Ok(self.again())
+                }
+                Ok(reply) => self.answered(pending, &reply, (verdict.spread, verdict.token)),
+                Err(failure) => self.failed(pending, failure, verdict.spread),
             }
-            Ok(reply) => self.answered(&pending, &reply, (verdict.spread, verdict.token)),
-            Err(failure) => self.failed(&pending, failure, verdict.spread),
         }
     }
 
@@ -351,21 +382,26 @@ impl Attempts {
     /// their task. 2. The first one is answered by another thread before its poll ends. 3. Granted in it, it would hold before
     /// the second one asks, which would be taken for a re-entry: nothing would prove that they are branches.
     async fn answer_of<T>(&self, mut asking: Pin<&mut impl Future<Output = T>>) -> T {
-        let (mut first, mut early) = (true, None);
+        // Boxed: that is rare.
+        let (mut first, mut early) = (true, None::<Box<T>>);
         poll_fn(|cx| {
             if let Some(answer) = early.take() {
-                return Poll::Ready(answer);
+                return Poll::Ready(*answer);
             }
             let answer = asking.as_mut().poll(cx);
             let first = std::mem::take(&mut first);
             if first && let Poll::Ready(answer) = answer {
-                early = Some(answer);
+                early = Some(Box::new(answer));
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
             if answer.is_pending() && !first {
                 // Dropped once nothing is locked: with a waker the last of a task may go.
-                drop(self.visit(|entry, _, at| entry.polled(self.id(), cx.waker(), at.now)));
+                let session = &self.options.handle;
+                let at = session.glance(Instant::now());
+                drop(session.visit_at(at, &self.options.keys, |entry, _, at| {
+                    entry.polled(self.id(), cx.waker(), at.now)
+                }));
             }
             answer
         })
@@ -534,8 +570,10 @@ impl Attempts {
     fn visit<R>(&self, visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R) -> R {
         self.options.handle.visit(&self.options.keys, visit)
     }
+}
 
-    fn leave_line(&self) {
+impl Drop for Attempts {
+    fn drop(&mut self) {
         if let Some(id) = self.id {
             drop(self.visit(|entry, _, at| entry.leave_line(id, at.now)));
         }

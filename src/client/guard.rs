@@ -14,8 +14,8 @@ use crate::owner::Owner;
 use crate::session::Handle;
 use crate::session::clock::sleep_until;
 use crate::table::{Meaning, ReleaseStep};
-use crate::wire::Pending;
 use crate::wire::keys::Keys;
+use crate::wire::{Pending, Reply};
 
 /// A hold of a lock: dropping it releases in the background, [`release`](Guard::release) does so and reports.
 ///
@@ -91,10 +91,9 @@ impl Guard {
     /// The hold counts as released from the first poll on. If the future is dropped after it, the release goes on in the
     /// background; before it, the guard is dropped with the future, which comes to the same.
     pub async fn release(mut self) -> Result<()> {
-        let began = Instant::now();
-        let step = self.handle.visit(&self.keys, |entry, number, at| {
+        let (step, began) = self.handle.visit(&self.keys, |entry, number, at| {
             self.released = true;
-            entry.leave(self.hold, self.level, Some(number()), at)
+            (entry.leave(self.hold, self.level, Some(number()), at), at.by_tokio())
         });
         let lost = |loss| Err(Error::lost(loss).on(&self.keys.name));
         match step {
@@ -138,16 +137,21 @@ impl Guard {
 
     /// Sends a command of this hold, and reports its outcome to the entry: where the future is dropped before the answer, as unknown.
     async fn command(&self, pending: &Pending) -> Result<Meaning> {
-        let conclude = |answer, spread| {
-            self.handle.visit(&self.keys, |entry, _, at| entry.conclude(pending, answer, spread, at))
+        let conclude = |at, answer, spread| {
+            self.handle.visit_at(at, &self.keys, |entry, _, at| entry.conclude(pending, answer, spread, at))
         };
         let unknown = scopeguard::guard((), |()| {
-            conclude(Err(Outcome::Unknown), Spread::default());
+            conclude(self.handle.moment(), Err(Outcome::Unknown), Spread::default());
         });
         // Dropped at the end, after the entry was updated.
         let (verdict, _stragglers) = self.handle.ask(pending).await;
         scopeguard::ScopeGuard::into_inner(unknown);
-        let meaning = conclude(verdict.answer(), verdict.spread);
+        let at = match verdict.result {
+            // It was held until then, whatever the machine slept since.
+            Ok(Reply::Done) if pending.is_end() => self.handle.glance(Instant::now()),
+            _ => self.handle.moment(),
+        };
+        let meaning = conclude(at, verdict.answer(), verdict.spread);
         verdict.result.map(|_| meaning).map_err(|failure| failure.error)
     }
 

@@ -37,6 +37,12 @@ impl Clock {
         Moment { now: now() + slept, slept }
     }
 
+    /// The moment of this `now` of tokio's, without a look whether the machine has slept since the last [`moment`](Clock::moment).
+    pub(super) fn glance(&self, now: Instant) -> Moment {
+        let slept = Duration::from_nanos(self.most.load(Relaxed));
+        Moment { now: now + slept, slept }
+    }
+
     /// How long the machine has slept since this clock was made. Never less than what was returned before: it is compared
     /// with what was noted when a lease was confirmed.
     fn slept(&self) -> Duration {
@@ -120,9 +126,14 @@ fn gap() -> Duration {
 }
 
 impl Moment {
+    /// The moment itself by tokio's clock, as it was read.
+    pub(crate) fn by_tokio(self) -> Instant {
+        self.local(self.now)
+    }
+
     /// Until when a timer of tokio's may sleep that waits for this moment on the line of holds: then it looks again.
     pub(crate) fn nap(self, end: Instant) -> Instant {
-        self.local(end).min(after(self.local(self.now), GLANCE))
+        self.local(end).min(after(self.by_tokio(), GLANCE))
     }
 }
 
@@ -152,6 +163,19 @@ mod tests {
         assert_eq!(after.slept, Duration::from_secs(20));
         assert!(after.local(deadline) <= before.now + Duration::from_secs(10));
         assert!(after.now < deadline);
+    }
+
+    /// It is never ahead of what a look finds, so that what is counted from it ends no later.
+    #[test]
+    fn a_glance_has_the_sleep_that_a_look_found_before() {
+        let clock = Clock::with(|| GAP.get());
+        let (now, second) = (Instant::now(), Duration::from_secs(1));
+        GAP.set(GAP.get() + second);
+        let glance = clock.glance(now);
+        assert_eq!((glance.now, glance.slept), (now, Duration::ZERO));
+        assert_eq!(clock.moment().slept, second);
+        let glance = clock.glance(now);
+        assert_eq!((glance.now, glance.slept, glance.local(glance.now)), (now + second, second, now));
     }
 
     /// The line of holds is ahead of tokio's by what the machine slept.

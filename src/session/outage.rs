@@ -19,6 +19,11 @@ struct Seen {
 }
 
 impl Outage {
+    /// They answer.
+    pub(super) fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// They answered.
     pub(super) fn ends(&mut self) {
         if self.0.is_some() {

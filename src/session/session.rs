@@ -26,7 +26,7 @@ const TAKEOVER: Duration = Duration::from_millis(50);
 pub(crate) struct Session {
     pub(crate) config: Config,
     pub(crate) quorum: Quorum,
-    pub(crate) terms: Terms,
+    pub(crate) terms: Arc<Terms>,
     /// The first half of every field that this session writes; from the operating system's randomness.
     pub(crate) uuid: String,
     /// Wakes the watchdog: something is due sooner than it knows.
@@ -72,12 +72,12 @@ impl Session {
         let retry = retry_pause(config.lease);
         let (lease, drift) = (config.lease, config.drift);
         let epoch = clock.moment().now;
-        let terms = Terms { masters: quorum.size(), lease, drift, patience, retry, epoch };
+        let terms = Arc::new(Terms { masters: quorum.size(), lease, drift, patience, retry, epoch });
         let takeover = quorum.is_portable().then_some(TAKEOVER);
         Arc::new_cyclic(|me| Session {
             config,
             quorum,
-            terms,
+            terms: terms.clone(),
             uuid,
             nudge: Notify::new(),
             progress: Notify::new(),
@@ -98,14 +98,30 @@ impl Session {
         self.clock.moment()
     }
 
+    /// The moment by tokio's clock, and what is known of the machine's sleep without a look. It may be too early, so that deadlines
+    /// that are counted from it are too early as well: for what neither extends nor ends a hold.
+    pub(crate) fn glance(&self, now: Instant) -> Moment {
+        self.clock.glance(now)
+    }
+
     /// Decides something about one lock, then does what follows from it once nothing is locked any more.
     pub(crate) fn visit<R>(
         &self,
         keys: &Arc<Keys>,
         visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
     ) -> R {
+        self.visit_at(self.moment(), keys, visit)
+    }
+
+    /// The same at this moment.
+    pub(crate) fn visit_at<R>(
+        &self,
+        at: Moment,
+        keys: &Arc<Keys>,
+        visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
+    ) -> R {
         self.ensure_watchdog();
-        self.visit_as_watchdog(keys, visit)
+        self.visit_as_watchdog(at, keys, visit)
     }
 
     /// How often whoever waits has to look whether the background task works, where another runtime may take it over.
@@ -115,10 +131,10 @@ impl Session {
 
     pub(super) fn visit_as_watchdog<R>(
         &self,
+        at: Moment,
         keys: &Arc<Keys>,
         visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
     ) -> R {
-        let at = self.moment();
         let (result, effects) = {
             let mut table = lock(&self.table);
             let (result, mut effects) =
@@ -234,7 +250,8 @@ impl Session {
 
     /// The last failure, where it was seen just now and no answer has come since.
     pub(crate) fn away(&self) -> Option<Error> {
-        lock(&self.outage).fresh(self.terms.patience, Instant::now())
+        let outage = lock(&self.outage);
+        if outage.is_none() { None } else { outage.fresh(self.terms.patience, Instant::now()) }
     }
 
     /// A random pause, longer from try to try.

@@ -67,7 +67,7 @@ impl Session {
         let keys = lock(&self.table).keys();
         for name in keys {
             // Not by way of `visit`: the runtime that is current here is the one that ends.
-            self.visit_as_watchdog(&name, |entry, _, at| entry.wake_everyone(at.now));
+            self.visit_as_watchdog(self.moment(), &name, |entry, _, at| entry.wake_everyone(at.now));
         }
         self.progress.notify_waiters();
     }

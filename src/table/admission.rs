@@ -12,8 +12,7 @@ use crate::table::entry::{LockEntry, LogEvent, is_of_tree, may_enter};
 use crate::table::hold::{Hold, Sender};
 use crate::table::level::Level;
 use crate::table::queue::{Ambiguous, Waiter, WaiterState};
-use crate::table::terms::Terms;
-use crate::wire::{Action, Fence, Pending};
+use crate::wire::{self, Action, Fence, Pending};
 
 /// What a request has to do now.
 #[derive(Debug)]
@@ -47,7 +46,6 @@ pub(crate) enum NotHeld {
 pub(crate) struct AcquireParams<'a> {
     pub(crate) once: bool,
     pub(crate) lease: Lease,
-    pub(crate) terms: Terms,
     pub(crate) uuid: &'a str,
     /// The grant is to have a fencing token.
     pub(crate) fence: Option<Arc<Fence>>,
@@ -123,7 +121,7 @@ impl LockEntry {
             // The background looks at a late head only while another request is in line, which this one is for a moment: else a
             // lock that nobody holds would be refused for as long as the head is not polled.
             self.end_overdue(at);
-            self.pass_over_late(now, ask.terms.patience);
+            self.pass_over_late(now, self.terms.patience);
         }
         let Some(request) = self.queue.get(id) else { return Admission::Wait { until: None, refused: true } };
         if let Some(loss) = self.lost_above(request) {
@@ -215,9 +213,9 @@ impl LockEntry {
                 return Admission::Wait { until, refused: true };
             }
         }
-        let field: Arc<str> = format!("{}:{no}", ask.uuid).into();
-        let keys = self.keys.clone();
-        let (hold, pending) = Hold::asked(no, keys, field, ask.terms, ask.lease, ask.fence, now);
+        let field = wire::field(ask.uuid, no);
+        let (keys, terms) = (self.keys.clone(), self.terms.clone());
+        let (hold, pending) = Hold::asked(no, keys, field, terms, ask.lease, ask.fence, now);
         self.holds.push(hold);
         self.set_phase(id, WaiterState::Asking);
         Admission::Ask(pending)

@@ -54,7 +54,7 @@ pub(super) enum Subscription {
 pub(crate) struct LockEntry {
     pub(crate) keys: Arc<Keys>,
     pub(super) place: Position,
-    pub(super) terms: Terms,
+    pub(super) terms: Arc<Terms>,
     pub(crate) holds: Vec<Hold>,
     pub(crate) orphans: Orphans,
     pub(super) queue: Queue,
@@ -77,13 +77,13 @@ pub(crate) struct LockEntry {
 }
 
 impl LockEntry {
-    pub(super) fn new(keys: Arc<Keys>, place: Position, terms: Terms) -> LockEntry {
+    pub(super) fn new(keys: Arc<Keys>, place: Position, terms: impl Into<Arc<Terms>>) -> LockEntry {
         // Mostly there is one: a vector that grows by itself begins with room for four.
         let (holds, queue) = (Vec::with_capacity(1), Queue::new());
         LockEntry {
             keys,
             place,
-            terms,
+            terms: terms.into(),
             holds,
             orphans: Orphans::default(),
             queue,

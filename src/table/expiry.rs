@@ -187,9 +187,14 @@ impl LockEntry {
     pub(super) fn due(&self, renews: bool) -> Option<Instant> {
         let waiting = self.queue.len();
         let holds = self.holds.iter().filter_map(|hold| hold.due(renews, waiting));
+        let due = holds.chain(self.orphans.due()).min();
+        // Alone in its line a head keeps nobody waiting.
+        if waiting < 2 {
+            return due;
+        }
         let heads = [self.outer_front(), self.inner_front()].into_iter().flatten();
         let heads = heads.filter_map(|head| self.queue.late_at(head.id));
-        holds.chain(heads).chain(self.orphans.due()).min()
+        heads.chain(due).min()
     }
 }
 
@@ -240,13 +245,23 @@ impl Hold {
     }
 
     pub(super) fn due(&self, renews: bool, waiting: usize) -> Option<Instant> {
-        let command = self.next_action().map(|_| self.retry_at);
-        let remains = (self.is_gone() && self.has_remains()).then_some(self.stands_until);
-        let renewal = (renews && self.is_renewable()).then_some(self.renew_at);
-        let end = self.lives().then(|| self.end());
-        let limits = self.levels.iter().filter(|level| level.fate.loss().is_none());
-        let limit = limits.filter_map(|level| level.max_hold).min();
-        [command, remains, renewal, end, limit, self.gives_up_at(waiting)].into_iter().flatten().min()
+        let mut due = None;
+        let mut at = |when: bool, at: Instant| {
+            if when {
+                due = Some(due.map_or(at, |due: Instant| due.min(at)));
+            }
+        };
+        at(self.next_action().is_some(), self.retry_at);
+        at(self.is_gone() && self.has_remains(), self.stands_until);
+        if self.lives() {
+            at(renews && self.is_renewable(), self.renew_at);
+            at(true, self.end());
+        }
+        for level in self.levels.iter().filter(|level| level.fate.loss().is_none()) {
+            level.max_hold.into_iter().for_each(|limit| at(true, limit));
+        }
+        self.gives_up_at(waiting).into_iter().for_each(|given_up| at(true, given_up));
+        due
     }
 }
 

@@ -3,6 +3,7 @@
 //! Apart from those that requests look at: while a master is frozen, a lock that is busy leaves thousands of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -22,7 +23,12 @@ impl Hold {
     }
 
     /// One that was over when this command of it ran on masters.
-    pub(super) fn left_behind(pending: &Pending, masters: MasterSet, terms: Terms, now: Instant) -> Hold {
+    pub(super) fn left_behind(
+        pending: &Pending,
+        masters: MasterSet,
+        terms: Arc<Terms>,
+        now: Instant,
+    ) -> Hold {
         let lease = pending.call.action.lease().unwrap_or(terms.lease);
         let (keys, field) = (pending.call.keys.clone(), pending.call.field.clone());
         let (mut hold, _) = Hold::asked(pending.hold, keys, field, terms, lease, None, now);

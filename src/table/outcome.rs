@@ -239,7 +239,7 @@ impl LockEntry {
             if left {
                 // 1. An acquire is sent again, with the text of its script or to another node. 2. The end of the hold overtakes it.
                 // 3. The end is confirmed there, by "not held".
-                let mut left = Hold::left_behind(pending, MasterSet::one(master), self.terms, now);
+                let mut left = Hold::left_behind(pending, MasterSet::one(master), self.terms.clone(), now);
                 // 1. The command waits in a connection that is replaced. 2. This end finds nothing. 3. The command runs.
                 if answer == LateAnswer::Unknown {
                     left.unsure.insert(master);
@@ -361,7 +361,7 @@ impl LockEntry {
         }
         let masters = MasterSet::first(MasterSet::MOST).within(pending.masters);
         match self.hold(pending.hold) {
-            None => self.orphans.take_in(Hold::left_behind(pending, masters, self.terms, now)),
+            None => self.orphans.take_in(Hold::left_behind(pending, masters, self.terms.clone(), now)),
             Some(hold) if hold.is_gone() => hold.remains_at(masters, now),
             // Where no end is under way, it is sent behind this.
             Some(hold) => hold.late = hold.late.union(masters),

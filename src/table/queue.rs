@@ -176,6 +176,10 @@ impl Queue {
 
     /// Requests come in the order of their numbers.
     fn place(&self, id: u64) -> Option<usize> {
+        // Mostly it is the first.
+        if self.requests.front().is_some_and(|first| first.id == id) {
+            return Some(0);
+        }
         self.requests.binary_search_by_key(&id, |request| request.id).ok()
     }
 

@@ -14,6 +14,9 @@ impl LockEntry {
 
     /// Whether the subscription is to begin or to end: it is wanted as long as a stranger waits.
     pub(super) fn subscription_change(&mut self) -> Option<bool> {
+        if self.queue.is_empty() && self.subscription == Subscription::Off {
+            return None;
+        }
         // One that asks does not wait yet: most that ask once never are.
         let behind = |front: &Waiter| self.live().is_some() && front.phase == WaiterState::Waiting;
         let waits = self.outer_front().is_some_and(|front| front.is_asleep() || behind(front));

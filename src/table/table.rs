@@ -40,7 +40,7 @@ pub(crate) struct LockTable {
     asleep: Option<Option<Instant>>,
     /// How long what is due may be left alone; `None`: for ever.
     takeover: Option<Duration>,
-    terms: Terms,
+    terms: Arc<Terms>,
     /// Since when something is due, and the background task has not looked. By the clock that no test pauses.
     unattended: Option<std::time::Instant>,
 }
@@ -58,12 +58,12 @@ pub(crate) struct VisitEffects {
 }
 
 impl LockEntry {
-    /// When it is due from now on.
-    fn next_due(&mut self, renews: bool, now: Instant) -> Option<Instant> {
+    /// When it is due from now on. `lingers`: also where nothing is left of it, it stays in the agenda until it was due.
+    fn next_due(&mut self, renews: bool, lingers: bool, now: Instant) -> Option<Instant> {
         // Only the look that it was due for moves it to a later time. 1. A grant makes a renewal due. 2. Its release is sent, which
         // is due to be given up later than that. 3. The background looks, and sleeps until then. 4. The next grant makes a renewal
         // due sooner than it knows. So each pair would wake it.
-        let kept = self.scheduled.filter(|before| *before > now);
+        let kept = self.scheduled.filter(|before| *before > now && (lingers || !self.idle));
         match (self.due(renews), kept) {
             (Some(due), Some(kept)) => Some(due.min(kept)),
             (due, kept) => due.or(kept),
@@ -76,7 +76,7 @@ fn position(keys: &Keys, session: &Weak<dyn OwnerEnds>) -> Position {
 }
 
 impl LockTable {
-    pub(crate) fn new(terms: Terms, takeover: Option<Duration>) -> LockTable {
+    pub(crate) fn new(terms: Arc<Terms>, takeover: Option<Duration>) -> LockTable {
         LockTable {
             entries: Vec::new(),
             vacant: Vec::new(),
@@ -198,7 +198,7 @@ impl LockTable {
             _ => self.find(keys, session),
         };
         let entry = self.entries[place].get_or_insert_with(|| {
-            Box::new(LockEntry::new(keys.clone(), position(keys, session), self.terms))
+            Box::new(LockEntry::new(keys.clone(), position(keys, session), self.terms.clone()))
         });
         (place, entry, &mut self.numbers)
     }
@@ -219,7 +219,8 @@ impl LockTable {
         match &mut self.entries[place] {
             Some(entry) => entry.is_used_by(keys),
             vacant => {
-                *vacant = Some(Box::new(LockEntry::new(keys.clone(), position(keys, session), self.terms)))
+                *vacant =
+                    Some(Box::new(LockEntry::new(keys.clone(), position(keys, session), self.terms.clone())))
             }
         }
         keys.place.set(place);
@@ -258,7 +259,9 @@ impl LockTable {
         }
         entry.idle = is_idle;
         effects.out = entry.out.take();
-        let (before, due) = (entry.scheduled, entry.next_due(!self.closed, now));
+        // Where another runtime may take over what nobody looks at, there is to be something.
+        let lingers = self.takeover.is_none();
+        let (before, due) = (entry.scheduled, entry.next_due(!self.closed, lingers, now));
         entry.scheduled = due;
         match (was_idle, is_idle) {
             (true, false) => self.busy += 1,
@@ -337,7 +340,7 @@ mod tests {
     /// As Redisson forms them, two names have one channel.
     #[test]
     fn a_channel_is_subscribed_to_until_no_lock_of_it_needs_it() {
-        let mut table = LockTable::new(terms(Instant::now()), None);
+        let mut table = LockTable::new(terms(Instant::now()).into(), None);
         let [one, other] = ["x", "{x}"].map(|name| Keys::new("", name));
         assert_eq!(one.channel, other.channel);
         assert!(table.subscribe(&one, true) && table.subscribe(&other, true));
@@ -352,7 +355,7 @@ mod tests {
     fn what_is_due_is_unattended_once_the_background_has_not_looked_for_so_long() {
         let (now, second) = (Instant::now(), Duration::from_secs(1));
         let is_unattended = |due, takeover| {
-            let mut table = LockTable::new(terms(now), None);
+            let mut table = LockTable::new(terms(now).into(), None);
             table.agenda.insert((due, 0));
             table.is_unattended(takeover, now)
         };
@@ -366,7 +369,7 @@ mod tests {
     fn entries_stay_for_their_handles_and_few_beside_them() {
         let now = Instant::now();
         let nobody: Weak<dyn OwnerEnds> = Weak::<Nobody>::new();
-        let mut table = LockTable::new(terms(now), None);
+        let mut table = LockTable::new(terms(now).into(), None);
         let take = |table: &mut LockTable, name: &str| {
             let keys = Arc::new(Keys::new("", name));
             let due = now + Duration::from_secs(1);
@@ -400,7 +403,7 @@ mod tests {
         let now = Instant::now();
         let terms = terms(now);
         let lease = terms.lease;
-        let (mut table, keys) = (LockTable::new(terms, None), Arc::new(Keys::new("", "stock")));
+        let (mut table, keys) = (LockTable::new(terms.into(), None), Arc::new(Keys::new("", "stock")));
         let nobody: Weak<dyn OwnerEnds> = Weak::<Nobody>::new();
         table.due(now);
         let mut woken = 0;
@@ -414,7 +417,7 @@ mod tests {
             visit(&mut |entry, number| {
                 id = number();
                 entry.enter(Waiter::new(id, owner.clone(), owner.clone(), true, at.now)).unwrap();
-                let ask = AcquireParams { once: false, lease, terms, uuid: "me", fence: None };
+                let ask = AcquireParams { once: false, lease, uuid: "me", fence: None };
                 let Admission::Ask(asked) = entry.admit(id, number(), ask, at) else {
                     panic!("nobody is before it")
                 };

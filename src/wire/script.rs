@@ -152,6 +152,9 @@ impl Arguments for Vec<u8> {
     }
 
     fn number(&mut self, number: u64) {
+        if number < 10 {
+            return self.extend_from_slice(&[b'$', b'1', b'\r', b'\n', b'0' + number as u8, b'\r', b'\n']);
+        }
         let mut digits = [0; DIGITS];
         let digits = decimal(number, &mut digits);
         put_head(b'$', digits.len() as u64, self);
@@ -161,6 +164,7 @@ impl Arguments for Vec<u8> {
 }
 
 /// A line of RESP with a length.
+#[inline]
 fn put_head(kind: u8, length: u64, to: &mut Vec<u8>) {
     match length {
         // Most are as short.
@@ -190,6 +194,26 @@ fn decimal(mut number: u64, digits: &mut [u8; DIGITS]) -> &[u8] {
             return &digits[begin..];
         }
     }
+}
+
+/// The field of a hold: what is given to all holds of a session, and the hold's number. Made for each pair, so in one allocation.
+pub(crate) fn field(uuid: &str, no: u64) -> Arc<str> {
+    const ROOM: usize = 64;
+    let (mut digits, mut bytes) = ([0; DIGITS], [0; ROOM]);
+    let (head, digits) = (uuid.as_bytes(), decimal(no, &mut digits));
+    let length = head.len() + 1 + digits.len();
+    if let Some((to_head, rest)) = bytes.split_at_mut_checked(head.len())
+        && let Some((colon, rest)) = rest.split_first_mut()
+        && let Some(to_digits) = rest.get_mut(..digits.len())
+    {
+        to_head.copy_from_slice(head);
+        *colon = b':';
+        to_digits.copy_from_slice(digits);
+        if let Ok(field) = str::from_utf8(&bytes[..length]) {
+            return field.into();
+        }
+    }
+    format!("{uuid}:{no}").into()
 }
 
 /// One Lua file, or several that make one script.
@@ -322,6 +346,8 @@ impl Call {
     fn encode(&self, script: &[u8], bytes: &mut Vec<u8>) {
         let mut count = ArgumentCount(2);
         self.put(&mut count);
+        // At once what most calls take.
+        bytes.reserve(128 + script.len() + self.key().len() + self.field.len() + self.keys.channel.len());
         put_head(b'*', count.0, bytes);
         bytes.extend_from_slice(script);
         self.put(bytes);
@@ -467,6 +493,22 @@ mod tests {
     use crate::base::Drift;
 
     mod fuzz;
+
+    #[test]
+    fn a_field_is_its_sessions_part_and_its_number() {
+        let longest = "u".repeat(100);
+        for (uuid, no) in [
+            ("me", 0),
+            ("me", 10),
+            ("", u64::MAX),
+            ("ü", 7),
+            (&*longest, 12),
+            (&longest[..62], 1),
+            (&longest[..62], 12),
+        ] {
+            assert_eq!(&*field(uuid, no), format!("{uuid}:{no}"));
+        }
+    }
 
     fn lease() -> Lease {
         let drift = Drift { factor: 0.01, slack: Duration::from_millis(2) };

@@ -61,11 +61,11 @@ fn session() -> (Arc<Session>, Arc<Silent>, Arc<Keys>) {
 impl Session {
     /// A request that comes to its turn, or does not. Its number in the line.
     fn asks(&self, keys: &Arc<Keys>, owner: &Owner) -> (u64, Option<Pending>) {
-        let (lease, terms) = (self.terms.lease, self.terms);
+        let lease = self.terms.lease;
         self.visit(keys, |entry, number, at| {
             let id = number();
             entry.enter(Waiter::new(id, owner.clone(), owner.clone(), false, at.now)).expect("no branches");
-            let ask = AcquireParams { once: false, lease, terms, uuid: "me", fence: None };
+            let ask = AcquireParams { once: false, lease, uuid: "me", fence: None };
             match entry.admit(id, number(), ask, at) {
                 Admission::Ask(pending) => (id, Some(pending)),
                 _ => (id, None),

@@ -196,13 +196,7 @@ impl World {
         if asker.asking.is_some() {
             return;
         }
-        let ask = AcquireParams {
-            once: asker.once,
-            lease: asker.lease,
-            terms: self.terms,
-            uuid: "me",
-            fence: None,
-        };
+        let ask = AcquireParams { once: asker.once, lease: asker.lease, uuid: "me", fence: None };
         let turn = self.entry.admit(id, no, ask, moment);
         if asker.once && matches!(turn, Admission::Wait { refused: false, .. }) {
             self.entry.wake_when_idle(&waker);

@@ -130,8 +130,7 @@ fn nothing_is_nested_in_a_level_whose_max_hold_is_over() {
     world.now += Duration::from_secs(1);
     let id = world.number();
     world.entry.enter(Waiter::new(id, owner.clone(), owner, true, world.now)).unwrap();
-    let ask =
-        AcquireParams { once: false, lease: world.terms.lease, terms: world.terms, uuid: "me", fence: None };
+    let ask = AcquireParams { once: false, lease: world.terms.lease, uuid: "me", fence: None };
     let turn = world.entry.admit(id, 99, ask, world.at());
     assert!(matches!(turn, Admission::Lost(Loss::MaxHold)), "{turn:?}");
     assert_eq!(world.guards[0].fate.loss(), Some(Loss::MaxHold));

@@ -187,7 +187,7 @@ impl World {
         let (owner, now) = (self.owners[0].clone(), self.now);
         let (id, no, lease) = (self.number(), self.number(), self.terms.lease);
         self.entry.enter(Waiter::new(id, owner.clone(), owner, true, now)).unwrap();
-        let ask = AcquireParams { once: false, lease, terms: self.terms, uuid: "me", fence: None };
+        let ask = AcquireParams { once: false, lease, uuid: "me", fence: None };
         let Admission::Ask(pending) = self.entry.admit(id, no, ask, self.at()) else {
             panic!("nobody is before it")
         };

@@ -51,16 +51,8 @@ fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
         let enters = |world: &mut World| {
             let (id, no) = (world.number(), world.number());
             world.entry.enter(Waiter::new(id, owner.clone(), owner.clone(), false, world.now)).unwrap();
-            let (lease, terms, uuid, fence) = (world.terms.lease, world.terms, "me", None);
-            (
-                id,
-                world.entry.admit(
-                    id,
-                    no,
-                    AcquireParams { once: false, lease, terms, uuid, fence },
-                    world.at(),
-                ),
-            )
+            let (lease, uuid, fence) = (world.terms.lease, "me", None);
+            (id, world.entry.admit(id, no, AcquireParams { once: false, lease, uuid, fence }, world.at()))
         };
         let (id, Admission::Ask(nested)) = enters(&mut world) else { panic!("it may enter") };
         if under_way != "a re-entry" {
