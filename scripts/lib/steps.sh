@@ -2,7 +2,8 @@
 # Sourced after redis.sh: the steps of a check, and what a machine needs for them.
 # Works with bash 3.2, which is what macOS has.
 #
-#   set_up WHAT...           installs what is missing of: rustfmt clippy cc openssl redis cargo-hack cargo-mutants, and says so
+#   set_up WHAT...           installs what is missing of: rustfmt clippy cc openssl redis cargo-hack cargo-mutants
+#                            valgrind, and says so
 #   step HEADING COMMAND...  runs the command, and ends the script where it fails
 
 if [ -n "${CI:-}" ]; then
@@ -47,6 +48,7 @@ has() {
     # What `tls-native-tls` builds against on Linux.
     openssl) [ "$(uname -s)" != Linux ] || pkg-config --exists openssl 2>/dev/null ;;
     redis) redis_program >/dev/null ;;
+    valgrind) command -v valgrind >/dev/null 2>&1 ;;
   esac
 }
 
@@ -69,5 +71,6 @@ get() {
     openssl,pacman) install_packages pacman pkgconf openssl ;;
     openssl,*) fail "feature tls-native-tls needs pkg-config and the headers of OpenSSL: install them and start again" ;;
     redis,*) redis_install ;;
+    valgrind,*) install_packages "$manager" valgrind ;;
   esac
 }
