@@ -171,8 +171,9 @@ impl Session {
 
     #[inline(never)]
     fn carry_out(&self, keys: &Keys, effects: VisitEffects) {
-        let (sooner, out) = (effects.sooner, effects.out);
-        let events = out.map(|out| {
+        let sooner = effects.sooner;
+        // Most visits leave nothing.
+        let events = effects.out.map_or_else(Vec::new, |out| {
             out.resolve.into_iter().for_each(|fate| fate.notify());
             out.wake.into_iter().for_each(Waker::wake);
             out.log
@@ -182,7 +183,7 @@ impl Session {
         if sooner || self.stage() > Stage::Open {
             self.nudge.notify_waiters();
         }
-        for event in events.into_iter().flatten() {
+        for event in events {
             log(&keys.name, &event);
         }
     }

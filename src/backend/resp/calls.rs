@@ -100,14 +100,21 @@ impl Calls {
     /// So many of these bytes were written. Returns whether there is more: the rest, or what has come meanwhile.
     pub(super) fn written(&mut self, mut bytes: Vec<u8>, count: usize) -> bool {
         self.writing = false;
+        let is_whole = count == bytes.len();
         self.given -= (bytes.len() - count) as u64;
-        bytes.drain(..count);
+        if is_whole {
+            bytes.clear();
+        } else {
+            bytes.drain(..count);
+        }
         if !(bytes.is_empty() && (self.out.capacity() > 0 || bytes.capacity() > KEPT)) {
             bytes.append(&mut self.out);
             self.out = bytes;
         }
         // 1. A call is written. 2. Its caller drops it. 3. The socket has no room. It was not given to the socket, and never is.
-        self.remove_left();
+        if !is_whole || self.left > 0 {
+            self.remove_left();
+        }
         !self.out.is_empty()
     }
 
