@@ -130,6 +130,7 @@ pub mod guide {
     /// [owners and re-entry]: crate::guide::owners
     /// [what a lock on Redis can promise]: crate::guide::promises
     /// [cancellation]: crate::guide::cancellation
+    /// [fencing tokens]: crate::guide::fencing
     #[doc = include_str!("../docs/leases.md")]
     pub mod leases {}
 
@@ -181,6 +182,7 @@ pub mod guide {
     /// [cluster]: crate::guide::promises#what-a-cluster-changes
     /// [which]: crate::guide::promises#which-cluster-it-is
     /// [owners]: crate::guide::owners
+    /// [hand-off]: crate::guide::leases#hand-off-inside-a-process
     #[doc = include_str!("../docs/operations.md")]
     pub mod operations {}
 

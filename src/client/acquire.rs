@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result, shown};
 use crate::owner::Owner;
 use crate::session::{Handle, clock};
 use crate::table::{
-    AcquireParams, Admission, Ambiguous, LockEntry, Meaning, NewLevel, NotHeld, Pause, Waiter,
+    AcquireParams, Admission, Ambiguous, LockEntry, Meaning, NewLevel, NotHeld, Pause, Taken, Waiter,
 };
 use crate::wire::keys::{self, Keys};
 use crate::wire::{Fence, Pending, Reply, Token};
@@ -180,6 +180,8 @@ struct Attempts {
 enum Look {
     /// It is: this is to be sent.
     Ask(Pending),
+    /// It is, and has taken over what another owner of this process had.
+    Granted(Guard),
     /// It is not, and the time for it is over.
     Over,
     /// Wait until woken, at most until then.
@@ -204,6 +206,12 @@ impl Drop for Sent {
             });
         }
     }
+}
+
+/// How a request's turn begins.
+enum Turn {
+    Ask(Pending),
+    Granted(Guard),
 }
 
 /// What became of one attempt.
@@ -249,10 +257,14 @@ impl Attempts {
 
     async fn until_granted(&mut self) -> Result<Guard, NotGranted> {
         loop {
-            let Some(pending) = self.until_admitted().await? else {
+            let Some(turn) = self.until_admitted().await? else {
                 // A request that waited behind others has not asked the masters itself: they may be away.
                 let away = self.last_failure.take().or_else(|| self.options.handle.away());
                 return Err(away.map_or_else(|| self.busy_too_long(), NotGranted::Failed));
+            };
+            let pending = match turn {
+                Turn::Ask(pending) => pending,
+                Turn::Granted(guard) => return Ok(guard),
             };
             match self.attempt(pending).await? {
                 Attempt::Granted(guard) => {
@@ -268,14 +280,17 @@ impl Attempts {
         }
     }
 
-    /// Waits for this request's turn to ask the masters. `None`: its time is over.
-    async fn until_admitted(&mut self) -> Result<Option<Pending>> {
+    /// Waits for this request's turn. `None`: its time is over.
+    async fn until_admitted(&mut self) -> Result<Option<Turn>> {
         // Most never sleep.
         let mut nap = pin!(None::<Sleep>);
         poll_fn(|cx| {
+            // Not in its first poll: see `answer_of`.
+            let takes = self.id.is_some();
             loop {
-                let until = match self.look(cx.waker())? {
-                    Look::Ask(pending) => return Poll::Ready(Ok(Some(pending))),
+                let until = match self.look(cx.waker(), takes)? {
+                    Look::Ask(pending) => return Poll::Ready(Ok(Some(Turn::Ask(pending)))),
+                    Look::Granted(guard) => return Poll::Ready(Ok(Some(Turn::Granted(guard)))),
                     Look::Over => return Poll::Ready(Ok(None)),
                     Look::Wait(until) => until,
                 };
@@ -292,24 +307,26 @@ impl Attempts {
         .await
     }
 
-    /// Whether it is this request's turn, and if not, when to look again at the latest. The first look enters the line.
-    fn look(&mut self, waker: &Waker) -> Result<Look> {
+    /// Whether it is this request's turn, and if not, when to look again at the latest. The first look enters the line. `takes`: it may
+    /// take over what another owner of this process offers.
+    fn look(&mut self, waker: &Waker, takes: bool) -> Result<Look> {
         let session = &self.options.handle;
         session.check_open()?;
         // Else all waiters would find out one after the other, each by an attempt of its own.
         session.is_away(self.began).map_or(Ok(()), Err)?;
         let (uuid, fence) = (&*session.uuid, self.options.fence());
-        let ask = AcquireParams { once: self.once, lease: self.lease, uuid, fence };
+        let ask = AcquireParams { once: self.once, lease: self.lease, uuid, fence, takes };
         // Whoever comes anew waits for nothing yet: what it finds of a hold that ended while the machine slept, its answer corrects.
         let at = if self.id.is_none() { session.glance(self.began) } else { session.moment() };
-        let (id, turn, _spent) = session
+        let (id, turn, taken, _spent) = session
             .visit_at(at, &self.options.keys, |entry, number, at| {
                 let id = match self.id {
                     Some(id) => id,
                     None => {
                         let (id, ambient) = (number(), Owner::current());
                         let owner = self.options.owner.clone().unwrap_or_else(|| ambient.clone());
-                        entry.enter(Waiter::new(id, owner, ambient, self.options.bare, at.now))?;
+                        let request = Waiter::new(id, owner, ambient, self.options.bare, at.now);
+                        entry.enter(request.taking(self.takes()))?;
                         id
                     }
                 };
@@ -319,7 +336,18 @@ impl Attempts {
                     // It may not be the head, which alone is woken when the command that it waits for is answered.
                     entry.wake_when_idle(waker);
                 }
-                Ok((id, turn, spent))
+                let taken = match turn {
+                    Admission::Take(hold) => {
+                        let (level, fate) = (number(), Arc::<Fate>::default());
+                        let new = self.new_level(level, fate.clone(), None);
+                        let taken = entry.take(id, hold, &new, at);
+                        taken.map(|Taken { field, spent }| {
+                            (Granted { hold, level, depth: 1, token: None, field, fate }, spent)
+                        })
+                    }
+                    _ => None,
+                };
+                Ok((id, turn, taken, spent))
             })
             .map_err(|Ambiguous| Error::new(ErrorKind::Ambiguous, AMBIGUOUS))?;
         self.id = Some(id);
@@ -327,8 +355,13 @@ impl Attempts {
         let over = self.once || self.limit.is_some_and(|limit| limit <= now);
         let behind = matches!(turn, Admission::Wait { refused: false, .. });
         self.behind_since = behind.then(|| self.behind_since.unwrap_or(now));
+        if let Some((granted, _spent)) = taken {
+            return Ok(Look::Granted(self.guard(granted)));
+        }
         match turn {
             Admission::Ask(pending) => Ok(Look::Ask(pending)),
+            // It is gone: what there is to do now is another thing.
+            Admission::Take(_) => Ok(Look::Wait(Some(now))),
             Admission::Lost(loss) => Err(Error::lost(loss)),
             Admission::Unfenced => Err(Error::new(ErrorKind::Misuse, UNFENCED)),
             Admission::Wait { refused: true, .. } if over => Ok(Look::Over),
@@ -453,10 +486,9 @@ impl Attempts {
 
     fn granted(&mut self, pending: &Pending, spread: Spread, token: Option<Token>) -> Result<Guard, NotHeld> {
         let fate = Arc::new(Fate::default());
-        let (fixed, max_hold) = (self.options.fixed_lease.is_some(), self.options.max_hold);
         let granted = self.visit(|entry, number, at| {
-            let (level, token) = (number(), token.map(|token| token.highest));
-            let new = NewLevel { level, lease: self.lease, fixed, max_hold, fate: fate.clone(), token };
+            let level = number();
+            let new = self.new_level(level, fate.clone(), token.map(|token| token.highest));
             Ok((level, entry.granted(self.id(), pending, &new, spread, at)?))
         });
         let (level, (depth, token, _spent)) = granted?;
@@ -465,16 +497,26 @@ impl Attempts {
             // free.
             self.options.handle.quorum.doubt_messages();
         }
+        let field = pending.call.field.clone();
+        Ok(self.guard(Granted { hold: pending.hold, level, depth, token, field, fate }))
+    }
+
+    fn new_level(&self, level: u64, fate: Arc<Fate>, token: Option<u64>) -> NewLevel {
+        let (fixed, max_hold) = (self.options.fixed_lease.is_some(), self.options.max_hold);
+        NewLevel { level, lease: self.lease, fixed, max_hold, fate, token }
+    }
+
+    fn guard(&self, granted: Granted) -> Guard {
+        let keys = &self.options.keys;
         if self.tries > 0 {
-            telemetry::acquired_after_waiting(
-                &self.options.keys.name,
-                &pending.call.field,
-                self.began.elapsed(),
-            );
+            telemetry::acquired_after_waiting(&keys.name, &granted.field, self.began.elapsed());
         }
-        let granted =
-            Granted { hold: pending.hold, level, depth, token, field: pending.call.field.clone(), fate };
-        Ok(Guard::new(self.options.handle.clone(), self.options.keys.clone(), granted))
+        Guard::new(self.options.handle.clone(), keys.clone(), granted)
+    }
+
+    /// Whether it may take over a hold of this process: one that is renewed and has no token.
+    fn takes(&self) -> bool {
+        !self.options.fenced && self.options.fixed_lease.is_none()
     }
 
     /// Somebody else holds the lock. With a subscription the message of a release wakes the request; without one it polls.

@@ -66,6 +66,9 @@ impl Guard {
 
     /// Releases this hold, and reports whether it was still held. The outermost release frees the lock.
     ///
+    /// Where another task of this process waits for the lock, the hold may pass to it without a command
+    /// ([`local_handoff`](crate::Builder::local_handoff)): then it was held by what this process knows.
+    ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// use nestlock::{ErrorKind, Locks, Memory};
@@ -315,7 +318,8 @@ impl Guard {
         &self.keys.name
     }
 
-    /// The field that stands for this hold in Redis: `<uuid>:<id>`. Nested holds share it.
+    /// The field that stands for this hold in Redis: `<uuid>:<id>`. Nested holds share it, and so do holds that passed from task to task
+    /// inside this process ([`local_handoff`](crate::Builder::local_handoff)).
     ///
     /// For logs, and to compare with what `HGETALL` shows. The example of [`Guard`] has it.
     #[must_use]

@@ -16,6 +16,7 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 const RETRY_DELAY: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_millis(250);
+const LOCAL_HANDOFF: Duration = Duration::from_millis(10);
 
 /// The options of a `Locks`.
 ///
@@ -65,6 +66,7 @@ pub struct Builder {
     delayed_restart: Option<bool>,
     token_ttl: Option<Duration>,
     replicas: (usize, Duration),
+    local_handoff: Duration,
 }
 
 /// Options that were checked.
@@ -85,6 +87,7 @@ pub(crate) struct Config {
     /// How long a fencing counter stays when it is not used; `None`: for ever.
     pub(crate) token_ttl: Option<Lease>,
     pub(crate) replicas: Option<Replicas>,
+    pub(crate) local_handoff: Duration,
 }
 
 impl Builder {
@@ -102,6 +105,7 @@ impl Builder {
             delayed_restart: None,
             token_ttl: None,
             replicas: (0, Duration::ZERO),
+            local_handoff: LOCAL_HANDOFF,
         }
     }
 
@@ -357,6 +361,18 @@ impl Builder {
         self
     }
 
+    /// For how long a released lock may pass from one task of this `Locks` to the next that waits for it, without a command. Default:
+    /// 10 ms, counted from the grant by the server.
+    ///
+    /// When that is over, the next release is sent to the server, and requests of this `Locks` let those of other processes go first.
+    /// So a hundred tasks that wait for one lock take it at the speed of memory, and no other process waits for them much longer
+    /// than that. [The guide](crate::guide::leases) describes what passes on, and what does not. Zero: every release is sent. A sixth
+    /// of the lease counts, where that is less.
+    pub fn local_handoff(mut self, longest: Duration) -> Self {
+        self.local_handoff = longest;
+        self
+    }
+
     pub(crate) fn check(self) -> Result<Config> {
         let drift = limits::drift(self.drift)?;
         let lease = Lease::new("lease", self.lease, drift)?;
@@ -403,6 +419,7 @@ impl Builder {
             unavailable_after: self.unavailable_after,
             poll_interval: self.poll_interval,
             retry_delay: self.retry_delay,
+            local_handoff: self.local_handoff.min(lease.duration() / 6),
         })
     }
 }
@@ -443,6 +460,7 @@ impl Config {
             unavailable_after: UNAVAILABLE_AFTER,
             poll_interval: POLL_INTERVAL,
             retry_delay: RETRY_DELAY,
+            local_handoff: LOCAL_HANDOFF,
         }
     }
 }
@@ -479,7 +497,18 @@ mod tests {
         assert_eq!(config.poll_interval, Duration::from_secs(5));
         assert_eq!(config.retry_delay, Duration::from_millis(50)..=Duration::from_millis(250));
         assert_eq!(config.token_ttl, Some(Lease::DAY));
+        assert_eq!(config.local_handoff, Duration::from_millis(10));
         assert!(!format!("{config:?}").contains("secret"));
+    }
+
+    /// It is a default too: a short lease must not make it an error.
+    #[test]
+    fn a_hold_is_passed_on_for_a_sixth_of_the_lease_at_most() {
+        let handoff = |builder: Builder| builder.check().unwrap().local_handoff;
+        let lease = Duration::from_secs(6);
+        assert_eq!(handoff(good().lease(lease).local_handoff(Duration::MAX)), Duration::from_secs(1));
+        assert_eq!(handoff(good().lease(lease / 1000)), Duration::from_millis(1));
+        assert_eq!(handoff(good().local_handoff(Duration::ZERO)), Duration::ZERO);
     }
 
     #[test]

@@ -4,5 +4,5 @@ mod owner;
 mod scope;
 
 pub use owner::Owner;
-pub(crate) use owner::{Inside, OwnerEnds, Position, inside};
+pub(crate) use owner::{Inside, OwnerEnds, Position, Tree, inside};
 pub use scope::{Scope, scope};

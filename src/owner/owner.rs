@@ -59,6 +59,17 @@ enum Kind {
     Made(Arc<TreeNode>),
 }
 
+/// A tree of owners, to be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Tree(Root);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Root {
+    Task(task::Id),
+    Thread(ThreadId),
+    Made(usize),
+}
+
 struct TreeNode {
     parent: Option<Owner>,
     depth: u32,
@@ -159,6 +170,19 @@ impl Owner {
             }
         }
         at == other
+    }
+
+    /// Which tree this owner belongs to, as long as one of the tree's owners is kept.
+    pub(crate) fn tree(&self) -> Tree {
+        let mut at = self;
+        while let Some(parent) = at.parent() {
+            at = parent;
+        }
+        Tree(match &at.0 {
+            Kind::Task(id) => Root::Task(*id),
+            Kind::Thread(id) => Root::Thread(*id),
+            Kind::Made(node) => Root::Made(Arc::as_ptr(node) as usize),
+        })
     }
 
     /// The owner of what this owner acquires at `position` now: itself, or its nearest live ancestor if its last scope has

@@ -72,7 +72,8 @@ impl Session {
         let retry = retry_pause(config.lease);
         let (lease, drift) = (config.lease, config.drift);
         let epoch = clock.moment().now;
-        let terms = Arc::new(Terms { masters: quorum.size(), lease, drift, patience, retry, epoch });
+        let (masters, handoff) = (quorum.size(), config.local_handoff);
+        let terms = Arc::new(Terms { masters, lease, drift, patience, retry, epoch, handoff });
         let takeover = quorum.is_portable().then_some(TAKEOVER);
         Arc::new_cyclic(|me| Session {
             config,
@@ -135,6 +136,21 @@ impl Session {
         keys: &Arc<Keys>,
         visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
     ) -> R {
+        let (result, unattended) = self.visit_once(at, keys, visit);
+        if unattended {
+            self.take_over();
+        }
+        result
+    }
+
+    /// The same, and nothing is taken over: 1. the machine is busy, and what is due is late. 2. A visit takes the background task over,
+    /// and visits all locks. 3. That takes long, and each of these visits would take it over again, inside the one before.
+    pub(super) fn visit_once<R>(
+        &self,
+        at: Moment,
+        keys: &Arc<Keys>,
+        visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
+    ) -> (R, bool) {
         let (result, effects) = {
             let mut table = lock(&self.table);
             let (result, mut effects) =
@@ -146,11 +162,9 @@ impl Session {
             }
             (result, effects)
         };
-        if effects.unattended {
-            self.take_over();
-        }
+        let unattended = effects.unattended;
         self.carry_out(keys, effects);
-        result
+        (result, unattended)
     }
 
     /// The same, where the lock is known: nothing happens where it is not.
@@ -209,7 +223,10 @@ impl Session {
     pub(crate) fn advance(&self, stage: Stage) {
         self.stage.fetch_max(stage as u8, SeqCst);
         self.table(|table, _| table.closed = true);
-        self.visit_all(|entry, at| entry.wake_all(at.now));
+        self.visit_all(|entry, at| {
+            entry.withdraw(at.now);
+            entry.wake_all(at.now);
+        });
         self.nudge.notify_waiters();
         self.progress.notify_waiters();
     }

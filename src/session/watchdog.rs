@@ -50,7 +50,10 @@ impl Session {
             true
         });
         if taken {
-            self.visit_all(|entry, at| entry.abandon(at.now));
+            let keys = lock(&self.table).keys();
+            for name in keys {
+                self.visit_once(self.moment(), &name, |entry, _, at| entry.abandon(at.now));
+            }
         }
     }
 
@@ -66,8 +69,8 @@ impl Session {
         }
         let keys = lock(&self.table).keys();
         for name in keys {
-            // Not by way of `visit`: the runtime that is current here is the one that ends.
-            self.visit_as_watchdog(self.moment(), &name, |entry, _, at| entry.wake_everyone(at.now));
+            // Not by way of `visit`: the runtime that is current here is the one that ends. Nothing is taken over on it.
+            self.visit_once(self.moment(), &name, |entry, _, at| entry.wake_everyone(at.now));
         }
         self.progress.notify_waiters();
     }

@@ -8,7 +8,7 @@ use crate::sim::program::{
 };
 
 /// What is drawn grows: a seed of an earlier edition draws what it did then.
-pub(super) const EDITION: u32 = 5;
+pub(super) const EDITION: u32 = 6;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -19,6 +19,10 @@ impl Program {
         let mut dice = Dice::new(Key::new(seed).with(0));
         let mut setup = Setup::draw(&mut dice);
         setup.portable = edition >= 4 && Key::new(seed).with(8).one_in(2);
+        if edition >= 6 {
+            let mut dice = Dice::new(Key::new(seed).with(11));
+            setup.handoff = dice.pick(&[0, 10, 200, 3_600_000]) * MILLISECOND;
+        }
         let forces = dice.one_in(4);
         let closes = dice.one_in(12);
         let leaks = dice.one_in(6);
@@ -31,7 +35,11 @@ impl Program {
             let mut dice = Dice::new(Key::new(seed).with(1).with(at as u64));
             writer.caller(at as u64 + 1, &mut dice)
         });
-        let callers = callers.collect();
+        let mut callers: Vec<CallerPlan> = callers.collect();
+        let crowd = Key::new(seed).with(12);
+        if edition >= 6 && crowd.one_in(2) {
+            writer.crowd(&mut callers, crowd);
+        }
         let count = dice.pick(&[0, 0, 1, 2, 3, 5, 8]);
         let deadly = dice.one_in(8);
         let mute = dice.one_in(6);
@@ -120,6 +128,7 @@ impl Setup {
             lateness: lateness.min(lease / 5),
             drifts: dice.one_in(3),
             portable: false,
+            handoff: Duration::ZERO,
             fenced: [dice.one_in(2), dice.one_in(2), false],
         }
     }
@@ -167,6 +176,25 @@ impl Writer<'_> {
         let at = Within { held: &[], branch: None, guarded: false };
         let ops = (0..1 + dice.roll(4)).map(|_| self.op(at, dice)).collect();
         CallerPlan { id, process, begins, ops }
+    }
+
+    /// Many of one process want one lock at the same time, each for a moment.
+    fn crowd(&self, callers: &mut Vec<CallerPlan>, key: Key) {
+        let mut dice = Dice::new(key);
+        let begins = dice.time(self.setup.trouble);
+        let shortest = dice.pick(&[Duration::ZERO, MILLISECOND, 20 * MILLISECOND]);
+        for at in 0..2 + dice.roll(8) {
+            let process = dice.roll(self.setup.processes.min(2));
+            let within = Within { held: &[], branch: None, guarded: true };
+            let ops = (0..1 + dice.roll(6)).map(|_| {
+                let locking = self.locking_of(0, within, &mut dice);
+                let stays = locking.stays.min(shortest);
+                let locking = Locking { stays, ..locking };
+                if dice.one_in(4) { Op::Run(locking) } else { Op::Lock(locking) }
+            });
+            let ops = ops.collect();
+            callers.push(CallerPlan { id: 101 + at as u64, process, begins, ops });
+        }
     }
 
     fn op(&self, at: Within, dice: &mut Dice) -> Op {
@@ -321,7 +349,7 @@ impl Writer<'_> {
         let (process, master) = (dice.roll(processes), dice.roll(masters));
         let one_in = dice.pick(&[1, 2, 5]);
         let slow = dice.pick(&[node_timeout / 2, 2 * node_timeout, 5 * node_timeout]);
-        let sides = [20, 20, 24, 30, 35, 35][self.edition as usize];
+        let sides = [20, 20, 24, 30, 35, 35, 35][self.edition as usize];
         let kind = match dice.roll(sides) {
             20..22 => {
                 let late = dice.pick(&[self.setup.latency, slow, lease.min(MINUTE)]);

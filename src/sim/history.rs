@@ -37,6 +37,8 @@ pub(super) enum Promise {
     Liveness,
     /// Nothing is left.
     Leftovers,
+    /// A hold passes on inside a process for a while only, and is good then for as long as a fresh one would be.
+    Handoff,
     /// Errors have a cause.
     Errors,
     /// No panic, and no work without end.
@@ -160,6 +162,12 @@ struct State {
     trouble_until: Option<Instant>,
     grants: u64,
     commands: u64,
+    /// How often a hold has passed on, for how long one may, and the lease.
+    passed: u64,
+    handoff: Duration,
+    lease: Duration,
+    /// When each field was granted first.
+    fields: BTreeMap<String, Instant>,
     /// Fields that were forced away, or that their only master forgot: their holds are over, whether or not that is known.
     forced: BTreeSet<String>,
     forgotten: BTreeSet<String>,
@@ -205,9 +213,10 @@ impl History {
         lock(&self.state).violation.clone()
     }
 
-    pub(super) fn take(&self) -> (Vec<String>, u64, u64, Duration) {
+    pub(super) fn take(&self) -> (Vec<String>, u64, u64, u64, Duration) {
         let mut state = lock(&self.state);
-        (std::mem::take(&mut state.lines), state.grants, state.commands, state.longest_wait)
+        let lines = std::mem::take(&mut state.lines);
+        (lines, state.grants, state.passed, state.commands, state.longest_wait)
     }
 
     pub(super) fn forced(&self, field: &str) {
@@ -294,6 +303,11 @@ impl History {
         state.requests.forget_process(process);
     }
 
+    pub(super) fn set_handoff(&self, longest: Duration, lease: Duration) {
+        let mut state = lock(&self.state);
+        (state.handoff, state.lease) = (longest, lease);
+    }
+
     pub(super) fn set_patience(&self, patience: Duration) {
         lock(&self.state).patience = patience;
     }
@@ -373,6 +387,9 @@ impl History {
         if let Some(token) = level.token {
             self.grows(&level, token, stands > 0);
         }
+        if stands == 0 {
+            self.passes(&level);
+        }
         let mut state = lock(&self.state);
         state.grants += 1;
         let id = state.grants;
@@ -409,6 +426,42 @@ impl History {
         lock(&self.state).levels = others;
         if let Some(text) = broken {
             self.violated(Promise::Exclusion, text);
+        }
+    }
+
+    /// An outermost level: of a fresh field, or of one that another owner of its process had.
+    fn passes(&self, level: &LevelRecord) {
+        let mut state = lock(&self.state);
+        let now = Instant::now();
+        let Some(since) = state.fields.get(&level.field).copied() else {
+            state.fields.insert(level.field.clone(), now);
+            return;
+        };
+        state.passed += 1;
+        let State { handoff, lease, .. } = *state;
+        drop(state);
+        let until = level.session.table(|table, at| {
+            let entry = table.entry(NAMES[level.name])?;
+            let hold = entry.live().filter(|hold| *hold.field == *level.field)?;
+            Some(hold.end().saturating_duration_since(at.now))
+        });
+        let LevelRecord { field, process, token, may_end_from, .. } = level;
+        self.note(|| format!("{field} passes on inside p{process}, {:?} after its grant", now - since));
+        if now - since > handoff {
+            let text = format!("{field} passes on {:?} after its grant, of {handoff:?}", now - since);
+            self.violated(Promise::Handoff, text);
+        }
+        if token.is_some() || may_end_from.is_some() {
+            self.violated(
+                Promise::Handoff,
+                format!("{field} passes on to one with a token, or a fixed lease"),
+            );
+        }
+        if let Some(left) = until.filter(|left| *left < lease / 2 || lease < *left) {
+            self.violated(
+                Promise::Handoff,
+                format!("{field} passes on, and is good for {left:?} of {lease:?}"),
+            );
         }
     }
 

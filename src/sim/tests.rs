@@ -100,6 +100,7 @@ fn over_streams(
         lateness: Duration::ZERO,
         drifts: false,
         portable: false,
+        handoff: Duration::ZERO,
         fenced: [false; NAMES.len()],
     };
     let callers = ops.into_iter().zip(1..);
@@ -194,6 +195,7 @@ fn each_answer_is_for_its_own_call_where_scripts_are_forgotten() {
 #[derive(Default)]
 struct Sums {
     grants: u64,
+    passed: u64,
     commands: u64,
     simulated: Duration,
     /// The longest wait for a free lock without faults, and its seed.
@@ -215,6 +217,7 @@ impl Sums {
             panic!("seed {seed} of edition {edition}: {violation}\n{small}{lines}");
         }
         self.grants += outcome.grants;
+        self.passed += outcome.passed;
         self.commands += outcome.commands;
         self.simulated += outcome.simulated;
         if program.faults.is_empty() {
@@ -225,6 +228,7 @@ impl Sums {
     fn and(self, other: Sums) -> Sums {
         Sums {
             grants: self.grants + other.grants,
+            passed: self.passed + other.passed,
             commands: self.commands + other.commands,
             simulated: self.simulated + other.simulated,
             longest_wait: self.longest_wait.max(other.longest_wait),
@@ -273,9 +277,9 @@ fn keeps_promises(
         let program = draw(first, edition);
         println!("{program}\n{}", run(&program, true).lines.join("\n"));
     }
-    let Sums { grants, commands, simulated, longest_wait: (longest, seed) } = sums;
+    let Sums { grants, passed, commands, simulated, longest_wait: (longest, seed) } = sums;
     println!(
-        "{seeds} seeds{over}, {grants} grants, {commands} commands, {} s simulated",
+        "{seeds} seeds{over}, {grants} grants, {passed} of them passed on, {commands} commands, {} s simulated",
         simulated.as_secs()
     );
     println!("the longest wait for a free lock without faults: {longest:?}, of seed {seed}");

@@ -44,6 +44,8 @@ pub(super) struct Outcome {
     /// What happened, where that was asked for.
     pub(super) lines: Vec<String>,
     pub(super) grants: u64,
+    /// How many of them without a command, as the hold of another owner.
+    pub(super) passed: u64,
     pub(super) commands: u64,
     /// Of a request with nobody before it.
     pub(super) longest_wait: Duration,
@@ -76,8 +78,8 @@ pub(super) fn run(program: &Program, shown: bool) -> Outcome {
     simulate(None);
     stream::unplug();
     let violation = history.violation();
-    let (lines, grants, commands, longest_wait) = history.take();
-    Outcome { violation, lines, grants, commands, longest_wait, simulated: ran.unwrap_or_default() }
+    let (lines, grants, passed, commands, longest_wait) = history.take();
+    Outcome { violation, lines, grants, passed, commands, longest_wait, simulated: ran.unwrap_or_default() }
 }
 
 struct World<'a> {
@@ -119,6 +121,7 @@ impl<'a> World<'a> {
         let allowed = program.allowed();
         let world = World { program, history, network, processes, phases, allowed, alarm, leaked };
         world.history.set_patience(program.patience());
+        world.history.set_handoff(program.setup.handoff.min(program.setup.lease / 6), program.setup.lease);
         if program.restarts_tokens() {
             world.history.forget_order_of_tokens();
         }
@@ -359,6 +362,7 @@ fn config(setup: &Setup, master: impl Fn(usize) -> Master) -> Config {
         .longest_lease(setup.longest_lease)
         .node_timeout(setup.node_timeout)
         .poll_interval(setup.poll_interval)
+        .local_handoff(setup.handoff)
         .check();
     config.expect("the options are good")
 }

@@ -19,6 +19,8 @@ use crate::wire::{self, Action, Fence, Pending};
 pub(crate) enum Admission {
     /// Send this acquire.
     Ask(Pending),
+    /// Take over the hold that this one offers.
+    Take(u64),
     /// Wait until woken, at most until then.
     Wait {
         until: Option<Instant>,
@@ -49,6 +51,8 @@ pub(crate) struct AcquireParams<'a> {
     pub(crate) uuid: &'a str,
     /// The grant is to have a fencing token.
     pub(crate) fence: Option<Arc<Fence>>,
+    /// It may take over what is offered.
+    pub(crate) takes: bool,
 }
 
 /// How long a request sleeps that was refused.
@@ -69,6 +73,21 @@ pub(crate) struct NewLevel {
     pub(crate) fate: Arc<Fate>,
     /// That the masters gave with it.
     pub(crate) token: Option<u64>,
+}
+
+impl NewLevel {
+    /// Of this request. `ends`: when a fixed lease is over; `from`: from when its time counts.
+    pub(super) fn level(&self, request: &Waiter, ends: Instant, from: Instant) -> Level {
+        Level {
+            id: self.level,
+            owner: request.owner.clone(),
+            branch: request.branch,
+            watched: !self.fixed,
+            until: self.fixed.then_some(ends),
+            max_hold: self.max_hold.and_then(|longest| limit(from, longest)),
+            fate: self.fate.clone(),
+        }
+    }
 }
 
 impl LockEntry {
@@ -188,6 +207,9 @@ impl LockEntry {
 
     /// The turn of a stranger to whoever holds the lock.
     fn admit_outermost(&mut self, id: u64, no: u64, ask: AcquireParams, now: Instant) -> Admission {
+        if let Some(offered) = self.offered_to(id, &ask, now) {
+            return Admission::Take(offered);
+        }
         // What this process releases goes first, or a request would meet its own past. Once: a release that the
         // server does not answer must not keep a request from asking itself.
         if self.holds.iter().any(|hold| hold.ends() && hold.failures == 0) {
@@ -286,15 +308,10 @@ impl LockEntry {
         hold.confirmed(new.lease, pending.sent, at.slept);
         let stands =
             if let Action::Acquire { count, .. } = pending.call.action { count } else { hold.stands };
-        let level = Level {
-            id: new.level,
-            owner: request.owner.clone(),
-            branch: request.branch,
-            watched: !new.fixed,
-            until: new.fixed.then_some(ends),
-            max_hold: new.max_hold.and_then(|longest| limit(pending.sent, longest)),
-            fate: new.fate.clone(),
-        };
+        let level = new.level(&request, ends, pending.sent);
+        if hold.levels.is_empty() {
+            hold.offer.begin(at.now);
+        }
         if let Some(token) = new.token.filter(|_| hold.levels.is_empty()) {
             hold.is_fenced_by(token);
         }
@@ -317,7 +334,8 @@ impl LockEntry {
 
     /// A fresh grant shows that no other field is in the key: a hold that was believed alive is gone.
     fn lose_others(&mut self, id: u64, now: Instant) {
-        let others = self.holds.iter().filter(|hold| hold.id != id && hold.lives()).map(|hold| hold.id);
+        let believed = |hold: &&Hold| hold.id != id && (hold.lives() || hold.is_offered());
+        let others = self.holds.iter().filter(believed).map(|hold| hold.id);
         for other in others.collect::<Vec<_>>() {
             self.lose(other, Loss::Gone, false, now);
         }

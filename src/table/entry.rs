@@ -13,6 +13,7 @@ use crate::table::level::Level;
 use crate::table::orphans::Orphans;
 use crate::table::queue::{Queue, Waiter, WaiterState};
 use crate::table::terms::Terms;
+use crate::table::turns::Turns;
 use crate::wire::keys::Keys;
 
 /// What is to be done once no lock is held any more.
@@ -67,6 +68,7 @@ pub(crate) struct LockEntry {
     pub(super) missed: bool,
     /// Releases of our own whose message has not come back yet, for each master: it is no news.
     pub(super) echoes: Vec<u32>,
+    pub(super) turns: Turns,
     pub(super) out: Effects,
     /// Who waits until no command of the hold is under way.
     pub(super) idlers: Vec<Waker>,
@@ -92,6 +94,7 @@ impl LockEntry {
             reported: MasterSet::NONE,
             missed: false,
             echoes: Vec::new(),
+            turns: Turns::default(),
             out: Effects::default(),
             idlers: Vec::new(),
             scheduled: None,
@@ -156,10 +159,15 @@ impl LockEntry {
         self.queue.front(|request| !live.is_some_and(|hold| is_of_tree(request, hold)))
     }
 
+    /// Whether there may be requests of the tree that holds.
+    fn may_have_kin(&self, hold: &Hold) -> bool {
+        hold.levels.first().is_some_and(|first| self.queue.may_have_kin(&first.owner))
+    }
+
     /// The first in the line of the holding tree that may enter now. One that may not is passed by: it may wait for
     /// a sibling which itself asks again.
     pub(super) fn inner_front(&self) -> Option<&Waiter> {
-        let live = self.live()?;
+        let live = self.live().filter(|live| self.may_have_kin(live))?;
         self.queue.front(|request| is_of_tree(request, live) && may_enter(request, live))
     }
 
@@ -167,7 +175,12 @@ impl LockEntry {
     /// now: the holder may wait for it.
     pub(super) fn tree_asks_once_more(&mut self) {
         let Some(hold) = self.holds.iter().find(|hold| hold.lives()) else { return };
-        self.queue.iter_mut().filter(|request| is_of_tree(request, hold)).for_each(Waiter::asks_once_more);
+        if hold.levels.first().is_some_and(|first| self.queue.may_have_kin(&first.owner)) {
+            self.queue
+                .iter_mut()
+                .filter(|request| is_of_tree(request, hold))
+                .for_each(Waiter::asks_once_more);
+        }
     }
 
     /// A hold of this process is over: the head asks at once, it need not wait for the server's message.
@@ -202,7 +215,7 @@ impl LockEntry {
     pub(super) fn wake_next(&mut self, now: Instant) {
         self.out.wake.append(&mut self.idlers);
         if self.queue.is_empty() {
-            return;
+            return self.withdraw(now);
         }
         let next = match self.live() {
             Some(live) if live.command.is_none() && live.next_action().is_none() => self.inner_front(),

@@ -64,6 +64,7 @@ impl LockEntry {
 
     /// Asks the server for all holds at once: something may have happened to them.
     pub(crate) fn ask_all(&mut self, now: Instant) {
+        self.withdraw(now);
         for hold in &mut self.holds {
             hold.doubt();
             if hold.lives() {
@@ -120,6 +121,9 @@ impl LockEntry {
             {
                 hold.unknown(no, at.now);
                 hold.retry_at = at.now;
+            }
+            if hold.offered_until().is_some_and(|until| until <= at.now) {
+                hold.withdraw(at.now);
             }
             ids.push(hold.id);
             if hold.is_gone() && at.now >= hold.stands_until {
@@ -260,6 +264,7 @@ impl Hold {
         for level in self.levels.iter().filter(|level| level.fate.loss().is_none()) {
             level.max_hold.into_iter().for_each(|limit| at(true, limit));
         }
+        self.offered_until().into_iter().for_each(|until| at(true, until));
         self.gives_up_at(waiting).into_iter().for_each(|given_up| at(true, given_up));
         due
     }

@@ -9,6 +9,7 @@ use crate::base::{Absence, Fate, Lease, MasterSet, Spread, after};
 use crate::error::Loss;
 use crate::owner::Owner;
 use crate::table::level::Level;
+use crate::table::offer::Offer;
 use crate::table::terms::Terms;
 use crate::wire::keys::Keys;
 use crate::wire::{Action, Call, Fence, Pending};
@@ -101,6 +102,8 @@ pub(crate) struct Hold {
     pub(super) unsure: MasterSet,
     /// Its fencing token, once it is granted, and the counter that has to remember it.
     pub(super) fence: Option<Arc<Fence>>,
+    /// To whom of this process it may pass.
+    pub(super) offer: Offer,
 }
 
 impl Hold {
@@ -137,6 +140,7 @@ impl Hold {
             late: MasterSet::NONE,
             unsure: MasterSet::NONE,
             fence,
+            offer: Offer::default(),
         };
         let pending = hold.begin(Action::Acquire { count: 1, lease }, Sender::Request, no, now);
         (hold, pending)
@@ -199,7 +203,7 @@ impl Hold {
     pub(super) fn ends(&self) -> bool {
         match self.state {
             State::Stands { .. } | State::Lost { ends_key: false, .. } => {
-                self.levels.is_empty() && !self.is_asked()
+                self.levels.is_empty() && !self.is_asked() && !self.is_offered()
             }
             State::Lost { ends_key: true, .. } => true,
             State::Gone { .. } => false,
@@ -364,7 +368,7 @@ impl Hold {
 
     /// What must be sent to bring the server to what is so here, now or at `retry_at`.
     pub(super) fn next_action(&self) -> Option<Action> {
-        if self.command.is_some() {
+        if self.command.is_some() || self.is_offered() {
             return None;
         }
         match self.state {
@@ -388,7 +392,7 @@ impl Hold {
     /// Whether an end, or the count that stands, has still to reach the masters.
     pub(super) fn owes(&self) -> bool {
         let owed = |action| !matches!(action, Action::Repair { .. });
-        !self.is_gone() && (self.ends() || self.next_action().is_some_and(owed))
+        !self.is_gone() && (self.ends() || self.is_offered() || self.next_action().is_some_and(owed))
     }
 
     /// The count that most masters have, where all is answered, and nothing has to be sent.

@@ -3,18 +3,22 @@
 mod admission;
 mod entry;
 mod expiry;
+mod handoff;
 mod hold;
 mod level;
+mod offer;
 mod orphans;
 mod outcome;
 mod queue;
 mod subscription;
 mod table;
 mod terms;
+mod turns;
 
 pub(crate) use admission::{AcquireParams, Admission, NewLevel, NotHeld, Pause};
 pub(crate) use entry::{LockEntry, LogEvent};
 pub(crate) use expiry::retry_pause;
+pub(crate) use handoff::Taken;
 pub(crate) use hold::Hold;
 pub(crate) use level::Level;
 pub(crate) use outcome::{LateAnswer, Meaning, ReleaseStep};

@@ -49,15 +49,22 @@ pub(crate) enum LateAnswer {
 impl LockEntry {
     /// A guard goes: its level counts no more, from now on. `no`: release it by this command, if none is under way;
     /// else in the background.
-    pub(crate) fn leave(&mut self, hold: u64, level: u64, no: Option<u64>, at: Moment) -> ReleaseStep {
+    pub(crate) fn leave(&mut self, id: u64, level: u64, no: Option<u64>, at: Moment) -> ReleaseStep {
         let place = self.place.clone();
-        self.end_late(hold, at);
-        let Some(hold) = self.hold(hold) else { return ReleaseStep::Released };
+        self.end_late(id, at);
+        let Some(hold) = self.hold(id) else { return ReleaseStep::Released };
+        let passes = hold.may_pass(at.now);
         let Some(left) = hold.leave(level) else { return ReleaseStep::Released };
         left.level.owner.forget(&place);
         hold.retry_at = at.now;
         hold.failures = 0;
         let field = hold.field.clone();
+        let passes = passes && left.level.watched && left.level.fate.loss().is_none();
+        if hold.levels.is_empty() && self.offer(id, passes, at.now) {
+            self.sweep(at.now);
+            return ReleaseStep::Released;
+        }
+        let Some(hold) = self.hold(id) else { return ReleaseStep::Released };
         let leave = match (left.level.fate.loss(), no) {
             (Some(loss), _) => ReleaseStep::Lost(loss),
             (None, Some(no)) if hold.command.is_none() && !hold.is_unsettled() => {
@@ -153,6 +160,7 @@ impl LockEntry {
                 Meaning::Done
             }
         };
+        self.lets_others_go_first(pending, at.now);
         self.sweep(at.now);
         if pending.is_end() && !frees_nobody {
             self.freed(at.now);

@@ -1,16 +1,19 @@
 //! The waiters of one lock name: in which order they ask, and which of them are branches of one owner.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::task::Waker;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::base::after;
-use crate::owner::Owner;
+use crate::owner::{Owner, Tree};
 
 /// How long a woken head may stay unpolled before the next one gets its turn.
 pub(crate) const HEAD_PATIENCE: Duration = Duration::from_millis(50);
+
+/// From so many requests on they are counted by their trees: a visit would look at each of them.
+const MANY: usize = if cfg!(test) { 3 } else { 32 };
 
 /// What a request is doing while it is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +47,8 @@ pub(crate) struct Waiter {
     woken: Option<Instant>,
     /// Passed over: it did not come when it was its turn.
     parked: bool,
+    /// It may take over a hold of this process that is offered.
+    pub(super) takes: bool,
     pub(super) warned: bool,
 }
 
@@ -59,12 +64,18 @@ pub(super) enum HeadCheck {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ambiguous;
 
+/// How many requests there are of each tree.
+#[derive(Debug, Default)]
+struct Kin(HashMap<Tree, u32>);
+
 /// The requests under way, by time of arrival.
 #[derive(Debug)]
 pub(crate) struct Queue {
     requests: VecDeque<Waiter>,
     /// Owners that were seen to ask from two branches at once.
     proven: Vec<Owner>,
+    /// Where they are many.
+    kin: Option<Box<Kin>>,
 }
 
 impl Waiter {
@@ -81,8 +92,14 @@ impl Waiter {
             polled: now,
             woken: None,
             parked: false,
+            takes: false,
             warned: false,
         }
+    }
+
+    /// Has it take over a hold of this process that is offered, if `takes`.
+    pub(crate) fn taking(self, takes: bool) -> Waiter {
+        Waiter { takes, ..self }
     }
 
     /// It is being polled: it takes part again, wherever it was passed over.
@@ -154,7 +171,7 @@ impl Waiter {
 
 impl Queue {
     pub(super) fn new() -> Queue {
-        Queue { requests: VecDeque::with_capacity(1), proven: Vec::new() }
+        Queue { requests: VecDeque::with_capacity(1), proven: Vec::new(), kin: None }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -203,13 +220,31 @@ impl Queue {
                     return Err(Ambiguous);
                 }
                 request.branch = true;
-            } else if self.bare(&request.owner).next().is_some() {
+            } else if self.may_have_kin(&request.owner) && self.bare(&request.owner).next().is_some() {
                 request.branch = true;
                 self.prove(&request.owner);
             }
         }
+        self.count(&request.owner);
         self.requests.push_back(request);
         Ok(())
+    }
+
+    /// Whether there may be requests of this owner's tree.
+    pub(super) fn may_have_kin(&self, owner: &Owner) -> bool {
+        self.kin.as_ref().is_none_or(|kin| kin.0.contains_key(&owner.tree()))
+    }
+
+    /// One more request comes, of this owner. What passes to an heir stays in its tree.
+    fn count(&mut self, owner: &Owner) {
+        if self.kin.is_none() && self.requests.len() >= MANY {
+            let mut kin = Box::<Kin>::default();
+            self.requests.iter().for_each(|request| kin.count(&request.owner));
+            self.kin = Some(kin);
+        }
+        if let Some(kin) = &mut self.kin {
+            kin.count(owner);
+        }
     }
 
     fn bare<'a>(&'a mut self, owner: &'a Owner) -> impl Iterator<Item = &'a mut Waiter> {
@@ -242,7 +277,12 @@ impl Queue {
     /// Takes a request out.
     pub(super) fn leave(&mut self, id: u64) -> Option<Waiter> {
         let at = self.place(id)?;
-        self.requests.remove(at)
+        let request = self.requests.remove(at)?;
+        if let Some(kin) = &mut self.kin {
+            kin.discount(&request.owner);
+        }
+        self.kin.take_if(|kin| kin.0.is_empty());
+        Some(request)
     }
 
     /// The proof stands until its owner has neither a hold nor a request here.
@@ -285,6 +325,22 @@ impl Queue {
             return HeadCheck::PassedOver;
         }
         request.wake(now).map_or(HeadCheck::Not, HeadCheck::Woken)
+    }
+}
+
+impl Kin {
+    fn count(&mut self, owner: &Owner) {
+        *self.0.entry(owner.tree()).or_default() += 1;
+    }
+
+    fn discount(&mut self, owner: &Owner) {
+        let tree = owner.tree();
+        if let Some(count) = self.0.get_mut(&tree) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(&tree);
+            }
+        }
     }
 }
 

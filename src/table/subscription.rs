@@ -84,6 +84,7 @@ impl LockEntry {
         self.freed(now);
         if !echo {
             self.ask_all(now);
+            self.turns.note();
         }
     }
 

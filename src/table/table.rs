@@ -94,6 +94,12 @@ impl LockTable {
         }
     }
 
+    /// From now on what is due may be left alone for so long.
+    #[cfg(test)]
+    pub(crate) fn set_takeover(&mut self, longest: Duration) {
+        self.takeover = Some(longest);
+    }
+
     /// Whether the background task has not looked at what is due for too long. It is reported once.
     fn is_unattended(&mut self, takeover: Duration, now: Instant) -> bool {
         if self.agenda.first().is_none_or(|(due, _)| *due > now) {
@@ -334,7 +340,7 @@ mod tests {
         let drift = Drift { factor: 0.0, slack: Duration::ZERO };
         let lease = Lease::new("lease", Duration::from_secs(30), drift).unwrap();
         let (patience, retry) = (Duration::from_secs(60), Duration::from_millis(500));
-        Terms { masters: 1, lease, drift, patience, retry, epoch: now }
+        Terms { masters: 1, lease, drift, patience, retry, epoch: now, handoff: Duration::ZERO }
     }
 
     /// As Redisson forms them, two names have one channel.
@@ -417,7 +423,7 @@ mod tests {
             visit(&mut |entry, number| {
                 id = number();
                 entry.enter(Waiter::new(id, owner.clone(), owner.clone(), true, at.now)).unwrap();
-                let ask = AcquireParams { once: false, lease, uuid: "me", fence: None };
+                let ask = AcquireParams { once: false, lease, uuid: "me", fence: None, takes: false };
                 let Admission::Ask(asked) = entry.admit(id, number(), ask, at) else {
                     panic!("nobody is before it")
                 };

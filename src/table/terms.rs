@@ -20,6 +20,8 @@ pub(crate) struct Terms {
     /// From here on renewals are counted off in steps, so that holds which are due at nearly the same time are renewed
     /// in one pipeline.
     pub(crate) epoch: Instant,
+    /// How long after its grant a hold may pass on to another owner; zero: never.
+    pub(crate) handoff: Duration,
 }
 
 impl Terms {

@@ -65,7 +65,7 @@ impl Session {
         self.visit(keys, |entry, number, at| {
             let id = number();
             entry.enter(Waiter::new(id, owner.clone(), owner.clone(), false, at.now)).expect("no branches");
-            let ask = AcquireParams { once: false, lease, uuid: "me", fence: None };
+            let ask = AcquireParams { once: false, lease, uuid: "me", fence: None, takes: false };
             match entry.admit(id, number(), ask, at) {
                 Admission::Ask(pending) => (id, Some(pending)),
                 _ => (id, None),

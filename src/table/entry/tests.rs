@@ -50,6 +50,8 @@ struct Asker {
     limit: Option<Duration>,
     once: bool,
     asking: Option<Pending>,
+    /// It has been polled before.
+    known: bool,
 }
 
 /// What a request asks for.
@@ -100,6 +102,7 @@ struct World {
     owners: Vec<Owner>,
     faults: bool,
     granted: usize,
+    taken: usize,
     /// Holds of which a command ran after it had been given up: their count may be off until the next settle.
     stale: Vec<u64>,
 }
@@ -112,7 +115,8 @@ impl World {
         let place = Position { session, name: keys.name.clone() };
         let lease = Lease::new("lease", LEASE, DRIFT).unwrap();
         let (patience, retry) = (Duration::from_secs(1), Duration::from_millis(500));
-        let terms = Terms { masters: 1, lease, drift: DRIFT, patience, retry, epoch: now };
+        let handoff = Duration::ZERO;
+        let terms = Terms { masters: 1, lease, drift: DRIFT, patience, retry, epoch: now, handoff };
         let roots = [Owner::new(), Owner::new()];
         let owners =
             roots.iter().flat_map(|root| [root.clone(), root.child(), root.child(), root.child().child()]);
@@ -131,8 +135,15 @@ impl World {
             owners: owners.collect(),
             faults: true,
             granted: 0,
+            taken: 0,
             stale: Vec::new(),
         }
+    }
+
+    /// A hold passes on for so long after its grant.
+    fn passes_on_for(&mut self, longest: Duration) {
+        self.terms.handoff = longest;
+        self.entry.terms = Arc::new(self.terms);
     }
 
     fn at(&self) -> Moment {
@@ -176,12 +187,22 @@ impl World {
     fn begin(&mut self, owner: Owner, bare: bool, options: Options) {
         let id = self.number();
         let request = Waiter::new(id, owner.clone(), owner, bare, self.now);
-        if self.entry.enter(request).is_err() {
+        if self.entry.enter(request.taking(!options.fixed)).is_err() {
             return;
         }
         let Options { lease, fixed, limit, once } = options;
         let (lease, flag) = (Lease::new("lease", lease, DRIFT).unwrap(), Arc::<Flag>::default());
-        self.askers.push(Asker { id, flag, nap: None, lease, fixed, limit, once, asking: None });
+        self.askers.push(Asker {
+            id,
+            flag,
+            nap: None,
+            lease,
+            fixed,
+            limit,
+            once,
+            asking: None,
+            known: false,
+        });
         self.poll(self.askers.len() - 1);
     }
 
@@ -196,13 +217,20 @@ impl World {
         if asker.asking.is_some() {
             return;
         }
-        let ask = AcquireParams { once: asker.once, lease: asker.lease, uuid: "me", fence: None };
+        let ask = AcquireParams {
+            once: asker.once,
+            lease: asker.lease,
+            uuid: "me",
+            fence: None,
+            takes: std::mem::replace(&mut asker.known, true) && !asker.fixed,
+        };
         let turn = self.entry.admit(id, no, ask, moment);
         if asker.once && matches!(turn, Admission::Wait { refused: false, .. }) {
             self.entry.wake_when_idle(&waker);
         }
         match turn {
             Admission::Ask(pending) => asker.asking = Some(pending),
+            Admission::Take(hold) => self.takes(at, hold),
             Admission::Wait { refused: true, .. } if asker.once => self.go(at),
             Admission::Wait { until, refused } => {
                 let soon = moment.now + Duration::from_millis(500);
@@ -216,6 +244,24 @@ impl World {
             Admission::Lost(_) | Admission::Unfenced => self.go(at),
         }
         self.wake();
+    }
+
+    /// The hold of another owner is this one's.
+    fn takes(&mut self, at: usize, hold: u64) {
+        let (moment, level) = (self.at(), self.number());
+        let (asker, fate) = (self.askers.remove(at), Arc::<Fate>::default());
+        let new = NewLevel {
+            level,
+            lease: asker.lease,
+            fixed: false,
+            max_hold: asker.limit,
+            fate: fate.clone(),
+            token: None,
+        };
+        let taken = self.entry.take(asker.id, hold, &new, moment).expect("it is offered");
+        let branch_of = taken.spent.branch.then(|| taken.spent.owner.clone());
+        self.guards.push(Kept { hold, level, fate, branch_of });
+        (self.granted, self.taken) = (self.granted + 1, self.taken + 1);
     }
 
     /// A request is dropped, or done without a grant.
@@ -440,6 +486,7 @@ mod heads;
 mod late;
 mod master;
 mod messages;
+mod offers;
 mod runs;
 mod scopes;
 mod stragglers;

@@ -20,7 +20,7 @@ fn over(sent: Instant, n: u64) -> Instant {
 
 fn terms(now: Instant) -> Terms {
     let (lease, patience, retry) = (lease(30), seconds(1), seconds(1));
-    Terms { masters: 1, lease, drift: DRIFT, patience, retry, epoch: now }
+    Terms { masters: 1, lease, drift: DRIFT, patience, retry, epoch: now, handoff: Duration::ZERO }
 }
 
 fn hold(now: Instant, asked: u64) -> Hold {

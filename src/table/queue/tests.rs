@@ -154,3 +154,25 @@ fn a_sleep_is_over_at_its_end() {
         assert_eq!(looks.map(|now| request.sleeps_until(now)), [Some(until), None, None]);
     }
 }
+
+/// With many of them, whether there are any of a tree is known without a look at each.
+#[test]
+fn requests_of_a_tree_are_found_among_many_until_the_last_of_them_goes() {
+    let now = Instant::now();
+    let (tree, strangers) = (Owner::new(), Owner::new());
+    let mut queue = Queue::new();
+    let enter = |queue: &mut Queue, id: u64, owner: Owner| {
+        queue.enter(Waiter::new(id, owner.clone(), owner, false, now), false).unwrap();
+    };
+    (0..2 * MANY as u64).for_each(|id| enter(&mut queue, id, strangers.child()));
+    assert!(queue.may_have_kin(&strangers) && !queue.may_have_kin(&tree));
+    enter(&mut queue, 100, tree.child().child());
+    enter(&mut queue, 101, tree.child());
+    for id in [100, 101] {
+        assert!(queue.may_have_kin(&tree) && queue.may_have_kin(&tree.child()));
+        queue.leave(id);
+    }
+    assert!(!queue.may_have_kin(&tree));
+    (0..2 * MANY as u64).for_each(|id| drop(queue.leave(id)));
+    assert!(queue.kin.is_none(), "few are looked at one by one");
+}

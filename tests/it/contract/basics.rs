@@ -41,7 +41,7 @@ async fn nested_holds_count_up_and_down() {
 #[tokio::test]
 async fn another_task_waits_for_the_release() {
     let home = Home::start().await;
-    let locks = home.locks().await;
+    let locks = home.builder().local_handoff(Duration::ZERO).connect().await.unwrap();
     let stock = locks.mutex("stock");
     let guard = stock.lock().await.unwrap();
     let theirs = stock.clone();

@@ -231,7 +231,8 @@ async fn one_owner_scoped_twice_is_one_owner_until_its_last_scope_ends() {
 #[tokio::test]
 async fn a_sibling_gets_a_fresh_field() {
     let home = Home::start().await;
-    let stock = home.locks().await.mutex("stock");
+    let locks = home.builder().local_handoff(Duration::ZERO).connect().await.unwrap();
+    let stock = locks.mutex("stock");
     let field = async || {
         let guard = stock.lock().await.unwrap();
         let field = guard.field().to_owned();

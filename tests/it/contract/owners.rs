@@ -2,7 +2,7 @@
 
 use nestlock::{ErrorKind, Owner, scope};
 
-use super::Home;
+use super::{Home, Inside};
 use crate::support::soon;
 
 #[tokio::test]
@@ -10,20 +10,18 @@ async fn ten_bare_requests_at_once_exclude_each_other() {
     let home = Home::start().await;
     let locks = home.locks().await;
     let stock = locks.mutex("stock");
-    let fields = soon(
+    let inside = Inside::default();
+    soon(
         "all ten",
         futures::future::join_all((0..10).map(|_| async {
             let guard = stock.lock().await.unwrap();
             assert_eq!(guard.depth(), 1);
-            tokio::task::yield_now().await;
-            let field = guard.field().to_owned();
+            inside.stay().await;
             guard.release().await.unwrap();
-            field
         })),
     )
     .await;
-    let different: std::collections::HashSet<_> = fields.iter().collect();
-    assert_eq!(different.len(), 10);
+    assert_eq!(inside.ever(), 10);
 }
 
 #[tokio::test]

@@ -10,7 +10,8 @@ use crate::support::{enlisted, eventually, soon};
 #[tokio::test]
 async fn only_the_head_of_fifty_talks_to_the_server() {
     let server = Server::start().await;
-    let locks = without_timers(&server.url()).connect().await.unwrap();
+    let builder = without_timers(&server.url()).local_handoff(Duration::ZERO);
+    let locks = builder.connect().await.unwrap();
     let foreign = foreign_guard(&server, "stock").await;
     let stock = locks.mutex("stock");
     let tasks: Vec<_> = (0..50).map(|_| tokio::spawn(enlisted(&stock))).collect();

@@ -57,3 +57,17 @@ async fn the_work_of_a_lost_hold_is_dropped_before_the_future_of_its_run() {
     assert_eq!(runs.as_mut().await.unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(seen.load(SeqCst), 0, "it was to be dropped, and its hold is over");
 }
+
+/// On a machine where each visit comes late.
+#[tokio::test]
+async fn a_visit_of_a_take_over_takes_nothing_over() {
+    let locks = Locks::in_memory();
+    let mut guards = Vec::new();
+    for name in ["stock", "order", "price"] {
+        guards.push(locks.mutex(name).lock().await.unwrap());
+    }
+    locks.handle.table(|table, _| table.set_takeover(Duration::ZERO));
+    drop(guards);
+    locks.handle.table(|table, _| table.set_takeover(60 * SECOND));
+    locks.close().await.unwrap();
+}

@@ -2,13 +2,14 @@
 
 use super::*;
 
-const MOMENT: Duration = Duration::from_millis(1);
+pub(super) const MOMENT: Duration = Duration::from_millis(1);
 
 impl World {
     /// A request of this owner, begun and polled once. Its place among the askers is found by its number.
     pub(super) fn asks(&mut self, owner: &Owner, bare: bool) -> u64 {
         let (id, lease, flag) = (self.number(), self.terms.lease, Arc::<Flag>::default());
-        self.entry.enter(Waiter::new(id, owner.clone(), owner.clone(), bare, self.now)).unwrap();
+        let request = Waiter::new(id, owner.clone(), owner.clone(), bare, self.now);
+        self.entry.enter(request.taking(true)).unwrap();
         self.askers.push(Asker {
             id,
             flag,
@@ -18,6 +19,7 @@ impl World {
             limit: None,
             once: false,
             asking: None,
+            known: false,
         });
         self.poll(self.asker(id));
         id
@@ -130,7 +132,7 @@ fn nothing_is_nested_in_a_level_whose_max_hold_is_over() {
     world.now += Duration::from_secs(1);
     let id = world.number();
     world.entry.enter(Waiter::new(id, owner.clone(), owner, true, world.now)).unwrap();
-    let ask = AcquireParams { once: false, lease: world.terms.lease, uuid: "me", fence: None };
+    let ask = AcquireParams { once: false, lease: world.terms.lease, uuid: "me", fence: None, takes: false };
     let turn = world.entry.admit(id, 99, ask, world.at());
     assert!(matches!(turn, Admission::Lost(Loss::MaxHold)), "{turn:?}");
     assert_eq!(world.guards[0].fate.loss(), Some(Loss::MaxHold));

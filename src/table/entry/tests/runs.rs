@@ -81,6 +81,8 @@ impl World {
         let live: Vec<_> =
             self.entry.holds.iter().filter(|hold| hold.lives() && self.now < hold.end()).collect();
         assert!(live.len() <= 1, "two holds live: {live:#?}");
+        let offered = self.entry.holds.iter().filter(|hold| hold.is_offered()).count();
+        assert!(live.len() + offered <= 1, "one is offered beside: {:#?}", self.entry.holds);
         for hold in &live {
             assert!(hold.end() <= hold.sure_until, "good for longer than the server keeps it: {hold:#?}");
             let in_order = hold.levels.is_sorted_by(|one, next| next.owner.is_within(&one.owner));
@@ -142,8 +144,10 @@ impl World {
     }
 }
 
-fn random_events(seed: u64) -> usize {
+fn random_events(seed: u64) -> (usize, usize) {
     let mut world = World::new(seed);
+    let handoff = [Duration::ZERO, 3 * STEP, LEASE / 6][seed as usize % 3];
+    world.passes_on_for(handoff);
     for _ in 0..300 {
         world.event();
     }
@@ -151,7 +155,7 @@ fn random_events(seed: u64) -> usize {
     world.late.clear();
     world.entry.ask_all(world.now);
     world.settle();
-    world.granted
+    (world.granted, world.taken)
 }
 
 /// `ROOM_FIRST` and `ROOM_SEEDS` name other seeds: one that was red, or more of them.
@@ -159,12 +163,14 @@ fn random_events(seed: u64) -> usize {
 fn random_events_keep_to_the_rules_and_forget_nobody() {
     let number = |name| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
     let first = number("ROOM_FIRST").unwrap_or_else(rand::random);
-    let (mut granted, seeds) = (0, number("ROOM_SEEDS").unwrap_or(400));
+    let (mut granted, mut taken, seeds) = (0, 0, number("ROOM_SEEDS").unwrap_or(400));
     for seed in first..first.saturating_add(seeds) {
         let world = std::panic::catch_unwind(|| random_events(seed));
-        granted += world.unwrap_or_else(|_| panic!("seed {seed}"));
+        let (all, without_command) = world.unwrap_or_else(|_| panic!("seed {seed}"));
+        (granted, taken) = (granted + all, taken + without_command);
     }
     assert!(granted as u64 > 5 * seeds, "{granted} grants are too few to show anything");
+    assert!(taken as u64 > seeds / 4, "{taken} holds that passed on are too few to show anything");
 }
 
 impl World {
@@ -187,7 +193,7 @@ impl World {
         let (owner, now) = (self.owners[0].clone(), self.now);
         let (id, no, lease) = (self.number(), self.number(), self.terms.lease);
         self.entry.enter(Waiter::new(id, owner.clone(), owner, true, now)).unwrap();
-        let ask = AcquireParams { once: false, lease, uuid: "me", fence: None };
+        let ask = AcquireParams { once: false, lease, uuid: "me", fence: None, takes: false };
         let Admission::Ask(pending) = self.entry.admit(id, no, ask, self.at()) else {
             panic!("nobody is before it")
         };

@@ -89,6 +89,8 @@ struct Scope {
     /// How many faults of the network there are, and which other trouble counts as one.
     faults: usize,
     trouble: &'static [Step],
+    /// How long after its grant a hold passes on.
+    handoff: Duration,
 }
 
 /// How far a path has used up what its scope has.
@@ -116,6 +118,7 @@ impl Walk {
     fn new(scope: Scope) -> Walk {
         let mut world = World::new(0);
         world.faults = false;
+        world.passes_on_for(scope.handoff);
         let names = world.owners.iter().enumerate();
         let names = names.map(|(at, owner)| (format!("{owner:?}"), format!("owner {at}"))).collect();
         let mut walk = Walk { world, scope, spent: Spent::default(), names };
@@ -283,9 +286,9 @@ impl Walk {
             format!("hold: {hold}, level: {level}, {:?} {branch_of:?}", fate.loss())
         });
         let askers = world.askers.iter().map(|asker| {
-            let Asker { id, flag, nap, lease, fixed, limit, once, asking } = asker;
+            let Asker { id, flag, nap, lease, fixed, limit, once, asking, known } = asker;
             let woken = flag.0.load(SeqCst);
-            format!("id: {id}, {woken} {nap:?} {lease:?} {fixed} {limit:?} {once} {asking:?}")
+            format!("id: {id}, {woken} {nap:?} {lease:?} {fixed} {limit:?} {once} {asking:?} {known}")
         });
         let (guards, askers): (Vec<_>, Vec<_>) = (guards.collect(), askers.collect());
         let ran = world.ran.iter().map(|(no, reply)| format!("no: {no}, {reply:?}")).collect::<Vec<_>>();
@@ -567,6 +570,7 @@ const ANY_TWO: Scope = Scope {
     drops: 0,
     faults: 0,
     trouble: &[],
+    handoff: Duration::ZERO,
 };
 
 const STRANGERS: Scope = Scope { kinds: &[lock(0), lock(4)], ..ANY_TWO };
@@ -587,6 +591,18 @@ fn two_strangers_in_all_orders_of_events_with_a_fault() {
     let scope = Scope { drops: 1, faults: 1, ..STRANGERS };
     explored("two strangers, a fault", scope, 5);
     explored("one waits for the other, a fault", Scope { from: ONE_WAITS, ..scope }, 5);
+}
+
+#[test]
+fn a_hold_that_passes_on_in_all_orders_of_events_with_trouble() {
+    let passes = Scope { handoff: Duration::from_millis(100), requests: 3, ..STRANGERS };
+    let trouble = &[Step::Deleted, Step::Taken, Step::Reconnected];
+    let scope = Scope { from: ONE_WAITS, drops: 1, faults: 1, trouble, ..passes };
+    explored("one waits, and the hold passes on", scope, 4);
+    let passed = &[Step::Begins(0), Step::Ends(0, Net::Answers), Step::Begins(1), Step::Released(0)];
+    explored("a hold is offered", Scope { from: passed, ..scope }, 4);
+    const KINDS: &[Kind] = &[lock(0), Kind { options: FIXED, ..lock(4) }, Kind { options: ONCE, ..lock(4) }];
+    explored("a hold is offered beside one that takes none", Scope { kinds: KINDS, ..scope }, 4);
 }
 
 #[test]

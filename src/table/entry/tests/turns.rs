@@ -52,7 +52,15 @@ fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
             let (id, no) = (world.number(), world.number());
             world.entry.enter(Waiter::new(id, owner.clone(), owner.clone(), false, world.now)).unwrap();
             let (lease, uuid, fence) = (world.terms.lease, "me", None);
-            (id, world.entry.admit(id, no, AcquireParams { once: false, lease, uuid, fence }, world.at()))
+            (
+                id,
+                world.entry.admit(
+                    id,
+                    no,
+                    AcquireParams { once: false, lease, uuid, fence, takes: false },
+                    world.at(),
+                ),
+            )
         };
         let (id, Admission::Ask(nested)) = enters(&mut world) else { panic!("it may enter") };
         if under_way != "a re-entry" {

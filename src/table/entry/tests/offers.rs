@@ -1,0 +1,283 @@
+//! A released hold that passes to the next owner of its process: what is passed on, to whom, and for how long it waits.
+
+use super::late::MOMENT;
+use super::*;
+use crate::table::offer::Offer;
+use crate::table::queue::HEAD_PATIENCE;
+
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// One holds, and these wait. Their numbers.
+fn one_holds(waiting: usize) -> (World, Vec<u64>) {
+    let mut world = World::new(1);
+    world.faults = false;
+    world.passes_on_for(LONGEST);
+    let first = world.asks(&Owner::new(), true);
+    world.answers(first);
+    let waiting = (0..waiting).map(|_| world.asks(&Owner::new(), true));
+    let waiting = waiting.collect();
+    (world, waiting)
+}
+
+impl World {
+    fn field(&self) -> Option<Arc<str>> {
+        self.entry.live().map(|hold| hold.field.clone())
+    }
+
+    /// The only guard is released, or dropped. Whether the hold is offered.
+    fn offers(&mut self, sends: bool) -> bool {
+        let before = self.flight.len();
+        self.release_by(0, sends);
+        let offered = self.entry.holds.iter().any(Hold::is_offered);
+        assert!(!offered || self.flight.len() == before, "an end is sent");
+        offered
+    }
+
+    /// What the background sends now.
+    fn is_sent(&mut self) -> Vec<Action> {
+        self.check();
+        self.flight.iter().map(|pending| pending.call.action).collect()
+    }
+
+    /// The hold ends by a command, and nobody takes it.
+    fn ends_it(&mut self) {
+        assert_eq!(self.is_sent(), [Action::END]);
+        self.arrives();
+        assert!(self.entry.holds.is_empty() && self.master.key.is_none());
+    }
+}
+
+#[test]
+fn a_released_hold_passes_to_the_next_in_line_without_a_command() {
+    for sends in [true, false] {
+        let (mut world, waiting) = one_holds(3);
+        let field = world.field();
+        for id in waiting {
+            assert!(world.offers(sends));
+            assert!(world.is_woken(id), "it is the next one");
+            world.poll(world.asker(id));
+            assert_eq!((world.guards.len(), world.field()), (1, field.clone()));
+            world.rest();
+        }
+        assert!(!world.offers(true), "nobody waits");
+        assert_eq!(world.is_sent(), [Action::END]);
+        assert_eq!((world.granted, world.taken), (4, 3));
+    }
+}
+
+/// In this order: 1. Two branches ask in one poll of their task. 2. Granted in it, the first would hold before the second one asks, which
+/// would be taken for nested.
+#[test]
+fn what_is_offered_is_not_taken_in_the_first_poll() {
+    let (mut world, waiting) = one_holds(1);
+    assert!(world.offers(true));
+    // Passed over, so that the one that comes is the first in line.
+    world.entry.queue.pass_over(waiting[0], world.now + LEASE, LEASE);
+    let late = world.asks(&Owner::new(), true);
+    assert!(world.guards.is_empty() && world.askers[world.asker(late)].asking.is_none());
+    world.ends_it();
+}
+
+#[test]
+fn a_hold_that_nobody_takes_in_time_ends() {
+    let (mut world, waiting) = one_holds(1);
+    assert!(world.offers(true));
+    assert_eq!(world.is_sent(), []);
+    world.now += HEAD_PATIENCE;
+    assert_eq!(world.is_sent(), [Action::END]);
+    world.poll(world.asker(waiting[0]));
+    assert!(world.guards.is_empty(), "it is over");
+    world.arrives();
+    world.answers_all();
+    assert_eq!(world.guards.len(), 1);
+}
+
+impl World {
+    /// All that are woken are polled, and their commands answered.
+    fn answers_all(&mut self) {
+        for id in self.askers.iter().map(|asker| asker.id).collect::<Vec<_>>() {
+            if self.is_ready(self.asker(id)) {
+                self.poll(self.asker(id));
+            }
+            if self.askers.iter().any(|asker| asker.id == id && asker.asking.is_some()) {
+                self.answers(id);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_hold_that_nobody_waits_for_any_more_ends_at_once() {
+    let (mut world, waiting) = one_holds(1);
+    assert!(world.offers(true));
+    let at = world.asker(waiting[0]);
+    world.go(at);
+    world.ends_it();
+}
+
+#[test]
+fn a_hold_passes_to_the_next_one_where_the_first_goes() {
+    let (mut world, waiting) = one_holds(2);
+    assert!(world.offers(true));
+    let at = world.asker(waiting[0]);
+    world.go(at);
+    assert!(world.is_woken(waiting[1]));
+    world.poll(world.asker(waiting[1]));
+    assert_eq!(world.taken, 1);
+}
+
+#[test]
+fn a_hold_passes_on_for_as_long_as_it_may_after_its_grant_and_then_lets_others_go_first() {
+    let (mut world, waiting) = one_holds(3);
+    world.pass(LONGEST - STEP);
+    assert!(world.offers(true));
+    world.poll(world.asker(waiting[0]));
+    world.pass(STEP);
+    assert!(!world.offers(true));
+    world.now += STEP;
+    world.arrives();
+    // Two round trips.
+    let next = world.asker(waiting[1]);
+    assert!(world.is_woken(waiting[1]), "to set its timer");
+    world.poll(next);
+    assert_eq!(
+        (world.askers[next].nap, world.askers[next].asking.is_some()),
+        (Some(world.now + 2 * STEP), false)
+    );
+    // Its own message and those of others change nothing.
+    world.confirm();
+    world.entry.message(0, world.now);
+    world.poll(next);
+    assert!(world.askers[next].asking.is_none());
+    world.now += 2 * STEP;
+    world.poll(next);
+    assert!(world.askers[next].asking.is_some());
+}
+
+/// A hold that has not passed on is given back as ever.
+#[test]
+fn who_has_not_been_passed_a_hold_does_not_let_others_go_first() {
+    let (mut world, waiting) = one_holds(1);
+    world.pass(LONGEST);
+    assert!(!world.offers(true));
+    world.arrives();
+    world.poll(world.asker(waiting[0]));
+    assert!(world.askers[world.asker(waiting[0])].asking.is_some());
+}
+
+/// Each of these, and the hold ends in place of passing on: at the offer, and at the taking.
+#[test]
+fn what_may_not_be_as_it_was_granted_does_not_pass_on() {
+    type Doubt = fn(&mut Hold, Instant);
+    let doubts: [(&str, Doubt); 9] = [
+        ("unsettled", |hold, _| hold.unsettle()),
+        ("a failure", |hold, _| hold.failures = 1),
+        ("an end that may have run", |hold, _| hold.release_tried = true),
+        ("a release that waits", |hold, _| hold.leaving.push(Arc::default())),
+        ("lacking on a master", |hold, _| hold.spread.lacking = MasterSet::one(1)),
+        ("more levels there", |hold, _| hold.stands = 2),
+        ("nearly over", |hold, now| hold.sure_until = now + LEASE / 2 - MOMENT),
+        ("too long", |hold, now| hold.sure_until = now + LEASE + MOMENT),
+        ("perhaps too long", |hold, now| hold.perhaps_until = now + LEASE + MOMENT),
+    ];
+    for (what, doubt) in doubts {
+        let (mut world, _) = one_holds(1);
+        let now = world.now;
+        doubt(&mut world.entry.holds[0], now);
+        assert!(!world.offers(true), "{what}");
+    }
+    for (what, doubt) in doubts {
+        let (mut world, waiting) = one_holds(1);
+        assert!(world.offers(true));
+        let now = world.now;
+        doubt(&mut world.entry.holds[0], now);
+        world.poll(world.asker(waiting[0]));
+        assert!(world.guards.is_empty(), "{what}");
+        assert!(world.entry.holds.iter().all(|hold| !hold.is_offered()), "{what}");
+    }
+    let (mut world, _) = one_holds(1);
+    world.entry.holds[0].offer = Offer::default();
+    assert!(!world.offers(true), "no grant");
+}
+
+/// A fixed lease is not renewed, and is ended by its client: neither is passed on, nor may it be given to one.
+#[test]
+fn a_hold_with_a_fixed_lease_or_for_one_does_not_pass_on() {
+    let (mut world, _) = one_holds(1);
+    world.entry.holds[0].levels[0].watched = false;
+    assert!(!world.offers(true));
+
+    let (mut world, _) = one_holds(0);
+    world.begin(Owner::new(), true, Options { lease: LEASE, fixed: true, limit: None, once: false });
+    assert!(!world.offers(true));
+}
+
+/// Its level alone is over: it may have been taken for as long.
+#[test]
+fn a_release_behind_its_max_hold_does_not_pass_on() {
+    let (mut world, _) = one_holds(1);
+    world.entry.holds[0].levels[0].max_hold = Some(world.now);
+    assert!(!world.offers(true));
+}
+
+#[test]
+fn what_asks_or_lets_others_go_first_is_offered_nothing() {
+    let (mut world, waiting) = one_holds(1);
+    let soon = world.now + STEP;
+    world.entry.pauses(waiting[0], soon);
+    assert!(!world.offers(true));
+
+    let (mut world, waiting) = one_holds(1);
+    world.entry.queue.get_mut(waiting[0]).unwrap().phase = WaiterState::Asking;
+    assert!(!world.offers(true));
+}
+
+/// A sign that the hold may be gone, or that nobody is to take it.
+#[test]
+fn what_is_offered_ends_where_it_may_be_gone() {
+    type Sign = fn(&mut World);
+    let signs: [(&str, Sign); 3] = [
+        ("a message", |world| {
+            world.entry.subscribed_at = MasterSet::one(0);
+            world.entry.message(0, world.now);
+        }),
+        ("a reconnect", |world| world.entry.ask_all(world.now)),
+        ("a close", |world| world.entry.withdraw(world.now)),
+    ];
+    for (what, sign) in signs {
+        let (mut world, waiting) = one_holds(1);
+        assert!(world.offers(true));
+        sign(&mut world);
+        world.poll(world.asker(waiting[0]));
+        assert!(world.guards.is_empty(), "{what}");
+        world.ends_it();
+    }
+}
+
+/// In this order: 1. `try_lock` asks while the lock is held. 2. The hold is offered, and is forced away. 3. The `try_lock` is granted.
+#[test]
+fn what_is_offered_is_gone_where_another_field_is_granted() {
+    let (mut world, waiting) = one_holds(1);
+    world.begin(Owner::new(), true, Options { lease: LEASE, fixed: false, limit: None, once: true });
+    let tries = world.askers.last().unwrap().id;
+    assert!(world.offers(true));
+    world.master.key = None;
+    world.answers(tries);
+    assert_eq!(world.guards.len(), 1);
+    world.poll(world.asker(waiting[0]));
+    assert_eq!(world.guards.len(), 1, "two hold it");
+    world.look();
+}
+
+/// Other processes had the lock less often than before: it came too early.
+#[test]
+fn who_came_too_early_lets_others_go_first_for_longer() {
+    let mut turns = Turns::default();
+    let mut turn = |releases| {
+        (0..releases).for_each(|_| turns.note());
+        turns.end()
+    };
+    let longer = [turn(3), turn(3), turn(1), turn(1), turn(3)];
+    let each = Duration::from_micros(500);
+    assert_eq!(longer, [Duration::ZERO, Duration::ZERO, 2 * each, Duration::ZERO, Duration::ZERO]);
+}

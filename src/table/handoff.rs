@@ -1,0 +1,127 @@
+//! How a released hold passes from owner to owner inside this process, without a command: it is offered to the head of the line, which
+//! takes it when it is polled. This is lock cohorting (Dice, Marathe, Shavit: Lock Cohorting, PPoPP 2012), bounded by time.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use crate::base::{Moment, after};
+use crate::table::admission::{AcquireParams, NewLevel};
+use crate::table::entry::LockEntry;
+use crate::table::hold::{Hold, State};
+use crate::table::queue::{Waiter, WaiterState};
+use crate::wire::Pending;
+
+/// What a request has taken over.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) field: Arc<str>,
+    /// To be dropped once nothing is locked.
+    pub(crate) spent: Waiter,
+}
+
+impl LockEntry {
+    /// The last level of this hold has left. Whether the hold is offered to the head of the line; else it ends. `passes`: what
+    /// [`Hold::may_pass`] returned before.
+    pub(super) fn offer(&mut self, id: u64, passes: bool, now: Instant) -> bool {
+        let Some(front) = self.outer_front() else { return false };
+        // 1. Its own acquire is under way, or it lets others go first. 2. It would not look for a while.
+        let comes = matches!(front.phase, WaiterState::Waiting | WaiterState::Asleep { .. });
+        let (front, takes) = (front.id, front.takes && comes);
+        let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) else { return false };
+        if !(passes && takes) {
+            hold.offer.end(hold.terms.handoff, now);
+            return false;
+        }
+        hold.offer.make(hold.terms.handoff, now);
+        if let Some(request) = self.queue.get_mut(front) {
+            request.asks_once_more();
+        }
+        true
+    }
+
+    /// The hold that this request may take over. Where it is the head and may not, the hold ends.
+    pub(super) fn offered_to(&mut self, id: u64, ask: &AcquireParams, now: Instant) -> Option<u64> {
+        let offered = self.holds.iter().find(|hold| hold.is_offered())?;
+        let (hold, good) = (offered.id, offered.may_pass(now));
+        let front_takes = self.outer_front().filter(|front| front.id == id)?.takes;
+        if good && ask.takes && front_takes {
+            return Some(hold);
+        }
+        self.withdraw(now);
+        None
+    }
+
+    /// A request takes over what was offered to it.
+    pub(crate) fn take(&mut self, id: u64, hold: u64, new: &NewLevel, at: Moment) -> Option<Taken> {
+        let hold = self.holds.iter_mut().find(|offered| offered.id == hold && offered.is_offered())?;
+        let request = self.queue.leave(id)?;
+        hold.offer.take();
+        hold.enter(new.level(&request, hold.sure_until, at.now), 1);
+        let field = hold.field.clone();
+        self.tree_asks_once_more();
+        self.wake_next(at.now);
+        Some(Taken { field, spent: request })
+    }
+
+    /// What is offered ends: it may be gone, or nobody is to take it.
+    pub(crate) fn withdraw(&mut self, now: Instant) {
+        self.holds.iter_mut().filter(|hold| hold.is_offered()).for_each(|hold| hold.withdraw(now));
+    }
+
+    /// The end of a hold was answered. Where it had passed on for as long as it may, the next request of this process asks only when
+    /// those of other processes had the time to: 1. it is woken by the answer, they by a message. 2. It would always come first.
+    pub(super) fn lets_others_go_first(&mut self, pending: &Pending, now: Instant) {
+        let yields = |hold: &mut Hold| hold.offer.yields();
+        if !pending.is_end() || !self.hold(pending.hold).is_some_and(yields) {
+            return;
+        }
+        let round_trip = now.saturating_duration_since(pending.sent);
+        let until = after(now, 2 * round_trip + self.turns.end());
+        let Some(front) = self.outer_front().map(|front| front.id) else { return };
+        self.pauses(front, until);
+        // It has to set its timer.
+        let woken = self.queue.get_mut(front).and_then(|request| request.wake(now));
+        self.out.wake.extend(woken);
+    }
+}
+
+impl Hold {
+    /// Whether the server has this hold for certain, as it had it at its grant, so that another owner may go on with it.
+    ///
+    /// 1. A command of it may have run, or may run yet, or its field may be ended: the next owner would get what the one before it
+    ///    left to be found out. 2. A crash of the next owner would block others for longer than a lease. 3. What is nearly over would be
+    ///    granted, and lost.
+    pub(super) fn may_pass(&self, now: Instant) -> bool {
+        let lease = self.terms.lease.duration();
+        self.state == State::Stands { unsettled: false }
+            && self.command.is_none()
+            && self.failures == 0
+            && !self.release_tried
+            && self.leaving.is_empty()
+            && self.fence.is_none()
+            && self.spread.lacking.is_empty()
+            && self.stands <= 1
+            && self.offer.is_in_time(self.terms.handoff, now)
+            && after(now, lease / 2) <= self.sure_until
+            && self.sure_until.max(self.perhaps_until) <= after(now, lease)
+    }
+
+    /// It is nobody's, and stands for the next owner in this process.
+    pub(super) fn is_offered(&self) -> bool {
+        self.offered_until().is_some()
+    }
+
+    /// Until when it is offered.
+    pub(super) fn offered_until(&self) -> Option<Instant> {
+        let stands = self.levels.is_empty() && self.state == State::Stands { unsettled: false };
+        self.offer.until().filter(|_| stands)
+    }
+
+    /// It is not offered any more: it ends.
+    pub(super) fn withdraw(&mut self, now: Instant) {
+        if self.offer.withdraw() {
+            self.retry_at = now;
+        }
+    }
+}
