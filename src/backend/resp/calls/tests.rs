@@ -110,24 +110,47 @@ fn a_call_that_is_left_before_it_is_given_to_the_socket_is_never_sent() {
     assert_eq!(*calls.answers(three), [Value::Int(3)]);
 }
 
-/// They are removed together, and the last of them with the next write at the latest.
+/// They are removed together, and the last of them with the next write at the latest. However many were sent before.
 #[test]
 fn of_many_calls_that_are_left_nothing_is_sent_and_little_is_kept() {
-    for stride in [1, 2, 3, 7] {
+    for (stride, of_them) in [(1, true), (2, true), (3, true), (7, true), (4, false), (10, false)] {
         let mut calls = Calls::default();
+        (0..10_000).for_each(|_| _ = enter(&mut calls, 1, b"x"));
         enter(&mut calls, 1, b"ab");
-        write(&mut calls, 1);
+        write(&mut calls, 10_001);
         let all: Vec<usize> = (0..10_000_u32).map(|at| enter(&mut calls, 1, &at.to_be_bytes())).collect();
-        let is_left = |at: usize| at.is_multiple_of(stride);
+        let is_left = |at: usize| at.is_multiple_of(stride) == of_them;
         let left = (0..all.len()).filter(|at| is_left(*at)).collect::<Vec<_>>();
         left.iter().for_each(|at| drop(calls.leave(all[*at])));
         let rest = all.len() - left.len();
         assert!(calls.out.len() <= 1 + 4 * (2 * rest + 1), "{stride}: {}", calls.out.len());
         let expected = (0..10_000_u32).filter(|at| !is_left(*at as usize)).flat_map(u32::to_be_bytes);
         assert_eq!(write(&mut calls, usize::MAX), b"b".iter().copied().chain(expected).collect::<Vec<_>>());
-        deliver(&mut calls, 0..=rest as i64).unwrap();
+        deliver(&mut calls, 0..=10_000 + rest as i64).unwrap();
         let waits = (0..all.len()).filter(|at| !is_left(*at)).map(|at| all[at]);
-        assert!(waits.enumerate().all(|(place, at)| *calls.answers(at) == [Value::Int(place as i64 + 1)]));
+        assert!(
+            waits.enumerate().all(|(place, at)| *calls.answers(at) == [Value::Int(10_001 + place as i64)])
+        );
+    }
+}
+
+/// So that a call takes no allocation.
+#[test]
+fn the_room_of_a_call_is_used_by_the_next_one_unless_it_is_large() {
+    for (size, is_kept) in [(1, true), (KEPT, true), (KEPT + 1, false)] {
+        let mut calls = Calls::default();
+        let one = calls.enter(None, 1, |out| *out = vec![b'x'; size]).unwrap();
+        assert_eq!(write(&mut calls, usize::MAX).len(), size);
+        assert_eq!(calls.out.capacity() > 0, is_kept, "{size}");
+        deliver(&mut calls, [1]).unwrap();
+        calls.leave(one);
+        assert!(calls.slots[one].answers.capacity() > 0);
+        // Something comes while a large one is written.
+        calls.enter(None, 1, |out| *out = vec![b'x'; KEPT + 1]).unwrap();
+        let bytes = calls.begin_write().unwrap();
+        enter(&mut calls, 1, b"next");
+        assert!(calls.written(bytes, KEPT + 1));
+        assert!(calls.out.capacity() <= KEPT && calls.out == b"next");
     }
 }
 
@@ -137,6 +160,9 @@ fn what_comes_during_a_write_is_behind_it_and_can_be_taken_out() {
     let mut calls = Calls::default();
     let one = enter(&mut calls, 1, b"one");
     assert!(calls.is_alone());
+    let also = enter(&mut calls, 1, b"also");
+    assert!(!calls.is_alone(), "the task writes both");
+    calls.leave(also);
     let bytes = calls.begin_write().unwrap();
     let (two, three) = (enter(&mut calls, 1, b"two"), enter(&mut calls, 1, b"three"));
     assert!(!calls.is_alone() && calls.begin_write().is_none() && calls.task().is_none());
@@ -183,21 +209,21 @@ fn only_what_was_not_given_to_the_socket_expires() {
 
 #[test]
 fn at_the_end_what_was_not_sent_is_known_not_to_run() {
-    let mut calls = Calls::default();
-    let [sent, partly, unsent] =
-        [&b"sent"[..], b"partly", b"unsent"].map(|bytes| enter(&mut calls, 1, bytes));
-    write(&mut calls, 5);
-    calls.end(&lost(), &mut Vec::new());
-    let mut why = |at| match polled(&mut calls, at) {
-        Poll::Ready(Err(error)) => error,
-        other => panic!("{other:?}"),
-    };
-    assert!(why(sent).is_io_error() && why(partly).is_io_error());
-    assert_eq!(why_unsent(&why(unsent)), Some(CONNECTION_LOST));
-    let error = calls.enter(None, 1, |_| panic!("it is not sent")).unwrap_err();
-    assert_eq!(why_unsent(&error), Some(CONNECTION_LOST));
-    [sent, partly, unsent].into_iter().for_each(|at| drop(calls.leave(at)));
-    assert_eq!(calls.free.len(), 3);
+    for (written, sent) in [(0, 0), (4, 1), (5, 2), (10, 2), (100, 3)] {
+        let mut calls = Calls::default();
+        let all = [&b"sent"[..], b"partly", b"unsent"].map(|bytes| enter(&mut calls, 1, bytes));
+        write(&mut calls, written);
+        calls.end(&lost(), &mut Vec::new());
+        for (place, at) in all.into_iter().enumerate() {
+            let Poll::Ready(Err(error)) = polled(&mut calls, at) else { panic!("it goes on") };
+            assert_eq!(error.is_io_error(), place < sent, "{written} {place}");
+            assert_eq!(why_unsent(&error), (place >= sent).then_some(CONNECTION_LOST), "{written} {place}");
+        }
+        let error = calls.enter(None, 1, |_| panic!("it is not sent")).unwrap_err();
+        assert_eq!(why_unsent(&error), Some(CONNECTION_LOST));
+        all.into_iter().for_each(|at| drop(calls.leave(at)));
+        assert_eq!(calls.free.len(), 3);
+    }
 }
 
 /// It would be taken for the answer to the next command.

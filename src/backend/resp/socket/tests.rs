@@ -57,3 +57,15 @@ async fn a_server_is_reached_by_ipv6_and_over_a_unix_socket() {
         assert!(matches!(open(&info).await.unwrap().1, Writer::Unix(_)));
     }
 }
+
+/// It is not taken for a socket without room, which would be polled without end.
+#[tokio::test]
+async fn a_write_to_a_socket_that_was_shut_down_fails() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let info = format!("redis://{}", listener.local_addr().unwrap()).into_connection_info().unwrap();
+    let (_reader, writer) = open(&info).await.unwrap();
+    writer.shut_down();
+    let write = std::future::poll_fn(|cx| writer.poll_write(cx, b"late"));
+    let written = tokio::time::timeout(Duration::from_secs(20), write).await.unwrap();
+    assert_eq!(written.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+}
