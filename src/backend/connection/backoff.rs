@@ -42,3 +42,6 @@ fn share() -> f64 {
     }
     rand::random()
 }
+
+#[cfg(test)]
+mod tests;

@@ -324,3 +324,6 @@ impl fmt::Debug for Line {
         f.debug_tuple("Line").field(&self.address).finish()
     }
 }
+
+#[cfg(test)]
+mod tests;

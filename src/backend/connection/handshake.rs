@@ -132,3 +132,6 @@ async fn info(connection: &Commands, section: &str) -> RedisResult<String> {
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -167,6 +167,9 @@ mod tests {
             clock(20_000_000, now),
         );
         assert_eq!(one.apart(&same), Duration::ZERO);
+        let quick = ServerInfo::default();
+        quick.set_clock("server_time_usec:131000000", now + seconds(30), now + seconds(30));
+        assert_eq!(one.apart(&quick.clock().unwrap()), second, "the middle between request and answer");
         // Less the possible errors of both readings.
         assert_eq!((one.apart(&ahead), ahead.apart(&one)), (seconds(9), seconds(9)));
         assert_eq!(one.apart(&behind), seconds(79));
@@ -198,6 +201,11 @@ mod tests {
             assert!(server_info.is_younger_than(seconds(6), now + seconds(5)), "{uptime}");
             assert!(!server_info.is_younger_than(seconds(5), now + seconds(5)), "{uptime}");
         }
+        // Its clock was ahead when the age was read first, and it may have been started just then.
+        let server_info = ServerInfo::default();
+        server_info.update(&info("a", 3600), now);
+        server_info.update(&info("a", 3), now + seconds(5));
+        assert!(server_info.is_younger_than(seconds(6), now + seconds(5)));
     }
 
     #[test]

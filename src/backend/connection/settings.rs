@@ -41,3 +41,6 @@ fn tcp_settings(given: TcpSettings, node_timeout: Duration) -> TcpSettings {
     let _ = node_timeout;
     settings
 }
+
+#[cfg(test)]
+mod tests;

@@ -41,6 +41,22 @@ impl Bench {
 }
 
 #[test]
+fn nothing_is_requested_without_a_connection() {
+    let (channels, channel) = (Channels::default(), "c".into());
+    let mut bench = Bench { channels, now: Instant::now(), channel };
+    bench.want();
+    bench.expect(&[], &[]);
+    bench.channels.unreachable();
+    assert!(bench.channels.reported_failed("c"));
+    bench.expect(&[], &[SubscriptionEvent::NotSubscribed]);
+    bench.channels.connected();
+    bench.expect(&[ChannelRequest::Subscribe], &[]);
+    bench.answered(ChannelRequest::Subscribe, true);
+    assert!(!bench.channels.reported_failed("c"));
+    bench.expect(&[], &[SubscriptionEvent::Subscribed]);
+}
+
+#[test]
 fn a_channel_is_reported_as_subscribed_once_the_server_has_answered() {
     let mut bench = Bench::connected();
     bench.want();

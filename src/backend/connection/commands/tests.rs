@@ -3,7 +3,8 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use redis::{ProtocolVersion, RedisConnectionInfo, RedisError};
-use tokio::io::{AsyncReadExt, duplex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 
 use super::*;
@@ -62,4 +63,22 @@ async fn nothing_is_sent_that_is_called_at_its_deadline() {
         assert_eq!(why_unsent(&error), Some(TOO_LATE));
     }
     assert!(timeout(Duration::from_secs(9), server.read(&mut [0])).await.is_err());
+}
+
+/// By a proxy, for one.
+#[tokio::test]
+async fn a_refused_connection_does_not_show_a_password_that_the_server_repeats() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://bob:hunter2@{}/?protocol=resp3", listener.local_addr().unwrap());
+    let client = Client::open(url).unwrap();
+    let refuse = async {
+        let (mut server, _) = listener.accept().await.unwrap();
+        assert!(server.read(&mut [0; 1024]).await.unwrap() > 0);
+        server.write_all(b"-ERR no such thing: AUTH bob hunter2\r\n+OK\r\n+OK\r\n").await.unwrap();
+        server
+    };
+    let (connected, _server) = tokio::join!(Commands::connect(&client, Box::new(drop)), refuse);
+    let error = connected.err().unwrap();
+    let text = format!("{error} {error:?}");
+    assert!(text.contains("is not shown") && !text.contains("hunter2"), "{text}");
 }

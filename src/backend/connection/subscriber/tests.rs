@@ -2,6 +2,7 @@ use std::collections::HashSet;
 
 use super::*;
 use crate::backend::Backend;
+use crate::backend::connection::Endpoint;
 use crate::backend::server::RedisServer;
 use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer, until};
 
@@ -139,4 +140,50 @@ async fn a_channel_that_is_not_wanted_is_unsubscribed_and_then_the_connection_cl
     events.expect_none();
     backend.subscribe("c");
     assert_eq!(events.next().await, subscribed("c"));
+}
+
+#[tokio::test]
+async fn a_connection_is_pinged_where_it_was_quiet_and_not_more_often() {
+    let server = TestServer::start(&[]).await;
+    let (backend, mut events) = connected(&server, "", LONG).await;
+    backend.subscribe("c");
+    assert_eq!(events.next().await, subscribed("c"));
+    server.command("CONFIG RESETSTAT").await;
+    let begun = Instant::now();
+    for _ in 0..20 {
+        server.command("PUBLISH c 0").await;
+        assert_eq!(events.next().await, Event::Message("c".into()));
+    }
+    let most = begun.elapsed().as_secs() / QUIET.as_secs() + 1;
+    assert!(server.count("ping").await <= most);
+    until(async || server.count("ping").await > 0).await;
+}
+
+/// Whoever has chosen another server knows.
+#[tokio::test]
+async fn a_connection_that_is_lost_is_counted_and_one_that_is_replaced_is_not() {
+    let server = TestServer::start(&[]).await;
+    let mut events = EventRecorder::new();
+    let client = redis::Client::open(server.url("")).unwrap();
+    let target = watch::Sender::new(Some(Endpoint { client, address: "host:1".into(), gate: None }));
+    let subscriber = Subscriber::start(target.subscribe(), "host:1".into(), events.sender(), LONG);
+    let (failures, mut wanted) = subscriber.state();
+    assert!(!*wanted.borrow());
+    subscriber.subscribe("c");
+    timeout(LONG, wanted.changed()).await.unwrap().unwrap();
+    assert_eq!(events.next().await, subscribed("c"));
+    assert_eq!((*failures.borrow(), *wanted.borrow()), (0, true));
+    server.command("CLIENT KILL TYPE pubsub").await;
+    assert_eq!(events.next().await, Event::SubscriptionsLost);
+    assert_eq!(*failures.borrow(), 1);
+    assert_eq!(events.next().await, subscribed("c"));
+    target.send_modify(|_| ());
+    assert_eq!(events.next().await, Event::SubscriptionsLost);
+    assert_eq!(events.next().await, subscribed("c"));
+    assert_eq!(*failures.borrow(), 1);
+    wanted.mark_unchanged();
+    subscriber.unsubscribe("c");
+    timeout(LONG, wanted.changed()).await.unwrap().unwrap();
+    assert!(!*wanted.borrow());
+    subscriber.close();
 }

@@ -1,0 +1,140 @@
+use std::pin::pin;
+use std::time::Duration;
+
+use redis::{ProtocolVersion, RedisConnectionInfo};
+use tokio::io::{DuplexStream, duplex};
+use tokio::time::timeout;
+
+use super::*;
+use crate::backend::resp;
+use crate::wire::Action;
+
+const LONG: Duration = Duration::from_secs(30);
+
+fn line(state: State, main: Option<Arc<Line>>) -> Arc<Line> {
+    let (state, address) = (watch::Sender::new(state), "host:1".into());
+    Arc::new(Line { state, address, server_info: Arc::default(), main })
+}
+
+/// A connection to nobody, and its other end.
+async fn link(id: u64, paired_with: Option<u64>) -> (Link, DuplexStream) {
+    let (ours, theirs) = duplex(1024);
+    let settings =
+        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
+    let pipe = resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap();
+    let connection = Commands::Plain(pipe);
+    (Link { connection, id, status: Arc::default(), paired_with, run_id: None }, theirs)
+}
+
+fn down(attempt: u64, failed: Option<&str>) -> State {
+    State::Down { attempt, failed: failed.map(|why| Error::new(ErrorKind::Unavailable, why.to_owned())) }
+}
+
+#[track_caller]
+fn failed<T>(result: Result<T, Failure>, kind: ErrorKind, words: &str) {
+    let Err(Failure { outcome, error }) = result else { panic!("it did not fail") };
+    assert_eq!((outcome, error.kind()), (Outcome::NotRun, kind), "{error}");
+    assert!(error.to_string().contains(words), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_outcome_of_the_next_attempt_is_waited_for() {
+    let (link, _theirs) = link(3, None).await;
+    let next: [fn(&Line, &Link); 3] = [
+        |line, _| drop(line.state.send_replace(down(2, Some("second")))),
+        |line, link| drop(line.state.send_replace(State::Up(link.clone()))),
+        |line, _| line.close(),
+    ];
+    for (number, next) in next.into_iter().enumerate() {
+        for failed_first in [None, Some("first")] {
+            let line = line(down(1, failed_first), None);
+            let mut waits = pin!(line.link(Instant::now() + LONG));
+            assert!(timeout(LONG / 2, waits.as_mut()).await.is_err(), "{number}");
+            next(&line, &link);
+            let found = timeout(Duration::ZERO, waits).await.expect("it goes on waiting");
+            match number {
+                0 => failed(found, ErrorKind::Unavailable, "second"),
+                1 => assert_eq!(found.map(|link| link.id).ok(), Some(3)),
+                _ => failed(found, ErrorKind::Closed, CLOSED),
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_error_is_reported_where_the_next_attempt_takes_too_long() {
+    for (failed_first, words) in [(None, "there is no connection"), (Some("first"), "first")] {
+        let line = line(down(1, failed_first), None);
+        failed(line.link(Instant::now() + LONG).await, ErrorKind::Unavailable, words);
+        failed(line.link_now(), ErrorKind::Unavailable, words);
+        assert_eq!((line.is_refused(), line.is_up()), (failed_first.is_some(), false));
+    }
+}
+
+/// The connection for acquires is of no use without the one for commands that it is paired with.
+#[tokio::test]
+async fn a_connection_is_current_while_the_one_that_it_is_paired_with_is() {
+    let ((first, _a), (second, _b), (acquires, _c)) =
+        (link(7, None).await, link(8, None).await, link(3, Some(7)).await);
+    let main = line(State::Up(first.clone()), None);
+    let line = line(State::Up(acquires.clone()), Some(main.clone()));
+    assert!(line.is_current(&acquires) && main.is_current(&first) && !main.is_current(&second));
+    main.state.send_replace(State::Up(second));
+    assert!(!line.is_current(&acquires));
+    main.state.send_replace(down(8, None));
+    assert!(!line.is_current(&acquires));
+    main.state.send_replace(State::Up(first.clone()));
+    assert!(line.is_current(&acquires));
+    // With it goes the other one. Not with one that was replaced before.
+    line.discard_id(2, "late");
+    assert!(line.is_up() && main.is_up());
+    line.discard(&acquires, "broken");
+    assert!(!line.is_up() && !main.is_up() && !line.is_current(&acquires));
+    main.state.send_replace(State::Up(first));
+    main.discard_current("elsewhere");
+    assert_eq!((main.is_up(), main.id()), (false, None));
+}
+
+/// Otherwise the server is only slow, and the calls that wait for their answers would be lost.
+#[tokio::test]
+async fn a_connection_on_which_nothing_was_answered_meanwhile_is_replaced() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    let (link, mut server) = link(1, None).await;
+    let line = line(State::Up(link.clone()), None);
+    let before = link.answers();
+    let ping = redis::cmd("PING");
+    let mut asked = pin!(link.send_whenever(&ping));
+    assert!(timeout(Duration::from_millis(1), asked.as_mut()).await.is_err());
+    server.read_exact(&mut [0; 14]).await.unwrap();
+    server.write_all(b"+PONG\r\n").await.unwrap();
+    asked.await.unwrap();
+    line.timed_out(&link, before);
+    assert!(line.is_up(), "it has answered");
+    line.timed_out(&link, link.answers());
+    assert!(!line.is_up());
+}
+
+#[tokio::test]
+async fn a_call_that_fails_when_the_line_has_ended_is_closed() {
+    let line = line(down(1, None), None);
+    let call = Call::of("stock", "", Action::Look);
+    let failure = || redis_error::unanswered(&call, LONG, &line.address);
+    let of = |Failure { outcome, error }: Failure| (outcome, error.kind());
+    assert_eq!(of(line.explain(failure())), (Outcome::Unknown, ErrorKind::Unavailable));
+    line.close();
+    assert_eq!(of(line.explain(failure())), (Outcome::Unknown, ErrorKind::Closed));
+}
+
+#[test]
+fn why_asking_was_refused_is_reported_in_place_of_the_redirection_that_follows() {
+    let answer = |wire: &str| redis::parse_redis_value(format!("{wire}\r\n").as_bytes()).unwrap();
+    let (denied, moved, full) = (answer("-NOPERM no"), answer("-MOVED 1 host:1"), answer("-OOM full"));
+    let after = |asking: &Value, answer: &Value| after_asking(Some(asking.clone()), Some(answer.clone()));
+    assert_eq!(after(&denied, &moved), denied);
+    assert_eq!(after(&denied, &full), full);
+    assert_eq!(after(&Value::Okay, &moved), moved);
+    assert_eq!(after(&denied, &Value::Int(1)), Value::Int(1));
+    assert_eq!(after_asking(None, Some(moved.clone())), moved);
+    assert_eq!(after_asking(None, None), Value::Nil);
+}

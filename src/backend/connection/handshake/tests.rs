@@ -1,0 +1,83 @@
+use std::time::Duration;
+
+use redis::{ProtocolVersion, RedisConnectionInfo};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tokio::sync::watch;
+
+use super::*;
+use crate::backend::connection::State;
+use crate::backend::resp;
+
+const INFO: &str = "$55\r\nrun_id:one\r\nmaster_replid:two\r\nuptime_in_seconds:3600\r\n\r\n";
+const DENIED: &str = "-NOPERM no\r\n";
+const LOADING: &str = "-LOADING it loads\r\n";
+const OK: &str = "+OK\r\n";
+
+/// Checks a server that gives these answers, and then hangs up. Also returns whether it is older than a minute after that.
+async fn checked(purpose: Purpose, answers: &[&str]) -> (Result<Option<Arc<str>>>, bool) {
+    let (ours, mut server) = duplex(1024);
+    let settings =
+        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
+    let connection = Commands::Plain(resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap());
+    let state = watch::Sender::new(State::Down { attempt: 0, failed: None });
+    let address: Arc<str> = "host:1".into();
+    let line = Line { state, address: address.clone(), server_info: Arc::default(), main: None };
+    let data = DataWatch::default();
+    let check = async {
+        let checked = purpose.check(&connection, &line, &data, &address).await;
+        drop(connection);
+        checked
+    };
+    let answer = async move {
+        for answer in answers {
+            // It has failed already.
+            if server.read(&mut [0; 1024]).await.unwrap() == 0 {
+                break;
+            }
+            server.write_all(answer.as_bytes()).await.unwrap();
+        }
+    };
+    let (checked, ()) = tokio::join!(check, answer);
+    let is_old = !line.server_info.is_younger_than(Duration::from_secs(60), Instant::now());
+    (checked, is_old)
+}
+
+/// The right to `INFO` is not required. Any other error may hide that it is young.
+#[tokio::test]
+async fn a_server_whose_age_cannot_be_read_is_used_only_where_a_right_is_missing() {
+    let purpose = Purpose { needs_age: true, ..Purpose::default() };
+    for (answers, works) in [
+        ([OK, OK, INFO, INFO], true),
+        ([OK, DENIED, INFO, INFO], true),
+        ([OK, OK, DENIED, DENIED], true),
+        ([OK, OK, LOADING, LOADING], false),
+        ([OK, OK, INFO, LOADING], false),
+        ([DENIED, OK, INFO, INFO], true),
+        ([LOADING, OK, INFO, INFO], false),
+    ] {
+        let (checked, is_old) = checked(purpose, &answers).await;
+        assert_eq!(checked.map(|run| run.is_none()).ok(), works.then_some(true), "{answers:?}");
+        assert!(is_old, "{answers:?}");
+    }
+}
+
+#[tokio::test]
+async fn only_a_pair_needs_the_run_of_its_server() {
+    for (paired, answers) in [(false, &[OK][..]), (true, &[OK, INFO]), (true, &[OK, DENIED])] {
+        let purpose = Purpose { paired, ..Purpose::default() };
+        let run = checked(purpose, answers).await.0.unwrap();
+        assert_eq!(run.as_deref(), answers.contains(&INFO).then_some("one"));
+    }
+}
+
+#[tokio::test]
+async fn a_replica_is_refused_where_the_master_may_change() {
+    let [master, replica] =
+        ["master", "slave"].map(|role| format!("%2\r\n+mode\r\n+x\r\n+role\r\n+{role}\r\n"));
+    for (answer, may_be_replica, works) in
+        [(&master, true, true), (&replica, true, false), (&replica, false, true)]
+    {
+        let purpose = Purpose { may_be_replica, ..Purpose::default() };
+        assert_eq!(checked(purpose, &[OK, answer]).await.0.is_ok(), works, "{answer}");
+    }
+}
