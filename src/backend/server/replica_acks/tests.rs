@@ -5,9 +5,11 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::backend::Backend;
+use crate::backend::connection::{Endpoint, State};
 use crate::backend::server::server::RedisServer;
 use crate::backend::testing::{ALONE, EventRecorder, TestServer, until};
 use crate::base::{Drift, Lease};
+use crate::error::ErrorKind;
 use crate::wire::Action;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -38,6 +40,12 @@ fn end(name: &str) -> Call {
 
 async fn exists(server: &TestServer, name: &str) -> bool {
     server.command(&format!("EXISTS {name}")).await == Value::Int(1)
+}
+
+fn renew(name: &str) -> Call {
+    let call = acquire(name);
+    let lease = call.action.lease().unwrap();
+    Call { action: Action::Renew { lease }, ..call }
 }
 
 /// With several masters the others may have granted the lock, and it may be released while its acquire is queued here.
@@ -96,4 +104,73 @@ fn queued_acquires_fail_when_the_runtime_of_the_connection_ends() {
             timeout(LONG, waiting).await.expect("it waits for ever").unwrap().unwrap_err();
         }
     });
+}
+
+/// It is asked for by number, to which any count of replicas is enough.
+async fn without_replicas(server: &TestServer, user: &str) -> (Role, Endpoint, EventRecorder) {
+    let role = Role { replicas: Some(Replicas { count: 0, wait: Duration::from_millis(1) }), ..ALONE };
+    let url = server.url(user);
+    let client = redis::Client::open(format!("{url}/?protocol=resp3")).unwrap();
+    (role, Endpoint { client, address: "host:1".into(), gate: None }, EventRecorder::new())
+}
+
+/// A failover on the way of one of them would leave grants that other replicas acknowledge.
+#[tokio::test]
+async fn both_connections_lead_to_the_same_run_of_a_server_and_one_of_them_may_wait() {
+    let server = TestServer::start(&[]).await;
+    server.command("ACL SETUSER bob on >pw ~* &* +@all -wait").await;
+    for user in ["", "bob:pw@"] {
+        let (role, endpoint, events) = without_replicas(&server, user).await;
+        let runtime = tokio::runtime::Handle::current();
+        let node = RedisServer::begin(endpoint, role, LONG, events.sender(), &runtime);
+        let acquires = node.acquire_line().unwrap().link(Instant::now() + LONG).await;
+        let fixed = RedisServer::connect(&server.url(user).into(), role, LONG, events.sender()).await;
+        if user.is_empty() {
+            for backend in [node, fixed.unwrap().0] {
+                let lines = [backend.line(), backend.acquire_line().unwrap()];
+                let [commands, acquires] = lines.map(|line| line.link_now().unwrap().run_id);
+                assert!(commands.is_some() && commands == acquires);
+            }
+        } else {
+            let error = acquires.err().unwrap().error;
+            for error in [error, fixed.unwrap_err()] {
+                assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+                assert!(error.to_string().contains("WAIT"), "{error}");
+            }
+        }
+    }
+}
+
+/// 1. The connection for commands is replaced. 2. An acquire comes before the one for acquires follows.
+#[tokio::test]
+async fn an_acquire_waits_for_a_connection_that_is_paired_with_the_current_one_for_commands() {
+    let server = TestServer::start(&[]).await;
+    let (role, _, events) = without_replicas(&server, "").await;
+    let backend = RedisServer::connect(&server.url("").into(), role, LONG, events.sender()).await.unwrap().0;
+    let main = backend.line().link_now().unwrap();
+    let other = main.id + 1;
+    let mut asked = pin!(backend.clone().run(acquire("one")));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(asked.as_mut().poll(&mut context).is_pending());
+    backend.line().state.send_replace(State::Up(Link { id: other, ..main }));
+    assert_eq!(asked.await.unwrap(), Reply::Done);
+    assert_eq!(backend.acquire_line().unwrap().link_now().unwrap().paired_with, Some(other));
+}
+
+/// That time is not the call's: it is the other connection that is slow.
+#[tokio::test]
+async fn a_call_that_waits_for_an_acquire_has_its_whole_time_behind_it() {
+    let server = TestServer::start(&[]).await;
+    let (role, _, events) = without_replicas(&server, "").await;
+    let backend = RedisServer::connect(&server.url("").into(), role, LONG, events.sender()).await.unwrap().0;
+    server.signal("STOP");
+    let asked = tokio::spawn(backend.clone().run(acquire("one")));
+    until(async || backend.acks().shared.any_in_flight(&[renew("one")])).await;
+    let time = Duration::from_secs(3);
+    let renewal = renew("one");
+    let mut renewed = pin!(backend.answer(&renewal, false, Instant::now() + time));
+    assert!(timeout(time.mul_f64(0.6), renewed.as_mut()).await.is_err());
+    server.signal("CONT");
+    assert_eq!(asked.await.unwrap().unwrap(), Reply::Done);
+    assert_eq!(renewed.await.unwrap(), Reply::Done);
 }

@@ -128,14 +128,39 @@ async fn a_connection_that_ends_while_idle_is_replaced_before_the_next_call() {
 #[tokio::test]
 async fn a_call_to_a_frozen_server_is_unknown_and_its_connection_is_replaced() {
     let server = TestServer::start(&[]).await;
-    let (backend, mut events) = connected(&server, SHORT).await;
-    server.signal("STOP");
-    let error = failed(backend.clone().run(look("a")).await, Outcome::Unknown, ErrorKind::Unavailable);
-    assert!(error.to_string().contains("within 100ms"), "{error}");
-    failed(backend.clone().run(look("a")).await, Outcome::NotRun, ErrorKind::Unavailable);
-    server.signal("CONT");
-    assert_eq!(events.next().await, Event::Reconnected);
-    until(async || backend.clone().run(look("a")).await.is_ok()).await;
+    for many in [false, true] {
+        let (backend, mut events) = connected(&server, SHORT).await;
+        server.signal("STOP");
+        let reply = match many {
+            true => backend.clone().run_all(vec![look("a"), look("b")]).await.remove(1),
+            false => backend.clone().run(look("a")).await,
+        };
+        let error = failed(reply, Outcome::Unknown, ErrorKind::Unavailable);
+        assert!(error.to_string().contains("within 100ms"), "{error}");
+        failed(backend.clone().run(look("a")).await, Outcome::NotRun, ErrorKind::Unavailable);
+        server.signal("CONT");
+        assert_eq!(events.next().await, Event::Reconnected);
+        until(async || backend.clone().run(look("a")).await.is_ok()).await;
+    }
+}
+
+/// A call to one of several fails at once then.
+#[tokio::test]
+async fn one_of_several_is_away_without_a_connection_and_its_clock_was_read() {
+    let mut server = TestServer::start(&[]).await;
+    for alone in [true, false] {
+        let (role, mut events) = (Role { alone, ..ALONE }, EventRecorder::new());
+        let (backend, away) =
+            RedisServer::connect(&server.url("").into(), role, LONG, events.sender()).await.unwrap();
+        assert!(away.is_none() && !backend.is_away());
+        assert_eq!(backend.clock().is_some(), !alone);
+        server.kill();
+        until(async || !backend.line.is_up()).await;
+        assert_eq!(backend.is_away(), !alone);
+        server.restart().await;
+        assert_eq!(events.next().await, Event::Reconnected);
+        assert!(!backend.is_away());
+    }
 }
 
 #[tokio::test]
@@ -261,8 +286,11 @@ async fn calls_after_close_are_closed() {
 #[tokio::test]
 async fn nothing_is_left_after_close_and_after_the_last_drop() {
     let server = TestServer::start(&[]).await;
-    for close in [true, false] {
-        let (backend, mut events) = connected(&server, LONG).await;
+    let acknowledged = Some(Replicas { count: 0, wait: SHORT });
+    for (close, replicas) in [(true, None), (false, None), (true, acknowledged), (false, acknowledged)] {
+        let (role, mut events) = (Role { replicas, ..ALONE }, EventRecorder::new());
+        let (backend, _) =
+            RedisServer::connect(&server.url("").into(), role, LONG, events.sender()).await.unwrap();
         backend.subscribe("c");
         assert_eq!(events.next().await, Event::Subscribed("c".into()));
         let metrics = tokio::runtime::Handle::current().metrics();
@@ -337,7 +365,10 @@ async fn a_server_is_reached_over_tls() {
     let client = redis::Client::build_with_tls(url.as_str(), certificates).unwrap();
     let mut events = EventRecorder::new();
     let backend = connect(&client.into(), LONG, events.sender()).await.unwrap();
-    assert_eq!(backend.clone().run(look("a")).await.unwrap(), Reply::Free);
+    for _ in 0..2 {
+        assert_eq!(backend.clone().run(look("a")).await.unwrap(), Reply::Free);
+    }
+    assert_eq!((server.count("evalsha").await, server.count("eval").await), (2, 1));
     backend.subscribe("c");
     assert_eq!(events.next().await, Event::Subscribed("c".into()));
 
@@ -405,12 +436,19 @@ async fn a_grant_is_followed_by_info_only_where_nothing_else_shows_that_data_was
         let asked = server.count("info").await;
         let expected = if user == ASKS { asked == 100 } else { asked <= due };
         assert!(expected, "{user} {asked} {due}");
+        server.command("CONFIG RESETSTAT").await;
+        assert_eq!(backend.clone().run(look("free")).await.unwrap(), Reply::Free);
+        assert_eq!(server.count("info").await, 0, "{user}");
         // The same data, emptied.
         server.command("FLUSHALL").await;
         server.command("CONFIG RESETSTAT").await;
         assert_eq!(backend.clone().run(number(1)).await.unwrap(), Reply::Done, "{user}");
         assert_eq!(server.count("info").await, 1, "{user}");
     }
+    let (alone, _events) = connected(&server, LONG).await;
+    server.command("CONFIG RESETSTAT").await;
+    assert_eq!(alone.run(acquire("alone")).await.unwrap(), Reply::Done);
+    assert_eq!(server.count("info").await, 0);
 }
 
 /// Nothing is reported where a server followed another one for a while that had all that it had.
