@@ -165,12 +165,47 @@ async fn a_call_that_waits_for_an_acquire_has_its_whole_time_behind_it() {
     let backend = RedisServer::connect(&server.url("").into(), role, LONG, events.sender()).await.unwrap().0;
     server.signal("STOP");
     let asked = tokio::spawn(backend.clone().run(acquire("one")));
-    until(async || backend.acks().shared.any_in_flight(&[renew("one")])).await;
+    let shared = &backend.acks().shared;
+    until(async || shared.any_in_flight(&[renew("two"), renew("one")])).await;
+    assert!(!shared.any_in_flight(&[renew("two")]) && !shared.any_in_flight(&[]), "it is of another hold");
     let time = Duration::from_secs(3);
     let renewal = renew("one");
     let mut renewed = pin!(backend.answer(&renewal, false, Instant::now() + time));
     assert!(timeout(time.mul_f64(0.6), renewed.as_mut()).await.is_err());
     server.signal("CONT");
     assert_eq!(asked.await.unwrap().unwrap(), Reply::Done);
+    assert!(!shared.any_in_flight(&[renew("one")]));
     assert_eq!(renewed.await.unwrap(), Reply::Done);
+}
+
+/// What is not granted needs no replica, and a grant whose acknowledgement is refused has run.
+#[tokio::test]
+async fn a_refusal_to_wait_is_of_unknown_outcome_and_a_busy_lock_is_not_waited_for() {
+    let server = TestServer::start(&[]).await;
+    server.command("ACL SETUSER bob on >pw ~* &* +@all").await;
+    let role = Role { replicas: Some(Replicas { count: 1, wait: LONG }), ..ALONE };
+    let events = EventRecorder::new();
+    let backend =
+        RedisServer::connect(&server.url("bob:pw@").into(), role, LONG, events.sender()).await.unwrap().0;
+    server.command("HSET busy other 1").await;
+    server.command("PEXPIRE busy 600000").await;
+    let answer = timeout(LONG / 2, backend.clone().run(acquire("busy"))).await.unwrap();
+    assert!(!answer.unwrap().is_grant());
+    server.command("ACL SETUSER bob -wait").await;
+    let failure = backend.clone().run(acquire("free")).await.unwrap_err();
+    assert_eq!(failure.outcome, Outcome::Unknown, "{}", failure.error);
+    assert!(exists(&server, "free").await);
+}
+
+/// It may lack what was granted before its start.
+#[tokio::test]
+async fn the_age_of_a_node_of_a_cluster_is_read() {
+    let server = TestServer::start(&[]).await;
+    for needs_age in [true, false] {
+        let (role, endpoint, events) = without_replicas(&server, "").await;
+        let (role, runtime) = (Role { needs_age, ..role }, tokio::runtime::Handle::current());
+        let node = RedisServer::begin(endpoint, role, LONG, events.sender(), &runtime);
+        node.acquire_line().unwrap().link(Instant::now() + LONG).await.unwrap();
+        assert_eq!(node.is_younger_than(Duration::from_secs(3600)), needs_age);
+    }
 }

@@ -75,8 +75,9 @@ async fn a_server_that_is_down_is_unavailable_at_connect() {
     let mut server = TestServer::start(&[]).await;
     server.kill();
     let events = EventRecorder::new();
-    let error = connect(&server.url("").into(), LONG, events.sender()).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    // It is used once it is there.
+    let (_, away) = RedisServer::connect(&server.url("").into(), ALONE, LONG, events.sender()).await.unwrap();
+    assert_eq!(away.unwrap().kind(), ErrorKind::Unavailable);
 }
 
 #[tokio::test]
