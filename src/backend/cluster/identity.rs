@@ -214,6 +214,58 @@ mod tests {
         assert!(identity.install(&ids("a b c")));
     }
 
+    #[test]
+    fn a_majority_of_the_seeds_has_to_be_of_the_cluster() {
+        let (identity, mut seeds) = (Identity::default(), Vec::new());
+        seeds.extend((1..=5).map(|port| NodeAddress { host: "host".into(), port }));
+        assert_eq!(identity.ids(), None);
+        identity.install(&ids("a b c"));
+        assert_eq!(identity.ids(), Some(ids("a b c")));
+        identity.set_unanswered_seeds(seeds.clone());
+        let expect = |missing: usize| {
+            for count in 0..12 {
+                assert_eq!(identity.has_most_seeds(count), 2 * missing < count, "{missing} {count}");
+            }
+        };
+        expect(5);
+        for (answer, ours, missing) in
+            [("a b c", true, 4), ("a x", true, 3), ("x y", false, 3), ("", true, 2), ("x", false, 2)]
+        {
+            assert_eq!(identity.unanswered_seeds(), seeds);
+            assert_eq!(identity.seed_answered(&seeds.remove(0), &ids(answer)), ours, "{answer}");
+            expect(missing);
+        }
+        assert_eq!(identity.unanswered_seeds(), []);
+    }
+
+    #[test]
+    fn where_two_clusters_may_be_meant_only_what_is_held_goes_on() {
+        use crate::base::{Drift, Lease};
+        use crate::error::ErrorKind;
+        let identity = Identity::default();
+        let drift = Drift { factor: 0.0, slack: Duration::ZERO };
+        let lease = Lease::new("lease", Duration::from_secs(30), drift).unwrap();
+        let permitted = |action| identity.permit(&Call::of("k", "f", action));
+        let acquire = |count| Action::Acquire { count, lease };
+        permitted(acquire(1)).unwrap();
+        identity.block_grants(Error::new(ErrorKind::Config, "of two clusters"));
+        let failure = permitted(acquire(1)).unwrap_err();
+        assert_eq!((failure.outcome, failure.error.kind()), (Outcome::NotRun, ErrorKind::Config));
+        for action in [acquire(2), Action::Renew { lease }, Action::END, Action::Look] {
+            permitted(action).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_address_of_another_cluster_is_reported_once() {
+        let identity = Identity::default();
+        let [one, two] = ["host:1", "host:2"].map(Arc::from);
+        assert_eq!(
+            [&one, &two, &one, &two].map(|address| identity.report_once(address)),
+            [true, true, false, false]
+        );
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_cluster_is_gone_when_no_node_answered_for_the_longest_lease() {
         use crate::base::{Drift, Lease};

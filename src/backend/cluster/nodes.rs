@@ -325,3 +325,6 @@ impl fmt::Display for Nodes {
         self.seeds.fmt(f)
     }
 }
+
+#[cfg(test)]
+mod tests;

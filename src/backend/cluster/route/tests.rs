@@ -97,3 +97,44 @@ async fn calls_after_close_are_closed() {
     assert!(closed(nodes.answer(&look()).await));
     assert!(nodes.answer_all(&[look(), look()]).await.into_iter().all(closed));
 }
+
+#[tokio::test(start_paused = true)]
+async fn half_of_the_time_is_half_of_what_is_left() {
+    let (begun, second) = (Instant::now(), Duration::from_secs(1));
+    let limit = Limit::new(8 * second);
+    assert_eq!((limit.send_by, limit.answer_by), (begun + 6 * second, begun + 8 * second));
+    tokio::time::advance(2 * second).await;
+    let half = limit.half();
+    assert_eq!((half.send_by, half.answer_by), (begun + 4 * second, begun + 5 * second));
+    assert!(!half.is_over());
+    tokio::time::advance(2 * second).await;
+    assert!(half.is_over() && !limit.is_over());
+    tokio::time::advance(2 * second).await;
+    assert!(limit.is_over());
+}
+
+#[tokio::test]
+async fn calls_to_one_node_are_sent_together_and_those_that_ask_by_themselves() {
+    let (nodes, _events) = nodes();
+    let calls = ["a", "b", "c", "d", "e"].map(|key| Call::of(key, "", Action::Look));
+    for (call, port) in calls.iter().zip([7, 8, 7, 8]) {
+        nodes.moved(slot(call.key()), &node_address(port));
+    }
+    let to = |at: usize, port: u16| (at, Route::Asking(node_address(port)));
+    let mut routes: Vec<_> = (0..5).map(|at| (at, Route::Owner)).collect();
+    routes.extend([to(0, 7), to(1, 9), to(2, 7), (4, Route::Owner)]);
+    let groups = nodes.grouped(&calls, routes).into_iter().map(|group| {
+        let port = group.node.ok().map(|node| node.node_address.port);
+        (port, group.asking, group.at)
+    });
+    let expected = [
+        (Some(7), false, vec![0, 2]),
+        (Some(8), false, vec![1, 3]),
+        (None, false, vec![4]),
+        (Some(7), true, vec![0, 2]),
+        (Some(9), true, vec![1]),
+        (None, false, vec![4]),
+    ];
+    assert_eq!(groups.collect::<Vec<_>>(), expected);
+    nodes.close();
+}

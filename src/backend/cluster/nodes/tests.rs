@@ -1,0 +1,114 @@
+use redis::{ProtocolVersion, RedisConnectionInfo};
+use tokio::io::duplex;
+
+use super::*;
+use crate::backend::connection::{Commands, Link};
+use crate::backend::resp;
+use crate::backend::testing::{Event, EventRecorder};
+
+fn nodes() -> (Arc<Nodes>, EventRecorder) {
+    let events = EventRecorder::new();
+    let role = Role { alone: true, needs_age: false, replicas: None };
+    let seeds = Seeds::new([("127.0.0.1", 1)]);
+    let nodes = Nodes::new(seeds, role, Duration::from_millis(1), events.sender(), Handle::current());
+    (nodes, events)
+}
+
+fn node_address(port: u16) -> NodeAddress {
+    NodeAddress { host: "127.0.0.1".into(), port }
+}
+
+/// The slots are served by the nodes at these ports, and the last node is a replica.
+fn topology(ids: [&str; 2], ports: [u16; 3]) -> Topology {
+    let mut topology =
+        Topology { slots: Slots::new(), replicas: vec![node_address(ports[2])], ids: Default::default() };
+    ids.iter().for_each(|id| topology.ids.add(id));
+    topology.slots.assign(0..=99, &node_address(ports[0]));
+    topology.slots.assign(100..=16383, &node_address(ports[1]));
+    topology
+}
+
+fn refuse(node: &Node) {
+    let failed = Some(Error::new(ErrorKind::Unavailable, "refused"));
+    node.server.line().state.send_replace(State::Down { attempt: 1, failed });
+}
+
+/// With the error that another cluster uses its address, it is refused.
+#[tokio::test]
+async fn a_node_forwards_messages_unless_it_is_refused_while_others_are_not() {
+    let (ours, _theirs) = duplex(1024);
+    let settings =
+        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
+    let connection = Commands::Plain(resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap());
+    let link = Link { connection, id: 1, status: Arc::default(), paired_with: None, run_id: None };
+    // The tasks of the nodes do not run meanwhile: nothing is awaited.
+    let (nodes, _events) = nodes();
+    nodes.install(&topology(["a", "b"], [1, 2, 3]));
+    let forwards = || [1, 2, 3, 4].map(|port| nodes.forwards_messages(&node_address(port)));
+    assert_eq!(forwards(), [true, true, true, false]);
+    let [one, two] = [1, 2].map(|port| nodes.at(node_address(port)).unwrap());
+    refuse(&one);
+    assert_eq!(forwards(), [true, true, true, false], "no other one is better");
+    two.server.line().state.send_replace(State::Up(link));
+    assert_eq!(forwards(), [false, true, true, false]);
+    refuse(&two);
+    assert_eq!(forwards(), [true, true, true, false]);
+    assert_eq!(nodes.pubsub_node(), None);
+    nodes.set_pubsub_node(&node_address(2));
+    assert_eq!(nodes.pubsub_node(), Some(node_address(2)));
+    assert_eq!(nodes.connect_limit(), SHORTEST_CONNECT);
+    nodes.close();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_owner_of_a_slot_makes_the_cluster_young_and_is_reported() {
+    let (nodes, mut events) = nodes();
+    let minute = Duration::from_secs(60);
+    let known = topology(["a", "b"], [1, 2, 3]);
+    let mut expect = |topology: &Topology, is_new: bool| {
+        let mut changes = nodes.changes.subscribe();
+        changes.mark_unchanged();
+        nodes.install(topology);
+        assert!(changes.has_changed().unwrap());
+        assert_eq!(events.try_next(), is_new.then_some(Event::Reconnected));
+        assert_eq!(nodes.is_younger_than(minute), is_new);
+    };
+    expect(&known, false);
+    expect(&known, false);
+    expect(&topology(["a", "b"], [1, 3, 2]), true);
+    tokio::time::advance(minute).await;
+    expect(&topology(["a", "b"], [1, 3, 2]), false);
+    expect(&topology(["a", "b"], [1, 3, 4]), false);
+    // The same slots, of another cluster.
+    expect(&topology(["x", "y"], [1, 3, 4]), true);
+    tokio::time::advance(minute).await;
+    nodes.moved(0, &node_address(1));
+    assert!(!nodes.is_younger_than(minute), "it was the owner");
+    nodes.moved(0, &node_address(3));
+    assert!(nodes.is_younger_than(minute));
+    // Reported with the next topology, by which it is known.
+    let moved = {
+        let mut moved = topology(["x", "y"], [1, 3, 4]);
+        moved.slots.assign(0..=0, &node_address(3));
+        moved
+    };
+    events.expect_none();
+    nodes.install(&moved);
+    assert_eq!(events.try_next(), Some(Event::Reconnected));
+    nodes.close();
+    nodes.install(&known);
+    assert!(nodes.owner(0).is_err());
+    events.expect_none();
+}
+
+#[tokio::test]
+async fn a_connection_to_a_node_that_is_back_is_reported_and_wakes_calls_that_wait() {
+    let (nodes, mut events) = nodes();
+    let mut changes = nodes.changes.subscribe();
+    nodes.node_events.reconnected();
+    assert!(changes.has_changed().unwrap());
+    assert_eq!(events.try_next(), Some(Event::Reconnected));
+    changes.mark_unchanged();
+    nodes.close();
+    assert!(changes.has_changed().unwrap());
+}
