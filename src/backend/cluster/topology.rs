@@ -197,6 +197,41 @@ mod tests {
         assert!(!pair.recognizes(&of("*1 *4 :0 :9 *3 $1 a :1 $1 x *3 $1 q :9 $1 q ")));
     }
 
+    /// In whichever order the ranges come.
+    #[test]
+    fn the_first_range_that_names_its_master_is_the_lowest_one() {
+        let half = "*1 *3 :0 :9 *3 $1 z :3 $1 z ";
+        for ranges in [
+            "*2 *4 :0 :8 *3 $1 z :3 $1 z *3 $1 x :1 $1 x *3 :9 :9 *3 $1 x :1 $1 x ",
+            "*2 *4 :9 :9 *3 $1 x :1 $1 x *3 $1 z :3 $1 z *3 :0 :8 *3 $1 z :3 $1 z ",
+            "*2 *4 :0 :8 *3 $1 z :3 $1 z *3 $1 x :1 $1 x *3 :0 :8 *3 $1 x :1 $1 x ",
+        ] {
+            assert!(read(ranges).unwrap().ids.recognizes(&read(half).unwrap().ids), "{ranges}");
+        }
+    }
+
+    #[test]
+    fn masters_and_replicas_are_its_nodes() {
+        let topology = read("*1 *4 :0 :9 *3 +a :1 $1 x *3 $1 b :2 $1 y ").unwrap();
+        let has = |host: &str, port| topology.has(&NodeAddress { host: host.into(), port });
+        assert!(has("a", 1) && has("b", 2) && !has("a", 2) && !has("c", 1));
+    }
+
+    #[test]
+    fn a_cluster_that_serves_no_slot_is_unavailable() {
+        let parsed = |wire: &str| {
+            let value = redis::parse_redis_value(wire.replace(' ', "\r\n").as_bytes()).unwrap();
+            parse_answer(value, &NodeAddress { host: "asked".into(), port: 1 }, &"asked:1".into())
+        };
+        assert!(parsed("*1 *3 :0 :9 *3 $1 a :1 $1 x ").is_ok());
+        for (wire, words) in [("*0 ", "no slot"), ("*1 *2 :0 :9 ", "no slot"), ("+OK ", "can't be parsed")] {
+            let error = parsed(wire).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            assert!(error.to_string().contains(words), "{error}");
+        }
+        assert_eq!(slots_command().get_packed_command(), b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n");
+    }
+
     #[test]
     fn slots_that_no_node_serves_have_no_owner() {
         assert!(read("*0 ").unwrap().slots.is_empty());

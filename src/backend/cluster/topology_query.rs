@@ -249,3 +249,6 @@ async fn send_query(endpoint: &Endpoint, line: Option<Arc<Line>>) -> Result<Valu
     let connection = Commands::connect(&endpoint.client, Box::new(drop)).await.map_err(unreachable)?;
     connection.send(&slots_command, None).await.map_err(unreachable)
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,3 +32,6 @@ impl Usage {
         self.used.store(false, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -175,7 +175,7 @@ async fn a_call_that_waits_for_an_acquire_has_its_whole_time_behind_it() {
     server.signal("CONT");
     assert_eq!(asked.await.unwrap().unwrap(), Reply::Done);
     assert!(!shared.any_in_flight(&[renew("one")]));
-    assert_eq!(renewed.await.unwrap(), Reply::Done);
+    assert_eq!(timeout(LONG / 2, renewed).await.expect("it is woken").unwrap(), Reply::Done);
 }
 
 /// What is not granted needs no replica, and a grant whose acknowledgement is refused has run.

@@ -1,0 +1,120 @@
+use redis::{ProtocolVersion, RedisConnectionInfo};
+use tokio::io::duplex;
+use tokio::time::advance;
+
+use super::*;
+use crate::backend::cluster::slots::Slots;
+use crate::backend::connection::{Link, State};
+use crate::backend::resp;
+use crate::backend::server::Role;
+use crate::backend::testing::EventRecorder;
+use crate::config::Seeds;
+
+const HOST: &str = "127.0.0.1";
+
+fn nodes(seeds: &[u16]) -> Arc<Nodes> {
+    let role = Role { alone: true, needs_age: false, replicas: None };
+    let (seeds, events) = (Seeds::new(seeds.iter().map(|port| (HOST, *port))), EventRecorder::new());
+    let runtime = tokio::runtime::Handle::current();
+    Nodes::new(seeds, role, Duration::from_secs(1), events.sender(), runtime)
+}
+
+fn node_address(port: u16) -> NodeAddress {
+    NodeAddress { host: HOST.into(), port }
+}
+
+fn ids(all: &str) -> Ids {
+    let mut ids = Ids::default();
+    all.split(' ').filter(|id| !id.is_empty()).for_each(|id| ids.add(id));
+    ids
+}
+
+/// By the node at this port, which serves all slots.
+fn report(port: u16, all: &str) -> NodeReport {
+    let mut topology = Topology { slots: Slots::new(), replicas: Vec::new(), ids: ids(all) };
+    topology.slots.assign(0..=16383, &node_address(port));
+    NodeReport { topology, node_address: node_address(port), address: HOST.into(), line: None }
+}
+
+/// The cluster of which most seeds are nodes now, or what is left of the old one.
+#[tokio::test(start_paused = true)]
+async fn what_comes_after_a_cluster_that_is_gone() {
+    let seeds = [1, 2, 3, 4];
+    for (reports, successor) in [
+        (&[(1, "x y"), (2, "y z"), (3, "x y z")][..], Some("x y")),
+        (&[(9, "x"), (1, "x y"), (2, "y z"), (3, "x y z")], Some("x y")),
+        (&[(1, "x y"), (2, "x y")], None),
+        (&[(1, "x y"), (2, "x y"), (9, "x y")], None),
+        (&[(1, "x"), (2, "y"), (3, "z")], None),
+        (&[(1, "a"), (2, "b c"), (9, "x")], Some("b c")),
+        (&[(1, "a x"), (2, "b x")], None),
+        (&[(9, "")], None),
+        (&[(1, "a"), (2, "x"), (3, "x"), (4, "x")], Some("x")),
+    ] {
+        let nodes = nodes(&seeds);
+        let known = ids("a b c");
+        nodes.identity.install(&known);
+        let found = || {
+            let all = reports.iter().map(|(port, all)| report(*port, all));
+            let (doubtful, strangers) = all.partition(|report| known.shared(&report.topology.ids) > 0);
+            nodes.successor(&known, doubtful, strangers).map(|topology| topology.ids)
+        };
+        assert_eq!(found(), None, "it may come back");
+        advance(Duration::from_secs(60)).await;
+        assert_eq!(found(), successor.map(ids), "{reports:?}");
+        nodes.close();
+    }
+}
+
+#[tokio::test]
+async fn nodes_that_are_connected_to_are_asked_first_and_the_one_for_messages_last() {
+    let (ours, _theirs) = duplex(1024);
+    let settings =
+        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
+    let connection = Commands::Plain(resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap());
+    let link = Link { connection, id: 1, status: Arc::default(), paired_with: None, run_id: None };
+    let nodes = nodes(&[1, 4, 1]);
+    assert_eq!(nodes.seed_addresses(), [node_address(1), node_address(4)]);
+    let mut topology = report(1, "a b").topology;
+    topology.slots.assign(0..=99, &node_address(2));
+    topology.replicas.push(node_address(3));
+    nodes.install(&topology);
+    // The tasks of the nodes do not run meanwhile: nothing is awaited.
+    nodes.at(node_address(2)).unwrap().server.line().state.send_replace(State::Up(link));
+    let candidates = || {
+        let port = |candidate: Candidate| (candidate.node_address.port, candidate.line.is_some());
+        let mut ports: Vec<_> = nodes.candidates().into_iter().map(port).collect();
+        ports[1..3].sort();
+        ports
+    };
+    assert_eq!(candidates(), [(2, true), (1, false), (3, false), (4, false)]);
+    nodes.set_pubsub_node(&node_address(2));
+    let ports = candidates();
+    assert_eq!((ports.len(), ports[3]), (4, (2, true)));
+    let at: Vec<_> = nodes.candidates_at(vec![node_address(7)]);
+    assert_eq!(at.into_iter().map(|candidate| candidate.node_address.port).collect::<Vec<_>>(), [7]);
+    nodes.close();
+}
+
+#[test]
+fn a_list_is_rotated_as_a_whole() {
+    assert_eq!(rotated(Vec::<u8>::new()), []);
+    for _ in 0..50 {
+        let rotated = rotated(vec![0, 1, 2]);
+        assert!((1..3).all(|at| rotated[at] == (rotated[at - 1] + 1) % 3), "{rotated:?}");
+    }
+}
+
+#[test]
+fn an_error_that_does_not_go_away_by_itself_is_reported_first() {
+    let error = |kind| Error::new(kind, "text");
+    let (config, away, denied) = (ErrorKind::Config, ErrorKind::Unavailable, ErrorKind::Denied);
+    for (known, next, reported) in [
+        (Some(config), away, config),
+        (Some(away), config, config),
+        (Some(config), denied, config),
+        (None, away, away),
+    ] {
+        assert_eq!(more_useful(known.map(error), error(next)).kind(), reported);
+    }
+}
