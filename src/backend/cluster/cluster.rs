@@ -107,3 +107,6 @@ impl fmt::Debug for Cluster {
         f.debug_tuple("Cluster").field(&format_args!("{}", self.nodes)).finish()
     }
 }
+
+#[cfg(test)]
+mod tests;

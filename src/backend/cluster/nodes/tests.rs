@@ -1,5 +1,5 @@
 use redis::{ProtocolVersion, RedisConnectionInfo};
-use tokio::io::duplex;
+use tokio::io::{DuplexStream, duplex};
 
 use super::*;
 use crate::backend::connection::{Commands, Link};
@@ -33,14 +33,34 @@ fn refuse(node: &Node) {
     node.server.line().state.send_replace(State::Down { attempt: 1, failed });
 }
 
-/// With the error that another cluster uses its address, it is refused.
-#[tokio::test]
-async fn a_node_forwards_messages_unless_it_is_refused_while_others_are_not() {
-    let (ours, _theirs) = duplex(1024);
+/// A connection to nobody, and its other end.
+async fn link() -> (Link, DuplexStream) {
+    let (ours, theirs) = duplex(1024);
     let settings =
         RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
     let connection = Commands::Plain(resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap());
-    let link = Link { connection, id: 1, status: Arc::default(), paired_with: None, run_id: None };
+    (Link { connection, id: 1, status: Arc::default(), paired_with: None, run_id: None }, theirs)
+}
+
+/// Nobody listens at its ports.
+#[tokio::test]
+async fn a_cluster_is_away_where_no_node_can_be_connected_to() {
+    let (nodes, _events) = nodes();
+    nodes.install(&topology(["a", "b"], [1, 2, 3]));
+    assert_eq!(nodes.wait_connected().await.unwrap().unwrap().kind(), ErrorKind::Unavailable);
+    let (link, _theirs) = link().await;
+    let [one, two] = [1, 2].map(|port| nodes.at(node_address(port)).unwrap());
+    two.server.line().state.send_replace(State::Up(link));
+    assert!(nodes.wait_connected().await.unwrap().is_none());
+    one.server.close();
+    assert_eq!(nodes.wait_connected().await.unwrap_err().kind(), ErrorKind::Closed);
+    nodes.close();
+}
+
+/// With the error that another cluster uses its address, it is refused.
+#[tokio::test]
+async fn a_node_forwards_messages_unless_it_is_refused_while_others_are_not() {
+    let (link, _theirs) = link().await;
     // The tasks of the nodes do not run meanwhile: nothing is awaited.
     let (nodes, _events) = nodes();
     nodes.install(&topology(["a", "b"], [1, 2, 3]));

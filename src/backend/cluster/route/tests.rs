@@ -10,8 +10,12 @@ use crate::config::Seeds;
 use crate::wire::Action;
 
 fn nodes() -> (Arc<Nodes>, EventRecorder) {
+    nodes_of(true)
+}
+
+fn nodes_of(alone: bool) -> (Arc<Nodes>, EventRecorder) {
     let events = EventRecorder::new();
-    let role = Role { alone: true, needs_age: false, replicas: None };
+    let role = Role { alone, needs_age: false, replicas: None };
     let runtime = tokio::runtime::Handle::current();
     let nodes =
         Nodes::new(Seeds::new([("127.0.0.1", 1)]), role, Duration::from_secs(1), events.sender(), runtime);
@@ -88,7 +92,44 @@ async fn a_call_that_may_have_run_or_would_fail_again_is_not_retried() {
     assert!(matches!(nodes.retry(&look(), &FailedCall { failure: silent, at: None }), Retry::Never));
 }
 
-#[tokio::test]
+/// Then it may be one of several masters, of which the others answer. With the clock of the test it waits for ever in a loop.
+#[tokio::test(start_paused = true)]
+async fn only_the_only_master_waits_for_a_node_that_serves_the_slot() {
+    for alone in [true, false] {
+        let (nodes, _events) = nodes_of(alone);
+        for many in [false, true] {
+            let begun = Instant::now();
+            let answers = match many {
+                true => nodes.answer_all(&[look(), look()]).await,
+                false => vec![nodes.answer(&look()).await],
+            };
+            assert_eq!(answers.len(), 1 + usize::from(many));
+            for answer in answers {
+                let failure = answer.unwrap_err();
+                assert_eq!(
+                    (failure.outcome, failure.error.kind()),
+                    (Outcome::NotRun, ErrorKind::Unavailable)
+                );
+            }
+            assert_eq!(begun.elapsed() >= Duration::from_millis(750), alone);
+        }
+        nodes.close();
+    }
+}
+
+#[test]
+fn redirections_that_were_followed_in_vain_are_reported_as_such() {
+    let of = |wire: &str| final_failure(refused(wire).failure, &look());
+    for wire in ["MOVED 7 127.0.0.1:7", "ASK 7 127.0.0.1:7"] {
+        let failure = of(wire);
+        assert_eq!((failure.outcome, failure.error.kind()), (Outcome::NotRun, ErrorKind::Unavailable));
+        assert!(failure.error.to_string().contains("to each other"), "{}", failure.error);
+    }
+    assert!(!of("LOADING it loads").error.to_string().contains("to each other"));
+}
+
+/// With the clock of the test they would be tried for ever if they were tried again.
+#[tokio::test(start_paused = true)]
 async fn calls_after_close_are_closed() {
     let (nodes, _events) = nodes();
     nodes.retry(&look(), &refused("MOVED 7 127.0.0.1:7"));

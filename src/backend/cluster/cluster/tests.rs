@@ -1,0 +1,47 @@
+use super::*;
+use crate::backend::cluster::slots::NodeAddress;
+use crate::backend::testing::{ALONE, EventRecorder, TestServer, until};
+
+const LONG: Duration = Duration::from_secs(10);
+
+/// Where nobody listens.
+async fn nowhere() -> (Arc<Cluster>, EventRecorder) {
+    let events = EventRecorder::new();
+    let connected = Cluster::connect(&Seeds::new([("127.0.0.1", 1)]), ALONE, LONG, events.sender()).await;
+    let (cluster, away) = connected.unwrap();
+    assert_eq!(away.unwrap().kind(), ErrorKind::Unavailable);
+    (cluster, events)
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_away_is_used_once_it_is_there_and_a_wrong_option_is_an_error() {
+    let (cluster, _events) = nowhere().await;
+    assert!(!cluster.is_portable() && !cluster.is_younger_than(LONG));
+    cluster.nodes.moved(0, &NodeAddress { host: "127.0.0.1".into(), port: 2 });
+    assert!(cluster.is_younger_than(LONG));
+    cluster.close();
+    let (server, events) = (TestServer::start(&[]).await, EventRecorder::new());
+    let seeds = Seeds::new([server.url("")]);
+    let error = Cluster::connect(&seeds, ALONE, LONG, events.sender()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+}
+
+#[tokio::test]
+async fn nothing_is_wanted_of_a_cluster_that_is_left() {
+    let metrics = tokio::runtime::Handle::current().metrics();
+    for close in [true, false] {
+        let (cluster, _events) = nowhere().await;
+        let wanted = cluster.subscriber.state().1;
+        cluster.subscribe("c");
+        until(async || *wanted.borrow()).await;
+        cluster.unsubscribe("c");
+        until(async || !*wanted.borrow()).await;
+        assert!(metrics.num_alive_tasks() > 0);
+        let _kept = close.then(|| cluster.clone());
+        if close {
+            cluster.close();
+        }
+        drop(cluster);
+        until(async || metrics.num_alive_tasks() == 0).await;
+    }
+}
