@@ -93,7 +93,11 @@ impl TestServer {
 
     pub(in crate::backend) async fn admin(&self) -> redis::aio::MultiplexedConnection {
         let client = redis::Client::open(self.url("")).unwrap();
-        client.get_multiplexed_async_connection().await.unwrap()
+        // By default the redis crate gives up after a second, which a busy machine takes.
+        let config = redis::AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(PATIENCE));
+        client.get_multiplexed_async_connection_with_config(&config).await.unwrap()
     }
 
     /// Runs a command line as the default user.
