@@ -39,19 +39,19 @@ fn report(port: u16, all: &str) -> NodeReport {
 /// The cluster of which most seeds are nodes now, or what is left of the old one.
 #[tokio::test(start_paused = true)]
 async fn what_comes_after_a_cluster_that_is_gone() {
-    let seeds = [1, 2, 3, 4];
-    for (reports, successor) in [
-        (&[(1, "x y"), (2, "y z"), (3, "x y z")][..], Some("x y")),
-        (&[(9, "x"), (1, "x y"), (2, "y z"), (3, "x y z")], Some("x y")),
-        (&[(1, "x y"), (2, "x y")], None),
-        (&[(1, "x y"), (2, "x y"), (9, "x y")], None),
-        (&[(1, "x"), (2, "y"), (3, "z")], None),
-        (&[(1, "a"), (2, "b c"), (9, "x")], Some("b c")),
-        (&[(1, "a x"), (2, "b x")], None),
-        (&[(9, "")], None),
-        (&[(1, "a"), (2, "x"), (3, "x"), (4, "x")], Some("x")),
+    let seeds = [1, 2, 3, 4, 5];
+    for (seeds, reports, successor) in [
+        (&seeds[..], &[(1, "x y"), (2, "y z"), (3, "x y z")][..], Some("x y")),
+        (&seeds[..4], &[(9, "x"), (1, "x y"), (2, "y z"), (3, "x y z")], Some("x y")),
+        (&seeds[..4], &[(1, "x y"), (2, "x y")], None),
+        (&seeds[..4], &[(1, "x y"), (2, "x y"), (9, "x y")], None),
+        (&seeds[..4], &[(1, "x"), (2, "y"), (3, "z")], None),
+        (&seeds[..4], &[(1, "a"), (2, "b c"), (9, "x")], Some("b c")),
+        (&seeds[..4], &[(1, "a x"), (2, "b x")], None),
+        (&seeds[..4], &[(9, "")], None),
+        (&seeds[..4], &[(1, "a"), (2, "x"), (3, "x"), (4, "x")], Some("x")),
     ] {
-        let nodes = nodes(&seeds);
+        let nodes = nodes(seeds);
         let known = ids("a b c");
         nodes.identity.install(&known);
         let found = || {
@@ -61,7 +61,7 @@ async fn what_comes_after_a_cluster_that_is_gone() {
         };
         assert_eq!(found(), None, "it may come back");
         advance(Duration::from_secs(60)).await;
-        assert_eq!(found(), successor.map(ids), "{reports:?}");
+        assert_eq!(found(), successor.map(ids), "{seeds:?} {reports:?}");
         nodes.close();
     }
 }
