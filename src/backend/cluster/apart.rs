@@ -103,3 +103,6 @@ fn confirmation(acquire: &Call) -> Call {
     let lease = acquire.action.lease().unwrap_or(Lease::SHORTEST);
     Call { action: Action::Renew { lease }, ..acquire.clone() }
 }
+
+#[cfg(test)]
+mod tests;

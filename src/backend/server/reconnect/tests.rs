@@ -41,6 +41,11 @@ async fn an_attempt_ends_when_another_server_becomes_the_master() {
         events.sender(),
         hour,
     );
+    // Its name may lead to a replica for a while, unlike a fixed address.
+    assert!(reconnector.purpose.may_be_replica);
+    let fixed = Source::Fixed(Box::new(endpoint(&address)));
+    let fixed = Reconnector::new(fixed, "host:1".into(), Purpose::default(), events.sender(), hour);
+    assert!(!fixed.purpose.may_be_replica);
     let (line, mut master_changed) = (reconnector.line(), reconnector.master_changed.subscribe());
     tokio::spawn(reconnector.run());
     // The attempt is in progress, and is not answered.
