@@ -2,6 +2,7 @@
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  the lock's release channel
+-- ARGV[2]  the command that publishes; nothing: `PUBLISH`
 --
 -- Replies  -1        freed
 --          -3        it was free
@@ -15,5 +16,8 @@ if kind.ok ~= 'hash' or redis.call('PTTL', KEYS[1]) < 0 then
   return kind
 end
 redis.call('DEL', KEYS[1])
-redis.pcall('PUBLISH', ARGV[1], '0')
+local heard = redis.pcall(ARGV[2] or 'PUBLISH', ARGV[1], '0')
+if type(heard) == 'table' and ARGV[2] == 'SPUBLISH' then
+  redis.pcall('PUBLISH', ARGV[1], '0')
+end
 return -1

@@ -5,6 +5,7 @@
 -- ARGV[1]  the hold's field
 -- ARGV[2]  the count that must stand; 0 ends the hold, whatever its count
 -- ARGV[3]  the lock's release channel
+-- ARGV[4]  the command that publishes: `PUBLISH`, or `SPUBLISH` on a cluster; nothing: `PUBLISH`
 
 if ARGV[2] == '0' then
   -- Looks and ends in one command. The key goes with its last field; a field that another program put beside ours stays,
@@ -12,7 +13,11 @@ if ARGV[2] == '0' then
   local ended = redis.pcall('HDEL', KEYS[1], ARGV[1])
   if ended == 1 then
     -- An error here (no right to the channel) must not hide that the lock is free.
-    redis.pcall('PUBLISH', ARGV[3], '0')
+    local heard = redis.pcall(ARGV[4] or 'PUBLISH', ARGV[3], '0')
+    if type(heard) == 'table' and ARGV[4] == 'SPUBLISH' then
+      -- The node knows no sharded channels (Redis 6), or the user may not use them: those who wait were refused them too.
+      redis.pcall('PUBLISH', ARGV[3], '0')
+    end
     return -1
   end
   if type(ended) == 'table' and string.sub(ended.err, 1, 9) ~= 'WRONGTYPE' then

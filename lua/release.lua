@@ -5,6 +5,7 @@
 -- ARGV[1]  the hold's field
 -- ARGV[2]  the count that must stand; 0 ends the hold, whatever its count
 -- ARGV[3]  the lock's release channel
+-- ARGV[4]  the command that publishes; nothing: `PUBLISH`
 --
 -- Replies  -1        released, or the count is that low
 --          -2        not held: the field is not there

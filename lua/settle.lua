@@ -7,8 +7,9 @@
 -- ARGV[1]  the hold's field
 -- ARGV[2]  the count that must stand; 0 ends the hold
 -- ARGV[3]  the lock's release channel
--- ARGV[4]  the lease in ms that it lives for, at least (unused with 0)
--- ARGV[5]  1: where there is no key, make the field its holder
+-- ARGV[4]  the command that publishes
+-- ARGV[5]  the lease in ms that it lives for, at least (unused with 0)
+-- ARGV[6]  1: where there is no key, make the field its holder
 --
 -- Replies  -1        settled, or made
 --          -2        nothing to settle: the field is not there
@@ -16,11 +17,11 @@
 
 if type(count) ~= 'string' then
   -- Never beside another's field, nor over what is no lock.
-  if ARGV[5] ~= '1' or redis.call('PTTL', KEYS[1]) ~= -2 then
+  if ARGV[6] ~= '1' or redis.call('PTTL', KEYS[1]) ~= -2 then
     return -2
   end
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
-  local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[4])
+  local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[5])
   if expires ~= 1 then
     redis.call('HDEL', KEYS[1], ARGV[1])
     return redis.error_reply(expires.err .. ' script: user_script')
@@ -28,8 +29,8 @@ if type(count) ~= 'string' then
   return -1
 end
 -- Before the count: a hold must not end because its count could not be written.
-if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[4]) then
-  redis.call('PEXPIRE', KEYS[1], ARGV[4])
+if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[5]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[5])
 end
 if count ~= ARGV[2] then
   return count_to_stand() or -1

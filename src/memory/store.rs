@@ -224,7 +224,7 @@ impl Store {
     }
 
     fn run(&mut self, call: &Call, now: Instant) -> Reply {
-        let (Call { keys, field, action, fence }, key) = (call, &call.keys.key);
+        let (Call { keys, field, action, fence, .. }, key) = (call, &call.keys.key);
         if let (Action::Renew { .. } | Action::Settle { .. } | Action::Repair { .. }, Some(fence)) =
             (action, fence)
         {

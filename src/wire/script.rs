@@ -18,6 +18,8 @@ pub(crate) struct Call {
     pub(crate) action: Action,
     /// What is to be done with the fencing counter.
     pub(crate) fence: Option<Arc<Fence>>,
+    /// Whether a release is published on a sharded channel: on a cluster whose clients use them.
+    pub(crate) sharded: bool,
 }
 
 /// What is asked, with its arguments.
@@ -273,10 +275,12 @@ const DONE: i64 = -1;
 const GONE: i64 = -2;
 const FREE: i64 = -3;
 
+const SPUBLISH: &str = "SPUBLISH";
+
 impl Call {
     /// One about a lock, whoever holds it.
     pub(crate) fn of_lock(keys: &Arc<Keys>, action: Action) -> Call {
-        Call { keys: keys.clone(), field: Arc::default(), action, fence: None }
+        Call { keys: keys.clone(), field: Arc::default(), action, fence: None, sharded: false }
     }
 
     /// The command that runs the script where the server knows it already.
@@ -372,6 +376,7 @@ impl Call {
                 to.text(field);
                 to.number(count.into());
                 to.text(channel);
+                self.put_sharded(to);
             }
             Action::Renew { lease } => {
                 to.text(field);
@@ -382,12 +387,16 @@ impl Call {
                 to.text(field);
                 to.number(count.into());
                 to.text(channel);
+                to.text(if self.sharded { SPUBLISH } else { "PUBLISH" });
                 to.number(lease.millis());
                 if creates || fence.is_some() {
                     to.number(creates.into());
                 }
             }
-            Action::Force => to.text(channel),
+            Action::Force => {
+                to.text(channel);
+                self.put_sharded(to);
+            }
             Action::Look => {}
             Action::Count(Count::Look) => to.text("look"),
             Action::Count(Count::Next) => to.text("next"),
@@ -401,6 +410,13 @@ impl Call {
                     None => to.text(""),
                 }
             }
+        }
+    }
+
+    /// Left out where the script's default is right, so that a release on a single server is no longer for it.
+    fn put_sharded(&self, to: &mut impl Arguments) {
+        if self.sharded {
+            to.text(SPUBLISH);
         }
     }
 
@@ -483,7 +499,7 @@ mod testing;
 #[cfg(test)]
 impl Call {
     pub(crate) fn of(key: &str, field: &str, action: Action) -> Call {
-        Call { keys: Arc::new(Keys::new("", key)), field: field.into(), action, fence: None }
+        Call { keys: Arc::new(Keys::new("", key)), field: field.into(), action, fence: None, sharded: false }
     }
 }
 
@@ -528,7 +544,13 @@ mod tests {
             Action::Force,
             Action::Look,
         ]
-        .map(|action| Call { keys: keys(), field: "f:1".into(), action, fence: None })
+        .map(|action| Call {
+            keys: keys(),
+            field: "f:1".into(),
+            action,
+            fence: None,
+            sharded: false,
+        })
     }
 
     fn words(cmd: &Cmd) -> Vec<String> {
@@ -545,7 +567,7 @@ mod tests {
             ("acquire", vec!["f:1", "2", "30000"]),
             ("release", vec!["f:1", "1", "ch"]),
             ("renew", vec!["f:1", "30000"]),
-            ("settle", vec!["f:1", "3", "ch", "30000"]),
+            ("settle", vec!["f:1", "3", "ch", "PUBLISH", "30000"]),
             ("force", vec!["ch"]),
             ("look", vec![]),
         ];
@@ -560,6 +582,21 @@ mod tests {
                 assert_eq!(words(&cmd), wanted);
             }
             assert_eq!((call.name(), call.key()), (name, "k"));
+        }
+    }
+
+    #[test]
+    fn a_release_on_a_cluster_names_the_command_for_sharded_channels() {
+        let expected = [
+            (Action::END, vec!["f:1", "0", "ch", "SPUBLISH"]),
+            (Action::Settle { count: 0, lease: lease() }, vec!["f:1", "0", "ch", "SPUBLISH", "30000"]),
+            (Action::Force, vec!["ch", "SPUBLISH"]),
+            (Action::Look, vec![]),
+        ];
+        for (action, args) in expected {
+            let [call, ..] = calls();
+            let call = Call { action, sharded: true, ..call };
+            assert_eq!(words(&call.evalsha())[4..], args);
         }
     }
 
@@ -593,7 +630,7 @@ mod tests {
         ]
         .map(|(action, least, stays)| {
             let fence = Some(Arc::new(Fence { counter: "token".into(), least, stays }));
-            Call { keys: keys(), field: "f:1".into(), action, fence }
+            Call { keys: keys(), field: "f:1".into(), action, fence, sharded: false }
         })
     }
 
@@ -603,7 +640,7 @@ mod tests {
             vec!["2", "k", "token", "f:1", "1", "30000", "", "86400000"],
             vec!["2", "k", "token", "f:1", "1", "30000", "18446744073709551615", ""],
             vec!["2", "k", "token", "f:1", "30000", "7", "86400000"],
-            vec!["2", "k", "token", "f:1", "1", "ch", "30000", "0", "7", ""],
+            vec!["2", "k", "token", "f:1", "1", "ch", "PUBLISH", "30000", "0", "7", ""],
         ];
         for (call, args) in fenced().iter().zip(expected) {
             assert_eq!(words(&call.evalsha())[2..], args);

@@ -74,7 +74,7 @@ impl Wire {
     }
 
     async fn try_settle(&mut self, field: &str, count: u32, lease: u64) -> RedisResult<Value> {
-        self.run("settle", &[field, &count.to_string(), CHANNEL, &lease.to_string()]).await
+        self.run("settle", &[field, &count.to_string(), CHANNEL, "PUBLISH", &lease.to_string()]).await
     }
 
     async fn settle(&mut self, field: &str, count: u32, lease: u64) -> Value {
@@ -115,12 +115,24 @@ impl Wire {
         self.ask::<()>(&["PEXPIRE", KEY, &LEASE.to_string()]).await;
     }
 
-    /// How many messages were published since the last look.
-    async fn published(&mut self) -> u64 {
+    /// How many messages were published since the last look: on plain channels, and on sharded ones.
+    async fn published(&mut self) -> [u64; 2] {
         let stats: String = self.ask(&["INFO", "commandstats"]).await;
         self.ask::<()>(&["CONFIG", "RESETSTAT"]).await;
-        let publish = stats.lines().find_map(|line| line.strip_prefix("cmdstat_publish:calls="));
-        publish.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+        ["cmdstat_publish:calls=", "cmdstat_spublish:calls="].map(|stat| {
+            let calls = stats.lines().find_map(|line| line.strip_prefix(stat));
+            calls.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+        })
+    }
+
+    /// Frees the lock that `OURS` holds, as clients of a cluster do.
+    async fn free_sharded(&mut self, way: &str) -> Value {
+        let args: &[&str] = match way {
+            "release" => &[OURS, "0", CHANNEL, "SPUBLISH"],
+            "settle" => &[OURS, "0", CHANNEL, "SPUBLISH", "1000"],
+            _ => &[CHANNEL, "SPUBLISH"],
+        };
+        self.run(way, args).await.unwrap()
     }
 }
 

@@ -82,7 +82,13 @@ fn quorum<const N: usize>(masters: [Fake; N]) -> (Quorum, [Arc<Fake>; N]) {
 }
 
 fn command(action: Action) -> Pending {
-    let call = Call { keys: Arc::new(Keys::new("", "stock")), field: "me:1".into(), action, fence: None };
+    let call = Call {
+        keys: Arc::new(Keys::new("", "stock")),
+        field: "me:1".into(),
+        action,
+        fence: None,
+        sharded: false,
+    };
     Pending { hold: 1, no: 1, call, masters: MasterSet::ALL, repeated: false, sent: Instant::now() }
 }
 

@@ -500,7 +500,7 @@ impl World {
         let action = Action::Acquire { count: 1, lease: self.terms.lease };
         let (field, masters) = ("me:7".into(), MasterSet::ALL);
         let (sent, repeated, fence) = (self.now, false, None);
-        let call = Call { keys: self.entry.keys.clone(), field, action, fence };
+        let call = Call { keys: self.entry.keys.clone(), field, action, fence, sharded: false };
         Pending { hold: 7, no: 7, call, masters, repeated, sent }
     }
 }

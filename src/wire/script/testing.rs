@@ -32,15 +32,18 @@ impl Call {
             _ => return None,
         };
         let keys = Arc::new(Keys::new("", keys[0]));
+        let mut sharded = false;
         let (action, channel) = match (script.name, args) {
             ("acquire", [_, count, millis]) => {
                 (Action::Acquire { count: count.parse().ok()?, lease: lease(millis)? }, None)
             }
-            ("release", [_, count, channel]) => {
+            ("release", [_, count, channel, publish @ ..]) => {
+                sharded = publish == ["SPUBLISH"];
                 (Action::Release { count: count.parse().ok()? }, Some(channel))
             }
             ("renew", [_, millis]) => (Action::Renew { lease: lease(millis)? }, None),
-            ("settle", [_, count, channel, millis, creates @ ..]) => {
+            ("settle", [_, count, channel, publish, millis, creates @ ..]) => {
+                sharded = *publish == "SPUBLISH";
                 let (count, lease) = (count.parse().ok()?, lease(millis)?);
                 let action = match creates {
                     ["1"] => Action::Repair { count, lease },
@@ -48,13 +51,16 @@ impl Call {
                 };
                 (action, Some(channel))
             }
-            ("force", [channel]) => (Action::Force, Some(channel)),
+            ("force", [channel, publish @ ..]) => {
+                sharded = publish == ["SPUBLISH"];
+                (Action::Force, Some(channel))
+            }
             ("look", []) => (Action::Look, None),
             _ => return None,
         };
         let field = if action == Action::Force { "" } else { args.first().copied().unwrap_or_default() };
         let fits = channel.is_none_or(|channel| **channel == *keys.channel);
-        fits.then(|| (script.sha.as_str(), Call { keys, field: field.into(), action, fence }))
+        fits.then(|| (script.sha.as_str(), Call { keys, field: field.into(), action, fence, sharded }))
     }
 }
 
@@ -96,9 +102,13 @@ fn each_call_is_read_as_it_was_written() {
     });
     for action in actions {
         let counted = |fence: &Fence| action.is_counted(false).then(|| Arc::new(fence.clone()));
-        for fence in fences.iter().map(counted).chain([None]) {
+        for (fence, sharded) in
+            fences.iter().map(counted).chain([None]).flat_map(|one| [(one.clone(), false), (one, true)])
+        {
+            let sharded =
+                sharded && !matches!(action, Action::Acquire { .. } | Action::Renew { .. } | Action::Look);
             let field = if matches!(action, Action::Force | Action::Look) { "" } else { "f:1" };
-            let call = Call { keys: keys.clone(), field: field.into(), action, fence };
+            let call = Call { keys: keys.clone(), field: field.into(), action, fence, sharded };
             for command in [call.evalsha(), call.eval()] {
                 let words = command.args_iter().map(|word| match word {
                     redis::Arg::Simple(bytes) => str::from_utf8(bytes).unwrap(),
@@ -108,6 +118,7 @@ fn each_call_is_read_as_it_was_written() {
                 let (script, read) = Call::read(&words[1..]).unwrap();
                 assert_eq!(script, *call.script().sha);
                 assert_eq!((&read.field, read.action, &read.fence), (&call.field, call.action, &call.fence));
+                assert_eq!(read.sharded, call.sharded);
                 assert_eq!((&read.keys.key, &read.keys.channel), (&keys.key, &keys.channel));
             }
         }

@@ -50,7 +50,7 @@ async fn each_way_to_free_a_lock_publishes_a_zero_once_and_nothing_else_publishe
         wire.renew(OURS, LEASE).await;
         wire.settle(OURS, 3, LEASE).await;
         wire.look().await;
-        assert_eq!(wire.published().await, 0);
+        assert_eq!(wire.published().await, [0, 0]);
         for answer in [DONE, if way == "force" { FREE } else { GONE }] {
             let reply = match way {
                 "release" => wire.release(OURS, 0).await,
@@ -59,10 +59,22 @@ async fn each_way_to_free_a_lock_publishes_a_zero_once_and_nothing_else_publishe
             };
             assert_eq!(reply, answer, "{way}");
         }
-        assert_eq!(wire.published().await, 1, "{way}");
+        assert_eq!(wire.published().await, [1, 0], "{way}");
         let message = soon("the message", messages.next()).await.unwrap();
         assert_eq!(message.get_payload::<String>().unwrap(), "0");
         assert_eq!(wire.look().await, FREE);
+    }
+}
+
+#[tokio::test]
+async fn a_lock_of_a_cluster_is_freed_with_one_message_on_its_sharded_channel() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    wire.published().await;
+    for way in ["release", "settle", "force"] {
+        wire.acquire(OURS, 1, LEASE).await;
+        assert_eq!(wire.free_sharded(way).await, DONE, "{way}");
+        assert_eq!(wire.published().await, [0, 1], "{way}");
     }
 }
 

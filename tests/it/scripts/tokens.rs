@@ -61,7 +61,7 @@ impl Wire {
 
     /// A settle of a hold with this token; `create`: a repair.
     async fn mend(&mut self, field: &str, count: &str, create: &str, token: &str, stays: &str) -> Value {
-        let args = [field, count, CHANNEL, &LEASE.to_string(), create, token, stays];
+        let args = [field, count, CHANNEL, "PUBLISH", &LEASE.to_string(), create, token, stays];
         self.fenced("settle", "raise", &args).await.unwrap()
     }
 

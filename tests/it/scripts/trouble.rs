@@ -48,6 +48,25 @@ async fn without_the_right_to_publish_a_release_frees_all_the_same() {
 }
 
 #[tokio::test]
+async fn without_the_right_to_sharded_channels_a_release_publishes_on_the_plain_one() {
+    let server = Server::start().await;
+    let mut admin = Wire::to(&server).await;
+    for (rules, published) in [
+        (&["allchannels", "+@all", "-spublish"][..], 1),
+        (&["allchannels", "+@all", "-spublish", "-publish"], 0),
+    ] {
+        let mut wire = admin.login(&server, rules).await;
+        for way in ["release", "settle", "force"] {
+            assert_eq!(wire.acquire(OURS, 1, LEASE).await, DONE);
+            admin.published().await;
+            assert_eq!(wire.free_sharded(way).await, DONE, "{way}");
+            assert_eq!(admin.published().await, [published, 0], "{way}");
+            assert_eq!(admin.look().await, FREE, "{way}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn without_the_right_to_expire_no_lock_is_left_behind() {
     let server = Server::start().await;
     let mut admin = Wire::to(&server).await;
