@@ -173,7 +173,7 @@ pub mod guide {
     /// [operations]: crate::guide::operations#rights-of-a-least-privilege-user
     /// [failover]: crate::guide::promises#what-a-failover-changes
     /// [cluster]: crate::guide::promises#what-a-cluster-changes
-    /// [migrating]: crate::guide::migrating#on-a-cluster-of-redis-7
+    /// [migrating]: crate::guide::migrating#on-a-cluster
     #[doc = include_str!("../docs/deployments.md")]
     pub mod deployments {}
 

@@ -10,6 +10,11 @@ pub(crate) trait Events: Send + Sync + 'static {
     fn message(&self, channel: &str);
     /// This subscription was refused or failed: no message arrives until `subscribed` is called.
     fn not_subscribed(&self, channel: &str);
+    /// The server refused a subscription, for this reason. Returns whether it is made elsewhere: then it is neither logged nor made
+    /// again here.
+    fn refused(&self, _channel: &str, _why: &str) -> bool {
+        false
+    }
     /// The subscriber connection is lost, with all its subscriptions. Messages may have been missed.
     fn subscriptions_lost(&self);
 }

@@ -3,7 +3,6 @@
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
-use std::time::Duration;
 
 use crate::backend::Backend;
 use crate::backend::cluster::Cluster;
@@ -22,7 +21,7 @@ pub(crate) async fn connect_all(
     let joining = config.masters.iter().zip(events).map(|(master, events)| {
         let (alone, ages) = (config.masters.len() == 1, config.probation.is_some());
         let role = Role { alone, needs_age: ages, replicas: config.replicas };
-        Some(Box::pin(join(master, role, config.node_timeout, Arc::downgrade(events))))
+        Some(Box::pin(join(master, role, config, Arc::downgrade(events))))
     });
     let mut joining: Vec<_> = joining.collect();
     let mut joined: Vec<_> = joining.iter().map(|_| None).collect();
@@ -69,9 +68,10 @@ fn compare_clocks(config: &Config, masters: &[Arc<dyn Backend>]) {
 async fn join(
     master: &MasterKind,
     role: Role,
-    node_timeout: Duration,
+    config: &Config,
     events: Weak<dyn Events>,
 ) -> Result<(Arc<dyn Backend>, Option<Error>)> {
+    let node_timeout = config.node_timeout;
     Ok(match master {
         MasterKind::Server(server) => {
             let (single, away) = RedisServer::connect(server, role, node_timeout, events).await?;
@@ -82,7 +82,8 @@ async fn join(
             (single, away)
         }
         MasterKind::Cluster(seeds) => {
-            let (cluster, away) = Cluster::connect(seeds, role, node_timeout, events).await?;
+            let (cluster, away) =
+                Cluster::connect(seeds, role, node_timeout, config.sharded_channels, events).await?;
             (cluster, away)
         }
         MasterKind::Memory(memory) => (InMemory::join(memory, node_timeout, events), None),

@@ -46,6 +46,7 @@ const LOCAL_HANDOFF: Duration = Duration::from_millis(10);
 ///     .delayed_restart(false) // `true` by default where there are several masters
 ///     .token_ttl(Duration::from_secs(24 * 60 * 60))
 ///     .replicas(0, Duration::ZERO) // none are waited for
+///     // .sharded_channels(true), for a `cluster` alone
 ///     .connect()
 ///     .await?;
 /// locks.mutex("stock:42").run(async {}).await?; // its key is `app:stock:42`
@@ -67,6 +68,7 @@ pub struct Builder {
     token_ttl: Option<Duration>,
     replicas: (usize, Duration),
     local_handoff: Duration,
+    sharded_channels: Option<bool>,
 }
 
 /// Options that were checked.
@@ -88,6 +90,8 @@ pub(crate) struct Config {
     pub(crate) token_ttl: Option<Lease>,
     pub(crate) replicas: Option<Replicas>,
     pub(crate) local_handoff: Duration,
+    /// Whether releases are published on sharded channels, on masters that are clusters.
+    pub(crate) sharded_channels: bool,
 }
 
 impl Builder {
@@ -106,6 +110,7 @@ impl Builder {
             token_ttl: None,
             replicas: (0, Duration::ZERO),
             local_handoff: LOCAL_HANDOFF,
+            sharded_channels: None,
         }
     }
 
@@ -373,6 +378,21 @@ impl Builder {
         self
     }
 
+    /// Whether the releases of locks on a Cluster are published on sharded channels (`SPUBLISH`, `SSUBSCRIBE`). Default: `true`.
+    ///
+    /// A message then goes to the node that serves the lock's slot, and not to all nodes. Nodes that don't know sharded channels
+    /// (before Redis 7), and users who may not use them, get plain ones. All clients of a lock have to use the same channels.
+    /// Otherwise each of them still excludes the others, but a waiter is not notified: it gets the lock by its
+    /// [`poll_interval`](Builder::poll_interval).
+    ///
+    /// Redisson decides by `shardedSubscriptionMode`. `AUTO`, its default, and `ON` agree with `true`, `OFF` with `false`.
+    ///
+    /// Rejected: any value where no master is a [`cluster`](Builder::cluster), since only a cluster has sharded channels.
+    pub fn sharded_channels(mut self, sharded: bool) -> Self {
+        self.sharded_channels = Some(sharded);
+        self
+    }
+
     pub(crate) fn check(self) -> Result<Config> {
         let drift = limits::drift(self.drift)?;
         let lease = Lease::new("lease", self.lease, drift)?;
@@ -406,9 +426,11 @@ impl Builder {
             )));
         }
         let replicas = limits::replicas(self.replicas, lease, &masters)?;
+        let sharded_channels = limits::sharded_channels(self.sharded_channels, &masters)?;
         Ok(Config {
             masters,
             replicas,
+            sharded_channels,
             probation,
             longest_lease,
             token_ttl,
@@ -450,6 +472,7 @@ impl Config {
         Config {
             masters: vec![MasterKind::Memory(store.clone())],
             replicas: None,
+            sharded_channels: true,
             probation: None,
             longest_lease: Lease::DEFAULT,
             token_ttl: Some(Lease::DAY),
@@ -679,6 +702,18 @@ mod tests {
         rejects(Builder::new().memory(&Memory::new()).replicas(1, wait), &["replicas", "`memory`"]);
         rejects(good().replicas(1, Duration::from_secs(30)), &["replicas", "wait of 30s", "lease of 30s"]);
         good().replicas(usize::MAX, Duration::from_secs(29)).check().unwrap();
+    }
+
+    #[test]
+    fn only_a_cluster_has_sharded_channels() {
+        let cluster = || Builder::new().cluster(["redis://10.0.0.1"]);
+        assert!(cluster().check().unwrap().sharded_channels);
+        assert!(!cluster().sharded_channels(false).check().unwrap().sharded_channels);
+        for sharded in [true, false] {
+            rejects(good().sharded_channels(sharded), &["sharded_channels", "`cluster`"]);
+        }
+        let mixed = [Master::server("redis://10.0.0.2"), Master::cluster(["redis://10.0.0.1"])];
+        Builder::new().masters(mixed).sharded_channels(true).check().unwrap();
     }
 
     #[test]

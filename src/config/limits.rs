@@ -67,6 +67,16 @@ pub(super) fn replicas(
     Ok(Some(Replicas { count, wait }))
 }
 
+/// Whether sharded channels are used, which only a cluster has.
+pub(super) fn sharded_channels(asked: Option<bool>, masters: &[MasterKind]) -> Result<bool> {
+    if asked.is_some() && !masters.iter().any(|master| matches!(master, MasterKind::Cluster(_))) {
+        return Err(rejected(
+            "sharded_channels is an option of a `cluster`, and no master is one; leave it out",
+        ));
+    }
+    Ok(asked.unwrap_or(true))
+}
+
 pub(super) fn prefix(prefix: &str) -> Result<Arc<str>> {
     if prefix.len() > LONGEST_PREFIX {
         let (bytes, cut) = (prefix.len(), shown(prefix));

@@ -46,6 +46,14 @@ pub(crate) fn channel(prefix: &str, name: &str) -> String {
     beside(CHANNEL, prefix, name)
 }
 
+/// The keys of the locks that may have this channel.
+pub(crate) fn keys_of(channel: &str) -> impl Iterator<Item = &str> {
+    let names = channel.split_once(CHANNEL).map_or("", |(_, names)| names);
+    let braced = names.strip_prefix('{').and_then(|name| name.strip_suffix('}'));
+    let tagged = names.contains('{').then_some(names);
+    braced.filter(|name| !name.contains('{')).into_iter().chain(tagged)
+}
+
 /// The counter of its fencing tokens: under the prefix, and in the slot of the key.
 pub(crate) fn counter(prefix: &str, name: &str) -> String {
     beside(COUNTER, prefix, name)
@@ -120,6 +128,17 @@ mod tests {
         assert_eq!(channel("app:", "{x}:y"), "app:redisson_lock__channel:app:{x}:y");
         assert_eq!(counter("app:", "order:1"), "app:redisson_lock_token:{app:order:1}");
         assert_eq!(counter("{app}:", "order:1"), "{app}:redisson_lock_token:{app}:order:1");
+    }
+
+    #[test]
+    fn the_key_of_a_lock_is_among_those_of_its_channel() {
+        for (prefix, name) in [("", "a"), ("app:", "a}b"), ("", "{x}:y"), ("{app}:", "a"), ("app:", "a{b}c")]
+        {
+            let (key, channel) = (key(prefix, name), channel(prefix, name));
+            assert!(keys_of(&channel).any(|one| *one == *key), "{channel}");
+        }
+        assert_eq!(keys_of("redisson_lock__channel:{a}").collect::<Vec<_>>(), ["a", "{a}"]);
+        assert_eq!(keys_of("another").count(), 0);
     }
 
     #[test]

@@ -59,6 +59,11 @@ impl Action {
         }
     }
 
+    /// Whether it may free a lock, and then publishes that.
+    pub(crate) fn publishes(self) -> bool {
+        matches!(self, Action::END | Action::Settle { count: 0, .. } | Action::Force)
+    }
+
     /// Whether it makes a field where there is none.
     pub(crate) fn creates(self) -> bool {
         matches!(self, Action::Acquire { count: 1, .. } | Action::Repair { .. })

@@ -4,13 +4,14 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
 use crate::backend::cluster::nodes::Nodes;
 use crate::backend::cluster::pubsub_node::PubsubNode;
+use crate::backend::cluster::sharded::{ShardedSubscriber, is_sharded};
 use crate::backend::cluster::topology_watch::watch_topology;
-use crate::backend::connection::Subscriber;
+use crate::backend::connection::{ChannelKind, Subscriber};
 use crate::backend::server::Role;
 use crate::backend::{Backend, BoxFuture, runtime};
 use crate::base::{Events, Failure};
@@ -18,12 +19,19 @@ use crate::config::Seeds;
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Call, Reply};
 
-/// A backend over a Redis Cluster: a command connection to each node that serves slots, and one connection for messages to any
-/// node, since nodes forward messages to each other.
+/// A backend over a Redis Cluster: a command connection to each node that serves slots, and connections for messages.
 pub(crate) struct Cluster {
     nodes: Arc<Nodes>,
-    subscriber: Subscriber,
+    messages: Messages,
     tasks: [AbortHandle; 2],
+}
+
+/// How messages of releases are received.
+enum Messages {
+    /// From any node, since nodes forward plain messages to each other.
+    Plain(Subscriber),
+    /// From the node that serves the slot.
+    Sharded(ShardedSubscriber),
 }
 
 impl Cluster {
@@ -33,9 +41,12 @@ impl Cluster {
         seeds: &Seeds,
         role: Role,
         node_timeout: Duration,
+        sharded: bool,
         events: Weak<dyn Events>,
     ) -> Result<(Arc<Cluster>, Option<Error>)> {
-        let nodes = Nodes::new(seeds.clone(), role, node_timeout, events.clone(), runtime()?);
+        let (inbox, notes) = mpsc::unbounded_channel();
+        let used = sharded.then(|| inbox.clone());
+        let nodes = Nodes::new(seeds.clone(), role, node_timeout, events.clone(), used, runtime()?);
         let away = match nodes.query_topology().await {
             Ok(topology) => {
                 nodes.install(&topology);
@@ -48,23 +59,42 @@ impl Cluster {
             Err(error) => return Err(error),
         };
         let (target, address) = (watch::Sender::new(None), seeds.to_string().into());
-        let subscriber = Subscriber::start(target.subscribe(), address, events, nodes.connect_limit());
+        let (endpoint, limit) = (target.subscribe(), nodes.connect_limit());
+        let plain = |events| Subscriber::start(ChannelKind::Plain, endpoint, address, events, limit);
+        let (messages, failures, wanted) = if sharded {
+            let sharded = ShardedSubscriber::start(nodes.clone(), events, (inbox, notes), plain);
+            let ((failures, _), wanted) = (sharded.plain().state(), sharded.wanted());
+            (Messages::Sharded(sharded), failures, wanted)
+        } else {
+            let plain = plain(events);
+            let (failures, wanted) = plain.state();
+            (Messages::Plain(plain), failures, wanted)
+        };
         let pubsub_node = PubsubNode::new(nodes.clone(), target);
-        let (failures, wanted) = subscriber.state();
         let tasks = [
             tokio::spawn(watch_topology(nodes.clone(), wanted)).abort_handle(),
             tokio::spawn(pubsub_node.run(failures)).abort_handle(),
         ];
-        Ok((Arc::new(Cluster { nodes, subscriber, tasks }), away))
+        Ok((Arc::new(Cluster { nodes, messages, tasks }), away))
+    }
+}
+
+impl Cluster {
+    /// Chooses how the release of a lock is published. Its waiters subscribe by the same rule.
+    fn publish(&self, call: &mut Call) {
+        let sharded = matches!(self.messages, Messages::Sharded(_));
+        call.sharded = sharded && call.action.publishes() && is_sharded(&call.keys.channel);
     }
 }
 
 impl Backend for Cluster {
-    fn run(self: Arc<Self>, call: Call) -> BoxFuture<Result<Reply, Failure>> {
+    fn run(self: Arc<Self>, mut call: Call) -> BoxFuture<Result<Reply, Failure>> {
+        self.publish(&mut call);
         Box::pin(async move { self.nodes.answer(&call).await })
     }
 
-    fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>> {
+    fn run_all(self: Arc<Self>, mut calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>> {
+        calls.iter_mut().for_each(|call| self.publish(call));
         Box::pin(async move { self.nodes.answer_all(&calls).await })
     }
 
@@ -73,15 +103,21 @@ impl Backend for Cluster {
     }
 
     fn subscribe(&self, channel: &str) {
-        self.subscriber.subscribe(channel);
+        match &self.messages {
+            Messages::Plain(subscriber) => subscriber.subscribe(channel),
+            Messages::Sharded(subscriber) => subscriber.subscribe(channel),
+        }
     }
 
     fn unsubscribe(&self, channel: &str) {
-        self.subscriber.unsubscribe(channel);
+        match &self.messages {
+            Messages::Plain(subscriber) => subscriber.unsubscribe(channel),
+            Messages::Sharded(subscriber) => subscriber.unsubscribe(channel),
+        }
     }
 
     fn doubt_messages(&self) {
-        // The node that messages are received from may have left the cluster.
+        // A node that messages are received from may have left the cluster.
         self.nodes.request_topology();
     }
 
@@ -92,7 +128,10 @@ impl Backend for Cluster {
     fn close(&self) {
         self.tasks.iter().for_each(AbortHandle::abort);
         self.nodes.close();
-        self.subscriber.close();
+        match &self.messages {
+            Messages::Plain(subscriber) => subscriber.close(),
+            Messages::Sharded(subscriber) => subscriber.close(),
+        }
     }
 }
 

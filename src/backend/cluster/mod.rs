@@ -9,6 +9,8 @@ mod nodes;
 mod pubsub_node;
 mod route;
 mod seeding;
+mod shard_reports;
+mod sharded;
 mod slots;
 mod topology;
 mod topology_query;

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::backend::Backend;
 use crate::backend::cluster::gate::gate;
 use crate::backend::cluster::identity::Identity;
+use crate::backend::cluster::shard_reports::{Inbox, NodeReports};
 use crate::backend::cluster::slots::{NodeAddress, Slots};
 use crate::backend::cluster::topology::Topology;
 use crate::backend::cluster::usage::Usage;
@@ -29,10 +30,12 @@ pub(super) struct Nodes {
     /// The role of each node: not the only one, so that its calls do not wait for a connection.
     role: Role,
     pub(super) node_timeout: Duration,
-    runtime: Handle,
+    pub(super) runtime: Handle,
     events: Weak<dyn Events>,
     /// Receives the events of the nodes' connections.
     node_events: Arc<dyn Events>,
+    /// Where the nodes' subscribers report to, if sharded channels are used.
+    inbox: Option<Inbox>,
     state: Mutex<NodesState>,
     pub(super) identity: Arc<Identity>,
     pub(super) usage: Usage,
@@ -69,6 +72,7 @@ impl Nodes {
         role: Role,
         node_timeout: Duration,
         events: Weak<dyn Events>,
+        inbox: Option<Inbox>,
         runtime: Handle,
     ) -> Arc<Nodes> {
         let state = NodesState {
@@ -89,6 +93,7 @@ impl Nodes {
             runtime,
             node_events: Arc::new(NodeEvents { nodes: me.clone(), events: events.clone() }),
             events,
+            inbox,
             state: Mutex::new(state),
             identity: Arc::default(),
             usage: Usage::default(),
@@ -137,7 +142,11 @@ impl Nodes {
         }
         let endpoint = self.endpoint(&node_address).map_err(refused)?;
         let (timeout, node_events) = (self.node_timeout, Arc::downgrade(&self.node_events));
-        let server = RedisServer::begin(endpoint, self.role, timeout, node_events, &self.runtime);
+        let reports = |server: &Weak<RedisServer>| -> Option<Arc<dyn Events>> {
+            let inbox = self.inbox.clone()?;
+            Some(Arc::new(NodeReports::new(inbox, server.clone(), node_address.clone())))
+        };
+        let server = RedisServer::begin(endpoint, self.role, timeout, node_events, reports, &self.runtime);
         for line in [Some(server.line()), server.acquire_line()].into_iter().flatten() {
             self.runtime.spawn(request_topology_on_loss(line.clone(), self.me.clone()));
         }
@@ -313,7 +322,7 @@ impl Events for NodeEvents {
         }
     }
 
-    // Nodes have no subscriptions.
+    // Their subscriptions are reported elsewhere.
     fn subscribed(&self, _: &str) {}
     fn message(&self, _: &str) {}
     fn not_subscribed(&self, _: &str) {}

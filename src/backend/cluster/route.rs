@@ -209,11 +209,29 @@ impl Nodes {
         };
         for (at, answer) in at.into_iter().zip(answers) {
             match answer {
-                Ok(reply) => done.push((at, Ok(reply))),
+                Ok(reply) => {
+                    if asking && calls[at].sharded && reply == Reply::Done {
+                        self.publish_at_owner(&calls[at]);
+                    }
+                    done.push((at, Ok(reply)));
+                }
                 Err(failure) => failed.push((at, FailedCall { failure, at: node_address.clone() })),
             }
         }
         (done, failed)
+    }
+
+    /// Publishes a release at the node that serves the slot: those who wait subscribe there until the slot has moved, and the script
+    /// has published where it ran, at the node that the slot migrates to. Returns at once. Where that fails they poll.
+    fn publish_at_owner(&self, call: &Call) {
+        let Ok(owner) = self.owner(slot(&call.keys.channel)) else { return };
+        let Ok(link) = owner.server.line().link_now() else { return };
+        let mut publish = redis::cmd("SPUBLISH");
+        publish.arg(&*call.keys.channel).arg("0");
+        let limit = Limit::new(self.node_timeout);
+        self.runtime.spawn(async move {
+            let _ = timeout_at(limit.answer_by, link.connection.send(&publish, Some(limit.send_by))).await;
+        });
     }
 
     fn retry(&self, call: &Call, failed: &FailedCall) -> Retry {

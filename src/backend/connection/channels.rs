@@ -177,6 +177,25 @@ impl Channels {
         }
     }
 
+    /// The server has ended a subscription. That may be the answer to a request, or its slot has moved: then it is asked for again
+    /// at once, and the server reports where the slot is.
+    pub(super) fn ended(&mut self, channel: &Arc<str>, now: Instant) {
+        let Some(entry) = self.channels.get_mut(channel) else { return };
+        match (entry.state, entry.wanted) {
+            (ChannelState::Unsubscribing, _) => {
+                self.answered(ChannelRequest::Unsubscribe, channel, true, now)
+            }
+            (ChannelState::On, true) => {
+                (entry.state, entry.reported_failed) = (ChannelState::Off, true);
+                self.events.push((SubscriptionEvent::NotSubscribed, channel.clone()));
+                self.start(channel);
+            }
+            (ChannelState::On, false) => drop(self.channels.remove(channel)),
+            // Of a subscription before the one that is asked for now.
+            (ChannelState::Off | ChannelState::Subscribing, _) => {}
+        }
+    }
+
     /// When [`run_due`](Channels::run_due) has something to do next.
     pub(super) fn due(&self) -> Option<Instant> {
         self.timers.front().map(|(due, _)| *due)

@@ -1,13 +1,9 @@
 //! The subscriber connection, and the task that owns it.
 
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_core::Stream;
-use redis::aio::{PubSub, PubSubSink, PubSubStream};
-use redis::{Msg, RedisResult, Value};
+use redis::RedisResult;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::error::Elapsed;
@@ -16,8 +12,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::backend::connection::backoff::Backoff;
 use crate::backend::connection::channels::{ChannelRequest, Channels, SubscriptionEvent};
 use crate::backend::connection::dial::too_long;
-use crate::backend::connection::settings::for_messages;
-use crate::backend::connection::{Target, dial, moved, redis_error};
+use crate::backend::connection::listener::{self, ChannelKind, Listener, Received, Requester};
+use crate::backend::connection::{Target, moved, redis_error};
 use crate::base::{Events, gated, telemetry};
 
 /// A connection that is not needed for this long is closed.
@@ -47,6 +43,7 @@ enum Interest {
 impl Subscriber {
     /// Starts the task on the current runtime. It connects when there is something to subscribe to.
     pub(crate) fn start(
+        kind: ChannelKind,
         target: Target,
         address: Arc<str>,
         events: Weak<dyn Events>,
@@ -56,7 +53,7 @@ impl Subscriber {
         let (failures, wanted) = (watch::Sender::new(0), watch::Sender::new(false));
         let state = (failures.subscribe(), wanted.subscribe());
         let channels = Channels::default();
-        let task = Task { target, address, events, limit, interests, channels, failures, wanted };
+        let task = Task { kind, target, address, events, limit, interests, channels, failures, wanted };
         Subscriber { interests: sender, task: tokio::spawn(gated(task.run())).abort_handle(), state }
     }
 
@@ -81,6 +78,7 @@ impl Subscriber {
 
 /// Owns the connection and its subscriptions. Handles only send it which channels are wanted.
 struct Task {
+    kind: ChannelKind,
     target: Target,
     address: Arc<str>,
     events: Weak<dyn Events>,
@@ -158,14 +156,13 @@ impl Task {
     }
 
     /// One attempt, after a pause. Handles changes of the wanted channels in the meantime.
-    async fn connect(&mut self, pause: Duration) -> Result<PubSub, End> {
-        let (site, limit) = (self.target.borrow_and_update().clone(), self.limit);
+    async fn connect(&mut self, pause: Duration) -> Result<(Requester, Listener), End> {
+        let (site, kind, limit) = (self.target.borrow_and_update().clone(), self.kind, self.limit);
         let mut attempt = std::pin::pin!(async move {
             sleep(pause).await;
             let Some(site) = site else { return Err(End::Lost("no master is known yet".into())) };
             let unreachable = |error| End::Lost(redis_error::unreachable(error, &site.address).to_string());
-            let client = for_messages(&site.client).map_err(unreachable)?;
-            match timeout(limit, dial::listen(&client)).await {
+            match timeout(limit, listener::open(&site.client, kind)).await {
                 Ok(connection) => connection.map_err(unreachable),
                 Err(_) => Err(End::Lost(too_long(limit))),
             }
@@ -182,15 +179,14 @@ impl Task {
     }
 
     /// Keeps the subscriptions equal to the wanted channels, until the connection is lost or no channel is wanted.
-    async fn serve(&mut self, connection: PubSub) -> End {
-        let (sink, mut stream) = connection.split();
+    async fn serve(&mut self, (requester, mut listener): (Requester, Listener)) -> End {
         let mut requests = JoinSet::new();
         let mut received = Instant::now();
         let mut needed = received;
         self.channels.connected();
         loop {
             for (kind, channel) in self.channels.requests.drain(..) {
-                requests.spawn(request(sink.clone(), kind, channel, self.limit));
+                requests.spawn(request(requester.clone(), kind, channel, self.limit));
             }
             self.report();
             // Not while a request is under way, which has a timeout of its own: no ping is sent then, and the sleep would be over at
@@ -217,10 +213,10 @@ impl Task {
                     }
                     None => return End::Closed,
                 },
-                message = next(&mut stream) => {
-                    let Some(message) = message else { return End::Lost("closed by the server".into()) };
+                sent = listener.next() => {
+                    let Some(sent) = sent else { return End::Lost("closed by the server".into()) };
                     received = Instant::now();
-                    self.deliver(&message);
+                    self.receive(sent, received);
                 }
                 () = sleep_until(wake) => {}
             }
@@ -233,7 +229,7 @@ impl Task {
             }
             if now >= received + QUIET && requests.is_empty() {
                 received = now;
-                requests.spawn(ping(sink.clone(), self.limit));
+                requests.spawn(ping(requester.clone(), self.limit));
             }
         }
     }
@@ -249,28 +245,44 @@ impl Task {
 
     /// Handles a completed request. Returns the reason if the connection is lost.
     fn settle(&mut self, (request, answer): Done, now: Instant) -> Option<String> {
+        let is_confirmation = matches!(answer, SubscribeResult::Confirmed);
         let confirmed = match answer {
             SubscribeResult::Dead(why) => return Some(why),
             SubscribeResult::Confirmed => true,
             SubscribeResult::Refused(why) => {
-                if let Some((ChannelRequest::Subscribe, channel)) = &request
-                    && !self.channels.reported_failed(channel)
-                {
-                    telemetry::subscription_refused(&self.address, channel, &why);
+                if let Some((ChannelRequest::Subscribe, channel)) = &request {
+                    let events = self.events.upgrade();
+                    let elsewhere = events.is_some_and(|events| events.refused(channel, &why));
+                    if !elsewhere && !self.channels.reported_failed(channel) {
+                        telemetry::subscription_refused(&self.address, channel, &why);
+                    }
                 }
-                false
+                // The slot of a sharded channel has moved: the server had ended the subscription before.
+                self.kind == ChannelKind::Sharded && matches!(request, Some((ChannelRequest::Unsubscribe, _)))
             }
         };
-        if let Some((kind, channel)) = request {
+        // Of a sharded channel what the server sends counts, since it comes in order with the end of a subscription.
+        let is_received = self.kind == ChannelKind::Sharded && is_confirmation;
+        if let Some((kind, channel)) = request
+            && !is_received
+        {
             self.channels.answered(kind, &channel, confirmed, now);
         }
         None
     }
 
-    fn deliver(&self, message: &Msg) {
-        let channel = message.get_channel_name();
-        if self.channels.wants(channel) {
-            self.with_events(|events| events.message(channel));
+    fn receive(&mut self, sent: Received, now: Instant) {
+        match sent {
+            Received::Message(message) => {
+                let channel = message.get_channel_name();
+                if self.channels.wants(channel) {
+                    self.with_events(|events| events.message(channel));
+                }
+            }
+            Received::Subscribed(channel) => {
+                self.channels.answered(ChannelRequest::Subscribe, &channel.into(), true, now);
+            }
+            Received::Unsubscribed(channel) => self.channels.ended(&channel.into(), now),
         }
     }
 
@@ -298,17 +310,13 @@ impl Task {
 
 /// One channel per request, so that a refusal concerns that channel only. Requests are sent at once and answered in their order,
 /// so many of them take one round trip.
-async fn request(mut sink: PubSubSink, kind: ChannelRequest, channel: Arc<str>, limit: Duration) -> Done {
-    let answer = match kind {
-        ChannelRequest::Subscribe => timeout(limit, sink.subscribe(&*channel)).await,
-        ChannelRequest::Unsubscribe => timeout(limit, sink.unsubscribe(&*channel)).await,
-    };
+async fn request(mut requester: Requester, kind: ChannelRequest, channel: Arc<str>, limit: Duration) -> Done {
+    let answer = timeout(limit, requester.request(kind, &channel)).await;
     (Some((kind, channel)), request_result(answer, limit))
 }
 
-async fn ping(mut sink: PubSubSink, limit: Duration) -> Done {
-    let answer = timeout(limit, sink.ping::<Value>()).await;
-    (None, request_result(answer.map(|answer| answer.map(drop)), limit))
+async fn ping(mut requester: Requester, limit: Duration) -> Done {
+    (None, request_result(timeout(limit, requester.ping()).await, limit))
 }
 
 fn request_result(answer: Result<RedisResult<()>, Elapsed>, limit: Duration) -> SubscribeResult {
@@ -320,10 +328,6 @@ fn request_result(answer: Result<RedisResult<()>, Elapsed>, limit: Duration) -> 
         },
         Err(_) => SubscribeResult::Dead(format!("no answer within {limit:?}")),
     }
-}
-
-fn next(stream: &mut PubSubStream) -> impl Future<Output = Option<Msg>> {
-    poll_fn(move |context| Pin::new(&mut *stream).poll_next(context))
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use redis::{RedisResult, Value};
 use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::{
-    Endpoint, Line, Link, Purpose, ServerClock, Subscriber, ask, ask_about_data, ask_all, redis_error, tuned,
+    ChannelKind, Endpoint, Line, Link, Purpose, ServerClock, Subscriber, ask, ask_about_data, ask_all,
+    redis_error, tuned,
 };
 use crate::backend::resp::{TOO_LATE, unsent};
 use crate::backend::sentinel::Sentinels;
@@ -33,8 +34,10 @@ pub(crate) struct RedisServer {
     line: Arc<Line>,
     /// If replicas have to acknowledge grants.
     acks: Option<ReplicaAcks>,
-    /// `None` for a node of a cluster.
+    /// `None` for a node of a cluster whose clients use plain channels.
     subscriber: Option<Subscriber>,
+    /// Receives what the subscriber of a node reports, which has it only weakly.
+    _reports: Option<Arc<dyn Events>>,
     node_timeout: Duration,
     /// Whether a call waits for a connection if there is none.
     waits_for_connection: bool,
@@ -97,12 +100,13 @@ impl RedisServer {
             acks = Some(ReplicaAcks::start(paired, replicas, node_timeout, role));
         }
         tokio::spawn(gated(reconnector.run()));
-        let subscriber = Some(Subscriber::start(target, address, events, limit));
+        let subscriber = Some(Subscriber::start(ChannelKind::Plain, target, address, events, limit));
         Ok((
             Arc::new(RedisServer {
                 line,
                 acks,
                 subscriber,
+                _reports: None,
                 node_timeout,
                 waits_for_connection: role.alone,
                 checks_data: role.needs_age,
@@ -111,12 +115,14 @@ impl RedisServer {
         ))
     }
 
-    /// A node of a cluster, without a subscriber. Returns before it is connected. Its tasks run on `runtime`.
+    /// A node of a cluster. Returns before it is connected. Its tasks run on `runtime`. It has a subscriber for sharded channels where
+    /// `reports` makes what that reports to.
     pub(crate) fn begin(
         endpoint: Endpoint,
         role: Role,
         node_timeout: Duration,
         events: Weak<dyn Events>,
+        reports: impl FnOnce(&Weak<RedisServer>) -> Option<Arc<dyn Events>>,
         runtime: &tokio::runtime::Handle,
     ) -> Arc<RedisServer> {
         // So that the functions that are called below spawn there too.
@@ -126,20 +132,28 @@ impl RedisServer {
             Purpose { needs_age: role.needs_age, paired: role.replicas.is_some(), ..Purpose::default() };
         let limit = node_timeout.max(SHORTEST_CONNECT);
         let reconnector =
-            Reconnector::new(Source::Fixed(Box::new(endpoint)), address, purpose, events, limit);
+            Reconnector::new(Source::Fixed(Box::new(endpoint)), address.clone(), purpose, events, limit);
         let line = reconnector.line();
         let acks = role.replicas.map(|replicas| {
             let paired = reconnector.paired(Purpose { sends_wait: true, ..purpose });
             ReplicaAcks::start(paired, replicas, node_timeout, role)
         });
+        let target = reconnector.target();
         tokio::spawn(gated(reconnector.run()));
-        Arc::new(RedisServer {
-            line,
-            acks,
-            subscriber: None,
-            node_timeout,
-            waits_for_connection: role.alone,
-            checks_data: role.needs_age,
+        Arc::new_cyclic(|server| {
+            let reports = reports(server);
+            let subscriber = reports.as_ref().map(|reports| {
+                Subscriber::start(ChannelKind::Sharded, target, address, Arc::downgrade(reports), limit)
+            });
+            RedisServer {
+                line,
+                acks,
+                subscriber,
+                _reports: reports,
+                node_timeout,
+                waits_for_connection: role.alone,
+                checks_data: role.needs_age,
+            }
         })
     }
 

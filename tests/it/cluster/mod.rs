@@ -5,6 +5,7 @@ mod failover;
 mod locks;
 mod moves;
 mod outage;
+mod sharded;
 mod strangers;
 
 use nestlock::{Builder, Locks};
@@ -26,13 +27,20 @@ fn without_timers(cluster: &Cluster) -> Builder {
     support::without_timers(builder(cluster))
 }
 
+/// The same with plain channels, as before Redis 7.
+fn plain(cluster: &Cluster) -> Builder {
+    builder(cluster).sharded_channels(false)
+}
+
 /// The nodes with a subscriber for this lock; those that are down are skipped.
 async fn channels(cluster: &Cluster, name: &str) -> Vec<usize> {
     let mut nodes = Vec::new();
     for (at, node) in cluster.nodes().iter().enumerate() {
-        let channels: Vec<String> = node.try_ask(&["PUBSUB", "CHANNELS"]).await.unwrap_or_default();
-        if channels.iter().any(|channel| channel.contains(name)) {
-            nodes.push(at);
+        for kind in ["CHANNELS", "SHARDCHANNELS"] {
+            let channels: Vec<String> = node.try_ask(&["PUBSUB", kind]).await.unwrap_or_default();
+            if channels.iter().any(|channel| channel.contains(name)) {
+                nodes.push(at);
+            }
         }
     }
     nodes

@@ -3,9 +3,9 @@
 use nestlock::{ErrorKind, Loss};
 use tokio::time::Instant;
 
-use super::{SECOND, builder, channels, locks, without_timers};
+use super::{SECOND, builder, channels, locks, plain};
 use crate::support::cluster::Cluster;
-use crate::support::{eventually, soon};
+use crate::support::{self, eventually, soon};
 
 #[tokio::test]
 async fn a_frozen_node_stops_its_own_locks_alone() {
@@ -106,7 +106,8 @@ async fn a_cluster_without_a_majority_is_unavailable_until_it_is_back() {
 #[tokio::test]
 async fn a_waiter_is_woken_though_the_node_that_it_listened_at_died() {
     let cluster = Cluster::start().await;
-    let (ours, theirs) = (locks(&cluster).await, without_timers(&cluster).connect().await.unwrap());
+    let (ours, theirs) = (plain(&cluster), support::without_timers(plain(&cluster)));
+    let (ours, theirs) = (ours.connect().await.unwrap(), theirs.connect().await.unwrap());
     let (first, pubsub_node) = listening(&cluster, &ours, &theirs).await;
     let name = cluster.name_on((pubsub_node + 1) % 3, "elsewhere").await;
     let guard = soon("the lock", ours.mutex(&name).lock()).await.unwrap();
@@ -127,8 +128,8 @@ async fn a_waiter_is_woken_though_the_node_that_it_listened_at_died() {
 #[tokio::test]
 async fn waiters_are_woken_though_the_node_that_they_listened_at_has_left_the_cluster() {
     let cluster = Cluster::start().await;
-    let ours = builder(&cluster).lease(600 * SECOND).connect().await.unwrap();
-    let theirs = without_timers(&cluster).connect().await.unwrap();
+    let ours = plain(&cluster).lease(600 * SECOND).connect().await.unwrap();
+    let theirs = support::without_timers(plain(&cluster)).connect().await.unwrap();
     let (first, pubsub_node) = listening(&cluster, &ours, &theirs).await;
     let name = cluster.name_on((pubsub_node + 1) % 3, "left").await;
     let mut guard = soon("the lock", ours.mutex(&name).lock()).await.unwrap();
@@ -192,8 +193,8 @@ async fn the_topology_is_queried_once_a_poll_finds_a_lock_free_without_a_message
 #[tokio::test]
 async fn a_waiter_listens_elsewhere_where_its_node_is_silent() {
     let cluster = Cluster::start().await;
-    let ours = builder(&cluster).node_timeout(SECOND).connect().await.unwrap();
-    let theirs = without_timers(&cluster).node_timeout(SECOND).connect().await.unwrap();
+    let ours = plain(&cluster).node_timeout(SECOND).connect().await.unwrap();
+    let theirs = support::without_timers(plain(&cluster)).node_timeout(SECOND).connect().await.unwrap();
     let (first, pubsub_node) = listening(&cluster, &ours, &theirs).await;
     let name = cluster.name_on((pubsub_node + 1) % 3, "elsewhere").await;
     let guard = soon("the lock", ours.mutex(&name).lock()).await.unwrap();

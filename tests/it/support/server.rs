@@ -295,11 +295,17 @@ impl Server {
         self.ask::<()>(&["CONFIG", "RESETSTAT"]).await;
     }
 
-    /// The channels that somebody subscribes to, sorted.
+    /// The channels that somebody subscribes to, plain and sharded ones, sorted.
     pub async fn channels(&self) -> Vec<String> {
         let mut channels: Vec<String> = self.ask(&["PUBSUB", "CHANNELS"]).await;
+        channels.extend(self.sharded_channels().await);
         channels.sort();
         channels
+    }
+
+    /// The sharded ones.
+    pub async fn sharded_channels(&self) -> Vec<String> {
+        self.try_ask(&["PUBSUB", "SHARDCHANNELS"]).await.unwrap_or_default()
     }
 
     /// How many connections there are but the test's own.

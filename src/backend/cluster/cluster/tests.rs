@@ -7,7 +7,8 @@ const LONG: Duration = Duration::from_secs(10);
 /// Where nobody listens.
 async fn nowhere() -> (Arc<Cluster>, EventRecorder) {
     let events = EventRecorder::new();
-    let connected = Cluster::connect(&Seeds::new([("127.0.0.1", 1)]), ALONE, LONG, events.sender()).await;
+    let connected =
+        Cluster::connect(&Seeds::new([("127.0.0.1", 1)]), ALONE, LONG, false, events.sender()).await;
     let (cluster, away) = connected.unwrap();
     assert_eq!(away.unwrap().kind(), ErrorKind::Unavailable);
     (cluster, events)
@@ -22,7 +23,7 @@ async fn a_cluster_that_is_away_is_used_once_it_is_there_and_a_wrong_option_is_a
     cluster.close();
     let (server, events) = (TestServer::start(&[]).await, EventRecorder::new());
     let seeds = Seeds::new([server.url("")]);
-    let error = Cluster::connect(&seeds, ALONE, LONG, events.sender()).await.unwrap_err();
+    let error = Cluster::connect(&seeds, ALONE, LONG, false, events.sender()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
 }
 
@@ -31,7 +32,8 @@ async fn nothing_is_wanted_of_a_cluster_that_is_left() {
     let metrics = tokio::runtime::Handle::current().metrics();
     for close in [true, false] {
         let (cluster, _events) = nowhere().await;
-        let wanted = cluster.subscriber.state().1;
+        let Messages::Plain(subscriber) = &cluster.messages else { panic!("plain channels were asked for") };
+        let wanted = subscriber.state().1;
         cluster.subscribe("c");
         until(async || *wanted.borrow()).await;
         cluster.unsubscribe("c");

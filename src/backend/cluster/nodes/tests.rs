@@ -10,7 +10,7 @@ fn nodes() -> (Arc<Nodes>, EventRecorder) {
     let events = EventRecorder::new();
     let role = Role { alone: true, needs_age: false, replicas: None };
     let seeds = Seeds::new([("127.0.0.1", 1)]);
-    let nodes = Nodes::new(seeds, role, Duration::from_millis(1), events.sender(), Handle::current());
+    let nodes = Nodes::new(seeds, role, Duration::from_millis(1), events.sender(), None, Handle::current());
     (nodes, events)
 }
 

@@ -17,8 +17,14 @@ fn nodes_of(alone: bool) -> (Arc<Nodes>, EventRecorder) {
     let events = EventRecorder::new();
     let role = Role { alone, needs_age: false, replicas: None };
     let runtime = tokio::runtime::Handle::current();
-    let nodes =
-        Nodes::new(Seeds::new([("127.0.0.1", 1)]), role, Duration::from_secs(1), events.sender(), runtime);
+    let nodes = Nodes::new(
+        Seeds::new([("127.0.0.1", 1)]),
+        role,
+        Duration::from_secs(1),
+        events.sender(),
+        None,
+        runtime,
+    );
     (nodes, events)
 }
 

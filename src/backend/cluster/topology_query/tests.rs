@@ -16,7 +16,7 @@ fn nodes(seeds: &[u16]) -> Arc<Nodes> {
     let role = Role { alone: true, needs_age: false, replicas: None };
     let (seeds, events) = (Seeds::new(seeds.iter().map(|port| (HOST, *port))), EventRecorder::new());
     let runtime = tokio::runtime::Handle::current();
-    Nodes::new(seeds, role, Duration::from_secs(1), events.sender(), runtime)
+    Nodes::new(seeds, role, Duration::from_secs(1), events.sender(), None, runtime)
 }
 
 fn node_address(port: u16) -> NodeAddress {

@@ -25,6 +25,10 @@ impl Bench {
         self.channels.answered(request, &self.channel, confirmed, self.now);
     }
 
+    fn ended(&mut self) {
+        self.channels.ended(&self.channel, self.now);
+    }
+
     fn run_due(&mut self, time: Duration) {
         self.now += time;
         self.channels.run_due(self.now);
@@ -116,6 +120,39 @@ fn a_channel_left_while_it_is_subscribed_is_not_requested_twice() {
     bench.expect(&[], &[]);
     bench.run_due(LINGER);
     bench.expect(&[ChannelRequest::Unsubscribe], &[]);
+}
+
+#[test]
+fn a_subscription_that_the_server_ends_is_reported_and_asked_for_at_once() {
+    let mut bench = Bench::connected();
+    bench.want();
+    bench.answered(ChannelRequest::Subscribe, true);
+    bench.expect(&[ChannelRequest::Subscribe], &[SubscriptionEvent::Subscribed]);
+    bench.ended();
+    bench.expect(&[ChannelRequest::Subscribe], &[SubscriptionEvent::NotSubscribed]);
+    // Of the one before.
+    bench.ended();
+    bench.expect(&[], &[]);
+    bench.answered(ChannelRequest::Subscribe, true);
+    bench.expect(&[], &[SubscriptionEvent::Subscribed]);
+}
+
+#[test]
+fn a_subscription_that_the_server_ends_while_nobody_wants_it_is_forgotten() {
+    for asked in [false, true] {
+        let mut bench = Bench::connected();
+        bench.want();
+        bench.answered(ChannelRequest::Subscribe, true);
+        bench.leave();
+        if asked {
+            bench.run_due(LINGER);
+        }
+        bench.ended();
+        bench.channels.requests.clear();
+        bench.channels.events.clear();
+        bench.want();
+        bench.expect(&[ChannelRequest::Subscribe], &[]);
+    }
 }
 
 #[test]

@@ -166,7 +166,8 @@ async fn a_connection_that_is_lost_is_counted_and_one_that_is_replaced_is_not() 
     let mut events = EventRecorder::new();
     let client = redis::Client::open(server.url("")).unwrap();
     let target = watch::Sender::new(Some(Endpoint { client, address: "host:1".into(), gate: None }));
-    let subscriber = Subscriber::start(target.subscribe(), "host:1".into(), events.sender(), LONG);
+    let subscriber =
+        Subscriber::start(ChannelKind::Plain, target.subscribe(), "host:1".into(), events.sender(), LONG);
     let (failures, mut wanted) = subscriber.state();
     assert!(!*wanted.borrow());
     subscriber.subscribe("c");

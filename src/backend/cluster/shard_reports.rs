@@ -1,0 +1,121 @@
+//! What the subscribers of a cluster report, brought to the one task that reports it on.
+
+use std::sync::{Arc, Weak};
+
+use tokio::sync::mpsc;
+
+use crate::backend::cluster::slots::{NodeAddress, slot};
+use crate::backend::server::RedisServer;
+use crate::base::Events;
+
+/// What the task is notified of, in order.
+pub(super) enum Note {
+    Want(Arc<str>),
+    Leave(Arc<str>),
+    Report(Source, Report),
+}
+
+/// Which subscriber reports.
+pub(super) enum Source {
+    Node(Weak<RedisServer>),
+    /// The one for plain channels.
+    Plain,
+}
+
+pub(super) enum Report {
+    Subscribed(Arc<str>),
+    Message(Arc<str>),
+    NotSubscribed(Arc<str>),
+    Lost,
+    /// Another node serves the slot.
+    Moved(Arc<str>, NodeAddress),
+    /// The node does not know sharded channels, or the user may not use them.
+    NotSharded(Arc<str>),
+}
+
+pub(super) type Inbox = mpsc::UnboundedSender<Note>;
+
+/// Passes on what the subscriber of a node reports.
+pub(super) struct NodeReports {
+    inbox: Inbox,
+    server: Weak<RedisServer>,
+    node_address: NodeAddress,
+}
+
+impl NodeReports {
+    pub(super) fn new(inbox: Inbox, server: Weak<RedisServer>, node_address: NodeAddress) -> NodeReports {
+        NodeReports { inbox, server, node_address }
+    }
+
+    fn send(&self, report: Report) {
+        // Fails once the task has ended, and all subscriptions with it.
+        let _ = self.inbox.send(Note::Report(Source::Node(self.server.clone()), report));
+    }
+}
+
+impl Events for NodeReports {
+    fn reconnected(&self) {}
+
+    fn subscribed(&self, channel: &str) {
+        self.send(Report::Subscribed(channel.into()));
+    }
+
+    fn message(&self, channel: &str) {
+        self.send(Report::Message(channel.into()));
+    }
+
+    fn not_subscribed(&self, channel: &str) {
+        self.send(Report::NotSubscribed(channel.into()));
+    }
+
+    fn refused(&self, channel: &str, why: &str) -> bool {
+        let moved = why.strip_prefix("MOVED ").and_then(|rest| rest.split_once(' '));
+        if let Some((number, address)) = moved {
+            // Otherwise it is the answer to another request: see `Requester`.
+            let is_its_own = number.parse() == Ok(slot(channel));
+            let to = NodeAddress::of(address, &self.node_address).filter(|_| is_its_own);
+            return to.is_some_and(|to| {
+                self.send(Report::Moved(channel.into(), to));
+                true
+            });
+        }
+        let not_sharded = why.starts_with("NOPERM") || why.contains("unknown command");
+        if not_sharded {
+            self.send(Report::NotSharded(channel.into()));
+        }
+        not_sharded
+    }
+
+    fn subscriptions_lost(&self) {
+        self.send(Report::Lost);
+    }
+}
+
+/// Passes on what the subscriber for plain channels reports.
+pub(super) struct PlainReports(pub(super) Inbox);
+
+impl PlainReports {
+    fn send(&self, report: Report) {
+        let _ = self.0.send(Note::Report(Source::Plain, report));
+    }
+}
+
+impl Events for PlainReports {
+    fn reconnected(&self) {}
+
+    fn subscribed(&self, channel: &str) {
+        self.send(Report::Subscribed(channel.into()));
+    }
+
+    fn message(&self, channel: &str) {
+        self.send(Report::Message(channel.into()));
+    }
+
+    fn not_subscribed(&self, channel: &str) {
+        self.send(Report::NotSubscribed(channel.into()));
+    }
+
+    fn subscriptions_lost(&self) {
+        self.send(Report::Lost);
+    }
+}

@@ -1,0 +1,317 @@
+//! Subscriptions to sharded channels, each at the node that serves its slot.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+
+use crate::backend::Backend;
+use crate::backend::cluster::nodes::{Node, Nodes};
+use crate::backend::cluster::shard_reports::{Inbox, Note, PlainReports, Report, Source};
+use crate::backend::cluster::slots::slot;
+use crate::backend::connection::Subscriber;
+use crate::backend::server::RedisServer;
+use crate::base::Events;
+use crate::wire::keys::keys_of;
+
+/// How many redirections of a subscription are followed without a pause. Two nodes that redirect to each other may both be about to
+/// learn of a change.
+const HOPS: u32 = 4;
+
+/// Whether the releases of the locks with this channel are published on a sharded channel: not if it is in another slot than their
+/// keys, which no script may publish to.
+pub(super) fn is_sharded(channel: &str) -> bool {
+    let at = slot(channel);
+    let mut keys = keys_of(channel).peekable();
+    keys.peek().is_some() && keys.all(|key| slot(key) == at)
+}
+
+/// The handle of the task.
+pub(super) struct ShardedSubscriber {
+    inbox: Inbox,
+    task: AbortHandle,
+    wanted: watch::Receiver<bool>,
+    plain: Arc<Subscriber>,
+    /// Receives what `plain` reports, which has it only weakly.
+    _plain_reports: Arc<PlainReports>,
+}
+
+impl ShardedSubscriber {
+    /// Starts the task on the current runtime. `start_plain` starts the subscriber for channels that can't be sharded.
+    pub(super) fn start(
+        nodes: Arc<Nodes>,
+        events: Weak<dyn Events>,
+        (inbox, notes): (Inbox, mpsc::UnboundedReceiver<Note>),
+        start_plain: impl FnOnce(Weak<dyn Events>) -> Subscriber,
+    ) -> ShardedSubscriber {
+        let plain_reports = Arc::new(PlainReports(inbox.clone()));
+        let reports: Arc<dyn Events> = plain_reports.clone();
+        let plain = Arc::new(start_plain(Arc::downgrade(&reports)));
+        let wanted = watch::Sender::new(false);
+        let state = wanted.subscribe();
+        let task = Task { nodes, plain: plain.clone(), events, channels: HashMap::new(), wanted };
+        let task = tokio::spawn(task.run(notes)).abort_handle();
+        ShardedSubscriber { inbox, task, wanted: state, plain, _plain_reports: plain_reports }
+    }
+
+    /// The subscriber for plain channels.
+    pub(super) fn plain(&self) -> &Subscriber {
+        &self.plain
+    }
+
+    /// Whether any channel is wanted.
+    pub(super) fn wanted(&self) -> watch::Receiver<bool> {
+        self.wanted.clone()
+    }
+
+    pub(super) fn subscribe(&self, channel: &str) {
+        let _ = self.inbox.send(Note::Want(channel.into()));
+    }
+
+    pub(super) fn unsubscribe(&self, channel: &str) {
+        let _ = self.inbox.send(Note::Leave(channel.into()));
+    }
+
+    pub(super) fn close(&self) {
+        self.task.abort();
+        self.plain.close();
+    }
+}
+
+/// Chooses the node of each wanted channel. It alone reports to the session, so that what is reported of a channel is in order: a
+/// confirmation by a node that is left is not reported behind the loss.
+struct Task {
+    nodes: Arc<Nodes>,
+    /// For channels that can't be sharded.
+    plain: Arc<Subscriber>,
+    events: Weak<dyn Events>,
+    channels: HashMap<Arc<str>, Channel>,
+    wanted: watch::Sender<bool>,
+}
+
+/// A wanted channel.
+#[derive(Default)]
+struct Channel {
+    /// The node that it is subscribed at, or was asked to subscribe it.
+    at: Option<Weak<RedisServer>>,
+    /// That node has confirmed it.
+    is_on: bool,
+    /// It is subscribed as a plain channel too.
+    plain: bool,
+    /// That was confirmed.
+    plain_is_on: bool,
+    /// Redirections since the last confirmation.
+    hops: u32,
+}
+
+impl Channel {
+    fn is_at(&self, server: &Weak<RedisServer>) -> bool {
+        self.at.as_ref().is_some_and(|at| at.ptr_eq(server))
+    }
+}
+
+impl Task {
+    async fn run(mut self, mut notes: mpsc::UnboundedReceiver<Note>) {
+        let mut changes = self.nodes.changes.subscribe();
+        loop {
+            // Biased: what could come without end is asked last.
+            tokio::select! {
+                biased;
+                Ok(()) = changes.changed() => self.follow(),
+                note = notes.recv() => match note {
+                    Some(Note::Want(channel)) => self.want(&channel),
+                    Some(Note::Leave(channel)) => self.leave(&channel),
+                    Some(Note::Report(Source::Node(server), report)) => self.node_reports(&server, report),
+                    Some(Note::Report(Source::Plain, report)) => self.plain_reports(report),
+                    None => return,
+                },
+            }
+        }
+    }
+
+    fn want(&mut self, channel: &Arc<str>) {
+        let known = self.channels.entry(channel.clone()).or_default();
+        let at = known.at.as_ref().and_then(Weak::upgrade);
+        if let Some(server) = &at {
+            server.subscribe(channel);
+        }
+        if known.plain {
+            self.plain.subscribe(channel);
+        } else if at.is_none() {
+            match is_sharded(channel) {
+                true => self.place(channel),
+                false => self.make_plain(channel),
+            }
+        }
+        self.wanted.send_if_modified(|wanted| !std::mem::replace(wanted, true));
+    }
+
+    fn leave(&mut self, channel: &Arc<str>) {
+        let Some(left) = self.channels.remove(channel) else { return };
+        if let Some(server) = left.at.and_then(|at| at.upgrade()) {
+            server.unsubscribe(channel);
+        }
+        if left.plain {
+            self.plain.unsubscribe(channel);
+        }
+        let wanted = !self.channels.is_empty();
+        self.wanted.send_if_modified(|known| std::mem::replace(known, wanted) != wanted);
+    }
+
+    /// Subscribes at the node that serves the slot, in place of any other.
+    fn place(&mut self, channel: &Arc<str>) {
+        let owner: Option<Node> = self.nodes.owner(slot(channel)).ok();
+        let Some(known) = self.channels.get_mut(channel) else { return };
+        let before = known.at.take().and_then(|at| at.upgrade());
+        if let (Some(before), Some(owner)) = (&before, &owner)
+            && Arc::ptr_eq(before, &owner.server)
+        {
+            known.at = Some(Arc::downgrade(before));
+            return;
+        }
+        if let Some(before) = before {
+            before.unsubscribe(channel);
+        }
+        let was_on = std::mem::take(&mut known.is_on) && !known.plain_is_on;
+        let reported = match owner {
+            Some(owner) => {
+                known.at = Some(Arc::downgrade(&owner.server));
+                owner.server.subscribe(channel);
+                was_on
+            }
+            None => !known.plain_is_on,
+        };
+        if reported {
+            self.with_events(|events| events.not_subscribed(channel));
+        }
+    }
+
+    /// After a change in the cluster: subscribes where the slots are now. A channel that was made a plain one is tried there as a sharded
+    /// one again, since the node may know them by now.
+    fn follow(&mut self) {
+        let channels: Vec<_> = self.channels.keys().filter(|channel| is_sharded(channel)).cloned().collect();
+        channels.iter().for_each(|channel| self.place(channel));
+    }
+
+    fn make_plain(&mut self, channel: &Arc<str>) {
+        let Some(known) = self.channels.get_mut(channel) else { return };
+        if let Some(server) = known.at.take().and_then(|at| at.upgrade()) {
+            server.unsubscribe(channel);
+        }
+        known.is_on = false;
+        if !std::mem::replace(&mut known.plain, true) {
+            self.plain.subscribe(channel);
+        }
+    }
+
+    fn node_reports(&mut self, server: &Weak<RedisServer>, report: Report) {
+        match report {
+            Report::Subscribed(channel) => {
+                let Some(known) = self.at(&channel, server) else { return };
+                (known.is_on, known.hops) = (true, 0);
+                // What was published as a sharded message before did not arrive: the session has to look again.
+                let again = std::mem::take(&mut known.plain_is_on);
+                let was_plain = std::mem::take(&mut known.plain);
+                if was_plain {
+                    self.plain.unsubscribe(&channel);
+                }
+                self.with_events(|events| {
+                    if again {
+                        events.not_subscribed(&channel);
+                    }
+                    events.subscribed(&channel);
+                });
+            }
+            Report::Message(channel) => {
+                if self.at(&channel, server).is_some() {
+                    self.with_events(|events| events.message(&channel));
+                }
+            }
+            Report::NotSubscribed(channel) => {
+                let Some(known) = self.at(&channel, server) else { return };
+                known.is_on = false;
+                if !known.plain_is_on {
+                    self.with_events(|events| events.not_subscribed(&channel));
+                }
+            }
+            Report::Lost => {
+                let is_lost = |(_, known): &(&Arc<str>, &mut Channel)| known.is_at(server) && known.is_on;
+                let lost = self.channels.iter_mut().filter(is_lost).map(|(channel, known)| {
+                    known.is_on = false;
+                    channel.clone()
+                });
+                let lost: Vec<_> = lost.collect();
+                self.with_events(|events| lost.iter().for_each(|channel| events.not_subscribed(channel)));
+            }
+            Report::Moved(channel, to) => {
+                let Some(known) = self.at(&channel, server) else { return };
+                known.hops += 1;
+                if known.hops > HOPS {
+                    // The node is asked again after a pause.
+                    known.hops = 0;
+                    return;
+                }
+                self.nodes.moved(slot(&channel), &to);
+                self.place(&channel);
+            }
+            Report::NotSharded(channel) => {
+                if self.at(&channel, server).is_some() {
+                    self.make_plain(&channel);
+                }
+            }
+        }
+    }
+
+    fn plain_reports(&mut self, report: Report) {
+        match report {
+            Report::Subscribed(channel) => {
+                let known = self.channels.get_mut(&channel).filter(|known| known.plain && !known.is_on);
+                if let Some(known) = known {
+                    known.plain_is_on = true;
+                    self.with_events(|events| events.subscribed(&channel));
+                }
+            }
+            Report::Message(channel) => {
+                if self.channels.get(&channel).is_some_and(|known| known.plain) {
+                    self.with_events(|events| events.message(&channel));
+                }
+            }
+            Report::NotSubscribed(channel) => {
+                let known = self.channels.get_mut(&channel).filter(|known| known.plain);
+                if let Some(known) = known {
+                    known.plain_is_on = false;
+                    if !known.is_on {
+                        self.with_events(|events| events.not_subscribed(&channel));
+                    }
+                }
+            }
+            Report::Lost => {
+                let lost = self.channels.iter_mut().filter(|(_, known)| known.plain_is_on);
+                let lost: Vec<_> = lost
+                    .map(|(channel, known)| {
+                        known.plain_is_on = false;
+                        channel.clone()
+                    })
+                    .collect();
+                self.with_events(|events| lost.iter().for_each(|channel| events.not_subscribed(channel)));
+            }
+            // Nobody's.
+            Report::Moved(..) | Report::NotSharded(_) => {}
+        }
+    }
+
+    /// The channel, if it is subscribed at this node or to be.
+    fn at(&mut self, channel: &str, server: &Weak<RedisServer>) -> Option<&mut Channel> {
+        self.channels.get_mut(channel).filter(|known| known.is_at(server))
+    }
+
+    fn with_events(&self, call: impl FnOnce(&dyn Events)) {
+        if let Some(events) = self.events.upgrade() {
+            call(&*events);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

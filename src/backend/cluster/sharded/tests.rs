@@ -1,0 +1,207 @@
+use std::time::Duration;
+
+use super::*;
+use crate::backend::cluster::Cluster;
+use crate::backend::cluster::shard_reports::NodeReports;
+use crate::backend::cluster::slots::NodeAddress;
+use crate::backend::connection::ChannelKind;
+use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer, until};
+use crate::config::Seeds;
+use crate::wire::keys::{Keys, channel};
+
+#[test]
+fn a_channel_is_sharded_if_it_is_in_the_slot_of_each_key_that_it_may_be_of() {
+    for (prefix, name) in [
+        ("", "stock:42"),
+        ("app:", "stock:42"),
+        ("", "{x}:y"),
+        ("", "a{b}c"),
+        ("{app}:", "a"),
+        ("app:", "{x}"),
+    ] {
+        assert!(is_sharded(&channel(prefix, name)), "{prefix} {name}");
+        assert_eq!(slot(&channel(prefix, name)), slot(&Keys::new(prefix, name).key));
+    }
+    for (prefix, name) in [("", "a}b"), ("", "{}x"), ("", "un{paired"), ("p{", "a}")] {
+        assert!(!is_sharded(&channel(prefix, name)), "{prefix} {name}");
+    }
+    // The channel of two locks in two slots.
+    assert_eq!(channel("", "a}b"), channel("", "{a}b}"));
+    assert!(!is_sharded(&channel("", "{a}b}")) && !is_sharded("another"));
+}
+
+/// A cluster of one node, and a client of it.
+async fn lone() -> (TestServer, Arc<Cluster>, EventRecorder) {
+    let server = TestServer::start(&["--cluster-enabled", "yes"]).await;
+    server.command("CLUSTER ADDSLOTSRANGE 0 16383").await;
+    until(async || {
+        let redis::Value::BulkString(text) = server.command("CLUSTER INFO").await else { panic!() };
+        String::from_utf8(text).unwrap().contains("cluster_state:ok")
+    })
+    .await;
+    let events = EventRecorder::new();
+    let seeds = Seeds::new([server.url("")]);
+    let limit = Duration::from_secs(10);
+    let cluster = Cluster::connect(&seeds, ALONE, limit, true, events.sender()).await.unwrap().0;
+    (server, cluster, events)
+}
+
+/// The next event about a subscription.
+async fn next(events: &mut EventRecorder) -> Event {
+    loop {
+        match events.next().await {
+            Event::Reconnected => {}
+            event => return event,
+        }
+    }
+}
+
+const CHANNEL: &str = "redisson_lock__channel:{stock}";
+
+#[tokio::test]
+async fn a_subscription_ends_with_its_slot_and_is_made_again_once_a_node_serves_that() {
+    let (server, cluster, mut events) = lone().await;
+    cluster.subscribe(CHANNEL);
+    assert_eq!(next(&mut events).await, Event::Subscribed(CHANNEL.into()));
+    server.command(&format!("SPUBLISH {CHANNEL} 0")).await;
+    assert_eq!(next(&mut events).await, Event::Message(CHANNEL.into()));
+    let slot = slot("stock");
+    server.command(&format!("CLUSTER DELSLOTS {slot}")).await;
+    assert_eq!(next(&mut events).await, Event::NotSubscribed(CHANNEL.into()));
+    server.command(&format!("CLUSTER ADDSLOTS {slot}")).await;
+    until(async || next(&mut events).await == Event::Subscribed(CHANNEL.into())).await;
+    server.command(&format!("SPUBLISH {CHANNEL} 0")).await;
+    until(async || next(&mut events).await == Event::Message(CHANNEL.into())).await;
+    cluster.unsubscribe(CHANNEL);
+    until(async || server.count("sunsubscribe").await == 1).await;
+}
+
+#[tokio::test]
+async fn a_lost_connection_is_reported_for_each_of_its_channels() {
+    let (server, cluster, mut events) = lone().await;
+    cluster.subscribe(CHANNEL);
+    assert_eq!(next(&mut events).await, Event::Subscribed(CHANNEL.into()));
+    server.command("CLIENT KILL TYPE pubsub").await;
+    assert_eq!(next(&mut events).await, Event::NotSubscribed(CHANNEL.into()));
+    assert_eq!(next(&mut events).await, Event::Subscribed(CHANNEL.into()));
+}
+
+#[tokio::test]
+async fn each_request_for_a_channel_is_answered() {
+    let (_server, cluster, mut events) = lone().await;
+    for _ in 0..3 {
+        cluster.subscribe(CHANNEL);
+        assert_eq!(next(&mut events).await, Event::Subscribed(CHANNEL.into()));
+    }
+    cluster.unsubscribe(CHANNEL);
+    cluster.subscribe(CHANNEL);
+    assert_eq!(next(&mut events).await, Event::Subscribed(CHANNEL.into()));
+}
+
+#[tokio::test]
+async fn a_node_that_refuses_sharded_channels_is_listened_to_by_plain_ones() {
+    let (server, cluster, mut events) = lone().await;
+    server.command("ACL SETUSER default -ssubscribe").await;
+    cluster.subscribe(CHANNEL);
+    assert_eq!(next(&mut events).await, Event::Subscribed(CHANNEL.into()));
+    server.command(&format!("PUBLISH {CHANNEL} 0")).await;
+    assert_eq!(next(&mut events).await, Event::Message(CHANNEL.into()));
+    server.command("ACL SETUSER default +ssubscribe").await;
+    // It is tried again when the topology is queried: the head of the line has to ask again then.
+    assert_eq!(next(&mut events).await, Event::NotSubscribed(CHANNEL.into()));
+    assert_eq!(next(&mut events).await, Event::Subscribed(CHANNEL.into()));
+    server.command(&format!("SPUBLISH {CHANNEL} 0")).await;
+    assert_eq!(next(&mut events).await, Event::Message(CHANNEL.into()));
+}
+
+/// A task that is driven by hand, and its events.
+fn driven() -> (Task, EventRecorder) {
+    let events = EventRecorder::new();
+    let (inbox, _) = mpsc::unbounded_channel();
+    let runtime = tokio::runtime::Handle::current();
+    let nodes = Nodes::new(
+        Seeds::new([("127.0.0.1", 1)]),
+        ALONE,
+        Duration::from_secs(1),
+        events.sender(),
+        Some(inbox),
+        runtime,
+    );
+    let (target, state) = (watch::Sender::new(None).subscribe(), watch::Sender::new(false));
+    let plain =
+        Subscriber::start(ChannelKind::Plain, target, "none".into(), events.sender(), Duration::from_secs(1));
+    (
+        Task {
+            nodes,
+            plain: Arc::new(plain),
+            events: events.sender(),
+            channels: HashMap::new(),
+            wanted: state,
+        },
+        events,
+    )
+}
+
+#[tokio::test]
+async fn what_a_node_reports_that_a_channel_has_left_is_ignored() {
+    let (mut task, mut events) = driven();
+    let address = |port| NodeAddress { host: "127.0.0.1".into(), port };
+    let (channel, at): (Arc<str>, _) = (CHANNEL.into(), slot(CHANNEL));
+    let server = |task: &mut Task, port| {
+        task.nodes.moved(at, &address(port));
+        Arc::downgrade(&task.nodes.owner(at).unwrap().server)
+    };
+    let one = server(&mut task, 1);
+    task.want(&channel);
+    task.node_reports(&one, Report::Subscribed(channel.clone()));
+    assert_eq!(events.next().await, Event::Subscribed(CHANNEL.into()));
+    let other = server(&mut task, 2);
+    task.follow();
+    assert_eq!(events.next().await, Event::NotSubscribed(CHANNEL.into()));
+    for late in [Report::Subscribed, Report::Message, Report::NotSubscribed, Report::NotSharded] {
+        task.node_reports(&one, late(channel.clone()));
+    }
+    task.node_reports(&one, Report::Moved(channel.clone(), address(3)));
+    task.node_reports(&one, Report::Lost);
+    events.expect_none();
+    task.node_reports(&other, Report::Subscribed(channel.clone()));
+    assert_eq!(events.next().await, Event::Subscribed(CHANNEL.into()));
+    assert_eq!(task.nodes.owner(at).unwrap().node_address, address(2));
+}
+
+#[tokio::test]
+async fn a_redirection_is_followed_and_two_nodes_that_redirect_to_each_other_are_left_alone_for_a_while() {
+    let (mut task, mut events) = driven();
+    let address = |port| NodeAddress { host: "127.0.0.1".into(), port };
+    let (channel, at): (Arc<str>, _) = (CHANNEL.into(), slot(CHANNEL));
+    task.nodes.moved(at, &address(1));
+    task.want(&channel);
+    for hop in 0..=HOPS {
+        let (from, to) = (1 + (hop % 2) as u16, 2 - (hop % 2) as u16);
+        let owner = task.nodes.owner(at).unwrap();
+        assert_eq!(owner.node_address, address(from));
+        task.node_reports(&Arc::downgrade(&owner.server), Report::Moved(channel.clone(), address(to)));
+    }
+    assert_eq!(task.nodes.owner(at).unwrap().node_address, address(1 + (HOPS % 2) as u16));
+    events.expect_none();
+}
+
+#[tokio::test]
+async fn a_refusal_is_dealt_with_elsewhere_if_another_node_or_a_plain_channel_can_do_it() {
+    let (inbox, mut notes) = mpsc::unbounded_channel();
+    let reports = NodeReports::new(inbox, Weak::new(), NodeAddress { host: "asked".into(), port: 1 });
+    let own = slot(CHANNEL);
+    for (why, elsewhere) in [
+        (format!("MOVED {own} 10.0.0.1:7000"), true),
+        (format!("MOVED {own} :7000"), true),
+        // The answer to another request.
+        (format!("MOVED {} 10.0.0.1:7000", own + 1), false),
+        (format!("MOVED {own} nowhere"), false),
+        ("NOPERM this user has no permissions to run the 'ssubscribe' command".to_owned(), true),
+        ("ERR unknown command `SSUBSCRIBE`, with args beginning with: `c`".to_owned(), true),
+        ("CLUSTERDOWN Hash slot not served".to_owned(), false),
+    ] {
+        assert_eq!(reports.refused(CHANNEL, &why), elsewhere, "{why}");
+        assert_eq!(notes.try_recv().is_ok(), elsewhere, "{why}");
+    }
+}
