@@ -2,8 +2,8 @@
 # Sourced after redis.sh: the steps of a check, and what a machine needs for them.
 # Works with bash 3.2, which is what macOS has.
 #
-#   set_up WHAT...           installs what is missing of: rustfmt clippy cc openssl redis cargo-hack cargo-mutants
-#                            valgrind, and says so
+#   set_up WHAT...           installs what is missing, and says so: rustfmt clippy cc openssl redis java go valgrind cargo-hack
+#                            cargo-mutants
 #   step HEADING COMMAND...  runs the command, and ends the script where it fails
 
 if [ -n "${CI:-}" ]; then
@@ -49,6 +49,9 @@ has() {
     openssl) [ "$(uname -s)" != Linux ] || pkg-config --exists openssl 2>/dev/null ;;
     redis) redis_program >/dev/null ;;
     valgrind) command -v valgrind >/dev/null 2>&1 ;;
+    java) command -v javac >/dev/null 2>&1 && command -v mvn >/dev/null 2>&1 ;;
+    # Or where its installer puts it.
+    go) PATH=$PATH:/usr/local/go/bin command -v go >/dev/null 2>&1 ;;
   esac
 }
 
@@ -72,5 +75,13 @@ get() {
     openssl,*) fail "feature tls-native-tls needs pkg-config and the headers of OpenSSL: install them and start again" ;;
     redis,*) redis_install ;;
     valgrind,*) install_packages "$manager" valgrind ;;
+    java,apt-get) install_packages apt-get openjdk-17-jdk-headless maven ;;
+    java,dnf) install_packages dnf java-17-openjdk-devel maven ;;
+    java,apk) install_packages apk openjdk17 maven ;;
+    java,pacman) install_packages pacman jdk17-openjdk maven ;;
+    java,brew) install_packages brew openjdk@17 maven ;;
+    go,apt-get) install_packages apt-get golang-go ca-certificates ;;
+    go,dnf) install_packages dnf golang ;;
+    go,apk | go,pacman | go,brew) install_packages "$manager" go ;;
   esac
 }

@@ -1,0 +1,217 @@
+//! What holds between nestlock and the others.
+
+use std::time::{Duration, Instant};
+
+use nestlock::{ErrorKind, Locks};
+
+use crate::deployment::Deployment;
+use crate::peer::Peer;
+use crate::support::soon;
+
+/// Redisson's lease, which its watchdog renews.
+const WATCHDOG_MS: &str = "3000";
+
+/// How often each waiter is woken.
+const ROUNDS: usize = 7;
+
+/// The median of the time from a release until a waiter of the other library holds the lock is below this. The poll and the leases
+/// are tens of seconds.
+const MOMENTS: Duration = Duration::from_millis(300);
+
+pub(crate) struct Fleet {
+    deployment: Deployment,
+    ours: Locks,
+    java: Option<Peer>,
+    go: Option<Peer>,
+}
+
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+impl Fleet {
+    pub(crate) async fn start(deployment: Deployment) -> Fleet {
+        let ours = deployment.builder().connect().await.unwrap();
+        let env = [("WATCHDOG_MS", WATCHDOG_MS)];
+        let java = Peer::start("INTEROP_REDISSON", &deployment.nodes("redis://"), &env).await;
+        let go = Peer::start("INTEROP_REDSYNC", &deployment.nodes(""), &[]).await;
+        Fleet { deployment, ours, java, go }
+    }
+
+    /// All that concerns Redisson.
+    pub(crate) async fn java(&mut self) {
+        let Some(mut java) = self.java.take() else {
+            eprintln!("left out: Redisson");
+            return;
+        };
+        self.excludes(&mut java).await;
+        self.wakes_java(&mut java).await;
+        self.is_woken_by_java(&mut java).await;
+        self.nests(&mut java).await;
+        self.forces(&mut java).await;
+        self.renews(&mut java).await;
+        self.counts_tokens(&mut java).await;
+    }
+
+    async fn excludes(&self, java: &mut Peer) {
+        let stock = self.ours.mutex("excluded");
+        let guard = stock.lock().await.unwrap();
+        assert_eq!(java.ask("a", "try", "excluded").await, "false");
+        assert_eq!(java.ask("a", "unlock", "excluded").await, "IllegalMonitorStateException");
+        guard.release().await.unwrap();
+        assert_eq!(java.ask("a", "try", "excluded").await, "true");
+        assert!(stock.try_lock().await.unwrap().is_none());
+        assert!(stock.is_locked().await.unwrap());
+        assert_eq!(java.ask("b", "try", "excluded").await, "false");
+        assert_eq!(java.ask("a", "unlock", "excluded").await, "done");
+        stock.try_lock().await.unwrap().expect("it is free").release().await.unwrap();
+    }
+
+    async fn wakes_java(&self, java: &mut Peer) {
+        let mut times = Vec::new();
+        for round in 0..ROUNDS {
+            let name = format!("java-waits-{round}");
+            let guard = self.ours.mutex(&name).lock().await.unwrap();
+            let waiting = java.send("a", "lock", &name);
+            self.deployment.listened(&name).await;
+            let released = Instant::now();
+            guard.release().await.unwrap();
+            assert_eq!(java.answer(waiting).await, "done");
+            times.push(released.elapsed());
+            assert_eq!(java.ask("a", "unlock", &name).await, "done");
+        }
+        assert_moments("Redisson's waiter", times);
+    }
+
+    async fn is_woken_by_java(&self, java: &mut Peer) {
+        let mut times = Vec::new();
+        for round in 0..ROUNDS {
+            let name = format!("rust-waits-{round}");
+            assert_eq!(java.ask("a", "lock", &name).await, "done");
+            let waiting = tokio::spawn(self.ours.mutex(&name).lock());
+            self.deployment.listened(&name).await;
+            let released = Instant::now();
+            let unlocked = java.send("a", "unlock", &name);
+            let guard = soon("the waiter", waiting).await.unwrap().unwrap();
+            times.push(released.elapsed());
+            guard.release().await.unwrap();
+            assert_eq!(java.answer(unlocked).await, "done");
+        }
+        assert_moments("nestlock's waiter", times);
+    }
+
+    /// Both write the number of holds into the same field of the same hash.
+    async fn nests(&self, java: &mut Peer) {
+        let server = self.deployment.server_of("nested").await;
+        let stock = self.ours.mutex("nested");
+        for _ in 0..3 {
+            assert_eq!(java.ask("a", "lock", "nested").await, "done");
+        }
+        assert_eq!(java.ask("a", "count", "nested").await, "3");
+        assert_eq!(server.ask::<Vec<u64>>(&["HVALS", "nested"]).await, [3]);
+        for _ in 0..3 {
+            assert!(stock.try_lock().await.unwrap().is_none());
+            assert_eq!(java.ask("a", "unlock", "nested").await, "done");
+        }
+        let (outer, inner) = (stock.lock().await.unwrap(), stock.lock().await.unwrap());
+        assert_eq!(server.ask::<Vec<u64>>(&["HVALS", "nested"]).await, [2]);
+        inner.release().await.unwrap();
+        assert_eq!(java.ask("a", "try", "nested").await, "false");
+        assert_eq!(java.ask("a", "count", "nested").await, "0");
+        outer.release().await.unwrap();
+        assert_eq!(java.ask("a", "locked", "nested").await, "false");
+    }
+
+    async fn forces(&self, java: &mut Peer) {
+        let stock = self.ours.mutex("forced");
+        let guard = stock.lock().await.unwrap();
+        // Somebody waits, so that the message of the forced release comes to this process.
+        let other = self.deployment.builder().connect().await.unwrap();
+        let waiting = tokio::spawn(other.mutex("forced").lock());
+        self.deployment.listened("forced").await;
+        assert_eq!(java.ask("a", "force", "forced").await, "true");
+        let next = soon("the waiter", waiting).await.unwrap().unwrap();
+        assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+        next.release().await.unwrap();
+
+        assert_eq!(java.ask("a", "lock", "forced").await, "done");
+        let waiting = java.send("b", "lock", "forced");
+        self.deployment.listened("forced").await;
+        assert!(stock.force_release().await.unwrap());
+        assert_eq!(java.answer(waiting).await, "done");
+        assert_eq!(java.ask("a", "unlock", "forced").await, "IllegalMonitorStateException");
+        assert_eq!(java.ask("b", "unlock", "forced").await, "done");
+        assert!(!stock.force_release().await.unwrap());
+    }
+
+    /// Each holds for longer than its lease, and neither takes the other's watchdog for its own.
+    async fn renews(&self, java: &mut Peer) {
+        let brief = self.deployment.builder().lease(Duration::from_secs(3)).connect().await.unwrap();
+        let guard = brief.mutex("renewed-rust").lock().await.unwrap();
+        assert_eq!(java.ask("a", "lock", "renewed-java").await, "done");
+        for name in ["renewed-rust", "renewed-java"] {
+            self.deployment.renewed(name, 4).await;
+        }
+        assert!(!guard.is_lost());
+        assert_eq!(java.ask("a", "try", "renewed-rust").await, "false");
+        assert!(self.ours.mutex("renewed-java").try_lock().await.unwrap().is_none());
+        guard.release().await.unwrap();
+        assert_eq!(java.ask("a", "unlock", "renewed-java").await, "done");
+    }
+
+    async fn counts_tokens(&self, java: &mut Peer) {
+        // As the guide says where both are in use.
+        let ours = self.deployment.builder().token_ttl(Duration::MAX).connect().await.unwrap();
+        let stock = ours.mutex("fenced").fenced();
+        let mut last = 0;
+        for _ in 0..3 {
+            let theirs: u64 = java.ask("a", "token", "fenced").await.parse().unwrap();
+            assert!(theirs > last, "{theirs} after {last}");
+            assert!(stock.try_lock().await.unwrap().is_none());
+            assert_eq!(java.ask("a", "untoken", "fenced").await, "done");
+            let guard = stock.lock().await.unwrap();
+            assert!(guard.token() > theirs, "{} after {theirs}", guard.token());
+            last = guard.token();
+            guard.release().await.unwrap();
+        }
+    }
+
+    /// redsync's locks are strings.
+    pub(crate) async fn go(&mut self) {
+        let Some(mut go) = self.go.take() else {
+            eprintln!("left out: redsync");
+            return;
+        };
+        let stock = self.ours.mutex("go");
+        assert_eq!(go.ask("-", "try", "go").await, "true");
+        assert!(stock.try_lock().await.unwrap().is_none());
+        assert!(stock.is_locked().await.unwrap());
+        assert_eq!(go.ask("-", "unlock", "go").await, "true");
+        let guard = stock.try_lock().await.unwrap().expect("it is free");
+        assert_eq!(go.ask("-", "try", "go").await, "false");
+        assert_eq!(go.ask("-", "unlock", "go").await, "false");
+        assert!(!guard.is_lost());
+        guard.release().await.unwrap();
+        assert_eq!(go.ask("-", "try", "go").await, "true");
+        assert_eq!(go.ask("-", "unlock", "go").await, "true");
+    }
+
+    /// A lock of one's own, by `SET NX PX`.
+    pub(crate) async fn plain_strings(&self) {
+        let (stock, server) = (self.ours.mutex("string"), self.deployment.server_of("string").await);
+        let set = async || server.ask::<Option<String>>(&["SET", "string", "me", "NX", "PX", "600000"]).await;
+        assert!(set().await.is_some());
+        assert!(stock.try_lock().await.unwrap().is_none());
+        server.ask::<i64>(&["DEL", "string"]).await;
+        let guard = stock.lock().await.unwrap();
+        assert!(set().await.is_none());
+        guard.release().await.unwrap();
+    }
+}
+
+/// The median: a busy machine may be late now and then.
+#[track_caller]
+#[allow(clippy::panic)]
+fn assert_moments(who: &str, mut times: Vec<Duration>) {
+    times.sort();
+    let median = times[times.len() / 2];
+    println!("{who} was woken after {median:?} (median), {times:?}");
+    assert!(median < MOMENTS, "{who} was woken after {times:?}");
+}
