@@ -3,13 +3,15 @@
 use nestlock::{Guard, Locks};
 use tokio::task::JoinHandle;
 
-use super::{builder, channels, locks, plain, without_timers};
+use super::{builder, channels, plain, without_timers};
 use crate::support::cluster::Cluster;
 use crate::support::{self, eventually, soon};
 
 /// A holder, and a waiter of another client that no timer wakes.
 async fn pair(cluster: &Cluster, name: &str) -> (Guard, JoinHandle<nestlock::Result<Guard>>) {
-    let (ours, theirs) = (locks(cluster).await, without_timers(cluster).connect().await.unwrap());
+    // The end of its lease wakes nobody either.
+    let (ours, theirs) = (builder(cluster).lease(support::HOUR), without_timers(cluster));
+    let (ours, theirs) = (ours.connect().await.unwrap(), theirs.connect().await.unwrap());
     waits(cluster, &ours, &theirs, name).await
 }
 
@@ -108,7 +110,7 @@ async fn a_lost_subscription_is_made_again_and_a_release_in_between_is_not_misse
     let cluster = Cluster::start().await;
     let name = cluster.name_on(2, "cut").await;
     let (guard, waiting) = pair(&cluster, &name).await;
-    // Neither pushed nor published: the lock is free once the waiter looks.
+    // Nothing is published: the lock is free once the waiter asks.
     cluster.node(2).ask::<i64>(&["DEL", &name]).await;
     assert!(!waiting.is_finished());
     cluster.node(2).ask::<i64>(&["CLIENT", "KILL", "TYPE", "pubsub"]).await;
@@ -120,7 +122,7 @@ async fn a_lost_subscription_is_made_again_and_a_release_in_between_is_not_misse
 async fn with_the_option_off_plain_channels_are_used() {
     let cluster = Cluster::start().await;
     let theirs = support::without_timers(plain(&cluster)).connect().await.unwrap();
-    let ours = plain(&cluster).connect().await.unwrap();
+    let ours = plain(&cluster).lease(support::HOUR).connect().await.unwrap();
     let name = cluster.name_on(0, "plain").await;
     let (guard, waiting) = waits(&cluster, &ours, &theirs, &name).await;
     for node in cluster.nodes() {
@@ -158,7 +160,7 @@ async fn users_without_the_right_to_sharded_channels_wake_each_other_on_plain_on
     let urls: Vec<String> =
         cluster.urls().into_iter().map(|url| url.replace("redis://", "redis://old:secret@")).collect();
     let old = || builder(&cluster).cluster(&urls);
-    let ours = old().connect().await.unwrap();
+    let ours = old().lease(support::HOUR).connect().await.unwrap();
     let theirs = support::without_timers(old()).connect().await.unwrap();
     let name = cluster.name_on(1, "old").await;
     let (guard, waiting) = waits(&cluster, &ours, &theirs, &name).await;
