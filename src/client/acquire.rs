@@ -262,11 +262,11 @@ impl Attempts {
                 let away = self.last_failure.take().or_else(|| self.options.handle.away());
                 return Err(away.map_or_else(|| self.busy_too_long(), NotGranted::Failed));
             };
-            let pending = match turn {
-                Turn::Ask(pending) => pending,
-                Turn::Granted(guard) => return Ok(guard),
+            let attempt = match turn {
+                Turn::Ask(pending) => self.attempt(pending).await?,
+                Turn::Granted(guard) => Attempt::Granted(guard),
             };
-            match self.attempt(pending).await? {
+            match attempt {
                 Attempt::Granted(guard) => {
                     // With its grant it left its line.
                     self.id = None;

@@ -78,7 +78,10 @@ impl LockEntry {
         }
         let round_trip = now.saturating_duration_since(pending.sent);
         let until = after(now, 2 * round_trip + self.turns.end());
-        let Some(front) = self.outer_front().map(|front| front.id) else { return };
+        // One that asks has an answer to come, which decides.
+        let comes =
+            |front: &&Waiter| matches!(front.phase, WaiterState::Waiting | WaiterState::Asleep { .. });
+        let Some(front) = self.outer_front().filter(comes).map(|front| front.id) else { return };
         self.pauses(front, until);
         // It has to set its timer.
         let woken = self.queue.get_mut(front).and_then(|request| request.wake(now));
