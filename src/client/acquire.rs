@@ -316,8 +316,8 @@ impl Attempts {
         session.is_away(self.began).map_or(Ok(()), Err)?;
         let (uuid, fence) = (&*session.uuid, self.options.fence());
         let ask = AcquireParams { once: self.once, lease: self.lease, uuid, fence, takes };
-        // Whoever comes anew waits for nothing yet: what it finds of a hold that ended while the machine slept, its answer corrects.
-        let at = if self.id.is_none() { session.glance(self.began) } else { session.moment() };
+        // By both clocks, also where it comes anew: its acquire is dated by this, and must not have begun before the machine slept.
+        let at = session.moment();
         let (id, turn, taken, _spent) = session
             .visit_at(at, &self.options.keys, |entry, number, at| {
                 let id = match self.id {

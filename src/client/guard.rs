@@ -67,7 +67,8 @@ impl Guard {
     /// Releases this hold, and reports whether it was still held. The outermost release frees the lock.
     ///
     /// Where another task of this process waits for the lock, the hold may pass to it without a command
-    /// ([`local_handoff`](crate::Builder::local_handoff)): then it was held by what this process knows.
+    /// ([`local_handoff`](crate::Builder::local_handoff)): then it was held by what this process knows, and a program that ends right
+    /// behind this has to [`close`](crate::Locks::close) first.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

@@ -277,7 +277,8 @@ impl LockEntry {
     ) -> Result<(u32, Option<u64>, Waiter), NotHeld> {
         self.end_late(pending.hold, at);
         // A hold that was asked for later, and lives: this grant was taken away before it was looked at.
-        let newer = self.live().map(|live| live.id).filter(|live| *live > pending.hold);
+        let newer = |hold: &&Hold| hold.id > pending.hold && (hold.lives() || hold.is_offered());
+        let newer = self.holds.iter().find(newer).map(|hold| hold.id);
         if let Some(hold) = self.hold(pending.hold) {
             hold.may_be_made_late(pending, spread);
         }
@@ -302,6 +303,8 @@ impl LockEntry {
         let Some(request) = (in_time && entered).then(|| self.queue.leave(id)).flatten() else {
             hold.refused(new.lease, at.now);
             let late = entered && !taken;
+            // 1. The newer hold is forced away. 2. This acquire runs, late. So the newer one is looked at.
+            self.doubt_hold(newer, at.now);
             self.asks_anew(id);
             return Err(if late { NotHeld::Late } else { NotHeld::Taken });
         };
@@ -330,6 +333,15 @@ impl LockEntry {
         self.tree_asks_once_more();
         self.wake_next(at.now);
         Ok((depth, token, request))
+    }
+
+    fn doubt_hold(&mut self, id: Option<u64>, now: Instant) {
+        if let Some(hold) = self.holds.iter_mut().find(|hold| Some(hold.id) == id) {
+            hold.withdraw(now);
+            hold.doubt();
+            hold.unsettle();
+            hold.retry_at = now;
+        }
     }
 
     /// A fresh grant shows that no other field is in the key: a hold that was believed alive is gone.

@@ -69,6 +69,8 @@ pub(crate) struct LockEntry {
     /// Releases of our own whose message has not come back yet, for each master: it is no news.
     pub(super) echoes: Vec<u32>,
     pub(super) turns: Turns,
+    /// The session is not closed: what is held is renewed, and what is offered can be ended.
+    pub(super) is_open: bool,
     pub(super) out: Effects,
     /// Who waits until no command of the hold is under way.
     pub(super) idlers: Vec<Waker>,
@@ -95,6 +97,7 @@ impl LockEntry {
             missed: false,
             echoes: Vec::new(),
             turns: Turns::default(),
+            is_open: true,
             out: Effects::default(),
             idlers: Vec::new(),
             scheduled: None,
@@ -105,6 +108,7 @@ impl LockEntry {
     /// Nothing is left of it: what comes next finds it as a new one.
     pub(super) fn rest(&mut self) {
         self.missed = false;
+        self.turns = Turns::default();
         self.orphans.rest();
         self.queue.rest();
         self.out.wake.append(&mut self.idlers);

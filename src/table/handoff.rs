@@ -2,6 +2,7 @@
 //! takes it when it is polled. This is lock cohorting (Dice, Marathe, Shavit: Lock Cohorting, PPoPP 2012), bounded by time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -9,8 +10,11 @@ use crate::base::{Moment, after};
 use crate::table::admission::{AcquireParams, NewLevel};
 use crate::table::entry::LockEntry;
 use crate::table::hold::{Hold, State};
-use crate::table::queue::{Waiter, WaiterState};
+use crate::table::queue::{HEAD_PATIENCE, Waiter, WaiterState};
 use crate::wire::Pending;
+
+/// For so long at most a process lets others go first.
+const LONGEST_PAUSE: Duration = HEAD_PATIENCE;
 
 /// What a request has taken over.
 #[derive(Debug)]
@@ -29,7 +33,7 @@ impl LockEntry {
         let comes = matches!(front.phase, WaiterState::Waiting | WaiterState::Asleep { .. });
         let (front, takes) = (front.id, front.takes && comes);
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) else { return false };
-        if !(passes && takes) {
+        if !(passes && takes && self.is_open) {
             hold.offer.end(hold.terms.handoff, now);
             return false;
         }
@@ -45,7 +49,7 @@ impl LockEntry {
         let offered = self.holds.iter().find(|hold| hold.is_offered())?;
         let (hold, good) = (offered.id, offered.may_pass(now));
         let front_takes = self.outer_front().filter(|front| front.id == id)?.takes;
-        if good && ask.takes && front_takes {
+        if good && ask.takes && front_takes && self.is_open {
             return Some(hold);
         }
         self.withdraw(now);
@@ -72,12 +76,18 @@ impl LockEntry {
     /// The end of a hold was answered. Where it had passed on for as long as it may, the next request of this process asks only when
     /// those of other processes had the time to: 1. it is woken by the answer, they by a message. 2. It would always come first.
     pub(super) fn lets_others_go_first(&mut self, pending: &Pending, now: Instant) {
-        let yields = |hold: &mut Hold| hold.offer.yields();
-        if !pending.is_end() || !self.hold(pending.hold).is_some_and(yields) {
+        if !pending.is_end() {
+            return;
+        }
+        // Of each turn, also of one that nobody took over.
+        let longer = self.turns.end();
+        if !self.hold(pending.hold).is_some_and(|hold| hold.offer.yields()) {
             return;
         }
         let round_trip = now.saturating_duration_since(pending.sent);
-        let until = after(now, 2 * round_trip + self.turns.end());
+        // 1. The end is sent, and the machine sleeps for hours, or the answer is looked at late. 2. Nothing wakes who pauses.
+        let pause = (2 * round_trip + longer).min(LONGEST_PAUSE);
+        let until = after(now, pause);
         // One that asks has an answer to come, which decides.
         let comes =
             |front: &&Waiter| matches!(front.phase, WaiterState::Waiting | WaiterState::Asleep { .. });
@@ -121,9 +131,10 @@ impl Hold {
         self.offer.until().filter(|_| stands)
     }
 
-    /// It is not offered any more: it ends.
+    /// It is not offered any more: it ends. Its time may have ended while it was offered.
     pub(super) fn withdraw(&mut self, now: Instant) {
         if self.offer.withdraw() {
+            self.offer.end(self.terms.handoff, now);
             self.retry_at = now;
         }
     }

@@ -303,7 +303,7 @@ impl LockEntry {
             {
                 hold.remains_at(MasterSet::one(master), now);
             }
-            LateAnswer::Missing if hold.lives() && shows => {
+            LateAnswer::Missing if (hold.lives() || hold.is_offered()) && shows => {
                 let lacking = hold.spread.lacking.union(MasterSet::one(master));
                 hold.lacked_by(lacking, now);
             }

@@ -206,6 +206,7 @@ impl LockTable {
         let entry = self.entries[place].get_or_insert_with(|| {
             Box::new(LockEntry::new(keys.clone(), position(keys, session), self.terms.clone()))
         });
+        entry.is_open = !self.closed;
         (place, entry, &mut self.numbers)
     }
 

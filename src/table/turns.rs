@@ -18,11 +18,11 @@ impl Turns {
         self.since = self.since.saturating_add(1);
     }
 
-    /// A turn of this process is over. Returns how much longer than usual it lets others go first: where they had fewer turns between
+    /// A turn of this process is over. Returns how much longer than usual it would let others go first: where they had fewer turns between
     /// its last two than between the two before, it came too early.
     pub(super) fn end(&mut self) -> Duration {
         let missed = self.before.saturating_sub(self.since);
         (self.since, self.before) = (0, self.since);
-        missed * MISSED
+        MISSED.saturating_mul(missed)
     }
 }

@@ -153,3 +153,20 @@ async fn a_waiter_asks_soon_after_the_machine_wakes() {
     let guard = timeout(MINUTE, waits).await.expect("it sleeps on for the rest of the lease");
     guard.unwrap().unwrap().release().await.unwrap();
 }
+
+/// Nothing has looked at the clock since: its acquire has begun when the machine was awake.
+#[tokio::test(start_paused = true)]
+async fn the_first_request_after_the_machine_wakes_is_granted_as_any_other() {
+    clock!(SLEPT);
+    let locks = connect!(Locks::builder().memory(&Memory::new()), SLEPT);
+    let stock = locks.mutex("stock");
+    stock.lock().await.unwrap().release().await.unwrap();
+    sleeps(&SLEPT, 2 * HOUR);
+    assert!(stock.try_lock().await.unwrap().is_some());
+    sleep(SECOND).await;
+    sleeps(&SLEPT, MINUTE / 3);
+    assert_eq!(stock.lock().max_hold(10 * SECOND).run(async { 1 }).await.unwrap(), 1);
+    sleeps(&SLEPT, MINUTE / 3);
+    let guard = stock.lock().fixed_lease(25 * SECOND).await.unwrap();
+    assert!(guard.valid_until() > Instant::now() + 20 * SECOND);
+}

@@ -154,6 +154,62 @@ fn a_hold_passes_on_for_as_long_as_it_may_after_its_grant_and_then_lets_others_g
     assert!(world.askers[next].asking.is_some());
 }
 
+/// One holds what has passed on for as long as it may, and its end is sent; another one waits. Its number.
+fn ends_a_turn() -> (World, u64) {
+    let (mut world, waiting) = one_holds(2);
+    assert!(world.offers(true));
+    world.poll(world.asker(waiting[0]));
+    world.pass(LONGEST);
+    assert!(!world.offers(true));
+    (world, waiting[1])
+}
+
+/// In this order: 1. The end is sent. 2. The machine sleeps, or the answer is looked at late.
+#[test]
+fn others_go_first_for_a_moment_however_late_the_answer_is() {
+    let (mut world, waits) = ends_a_turn();
+    world.now += Duration::from_secs(3600);
+    world.arrives();
+    world.poll(world.asker(waits));
+    assert_eq!(world.askers[world.asker(waits)].nap, Some(world.now + HEAD_PATIENCE));
+}
+
+/// Also of a turn that passed nothing on.
+#[test]
+fn what_other_processes_released_counts_for_one_turn() {
+    let (mut world, _) = one_holds(0);
+    (0..1_000_000).for_each(|_| world.entry.turns.note());
+    assert!(!world.offers(true));
+    world.arrives();
+    let (after, later) = (world.entry.turns.end(), world.entry.turns.end());
+    assert!(after > Duration::ZERO && later.is_zero(), "{after:?}, {later:?}");
+}
+
+#[test]
+fn what_asks_is_not_made_to_wait_for_others() {
+    let (mut world, waits) = ends_a_turn();
+    world.entry.queue.get_mut(waits).unwrap().phase = WaiterState::Asking;
+    world.arrives();
+    assert_eq!(world.entry.queue.get(waits).unwrap().phase, WaiterState::Asking);
+}
+
+#[test]
+fn others_go_first_where_the_time_ends_while_a_hold_is_offered() {
+    let (mut world, waiting) = one_holds(2);
+    assert!(world.offers(true));
+    world.poll(world.asker(waiting[0]));
+    world.pass(LONGEST - MOMENT);
+    assert!(world.offers(true));
+    world.now += MOMENT;
+    world.poll(world.asker(waiting[1]));
+    assert_eq!(world.is_sent(), [Action::END]);
+    world.now += STEP;
+    world.arrives();
+    world.poll(world.asker(waiting[1]));
+    let asker = &world.askers[world.asker(waiting[1])];
+    assert_eq!((asker.nap, asker.asking.is_some()), (Some(world.now + 2 * STEP), false));
+}
+
 /// A hold that has not passed on is given back as ever.
 #[test]
 fn who_has_not_been_passed_a_hold_does_not_let_others_go_first() {
@@ -267,6 +323,62 @@ fn what_is_offered_is_gone_where_another_field_is_granted() {
     world.poll(world.asker(waiting[0]));
     assert_eq!(world.guards.len(), 1, "two hold it");
     world.look();
+}
+
+/// In this order: 1. A request is granted, and is not polled. 2. Its field is forced away. 3. Another one is granted, and its hold is
+/// offered. 4. The first one is polled.
+#[test]
+fn a_grant_that_was_taken_away_is_no_hold_beside_an_offer() {
+    let (mut world, _) = one_holds(1);
+    let mut older = world.bygone();
+    let (id, owner) = (world.number(), Owner::new());
+    let hold = &mut world.entry.holds[0];
+    hold.id += 1_000;
+    world.guards[0].hold = hold.id;
+    let (asked, pending) = Hold::asked(
+        older.hold,
+        world.entry.keys.clone(),
+        older.call.field.clone(),
+        world.terms,
+        world.terms.lease,
+        None,
+        world.now,
+    );
+    older = pending;
+    world.entry.holds.insert(0, asked);
+    world.entry.enter(Waiter::new(id, owner.clone(), owner, true, world.now)).unwrap();
+    assert!(world.offers(true));
+    let (lease, fate, now) = (world.terms.lease, Arc::<Fate>::default(), world.at());
+    let new = NewLevel { level: 5_000, lease, fixed: false, max_hold: None, fate, token: None };
+    let granted = world.entry.granted(id, &older, &new, Spread::default(), now);
+    assert_eq!(granted.err(), Some(NotHeld::Taken));
+    assert!(world.entry.holds.iter().all(|hold| !hold.is_offered()), "which of them stands is not known");
+}
+
+/// A master that answers after the verdict lacks it.
+#[test]
+fn what_a_master_turns_out_to_lack_does_not_pass_on() {
+    let (mut world, waiting) = one_holds(1);
+    assert!(world.offers(true));
+    let mut acquire = world.bygone();
+    acquire.hold = world.entry.holds[0].id;
+    world.entry.straggled(&acquire, 2, LateAnswer::Missing, world.now);
+    world.poll(world.asker(waiting[0]));
+    assert!(world.guards.is_empty());
+}
+
+/// Nobody would renew it, nor end it.
+#[test]
+fn nothing_passes_on_behind_a_close() {
+    let (mut world, _) = one_holds(1);
+    world.entry.is_open = false;
+    assert!(!world.offers(true));
+
+    let (mut world, waiting) = one_holds(1);
+    assert!(world.offers(true));
+    world.entry.is_open = false;
+    world.poll(world.asker(waiting[0]));
+    assert!(world.guards.is_empty());
 }
 
 /// Other processes had the lock less often than before: it came too early.
