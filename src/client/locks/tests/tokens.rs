@@ -228,7 +228,7 @@ async fn tokens_grow_through_partitions_lost_answers_and_late_commands() {
     for seed in 0..2 {
         grants += run(seed, false).await;
     }
-    assert!(grants > 300, "{grants} grants show nothing");
+    assert!(grants > 150, "{grants} grants show nothing");
 }
 
 #[tokio::test(start_paused = true)]

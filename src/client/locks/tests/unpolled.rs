@@ -68,3 +68,21 @@ async fn an_extension_whose_answer_is_looked_at_past_the_end_does_not_bring_a_ho
     let answer = poll!(&mut extends);
     assert!(guard.valid_until() <= Instant::now(), "{answer:?}, and good again");
 }
+
+/// In this order: 1. A hold is offered to one that is not polled. 2. Another request begins, finds that one late, and is the first in line. 3. Granted
+/// in its first poll, it would look nested to a branch beside it.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_begins_beside_an_offer_does_not_take_it_at_once() {
+    let locks = Locks::builder().memory(&Memory::new()).local_handoff(SECOND).connect().await.unwrap();
+    let stock = locks.mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    let mut waits = Box::pin(stock.lock().owner(&Owner::new()));
+    assert!(poll!(&mut waits).is_pending());
+    locks.handle.visit_known("stock", |entry, _, at| entry.wake_all(at.now));
+    sleep(Duration::from_millis(40)).await;
+    drop(guard);
+    sleep(Duration::from_millis(20)).await;
+    let mut tries = Box::pin(stock.try_lock().owner(&Owner::new()));
+    assert!(poll!(&mut tries).is_pending());
+    assert!(tries.await.unwrap().is_some());
+}
