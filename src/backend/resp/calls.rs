@@ -10,6 +10,9 @@ use tokio::time::Instant;
 use crate::backend::resp::frame::garbled;
 use crate::backend::resp::unsent::{CONNECTION_LOST, TOO_LATE, unsent};
 
+/// So many bytes fill a packet of most networks.
+pub(super) const PACKET: usize = 1400;
+
 /// A buffer that has become larger is not kept.
 const KEPT: usize = 64 << 10;
 
@@ -22,6 +25,8 @@ pub(super) struct Calls {
     given: u64,
     /// Somebody writes. What comes meanwhile is written behind it.
     writing: bool,
+    /// The socket has not taken all that it was given. The connection's task waits until it has room.
+    full: bool,
     slots: Vec<Slot>,
     free: Vec<usize>,
     /// The calls that have answers to come, in the order in which they are sent.
@@ -75,10 +80,25 @@ impl Calls {
         Ok(at)
     }
 
-    /// Whether the call that has just entered is the only one under way: whoever made it writes it. Else the connection's task does,
-    /// with what comes meanwhile.
-    pub(super) fn is_alone(&self) -> bool {
-        self.order.len() == 1 && !self.writing
+    /// What whoever has made the call that has just entered writes now, if anything, as by [`begin_write`](Calls::begin_write). Else the
+    /// connection's task writes it, with what comes meanwhile.
+    ///
+    /// A call that is the only one under way waits for nothing. What fills a packet gains nothing by waiting, and the server runs it
+    /// while more is made: written by the task alone, all that is woken by one read of answers would be sent at once, behind the last of
+    /// them, and client and server would work in turns. Where the socket is full, the task waits for room.
+    pub(super) fn begin_write_by_caller(
+        &mut self,
+        now: impl Fn() -> Instant,
+        woken: &mut Vec<Waker>,
+    ) -> Option<Vec<u8>> {
+        if self.order.len() == 1 {
+            return self.begin_write();
+        }
+        if self.full || self.out.len() < PACKET {
+            return None;
+        }
+        self.expire(now, woken);
+        self.begin_write()
     }
 
     /// What to write now; [`written`](Calls::written) has to follow. `None`: there is nothing, or somebody else writes.
@@ -101,6 +121,7 @@ impl Calls {
     pub(super) fn written(&mut self, mut bytes: Vec<u8>, count: usize) -> bool {
         self.writing = false;
         let is_whole = count == bytes.len();
+        self.full = !is_whole;
         self.given -= (bytes.len() - count) as u64;
         if is_whole {
             bytes.clear();

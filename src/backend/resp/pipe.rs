@@ -3,7 +3,8 @@
 //! What it does that the connection of the redis crate can't:
 //!
 //! - What was not given to the socket when its deadline is over, or when nobody waits for it any more, is never sent, and reported so.
-//! - A call that is the only one under way is written by its caller, so that no task is woken for it; several are written together.
+//! - A call that is the only one under way is written by its caller, so that no task is woken for it. Several are written together, and
+//!   not later than they fill a packet.
 //! - A call takes no allocation, and no timer.
 
 use std::io;
@@ -86,21 +87,25 @@ impl Shared {
         answers: usize,
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> RedisResult<Answer<'_>> {
-        let (answer, bytes, task) = {
+        let mut woken = Vec::new();
+        let (answer, bytes) = {
             let mut calls = lock(&self.calls);
             let answer = Answer { shared: self, at: calls.enter(deadline, answers, encode)? };
-            if calls.is_alone() { (answer, calls.begin_write(), None) } else { (answer, None, calls.task()) }
-        };
-        let task = match bytes {
-            Some(bytes) => {
-                // An error is left to the task, which gets it too.
-                let count = self.writer.try_write(&bytes).unwrap_or(0);
-                let mut calls = lock(&self.calls);
-                if calls.written(bytes, count) { calls.task() } else { None }
+            let bytes = calls.begin_write_by_caller(Instant::now, &mut woken);
+            if bytes.is_none() {
+                woken.extend(calls.task());
             }
-            None => task,
+            (answer, bytes)
         };
-        task.into_iter().for_each(Waker::wake);
+        if let Some(bytes) = bytes {
+            // An error is left to the task, which gets it too.
+            let count = self.writer.try_write(&bytes).unwrap_or(0);
+            let mut calls = lock(&self.calls);
+            if calls.written(bytes, count) {
+                woken.extend(calls.task());
+            }
+        }
+        woken.into_iter().for_each(Waker::wake);
         Ok(answer)
     }
 }

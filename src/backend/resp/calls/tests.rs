@@ -35,6 +35,10 @@ pub(super) fn write(calls: &mut Calls, most: usize) -> Vec<u8> {
     given
 }
 
+fn by_caller(calls: &mut Calls) -> Option<Vec<u8>> {
+    calls.begin_write_by_caller(Instant::now, &mut Vec::new())
+}
+
 fn deliver(calls: &mut Calls, answers: impl IntoIterator<Item = i64>) -> RedisResult<()> {
     let mut answers = answers.into_iter().map(Value::Int).collect();
     calls.deliver(&mut answers, &mut Vec::new())
@@ -159,18 +163,57 @@ fn the_room_of_a_call_is_used_by_the_next_one_unless_it_is_large() {
 fn what_comes_during_a_write_is_behind_it_and_can_be_taken_out() {
     let mut calls = Calls::default();
     let one = enter(&mut calls, 1, b"one");
-    assert!(calls.is_alone());
     let also = enter(&mut calls, 1, b"also");
-    assert!(!calls.is_alone(), "the task writes both");
+    assert!(by_caller(&mut calls).is_none(), "the task writes both");
     calls.leave(also);
     let bytes = calls.begin_write().unwrap();
     let (two, three) = (enter(&mut calls, 1, b"two"), enter(&mut calls, 1, b"three"));
-    assert!(!calls.is_alone() && calls.begin_write().is_none() && calls.task().is_none());
+    assert!(by_caller(&mut calls).is_none() && calls.begin_write().is_none() && calls.task().is_none());
     calls.leave(two);
     calls.leave(one);
     assert!(calls.written(bytes, 2), "there is more to write");
     assert_eq!(write(&mut calls, 100), b"ethree");
     assert!(polled(&mut calls, three).is_pending());
+}
+
+#[test]
+fn a_call_is_written_by_its_caller_if_it_is_alone_or_fills_a_packet_and_the_socket_has_room() {
+    let mut calls = Calls::default();
+    enter(&mut calls, 1, b"alone");
+    let bytes = by_caller(&mut calls).unwrap();
+    let packet = [b'x'; PACKET];
+    enter(&mut calls, 1, &packet);
+    assert!(by_caller(&mut calls).is_none(), "somebody writes");
+    calls.written(bytes, 5);
+    // The socket takes a part of it, and then nothing.
+    let bytes = by_caller(&mut calls).unwrap();
+    assert_eq!(bytes, packet);
+    assert!(calls.written(bytes, 1));
+    enter(&mut calls, 1, &packet);
+    assert!(by_caller(&mut calls).is_none(), "the task waits for room");
+    assert_eq!(write(&mut calls, usize::MAX).len(), 2 * PACKET - 1);
+    enter(&mut calls, 1, &packet[1..]);
+    assert!(by_caller(&mut calls).is_none(), "more may come");
+    enter(&mut calls, 1, b"y");
+    assert_eq!(by_caller(&mut calls).unwrap().len(), PACKET);
+}
+
+/// 1. The task of the connection is not polled. 2. A call is given up at its deadline, and its hold's end sent elsewhere. 3. Another caller
+/// writes.
+#[test]
+fn a_caller_does_not_write_what_is_over() {
+    let (mut calls, begun) = (Calls::default(), Instant::now());
+    let over = Some(begun + Duration::from_secs(1));
+    let sent = enter(&mut calls, 1, b"sent");
+    assert_eq!(write(&mut calls, 4), b"sent");
+    let late = calls.enter(over, 1, |out| out.push(b'a')).unwrap();
+    enter(&mut calls, 1, &[b'x'; PACKET]);
+    let mut woken = Vec::new();
+    assert!(polled(&mut calls, sent).is_pending() && polled(&mut calls, late).is_pending());
+    let bytes = calls.begin_write_by_caller(|| begun + Duration::from_secs(2), &mut woken).unwrap();
+    assert_eq!((bytes.len(), woken.len()), (PACKET, 1));
+    let Poll::Ready(Err(error)) = polled(&mut calls, late) else { panic!("it is not over") };
+    assert_eq!(why_unsent(&error), Some(TOO_LATE));
 }
 
 /// 1. It is written. 2. Its caller drops it. 3. The socket had no room.
