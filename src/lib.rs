@@ -51,6 +51,8 @@
 //!   cancel safety.
 //! - [`Guard`]: a hold. A drop releases it.
 //! - [`FencedMutex`], [`FencedGuard`]: the same lock with a fencing token for each hold.
+//! - [`Mutexes`], [`Guards`]: several locks, taken all or none. [`FencedMutexes`], [`FencedGuards`] and [`Tokens`]: the same with fencing
+//!   tokens.
 //! - [`Owner`], [`scope()`]: who re-enters. A lock is granted to an owner if all its holders are that owner or its
 //!   ancestors. By default the owner is the current tokio task. Bare guards in branches of one task, and servers that run several
 //!   requests in one task, need [some care](guide::owners).
@@ -94,6 +96,7 @@ pub use client::Guard;
 pub use client::Locks;
 pub use client::Mutex;
 pub use client::{FencedGuard, FencedMutex};
+pub use client::{FencedGuards, FencedMutexes, Guards, Mutexes, Tokens};
 pub use config::Builder;
 pub use config::Master;
 pub use config::Server;
@@ -108,7 +111,9 @@ pub use owner::scope;
 pub mod futures {
     pub use crate::client::GuardScope;
     pub use crate::client::{FencedLock, FencedRun, FencedTryLock, FencedTryRun};
+    pub use crate::client::{FencedLockAll, FencedRunAll, FencedTryLockAll, FencedTryRunAll};
     pub use crate::client::{Lock, Run, TryLock, TryRun};
+    pub use crate::client::{LockAll, RunAll, TryLockAll, TryRunAll};
     pub use crate::owner::Scope;
 }
 

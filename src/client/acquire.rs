@@ -4,6 +4,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ pub(super) struct AcquireOptions {
     pub(super) bare: bool,
     /// The hold is to have a fencing token.
     fenced: bool,
+    /// Set once the request waits for others. For whoever asks for several locks, and must hold none behind one that it waits for.
+    pub(super) waits: Option<Arc<AtomicBool>>,
 }
 
 impl AcquireOptions {
@@ -54,6 +57,7 @@ impl AcquireOptions {
             owner: None,
             bare: true,
             fenced,
+            waits: None,
         }
     }
 
@@ -366,6 +370,7 @@ impl Attempts {
             Admission::Unfenced => Err(Error::new(ErrorKind::Misuse, UNFENCED)),
             Admission::Wait { refused: true, .. } if over => Ok(Look::Over),
             Admission::Wait { refused: true, until } => {
+                self.waits();
                 // In slices, like every wait for a lease's end: the machine may sleep past it.
                 let until = until.map(|until| at.nap(until));
                 let again = session.takeover_pause().map(|pause| after(now, 10 * pause));
@@ -525,6 +530,7 @@ impl Attempts {
             self.visit(|entry, _, at| entry.conclude(pending, Ok(&Reply::Busy(left)), spread, at));
             return;
         }
+        self.waits();
         let session = &self.options.handle;
         let pause = session.pause(self.tries);
         // From when it was asked: this future may be polled long after it was answered, and no message is published at the end
@@ -583,6 +589,13 @@ impl Attempts {
     fn again(&mut self) -> Attempt {
         (self.last_failure, self.failing_since) = (None, None);
         Attempt::Again
+    }
+
+    /// Others are before it, or its attempt failed: nobody knows when it is granted.
+    fn waits(&self) {
+        if let Some(waits) = &self.options.waits {
+            waits.store(true, Relaxed);
+        }
     }
 
     fn too_late(&self) -> Error {

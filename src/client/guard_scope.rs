@@ -46,7 +46,14 @@ impl Guard {
     ///
     /// Dropping the future drops `work`. The guard stays.
     pub fn scope<F: Future>(&self, work: F) -> GuardScope<'_, F> {
-        GuardScope { scope: scope(work), guard: Some(self) }
+        GuardScope::of(Some(self), work)
+    }
+}
+
+impl<'a, F: Future> GuardScope<'a, F> {
+    /// Of any of several guards, whose owner is the same.
+    pub(super) fn of(guard: Option<&'a Guard>, work: F) -> GuardScope<'a, F> {
+        GuardScope { scope: scope(work), guard }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::backend::memory::InMemory;
 use crate::base::{Events, after};
 use crate::client::connect::connect_all;
 use crate::client::mutex::Mutex;
+use crate::client::several::Mutexes;
 use crate::config::{Builder, Config, Server};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Memory;
@@ -127,6 +128,23 @@ impl Locks {
     /// ```
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
         Mutex::new(self.handle.clone(), name.as_ref())
+    }
+
+    /// Several locks, which are taken all or none, in any order and without a deadlock: see [`Mutexes`].
+    ///
+    /// A name that is given twice counts once. No name at all, or one that [`mutex`](Locks::mutex) rejects, is an error of the first use,
+    /// before anything is sent.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let locks = nestlock::Locks::in_memory();
+    /// locks.mutexes(["account:2", "account:1"]).run(async {}).await?;
+    /// let error = locks.mutexes(Vec::<String>::new()).lock().await.unwrap_err();
+    /// assert_eq!(error.kind(), nestlock::ErrorKind::Config);
+    /// # Ok(()) }
+    /// ```
+    pub fn mutexes<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Mutexes {
+        Mutexes::new(self.handle.clone(), names)
     }
 
     /// Ends this `Locks`: no new holds, queued releases are done, the background ends.

@@ -10,6 +10,7 @@ mod locks;
 mod mutex;
 mod request;
 mod run;
+mod several;
 
 #[cfg(all(test, not(shuttle)))]
 pub(crate) use connect::connect_all;
@@ -21,3 +22,6 @@ pub use locks::Locks;
 pub use mutex::Mutex;
 pub use request::{FencedLock, FencedTryLock, Lock, TryLock};
 pub use run::{FencedRun, FencedTryRun, Run, TryRun};
+pub use several::{FencedGuards, FencedMutexes, Guards, Mutexes, Tokens};
+pub use several::{FencedLockAll, FencedRunAll, FencedTryLockAll, FencedTryRunAll};
+pub use several::{LockAll, RunAll, TryLockAll, TryRunAll};

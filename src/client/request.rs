@@ -50,6 +50,10 @@ impl Request {
     pub(super) fn is_begun(&self) -> bool {
         self.asking.is_some()
     }
+
+    fn describe(&self, out: &mut fmt::DebugStruct<'_, '_>) {
+        out.field("name", self.options.name());
+    }
 }
 
 /// The options that all requests take.
@@ -68,11 +72,14 @@ macro_rules! methods {
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let mut out = f.debug_struct(stringify!($name));
-                out.field("name", self.0.options.name()).finish_non_exhaustive()
+                self.0.describe(&mut out);
+                out.finish_non_exhaustive()
             }
         }
     };
 }
+
+pub(super) use methods;
 
 /// The same, with their docs in one place.
 macro_rules! options {

@@ -16,12 +16,81 @@ use crate::client::request::{FencedLock, FencedTryLock, Lock, Request, TryLock};
 use crate::error::{Error, Loss, Result};
 use crate::owner::{Inside, Owner, inside};
 
-type Releasing = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
-type Watching = Pin<Box<dyn Future<Output = Loss> + Send>>;
+pub(super) type Releasing = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+pub(super) type Watching = Pin<Box<dyn Future<Output = Loss> + Send>>;
+
+/// What a run asks by: for one lock, or for several.
+pub(super) trait Asks {
+    type Held: Holds;
+
+    fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<Result<Self::Held, NotGranted>>;
+
+    fn is_begun(&self) -> bool;
+
+    /// It asks for an owner of the run alone.
+    fn set_not_bare(&mut self);
+
+    fn owner(&mut self) -> &mut Option<Owner>;
+}
+
+/// What a run holds while it works.
+pub(super) trait Holds: Sized {
+    fn is_lost(&self) -> bool;
+
+    /// Resolves at the loss.
+    fn watch(&self) -> Watching;
+
+    /// The error of a run that ended by this loss.
+    fn lost(&self, loss: Loss) -> Error;
+
+    /// Releases it, and logs where that is not confirmed.
+    fn release_done(self) -> Releasing;
+}
+
+impl Asks for Request {
+    type Held = Guard;
+
+    fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<Result<Guard, NotGranted>> {
+        self.poll(cx)
+    }
+
+    fn is_begun(&self) -> bool {
+        Request::is_begun(self)
+    }
+
+    fn set_not_bare(&mut self) {
+        self.set(|options| options.bare = false);
+    }
+
+    fn owner(&mut self) -> &mut Option<Owner> {
+        &mut self.options.owner
+    }
+}
+
+impl Holds for Guard {
+    fn is_lost(&self) -> bool {
+        Guard::is_lost(self)
+    }
+
+    fn watch(&self) -> Watching {
+        Box::pin(Guard::watch(self))
+    }
+
+    fn lost(&self, loss: Loss) -> Error {
+        Error::lost(loss).on(&self.name().into())
+    }
+
+    fn release_done(self) -> Releasing {
+        let name = self.name().to_owned();
+        Box::pin(async move {
+            self.release().await.inspect_err(|error| telemetry::release_unconfirmed(&name, error))
+        })
+    }
+}
 
 pin_project! {
     #[project = WorkNow]
-    enum Work<F: Future, W> {
+    pub(super) enum Work<F: Future, W> {
         /// Of a fenced run: the token is needed to make it.
         Unmade { make: Option<W> },
         ToDo { #[pin] work: F },
@@ -30,47 +99,47 @@ pin_project! {
 }
 
 /// How far it has come. The work is always dropped before the guard.
-enum RunStage {
-    Asking { request: Request },
-    Working { guard: Guard, owner: Owner, watching: Option<Watching> },
+enum RunStage<A: Asks> {
+    Asking { request: A },
+    Working { guard: A::Held, owner: Owner, watching: Option<Watching> },
     Releasing { releasing: Releasing },
     Over,
 }
 
 pin_project! {
-    /// Asks for the lock, works, releases.
+    /// Asks, works, releases.
     #[project = HeldNow]
-    struct HeldWork<F: Future, W> {
+    pub(super) struct HeldWork<A: Asks, F: Future, W> {
         #[pin]
         work: Work<F, W>,
-        stage: RunStage,
+        stage: RunStage<A>,
     }
 
-    impl<F: Future, W> PinnedDrop for HeldWork<F, W> {
+    impl<A: Asks, F: Future, W> PinnedDrop for HeldWork<A, F, W> {
         fn drop(this: Pin<&mut Self>) {
             this.project().stop();
         }
     }
 }
 
-impl<F: Future, W> HeldWork<F, W> {
-    fn new(mut request: Request, work: Work<F, W>) -> HeldWork<F, W> {
+impl<A: Asks, F: Future, W> HeldWork<A, F, W> {
+    pub(super) fn new(mut request: A, work: Work<F, W>) -> HeldWork<A, F, W> {
         // Like any option, this drops a request under way: it asked as its owner, and not as a child of it.
-        request.set(|options| options.bare = false);
+        request.set_not_bare();
         HeldWork { work, stage: RunStage::Asking { request } }
     }
 }
 
-impl<F: Future, W> HeldNow<'_, F, W> {
-    /// Asks for the lock, as a new child of the current owner. Ready with `Ok` once it is held, and from then on.
+impl<A: Asks, F: Future, W> HeldNow<'_, A, F, W> {
+    /// Asks, as a new child of the current owner. Ready with `Ok` once it is held, and from then on.
     fn ask(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), NotGranted>> {
         let RunStage::Asking { request } = &mut *self.stage else { return Poll::Ready(Ok(())) };
         if !request.is_begun() {
-            let above = request.options.owner.take().unwrap_or_else(Owner::current);
-            request.options.owner = Some(above.child());
+            let above = request.owner().take().unwrap_or_else(Owner::current);
+            *request.owner() = Some(above.child());
         }
-        let granted = ready!(request.poll(cx));
-        let owner = request.options.owner.clone().unwrap_or_else(Owner::current);
+        let granted = ready!(request.poll_held(cx));
+        let owner = request.owner().clone().unwrap_or_else(Owner::current);
         *self.stage = RunStage::Over;
         let guard = granted?;
         owner.enter();
@@ -87,7 +156,7 @@ impl<F: Future, W> HeldNow<'_, F, W> {
     }
 
     /// Makes the work of a fenced run from its token, as its owner.
-    fn make(&mut self, make: impl FnOnce(W, &Guard) -> Result<F>) -> Result<()> {
+    fn make(&mut self, make: impl FnOnce(W, &A::Held) -> Result<F>) -> Result<()> {
         if let WorkNow::Unmade { make: unmade } = self.work.as_mut().project()
             && let RunStage::Working { guard, owner, .. } = &*self.stage
             && !guard.is_lost()
@@ -125,9 +194,9 @@ impl<F: Future, W> HeldNow<'_, F, W> {
     fn end(&mut self, cx: &mut Context<'_>) -> Poll<Result<F::Output>> {
         match &mut *self.stage {
             RunStage::Working { guard, watching, .. } => {
-                let watching = watching.get_or_insert_with(|| Box::pin(guard.watch()));
+                let watching = watching.get_or_insert_with(|| guard.watch());
                 let loss = ready!(watching.as_mut().poll(cx));
-                let error = Error::lost(loss).on(&guard.name().into());
+                let error = guard.lost(loss);
                 self.stop();
                 return Poll::Ready(Err(error));
             }
@@ -148,10 +217,7 @@ impl<F: Future, W> HeldNow<'_, F, W> {
         else {
             return;
         };
-        let name = guard.name().to_owned();
-        let mut releasing: Releasing = Box::pin(async move {
-            guard.release().await.inspect_err(|error| telemetry::release_unconfirmed(&name, error))
-        });
+        let mut releasing = guard.release_done();
         if releasing.as_mut().poll(cx).is_pending() {
             *self.stage = RunStage::Releasing { releasing };
         }
@@ -159,12 +225,12 @@ impl<F: Future, W> HeldNow<'_, F, W> {
     }
 }
 
-impl<F: Future, W> HeldWork<F, W> {
+impl<A: Asks, F: Future, W> HeldWork<A, F, W> {
     /// `make` makes the work of a fenced run, once it has its token.
-    fn poll(
+    pub(super) fn poll(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        make: impl FnOnce(W, &Guard) -> Result<F>,
+        make: impl FnOnce(W, &A::Held) -> Result<F>,
     ) -> Poll<Result<F::Output, NotGranted>> {
         let mut this = self.project();
         ready!(this.ask(cx))?;
@@ -218,7 +284,7 @@ pin_project! {
     #[must_use = "futures do nothing unless polled"]
     pub struct Run<F: Future> {
         #[pin]
-        held: HeldWork<F, Infallible>,
+        held: HeldWork<Request, F, Infallible>,
     }
 }
 
@@ -247,7 +313,7 @@ pin_project! {
     #[must_use = "futures do nothing unless polled"]
     pub struct TryRun<F: Future> {
         #[pin]
-        held: HeldWork<F, Infallible>,
+        held: HeldWork<Request, F, Infallible>,
     }
 }
 
@@ -267,7 +333,7 @@ pin_project! {
     #[must_use = "futures do nothing unless polled"]
     pub struct FencedRun<W, F: Future> {
         #[pin]
-        held: HeldWork<F, W>,
+        held: HeldWork<Request, F, W>,
     }
 }
 
@@ -287,7 +353,7 @@ pin_project! {
     #[must_use = "futures do nothing unless polled"]
     pub struct FencedTryRun<W, F: Future> {
         #[pin]
-        held: HeldWork<F, W>,
+        held: HeldWork<Request, F, W>,
     }
 }
 

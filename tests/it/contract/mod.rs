@@ -28,6 +28,7 @@ mod promises;
 mod recursion;
 mod runs;
 mod runtimes;
+mod several;
 mod tokens;
 mod trouble;
 

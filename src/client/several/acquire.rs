@@ -1,0 +1,319 @@
+//! From several names to a guard of each, without a deadlock among those who ask so: nobody holds a name behind one that it waits for.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::base::{after, limit, telemetry};
+use crate::client::acquire::{AcquireOptions, NotGranted};
+use crate::client::guard::Guard;
+use crate::client::request::Request;
+use crate::client::run::{Asks, Watching};
+use crate::client::several::guards::Guards;
+use crate::error::{Error, ErrorKind, Loss, Result};
+use crate::owner::Owner;
+use crate::session::Handle;
+use crate::wire::keys::{self, Keys};
+
+/// What is asked for: locks, and the options of the call.
+#[derive(Clone, Debug)]
+pub(super) struct AllOptions {
+    handle: Handle,
+    /// By name, each once.
+    keys: Arc<[Arc<Keys>]>,
+    pub(super) within: Option<Duration>,
+    pub(super) fixed_lease: Option<Duration>,
+    pub(super) max_hold: Option<Duration>,
+    pub(super) owner: Option<Owner>,
+    bare: bool,
+    fenced: bool,
+}
+
+impl AllOptions {
+    fn check(&self) -> Result<()> {
+        if self.keys.is_empty() {
+            let message =
+                "no name was given: `mutexes` takes one or more; name what they guard, such as `account:1`";
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        let prefix = &self.handle.config.prefix;
+        self.keys
+            .iter()
+            .try_for_each(|keys| keys::check(&keys.name, prefix).map_err(|error| error.on(&keys.name)))
+    }
+}
+
+/// The part that the futures of all requests for several locks share.
+pub(in crate::client) struct RequestAll {
+    pub(super) options: AllOptions,
+    /// `None` before the first poll, and once it is ready.
+    asking: Option<Box<Gathering>>,
+    answered: bool,
+}
+
+impl RequestAll {
+    pub(super) fn new(
+        handle: Handle,
+        keys: Arc<[Arc<Keys>]>,
+        within: Option<Duration>,
+        fenced: bool,
+    ) -> RequestAll {
+        let (fixed_lease, max_hold, owner, bare) = (None, None, None, true);
+        let options = AllOptions { handle, keys, within, fixed_lease, max_hold, owner, bare, fenced };
+        RequestAll { options, asking: None, answered: false }
+    }
+
+    /// Sets an option. A request that is under way is dropped, and with it undone.
+    pub(super) fn set(&mut self, option: impl FnOnce(&mut AllOptions)) {
+        self.asking = None;
+        option(&mut self.options);
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Guards, NotGranted>> {
+        if self.answered {
+            let message = "the request was answered before, and its future polled again; make a new one";
+            return Poll::Ready(Err(Error::new(ErrorKind::Misuse, message).into()));
+        }
+        let answer = match &mut self.asking {
+            Some(asking) => ready!(asking.poll(&self.options, cx)),
+            None => match self.options.check() {
+                Ok(()) => {
+                    let asking = self.asking.insert(Box::new(Gathering::new(&self.options)));
+                    ready!(asking.poll(&self.options, cx))
+                }
+                Err(error) => Err(error.into()),
+            },
+        };
+        // With it goes what was granted, where it is an error.
+        self.asking = None;
+        self.answered = true;
+        Poll::Ready(answer)
+    }
+
+    pub(super) fn describe(&self, out: &mut fmt::DebugStruct<'_, '_>) {
+        let names: Vec<&str> = self.options.keys.iter().map(|keys| &*keys.name).collect();
+        out.field("names", &names);
+    }
+}
+
+impl Asks for RequestAll {
+    type Held = Guards;
+
+    fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<Result<Guards, NotGranted>> {
+        self.poll(cx)
+    }
+
+    fn is_begun(&self) -> bool {
+        self.asking.is_some()
+    }
+
+    fn set_not_bare(&mut self) {
+        self.set(|options| options.bare = false);
+    }
+
+    fn owner(&mut self) -> &mut Option<Owner> {
+        &mut self.options.owner
+    }
+}
+
+/// What there is of one name.
+enum Slot {
+    /// Neither asked for nor held.
+    Free,
+    Asking {
+        request: Request,
+        /// It waits for others: nobody knows when it is granted.
+        waits: Arc<AtomicBool>,
+    },
+    Held {
+        guard: Guard,
+        /// While a name behind it is waited for.
+        watching: Option<Watching>,
+    },
+}
+
+/// A request for several locks, from its first poll until it is ready or dropped: with it go its requests and its guards.
+///
+/// All names are asked for at once. As soon as one waits for others, what is behind it is given back, and is asked for again once that
+/// one is granted. So whoever waits holds names before that one only: of all who ask so, the one that waits for the last name waits for
+/// somebody who waits for nobody.
+struct Gathering {
+    /// In the order of the names.
+    slots: Box<[Slot]>,
+    owner: Owner,
+    /// When the time that `within` allows is over.
+    limit: Option<Instant>,
+    /// It makes one attempt, and does not wait for others.
+    once: bool,
+    /// Whether it has asked for all at once.
+    begun: bool,
+    /// One that was not granted in the time for it. What is under way is answered before this ends.
+    busy: Option<Arc<str>>,
+    losses: u32,
+    /// After a loss: it asks again then.
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl Gathering {
+    fn new(options: &AllOptions) -> Gathering {
+        let once = options.within == Some(Duration::ZERO);
+        let limit = options.within.and_then(|within| limit(Instant::now(), within));
+        let slots = options.keys.iter().map(|_| Slot::Free).collect();
+        // Of all names, whoever polls this later.
+        let owner = options.owner.clone().unwrap_or_else(Owner::current);
+        let (begun, busy, losses, pause) = (false, None, 0, None);
+        Gathering { slots, owner, limit, once, begun, busy, losses, pause }
+    }
+
+    fn poll(&mut self, options: &AllOptions, cx: &mut Context<'_>) -> Poll<Result<Guards, NotGranted>> {
+        loop {
+            self.poll_requests(cx)?;
+            if let Some(name) = &self.busy {
+                let (name, within) = (name.clone(), options.within.unwrap_or_default());
+                self.give_back(0);
+                if self.is_asking() {
+                    return Poll::Pending;
+                }
+                return Poll::Ready(Err(NotGranted::Busy { name, within }));
+            }
+            if let Some(first) = self.first_that_waits() {
+                self.give_back(first + 1);
+                match self.watch(cx) {
+                    Some((at, loss)) => self.begin_again(at, loss, options),
+                    None => return Poll::Pending,
+                }
+            } else if self.slots.iter().any(|slot| matches!(slot, Slot::Free)) {
+                if let Some(pause) = &mut self.pause {
+                    ready!(pause.as_mut().poll(cx));
+                    self.pause = None;
+                }
+                self.ask(options);
+            } else if self.is_asking() {
+                return Poll::Pending;
+            } else if let Some((at, loss)) = self.lost() {
+                // 1. The first name is granted. 2. It is lost, while the answer about the last one is on its way.
+                if self.once {
+                    return Poll::Ready(Err(Error::lost(loss).on(&options.keys[at].name).into()));
+                }
+                self.begin_again(at, loss, options);
+            } else {
+                return Poll::Ready(Ok(self.held()));
+            }
+        }
+    }
+
+    /// Asks for all that is neither held nor asked for, in the order of the names, or finds that the time for it is over.
+    fn ask(&mut self, options: &AllOptions) {
+        let now = Instant::now();
+        let within = match self.limit {
+            Some(limit) if self.begun => {
+                let left = limit.saturating_duration_since(now);
+                if left.is_zero() {
+                    let free = self.slots.iter().position(|slot| matches!(slot, Slot::Free));
+                    self.busy = free.map(|at| options.keys[at].name.clone());
+                    return;
+                }
+                Some(left)
+            }
+            _ => options.within,
+        };
+        self.begun = true;
+        for (slot, keys) in self.slots.iter_mut().zip(&*options.keys) {
+            if matches!(slot, Slot::Free) {
+                let waits = Arc::<AtomicBool>::default();
+                let mut one =
+                    AcquireOptions::new(options.handle.clone(), keys.clone(), within, options.fenced);
+                one.fixed_lease = options.fixed_lease;
+                one.max_hold = options.max_hold;
+                one.owner = Some(self.owner.clone());
+                one.bare = options.bare;
+                one.waits = Some(waits.clone());
+                *slot = Slot::Asking { request: Request::new(one), waits };
+            }
+        }
+    }
+
+    /// Polls each request. An error of one is that of all.
+    fn poll_requests(&mut self, cx: &mut Context<'_>) -> Result<()> {
+        for slot in &mut self.slots {
+            let Slot::Asking { request, .. } = slot else { continue };
+            match request.poll(cx) {
+                Poll::Pending => {}
+                Poll::Ready(Ok(guard)) => *slot = Slot::Held { guard, watching: None },
+                Poll::Ready(Err(NotGranted::Busy { name, .. })) => {
+                    *slot = Slot::Free;
+                    self.busy.get_or_insert(name);
+                }
+                Poll::Ready(Err(NotGranted::Failed(error))) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn is_asking(&self) -> bool {
+        self.slots.iter().any(|slot| matches!(slot, Slot::Asking { .. }))
+    }
+
+    fn first_that_waits(&self) -> Option<usize> {
+        self.slots.iter().position(|slot| matches!(slot, Slot::Asking { waits, .. } if waits.load(Relaxed)))
+    }
+
+    /// Gives back what is held from there on, and asks for it no more. What is under way is awaited, and given back then: dropped, it
+    /// would be of unknown outcome.
+    fn give_back(&mut self, from: usize) {
+        for slot in self.slots.iter_mut().skip(from) {
+            let goes = match slot {
+                Slot::Free => false,
+                Slot::Asking { waits, .. } => waits.load(Relaxed),
+                Slot::Held { .. } => true,
+            };
+            if goes {
+                *slot = Slot::Free;
+            }
+        }
+    }
+
+    /// The first name that was lost while another one is waited for. This task is woken at the next loss.
+    fn watch(&mut self, cx: &mut Context<'_>) -> Option<(usize, Loss)> {
+        self.slots.iter_mut().enumerate().find_map(|(at, slot)| {
+            let Slot::Held { guard, watching } = slot else { return None };
+            let watching = watching.get_or_insert_with(|| Box::pin(guard.watch()));
+            match watching.as_mut().poll(cx) {
+                Poll::Ready(loss) => Some((at, loss)),
+                Poll::Pending => None,
+            }
+        })
+    }
+
+    fn lost(&self) -> Option<(usize, Loss)> {
+        self.slots.iter().enumerate().find_map(|(at, slot)| match slot {
+            Slot::Held { guard, .. } => guard.loss().map(|loss| (at, loss)),
+            _ => None,
+        })
+    }
+
+    /// A name is lost before all are granted: it, and what is behind it, is asked for again after a pause. Without a pause a lease
+    /// that is too short for the wait would be asked for again and again.
+    fn begin_again(&mut self, from: usize, loss: Loss, options: &AllOptions) {
+        self.slots.iter_mut().skip(from).for_each(|slot| *slot = Slot::Free);
+        telemetry::attempt_failed(&options.keys[from].name, &Error::lost(loss));
+        let until = after(Instant::now(), options.handle.pause(self.losses));
+        self.losses = self.losses.saturating_add(1);
+        let until = self.limit.map_or(until, |limit| until.min(limit));
+        self.pause = Some(Box::pin(sleep_until(until)));
+    }
+
+    fn held(&mut self) -> Guards {
+        let slots = std::mem::take(&mut self.slots).into_iter();
+        Guards::new(slots.filter_map(|slot| match slot {
+            Slot::Held { guard, .. } => Some(guard),
+            _ => None,
+        }))
+    }
+}

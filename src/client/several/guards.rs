@@ -1,0 +1,248 @@
+//! `Guards`: a hold of each of several locks, until they are released or dropped.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::base::telemetry;
+use crate::client::guard::Guard;
+use crate::client::guard_scope::GuardScope;
+use crate::client::run::{Holds, Releasing, Watching};
+use crate::error::{Error, Loss, Result};
+
+/// Holds of several locks: dropping it releases all of them in the background, [`release`](Guards::release) does so and reports.
+///
+/// It may be moved and dropped like a [`Guard`](crate::Guard).
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// # let locks = nestlock::Locks::in_memory();
+/// let guards = locks.mutexes(["account:2", "account:1"]).lock().await?;
+/// assert!(guards.names().eq(["account:1", "account:2"])); // in their order
+/// assert!(locks.mutex("account:1").is_held());
+/// guards.release().await
+/// # }
+/// ```
+#[must_use = "dropping the guards releases the locks"]
+pub struct Guards {
+    /// By name, one at least.
+    guards: Vec<Guard>,
+}
+
+impl Guards {
+    pub(super) fn new(guards: impl Iterator<Item = Guard>) -> Guards {
+        Guards { guards: guards.collect() }
+    }
+
+    /// The names of the locks, without the prefix, in their order.
+    ///
+    /// The example of [`Guards`] has it.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.guards.iter().map(Guard::name)
+    }
+
+    /// Releases all holds at once, and reports whether all of them were still held.
+    ///
+    /// Each is released, whatever becomes of the others.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// use nestlock::{ErrorKind, Locks, Memory};
+    /// let memory = Memory::new();
+    /// let locks = Locks::builder().memory(&memory).connect().await?;
+    /// let guards = locks.mutexes(["account:1", "account:2"]).lock().await?;
+    /// memory.lose("account:1");
+    /// let error = guards.release().await.unwrap_err();
+    /// assert_eq!((error.kind(), error.lock()), (ErrorKind::Lost, Some("account:1")));
+    /// assert!(!locks.mutex("account:2").is_locked().await?);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// That of the first name whose release failed, as [`Guard::release`](crate::Guard::release) has it; [`Error::lock`] is that name.
+    ///
+    /// # Cancel safety
+    ///
+    /// All holds count as released from the first poll on. If the future is dropped, the releases go on in the background.
+    pub async fn release(self) -> Result<()> {
+        all(self.guards.into_iter().map(Guard::release)).await
+    }
+
+    /// Resolves when the first of the holds is lost, with the reason. Pending for as long as all are good.
+    ///
+    /// What the holds guard together is not safe from then on. The other holds stay until the guards go: the work that they guard may
+    /// go on.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// use nestlock::{Locks, Loss, Memory};
+    /// let memory = Memory::new();
+    /// let locks = Locks::builder().memory(&memory).connect().await?;
+    /// let guards = locks.mutexes(["account:1", "account:2"]).lock().await?;
+    /// memory.lose("account:2");
+    /// assert_eq!(guards.lost().await, Loss::Gone);
+    /// assert!(guards.is_lost());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing. Any number of callers may wait at once.
+    pub async fn lost(&self) -> Loss {
+        self.watching().await
+    }
+
+    fn watching(&self) -> Watching {
+        let mut watching: Vec<Watching> =
+            self.guards.iter().map(|guard| Box::pin(guard.watch()) as Watching).collect();
+        Box::pin(poll_fn(move |cx| {
+            let lost = watching.iter_mut().find_map(|one| match one.as_mut().poll(cx) {
+                Poll::Ready(loss) => Some(loss),
+                Poll::Pending => None,
+            });
+            lost.map_or(Poll::Pending, Poll::Ready)
+        }))
+    }
+
+    /// Whether one of the holds is lost, by what this process knows now. Sends nothing.
+    ///
+    /// True from [`valid_until`](Guards::valid_until) on at the latest.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.guards.iter().any(Guard::is_lost)
+    }
+
+    /// Why a hold was lost, of the first name of which one was; `None` while all are good. Sends nothing.
+    #[must_use]
+    pub fn loss(&self) -> Option<Loss> {
+        self.guards.iter().find_map(Guard::loss)
+    }
+
+    /// Until when all holds are good, if nothing renews them: the least of their ends.
+    ///
+    /// See [`Guard::valid_until`](crate::Guard::valid_until). With a fixed lease it is the end of the hold that was granted first.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let locks = nestlock::Locks::in_memory();
+    /// use std::time::Duration;
+    /// use tokio::time::Instant;
+    /// let guards = locks.mutexes(["account:1", "account:2"]).lock().await?;
+    /// // Right before a write that may take a second:
+    /// if guards.is_lost() || guards.valid_until() < Instant::now() + Duration::from_secs(1) {
+    ///     return Ok(()); // too late to write
+    /// }
+    /// guards.release().await
+    /// # }
+    /// ```
+    pub fn valid_until(&self) -> Instant {
+        self.guards.iter().map(Guard::valid_until).min().unwrap_or_else(Instant::now)
+    }
+
+    /// Makes all holds good for at least that long from now, in whole milliseconds.
+    ///
+    /// Each is extended, whatever becomes of the others. See [`Guard::extend`](crate::Guard::extend).
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let locks = nestlock::Locks::in_memory();
+    /// use std::time::Duration;
+    /// let guards = locks.mutexes(["account:1", "account:2"]).lock().await?;
+    /// let before = guards.valid_until(); // 30 s from the send, less drift
+    /// guards.extend(Duration::from_secs(120)).await?;
+    /// assert!(guards.valid_until() > before + Duration::from_secs(60));
+    /// guards.release().await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// That of the first name whose hold could not be extended, as [`Guard::extend`](crate::Guard::extend) has it. The others may have
+    /// been extended.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, each lease may have been extended or not.
+    pub async fn extend(&self, lease: Duration) -> Result<()> {
+        all(self.guards.iter().map(|guard| guard.extend(lease))).await
+    }
+
+    /// Runs `work` as a child of the holds' owner, wherever the guards were moved to: see [`Guard::scope`](crate::Guard::scope).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work`. The guards stay.
+    pub fn scope<F: Future>(&self, work: F) -> GuardScope<'_, F> {
+        GuardScope::of(self.guards.first(), work)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Guard> {
+        self.guards.iter()
+    }
+}
+
+impl Holds for Guards {
+    fn is_lost(&self) -> bool {
+        Guards::is_lost(self)
+    }
+
+    fn watch(&self) -> Watching {
+        self.watching()
+    }
+
+    fn lost(&self, loss: Loss) -> Error {
+        let lost = self.guards.iter().find(|guard| guard.loss() == Some(loss));
+        let error = Error::lost(loss);
+        match lost {
+            Some(guard) => error.on(&guard.name().into()),
+            None => error,
+        }
+    }
+
+    fn release_done(self) -> Releasing {
+        Box::pin(all(self.guards.into_iter().map(|guard| async move {
+            let name = guard.name().to_owned();
+            guard.release().await.inspect_err(|error| telemetry::release_unconfirmed(&name, error))
+        })))
+    }
+}
+
+/// Awaits all of them at once, and returns the first error in their order.
+fn all<F>(futures: impl Iterator<Item = F>) -> All<F> {
+    All { under_way: futures.map(|one| (Some(Box::pin(one)), Ok(()))).collect() }
+}
+
+/// Each with its result, once it has one.
+struct All<F> {
+    under_way: Vec<(Option<Pin<Box<F>>>, Result<()>)>,
+}
+
+impl<F: Future<Output = Result<()>>> Future for All<F> {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let mut pending = false;
+        for (one, result) in &mut self.under_way {
+            let Some(future) = one else { continue };
+            match future.as_mut().poll(cx) {
+                Poll::Ready(ready) => (*one, *result) = (None, ready),
+                Poll::Pending => pending = true,
+            }
+        }
+        if pending {
+            return Poll::Pending;
+        }
+        Poll::Ready(std::mem::take(&mut self.under_way).into_iter().try_for_each(|(_, result)| result))
+    }
+}
+
+impl fmt::Debug for Guards {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.guards).finish()
+    }
+}

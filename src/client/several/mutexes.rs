@@ -1,0 +1,129 @@
+//! The handle of several locks.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::client::several::acquire::RequestAll;
+use crate::client::several::requests::{LockAll, TryLockAll};
+use crate::client::several::run::RunAll;
+use crate::session::Handle;
+use crate::wire::keys::Keys;
+
+/// Several locks, which are taken all or none: [`Locks::mutexes`](crate::Locks::mutexes) makes it. A handle holds nothing.
+///
+/// Each is the same lock as the [`Mutex`](crate::Mutex) of its name, and re-enters like it.
+///
+/// **Those who take several locks so do not deadlock**, in whatever order they list the names, in one process or in many: each request
+/// holds nothing behind a name that it waits for, in the order of the names (by their bytes). What is taken one by one inside of a hold
+/// is not part of that order: there use [`within`](crate::futures::LockAll::within), or list all names at once.
+///
+/// All names are asked for at once, in one round trip. Where one is held by somebody else, those behind it are given back, and are asked
+/// for again once it is granted.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// # let locks = nestlock::Locks::in_memory();
+/// # let (from, to) = ("account:2", "account:1");
+/// // The same way from 1 to 2 and back.
+/// locks.mutexes([from, to]).run(async { /* move the money */ }).await
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Mutexes {
+    handle: Handle,
+    /// By name, each once.
+    keys: Arc<[Arc<Keys>]>,
+}
+
+impl Mutexes {
+    pub(in crate::client) fn new<N: AsRef<str>>(
+        handle: Handle,
+        names: impl IntoIterator<Item = N>,
+    ) -> Mutexes {
+        let prefix = &handle.config.prefix;
+        let keys = names.into_iter().map(|name| Arc::new(Keys::new(prefix, name.as_ref())));
+        let keys: BTreeMap<Arc<str>, Arc<Keys>> = keys.map(|keys| (keys.name.clone(), keys)).collect();
+        let keys = keys.into_values().collect();
+        Mutexes { handle, keys }
+    }
+
+    /// The names of the locks, without the prefix: each once, in the order in which they are waited for.
+    ///
+    /// ```
+    /// let locks = nestlock::Locks::in_memory();
+    /// let accounts = locks.mutexes(["account:2", "account:1", "account:2"]);
+    /// assert!(accounts.names().eq(["account:1", "account:2"]));
+    /// ```
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.keys.iter().map(|keys| &*keys.name)
+    }
+
+    /// Asks for all of the locks, for as long as it takes. The holds are renewed until their guards go.
+    ///
+    /// To whom they belong is described at [`Mutex::lock`](crate::Mutex::lock). See [`LockAll`] for options, errors and cancel safety.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let locks = nestlock::Locks::in_memory();
+    /// use std::time::Duration;
+    /// let accounts = locks.mutexes(["account:1", "account:2"]);
+    /// let guards = accounts.lock().within(Duration::from_secs(5)).await?;
+    /// // … the work …
+    /// guards.release().await
+    /// # }
+    /// ```
+    pub fn lock(&self) -> LockAll {
+        LockAll(self.request(None, false))
+    }
+
+    /// Asks once. Resolves to `None` where somebody else holds one of the locks, and then holds none.
+    ///
+    /// See [`TryLockAll`] for options, errors and cancel safety.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let locks = nestlock::Locks::in_memory();
+    /// let Some(guards) = locks.mutexes(["account:1", "account:2"]).try_lock().await? else {
+    ///     return Ok(()); // somebody else holds one
+    /// };
+    /// guards.release().await
+    /// # }
+    /// ```
+    pub fn try_lock(&self) -> TryLockAll {
+        TryLockAll(self.request(Some(Duration::ZERO), false))
+    }
+
+    /// Waits for all of the locks, runs `work` while they are held, and releases them.
+    ///
+    /// The work runs as a child of the current owner: calls nested in it re-enter each of the locks, branches beside it wait. If one of
+    /// the holds is lost, the work is dropped. Short for [`lock()`](Mutexes::lock)[`.run(work)`](LockAll::run).
+    ///
+    /// See [`RunAll`] for its result and cancel safety.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let locks = nestlock::Locks::in_memory();
+    /// let one = locks.mutex("account:1");
+    /// let work = async { one.run(async { 41 + 1 }).await }; // nested: it re-enters
+    /// let left = locks.mutexes(["account:1", "account:2"]).run(work).await??; // the locks' result, then the work's
+    /// assert_eq!(left, 42);
+    /// # Ok(()) }
+    /// ```
+    pub fn run<F: Future>(&self, work: F) -> RunAll<F> {
+        self.lock().run(work)
+    }
+
+    pub(super) fn request(&self, within: Option<Duration>, fenced: bool) -> RequestAll {
+        RequestAll::new(self.handle.clone(), self.keys.clone(), within, fenced)
+    }
+}
+
+impl fmt::Debug for Mutexes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.names().collect();
+        f.debug_struct("Mutexes").field("names", &names).finish_non_exhaustive()
+    }
+}
