@@ -60,7 +60,8 @@
 //!
 //! # How do I …
 //!
-//! - [find the call that I need, or hold several locks?](guide::calls)
+//! - [find the call that I need?](guide::calls)
+//! - [hold several locks at once?](guide::several)
 //! - [re-enter from branches, spawned tasks, requests of a server?](guide::owners)
 //! - [choose a lease, and react to a loss?](guide::leases)
 //! - [handle an error?](guide::errors)
@@ -125,8 +126,14 @@ pub mod guide {
 
     /// [options]: crate::guide::options
     /// [owners and re-entry]: crate::guide::owners
+    /// [several locks]: crate::guide::several
     #[doc = include_str!("../docs/calls.md")]
     pub mod calls {}
+
+    /// [options]: crate::guide::options
+    /// [owners and re-entry]: crate::guide::owners
+    #[doc = include_str!("../docs/several.md")]
+    pub mod several {}
 
     /// [leases and loss]: crate::guide::leases
     #[doc = include_str!("../docs/owners.md")]
@@ -199,6 +206,7 @@ pub mod guide {
     /// [migrating]: crate::guide::migrating
     /// [promises]: crate::guide::promises
     /// [calls]: crate::guide::calls
+    /// [several]: crate::guide::several
     #[doc = include_str!("../docs/comparison.md")]
     pub mod comparison {}
 

@@ -10,11 +10,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use nestlock::futures::{
-    FencedLock, FencedRun, FencedTryLock, FencedTryRun, GuardScope, Lock, Run, Scope, TryLock, TryRun,
+    FencedLock, FencedLockAll, FencedRun, FencedRunAll, FencedTryLock, FencedTryLockAll, FencedTryRun,
+    FencedTryRunAll, GuardScope, Lock, LockAll, Run, RunAll, Scope, TryLock, TryLockAll, TryRun, TryRunAll,
 };
 use nestlock::{
-    Builder, Error, ErrorKind, FencedGuard, FencedMutex, Guard, Locks, Loss, Master, Memory, Mutex, Owner,
-    Server, scope,
+    Builder, Error, ErrorKind, FencedGuard, FencedGuards, FencedMutex, FencedMutexes, Guard, Guards, Locks,
+    Loss, Master, Memory, Mutex, Mutexes, Owner, Server, Tokens, scope,
 };
 
 fn is_shared<T: Debug + Send + Sync + Unpin + 'static>() {}
@@ -31,7 +32,17 @@ fn every_future_is_sent_where_its_work_is(
     fenced: &'static FencedMutex,
     locks: &'static Locks,
     guard: &'static Guard,
+    several: (&'static Mutexes, &'static Guards),
 ) {
+    is_spawned(several.0.lock().owner(&Owner::new()));
+    is_spawned(several.0.try_lock().within(Duration::ZERO));
+    is_spawned(several.0.run(async { 1 }));
+    is_spawned(several.0.try_lock().run(async { 1 }));
+    is_spawned(several.0.clone().fenced().run(async |tokens| tokens));
+    is_spawned(several.1.lost());
+    is_spawned(several.1.extend(Duration::MAX));
+    is_spawned(several.1.scope(async { 1 }));
+    is_spawned(async move { several.0.lock().await?.release().await });
     is_spawned(mutex.lock());
     is_spawned(mutex.lock().within(Duration::ZERO).fixed_lease(Duration::MAX).max_hold(Duration::MAX));
     is_spawned(mutex.try_lock().owner(&Owner::new()));
@@ -77,6 +88,11 @@ fn handles_guards_and_errors_are_shared_between_threads() {
     is_shared::<FencedMutex>();
     is_shared::<Guard>();
     is_shared::<FencedGuard>();
+    is_shared::<Mutexes>();
+    is_shared::<FencedMutexes>();
+    is_shared::<Guards>();
+    is_shared::<FencedGuards>();
+    is_shared::<Tokens>();
     is_shared::<Owner>();
     is_shared::<Error>();
     is_shared::<ErrorKind>();
@@ -93,6 +109,14 @@ fn requests_can_be_moved_polled_by_reference_and_spawned() {
     is_moved::<FencedTryRun<fn(u64) -> std::future::Ready<()>, std::future::Ready<()>>>();
     is_moved::<Run<std::future::Ready<()>>>();
     is_moved::<TryRun<std::future::Ready<()>>>();
+    is_moved::<LockAll>();
+    is_moved::<TryLockAll>();
+    is_moved::<FencedLockAll>();
+    is_moved::<FencedTryLockAll>();
+    is_moved::<RunAll<std::future::Ready<()>>>();
+    is_moved::<TryRunAll<std::future::Ready<()>>>();
+    is_moved::<FencedRunAll<fn(Tokens) -> std::future::Ready<()>, std::future::Ready<()>>>();
+    is_moved::<FencedTryRunAll<fn(Tokens) -> std::future::Ready<()>, std::future::Ready<()>>>();
     is_moved::<Scope<std::future::Ready<()>>>();
     is_moved::<GuardScope<'static, std::future::Ready<()>>>();
 }

@@ -34,6 +34,27 @@ async fn locks_of_all_names_are_kept_each_by_the_node_of_its_slot() {
 }
 
 #[tokio::test]
+async fn several_names_are_held_each_by_the_node_of_its_slot() {
+    let cluster = Cluster::shared().await;
+    let (ours, theirs) = (locks(cluster).await, locks(cluster).await);
+    let mut names = Vec::new();
+    for at in MASTERS {
+        names.push(cluster.name_on(at, "several").await);
+    }
+    let several = ours.mutexes(&names);
+    let guards = soon("all", several.lock()).await.unwrap();
+    for (at, name) in MASTERS.into_iter().zip(&names) {
+        assert_eq!(cluster.fields_on(at, name).await.len(), 1);
+    }
+    let names_backwards: Vec<&String> = names.iter().rev().collect();
+    let waiting = tokio::spawn(theirs.mutexes(names_backwards).lock());
+    guards.release().await.unwrap();
+    soon("theirs", waiting).await.unwrap().unwrap().release().await.unwrap();
+    let left = cluster.keys_on(&MASTERS).await;
+    assert!(left.iter().all(|key| !names.contains(key)), "{left:?}");
+}
+
+#[tokio::test]
 async fn a_lock_is_entered_again_and_by_nobody_else() {
     let cluster = Cluster::shared().await;
     let (ours, theirs) = (locks(cluster).await, locks(cluster).await);

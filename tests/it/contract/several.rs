@@ -411,6 +411,22 @@ async fn a_request_that_is_dropped_while_it_waits_leaves_nothing() {
     }
 }
 
+/// Polled first in this task, then in another: what it asks for later is asked for as this one.
+#[tokio::test]
+async fn a_request_that_moves_to_another_task_keeps_its_owner() {
+    let home = Home::start().await;
+    let locks = home.locks().await;
+    let foreign = foreign_guard(&home, "a").await;
+    let mut request = locks.mutexes(["a", "b"]).lock();
+    assert!(poll!(&mut request).is_pending());
+    let there = tokio::spawn(request);
+    held(&home, &["a"]).await;
+    foreign.release().await.unwrap();
+    let guards = soon("both", there).await.unwrap().unwrap();
+    assert!(locks.mutex("a").is_held() && locks.mutex("b").is_held());
+    guards.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_lock_above_that_is_lost_is_the_loss_of_the_request() {
     let home = Home::start().await;

@@ -92,6 +92,50 @@ async fn a_request_that_waits_leaves_nothing_wherever_it_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_for_several_names_leaves_nothing_wherever_it_is_dropped() {
+    let home = Home::start().await;
+    let (ours, theirs) = (locks(&home).await, locks(&home).await);
+    let several = ours.mutexes(["order", "stock", "till"]);
+    cut_everywhere("lock", &home, true, async |polls| cut(several.lock(), polls).await.map(drop)).await;
+    cut_everywhere("try_lock", &home, true, async |polls| cut(several.try_lock(), polls).await.map(drop))
+        .await;
+    cut_everywhere("run", &home, true, async |polls| cut(several.run(rest()), polls).await).await;
+    cut_everywhere("nested", &home, true, async |polls| cut(several.run(several.run(rest())), polls).await)
+        .await;
+    cut_everywhere("release", &home, true, async |polls| {
+        let guards = several.lock().await.unwrap();
+        cut(guards.release(), polls).await
+    })
+    .await;
+    for name in ["order", "stock", "till"] {
+        cut_everywhere("a wait", &home, false, async |polls| {
+            let held = theirs.mutex(name).lock().await.unwrap();
+            let waited = cut(several.lock(), polls).await;
+            held.release().await.unwrap();
+            waited
+        })
+        .await;
+        // Released at each of its polls.
+        for released in 0..10 {
+            cut_everywhere("a wait that ends", &home, true, async |polls| {
+                let mut held = Some(theirs.mutex(name).lock().await.unwrap());
+                let mut polled = 0;
+                let mut request = several.lock();
+                let waits = poll_fn(|cx| {
+                    if polled == released {
+                        held.take();
+                    }
+                    polled += 1;
+                    std::pin::Pin::new(&mut request).poll(cx)
+                });
+                cut(waits, polls).await.map(drop)
+            })
+            .await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_reentry_leaves_its_outer_hold_as_it_was_wherever_it_is_dropped() {
     let home = Home::start().await;
     let stock = stock(&home).await;

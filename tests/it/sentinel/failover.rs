@@ -42,6 +42,32 @@ async fn a_hold_survives_a_failover_on_demand() {
 }
 
 #[tokio::test]
+async fn several_holds_survive_a_failover_on_demand() {
+    let group = Group::with(Setup { silent: true, ..Setup::default() }).await;
+    add_user(&group).await;
+    let builder = options().sentinel(group.urls("locker:secret@", ""), NAME).lease(60 * SECOND);
+    let locks = builder.unavailable_after(60 * SECOND).connect().await.unwrap();
+    let several = locks.mutexes(["order", "stock"]);
+    let guards = soon("both", several.lock()).await.unwrap();
+    let old = &group.servers[0];
+    eventually("the replicas have them", async || {
+        let mut all = true;
+        for server in &group.servers {
+            all &= server.keys().await == ["order", "stock"];
+        }
+        all
+    })
+    .await;
+    group.fail_over().await;
+    let new = group.failed_over(old).await;
+    eventually("nobody is left with the old master", async || is_deserted(old).await).await;
+    assert!(!guards.is_lost());
+    soon("the release", guards.release()).await.unwrap();
+    assert!(new.keys().await.is_empty());
+    soon("both", several.lock()).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
 async fn sentinels_that_were_set_up_again_are_followed_although_their_epochs_restart() {
     let group = Group::start().await;
     add_user(&group).await;

@@ -48,6 +48,33 @@ async fn guards_dropped_together_are_released_by_one_command_or_two() {
     assert_eq!(counts.last().map(String::as_str), Some("0"));
 }
 
+#[tokio::test]
+async fn several_names_are_asked_for_and_released_in_one_round_trip() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let several = locks(&proxy.url()).await.mutexes(["a", "b", "c", "d"]);
+    let first = proxy.on(|c| c.is("acquire")).times(1).hold_reply();
+    let others = proxy.on(|c| c.is("acquire")).skip(1).watch();
+    let request = tokio::spawn(several.lock());
+    // No answer has come.
+    assert_eq!(first.seen().await.keys()[0], "a");
+    for name in ["b", "c", "d"] {
+        assert_eq!(others.seen().await.keys()[0], name);
+    }
+    first.let_through().await;
+    let guards = soon("all", request).await.unwrap().unwrap();
+    assert!(others.seen_now().is_none());
+    let first = proxy.on(|c| c.is("release")).times(1).hold_reply();
+    let others = proxy.on(|c| c.is("release")).skip(1).watch();
+    let release = tokio::spawn(guards.release());
+    assert_eq!(first.seen().await.keys()[0], "a");
+    for name in ["b", "c", "d"] {
+        assert_eq!(others.seen().await.keys()[0], name);
+    }
+    first.let_through().await;
+    soon("the release", release).await.unwrap().unwrap();
+}
+
 /// Two could pass each other on the wire.
 #[tokio::test]
 async fn one_command_of_a_hold_is_under_way_at_a_time() {
