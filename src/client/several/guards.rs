@@ -217,9 +217,12 @@ fn all<F>(futures: impl Iterator<Item = F>) -> All<F> {
     All { under_way: futures.map(|one| (Some(Box::pin(one)), Ok(()))).collect() }
 }
 
-/// Each with its result, once it has one.
+/// `None` once it is done; then its result.
+type UnderWay<F> = (Option<Pin<Box<F>>>, Result<()>);
+
+/// In their order.
 struct All<F> {
-    under_way: Vec<(Option<Pin<Box<F>>>, Result<()>)>,
+    under_way: Vec<UnderWay<F>>,
 }
 
 impl<F: Future<Output = Result<()>>> Future for All<F> {
