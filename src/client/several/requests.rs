@@ -80,7 +80,7 @@ macro_rules! options {
 /// let accounts = locks.mutexes(["account:1", "account:2"]);
 /// let error = accounts.lock().within(Duration::from_millis(10)).owner(&Owner::new()).await.unwrap_err();
 /// assert_eq!((error.kind(), error.lock()), (ErrorKind::Timeout, Some("account:2")));
-/// assert!(!locks.mutex("account:1").is_locked().await?); // all or none
+/// assert!(locks.mutex("account:1").try_lock().await?.is_some()); // all or none
 /// guard.release().await
 /// # }
 /// ```
