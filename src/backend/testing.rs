@@ -244,3 +244,160 @@ impl Events for EventSender {
         let _ = self.0.send(Event::SubscriptionsLost);
     }
 }
+/// Servers in memory, by their hosts. Over real sockets a paused clock goes on while bytes are on their way.
+#[cfg(not(shuttle))]
+pub(in crate::backend) mod fakes {
+    use std::cell::RefCell;
+    use std::collections::HashMap;
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex, split};
+    use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+    use tokio::task::AbortHandle;
+
+    use crate::backend::BoxFuture;
+    use crate::backend::dialing::{self, Stream};
+    use crate::base::lock;
+
+    thread_local! {
+        static SERVERS: RefCell<HashMap<String, FakeServer>> = RefCell::default();
+    }
+
+    type Answer = Box<dyn FnMut(&[&str]) -> Option<String> + Send>;
+
+    /// A server in memory. Cheap to clone.
+    #[derive(Clone)]
+    pub(in crate::backend) struct FakeServer(Arc<Mutex<Fake>>);
+
+    struct Fake {
+        answer: Answer,
+        requests: Vec<String>,
+        connections: Vec<Connection>,
+    }
+
+    struct Connection {
+        sender: UnboundedSender<String>,
+        tasks: [AbortHandle; 2],
+    }
+
+    impl FakeServer {
+        /// From now on this thread connects to it by that host, at any port, and over the network no more. `answer` returns what the
+        /// server answers to the words of a request; with `None` it never does.
+        pub(in crate::backend) fn start(
+            host: &str,
+            answer: impl FnMut(&[&str]) -> Option<String> + Send + 'static,
+        ) -> FakeServer {
+            let fake = Fake { answer: Box::new(answer), requests: Vec::new(), connections: Vec::new() };
+            let server = FakeServer(Arc::new(Mutex::new(fake)));
+            SERVERS.with_borrow_mut(|servers| servers.insert(host.to_owned(), server.clone()));
+            dialing::simulate(Some(dial));
+            server
+        }
+
+        /// What it answers from now on.
+        pub(in crate::backend) fn answers(
+            &self,
+            answer: impl FnMut(&[&str]) -> Option<String> + Send + 'static,
+        ) {
+            lock(&self.0).answer = Box::new(answer);
+        }
+
+        /// Sends a message over all of its connections.
+        pub(in crate::backend) fn publish(&self, channel: &str, text: &str) {
+            self.send(&array(&["message", channel, text]));
+        }
+
+        /// Sends this over all of its connections: an answer that was held back.
+        pub(in crate::backend) fn send(&self, bytes: &str) {
+            lock(&self.0).connections.iter().for_each(|connection| {
+                let _ = connection.sender.send(bytes.to_owned());
+            });
+        }
+
+        /// Ends its connections.
+        pub(in crate::backend) fn hang_up(&self) {
+            let connections = std::mem::take(&mut lock(&self.0).connections);
+            connections.iter().flat_map(|connection| &connection.tasks).for_each(AbortHandle::abort);
+        }
+
+        /// How many requests began with these words.
+        pub(in crate::backend) fn count(&self, words: &str) -> usize {
+            lock(&self.0).requests.iter().filter(|request| request.starts_with(words)).count()
+        }
+
+        fn accept(&self, stream: DuplexStream) {
+            let (reader, mut writer) = split(stream);
+            let (sender, mut answers) = unbounded_channel::<String>();
+            let (me, sends) = (self.clone(), sender.clone());
+            let reading = tokio::spawn(async move {
+                let mut reader = BufReader::new(reader);
+                while let Ok(words) = request(&mut reader).await {
+                    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                    let mut fake = lock(&me.0);
+                    fake.requests.push(words.join(" "));
+                    if let Some(answer) = (fake.answer)(&words) {
+                        let _ = sends.send(answer);
+                    }
+                }
+            });
+            let writing = tokio::spawn(async move {
+                while let Some(answer) = answers.recv().await {
+                    if writer.write_all(answer.as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+            let tasks = [reading.abort_handle(), writing.abort_handle()];
+            lock(&self.0).connections.push(Connection { sender, tasks });
+        }
+    }
+
+    fn dial(host: &str) -> BoxFuture<io::Result<Stream>> {
+        let server = SERVERS.with_borrow(|servers| servers.get(host).cloned());
+        Box::pin(async move {
+            let server = server.ok_or(io::ErrorKind::ConnectionRefused)?;
+            let (ours, theirs) = duplex(1 << 16);
+            server.accept(theirs);
+            Ok(Box::pin(ours) as Stream)
+        })
+    }
+
+    async fn request(reader: &mut (impl AsyncBufReadExt + Unpin)) -> io::Result<Vec<String>> {
+        let mut words = Vec::new();
+        for _ in 0..number(reader).await? {
+            let mut word = vec![0; number(reader).await? + 2];
+            reader.read_exact(&mut word).await?;
+            word.truncate(word.len() - 2);
+            words.push(String::from_utf8(word).unwrap());
+        }
+        Ok(words)
+    }
+
+    /// The number in a line, behind its mark.
+    async fn number(reader: &mut (impl AsyncBufReadExt + Unpin)) -> io::Result<usize> {
+        let mut line = String::new();
+        reader.read_line(&mut line).await?;
+        line.get(1..).and_then(|text| text.trim_end().parse().ok()).ok_or(io::ErrorKind::UnexpectedEof.into())
+    }
+
+    /// What a server answers that grants all that is asked for.
+    pub(in crate::backend) fn usual(words: &[&str]) -> Option<String> {
+        Some(match words {
+            ["HELLO", ..] => "%1\r\n+role\r\n+master\r\n".to_owned(),
+            ["SUBSCRIBE" | "UNSUBSCRIBE", channel] => {
+                let head = array(&[&words[0].to_lowercase(), channel]);
+                head.replacen("*2", "*3", 1) + ":1\r\n"
+            }
+            // As over a connection that is subscribed: elsewhere anything but an error is an answer.
+            ["PING"] => array(&["pong", ""]),
+            _ => "+OK\r\n".to_owned(),
+        })
+    }
+
+    /// A list of texts, as it is sent.
+    pub(in crate::backend) fn array(texts: &[&str]) -> String {
+        let texts = texts.iter().map(|text| format!("${}\r\n{text}\r\n", text.len()));
+        format!("*{}\r\n{}", texts.len(), texts.collect::<String>())
+    }
+}

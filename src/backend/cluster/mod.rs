@@ -12,6 +12,8 @@ mod seeding;
 mod shard_reports;
 mod sharded;
 mod slots;
+#[cfg(test)]
+mod testing;
 mod topology;
 mod topology_query;
 mod topology_watch;

@@ -66,3 +66,6 @@ impl PubsubNode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

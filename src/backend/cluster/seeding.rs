@@ -80,3 +80,6 @@ fn two_clusters(one: &Arc<str>, other: &Arc<str>) -> Error {
     );
     Error::new(ErrorKind::Config, message)
 }
+
+#[cfg(test)]
+mod tests;

@@ -65,3 +65,6 @@ pub(super) async fn watch_topology(nodes: Arc<Nodes>, mut subscribed: watch::Rec
         next_poll = queried + POLL.mul_f64(1.0 - rand::random::<f64>() / 3.0);
     }
 }
+
+#[cfg(test)]
+mod tests;

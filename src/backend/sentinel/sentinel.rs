@@ -276,37 +276,4 @@ async fn forward(connection: PubSub, name: &str, hint: &Notify, limit: Duration)
 }
 
 #[cfg(test)]
-mod tests {
-    use std::future::pending;
-
-    use super::*;
-
-    fn named(epoch: u64, being_replaced: bool) -> Report {
-        Report::Master(ReportedMaster { host: "host".into(), port: 1, epoch, being_replaced })
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_report_that_decides_does_not_wait_for_a_sentinel_that_hangs() {
-        let mut queries = JoinSet::new();
-        queries.spawn(async { (0, named(2, false)) });
-        queries.spawn(pending());
-        queries.spawn(async {
-            sleep(GRACE / 10).await;
-            (2, named(2, true))
-        });
-        let since = Instant::now();
-        let reports = gather(queries, |named| named.being_replaced).await;
-        assert_eq!(reports.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [0, 2]);
-        assert!(since.elapsed() < GRACE);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_sentinel_that_hangs_is_waited_for_as_long_as_the_grace() {
-        let mut queries = JoinSet::new();
-        queries.spawn(async { (0, named(2, false)) });
-        queries.spawn(pending());
-        let since = Instant::now();
-        assert_eq!(gather(queries, |named| named.being_replaced).await.len(), 1);
-        assert!((GRACE..GRACE * 2).contains(&since.elapsed()));
-    }
-}
+mod tests;

@@ -2,6 +2,7 @@ use redis::{ProtocolVersion, RedisConnectionInfo};
 use tokio::io::{DuplexStream, duplex};
 
 use super::*;
+use crate::backend::cluster::testing;
 use crate::backend::connection::{Commands, Link};
 use crate::backend::resp;
 use crate::backend::testing::{Event, EventRecorder};
@@ -131,4 +132,32 @@ async fn a_connection_to_a_node_that_is_back_is_reported_and_wakes_calls_that_wa
     changes.mark_unchanged();
     nodes.close();
     assert!(changes.has_changed().unwrap());
+}
+
+/// A replica may have replaced it.
+#[tokio::test(start_paused = true)]
+async fn a_lost_connection_to_a_node_and_each_attempt_that_fails_request_the_topology() {
+    let a = testing::node("a", testing::slots("a", ""));
+    let (nodes, _events) = testing::nodes(&["a"]);
+    let requested = async |limit| {
+        let requested = nodes.topology_requested.notified();
+        tokio::time::timeout(Duration::from_secs(limit), requested).await.is_ok()
+    };
+    nodes.install(&testing::topology("a", ""));
+    assert!(nodes.wait_connected().await.unwrap().is_none());
+    assert!(!requested(60).await, "nothing has happened");
+    a.hang_up();
+    assert!(requested(1).await);
+    assert!(nodes.wait_connected().await.unwrap().is_none());
+    while requested(60).await {}
+    nodes.request_topology();
+    assert!(requested(1).await);
+    // Nobody is there.
+    nodes.install(&testing::topology("b", ""));
+    for _ in 0..3 {
+        assert!(requested(1).await);
+    }
+    // A call to it fails at once. The cluster alone decides whether it waits.
+    assert!(nodes.at(testing::at("b")).unwrap().server.is_away());
+    nodes.close();
 }

@@ -4,10 +4,12 @@ use tokio::time::advance;
 
 use super::*;
 use crate::backend::cluster::slots::Slots;
+use crate::backend::cluster::testing;
 use crate::backend::connection::{Link, State};
 use crate::backend::resp;
 use crate::backend::server::Role;
 use crate::backend::testing::EventRecorder;
+use crate::backend::testing::fakes::FakeServer;
 use crate::config::Seeds;
 
 const HOST: &str = "127.0.0.1";
@@ -116,5 +118,62 @@ fn an_error_that_does_not_go_away_by_itself_is_reported_first() {
         (None, away, away),
     ] {
         assert_eq!(more_useful(known.map(error), error(next)).kind(), reported);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_hangs_delays_the_answers_of_the_others_by_a_moment() {
+    let _a = FakeServer::start("a", |_| None);
+    let _b = testing::node("b", testing::slots("b", ""));
+    let (nodes, _events) = testing::nodes(&["a"]);
+    let candidates = ["a", "b"].map(|host| nodes.candidates_at(vec![testing::at(host)]));
+    let limit = Duration::from_secs(1);
+    let mut query = TopologyQuery::new(candidates.into_iter().flatten().collect(), STAGGER, limit);
+    let begun = Instant::now();
+    assert_eq!(query.next().await.unwrap().ok().unwrap().node_address, testing::at("b"));
+    assert!((STAGGER..limit).contains(&begun.elapsed()));
+    assert!(query.next().await.unwrap().is_err());
+    assert!(query.next().await.is_none());
+    let failure = query.failure(&nodes);
+    assert!(failure.to_string().contains("can't be reached within 1s"), "{failure}");
+    let mut none = TopologyQuery::new(Vec::new(), STAGGER, limit);
+    assert!(none.next().await.is_none());
+    assert!(none.failure(&nodes).to_string().contains("no node of the cluster at a:1"));
+}
+
+/// The node `a` is asked first, `b` hangs, and `c` is asked last.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_has_left_is_disconnected_and_its_topology_is_not_used() {
+    let few = "too few of the known nodes";
+    for (by_a, by_c, found, is_kept) in [
+        // It was added to another cluster.
+        ("a x", "a b c", Ok("a b c"), false),
+        ("x", "a b c", Ok("a b c"), false),
+        // It is alone, and may be about to come back.
+        ("a", "a b c", Ok("a b c"), true),
+        ("a b", "a b c", Ok("a b"), true),
+        // Neither the one that hangs.
+        ("a x", "x", Err(few), true),
+        ("x", "x", Err("can't be reached"), false),
+    ] {
+        let [a, b, c] = ["a", "b", "c"].map(|host| testing::node(host, testing::slots("a b c", "")));
+        let (nodes, _events) = testing::nodes(&["a"]);
+        nodes.install(&testing::topology("a b c", ""));
+        assert!(nodes.wait_connected().await.unwrap().is_none());
+        nodes.set_pubsub_node(&testing::at("c"));
+        a.answers(testing::reports(testing::slots(by_a, "")));
+        b.answers(|_| None);
+        c.answers(testing::reports(testing::slots(by_c, "")));
+        let topology = nodes.query_topology().await;
+        match found {
+            Ok(hosts) => assert_eq!(topology.unwrap(), testing::topology(hosts, "")),
+            Err(words) => {
+                let error = topology.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Unavailable);
+                assert!(error.to_string().contains(words), "{by_a}, {by_c}: {error}");
+            }
+        }
+        assert_eq!(nodes.at(testing::at("a")).unwrap().server.line().is_up(), is_kept, "{by_a}, {by_c}");
+        nodes.close();
     }
 }

@@ -1,0 +1,80 @@
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use super::*;
+use crate::backend::cluster::testing::{at, node, nodes, slots, topology};
+use crate::backend::connection::State;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The hosts of all nodes that it may choose.
+fn choices(node: &PubsubNode) -> String {
+    let mut hosts: Vec<_> = (0..200).filter_map(|_| node.choose()).map(|node| node.host).collect();
+    hosts.sort();
+    hosts.dedup();
+    hosts.join(" ")
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_node_is_chosen_and_of_those_one_that_is_connected_to() {
+    let [_a, _b, _c] = ["a", "b", "c"].map(|host| node(host, slots("a b c", "r")));
+    let (nodes, _events) = nodes(&["a"]);
+    let mut chooser = PubsubNode::new(nodes.clone(), watch::Sender::new(None));
+    assert_eq!(chooser.choose(), None);
+    nodes.install(&topology("a b c", "r"));
+    assert!(nodes.wait_connected().await.unwrap().is_none());
+    assert_eq!(choices(&chooser), "a b c");
+    chooser.last = Some(at("a"));
+    assert_eq!(choices(&chooser), "b c");
+    // The tasks of the nodes do not run meanwhile: nothing is awaited.
+    let down = |host: &str| {
+        let node = nodes.at(at(host)).unwrap();
+        node.server.line().state.send_replace(State::Down { attempt: 1, failed: None });
+    };
+    down("c");
+    assert_eq!(choices(&chooser), "b");
+    chooser.last = None;
+    assert_eq!(choices(&chooser), "a b");
+    down("b");
+    assert_eq!(choices(&chooser), "a");
+    chooser.last = Some(at("a"));
+    assert_eq!(choices(&chooser), "b c r");
+    nodes.install(&topology("a", ""));
+    assert_eq!(choices(&chooser), "a", "there is no other");
+    nodes.close();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_node_is_left_when_it_fails_or_is_no_part_of_the_cluster_any_more() {
+    let [_a, _b] = ["a", "b"].map(|host| node(host, slots("a b", "")));
+    let (nodes, _events) = nodes(&["a"]);
+    nodes.install(&topology("a b", ""));
+    assert!(nodes.wait_connected().await.unwrap().is_none());
+    let (target, failures) = (watch::Sender::new(None), watch::Sender::new(0));
+    let mut targets = target.subscribe();
+    let task = tokio::spawn(PubsubNode::new(nodes.clone(), target).run(failures.subscribe()));
+    let mut next = async || {
+        timeout(SECOND, targets.changed()).await.ok()?.unwrap();
+        let address = targets.borrow_and_update().as_ref().unwrap().address.to_string();
+        assert_eq!(nodes.pubsub_node().unwrap().to_string(), address);
+        Some(address)
+    };
+    let mut last = next().await.expect("none is chosen");
+    for _ in 0..3 {
+        let other = if last == "a:1" { "b:1" } else { "a:1" };
+        failures.send_modify(|failures| *failures += 1);
+        last = next().await.expect("it stays with a node that fails");
+        assert_eq!(last, other);
+        // Reported once more, with the same nodes.
+        nodes.install(&topology("a b", ""));
+        assert_eq!(next().await, None);
+    }
+    let (left, other) = if last == "a:1" { ("b", "b:1") } else { ("a", "a:1") };
+    nodes.install(&topology(left, ""));
+    assert_eq!(next().await.as_deref(), Some(other));
+    drop(failures);
+    timeout(SECOND, task).await.expect("it ends with the subscriber").unwrap();
+    sleep(SECOND).await;
+    nodes.close();
+}

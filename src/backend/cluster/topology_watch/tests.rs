@@ -1,0 +1,28 @@
+use tokio::time::timeout;
+
+use super::*;
+use crate::backend::cluster::testing::{node, nodes, slots};
+
+/// From when one is sent to the next one.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_subscribed_to_is_queried_every_few_seconds_and_an_idle_one_is_not() {
+    let a = node("a", slots("a", ""));
+    let (nodes, _events) = nodes(&["a"]);
+    nodes.install(&nodes.query_topology().await.unwrap());
+    assert!(nodes.wait_connected().await.unwrap().is_none());
+    let (wanted, subscribed) = watch::channel(false);
+    let watches = tokio::spawn(watch_topology(nodes.clone(), subscribed));
+    let mut changes = nodes.changes.subscribe();
+    assert!(timeout(20 * POLL, changes.changed()).await.is_err(), "nobody uses it");
+    wanted.send_replace(true);
+    timeout(POLL, changes.changed()).await.expect("it is not queried").unwrap();
+    for _ in 0..100 {
+        let (before, asked) = (Instant::now(), a.count("CLUSTER SLOTS"));
+        timeout(2 * POLL, changes.changed()).await.expect("it is not queried").unwrap();
+        let pause = before.elapsed();
+        assert!((POLL * 2 / 3..=POLL).contains(&pause), "{pause:?}");
+        assert_eq!(a.count("CLUSTER SLOTS"), asked + 1);
+    }
+    watches.abort();
+    nodes.close();
+}

@@ -1,0 +1,144 @@
+use std::future::pending;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use super::*;
+use crate::backend::testing::fakes::{FakeServer, array, usual};
+
+fn named(epoch: u64, being_replaced: bool) -> Report {
+    Report::Master(ReportedMaster { host: "host".into(), port: 1, epoch, being_replaced })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_that_decides_does_not_wait_for_a_sentinel_that_hangs() {
+    let mut queries = JoinSet::new();
+    queries.spawn(async { (0, named(2, false)) });
+    queries.spawn(pending());
+    queries.spawn(async {
+        sleep(GRACE / 10).await;
+        (2, named(2, true))
+    });
+    let since = Instant::now();
+    let reports = gather(queries, |named| named.being_replaced).await;
+    assert_eq!(reports.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [0, 2]);
+    assert!(since.elapsed() < GRACE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sentinel_that_hangs_is_waited_for_as_long_as_the_grace() {
+    let mut queries = JoinSet::new();
+    queries.spawn(async { (0, named(2, false)) });
+    queries.spawn(pending());
+    let since = Instant::now();
+    assert_eq!(gather(queries, |named| named.being_replaced).await.len(), 1);
+    assert!((GRACE..GRACE * 2).contains(&since.elapsed()));
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The answer of a sentinel that names the server at this port, or none if the request is for something else.
+fn names(port: u16, words: &[&str]) -> Option<String> {
+    let port = port.to_string();
+    match words {
+        ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "stock"] => Some(array(&["master", &port])),
+        ["SENTINEL", "MASTER", "stock"] => Some(array(&["ip", "master", "port", &port, "config-epoch", "7"])),
+        _ => None,
+    }
+}
+
+fn sentinels(urls: &[&str]) -> Sentinels {
+    let sentinels = urls.iter().map(|url| Server::from(*url)).collect();
+    Sentinels::new(&SentinelMaster { sentinels, name: "stock".into() }, SECOND, SECOND).unwrap()
+}
+
+#[test]
+fn the_master_is_reached_as_the_sentinels_are() {
+    let named = ReportedMaster { host: "master".into(), port: 7, epoch: 0, being_replaced: false };
+    for (sentinel, master) in [
+        (ConnectionAddr::Tcp("sentinel".into(), 1), ConnectionAddr::Tcp("master".into(), 7)),
+        (
+            ConnectionAddr::TcpTls { host: "sentinel".into(), port: 1, insecure: true, tls_params: None },
+            ConnectionAddr::TcpTls { host: "master".into(), port: 7, insecure: true, tls_params: None },
+        ),
+    ] {
+        assert_eq!(at(&sentinel, &named), master);
+    }
+}
+
+/// What it answers to those who have logged in, and to those who have not.
+#[tokio::test(start_paused = true)]
+async fn a_sentinel_that_rejects_the_credentials_is_asked_without_and_another_one_is_not() {
+    let urls = ["redis://:secret@one:1"];
+    let asked = |server: &FakeServer| server.count("SENTINEL GET-MASTER-ADDR-BY-NAME");
+    let one = FakeServer::start("one", |words| names(7, words).or_else(|| usual(words)));
+    assert_eq!(&*sentinels(&urls).endpoint(true).await.unwrap().address, "master:7, master `stock`");
+    assert_eq!((asked(&one), one.count("AUTH")), (1, 1));
+
+    let without_password = |words: &[&str]| match words {
+        ["AUTH", ..] => Some("-ERR AUTH called without any password configured\r\n".to_owned()),
+        _ => names(7, words).or_else(|| usual(words)),
+    };
+    let one = FakeServer::start("one", without_password);
+    assert_eq!(&*sentinels(&urls).endpoint(true).await.unwrap().address, "master:7, master `stock`");
+    assert_eq!((asked(&one), one.count("AUTH")), (1, 1));
+
+    one.answers(|words| match words {
+        ["AUTH", ..] => Some("-WRONGPASS invalid username-password pair\r\n".to_owned()),
+        ["SENTINEL", ..] => Some("-NOAUTH Authentication required.\r\n".to_owned()),
+        _ => usual(words),
+    });
+    let error = sentinels(&urls).endpoint(true).await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.to_string().contains("password is wrong"), "{error}");
+    assert_eq!((asked(&one), one.count("AUTH")), (2, 2));
+}
+
+/// A sentinel that names the server at the port that is stored.
+fn watched() -> (FakeServer, Arc<AtomicU16>) {
+    let port = Arc::new(AtomicU16::new(7));
+    let named = port.clone();
+    let answer = move |words: &[&str]| names(named.load(Ordering::SeqCst), words).or_else(|| usual(words));
+    (FakeServer::start("one", answer), port)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_about_the_master_is_followed_at_once_and_one_about_another_is_not() {
+    let (one, port) = watched();
+    let sentinels = Arc::new(sentinels(&["redis://one:1"]));
+    sentinels.endpoint(true).await.unwrap();
+    let (moves, mut moved) = tokio::sync::mpsc::unbounded_channel();
+    let watches = sentinels.clone();
+    let watch = tokio::spawn(async move {
+        let report = || moves.send(Instant::now()).unwrap();
+        watches.watch(report).await;
+    });
+    // Subscribed, which is a hint of its own.
+    sleep(SECOND).await;
+    let asked = || one.count("SENTINEL GET-MASTER-ADDR-BY-NAME");
+    assert_eq!((one.count("SUBSCRIBE"), asked()), (FAILOVER_CHANNELS.len(), 2));
+    port.store(8, Ordering::SeqCst);
+    one.publish("+switch-master", "stocks master 7 master 8");
+    sleep(SECOND).await;
+    assert_eq!((asked(), moved.try_recv().is_ok()), (2, false));
+    let told = Instant::now();
+    one.publish("+switch-master", "stock master 7 master 8");
+    let moved = timeout(POLL, moved.recv()).await.unwrap().unwrap();
+    assert!(moved - told < SECOND);
+    watch.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sentinel_that_answers_a_ping_is_listened_to_and_one_that_does_not_is_connected_to_anew() {
+    let (one, _port) = watched();
+    let (sentinels, hint) = (sentinels(&["redis://one:1"]), Arc::new(Notify::new()));
+    let listener = tokio::spawn(sentinels.sentinels[0].clone().listen("stock".into(), hint.clone(), SECOND));
+    hint.notified().await;
+    sleep(10 * QUIET + SECOND).await;
+    assert_eq!((one.count("SUBSCRIBE"), one.count("PING")), (FAILOVER_CHANNELS.len(), 10));
+    // It hangs: nothing ends the connection.
+    one.answers(|words| if words == ["PING"] { None } else { usual(words) });
+    timeout(2 * QUIET, hint.notified()).await.expect("it is not connected to anew");
+    assert_eq!(one.count("SUBSCRIBE"), 2 * FAILOVER_CHANNELS.len());
+    one.hang_up();
+    timeout(SECOND, hint.notified()).await.expect("it is not connected to anew");
+    listener.abort();
+}
