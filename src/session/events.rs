@@ -68,3 +68,6 @@ impl Events for MasterEvents {
         self.relay.notify_all(|entry, at| entry.unsubscribed(self.master, at));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,60 @@
+use std::task::Waker;
+use std::time::Duration;
+
+use super::*;
+use crate::backend::Backend;
+use crate::backend::memory::InMemory;
+use crate::base::{Lease, Spread};
+use crate::config::Config;
+use crate::memory::Memory;
+use crate::owner::Owner;
+use crate::quorum::Quorum;
+use crate::session::clock::Clock;
+use crate::table::{AcquireParams, Admission, Pause, Waiter};
+use crate::wire::Reply;
+use crate::wire::keys::Keys;
+
+/// Each of them ends the subscription of the lock that it is about.
+#[tokio::test]
+async fn a_subscription_that_is_refused_or_lost_is_brought_to_its_entry() {
+    let (store, relay) = (Memory::new(), Arc::<EventRelay>::default());
+    let events = MasterEvents::of(relay.clone(), 0);
+    // The store itself reports to nobody.
+    let backend = InMemory::join(&store, Duration::from_secs(1), Weak::<MasterEvents>::new());
+    let (quorum, clock) =
+        (Quorum::new(vec![backend as Arc<dyn Backend>], None), Clock::with(|| Duration::ZERO));
+    let session = Session::new(Config::over(&store), quorum, "me".to_owned(), clock, vec![events.clone()]);
+    relay.relay_to(&session);
+    let [stock, other] = ["stock", "other"].map(|name| Arc::new(Keys::new("", name)));
+    for keys in [&stock, &other] {
+        session.visit(keys, |entry, number, at| {
+            let (id, owner) = (number(), Owner::new());
+            assert!(entry.enter(Waiter::new(id, owner.clone(), owner, false, at.now)).is_ok());
+            drop(entry.polled(id, Waker::noop(), at.now));
+            let ask =
+                AcquireParams { once: false, lease: Lease::DEFAULT, uuid: "me", fence: None, takes: false };
+            let Admission::Ask(pending) = entry.admit(id, number(), ask, at) else {
+                panic!("it is its turn")
+            };
+            // Somebody else holds it: it sleeps.
+            let (busy, until) = (Reply::Busy(Duration::from_secs(9)), at.now + Duration::from_secs(9));
+            entry.conclude(&pending, Ok(&busy), Spread::default(), at);
+            entry.refused(id, Pause::Notified { until, soon: until });
+        });
+    }
+    let is_on = || {
+        ["stock", "other"].map(|name| session.visit_known(name, |entry, _, _| entry.is_subscribed()).unwrap())
+    };
+    let ends: [fn(&dyn Events); 2] = [
+        |events| events.not_subscribed("redisson_lock__channel:{stock}"),
+        |events| events.subscriptions_lost(),
+    ];
+    for (end, left) in ends.into_iter().zip([true, false]) {
+        for keys in [&stock, &other] {
+            events.subscribed(&keys.channel);
+        }
+        assert_eq!(is_on(), [true, true]);
+        end(&*events);
+        assert_eq!(is_on(), [false, left]);
+    }
+}
