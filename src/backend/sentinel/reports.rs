@@ -382,6 +382,31 @@ mod tests {
         assert_eq!(client.look(vec![named(1, 0, false), named(1, 0, false), unreachable()]), Some(1));
     }
 
+    /// What the others reported counts for a while only, and they may be gone for longer.
+    #[tokio::test(start_paused = true)]
+    async fn a_minority_that_was_set_up_again_moves_no_client_however_long_the_others_are_silent() {
+        let mut client = Client::default();
+        client.connect(vec![named(2, 3, false), named(2, 3, false), named(2, 3, false)]);
+        advance(2 * SILENCE).await;
+        assert_eq!(client.look(vec![named(1, 0, false), unreachable(), unreachable()]), None);
+        assert_eq!(client.look(vec![named(2, 3, false), unreachable(), unreachable()]), None);
+        assert_eq!(client.look(vec![named(1, 4, false), unreachable(), unreachable()]), Some(1));
+    }
+
+    #[test]
+    fn reports_are_remembered_in_the_order_in_which_they_were_first_seen() {
+        let mut history = ReportHistory::default();
+        let of = |port, epoch| ReportedMaster { host: "host".into(), port, epoch, being_replaced: false };
+        assert_eq!(history.first_seen(&of(1, 2)), None);
+        history.record(&[of(2, 3), of(1, 2)]);
+        history.record(&[of(1, 0), of(1, 2), of(2, 3)]);
+        let seen = [(1, 2), (2, 3), (1, 0), (2, 0)].map(|(port, epoch)| history.first_seen(&of(port, epoch)));
+        assert_eq!(seen, [Some(0), Some(1), Some(2), None]);
+        history.record(&(0..1000).map(|epoch| of(9, epoch)).collect::<Vec<_>>());
+        assert_eq!(history.seen.len(), REMEMBERED);
+        assert_eq!([of(1, 2), of(9, 999)].map(|known| history.first_seen(&known)), [None, Some(999)]);
+    }
+
     #[test]
     fn a_failover_is_followed_before_the_sentinels_beside_its_leader_know_of_it() {
         let mut client = Client::default();
@@ -520,6 +545,20 @@ mod tests {
         assert_eq!(decide(reports, 3, "stock", true).unwrap().port, 2);
     }
 
+    /// Neither is named by a majority.
+    #[test]
+    fn of_reports_of_one_epoch_that_of_a_failover_counts_and_then_that_of_most_sentinels() {
+        for (reports, expected) in [
+            (vec![named(1, 3, false), named(2, 3, true)], (2, true)),
+            (vec![named(2, 3, false), named(1, 3, true)], (1, true)),
+            (vec![named(1, 3, false), named(2, 3, false), named(2, 3, false)], (2, false)),
+            (vec![named(2, 3, false), named(1, 3, false), named(1, 3, false)], (1, false)),
+        ] {
+            let decided = decide(reports, 7, "stock", true).unwrap();
+            assert_eq!((decided.port, decided.being_replaced), expected);
+        }
+    }
+
     #[test]
     fn of_two_names_for_one_master_the_same_is_chosen_in_any_order_of_the_answers() {
         let reports = |ports: [u16; 2]| ports.map(|port| named(port, 3, false)).into();
@@ -541,6 +580,13 @@ mod tests {
         );
         let text = decide(unknown(), 3, "st\nock", true).unwrap_err().to_string();
         assert!(text.contains(r"no master `st\nock`"), "{text}");
+        let text = decide(vec![Report::NoSentinel], 1, "stock", true).unwrap_err().to_string();
+        assert!(text.contains("are no sentinels"), "{text}");
+        // Two of five are no majority.
+        assert_eq!(
+            decide(vec![Report::Unknown, Report::NoSentinel], 5, "stock", true).unwrap_err().kind(),
+            ErrorKind::Unavailable
+        );
         assert_eq!(decide(vec![Report::Unknown, named(1, 0, false)], 2, "stock", true).unwrap().port, 1);
     }
 

@@ -69,3 +69,24 @@ async fn a_write_to_a_socket_that_was_shut_down_fails() {
     let written = tokio::time::timeout(Duration::from_secs(20), write).await.unwrap();
     assert_eq!(written.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
 }
+
+/// The answer comes once the other side has read, for which it needs no event of its own.
+#[tokio::test]
+async fn a_write_to_a_socket_without_room_waits_for_room() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let info = format!("redis://{}", listener.local_addr().unwrap()).into_connection_info().unwrap();
+    let (_reader, writer) = open(&info).await.unwrap();
+    let mut theirs = listener.accept().await.unwrap().0;
+    let part = vec![0; 1 << 16];
+    while writer.try_write(&part).is_ok() {}
+    let reads =
+        tokio::spawn(
+            async move { while theirs.read(&mut [0; 1 << 16]).await.is_ok_and(|count| count > 0) {} },
+        );
+    for _ in 0..100 {
+        let write = std::future::poll_fn(|cx| writer.poll_write(cx, &part));
+        assert!(tokio::time::timeout(Duration::from_secs(20), write).await.unwrap().unwrap() > 0);
+    }
+    drop((_reader, writer));
+    reads.await.unwrap();
+}

@@ -59,3 +59,35 @@ async fn an_attempt_ends_when_another_server_becomes_the_master() {
     assert!(other.url("").contains(&redis::from_redis_value::<Vec<(String, String)>>(port).unwrap()[0].1));
     line.close();
 }
+
+/// A name may lead to another server by now.
+#[tokio::test]
+async fn of_a_pair_of_connections_to_two_servers_both_are_replaced() {
+    let (server, events) = (TestServer::start(&[]).await, EventRecorder::new());
+    let (address, one): (Arc<str>, Option<Arc<str>>) = ("host:1".into(), Some("one".into()));
+    for (id, paired_with, run_id, other) in [
+        (1, Some(1), Some("two"), true),
+        (1, Some(1), Some("one"), false),
+        (1, Some(1), None, false),
+        (1, None, Some("two"), false),
+        // That connection was replaced since.
+        (2, Some(1), Some("two"), false),
+    ] {
+        let main = Source::Fixed(Box::new(endpoint(&server.url(""))));
+        assert!(main.known().is_some());
+        let limit = Duration::from_secs(10);
+        let main = Reconnector::new(main, address.clone(), Purpose::default(), events.sender(), limit);
+        // Where messages are received from before the first connection for commands was made.
+        assert!(main.target().borrow().is_some());
+        let paired = main.paired(Purpose::default());
+        set_up(&main.line, &server, id).await;
+        main.line.state.send_modify(|state| {
+            if let State::Up(link) = state {
+                link.run_id.clone_from(&one);
+            }
+        });
+        let checked = paired.check_same_server(paired_with, &run_id.map(Arc::from), &address);
+        assert_eq!(checked.is_err(), other, "{paired_with:?} {run_id:?}");
+        assert_eq!(main.line.is_up(), !other, "{paired_with:?} {run_id:?}");
+    }
+}
