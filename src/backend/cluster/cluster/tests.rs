@@ -5,10 +5,10 @@ use crate::backend::testing::{ALONE, EventRecorder, TestServer, until};
 const LONG: Duration = Duration::from_secs(10);
 
 /// Where nobody listens.
-async fn nowhere() -> (Arc<Cluster>, EventRecorder) {
+async fn nowhere(sharded: bool) -> (Arc<Cluster>, EventRecorder) {
     let events = EventRecorder::new();
     let connected =
-        Cluster::connect(&Seeds::new([("127.0.0.1", 1)]), ALONE, LONG, false, events.sender()).await;
+        Cluster::connect(&Seeds::new([("127.0.0.1", 1)]), ALONE, LONG, sharded, events.sender()).await;
     let (cluster, away) = connected.unwrap();
     assert_eq!(away.unwrap().kind(), ErrorKind::Unavailable);
     (cluster, events)
@@ -16,7 +16,7 @@ async fn nowhere() -> (Arc<Cluster>, EventRecorder) {
 
 #[tokio::test]
 async fn a_cluster_that_is_away_is_used_once_it_is_there_and_a_wrong_option_is_an_error() {
-    let (cluster, _events) = nowhere().await;
+    let (cluster, _events) = nowhere(false).await;
     assert!(!cluster.is_portable() && !cluster.is_younger_than(LONG));
     cluster.nodes.moved(0, &NodeAddress { host: "127.0.0.1".into(), port: 2 });
     assert!(cluster.is_younger_than(LONG));
@@ -30,10 +30,12 @@ async fn a_cluster_that_is_away_is_used_once_it_is_there_and_a_wrong_option_is_a
 #[tokio::test]
 async fn nothing_is_wanted_of_a_cluster_that_is_left() {
     let metrics = tokio::runtime::Handle::current().metrics();
-    for close in [true, false] {
-        let (cluster, _events) = nowhere().await;
-        let Messages::Plain(subscriber) = &cluster.messages else { panic!("plain channels were asked for") };
-        let wanted = subscriber.state().1;
+    for (close, sharded) in [(true, false), (false, false), (true, true), (false, true)] {
+        let (cluster, _events) = nowhere(sharded).await;
+        let wanted = match &cluster.messages {
+            Messages::Plain(subscriber) => subscriber.state().1,
+            Messages::Sharded(subscriber) => subscriber.wanted(),
+        };
         cluster.subscribe("c");
         until(async || *wanted.borrow()).await;
         cluster.unsubscribe("c");

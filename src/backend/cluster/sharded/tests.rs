@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::backend::cluster::Cluster;
-use crate::backend::cluster::shard_reports::NodeReports;
+use crate::backend::cluster::shard_reports::{NodeReports, PlainReports};
 use crate::backend::cluster::slots::NodeAddress;
 use crate::backend::connection::ChannelKind;
 use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer, until};
@@ -203,5 +203,31 @@ async fn a_refusal_is_dealt_with_elsewhere_if_another_node_or_a_plain_channel_ca
     ] {
         assert_eq!(reports.refused(CHANNEL, &why), elsewhere, "{why}");
         assert_eq!(notes.try_recv().is_ok(), elsewhere, "{why}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_subscriber_reports_is_brought_to_the_task_with_its_source() {
+    let (inbox, mut notes) = mpsc::unbounded_channel();
+    let address = NodeAddress { host: "asked".into(), port: 1 };
+    let of_node = NodeReports::new(inbox.clone(), Weak::new(), address);
+    for (reports, by_node) in [(&of_node as &dyn Events, true), (&PlainReports(inbox), false)] {
+        reports.subscribed("s");
+        reports.message("m");
+        reports.not_subscribed("n");
+        reports.subscriptions_lost();
+        reports.reconnected();
+        let mut next = || match notes.try_recv() {
+            Ok(Note::Report(source, report)) => {
+                assert_eq!(matches!(source, Source::Node(_)), by_node);
+                report
+            }
+            _ => panic!("it is no report"),
+        };
+        assert!(matches!(next(), Report::Subscribed(channel) if &*channel == "s"));
+        assert!(matches!(next(), Report::Message(channel) if &*channel == "m"));
+        assert!(matches!(next(), Report::NotSubscribed(channel) if &*channel == "n"));
+        assert!(matches!(next(), Report::Lost));
+        assert!(notes.try_recv().is_err());
     }
 }

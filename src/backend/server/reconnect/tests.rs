@@ -91,3 +91,23 @@ async fn of_a_pair_of_connections_to_two_servers_both_are_replaced() {
         assert_eq!(main.line.is_up(), !other, "{paired_with:?} {run_id:?}");
     }
 }
+
+/// The first attempt fails at once, and another one waits until there is a connection for commands.
+#[tokio::test]
+async fn a_connection_is_paired_with_one_that_is_live() {
+    let server = TestServer::start(&[]).await;
+    let main = command_line(&server, 7).await;
+    let (_target, targets) = watch::channel(Some(endpoint(&server.url(""))));
+    let source = Source::paired(main.clone(), targets);
+    assert!(source.endpoint(true).await.is_ok() && source.paired_with() == Some(7));
+    let failed = Some(Error::new(ErrorKind::Unavailable, "away"));
+    main.state.send_replace(State::Down { attempt: 8, failed });
+    assert_eq!(source.endpoint(true).await.err().unwrap().kind(), ErrorKind::Unavailable);
+    let waits = timeout(Duration::from_millis(1), source.endpoint(false)).await;
+    assert!(waits.is_err(), "there is no connection");
+    main.close();
+    for first in [true, false] {
+        let closed = timeout(Duration::from_secs(20), source.endpoint(first)).await.unwrap();
+        assert_eq!(closed.err().unwrap().kind(), ErrorKind::Closed);
+    }
+}
