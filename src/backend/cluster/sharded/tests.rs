@@ -231,3 +231,97 @@ async fn what_a_subscriber_reports_is_brought_to_the_task_with_its_source() {
         assert!(notes.try_recv().is_err());
     }
 }
+
+/// A channel can be subscribed at a node and as a plain one at the same time, or about to be.
+#[tokio::test]
+async fn what_is_reported_of_a_channel_depends_on_what_else_it_is_subscribed_as() {
+    let (mut task, mut events) = driven();
+    let (channel, at): (Arc<str>, _) = (CHANNEL.into(), slot(CHANNEL));
+    task.nodes.moved(at, &NodeAddress { host: "127.0.0.1".into(), port: 1 });
+    task.want(&channel);
+    let server = Arc::downgrade(&task.nodes.owner(at).unwrap().server);
+    let not = Event::NotSubscribed(CHANNEL.into());
+    for bits in 0..8 {
+        let [is_on, plain, plain_is_on] = [1, 2, 4].map(|bit| bits & bit != 0);
+        let plain = plain || plain_is_on;
+        type Sent<'a> = &'a dyn Fn(&mut Task);
+        let by_node = |report: fn(Arc<str>) -> Report| {
+            let (server, channel) = (server.clone(), channel.clone());
+            move |task: &mut Task| task.node_reports(&server, report(channel.clone()))
+        };
+        let by_plain = |report: fn(Arc<str>) -> Report| {
+            let channel = channel.clone();
+            move |task: &mut Task| task.plain_reports(report(channel.clone()))
+        };
+        let expected: [(Sent<'_>, Option<Event>); 6] = [
+            (&by_node(Report::NotSubscribed), (!plain_is_on).then(|| not.clone())),
+            (&by_node(|_| Report::Lost), is_on.then(|| not.clone())),
+            (&by_plain(Report::Subscribed), (plain && !is_on).then(|| Event::Subscribed(CHANNEL.into()))),
+            (&by_plain(Report::Message), plain.then(|| Event::Message(CHANNEL.into()))),
+            (&by_plain(Report::NotSubscribed), (plain && !is_on).then(|| not.clone())),
+            (&by_plain(|_| Report::Lost), plain_is_on.then(|| not.clone())),
+        ];
+        for (number, (sent, event)) in expected.into_iter().enumerate() {
+            let known = task.channels.get_mut(&channel).unwrap();
+            (known.is_on, known.plain, known.plain_is_on) = (is_on, plain, plain_is_on);
+            sent(&mut task);
+            assert_eq!(events.try_next(), event, "{number}: {is_on} {plain} {plain_is_on}");
+            events.expect_none();
+        }
+    }
+    task.nodes.close();
+}
+
+/// What is wanted decides whether the topology is queried.
+#[tokio::test]
+async fn a_channel_is_wanted_until_the_last_one_is_left() {
+    let (mut task, mut events) = driven();
+    let (one, two): (Arc<str>, Arc<str>) = (CHANNEL.into(), "redisson_lock__channel:{two}".into());
+    let mut wanted = task.wanted.subscribe();
+    let changed = |wanted: &mut watch::Receiver<bool>| {
+        let changed = wanted.has_changed().unwrap();
+        (changed, *wanted.borrow_and_update())
+    };
+    for (step, expected) in [
+        (&Task::want as &dyn Fn(&mut Task, &Arc<str>), [(true, true), (false, true)]),
+        (&Task::leave, [(false, true), (true, false)]),
+        (&Task::leave, [(false, false), (false, false)]),
+    ] {
+        for (channel, expected) in [&one, &two].into_iter().zip(expected) {
+            step(&mut task, channel);
+            assert_eq!(changed(&mut wanted), expected);
+        }
+    }
+    // No node is known to serve their slots.
+    for channel in [&one, &two] {
+        assert_eq!(events.try_next(), Some(Event::NotSubscribed(channel.to_string())));
+    }
+    events.expect_none();
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_know_sharded_channels_is_replaced_by_plain_ones() {
+    let (mut task, mut events) = driven();
+    let (channel, at): (Arc<str>, _) = (CHANNEL.into(), slot(CHANNEL));
+    task.nodes.moved(at, &NodeAddress { host: "127.0.0.1".into(), port: 1 });
+    let server = Arc::downgrade(&task.nodes.owner(at).unwrap().server);
+    let plain = task.plain.state().1;
+    task.want(&channel);
+    task.node_reports(&server, Report::NotSharded(channel.clone()));
+    until(async || *plain.borrow()).await;
+    task.plain_reports(Report::Subscribed(channel.clone()));
+    assert_eq!(events.next().await, Event::Subscribed(CHANNEL.into()));
+    // No node serves the slot for a while, which ends no plain subscription.
+    task.nodes = Nodes::new(
+        Seeds::new([("127.0.0.1", 1)]),
+        ALONE,
+        Duration::from_secs(1),
+        events.sender(),
+        None,
+        tokio::runtime::Handle::current(),
+    );
+    task.follow();
+    events.expect_none();
+    task.leave(&channel);
+    until(async || !*plain.borrow()).await;
+}
