@@ -4,8 +4,10 @@ use std::sync::Arc;
 use redis::RedisError;
 
 use super::*;
+use crate::backend::cluster::testing;
 use crate::backend::server::Role;
 use crate::backend::testing::EventRecorder;
+use crate::backend::testing::fakes::{FakeServer, usual};
 use crate::config::Seeds;
 use crate::wire::Action;
 
@@ -184,4 +186,69 @@ async fn calls_to_one_node_are_sent_together_and_those_that_ask_by_themselves() 
     ];
     assert_eq!(groups.collect::<Vec<_>>(), expected);
     nodes.close();
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A node that serves the slot, and what it answers to a call.
+fn owner(mut answer: impl FnMut() -> Option<String> + Send + 'static) -> FakeServer {
+    FakeServer::start("a", move |words| match words {
+        ["CLUSTER", "SLOTS"] => Some(testing::slots("a b", "")),
+        ["EVALSHA", ..] => answer(),
+        _ => usual(words),
+    })
+}
+
+async fn connected() -> (Arc<Nodes>, EventRecorder) {
+    let (nodes, events) = testing::nodes(&["a"]);
+    nodes.install(&testing::topology("a b", ""));
+    assert!(nodes.wait_connected().await.unwrap().is_none());
+    (nodes, events)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_put_off_is_sent_again_behind_a_pause() {
+    let a = owner(|| Some("-CLUSTERDOWN The cluster is down\r\n".to_owned()));
+    let (nodes, _events) = connected().await;
+    assert_eq!(nodes.answer(&look()).await.unwrap_err().outcome, Outcome::NotRun);
+    // Until three quarters of the second are over.
+    assert!((10..=16).contains(&a.count("EVALSHA")), "{}", a.count("EVALSHA"));
+    nodes.close();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_sent_again_has_the_time_that_is_left() {
+    let a = owner(|| None);
+    let (nodes, _events) = connected().await;
+    tokio::spawn(async move {
+        tokio::time::sleep(SECOND / 2).await;
+        a.send("-CLUSTERDOWN The cluster is down\r\n");
+    });
+    let begun = Instant::now();
+    assert_eq!(nodes.answer(&look()).await.unwrap_err().outcome, Outcome::Unknown);
+    assert!((SECOND * 9 / 10..SECOND * 5 / 4).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    nodes.close();
+}
+
+/// Elsewhere the script has published it where it was subscribed to.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_the_next_owner_of_its_slot_ran_is_published_at_this_one() {
+    for bits in 0..8 {
+        let [asking, sharded, released] = [1, 2, 4].map(|bit| bits & bit != 0);
+        let a = owner(|| None);
+        let reply = if released { Reply::Done } else { Reply::Gone };
+        let _b = FakeServer::start("b", move |words| match words {
+            ["CLUSTER", "SLOTS"] => Some(testing::slots("a b", "")),
+            ["EVALSHA", ..] => Some(reply.write()),
+            _ => usual(words),
+        });
+        let (nodes, _events) = connected().await;
+        let calls = [Call { sharded, ..Call::of("stock", "me:1", Action::END) }];
+        let group = Group { node: nodes.at(testing::at("b")), asking, at: vec![0] };
+        let (done, failed) = nodes.send_group(&calls, group, Limit::new(SECOND)).await;
+        assert_eq!((done.len(), failed.len()), (1, 0));
+        tokio::time::sleep(SECOND).await;
+        assert_eq!(a.count("SPUBLISH") == 1, asking && sharded && released, "{bits}");
+        nodes.close();
+    }
 }

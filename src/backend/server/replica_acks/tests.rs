@@ -157,6 +157,16 @@ async fn an_acquire_waits_for_a_connection_that_is_paired_with_the_current_one_f
     assert_eq!(backend.acquire_line().unwrap().link_now().unwrap().paired_with, Some(other));
 }
 
+#[tokio::test]
+async fn a_call_waits_for_nothing_where_no_acquire_is_under_way() {
+    let server = TestServer::start(&[]).await;
+    let backend = connected(&server, ALONE).await;
+    backend.answer(&renew("one"), false, Instant::now() + LONG).await.unwrap();
+    let begun = Instant::now();
+    backend.acks().wait_for_acquires(&[renew("one")]).await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "it waits for the whole node timeout");
+}
+
 /// That time is not the call's: it is the other connection that is slow.
 #[tokio::test]
 async fn a_call_that_waits_for_an_acquire_has_its_whole_time_behind_it() {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::backend::testing::fakes::FakeServer;
 use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer, until};
 use crate::base::{Drift, Lease, Outcome};
 use crate::config::Replicas;
@@ -146,6 +147,22 @@ async fn a_call_to_a_frozen_server_is_unknown_and_its_connection_is_replaced() {
 }
 
 /// A call to one of several fails at once then.
+#[tokio::test(start_paused = true)]
+async fn only_the_only_master_waits_for_a_connection() {
+    let _hangs = FakeServer::start("hangs", |_| None);
+    for alone in [true, false] {
+        let client = redis::Client::open("redis://hangs:1/?protocol=resp3").unwrap();
+        let endpoint = Endpoint { client, address: "hangs:1".into(), gate: None };
+        let (role, events) = (Role { alone, ..ALONE }, EventRecorder::new());
+        let runtime = tokio::runtime::Handle::current();
+        let server = RedisServer::begin(endpoint, role, LONG, events.sender(), |_| None, &runtime);
+        let begun = Instant::now();
+        failed(server.clone().run(look("k")).await, Outcome::NotRun, ErrorKind::Unavailable);
+        assert_eq!(begun.elapsed() >= LONG, alone);
+        assert!(!server.is_portable());
+    }
+}
+
 #[tokio::test]
 async fn one_of_several_is_away_without_a_connection_and_its_clock_was_read() {
     let mut server = TestServer::start(&[]).await;
