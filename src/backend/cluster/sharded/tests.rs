@@ -128,8 +128,9 @@ fn driven() -> (Task, EventRecorder) {
         runtime,
     );
     let (target, state) = (watch::Sender::new(None).subscribe(), watch::Sender::new(false));
-    let plain =
-        Subscriber::start(ChannelKind::Plain, target, "none".into(), events.sender(), Duration::from_secs(1));
+    // It reports to nobody: what it reports is brought to the task by hand.
+    let (nobody, limit) = (Weak::<PlainReports>::new(), Duration::from_secs(1));
+    let plain = Subscriber::start(ChannelKind::Plain, target, "none".into(), nobody, limit);
     (
         Task {
             nodes,
