@@ -4,6 +4,7 @@ use super::*;
 use crate::backend::Backend;
 use crate::backend::connection::Endpoint;
 use crate::backend::server::RedisServer;
+use crate::backend::testing::fakes::{FakeServer, usual};
 use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer, until};
 
 const LONG: Duration = Duration::from_secs(10);
@@ -186,5 +187,30 @@ async fn a_connection_that_is_lost_is_counted_and_one_that_is_replaced_is_not() 
     subscriber.unsubscribe("c");
     timeout(LONG, wanted.changed()).await.unwrap().unwrap();
     assert!(!*wanted.borrow());
+    subscriber.close();
+}
+
+/// With this clock a task that is woken without end stops the time.
+#[tokio::test(start_paused = true)]
+async fn a_quiet_connection_is_pinged_now_and_then_and_one_that_is_not_needed_is_closed() {
+    let server = FakeServer::start("a", usual);
+    let mut events = EventRecorder::new();
+    let client = redis::Client::open("redis://a:1").unwrap();
+    let (_target, target) = watch::channel(Some(Endpoint { client, address: "a:1".into(), gate: None }));
+    let subscriber = Subscriber::start(ChannelKind::Plain, target, "a:1".into(), events.sender(), LONG);
+    subscriber.subscribe("c");
+    assert_eq!(events.next().await, subscribed("c"));
+    sleep(QUIET * 21 / 2).await;
+    assert_eq!(server.count("PING"), 10);
+    subscriber.unsubscribe("c");
+    sleep(10 * IDLE).await;
+    let pings = server.count("PING");
+    assert_eq!(server.count("UNSUBSCRIBE"), 1);
+    sleep(10 * QUIET).await;
+    assert_eq!(server.count("PING"), pings);
+    events.expect_none();
+    subscriber.subscribe("c");
+    assert_eq!(events.next().await, subscribed("c"));
+    assert_eq!(server.count("SUBSCRIBE"), 2);
     subscriber.close();
 }
