@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use connection::ServerClock;
-#[cfg(all(test, not(shuttle)))]
+#[cfg(test)]
 pub(crate) use connection::dial::testing as dialing;
 
 use crate::base::Failure;

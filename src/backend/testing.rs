@@ -245,7 +245,6 @@ impl Events for EventSender {
     }
 }
 /// Servers in memory, by their hosts. Over real sockets a paused clock goes on while bytes are on their way.
-#[cfg(not(shuttle))]
 pub(in crate::backend) mod fakes {
     use std::cell::RefCell;
     use std::collections::HashMap;

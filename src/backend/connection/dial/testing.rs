@@ -19,7 +19,6 @@ thread_local! {
 }
 
 /// From now on this thread makes its connections so; `None`: over the network.
-#[cfg(not(shuttle))]
 pub(crate) fn simulate(dial: Option<Dial>) {
     DIAL.set(dial);
 }
