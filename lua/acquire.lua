@@ -5,10 +5,12 @@
 -- ARGV[1]  the hold's field, `<uuid>:<id>`
 -- ARGV[2]  the count that must stand: 1 takes the lock, more re-enters a hold
 -- ARGV[3]  the lease in ms
+-- ARGV[last] `whose`: where the lock is busy, it is answered whose it is
 --
 -- Replies  -1        granted
 --          -2        lost: a re-entry found its hold gone
 --          0 or more busy: the TTL in ms of another's hold
+--          a list    busy, if `whose`: this TTL, the field, its count as text; the TTL alone where the user may not read them
 --          a status  not a lock: the key's type (a hash or a string has no TTL)
 
 -- First because it distinguishes free from held and is the answer where the lock is busy.
@@ -52,7 +54,13 @@ if ARGV[2] ~= '1' then
   return -2
 end
 if not count and ttl >= 0 then
-  return ttl
+  if ARGV[#ARGV] ~= 'whose' then
+    return ttl
+  end
+  -- By a command that may be denied: without its right only the name is missing. In parts: of a hash that is no lock, and large, it
+  -- reads some fields only.
+  local found = redis.pcall('HSCAN', KEYS[1], '0')[2]
+  return found and {ttl, found[1], found[2]} or {ttl}
 end
 local kind = redis.call('TYPE', KEYS[1])
 -- What `SET NX PX` makes is another program's lock: fleets that are half moved exclude each other.

@@ -4,6 +4,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::holder::Holder;
+
 /// A [`Result`](std::result::Result) whose error is nestlock's own [`Error`], unless another is named.
 ///
 /// ```
@@ -44,6 +46,7 @@ struct Inner {
     server: Option<Arc<str>>,
     message: String,
     loss: Option<Loss>,
+    holder: Option<Holder>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
@@ -132,9 +135,43 @@ impl Error {
         self.0.loss
     }
 
+    /// Who had the lock, where the kind is [`ErrorKind::Timeout`] and it is known. The message names it too.
+    ///
+    /// It is what this process was told last: by the server, whose answer to a request that waits has it, or by another of its own
+    /// owners. `None`: of several masters no majority answered with the same holder; the lock is another program's plain string; it was
+    /// released a moment ago; or the user lacks [the right](crate::guide::operations#who-holds-a-lock) to read it.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// use std::time::Duration;
+    /// use nestlock::{Locks, Memory};
+    /// let store = Memory::new();
+    /// let other = Locks::builder().memory(&store).label("billing@web-7").connect().await?;
+    /// let guard = other.mutex("stock").lock().await?;
+    ///
+    /// let ours = Locks::builder().memory(&store).connect().await?; // as another process
+    /// let error = ours.mutex("stock").lock().within(Duration::from_millis(10)).await.unwrap_err();
+    /// assert_eq!(error.holder().and_then(|holder| holder.label()), Some("billing@web-7"));
+    /// println!("{error}"); // lock `stock`: … held by billing@web-7 for another 29 s; …
+    /// guard.release().await
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn holder(&self) -> Option<&Holder> {
+        self.0.holder.as_ref()
+    }
+
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         let message = in_one_line(message.into());
-        Error(Box::new(Inner { kind, lock: None, server: None, message, loss: None, source: None }))
+        Error(Box::new(Inner {
+            kind,
+            lock: None,
+            server: None,
+            message,
+            loss: None,
+            holder: None,
+            source: None,
+        }))
     }
 
     pub(crate) fn lost(loss: Loss) -> Error {
@@ -144,6 +181,12 @@ impl Error {
         );
         error.0.loss = Some(loss);
         error
+    }
+
+    /// The same error, with who was in the way.
+    pub(crate) fn held_by(mut self, holder: Option<Holder>) -> Error {
+        self.0.holder = holder;
+        self
     }
 
     /// The same error, about this lock.

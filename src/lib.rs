@@ -57,6 +57,7 @@
 //!   ancestors. By default the owner is the current tokio task. Bare guards in branches of one task, and servers that run several
 //!   requests in one task, need [some care](guide::owners).
 //! - [`Error`], [`ErrorKind`], [`Loss`]: what went wrong.
+//! - [`Holder`], [`LockStatus`]: who holds a lock, and what this process holds.
 //!
 //! # How do I …
 //!
@@ -83,6 +84,7 @@ mod base;
 mod client;
 mod config;
 mod error;
+mod holder;
 mod memory;
 mod owner;
 mod quorum;
@@ -94,6 +96,7 @@ mod table;
 mod wire;
 
 pub use client::Guard;
+pub use client::LockStatus;
 pub use client::Locks;
 pub use client::Mutex;
 pub use client::{FencedGuard, FencedMutex};
@@ -102,6 +105,7 @@ pub use config::Builder;
 pub use config::Master;
 pub use config::Server;
 pub use error::{Error, ErrorKind, Loss, Result};
+pub use holder::Holder;
 pub use memory::Memory;
 pub use owner::Owner;
 pub use owner::scope;
@@ -162,6 +166,7 @@ pub mod guide {
     pub mod services {}
 
     /// [deployments]: crate::guide::deployments
+    /// [who holds a lock]: crate::guide::operations#who-holds-a-lock
     /// [leases and loss]: crate::guide::leases
     /// [fencing tokens]: crate::guide::fencing
     #[doc = include_str!("../docs/options.md")]

@@ -15,10 +15,11 @@ use crate::base::{Failure, Fate, Lease, Moment, Outcome, Spread, after, limit, t
 use crate::client::fenced_guard::UNFENCED;
 use crate::client::guard::{Granted, Guard};
 use crate::error::{Error, ErrorKind, Result, shown};
+use crate::holder::Shown;
 use crate::owner::Owner;
 use crate::session::{Handle, clock};
 use crate::table::{
-    AcquireParams, Admission, Ambiguous, LockEntry, Meaning, NewLevel, NotHeld, Pause, Taken, Waiter,
+    AcquireParams, Admission, Ambiguous, LockEntry, Meaning, NewLevel, NotHeld, Owned, Pause, Taken, Waiter,
 };
 use crate::wire::keys::{self, Keys};
 use crate::wire::{Fence, Pending, Reply, Token};
@@ -38,10 +39,12 @@ pub(super) struct AcquireOptions {
     fenced: bool,
     /// Set once the request waits for others. For whoever asks for several locks, and must hold none behind one that it waits for.
     pub(super) waits: Option<Arc<AtomicBool>>,
+    /// Without a grant it ends with an error, and not with nothing.
+    reports: bool,
 }
 
 impl AcquireOptions {
-    /// Of a bare request without options.
+    /// Of a bare request without options. `within`: of one that ends with nothing where it is over.
     pub(super) fn new(
         handle: Handle,
         keys: Arc<Keys>,
@@ -58,6 +61,7 @@ impl AcquireOptions {
             bare: true,
             fenced,
             waits: None,
+            reports: within.is_none(),
         }
     }
 
@@ -103,6 +107,8 @@ pub(super) enum NotGranted {
     Busy {
         name: Arc<str>,
         within: Duration,
+        /// Whose it was, where that is known and reported.
+        by: Option<Box<Owned>>,
     },
     Failed(Error),
 }
@@ -111,11 +117,13 @@ impl NotGranted {
     /// For a call that has to end with a guard.
     pub(super) fn into_error(self) -> Error {
         match self {
-            NotGranted::Busy { name, within } => {
+            NotGranted::Busy { name, within, by } => {
+                let now = by.as_deref().map(held_by).unwrap_or_default();
                 let message = format!(
-                    "somebody else held it for all of the {within:?} that `within` allows; try again later, or wait longer"
+                    "somebody else held it for all of the {within:?} that `within` allows{now}; try again later, or wait \
+                     longer"
                 );
-                Error::new(ErrorKind::Timeout, message).on(&name)
+                Error::new(ErrorKind::Timeout, message).held_by(by.map(|by| by.holder)).on(&name)
             }
             NotGranted::Failed(error) => error,
         }
@@ -129,6 +137,13 @@ impl NotGranted {
             Err(NotGranted::Failed(error)) => Err(error),
         }
     }
+}
+
+/// Of a message: who has the lock.
+fn held_by(Owned { holder, here }: &Owned) -> String {
+    let (name, left) = (holder.name(), Shown(holder.remaining_lease()));
+    let here = if *here { ", another owner of this process," } else { "" };
+    format!("; it is held by {name}{here} for another {left}")
 }
 
 impl From<Error> for NotGranted {
@@ -319,9 +334,10 @@ impl Attempts {
         // Else all waiters would find out one after the other, each by an attempt of its own.
         session.is_away(self.began).map_or(Ok(()), Err)?;
         let (uuid, fence) = (&*session.uuid, self.options.fence());
-        let ask = AcquireParams { once: self.once, lease: self.lease, uuid, fence, takes };
         // By both clocks, also where it comes anew: its acquire is dated by this, and must not have begun before the machine slept.
         let at = session.moment();
+        let names = self.asks_for_name(at);
+        let ask = AcquireParams { once: self.once, lease: self.lease, uuid, fence, takes, names };
         let (id, turn, taken, _spent) = session
             .visit_at(at, &self.options.keys, |entry, number, at| {
                 let id = match self.id {
@@ -393,6 +409,14 @@ impl Attempts {
         }
     }
 
+    /// Whether an attempt that is made now asks whose the lock is, if it is busy: its answer may be the last one before the time is over.
+    /// Not each attempt: a server works twice as long on such an answer, and most requests end with a grant, or with nothing.
+    fn asks_for_name(&self, at: Moment) -> bool {
+        const SOON: Duration = Duration::from_secs(1);
+        let ends_soon = || self.limit.is_some_and(|limit| limit <= after(at.by_tokio(), SOON));
+        if self.once { self.options.reports } else { self.tries > 0 || ends_soon() }
+    }
+
     /// Sends one acquire. Its undoing is armed before it is sent: a dropped future may leave it running.
     fn attempt(&mut self, pending: Pending) -> impl Future<Output = Result<Attempt>> + Send {
         let mut sent = Sent { session: self.options.handle.clone(), pending, is_open: true };
@@ -403,8 +427,8 @@ impl Attempts {
             sent.is_open = false;
             let pending = &sent.pending;
             match verdict.result {
-                Ok(Reply::Busy(left)) => {
-                    self.busy(pending, left, verdict.spread, verdict.split);
+                Ok(reply @ Reply::Busy(left, _)) => {
+                    self.busy(pending, (&reply, left), verdict.spread, verdict.split);
                     Ok(self.again())
                 }
                 Ok(reply) => self.answered(pending, &reply, (verdict.spread, verdict.token)),
@@ -525,9 +549,9 @@ impl Attempts {
     }
 
     /// Somebody else holds the lock. With a subscription the message of a release wakes the request; without one it polls.
-    fn busy(&mut self, pending: &Pending, left: Duration, spread: Spread, split: bool) {
+    fn busy(&mut self, pending: &Pending, (reply, left): (&Reply, Duration), spread: Spread, split: bool) {
         if self.once {
-            self.visit(|entry, _, at| entry.conclude(pending, Ok(&Reply::Busy(left)), spread, at));
+            self.visit(|entry, _, at| entry.conclude(pending, Ok(reply), spread, at));
             return;
         }
         self.waits();
@@ -546,7 +570,7 @@ impl Attempts {
                 (false, true) => Pause::Notified { until: latest, soon },
                 (false, false) => Pause::Notified { until: soon, soon },
             };
-            entry.conclude(pending, Ok(&Reply::Busy(left)), spread, at);
+            entry.conclude(pending, Ok(reply), spread, at);
             entry.refused(self.id(), nap);
             (entry.is_subscribed() && poll < lease_end).then_some(poll)
         });
@@ -608,8 +632,10 @@ impl Attempts {
     }
 
     fn busy_too_long(&self) -> NotGranted {
-        let within = self.options.within.unwrap_or_default();
-        NotGranted::Busy { name: self.options.keys.name.clone(), within }
+        let (within, keys) = (self.options.within.unwrap_or_default(), &self.options.keys);
+        let look = || self.options.handle.table(|table, at| table.entry_of(keys)?.holder(at).map(Box::new));
+        let by = if self.options.reports { look() } else { None };
+        NotGranted::Busy { name: keys.name.clone(), within, by }
     }
 
     /// Whether it makes no further attempt.

@@ -8,6 +8,7 @@ use crate::client::mutex::Mutex;
 use crate::client::request::{FencedLock, FencedTryLock};
 use crate::client::run::FencedRun;
 use crate::error::Result;
+use crate::holder::Holder;
 
 /// A lock whose holds have fencing tokens: [`Mutex::fenced`] makes it.
 ///
@@ -163,6 +164,15 @@ impl FencedMutex {
     /// As [`Mutex::is_locked`].
     pub async fn remaining_lease(&self) -> Result<Option<Duration>> {
         self.0.remaining_lease().await
+    }
+
+    /// As [`Mutex::holder`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::holder`].
+    pub async fn holder(&self) -> Result<Option<Holder>> {
+        self.0.holder().await
     }
 
     /// As [`Mutex::force_release`].

@@ -319,7 +319,9 @@ impl Guard {
         &self.keys.name
     }
 
-    /// The field that stands for this hold in Redis: `<uuid>:<id>`. Nested holds share it, and so do holds that passed from task to task
+    /// The field that stands for this hold in Redis: `<uuid>:<id>`, behind a [label](crate::Builder::label) and a `:` if it has one.
+    ///
+    /// Nested holds share it, and so do holds that passed from task to task
     /// inside this process ([`local_handoff`](crate::Builder::local_handoff)).
     ///
     /// For logs, and to compare with what `HGETALL` shows. The example of [`Guard`] has it.

@@ -106,6 +106,10 @@ impl Locks {
         Locks { handle: Handle::new(session) }
     }
 
+    pub(super) fn session(&self) -> &Handle {
+        &self.handle
+    }
+
     /// Every option, with its default.
     ///
     /// The example of [`Builder`] has it.
@@ -235,8 +239,17 @@ impl Builder {
             (0..config.masters.len()).map(|node| MasterEvents::of(relay.clone(), node)).collect();
         let masters = connect_all(&config, &events).await?;
         let quorum = Quorum::new(masters, config.probation);
-        let session = Session::new(config, quorum, uuid()?, clock, events);
+        let uuid = labelled(uuid()?, config.label.as_deref());
+        let session = Session::new(config, quorum, uuid, clock, events);
         Ok(Locks::over(session, &relay))
+    }
+}
+
+/// What the fields of all holds begin with. Behind a label the id is as unique as without one: who has the same label is another owner.
+fn labelled(uuid: String, label: Option<&str>) -> String {
+    match label {
+        Some(label) => format!("{label}:{uuid}"),
+        None => uuid,
     }
 }
 

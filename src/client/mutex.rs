@@ -10,6 +10,7 @@ use crate::client::acquire::AcquireOptions;
 use crate::client::request::{Lock, Request, TryLock};
 use crate::client::run::Run;
 use crate::error::{Error, ErrorKind, Result, shown};
+use crate::holder::Holder;
 use crate::owner::Owner;
 use crate::session::Handle;
 use crate::table::{Hold, Level};
@@ -207,6 +208,32 @@ impl Mutex {
         self.look(Rule::HeldFor).await
     }
 
+    /// Who holds the lock; `None`: it is free. Asks Redis.
+    ///
+    /// Over several masters it is the holder whose field a majority has, with a count and a lease that a majority has too. `None` also
+    /// where no majority has the same: after a split vote, or while the last answers to a grant or a release are under way, the lock may
+    /// be refused to all and be nobody's.
+    ///
+    /// The answer may be out of date when it arrives. It is for logs and for people: what is done by its answer is not guarded.
+    ///
+    /// The example of [`Holder`] has it. The user needs [a right](crate::guide::operations#who-holds-a-lock) for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`is_locked`](Mutex::is_locked). [`NotALock`](ErrorKind::NotALock) also for a plain string, as other libraries make locks:
+    /// it does not say who made it. [`is_locked`](Mutex::is_locked) counts it as a lock where it has a TTL.
+    ///
+    /// # Cancel safety
+    ///
+    /// It changes nothing.
+    pub async fn holder(&self) -> Result<Option<Holder>> {
+        self.check()?;
+        match self.reply(self.handle.quorum.look(&self.keys, Rule::Who).await)? {
+            Reply::Busy(_, holder) => Ok(holder.map(|holder| *holder)),
+            _ => Ok(None),
+        }
+    }
+
     /// Frees the lock, whoever holds it. Returns false if it was free.
     ///
     /// For a lock whose holder is known to be gone, and its lease too long to wait for. Waiters wake, the holder's guard is
@@ -258,7 +285,7 @@ impl Mutex {
     async fn look(&self, rule: Rule) -> Result<Option<Duration>> {
         self.check()?;
         match self.reply(self.handle.quorum.look(&self.keys, rule).await)? {
-            Reply::Busy(left) => Ok(Some(left)),
+            Reply::Busy(left, _) => Ok(Some(left)),
             _ => Ok(None),
         }
     }

@@ -47,6 +47,7 @@ const LOCAL_HANDOFF: Duration = Duration::from_millis(10);
 ///     .token_ttl(Duration::from_secs(24 * 60 * 60))
 ///     .replicas(0, Duration::ZERO) // none are waited for
 ///     // .sharded_channels(true), for a `cluster` alone
+///     // .label("billing@web-7"), none by default
 ///     .connect()
 ///     .await?;
 /// locks.mutex("stock:42").run(async {}).await?; // its key is `app:stock:42`
@@ -69,6 +70,7 @@ pub struct Builder {
     replicas: (usize, Duration),
     local_handoff: Duration,
     sharded_channels: Option<bool>,
+    label: Option<String>,
 }
 
 /// Options that were checked.
@@ -92,6 +94,8 @@ pub(crate) struct Config {
     pub(crate) local_handoff: Duration,
     /// Whether releases are published on sharded channels, on masters that are clusters.
     pub(crate) sharded_channels: bool,
+    /// What stands before the id of each hold.
+    pub(crate) label: Option<Arc<str>>,
 }
 
 impl Builder {
@@ -111,6 +115,7 @@ impl Builder {
             replicas: (0, Duration::ZERO),
             local_handoff: LOCAL_HANDOFF,
             sharded_channels: None,
+            label: None,
         }
     }
 
@@ -393,6 +398,31 @@ impl Builder {
         self
     }
 
+    /// Names this process in what it writes: `billing@web-7`. Default: none.
+    ///
+    /// It stands in the field of each hold, before its id. So other processes see who holds a lock, by
+    /// [`Mutex::holder`](crate::Mutex::holder) and [`Error::holder`](crate::Error::holder), and so does an operator, by `HGETALL`. It
+    /// takes no right and no command more, and decides nothing: two that have the same label are different owners. Everybody who may read
+    /// the locks can read it.
+    ///
+    /// A field of up to 64 bytes is kept in the compact form of a hash. A label of up to 16 bytes leaves it so.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # use nestlock::{Locks, Memory};
+    /// let locks = Locks::builder().memory(&Memory::new()).label("billing@web-7").connect().await?;
+    /// let guard = locks.mutex("stock").lock().await?;
+    /// assert!(guard.field().starts_with("billing@web-7:"));
+    /// guard.release().await
+    /// # }
+    /// ```
+    ///
+    /// Rejected: an empty label, one of more than 64 bytes, and one with a `:` or with a character that can't be printed.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
     pub(crate) fn check(self) -> Result<Config> {
         let drift = limits::drift(self.drift)?;
         let lease = Lease::new("lease", self.lease, drift)?;
@@ -409,6 +439,7 @@ impl Builder {
         let longest = longest_lease.duration();
         let probation = delays.then(|| longest.saturating_add(drift.of(longest)));
         let prefix = limits::prefix(&self.prefix)?;
+        let label = self.label.as_deref().map(limits::label).transpose()?;
         if self.node_timeout.is_zero() {
             return Err(rejected(
                 "node_timeout of 0 ns leaves no time for an answer; it must be more than zero",
@@ -431,6 +462,7 @@ impl Builder {
             masters,
             replicas,
             sharded_channels,
+            label,
             probation,
             longest_lease,
             token_ttl,
@@ -473,6 +505,7 @@ impl Config {
             masters: vec![MasterKind::Memory(store.clone())],
             replicas: None,
             sharded_channels: true,
+            label: None,
             probation: None,
             longest_lease: Lease::DEFAULT,
             token_ttl: Some(Lease::DAY),
@@ -671,6 +704,26 @@ mod tests {
     fn a_prefix_that_is_too_long_is_rejected() {
         rejects(good().prefix("x".repeat(1025)), &["prefix", "1025 bytes", "xxx"]);
         good().prefix("x".repeat(1024)).check().unwrap();
+    }
+
+    #[test]
+    fn a_label_is_printable_and_ends_before_a_colon() {
+        let label = |label: &str| good().label(label).check().unwrap().label;
+        assert_eq!(good().check().unwrap().label, None);
+        for good in ["billing@web-7", "a b", "'\"\\", "schön", &"x".repeat(64), &"ü".repeat(32)] {
+            assert_eq!(label(good).as_deref(), Some(good));
+        }
+        rejects(good().label(""), &["label", "empty"]);
+        rejects(good().label("x".repeat(65)), &["label", "65 bytes", "64"]);
+        for (bad, shown) in [
+            ("a:b", "`:`"),
+            ("a\n", "`\\n`"),
+            ("\0", "`\\0`"),
+            ("\u{202e}b", "`\\u{202e}`"),
+            ("\u{7f}", "`\\u{7f}`"),
+        ] {
+            rejects(good().label(bad), &["label", shown, "printable"]);
+        }
     }
 
     #[test]

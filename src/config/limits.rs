@@ -10,6 +10,9 @@ use crate::error::{Result, rejected, shown};
 /// The most bytes that a prefix may have.
 const LONGEST_PREFIX: usize = 1024;
 
+/// The most bytes that a label may have: it travels with every command.
+const LONGEST_LABEL: usize = 64;
+
 /// How many replicas have to acknowledge a grant, and how long they have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Replicas {
@@ -75,6 +78,25 @@ pub(super) fn sharded_channels(asked: Option<bool>, masters: &[MasterKind]) -> R
         ));
     }
     Ok(asked.unwrap_or(true))
+}
+
+/// Also without what ends a label, so that nothing else is taken for one.
+pub(super) fn label(label: &str) -> Result<Arc<str>> {
+    let wrong = |char: &char| match char {
+        ':' => true,
+        '\'' | '"' | '\\' => false,
+        char => char.escape_debug().len() > 1,
+    };
+    let wrong = if label.is_empty() {
+        "must not be empty; leave it out".to_owned()
+    } else if label.len() > LONGEST_LABEL {
+        format!("has {} bytes, and at most {LONGEST_LABEL} are allowed", label.len())
+    } else if let Some(char) = label.chars().find(wrong) {
+        format!("has `{}` in it; use printable characters other than `:`", char.escape_debug())
+    } else {
+        return Ok(label.into());
+    };
+    Err(rejected(format!("the label `{}` {wrong}", shown(label))))
 }
 
 pub(super) fn prefix(prefix: &str) -> Result<Arc<str>> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::base::{Events, Lease, after};
+use crate::holder::Holder;
 use crate::memory::counters::Counters;
 use crate::wire::{AT_ITS_END, Action, Call, Fence, Reply};
 
@@ -234,7 +235,7 @@ impl Store {
         match *action {
             Action::Acquire { count, lease } => {
                 let held = self.held(key, now).is_some();
-                let reply = self.acquire(key, field, (count, lease), now);
+                let reply = self.acquire(call, (count, lease), now);
                 self.fenced(key, reply, fence.as_deref(), held, now)
             }
             Action::END | Action::Settle { count: 0, .. } => match self.held_by(key, field, now) {
@@ -261,7 +262,8 @@ impl Store {
                 Some(_) => self.free(key, &keys.channel),
                 None => Reply::Free,
             },
-            Action::Look => self.held(key, now).map_or(Reply::Free, |held| Reply::Busy(held.left(now))),
+            Action::Look => self.held(key, now).map_or(Reply::Free, |held| Reply::busy(held.left(now))),
+            Action::Who => self.held(key, now).map_or(Reply::Free, |held| Reply::held_by(held.holder(now))),
             // Only nodes of a cluster are asked this: a store has all its keys.
             Action::Count(_) => {
                 let stands = fence.as_ref().and_then(|fence| self.counters.stands(&fence.counter, now));
@@ -270,13 +272,8 @@ impl Store {
         }
     }
 
-    fn acquire(
-        &mut self,
-        key: &Arc<str>,
-        field: &Arc<str>,
-        (count, lease): (u32, Lease),
-        now: Instant,
-    ) -> Reply {
+    fn acquire(&mut self, call: &Call, (count, lease): (u32, Lease), now: Instant) -> Reply {
+        let (Call { field, names, .. }, key) = (call, &call.keys.key);
         match self.held(key, now) {
             Some(held) if held.field == *field => {
                 held.count = held.count.max(count);
@@ -285,7 +282,8 @@ impl Store {
             }
             // A re-entry whose hold is gone must not acquire the lock.
             _ if count > 1 => Reply::Gone,
-            Some(held) => Reply::Busy(held.left(now)),
+            Some(held) if *names => Reply::held_by(held.holder(now)),
+            Some(held) => Reply::busy(held.left(now)),
             None => self.put(
                 key,
                 StoredLock { field: field.clone(), count, until: after(now, lease.duration()) },
@@ -347,6 +345,10 @@ impl StoredLock {
     /// Never shortens.
     fn extend(&mut self, lease: Lease, now: Instant) {
         self.until = self.until.max(after(now, lease.duration()));
+    }
+
+    fn holder(&self, now: Instant) -> Holder {
+        Holder::new(self.field.clone(), self.count as usize, self.left(now))
     }
 
     /// In whole milliseconds, as a server reports it. Never zero while the lock is live.

@@ -129,7 +129,8 @@ impl Quorum {
 
     /// Looks at the lock. `rule`: what for.
     pub(crate) async fn look(&self, keys: &Arc<Keys>, rule: Rule) -> Reported {
-        self.put(rule, MasterSet::ALL, &Call::of_lock(keys, Action::Look)).await.0.result
+        let action = if rule == Rule::Who { Action::Who } else { Action::Look };
+        self.put(rule, MasterSet::ALL, &Call::of_lock(keys, action)).await.0.result
     }
 
     /// Begins or ends the subscription to a channel, at each master.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::base::{Failure, MasterSet, Outcome, Spread};
 use crate::error::{Error, ErrorKind};
+use crate::holder::Holder;
 use crate::wire::keys::Keys;
 use crate::wire::{Reply, Rule, Token};
 
@@ -76,6 +77,8 @@ pub(super) struct Tally {
     /// Another's hold, and for how long each.
     busy: MasterSet,
     ttls: Vec<Duration>,
+    /// Whose, where it is known.
+    holders: Vec<Holder>,
     free: MasterSet,
     foreign: MasterSet,
     deferred: MasterSet,
@@ -106,6 +109,7 @@ impl Tally {
             gone_young: none,
             busy: none,
             ttls: Vec::new(),
+            holders: Vec::new(),
             free: none,
             foreign: none,
             deferred: none,
@@ -147,7 +151,12 @@ impl Tally {
             Ok(Reply::Gone) if young => self.gone_young.insert(master),
             Ok(Reply::Gone) => self.gone.insert(master),
             Ok(Reply::Free) => self.free.insert(master),
-            Ok(Reply::Busy(ttl)) => {
+            Ok(Reply::Busy(ttl, holder)) => {
+                self.busy.insert(master);
+                self.ttls.push(ttl);
+                self.holders.extend(holder.map(|holder| *holder));
+            }
+            Ok(Reply::Nameless(ttl)) => {
                 self.busy.insert(master);
                 self.ttls.push(ttl);
             }
@@ -180,6 +189,7 @@ impl Tally {
             Rule::Force => self.force(),
             Rule::IsHeld => self.is_held(),
             Rule::HeldFor => self.held_for(),
+            Rule::Who => self.who(),
         }
     }
 
@@ -222,7 +232,7 @@ impl Tally {
         } else if self.is_blocking(self.foreign) {
             Ok(self.foreign_reply())
         } else {
-            Ok(Reply::Busy(self.again()))
+            Ok(Reply::Busy(self.again(), self.holder().map(Box::new)))
         };
         let split = !self.done.is_empty();
         let given_up = self.given_up();

@@ -27,7 +27,8 @@ pub(crate) struct Session {
     pub(crate) config: Config,
     pub(crate) quorum: Quorum,
     pub(crate) terms: Arc<Terms>,
-    /// The first half of every field that this session writes; from the operating system's randomness.
+    /// What every field begins with that this session writes: a label, if there is one, and what comes from the operating system's
+    /// randomness.
     pub(crate) uuid: String,
     /// Wakes the watchdog: something is due sooner than it knows.
     pub(super) nudge: Notify,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::holder::Holder as HeldBy;
 use crate::sim::program::Foreign;
 use crate::wire::{Action, Call, Reply};
 
@@ -23,20 +24,26 @@ impl Foreign {
     pub(super) fn meets(self, call: Call, holder: &Holder, left: Duration) -> Fate {
         match self {
             Foreign::Text => Fate::Answered(match call.action {
-                Action::Acquire { count: 1, .. } | Action::Force | Action::Look => {
+                Action::Acquire { count: 1, .. } | Action::Force | Action::Look | Action::Who => {
                     Reply::NotALock("a string without a TTL".to_owned())
                 }
                 _ => Reply::Gone,
             }),
             Foreign::Lock => Fate::Answered(match call.action {
-                Action::Acquire { count: 1, .. } | Action::Look => Reply::Busy(left),
-                Action::Force => Reply::NotALock("a string, which is no lock of this kind".to_owned()),
+                Action::Acquire { count: 1, .. } | Action::Look => Reply::busy(left),
+                Action::Force | Action::Who => {
+                    Reply::NotALock("a string, which is no lock of this kind".to_owned())
+                }
                 _ => Reply::Gone,
             }),
             // Beside ours it changes nothing, and keeps the key when ours goes.
             Foreign::Field if holder.is_some() => Fate::Runs(call),
             Foreign::Field => Fate::Answered(match call.action {
-                Action::Acquire { count: 1, .. } | Action::Look => Reply::Busy(left),
+                Action::Who => Reply::held_by(HeldBy::new("another", 1, left)),
+                Action::Acquire { count: 1, .. } if call.names => {
+                    Reply::held_by(HeldBy::new("another", 1, left))
+                }
+                Action::Acquire { count: 1, .. } | Action::Look => Reply::busy(left),
                 Action::Force => Reply::Done,
                 _ => Reply::Gone,
             }),

@@ -53,6 +53,8 @@ pub(crate) struct AcquireParams<'a> {
     pub(crate) fence: Option<Arc<Fence>>,
     /// It may take over what is offered.
     pub(crate) takes: bool,
+    /// It asks who has the lock, if it is busy.
+    pub(crate) names: bool,
 }
 
 /// How long a request sleeps that was refused.
@@ -93,6 +95,7 @@ impl NewLevel {
 impl LockEntry {
     /// A request's first poll.
     pub(crate) fn enter(&mut self, mut request: Waiter) -> Result<(), Ambiguous> {
+        request.begin(self.terms.epoch);
         request.owner = request.owner.settle_at(&self.place);
         let owner = request.owner.clone();
         let holds = self.has_level_of(&owner);
@@ -237,7 +240,9 @@ impl LockEntry {
         }
         let field = wire::field(ask.uuid, no);
         let (keys, terms) = (self.keys.clone(), self.terms.clone());
-        let (hold, pending) = Hold::asked(no, keys, field, terms, ask.lease, ask.fence, now);
+        let (hold, mut pending) = Hold::asked(no, keys, field, terms, ask.lease, ask.fence, now);
+        // Also where it may sleep on the answer. One that is not subscribed asks again behind that.
+        pending.call.names = ask.names || (self.is_subscribed() && !ask.once);
         self.holds.push(hold);
         self.set_phase(id, WaiterState::Asking);
         Admission::Ask(pending)
@@ -329,6 +334,7 @@ impl LockEntry {
             hold.absence.note(spread.absent);
         }
         let (depth, token) = (hold.count(), hold.token());
+        self.seen = None;
         self.lose_others(pending.hold, at.now);
         self.tree_asks_once_more();
         self.wake_next(at.now);

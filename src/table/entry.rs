@@ -12,6 +12,7 @@ use crate::table::hold::Hold;
 use crate::table::level::Level;
 use crate::table::orphans::Orphans;
 use crate::table::queue::{Queue, Waiter, WaiterState};
+use crate::table::seen::Seen;
 use crate::table::terms::Terms;
 use crate::table::turns::Turns;
 use crate::wire::keys::Keys;
@@ -69,6 +70,8 @@ pub(crate) struct LockEntry {
     /// Releases of our own whose message has not come back yet, for each master: it is no news.
     pub(super) echoes: Vec<u32>,
     pub(super) turns: Turns,
+    /// Who had the lock when the masters refused it last.
+    pub(super) seen: Option<Seen>,
     /// The session is not closed: what is held is renewed, and what is offered can be ended.
     pub(super) is_open: bool,
     pub(super) out: Effects,
@@ -97,6 +100,7 @@ impl LockEntry {
             missed: false,
             echoes: Vec::new(),
             turns: Turns::default(),
+            seen: None,
             is_open: true,
             out: Effects::default(),
             idlers: Vec::new(),
@@ -109,6 +113,7 @@ impl LockEntry {
     pub(super) fn rest(&mut self) {
         self.missed = false;
         self.turns = Turns::default();
+        self.seen = None;
         self.orphans.rest();
         self.queue.rest();
         self.out.wake.append(&mut self.idlers);

@@ -439,7 +439,14 @@ impl Hold {
         self.late = self.late.without(masters);
         let repeated = action == Action::END && self.release_tried;
         let fence = self.fence.as_ref().filter(|_| action.is_counted(self.failures > 0)).cloned();
-        let call = Call { keys: self.keys.clone(), field: self.field.clone(), action, fence, sharded: false };
+        let call = Call {
+            keys: self.keys.clone(),
+            field: self.field.clone(),
+            action,
+            fence,
+            sharded: false,
+            names: false,
+        };
         Pending { hold: self.id, no, call, masters, repeated, sent: now }
     }
 

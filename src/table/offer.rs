@@ -26,6 +26,10 @@ impl Offer {
         self.granted = Some(now);
     }
 
+    pub(super) fn granted(&self) -> Option<Instant> {
+        self.granted
+    }
+
     fn ends(&self, longest: Duration) -> Option<Instant> {
         self.granted.map(|granted| after(granted, longest))
     }

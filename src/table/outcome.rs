@@ -119,9 +119,11 @@ impl LockEntry {
         }
         match answer {
             // Of an acquire alone.
-            Ok(Reply::Busy(_) | Reply::NotALock(_) | Reply::NotACounter(_)) | Err(Outcome::NotRun) => {
+            Ok(reply @ (Reply::Busy(..) | Reply::NotALock(_) | Reply::NotACounter(_))) => {
+                self.note_holder(pending, reply);
                 self.not_run(pending, spread, at.now);
             }
+            Err(Outcome::NotRun) => self.not_run(pending, spread, at.now),
             Ok(reply) => return self.answered(pending, reply, spread, at),
             Err(Outcome::Unknown) => self.unknown(pending, at.now),
         }

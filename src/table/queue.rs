@@ -42,6 +42,8 @@ pub(crate) struct Waiter {
     /// Something happened while it asked: it must ask once more before it sleeps.
     pub(super) again: bool,
     waker: Option<Waker>,
+    /// When it entered, in milliseconds of its entry: with an `Instant` a request would be moved by a call, each time.
+    pub(super) began: u64,
     polled: Instant,
     /// Woken then, and not polled since.
     woken: Option<Instant>,
@@ -89,6 +91,7 @@ impl Waiter {
             phase: WaiterState::Waiting,
             again: false,
             waker: None,
+            began: 0,
             polled: now,
             woken: None,
             parked: false,
@@ -100,6 +103,17 @@ impl Waiter {
     /// Has it take over a hold of this process that is offered, if `takes`.
     pub(crate) fn taking(self, takes: bool) -> Waiter {
         Waiter { takes, ..self }
+    }
+
+    /// It enters its line. `epoch`: from when its entry counts.
+    pub(super) fn begin(&mut self, epoch: Instant) {
+        let since = self.polled.saturating_duration_since(epoch);
+        self.began = since.as_secs().saturating_mul(1000).saturating_add(since.subsec_millis().into());
+    }
+
+    /// How long ago that was.
+    pub(super) fn waits(&self, epoch: Instant, now: Instant) -> Duration {
+        now.saturating_duration_since(epoch).saturating_sub(Duration::from_millis(self.began))
     }
 
     /// It is being polled: it takes part again, wherever it was passed over.
@@ -185,6 +199,11 @@ impl Queue {
 
     pub(super) fn len(&self) -> usize {
         self.requests.len()
+    }
+
+    /// The one that came first.
+    pub(super) fn first(&self) -> Option<&Waiter> {
+        self.requests.front()
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Waiter> {

@@ -85,6 +85,8 @@ impl LockEntry {
         if !echo {
             self.ask_all(now);
             self.turns.note();
+            // Who had it has released it.
+            self.seen = None;
         }
     }
 

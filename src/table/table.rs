@@ -424,7 +424,8 @@ mod tests {
             visit(&mut |entry, number| {
                 id = number();
                 entry.enter(Waiter::new(id, owner.clone(), owner.clone(), true, at.now)).unwrap();
-                let ask = AcquireParams { once: false, lease, uuid: "me", fence: None, takes: false };
+                let ask =
+                    AcquireParams { once: false, lease, uuid: "me", fence: None, takes: false, names: false };
                 let Admission::Ask(asked) = entry.admit(id, number(), ask, at) else {
                     panic!("nobody is before it")
                 };

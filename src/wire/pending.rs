@@ -40,12 +40,14 @@ pub(crate) enum Rule {
     IsHeld,
     /// When a majority can be won, if nobody renews what is in the way.
     HeldFor,
+    /// Whose hold a majority has.
+    Who,
 }
 
 impl Rule {
     /// Whether it is about one hold, not about the lock whoever has it.
     pub(crate) fn is_about_a_hold(self) -> bool {
-        !matches!(self, Rule::Force | Rule::IsHeld | Rule::HeldFor)
+        !matches!(self, Rule::Force | Rule::IsHeld | Rule::HeldFor | Rule::Who)
     }
 }
 

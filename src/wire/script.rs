@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::{Cmd, RedisError, Value};
 
 use crate::base::Lease;
+use crate::holder::Holder;
 use crate::wire::fence::Fence;
 use crate::wire::keys::Keys;
 
@@ -20,6 +21,8 @@ pub(crate) struct Call {
     pub(crate) fence: Option<Arc<Fence>>,
     /// Whether a release is published on a sharded channel: on a cluster whose clients use them.
     pub(crate) sharded: bool,
+    /// Whether an acquire that finds the lock busy answers whose it is.
+    pub(crate) names: bool,
 }
 
 /// What is asked, with its arguments.
@@ -38,8 +41,10 @@ pub(crate) enum Action {
     Repair { count: u32, lease: Lease },
     /// Free the lock, whoever holds it.
     Force,
-    /// Who is in the way, if anybody.
+    /// Whether anybody is in the way, and for how long.
     Look,
+    /// Who is in the way, if anybody.
+    Who,
     /// What one of the above does with the fencing counter, where its two keys are on different nodes.
     Count(Count),
 }
@@ -55,7 +60,7 @@ impl Action {
             | Action::Renew { lease }
             | Action::Settle { lease, .. }
             | Action::Repair { lease, .. } => Some(lease),
-            Action::Release { .. } | Action::Force | Action::Look | Action::Count(_) => None,
+            Action::Release { .. } | Action::Force | Action::Look | Action::Who | Action::Count(_) => None,
         }
     }
 
@@ -76,7 +81,7 @@ impl Action {
             Action::Acquire { count, .. } => count == 1,
             Action::Settle { .. } => !again,
             Action::Renew { .. } | Action::Repair { .. } | Action::Count(_) => true,
-            Action::Release { .. } | Action::Force | Action::Look => false,
+            Action::Release { .. } | Action::Force | Action::Look | Action::Who => false,
         }
     }
 }
@@ -101,8 +106,10 @@ pub(crate) enum Reply {
     Token(u64),
     /// The count could not be lowered, or the counter raised (a full server): the hold stands, and must be settled later.
     Deferred(String),
-    /// Somebody else holds the lock, for that long yet.
-    Busy(Duration),
+    /// Somebody else holds the lock, for that long yet. Who, if that was asked for and has an answer.
+    Busy(Duration, Option<Box<Holder>>),
+    /// The same, where the user may not read who it is.
+    Nameless(Duration),
     /// The field is not there.
     Gone,
     /// Nobody holds the lock.
@@ -114,6 +121,16 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
+    /// Somebody holds the lock, and who does not matter.
+    pub(crate) fn busy(left: Duration) -> Reply {
+        Reply::Busy(left, None)
+    }
+
+    /// This one holds the lock.
+    pub(crate) fn held_by(holder: Holder) -> Reply {
+        Reply::Busy(holder.remaining_lease(), Some(Box::new(holder)))
+    }
+
     /// Whether it grants what an acquire asked for.
     pub(crate) fn is_grant(&self) -> bool {
         matches!(self, Reply::Done | Reply::Token(_))
@@ -205,22 +222,27 @@ fn decimal(mut number: u64, digits: &mut [u8; DIGITS]) -> &[u8] {
 
 /// The field of a hold: what is given to all holds of a session, and the hold's number. Made for each pair, so in one allocation.
 pub(crate) fn field(uuid: &str, no: u64) -> Arc<str> {
-    const ROOM: usize = 64;
+    field_within::<64>(uuid, no).unwrap_or_else(|| long_field(uuid, no))
+}
+
+/// With a label it may be as long.
+#[inline(never)]
+fn long_field(uuid: &str, no: u64) -> Arc<str> {
+    field_within::<128>(uuid, no).unwrap_or_else(|| format!("{uuid}:{no}").into())
+}
+
+/// `None`: it takes more room.
+fn field_within<const ROOM: usize>(uuid: &str, no: u64) -> Option<Arc<str>> {
     let (mut digits, mut bytes) = ([0; DIGITS], [0; ROOM]);
     let (head, digits) = (uuid.as_bytes(), decimal(no, &mut digits));
     let length = head.len() + 1 + digits.len();
-    if let Some((to_head, rest)) = bytes.split_at_mut_checked(head.len())
-        && let Some((colon, rest)) = rest.split_first_mut()
-        && let Some(to_digits) = rest.get_mut(..digits.len())
-    {
-        to_head.copy_from_slice(head);
-        *colon = b':';
-        to_digits.copy_from_slice(digits);
-        if let Ok(field) = str::from_utf8(&bytes[..length]) {
-            return field.into();
-        }
-    }
-    format!("{uuid}:{no}").into()
+    let (to_head, rest) = bytes.split_at_mut_checked(head.len())?;
+    let (colon, rest) = rest.split_first_mut()?;
+    let to_digits = rest.get_mut(..digits.len())?;
+    to_head.copy_from_slice(head);
+    *colon = b':';
+    to_digits.copy_from_slice(digits);
+    str::from_utf8(&bytes[..length]).ok().map(Arc::from)
 }
 
 /// One Lua file, or several that make one script.
@@ -270,6 +292,7 @@ static RENEW: Script = script!("renew", lua!("renew"));
 static SETTLE: Script = script!("settle", concat!(lua!("hold"), lua!("settle")));
 static FORCE: Script = script!("force", lua!("force"));
 static LOOK: Script = script!("look", lua!("look"));
+static WHO: Script = script!("who", lua!("who"));
 static ACQUIRE_FENCED: Script = fenced!("acquire", lua!("acquire"), "token");
 static RENEW_FENCED: Script = fenced!("renew", lua!("renew"), "raise");
 static SETTLE_FENCED: Script = fenced!("settle", concat!(lua!("hold"), lua!("settle")), "raise");
@@ -282,10 +305,13 @@ const FREE: i64 = -3;
 
 const SPUBLISH: &str = "SPUBLISH";
 
+/// The last argument of an acquire that asks whose a busy lock is.
+const WHOSE: &str = "whose";
+
 impl Call {
     /// One about a lock, whoever holds it.
     pub(crate) fn of_lock(keys: &Arc<Keys>, action: Action) -> Call {
-        Call { keys: keys.clone(), field: Arc::default(), action, fence: None, sharded: false }
+        Call { keys: keys.clone(), field: Arc::default(), action, fence: None, sharded: false, names: false }
     }
 
     /// The command that runs the script where the server knows it already.
@@ -322,6 +348,7 @@ impl Call {
             (Action::Settle { .. } | Action::Repair { .. }, Some(_)) => &SETTLE_FENCED,
             (Action::Force, _) => &FORCE,
             (Action::Look, _) => &LOOK,
+            (Action::Who, _) => &WHO,
             (Action::Count(_), _) => &COUNT,
         }
     }
@@ -402,7 +429,7 @@ impl Call {
                 to.text(channel);
                 self.put_sharded(to);
             }
-            Action::Look => {}
+            Action::Look | Action::Who => {}
             Action::Count(Count::Look) => to.text("look"),
             Action::Count(Count::Next) => to.text("next"),
             Action::Count(Count::Raise) => to.text("raise"),
@@ -416,6 +443,9 @@ impl Call {
                 }
             }
         }
+        if self.names && matches!(self.action, Action::Acquire { .. }) {
+            to.text(WHOSE);
+        }
     }
 
     /// Left out where the script's default is right, so that a release on a single server is no longer for it.
@@ -427,17 +457,19 @@ impl Call {
 
     /// What the script answered. An error is the server's own, or reports that no script of ours answers so.
     pub(crate) fn decode(&self, value: Value) -> Result<Reply, RedisError> {
-        use Action::{Acquire, Count, Force, Look, Release, Renew, Repair, Settle};
+        use Action::{Acquire, Count, Force, Look, Release, Renew, Repair, Settle, Who};
         let fenced = self.fence.is_some();
         let counts = matches!(self.action, Acquire { .. } | Count(_));
         Ok(match (self.action, value) {
             (_, Value::ServerError(refused)) => return Err(refused.into()),
             // A key lives through its last millisecond: one that has none left is still held, not free.
-            (Acquire { .. } | Look, Value::Int(ttl @ 0..)) => {
-                Reply::Busy(Duration::from_millis(ttl.max(1).unsigned_abs()))
-            }
-            (Force | Look, Value::Int(FREE)) => Reply::Free,
-            (action, Value::SimpleString(kind)) if counts || matches!(action, Force | Look) => {
+            (Acquire { .. } | Look, Value::Int(ttl @ 0..)) => Reply::busy(left(ttl)),
+            (Acquire { .. } | Who, Value::Array(parts)) => match whose(&parts) {
+                Some(reply) => reply,
+                None => return Err(self.garbled(&Value::Array(parts))),
+            },
+            (Force | Look | Who, Value::Int(FREE)) => Reply::Free,
+            (action, Value::SimpleString(kind)) if counts || matches!(action, Force | Look | Who) => {
                 match kind.strip_prefix("counter ") {
                     Some(kind) if fenced => Reply::NotACounter(no_counter(kind)),
                     _ => Reply::NotALock(no_lock(action, &kind)),
@@ -452,7 +484,7 @@ impl Call {
             }
             (Release { .. } | Settle { .. } | Repair { .. }, Value::BulkString(why)) => deferred(&why),
             (Renew { .. }, Value::BulkString(why)) if fenced => deferred(&why),
-            (Look | Count(_), value) => return Err(self.garbled(&value)),
+            (Look | Who | Count(_), value) => return Err(self.garbled(&value)),
             (Acquire { .. }, value @ Value::Int(DONE)) if fenced => return Err(self.garbled(&value)),
             (_, Value::Int(DONE)) => Reply::Done,
             (Force, value) => return Err(self.garbled(&value)),
@@ -473,6 +505,24 @@ impl Call {
     }
 }
 
+fn left(ttl: i64) -> Duration {
+    Duration::from_millis(ttl.max(1).unsigned_abs())
+}
+
+/// Whose hold is in the way, and for how long yet.
+fn whose(parts: &[Value]) -> Option<Reply> {
+    match parts {
+        [Value::Int(ttl @ 0..)] => Some(Reply::Nameless(left(*ttl))),
+        [Value::Int(ttl @ 0..), Value::BulkString(field), Value::BulkString(count)] => {
+            let (left, field) = (left(*ttl), String::from_utf8_lossy(field));
+            // One that is no number was written by another program.
+            let count = str::from_utf8(count).ok().and_then(|count| count.parse().ok()).unwrap_or(0);
+            Some(Reply::held_by(Holder::new(&*field, count, left)))
+        }
+        _ => None,
+    }
+}
+
 fn deferred(why: &[u8]) -> Reply {
     Reply::Deferred(String::from_utf8_lossy(why).into_owned())
 }
@@ -480,7 +530,7 @@ fn deferred(why: &[u8]) -> Reply {
 /// What a key of this type is, where it is no lock.
 fn no_lock(action: Action, kind: &str) -> String {
     match (action, kind) {
-        (Action::Force, "string") => "a string, which is no lock of this kind".to_owned(),
+        (Action::Force | Action::Who, "string") => "a string, which is no lock of this kind".to_owned(),
         (_, "string" | "hash") => format!("a {kind} without a TTL"),
         _ => format!("a {kind}"),
     }
@@ -504,7 +554,14 @@ mod testing;
 #[cfg(test)]
 impl Call {
     pub(crate) fn of(key: &str, field: &str, action: Action) -> Call {
-        Call { keys: Arc::new(Keys::new("", key)), field: field.into(), action, fence: None, sharded: false }
+        Call {
+            keys: Arc::new(Keys::new("", key)),
+            field: field.into(),
+            action,
+            fence: None,
+            sharded: false,
+            names: false,
+        }
     }
 }
 
@@ -526,6 +583,10 @@ mod tests {
             (&*longest, 12),
             (&longest[..62], 1),
             (&longest[..62], 12),
+            (&longest, u64::MAX),
+            (&"l".repeat(126), 1),
+            (&"l".repeat(126), 12),
+            (&"l".repeat(200), 1),
         ] {
             assert_eq!(&*field(uuid, no), format!("{uuid}:{no}"));
         }
@@ -540,7 +601,7 @@ mod tests {
         Arc::new(Keys { channel: "ch".into(), ..Keys::new("", "k") })
     }
 
-    fn calls() -> [Call; 6] {
+    fn calls() -> [Call; 7] {
         [
             Action::Acquire { count: 2, lease: lease() },
             Action::Release { count: 1 },
@@ -548,6 +609,7 @@ mod tests {
             Action::Settle { count: 3, lease: lease() },
             Action::Force,
             Action::Look,
+            Action::Who,
         ]
         .map(|action| Call {
             keys: keys(),
@@ -555,7 +617,21 @@ mod tests {
             action,
             fence: None,
             sharded: false,
+            names: false,
         })
+    }
+
+    #[test]
+    fn an_acquire_says_last_that_it_asks_for_a_name() {
+        for call in calls().into_iter().chain(fenced()) {
+            let (plain, naming) = (words(&call.evalsha()), Call { names: true, ..call.clone() });
+            let asks = matches!(call.action, Action::Acquire { .. });
+            let last: &[&str] = if asks { &["whose"] } else { &[] };
+            assert_eq!(words(&naming.evalsha()).strip_prefix(&*plain).unwrap(), last);
+            let mut bytes = Vec::new();
+            naming.encode_evalsha(&mut bytes);
+            assert_eq!(bytes, naming.evalsha().get_packed_command());
+        }
     }
 
     fn words(cmd: &Cmd) -> Vec<String> {
@@ -575,6 +651,7 @@ mod tests {
             ("settle", vec!["f:1", "3", "ch", "PUBLISH", "30000"]),
             ("force", vec!["ch"]),
             ("look", vec![]),
+            ("who", vec![]),
         ];
         for (call, (name, args)) in calls().iter().zip(expected) {
             let script = redis::Script::new(call.script().body);
@@ -635,7 +712,7 @@ mod tests {
         ]
         .map(|(action, least, stays)| {
             let fence = Some(Arc::new(Fence { counter: "token".into(), least, stays }));
-            Call { keys: keys(), field: "f:1".into(), action, fence, sharded: false }
+            Call { keys: keys(), field: "f:1".into(), action, fence, sharded: false, names: false }
         })
     }
 
@@ -700,7 +777,7 @@ mod tests {
     #[test]
     fn only_a_grant_is_taken_for_one() {
         assert!(Reply::Done.is_grant() && Reply::Token(7).is_grant());
-        let others = [Reply::Gone, Reply::Free, Reply::Busy(Duration::ZERO), Reply::Deferred("full".into())];
+        let others = [Reply::Gone, Reply::Free, Reply::busy(Duration::ZERO), Reply::Deferred("full".into())];
         assert!(!others.iter().any(Reply::is_grant));
     }
 
@@ -735,42 +812,40 @@ mod tests {
 
     #[test]
     fn each_reply_is_understood_by_the_calls_that_give_it_and_by_no_other() {
-        use Reply::{Busy, Deferred, Done, Free, Gone, NotALock};
+        use Reply::{Deferred, Done, Free, Gone, NotALock};
         let text = |kind: &str| Value::SimpleString(kind.to_owned());
-        let bulk = Value::BulkString(b"OOM full".to_vec());
-        let ms = |ms| Some(Busy(Duration::from_millis(ms)));
+        let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let full = bulk("OOM full");
+        let list = |field: &str, count: &str| Value::Array(vec![Value::Int(0), bulk(field), bulk(count)]);
+        let ms = |ms| Some(Reply::busy(Duration::from_millis(ms)));
         let no = |expected: &str| Some(NotALock(expected.to_owned()));
+        let by =
+            |field: &str, count| Some(Reply::held_by(Holder::new(field, count, Duration::from_millis(1))));
         let later = Some(Deferred("OOM full".to_owned()));
+        let hidden = Some(Reply::Nameless(Duration::from_millis(7)));
         let foreign = no("a string, which is no lock of this kind");
-        //                        acquire, release, renew, settle, force, look
-        let table: [(Value, [Option<Reply>; 6]); 11] = [
-            (Value::Int(-1), [Some(Done), Some(Done), Some(Done), Some(Done), Some(Done), None]),
-            (Value::Int(-2), [Some(Gone), Some(Gone), Some(Gone), Some(Gone), None, None]),
-            (Value::Int(-3), [None, None, None, None, Some(Free), Some(Free)]),
-            (Value::Int(-4), [None, None, None, None, None, None]),
-            (Value::Int(0), [ms(1), None, None, None, None, ms(1)]),
-            (Value::Int(29_999), [ms(29_999), None, None, None, None, ms(29_999)]),
-            (
-                text("hash"),
-                [
-                    no("a hash without a TTL"),
-                    None,
-                    None,
-                    None,
-                    no("a hash without a TTL"),
-                    no("a hash without a TTL"),
-                ],
-            ),
-            (
-                text("string"),
-                [no("a string without a TTL"), None, None, None, foreign, no("a string without a TTL")],
-            ),
-            (text("zset"), [no("a zset"), None, None, None, no("a zset"), no("a zset")]),
+        let (hash, string) = (no("a hash without a TTL"), no("a string without a TTL"));
+        let (zset, counter) = (no("a zset"), no("a counter list"));
+        let (named, odd) = (by("a:f:7", 3), by("f", 0));
+        //                        acquire, release, renew, settle, force, look, who
+        let table: [(Value, [Option<Reply>; 7]); 14] = [
+            (Value::Int(-1), [Some(Done), Some(Done), Some(Done), Some(Done), Some(Done), None, None]),
+            (Value::Int(-2), [Some(Gone), Some(Gone), Some(Gone), Some(Gone), None, None, None]),
+            (Value::Int(-3), [None, None, None, None, Some(Free), Some(Free), Some(Free)]),
+            (Value::Int(-4), [None, None, None, None, None, None, None]),
+            (Value::Int(0), [ms(1), None, None, None, None, ms(1), None]),
+            (Value::Int(29_999), [ms(29_999), None, None, None, None, ms(29_999), None]),
+            (list("a:f:7", "3"), [named.clone(), None, None, None, None, None, named]),
+            (list("f", "no number"), [odd.clone(), None, None, None, None, None, odd]),
+            (Value::Array(vec![Value::Int(7)]), [hidden.clone(), None, None, None, None, None, hidden]),
+            (text("hash"), [hash.clone(), None, None, None, hash.clone(), hash.clone(), hash]),
+            (text("string"), [string.clone(), None, None, None, foreign.clone(), string, foreign]),
+            (text("zset"), [zset.clone(), None, None, None, zset.clone(), zset.clone(), zset]),
             (
                 text("counter list"),
-                [no("a counter list"), None, None, None, no("a counter list"), no("a counter list")],
+                [counter.clone(), None, None, None, counter.clone(), counter.clone(), counter],
             ),
-            (bulk, [None, later.clone(), None, later, None, None]),
+            (full, [None, later.clone(), None, later, None, None, None]),
         ];
         for (value, expected) in table {
             for (call, expected) in calls().iter().zip(expected) {
@@ -788,6 +863,12 @@ mod tests {
             Value::Boolean(true),
             Value::Double(1.0),
             Value::Array(vec![Value::Int(-1)]),
+            Value::Array(vec![Value::Int(1), Value::BulkString(b"f".to_vec())]),
+            Value::Array(vec![
+                Value::Int(-1),
+                Value::BulkString(b"f".to_vec()),
+                Value::BulkString(b"1".to_vec()),
+            ]),
             Value::Array(vec![Value::Nil; 10_000]),
         ];
         for call in calls() {

@@ -57,6 +57,15 @@ impl Wire {
         self.try_acquire(field, count, lease).await.unwrap()
     }
 
+    /// The same with the question whose a busy lock is.
+    async fn acquire_naming(&mut self, field: &str, lease: u64) -> Value {
+        self.run("acquire", &[field, "1", &lease.to_string(), "whose"]).await.unwrap()
+    }
+
+    async fn who(&mut self) -> RedisResult<Value> {
+        self.run("who", &[]).await
+    }
+
     async fn try_release(&mut self, field: &str, count: u32) -> RedisResult<Value> {
         self.run("release", &[field, &count.to_string(), CHANNEL]).await
     }
@@ -147,6 +156,15 @@ fn held(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 fn status(kind: &str) -> Value {
     Value::SimpleString(kind.to_owned())
+}
+
+/// Whose a busy lock is: the field and the count of the answer.
+fn whose(answer: &Value) -> (&str, &str) {
+    let Value::Array(parts) = answer else { panic!("not busy: {answer:?}") };
+    let [Value::Int(1..), Value::BulkString(field), Value::BulkString(count)] = &parts[..] else {
+        panic!("nobody is named: {answer:?}")
+    };
+    (str::from_utf8(field).unwrap(), str::from_utf8(count).unwrap())
 }
 
 /// An answer with the TTL of another's hold.

@@ -57,6 +57,8 @@ fn every_future_is_sent_where_its_work_is(
     is_spawned(Owner::current().child().scope(mutex.lock()));
     is_spawned(mutex.is_locked());
     is_spawned(mutex.remaining_lease());
+    is_spawned(mutex.holder());
+    is_spawned(fenced.holder());
     is_spawned(mutex.force_release());
     is_spawned(Locks::connect("redis://host"));
     is_spawned(Locks::builder().server(("host", 6379)).connect());
@@ -84,6 +86,8 @@ fn handles_guards_and_errors_are_shared_between_threads() {
     is_shared::<Server>();
     is_shared::<Master>();
     is_shared::<Memory>();
+    is_shared::<nestlock::Holder>();
+    is_shared::<nestlock::LockStatus>();
     is_shared::<Mutex>();
     is_shared::<FencedMutex>();
     is_shared::<Guard>();

@@ -11,7 +11,7 @@ use crate::backend::cluster::nodes::Nodes;
 use crate::backend::cluster::pubsub_node::PubsubNode;
 use crate::backend::cluster::sharded::{ShardedSubscriber, is_sharded};
 use crate::backend::cluster::topology_watch::watch_topology;
-use crate::backend::connection::{ChannelKind, Subscriber};
+use crate::backend::connection::{ChannelKind, NameRight, Subscriber};
 use crate::backend::server::Role;
 use crate::backend::{Backend, BoxFuture, runtime};
 use crate::base::{Events, Failure};
@@ -24,6 +24,7 @@ pub(crate) struct Cluster {
     nodes: Arc<Nodes>,
     messages: Messages,
     tasks: [AbortHandle; 2],
+    name_right: NameRight,
 }
 
 /// How messages of releases are received.
@@ -75,7 +76,7 @@ impl Cluster {
             tokio::spawn(watch_topology(nodes.clone(), wanted)).abort_handle(),
             tokio::spawn(pubsub_node.run(failures)).abort_handle(),
         ];
-        Ok((Arc::new(Cluster { nodes, messages, tasks }), away))
+        Ok((Arc::new(Cluster { nodes, messages, tasks, name_right: NameRight::default() }), away))
     }
 }
 
@@ -90,7 +91,12 @@ impl Cluster {
 impl Backend for Cluster {
     fn run(self: Arc<Self>, mut call: Call) -> BoxFuture<Result<Reply, Failure>> {
         self.publish(&mut call);
-        Box::pin(async move { self.nodes.answer(&call).await })
+        self.name_right.apply(&mut call);
+        Box::pin(async move {
+            let answer = self.nodes.answer(&call).await;
+            self.name_right.learn(&answer);
+            answer
+        })
     }
 
     fn run_all(self: Arc<Self>, mut calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>> {

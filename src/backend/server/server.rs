@@ -8,8 +8,8 @@ use redis::{RedisResult, Value};
 use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::{
-    ChannelKind, Endpoint, Line, Link, Purpose, ServerClock, Subscriber, ask, ask_about_data, ask_all,
-    redis_error, tuned,
+    ChannelKind, Endpoint, Line, Link, NameRight, Purpose, ServerClock, Subscriber, ask, ask_about_data,
+    ask_all, redis_error, tuned,
 };
 use crate::backend::resp::{TOO_LATE, unsent};
 use crate::backend::sentinel::Sentinels;
@@ -41,6 +41,7 @@ pub(crate) struct RedisServer {
     node_timeout: Duration,
     /// Whether a call waits for a connection if there is none.
     waits_for_connection: bool,
+    name_right: NameRight,
     /// Whether a grant counts only if the server was not a replica in the meantime.
     checks_data: bool,
 }
@@ -109,6 +110,7 @@ impl RedisServer {
                 _reports: None,
                 node_timeout,
                 waits_for_connection: role.alone,
+                name_right: NameRight::default(),
                 checks_data: role.needs_age,
             }),
             away,
@@ -152,6 +154,7 @@ impl RedisServer {
                 _reports: reports,
                 node_timeout,
                 waits_for_connection: role.alone,
+                name_right: NameRight::default(),
                 checks_data: role.needs_age,
             }
         })
@@ -312,8 +315,13 @@ impl RedisServer {
 }
 
 impl Backend for RedisServer {
-    fn run(self: Arc<Self>, call: Call) -> BoxFuture<Result<Reply, Failure>> {
-        Box::pin(async move { self.answer(&call, false, after(Instant::now(), self.node_timeout)).await })
+    fn run(self: Arc<Self>, mut call: Call) -> BoxFuture<Result<Reply, Failure>> {
+        self.name_right.apply(&mut call);
+        Box::pin(async move {
+            let answer = self.answer(&call, false, after(Instant::now(), self.node_timeout)).await;
+            self.name_right.learn(&answer);
+            answer
+        })
     }
 
     fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>> {

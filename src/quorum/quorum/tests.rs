@@ -88,6 +88,7 @@ fn command(action: Action) -> Pending {
         action,
         fence: None,
         sharded: false,
+        names: false,
     };
     Pending { hold: 1, no: 1, call, masters: MasterSet::ALL, repeated: false, sent: Instant::now() }
 }

@@ -1,9 +1,10 @@
-//! Of a tally: whether a lock is held, and when a majority may be free.
+//! Of a tally: whether a lock is held, by whom, and when a majority may be free.
 
 use std::time::Duration;
 
 use super::{Tally, Verdict};
 use crate::base::MasterSet;
+use crate::holder::Holder;
 use crate::wire::Reply;
 
 /// What masters answer for one and the same hold may differ by as much as this: they were not asked in the same instant, and a
@@ -19,7 +20,7 @@ impl Tally {
         if self.is_majority(self.free) {
             return Some(self.with_reply(Reply::Free));
         }
-        let reply = Reply::Busy(self.latest(self.free).unwrap_or_default());
+        let reply = Reply::busy(self.latest(self.free).unwrap_or_default());
         if self.is_majority(self.busy) {
             return Some(self.with_reply(reply));
         }
@@ -34,10 +35,33 @@ impl Tally {
         }
         match (self.earliest(self.free), self.latest(self.free)) {
             (Some(earliest), Some(latest)) if is_same(earliest, latest) => {
-                Some(self.with_reply(Reply::Busy(latest)))
+                Some(self.with_reply(Reply::busy(latest)))
             }
-            (_, latest) => self.looked(|_| Reply::Busy(latest.unwrap_or_default())),
+            (_, latest) => self.looked(|_| Reply::busy(latest.unwrap_or_default())),
         }
+    }
+
+    /// Whose hold it is. One that a minority has is no hold: where no field has a majority the lock may be refused, and is nobody's.
+    pub(super) fn who(&self) -> Option<Verdict> {
+        if self.is_majority(self.free) {
+            return Some(self.with_reply(Reply::Free));
+        }
+        match self.holder() {
+            Some(holder) => Some(self.with_reply(Reply::held_by(holder))),
+            None => self.looked(|_| Reply::Free),
+        }
+    }
+
+    /// The hold whose field a majority has: with the highest count, and the longest lease, that a majority of all has too.
+    pub(super) fn holder(&self) -> Option<Holder> {
+        let same = |one: &Holder| self.holders.iter().filter(|other| other.field() == one.field()).collect();
+        let holders = self.holders.iter().map(|one| -> (_, Vec<&Holder>) { (one, same(one)) });
+        let (holder, same) = holders.into_iter().find(|(_, same)| same.len() >= self.majority)?;
+        let mut counts: Vec<_> = same.iter().map(|one| one.count()).collect();
+        let mut leases: Vec<_> = same.iter().map(|one| one.remaining_lease()).collect();
+        counts.sort_unstable_by(|one, other| other.cmp(one));
+        leases.sort_unstable_by(|one, other| other.cmp(one));
+        Some(holder.with(*counts.get(self.majority - 1)?, *leases.get(self.majority - 1)?))
     }
 
     /// When a majority may be free, if none is that is still to answer: one that failed is not counted on either. `have`: masters that

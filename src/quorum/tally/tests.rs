@@ -3,7 +3,7 @@ use super::*;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn busy(seconds: u32) -> Result<Reply, Failure> {
-    Ok(Reply::Busy(SECOND * seconds))
+    Ok(Reply::busy(SECOND * seconds))
 }
 
 fn failed(outcome: Outcome) -> Result<Reply, Failure> {
@@ -35,7 +35,7 @@ fn one_master_decides_at_once_by_its_own_answer() {
         }
     }
     let (_, refused) = judge(tally(Rule::Fresh, 1), vec![busy(7)]);
-    assert_eq!((refused.result.unwrap(), refused.split), (Reply::Busy(7 * SECOND), false));
+    assert_eq!((refused.result.unwrap(), refused.split), (Reply::busy(7 * SECOND), false));
     assert!(refused.spread.remains.is_empty() && refused.spread.unanswered.is_empty());
     let foreign = || Ok(Reply::NotALock("a list".into()));
     assert_eq!(judge(tally(Rule::Fresh, 1), vec![foreign()]).1.result.unwrap(), foreign().unwrap());
@@ -68,13 +68,13 @@ fn a_grant_is_certain_with_the_majority_and_waits_for_nobody_else() {
 fn a_refusal_is_certain_once_no_majority_is_possible() {
     let (asked, verdict) = judge(tally(Rule::Fresh, 3), vec![busy(9), busy(5)]);
     // After 5 s, for the third may be free by then.
-    assert_eq!((asked, verdict.result.unwrap(), verdict.split), (2, Reply::Busy(5 * SECOND), false));
+    assert_eq!((asked, verdict.result.unwrap(), verdict.split), (2, Reply::busy(5 * SECOND), false));
     assert_eq!((verdict.spread.remains, verdict.spread.unanswered), (MasterSet::NONE, MasterSet::one(2)));
     // What was granted in vain, or may have been, is to be ended.
     let answers = vec![Ok(Reply::Done), busy(9), failed(Outcome::Unknown), failed(Outcome::NotRun), busy(4)];
     let (asked, verdict) = judge(tally(Rule::Fresh, 5), answers);
     assert_eq!((asked, verdict.spread.unanswered), (5, MasterSet::NONE));
-    assert_eq!((verdict.result.unwrap(), verdict.split), (Reply::Busy(9 * SECOND), true));
+    assert_eq!((verdict.result.unwrap(), verdict.split), (Reply::busy(9 * SECOND), true));
     assert_eq!(verdict.spread.remains, MasterSet::one(0).union(MasterSet::one(2)));
 }
 
@@ -100,7 +100,7 @@ fn a_young_master_has_no_vote_on_a_fresh_grant() {
     three.bar(2);
     assert!(!three.awaits(2));
     let (asked, verdict) = judge(three, vec![Ok(Reply::Done), busy(9)]);
-    assert_eq!((asked, verdict.result.unwrap(), verdict.split), (2, Reply::Busy(9 * SECOND), true));
+    assert_eq!((asked, verdict.result.unwrap(), verdict.split), (2, Reply::busy(9 * SECOND), true));
     let mut two = tally(Rule::Fresh, 3);
     two.bar(0);
     two.bar(1);
@@ -114,7 +114,7 @@ fn a_young_master_has_no_vote_on_a_fresh_grant() {
     late.count(2, false, busy(9));
     let verdict = late.verdict().unwrap();
     assert_eq!(verdict.spread.remains, MasterSet::one(0).union(MasterSet::one(1)));
-    assert!(matches!(verdict.result, Ok(Reply::Busy(_))));
+    assert!(matches!(verdict.result, Ok(Reply::Busy(..))));
 }
 
 #[test]
@@ -191,9 +191,9 @@ fn a_lock_is_free_where_a_majority_is_and_else_until_it_may_be() {
     assert_eq!(judge(tally(Rule::IsHeld, 3), vec![busy(9), free(), free()]).1.result.unwrap(), Reply::Free);
     // Who is frozen is not waited for.
     let (asked, verdict) = judge(tally(Rule::IsHeld, 3), vec![busy(9), busy(4), free()]);
-    assert_eq!((asked, verdict.result.unwrap()), (2, Reply::Busy(9 * SECOND)));
+    assert_eq!((asked, verdict.result.unwrap()), (2, Reply::busy(9 * SECOND)));
     let (_, verdict) = judge(tally(Rule::IsHeld, 3), vec![busy(9), free(), busy(4)]);
-    assert_eq!(verdict.result.unwrap(), Reply::Busy(4 * SECOND));
+    assert_eq!(verdict.result.unwrap(), Reply::busy(4 * SECOND));
     let (_, verdict) =
         judge(tally(Rule::IsHeld, 3), vec![failed(Outcome::NotRun), failed(Outcome::NotRun), free()]);
     verdict.result.unwrap_err();
@@ -254,7 +254,7 @@ impl Answer {
     fn answer(self) -> Result<Reply, Failure> {
         match self {
             Answer::Ttl(Duration::ZERO) => Ok(Reply::Free),
-            Answer::Ttl(left) => Ok(Reply::Busy(left)),
+            Answer::Ttl(left) => Ok(Reply::busy(left)),
             Answer::Foreign => Ok(Reply::NotALock("a list".into())),
             Answer::Fails => failed(Outcome::NotRun),
         }
@@ -291,7 +291,7 @@ fn how_long_a_lock_is_held_is_when_a_majority_may_be_free_in_whatever_order_they
             let (_, verdict) = judge(tally(Rule::HeldFor, masters), answers(&given));
             match (verdict.result, free_after(&given)) {
                 (Ok(Reply::Free), Some(Duration::ZERO)) => {}
-                (Ok(Reply::Busy(ttl)), Some(left)) => {
+                (Ok(Reply::Busy(ttl, _)), Some(left)) => {
                     let apart = ttl.max(left) - ttl.min(left);
                     assert!(apart <= Duration::from_millis(10).max(left / 100), "{given:?}: {ttl:?}");
                 }
@@ -321,7 +321,7 @@ fn whether_a_lock_is_held_is_certain_with_a_majority() {
             let free = |given: &&Answer| **given == Answer::Ttl(Duration::ZERO);
             match (verdict.result, free_after(&given)) {
                 (Ok(Reply::Free), Some(Duration::ZERO)) => {}
-                (Ok(Reply::Busy(_)), Some(left)) => assert!(!left.is_zero(), "{given:?}"),
+                (Ok(Reply::Busy(..)), Some(left)) => assert!(!left.is_zero(), "{given:?}"),
                 (Ok(Reply::NotALock(_)) | Err(_), None) => {}
                 (other, left) => panic!("{given:?}: {other:?}, and {left:?}"),
             }
@@ -340,7 +340,7 @@ fn a_refused_request_asks_again_no_later_than_a_majority_may_be_free_in_whatever
         let free = |given: &Answer| *given == Answer::Ttl(Duration::ZERO);
         for given in all_answers(masters).filter(|given| !given.iter().any(free)) {
             let (_, verdict) = judge(tally(Rule::Fresh, masters), answers(&given));
-            if let (Ok(Reply::Busy(ttl)), Some(left)) = (verdict.result, free_after(&given)) {
+            if let (Ok(Reply::Busy(ttl, _)), Some(left)) = (verdict.result, free_after(&given)) {
                 assert!(ttl <= left + Duration::from_millis(10).max(left / 100), "{given:?}: {ttl:?}");
                 assert!(!ttl.is_zero(), "{given:?}");
             }
@@ -348,7 +348,7 @@ fn a_refused_request_asks_again_no_later_than_a_majority_may_be_free_in_whatever
     }
     // One that has granted it is had already, and given back.
     let (_, verdict) = judge(tally(Rule::Fresh, 3), vec![Ok(Reply::Done), busy(600), busy(20)]);
-    assert_eq!((verdict.result.unwrap(), verdict.split), (Reply::Busy(20 * SECOND), true));
+    assert_eq!((verdict.result.unwrap(), verdict.split), (Reply::busy(20 * SECOND), true));
 }
 
 #[test]
@@ -414,9 +414,9 @@ fn where_old_masters_do_not_agree_the_error_names_no_young_ones() {
 /// What masters answer for one hold differs a little: the later end counts, where the third one hardly changes it.
 #[test]
 fn a_refused_request_asks_again_at_the_later_end_of_one_hold() {
-    let ends = [20_000, 20_005].map(|millis| Ok(Reply::Busy(Duration::from_millis(millis))));
+    let ends = [20_000, 20_005].map(|millis| Ok(Reply::busy(Duration::from_millis(millis))));
     let (asked, verdict) = judge(tally(Rule::Fresh, 3), ends.into());
-    assert_eq!((asked, verdict.result.unwrap()), (2, Reply::Busy(Duration::from_millis(20_005))));
+    assert_eq!((asked, verdict.result.unwrap()), (2, Reply::busy(Duration::from_millis(20_005))));
 }
 
 /// Its acquire may run there yet: a grant, a refusal and an unknown outcome name it. One that answered is not among them.
@@ -443,3 +443,52 @@ fn a_master_is_awaited_until_it_has_answered() {
 }
 
 mod orders;
+
+fn held_by(field: &str, count: usize, seconds: u32) -> Result<Reply, Failure> {
+    Ok(Reply::held_by(Holder::new(field, count, SECOND * seconds)))
+}
+
+/// The holder of a verdict: its field, its count, its lease in seconds.
+fn holder(verdict: &Verdict) -> Option<(&str, usize, u64)> {
+    let Ok(Reply::Busy(_, holder)) = &verdict.result else { return None };
+    let holder = holder.as_deref()?;
+    Some((holder.field(), holder.count(), holder.remaining_lease().as_secs()))
+}
+
+#[test]
+fn a_holder_is_certain_with_a_majority_and_waits_for_nobody_else() {
+    let answers = vec![held_by("a", 1, 9), held_by("b", 5, 99), held_by("a", 3, 7), held_by("a", 2, 5)];
+    let (asked, verdict) = judge(tally(Rule::Who, 5), answers);
+    // What three of five have: a count of one, for five seconds.
+    assert_eq!((asked, holder(&verdict)), (4, Some(("a", 1, 5))));
+    let (asked, verdict) = judge(tally(Rule::Who, 1), vec![held_by("a", 2, 9)]);
+    assert_eq!((asked, holder(&verdict)), (1, Some(("a", 2, 9))));
+}
+
+#[test]
+fn without_a_majority_for_one_field_nobody_holds_it() {
+    let split = vec![held_by("a", 1, 9), held_by("b", 1, 9), Ok(Reply::Free)];
+    let (asked, verdict) = judge(tally(Rule::Who, 3), split);
+    assert_eq!((asked, verdict.result.unwrap()), (3, Reply::Free));
+    let (asked, verdict) = judge(tally(Rule::Who, 3), vec![Ok(Reply::Free), Ok(Reply::Free)]);
+    assert_eq!((asked, verdict.result.unwrap()), (2, Reply::Free));
+    let away = vec![held_by("a", 1, 9), failed(Outcome::NotRun), failed(Outcome::Unknown)];
+    judge(tally(Rule::Who, 3), away).1.result.unwrap_err();
+    // Of a majority that answers, one has a minority's field.
+    let away = vec![held_by("a", 1, 9), held_by("b", 1, 9), failed(Outcome::NotRun)];
+    assert_eq!(judge(tally(Rule::Who, 3), away).1.result.unwrap(), Reply::Free);
+    let foreign = || Ok(Reply::NotALock("a string".into()));
+    let (_, verdict) = judge(tally(Rule::Who, 3), vec![held_by("a", 1, 9), foreign(), foreign()]);
+    assert_eq!(verdict.result.unwrap(), foreign().unwrap());
+}
+
+#[test]
+fn a_refusal_names_the_holder_that_a_majority_has() {
+    let (asked, verdict) = judge(tally(Rule::Fresh, 3), vec![held_by("a", 1, 9), held_by("a", 2, 8)]);
+    assert_eq!((asked, holder(&verdict)), (2, Some(("a", 1, 8))));
+    let (asked, verdict) = judge(tally(Rule::Fresh, 3), vec![held_by("a", 1, 9), held_by("b", 2, 8)]);
+    assert_eq!((asked, holder(&verdict)), (2, None), "no further answer is waited for");
+    let hidden = vec![Ok(Reply::Nameless(SECOND)), Ok(Reply::Nameless(SECOND))];
+    let (asked, verdict) = judge(tally(Rule::Fresh, 3), hidden);
+    assert_eq!((asked, verdict.result.unwrap()), (2, Reply::busy(SECOND)));
+}

@@ -65,7 +65,8 @@ impl Session {
         self.visit(keys, |entry, number, at| {
             let id = number();
             entry.enter(Waiter::new(id, owner.clone(), owner.clone(), false, at.now)).expect("no branches");
-            let ask = AcquireParams { once: false, lease, uuid: "me", fence: None, takes: false };
+            let ask =
+                AcquireParams { once: false, lease, uuid: "me", fence: None, takes: false, names: false };
             match entry.admit(id, number(), ask, at) {
                 Admission::Ask(pending) => (id, Some(pending)),
                 _ => (id, None),
@@ -100,7 +101,7 @@ fn the_backend_hears_of_subscriptions_in_the_order_of_the_visits() {
                 if let Some(pending) = asked {
                     session.visit(&keys, |entry, _, at| {
                         let (busy, until) =
-                            (Reply::Busy(Duration::from_secs(1)), at.now + Duration::from_secs(1));
+                            (Reply::busy(Duration::from_secs(1)), at.now + Duration::from_secs(1));
                         entry.conclude(&pending, Ok(&busy), Spread::default(), at);
                         entry.refused(id, Pause::Notified { until, soon: until });
                     });

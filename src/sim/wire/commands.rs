@@ -215,6 +215,7 @@ fn described(call: &Call, name_only: bool) -> String {
         Action::Repair { count, .. } => format!("repair {key} {field} {count}"),
         Action::Force => format!("force {key}"),
         Action::Look => format!("look {key}"),
+        Action::Who => format!("who {key}"),
         Action::Count(_) => "count".to_owned(),
     };
     if name_only { format!("(by name) {what}") } else { what }

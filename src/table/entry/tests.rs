@@ -223,6 +223,7 @@ impl World {
             uuid: "me",
             fence: None,
             takes: std::mem::replace(&mut asker.known, true) && !asker.fixed,
+            names: false,
         };
         let turn = self.entry.admit(id, no, ask, moment);
         if asker.once && matches!(turn, Admission::Wait { refused: false, .. }) {
@@ -297,9 +298,9 @@ impl World {
         let (moment, id) = (self.at(), self.askers[at].id);
         match net {
             Net::Answers => match self.run(&pending) {
-                Reply::Busy(left) => {
+                reply @ Reply::Busy(left, _) => {
                     let until = pending.sent + left + STEP;
-                    self.entry.conclude(&pending, Ok(&Reply::Busy(left)), Spread::default(), moment);
+                    self.entry.conclude(&pending, Ok(&reply), Spread::default(), moment);
                     self.entry.refused(id, Pause::Notified { until, soon: until });
                 }
                 Reply::Gone => {
@@ -500,7 +501,7 @@ impl World {
         let action = Action::Acquire { count: 1, lease: self.terms.lease };
         let (field, masters) = ("me:7".into(), MasterSet::ALL);
         let (sent, repeated, fence) = (self.now, false, None);
-        let call = Call { keys: self.entry.keys.clone(), field, action, fence, sharded: false };
+        let call = Call { keys: self.entry.keys.clone(), field, action, fence, sharded: false, names: false };
         Pending { hold: 7, no: 7, call, masters, repeated, sent }
     }
 }

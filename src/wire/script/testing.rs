@@ -6,8 +6,18 @@ use std::time::Duration;
 use super::*;
 use crate::base::Drift;
 
-static ALL: [&Script; 9] =
-    [&ACQUIRE, &RELEASE, &RENEW, &SETTLE, &FORCE, &LOOK, &ACQUIRE_FENCED, &RENEW_FENCED, &SETTLE_FENCED];
+static ALL: [&Script; 10] = [
+    &ACQUIRE,
+    &RELEASE,
+    &RENEW,
+    &SETTLE,
+    &FORCE,
+    &LOOK,
+    &WHO,
+    &ACQUIRE_FENCED,
+    &RENEW_FENCED,
+    &SETTLE_FENCED,
+];
 
 fn lease(millis: &str) -> Option<Lease> {
     let drift = Drift { factor: 0.0, slack: Duration::ZERO };
@@ -21,6 +31,10 @@ impl Call {
         let (script, count, rest) = (*words.first()?, words.get(1)?, words.get(2..)?);
         let script = ALL.into_iter().find(|one| *one.sha == script || one.body == script)?;
         let (keys, args) = rest.split_at_checked(count.parse().ok()?)?;
+        let (args, names) = match args.split_last() {
+            Some((&WHOSE, args)) => (args, true),
+            _ => (args, false),
+        };
         let (args, fence) = match *keys {
             [_] => (args, None),
             [_, counter] => {
@@ -56,11 +70,13 @@ impl Call {
                 (Action::Force, Some(channel))
             }
             ("look", []) => (Action::Look, None),
+            ("who", []) => (Action::Who, None),
             _ => return None,
         };
         let field = if action == Action::Force { "" } else { args.first().copied().unwrap_or_default() };
         let fits = channel.is_none_or(|channel| **channel == *keys.channel);
-        fits.then(|| (script.sha.as_str(), Call { keys, field: field.into(), action, fence, sharded }))
+        let call = Call { keys, field: field.into(), action, fence, sharded, names };
+        fits.then(|| (script.sha.as_str(), call))
     }
 }
 
@@ -72,7 +88,12 @@ impl Reply {
             Reply::Done => format!(":{DONE}\r\n"),
             Reply::Gone => format!(":{GONE}\r\n"),
             Reply::Free => format!(":{FREE}\r\n"),
-            Reply::Busy(left) => format!(":{}\r\n", left.as_millis()),
+            Reply::Busy(left, Some(holder)) => {
+                let (field, count) = (bulk(holder.field()), bulk(&holder.count().to_string()));
+                format!("*3\r\n:{}\r\n{field}{count}", left.as_millis())
+            }
+            Reply::Nameless(left) => format!("*1\r\n:{}\r\n", left.as_millis()),
+            Reply::Busy(left, None) => format!(":{}\r\n", left.as_millis()),
             Reply::Token(token) => bulk(&token.to_string()),
             Reply::Deferred(why) => bulk(why),
             Reply::NotALock(_) => "+string\r\n".to_owned(),
@@ -94,6 +115,7 @@ fn each_call_is_read_as_it_was_written() {
         Action::Repair { count: 3, lease },
         Action::Force,
         Action::Look,
+        Action::Who,
     ];
     let fences = [(None, Some(lease)), (Some(7), None)].map(|(least, stays)| Fence {
         counter: "token".into(),
@@ -105,10 +127,13 @@ fn each_call_is_read_as_it_was_written() {
         for (fence, sharded) in
             fences.iter().map(counted).chain([None]).flat_map(|one| [(one.clone(), false), (one, true)])
         {
-            let sharded =
-                sharded && !matches!(action, Action::Acquire { .. } | Action::Renew { .. } | Action::Look);
-            let field = if matches!(action, Action::Force | Action::Look) { "" } else { "f:1" };
-            let call = Call { keys: keys.clone(), field: field.into(), action, fence, sharded };
+            let plain =
+                matches!(action, Action::Acquire { .. } | Action::Renew { .. } | Action::Look | Action::Who);
+            let names = sharded && matches!(action, Action::Acquire { .. });
+            let (sharded, fields) =
+                (sharded && !plain, !matches!(action, Action::Force | Action::Look | Action::Who));
+            let field = if fields { "f:1" } else { "" };
+            let call = Call { keys: keys.clone(), field: field.into(), action, fence, sharded, names };
             for command in [call.evalsha(), call.eval()] {
                 let words = command.args_iter().map(|word| match word {
                     redis::Arg::Simple(bytes) => str::from_utf8(bytes).unwrap(),
@@ -118,7 +143,7 @@ fn each_call_is_read_as_it_was_written() {
                 let (script, read) = Call::read(&words[1..]).unwrap();
                 assert_eq!(script, *call.script().sha);
                 assert_eq!((&read.field, read.action, &read.fence), (&call.field, call.action, &call.fence));
-                assert_eq!(read.sharded, call.sharded);
+                assert_eq!((read.sharded, read.names), (call.sharded, call.names));
                 assert_eq!((&read.keys.key, &read.keys.channel), (&keys.key, &keys.channel));
             }
         }

@@ -42,6 +42,7 @@ impl Fleet {
             return;
         };
         self.excludes(&mut java).await;
+        self.names(&mut java).await;
         self.wakes_java(&mut java).await;
         self.is_woken_by_java(&mut java).await;
         self.nests(&mut java).await;
@@ -62,6 +63,44 @@ impl Fleet {
         assert_eq!(java.ask("b", "try", "excluded").await, "false");
         assert_eq!(java.ask("a", "unlock", "excluded").await, "done");
         stock.try_lock().await.unwrap().expect("it is free").release().await.unwrap();
+    }
+
+    /// Fields with a label are another's to Redisson, and its own are named here.
+    async fn names(&self, java: &mut Peer) {
+        let labelled = self.deployment.builder().label("billing@web-7").connect().await.unwrap();
+        let (stock, other) = (labelled.mutex("named"), self.ours.mutex("named"));
+        let (outer, inner) = (stock.lock().await.unwrap(), stock.lock().await.unwrap());
+        assert!(outer.field().starts_with("billing@web-7:"));
+        assert_eq!(java.ask("a", "try", "named").await, "false");
+        assert_eq!(java.ask("a", "locked", "named").await, "true");
+        assert_eq!(java.ask("a", "count", "named").await, "0");
+        assert_eq!(java.ask("a", "unlock", "named").await, "IllegalMonitorStateException");
+        let waiting = java.send("a", "lock", "named");
+        self.deployment.listened("named").await;
+        inner.release().await.unwrap();
+        outer.release().await.unwrap();
+        assert_eq!(java.answer(waiting).await, "done");
+        assert_eq!(java.ask("a", "lock", "named").await, "done");
+        let server = self.deployment.server_of("named").await;
+        let fields: Vec<String> = server.ask(&["HKEYS", "named"]).await;
+        for asking in [&stock, &other] {
+            let holder = asking.holder().await.unwrap().expect("Redisson holds it");
+            assert_eq!((holder.label(), holder.field(), holder.count()), (None, &*fields[0], 2));
+            let error = asking.lock().within(Duration::ZERO).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Timeout);
+            assert_eq!(error.holder().map(|holder| holder.field()), Some(&*fields[0]));
+        }
+        for _ in 0..2 {
+            assert_eq!(java.ask("a", "unlock", "named").await, "done");
+        }
+        // Redisson frees it whoever has it, and a labelled waiter is woken.
+        let guard = other.lock().await.unwrap();
+        let waiting = tokio::spawn(stock.lock());
+        self.deployment.listened("named").await;
+        assert_eq!(java.ask("a", "force", "named").await, "true");
+        soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();
+        assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+        assert_eq!(other.holder().await.unwrap(), None);
     }
 
     async fn wakes_java(&self, java: &mut Peer) {
@@ -183,6 +222,7 @@ impl Fleet {
         assert_eq!(go.ask("-", "try", "go").await, "true");
         assert!(stock.try_lock().await.unwrap().is_none());
         assert!(stock.is_locked().await.unwrap());
+        assert_eq!(stock.holder().await.unwrap_err().kind(), ErrorKind::NotALock);
         assert_eq!(go.ask("-", "unlock", "go").await, "true");
         let guard = stock.try_lock().await.unwrap().expect("it is free");
         assert_eq!(go.ask("-", "try", "go").await, "false");

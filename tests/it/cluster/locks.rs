@@ -262,3 +262,22 @@ async fn a_grant_that_replicas_have_to_acknowledge_is_on_one() {
     eventually("its undoing", async || cluster.node(0).keys().await.is_empty()).await;
     cluster.node(3).thaw();
 }
+
+#[tokio::test]
+async fn who_holds_a_lock_is_told_by_the_node_of_its_slot() {
+    let cluster = Cluster::shared().await;
+    let ours = locks(cluster).await;
+    let theirs = without_timers(cluster).label("billing@web-7").connect().await.unwrap();
+    for at in MASTERS {
+        let name = cluster.name_on(at, "named").await;
+        let guard = soon("the lock", theirs.mutex(&name).lock()).await.unwrap();
+        let holder = soon("the answer", ours.mutex(&name).holder()).await.unwrap().expect("it is held");
+        assert_eq!((holder.label(), holder.field()), (Some("billing@web-7"), guard.field()));
+        let error = ours.mutex(&name).lock().within(std::time::Duration::ZERO).await.unwrap_err();
+        assert_eq!(error.holder().map(|holder| holder.field()), Some(guard.field()));
+        // Its waiter is woken by the message of its release, as without a label.
+        let waiting = tokio::spawn(theirs.mutex(&name).lock().owner(&Owner::new()));
+        guard.release().await.unwrap();
+        soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();
+    }
+}

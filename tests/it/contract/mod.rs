@@ -12,6 +12,7 @@ mod guards;
 mod handoff;
 mod heads;
 mod heirs;
+mod holder;
 mod holds;
 mod kinds;
 mod late;

@@ -33,6 +33,10 @@ async fn a_string_with_a_ttl_is_a_lock_that_somebody_holds() {
     assert!(stock.try_lock().await.unwrap().is_none());
     let error = stock.lock().within(Duration::from_millis(20)).await.unwrap_err();
     is(&error, ErrorKind::Timeout, Some("stock"), &["somebody else held it"]);
+    // It does not say whose it is.
+    assert_eq!(error.holder(), None);
+    let error = stock.holder().await.unwrap_err();
+    is(&error, ErrorKind::NotALock, Some("stock"), &["string, which is no lock of this kind", "untouched"]);
     assert!(stock.is_locked().await.unwrap() && !stock.is_held());
     let left = stock.remaining_lease().await.unwrap().unwrap();
     assert!(left > Duration::from_secs(500) && left <= Duration::from_secs(600), "{left:?}");
@@ -68,8 +72,9 @@ async fn a_key_that_is_no_lock_is_reported_at_once_and_left_untouched() {
         ] {
             is(&error, ErrorKind::NotALock, Some("stock"), &[found, "untouched"]);
         }
-        let error = stock.force_release().await.unwrap_err();
-        is(&error, ErrorKind::NotALock, Some("stock"), &["untouched"]);
+        for error in [stock.force_release().await.unwrap_err(), stock.holder().await.unwrap_err()] {
+            is(&error, ErrorKind::NotALock, Some("stock"), &["untouched"]);
+        }
         assert_eq!(server.ask::<Vec<u8>>(&["DUMP", "stock"]).await, before, "{found}");
         server.ask::<()>(&["DEL", "stock"]).await;
     }
@@ -131,5 +136,28 @@ async fn a_key_that_is_replaced_under_a_guard_is_lost_and_left_untouched() {
         assert_eq!(outer.release().await.unwrap_err().loss(), Some(Loss::Gone));
         assert_eq!(server.ask::<Vec<u8>>(&["DUMP", "stock"]).await, before);
         server.ask::<()>(&["DEL", "stock"]).await;
+    }
+}
+
+/// As Redisson writes it, and as nobody does.
+#[tokio::test]
+async fn the_field_of_another_library_is_named_as_it_stands() {
+    let server = Server::start().await;
+    let stock = locks(&server.url()).await.mutex("stock");
+    let java = "e4a85f5e-2103-4c02-ade1-d8e0aa7691bb:12";
+    for (field, count, shown) in [
+        (java, "3", java),
+        ("a\nb", "1", "a\\nb"),
+        ("x:e4a85f5e-2103-4c02-ade1-d8e0aa7691bb:write", "no number", "x:e4a85f5e"),
+    ] {
+        server.ask::<()>(&["DEL", "stock"]).await;
+        server.ask::<()>(&["HSET", "stock", field, count]).await;
+        server.ask::<()>(&["PEXPIRE", "stock", "600000"]).await;
+        let holder = stock.holder().await.unwrap().unwrap();
+        assert_eq!((holder.label(), holder.field()), (None, field));
+        assert_eq!(holder.count(), count.parse().unwrap_or(0));
+        let error = stock.lock().within(Duration::ZERO).await.unwrap_err();
+        is(&error, ErrorKind::Timeout, Some("stock"), &["held by", shown, "for another 599 s"]);
+        assert_eq!(error.holder().map(|holder| holder.field()), Some(field));
     }
 }

@@ -1,5 +1,6 @@
 //! Users with few rights: which are enough, and the errors without them.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use nestlock::{Error, ErrorKind, Locks};
@@ -18,6 +19,9 @@ const ENOUGH: [&str; 5] = [
     "+pttl +type +pexpire +publish",
     "+hset +hincrby +hget +hdel +del",
 ];
+
+/// What is needed besides to see who holds a lock.
+const NAMES: &str = "+hscan";
 
 /// What one with fencing tokens needs besides.
 const FENCED: &str = "+get +set +incr +exists +time";
@@ -49,6 +53,9 @@ async fn each_call_passes(server: &Server, prefix: &str, name: &str, connect: im
     let stranger = others.mutex(name);
     assert!(stranger.try_lock().await.unwrap().is_none());
     assert!(stranger.is_locked().await.unwrap());
+    assert_eq!(stranger.holder().await.unwrap().unwrap().field(), guard.field());
+    let error = stranger.lock().within(Duration::ZERO).await.unwrap_err();
+    assert_eq!(error.holder().map(|holder| holder.field()), Some(guard.field()));
     let waits = tokio::spawn(async move { stranger.lock().await.unwrap().release().await });
     eventually("the waiter is subscribed", async || !server.channels().await.is_empty()).await;
     let channels = server.channels().await;
@@ -69,7 +76,7 @@ async fn assert_nothing_was_denied(server: &Server) {
 #[tokio::test]
 async fn the_keys_and_channels_under_the_prefix_are_enough() {
     let server = Server::start().await;
-    bob(&server, &ENOUGH).await;
+    bob(&server, &[&ENOUGH[..], &[NAMES]].concat()).await;
     for _ in 0..2 {
         for name in ["stock", "{tag}:stock", "a}b"] {
             each_call_passes(&server, "app:", name, async || connect(&server).await).await;
@@ -201,6 +208,40 @@ async fn rights_to_the_counter_taken_away_under_a_guard_end_nothing() {
     soon("a re-entry", stock.run(async |_| {})).await.unwrap();
     soon("the release", guard.release()).await.unwrap();
     assert!(!stock.is_locked().await.unwrap());
+}
+
+/// As before there were names. It is asked for once: what a server denies it counts and logs.
+#[tokio::test]
+async fn without_the_right_to_names_all_works_and_they_are_asked_for_once() {
+    let server = Server::start().await;
+    bob(&server, &ENOUGH).await;
+    let locks = connect(&server).await;
+    let others = connect(&server).await;
+    let (stock, stranger) = (locks.mutex("stock"), others.mutex("stock"));
+    let guard = stock.lock().await.unwrap();
+    let denied = async || {
+        let log: Vec<HashMap<String, redis::Value>> = server.ask(&["ACL", "LOG"]).await;
+        log.iter().map(|entry| redis::from_redis_value::<u64>(entry["count"].clone()).unwrap()).sum::<u64>()
+    };
+    for _ in 0..5 {
+        let error = stranger.lock().within(Duration::ZERO).await.unwrap_err();
+        is(&error, ErrorKind::Timeout, Some("stock"), &["somebody else held it"]);
+        assert_eq!(error.holder(), None);
+        assert!(stranger.try_lock().await.unwrap().is_none());
+    }
+    assert_eq!(denied().await, 1);
+    let error = stranger.holder().await.unwrap_err();
+    is(&error, ErrorKind::Denied, Some("stock"), &["who", "right", "ACL SETUSER"]);
+    // Granted now, it is used from the next look on.
+    server.ask::<()>(&["ACL", "SETUSER", "bob", NAMES]).await;
+    assert!(stranger.lock().within(Duration::ZERO).await.unwrap_err().holder().is_none());
+    assert_eq!(stranger.holder().await.unwrap().unwrap().field(), guard.field());
+    let error = stranger.lock().within(Duration::ZERO).await.unwrap_err();
+    assert_eq!(error.holder().map(|holder| holder.field()), Some(guard.field()));
+    let waits = tokio::spawn(async move { stranger.lock().await.unwrap().release().await });
+    eventually("the waiter is subscribed", async || !server.channels().await.is_empty()).await;
+    guard.release().await.unwrap();
+    soon("the waiter", waits).await.unwrap().unwrap();
 }
 
 #[tokio::test]

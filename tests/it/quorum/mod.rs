@@ -2,6 +2,7 @@
 
 mod ends;
 mod grants;
+mod holders;
 mod network;
 mod random;
 mod repair;

@@ -114,6 +114,67 @@ async fn a_lock_of_another_is_busy_with_its_ttl_and_stays_as_it_was() {
 }
 
 #[tokio::test]
+async fn who_holds_a_lock_is_answered_to_who_asks_and_changes_nothing() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    assert_eq!(wire.who().await.unwrap(), FREE);
+    assert_eq!(wire.acquire_naming(THEIRS, LEASE).await, DONE);
+    assert_eq!(wire.acquire_naming(THEIRS, LEASE).await, DONE);
+    wire.acquire(THEIRS, 2, LEASE).await;
+    let before = wire.state().await;
+    assert_eq!(whose(&wire.acquire_naming(OURS, 2 * LEASE).await), (THEIRS, "2"));
+    assert_eq!(whose(&wire.who().await.unwrap()), (THEIRS, "2"));
+    assert!(is_busy(&wire.acquire(OURS, 1, 2 * LEASE).await));
+    assert_eq!(wire.state().await, before);
+    // Of Redisson, and of another program.
+    for (field, count) in [("uuid:12", "3"), (&*"f".repeat(500), "no number"), ("", "")] {
+        wire.plant(field, count).await;
+        assert_eq!(whose(&wire.acquire_naming(OURS, LEASE).await), (field, count));
+        assert_eq!(whose(&wire.who().await.unwrap()), (field, count));
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_is_no_lock_of_this_kind_is_nobodys() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    for (put, kind) in [
+        (&["SET", KEY, "theirs", "PX", "600000"][..], "string"),
+        (&["SET", KEY, "theirs"], "string"),
+        (&["HSET", KEY, THEIRS, "1"], "hash"),
+        (&["RPUSH", KEY, "mine"], "list"),
+    ] {
+        wire.clear().await;
+        wire.ask::<Value>(put).await;
+        let before = wire.state().await;
+        assert_eq!(wire.who().await.unwrap(), status(kind));
+        let answer = wire.acquire_naming(OURS, LEASE).await;
+        assert_eq!(is_busy(&answer), put.contains(&"PX"), "{answer:?}");
+        assert_eq!(wire.state().await, before);
+    }
+}
+
+/// A hash under a lock's name that is none, and large: a look at all of it would hold up the server.
+#[tokio::test]
+async fn of_a_large_hash_a_part_is_read() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    wire.plant("f0", "1").await;
+    for part in 0..20 {
+        let fields: Vec<String> =
+            (1..1000).flat_map(|at| [format!("f{part}-{at}"), "1".to_owned()]).collect();
+        let command: Vec<&str> = ["HSET", KEY].into_iter().chain(fields.iter().map(String::as_str)).collect();
+        wire.ask::<i64>(&command).await;
+    }
+    let answer = wire.who().await.unwrap();
+    let (field, count) = whose(&answer);
+    assert!(field.starts_with('f') && count == "1");
+    let stats: String = wire.ask(&["INFO", "commandstats"]).await;
+    let ran = |command: &str| stats.contains(&format!("cmdstat_{command}:"));
+    assert!(ran("hscan") && !ran("hgetall") && !ran("hkeys"), "{stats}");
+}
+
+#[tokio::test]
 async fn what_comes_late_to_a_lock_that_is_gone_creates_nothing() {
     let server = Server::start().await;
     let mut wire = Wire::to(&server).await;

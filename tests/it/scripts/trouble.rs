@@ -133,6 +133,14 @@ async fn the_rights_that_the_scripts_need_are_these() {
     assert_eq!(wire.force().await, DONE);
     let log: Vec<Value> = admin.ask(&["ACL", "LOG"]).await;
     assert_eq!(log, []);
+    // One more, for a name.
+    wire.acquire(OURS, 1, LEASE).await;
+    let Value::Array(parts) = wire.acquire_naming(THEIRS, LEASE).await else { panic!("no list") };
+    assert!(matches!(parts[..], [Value::Int(1..)]), "the TTL alone: {parts:?}");
+    assert!(is_denied(wire.who().await));
+    admin.ask::<()>(&["ACL", "SETUSER", "worker", "+hscan"]).await;
+    assert_eq!(whose(&wire.acquire_naming(THEIRS, LEASE).await), (OURS, "1"));
+    assert_eq!(whose(&wire.who().await.unwrap()), (OURS, "1"));
 }
 
 #[tokio::test]

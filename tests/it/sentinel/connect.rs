@@ -163,3 +163,17 @@ async fn sentinels_may_have_a_password() {
         );
     }
 }
+
+#[tokio::test]
+async fn who_holds_a_lock_is_asked_at_the_master_and_named_by_a_timeout() {
+    let group = Group::start().await;
+    let theirs = group.builder().label("billing@web-7").connect().await.unwrap();
+    let stock = group.locks().await.mutex("stock");
+    let guard = soon("the lock", theirs.mutex("stock").lock()).await.unwrap();
+    let holder = soon("the answer", stock.holder()).await.unwrap().expect("it is held");
+    assert_eq!((holder.label(), holder.field()), (Some("billing@web-7"), guard.field()));
+    let error = soon("the end", stock.lock().within(SECOND / 10)).await.unwrap_err();
+    assert!(error.to_string().contains("held by billing@web-7 for another "), "{error}");
+    guard.release().await.unwrap();
+    assert_eq!(soon("the answer", stock.holder()).await.unwrap(), None);
+}

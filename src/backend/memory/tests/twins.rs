@@ -37,7 +37,7 @@ struct Op {
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     // Mostly acquires by one field, so that there are holds to release, renew and settle.
-    let kind = prop_oneof![6 => Just(0u8), 12 => 1..4u8, 4 => 4..9u8];
+    let kind = prop_oneof![6 => Just(0u8), 12 => 1..4u8, 4 => 4..10u8];
     let field = prop_oneof![4 => Just(0u8), 2 => 1..3u8];
     // Tokens near each other, of two lengths, and near the largest value of a counter.
     let fence = prop_oneof![7 => 5..15u64, 1 => Just(i64::MAX as u64 - 1)];
@@ -84,10 +84,12 @@ impl Op {
             7 => Action::Repair { count: count.max(1), lease },
             4 => Action::Force,
             5 => Action::Look,
+            9 => Action::Who,
             _ => return None,
         };
         let fence = fence.filter(|_| action.lease().is_some());
-        Some(Call { fence, ..Call::of(&key, &format!("uuid:{}", self.field), action) })
+        let names = self.stays > 1;
+        Some(Call { fence, names, ..Call::of(&key, &format!("uuid:{}", self.field), action) })
     }
 }
 
@@ -217,7 +219,12 @@ fn is_message(events: &Event) -> bool {
 
 fn alike(real: &Reply, ours: &Reply) -> bool {
     match (real, ours) {
-        (Reply::Busy(real), Reply::Busy(ours)) => real.abs_diff(*ours) < TOLERANCE,
+        (Reply::Busy(real, theirs), Reply::Busy(left, ours)) => {
+            // One and the same holder, by field and count.
+            let [theirs, ours] =
+                [theirs, ours].map(|holder| holder.as_ref().map(|one| one.with(one.count(), LONG)));
+            real.abs_diff(*left) < TOLERANCE && theirs == ours
+        }
         _ => real == ours,
     }
 }

@@ -60,7 +60,7 @@ fn answer(vote: Vote) -> Result<Reply, Failure> {
     Ok(match vote {
         Vote::Done => Reply::Done,
         Vote::Gone => Reply::Gone,
-        Vote::Busy => Reply::Busy(SECOND),
+        Vote::Busy => Reply::busy(SECOND),
         Vote::Foreign => Reply::NotALock("a list".into()),
         Vote::Free => Reply::Free,
         Vote::Deferred => Reply::Deferred("full".into()),
@@ -107,7 +107,7 @@ fn means(rule: Rule, all: [Given; 3]) -> Means {
             () if count(&|vote, _| matches!(vote, Done | Free)) >= 2 => Means::Freed,
             () => Means::Undecided,
         },
-        Rule::IsHeld | Rule::HeldFor => unreachable!("looks have tests of their own"),
+        Rule::IsHeld | Rule::HeldFor | Rule::Who => unreachable!("looks have tests of their own"),
     }
 }
 
@@ -115,7 +115,7 @@ fn means(rule: Rule, all: [Given; 3]) -> Means {
 fn told(rule: Rule, verdict: &Verdict) -> Means {
     match (&verdict.result, rule) {
         (Err(_), _) => Means::Undecided,
-        (Ok(Reply::NotALock(_) | Reply::Busy(_)), _) => Means::Refused,
+        (Ok(Reply::NotALock(_) | Reply::Busy(..)), _) => Means::Refused,
         (Ok(Reply::Free), _) => Means::Free,
         (Ok(Reply::Done), Rule::Force) => Means::Freed,
         (Ok(Reply::Done), Rule::End { .. }) | (Ok(Reply::Gone), _) => Means::Gone,

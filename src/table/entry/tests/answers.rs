@@ -125,7 +125,7 @@ fn what_a_refused_acquire_may_have_left_is_ended_though_its_hold_was_given_up() 
     for (spread, is_left) in spreads {
         let mut world = World::new(1);
         let pending = world.bygone();
-        world.entry.conclude(&pending, Ok(&Reply::Busy(LEASE)), spread, world.at());
+        world.entry.conclude(&pending, Ok(&Reply::busy(LEASE)), spread, world.at());
         assert_eq!(!world.entry.is_empty(), is_left, "{spread:?}");
     }
 }

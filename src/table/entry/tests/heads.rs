@@ -8,10 +8,10 @@ impl World {
         let (id, no) = (self.number(), self.number());
         self.entry.enter(Waiter::new(id, owner.clone(), owner.clone(), true, self.now)).unwrap();
         let lease = self.terms.lease;
-        let ask = AcquireParams { once: true, lease, uuid: "me", fence: None, takes: false };
+        let ask = AcquireParams { once: true, lease, uuid: "me", fence: None, takes: false, names: false };
         let turn = self.entry.admit(id, no, ask, self.at());
         if let Admission::Ask(pending) = &turn {
-            self.entry.conclude(pending, Ok(&Reply::Busy(LEASE)), Spread::default(), self.at());
+            self.entry.conclude(pending, Ok(&Reply::busy(LEASE)), Spread::default(), self.at());
         }
         let _gone = self.entry.leave_line(id, self.now);
         turn
@@ -89,7 +89,7 @@ fn a_new_head_asks_though_its_pause_was_over_when_another_was_before_it() {
     world.poll(world.asker(second));
     let (at, pause) = (world.asker(second), world.now + 5 * STEP);
     let pending = world.askers[at].asking.take().expect("it is its turn");
-    world.entry.conclude(&pending, Ok(&Reply::Busy(LEASE)), Spread::default(), world.at());
+    world.entry.conclude(&pending, Ok(&Reply::busy(LEASE)), Spread::default(), world.at());
     world.entry.refused(second, Pause::Polling(pause));
     world.poll(at);
     world.entry.freed(world.now);
@@ -154,7 +154,7 @@ fn a_wait_for_an_owner_in_whose_scope_the_request_runs_is_reported_once() {
         world.entry.enter(Waiter::new(id, owner.clone(), ambient.clone(), false, world.now)).unwrap();
         for no in [2 * id + 900, 2 * id + 901] {
             let lease = world.terms.lease;
-            let ask = AcquireParams { once, lease, uuid: "me", fence: None, takes: false };
+            let ask = AcquireParams { once, lease, uuid: "me", fence: None, takes: false, names: false };
             world.entry.admit(id, no, ask, world.at());
             if once {
                 break;

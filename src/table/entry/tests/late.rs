@@ -132,7 +132,14 @@ fn nothing_is_nested_in_a_level_whose_max_hold_is_over() {
     world.now += Duration::from_secs(1);
     let id = world.number();
     world.entry.enter(Waiter::new(id, owner.clone(), owner, true, world.now)).unwrap();
-    let ask = AcquireParams { once: false, lease: world.terms.lease, uuid: "me", fence: None, takes: false };
+    let ask = AcquireParams {
+        once: false,
+        lease: world.terms.lease,
+        uuid: "me",
+        fence: None,
+        takes: false,
+        names: false,
+    };
     let turn = world.entry.admit(id, 99, ask, world.at());
     assert!(matches!(turn, Admission::Lost(Loss::MaxHold)), "{turn:?}");
     assert_eq!(world.guards[0].fate.loss(), Some(Loss::MaxHold));
@@ -250,7 +257,7 @@ fn what_an_acquire_makes_behind_the_end_of_its_hold_is_ended() {
                 }
                 _ => {
                     let remains = Spread { remains: MasterSet::one(0), ..Spread::default() };
-                    let refused = Reply::Busy(LEASE);
+                    let refused = Reply::busy(LEASE);
                     world.entry.conclude(&pending, Ok(&refused), remains, world.at());
                 }
             }
@@ -400,7 +407,7 @@ fn what_had_no_answer_on_a_master_is_ended_there_twice() {
 fn what_was_given_up_on_a_master_before_the_verdict_is_ended_there_twice() {
     let third = MasterSet::one(2);
     let missing = Spread { missing: third, ..Spread::default() };
-    for verdict in [Ok(Reply::Done), Ok(Reply::Busy(LEASE)), Err(Outcome::Unknown)] {
+    for verdict in [Ok(Reply::Done), Ok(Reply::busy(LEASE)), Err(Outcome::Unknown)] {
         let mut world = World::new(1);
         let spread = Spread { remains: third, given_up: third, ..Spread::default() };
         let end = match &verdict {
@@ -541,7 +548,7 @@ fn an_end_that_failed_on_a_master_before_the_acquire_was_looked_at_is_not_one_of
             }
             _ => {
                 let spread = Spread { remains: third, ..given_up };
-                world.entry.conclude(&acquire, Ok(&Reply::Busy(LEASE)), spread, world.at());
+                world.entry.conclude(&acquire, Ok(&Reply::busy(LEASE)), spread, world.at());
             }
         }
         let again = world.sends().pop().expect("it is ended again");
@@ -565,7 +572,7 @@ fn an_end_on_another_master_is_not_one_of_the_two() {
     let at = world.asker(id);
     let acquire = world.askers[at].asking.take().unwrap();
     let spread = Spread { remains: second, unanswered: third, ..Spread::default() };
-    world.entry.conclude(&acquire, Ok(&Reply::Busy(LEASE)), spread, world.at());
+    world.entry.conclude(&acquire, Ok(&Reply::busy(LEASE)), spread, world.at());
     let until = world.now + LEASE;
     world.entry.refused(id, Pause::Notified { until, soon: until });
     let end = world.sends().pop().expect("the second has it");
@@ -647,7 +654,7 @@ fn what_had_no_answer_on_a_master_when_its_hold_was_over_is_ended_there_twice() 
         let at = world.asker(id);
         let acquire = world.askers[at].asking.take().unwrap();
         let spread = Spread { unanswered, ..Spread::default() };
-        world.entry.conclude(&acquire, Ok(&Reply::Busy(LEASE)), spread, world.at());
+        world.entry.conclude(&acquire, Ok(&Reply::busy(LEASE)), spread, world.at());
         world.entry.straggled(&acquire, 2, LateAnswer::Unknown, world.now);
         let missing = Spread { missing: third, ..Spread::default() };
         for round in [1, 2] {
@@ -672,7 +679,7 @@ fn the_end_of_what_a_refused_request_has_left_wakes_nobody() {
     let pending = world.askers[at].asking.take().unwrap();
     let (third, until) = (MasterSet::one(2), world.now + LEASE);
     let spread = Spread { remains: third, ..Spread::default() };
-    world.entry.conclude(&pending, Ok(&Reply::Busy(LEASE)), spread, world.at());
+    world.entry.conclude(&pending, Ok(&Reply::busy(LEASE)), spread, world.at());
     world.entry.refused(id, Pause::Notified { until, soon: until });
     let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
     let [end] = &commands[..] else { panic!("{commands:?}") };

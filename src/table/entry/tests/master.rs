@@ -40,7 +40,7 @@ impl Master {
                 Reply::Done
             }
             (Action::Acquire { count: 1, lease }, None) => match &self.key {
-                Some((_, _, until)) => Reply::Busy(*until - now),
+                Some((_, _, until)) => Reply::busy(*until - now),
                 None => {
                     self.key = Some((pending.call.field.clone(), 1, end(lease)));
                     Reply::Done

@@ -1,6 +1,7 @@
 //! What messages of several masters mean to whoever sleeps.
 
 use super::*;
+use crate::holder::Holder;
 use crate::table::entry::Subscription;
 use crate::table::queue::{Waiter, WaiterState};
 
@@ -131,9 +132,51 @@ fn a_head_that_was_notified_of_a_release_while_it_asked_sleeps_for_a_short_time(
             world.entry.message(1, world.now);
         }
         let (soon, until) = (world.now + STEP, world.now + LEASE);
-        world.entry.conclude(&pending, Ok(&Reply::Busy(LEASE)), Spread::default(), world.at());
+        world.entry.conclude(&pending, Ok(&Reply::busy(LEASE)), Spread::default(), world.at());
         world.entry.refused(id, Pause::Notified { until, soon });
         let sleeps = world.entry.queue.get(id).and_then(|request| request.sleeps_until(world.now));
         assert_eq!(sleeps, Some(if notified { soon } else { until }));
     }
+}
+
+/// Who times out must not be told of one that has released the lock.
+#[test]
+fn what_was_seen_of_a_holder_ends_with_its_hold() {
+    let holder = || Holder::new("other:7", 2, LEASE);
+    let refused = |names: bool| {
+        let mut world = World::new(1);
+        let id = world.asks(&Owner::new(), true);
+        let mut pending = world.askers[0].asking.take().unwrap();
+        pending.call.names = names;
+        (world.entry.subscription, world.entry.subscribed_at) = (Subscription::On, MasterSet::first(1));
+        world.entry.conclude(&pending, Ok(&Reply::held_by(holder())), Spread::default(), world.at());
+        world.entry.sleeps(id, world.now + LEASE);
+        world
+    };
+    let seen = |world: &World| world.entry.holder(world.at()).map(|owned| (owned.holder, owned.here));
+    let mut world = refused(true);
+    assert_eq!(seen(&world), Some((holder(), false)));
+    assert_eq!(
+        world.entry.usage(world.at()).map(|usage| (usage.waiting, usage.holder)),
+        Some((1, Some(holder())))
+    );
+    world.now += LEASE / 2;
+    assert_eq!(seen(&world), Some((holder().with(2, LEASE / 2), false)));
+    let at = world.at();
+    world.entry.message(0, at.now);
+    assert_eq!(seen(&world), None, "it was released");
+
+    let mut world = refused(true);
+    world.now += LEASE;
+    assert_eq!(seen(&world), None, "nobody knows whether its lease was renewed");
+    assert_eq!(seen(&refused(false)), None);
+
+    let mut world = refused(true);
+    world.go(0);
+    let (pending, level) = world.take();
+    let (held, here) = seen(&world).unwrap();
+    assert_eq!((held.field(), held.count(), here), (&*pending.call.field, 1, true));
+    let at = world.at();
+    world.entry.leave(pending.hold, level, Some(99), at);
+    assert_eq!(seen(&world), None, "this process had it since");
 }

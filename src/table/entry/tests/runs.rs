@@ -193,7 +193,7 @@ impl World {
         let (owner, now) = (self.owners[0].clone(), self.now);
         let (id, no, lease) = (self.number(), self.number(), self.terms.lease);
         self.entry.enter(Waiter::new(id, owner.clone(), owner, true, now)).unwrap();
-        let ask = AcquireParams { once: false, lease, uuid: "me", fence: None, takes: false };
+        let ask = AcquireParams { once: false, lease, uuid: "me", fence: None, takes: false, names: false };
         let Admission::Ask(pending) = self.entry.admit(id, no, ask, self.at()) else {
             panic!("nobody is before it")
         };

@@ -57,7 +57,7 @@ fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
                 world.entry.admit(
                     id,
                     no,
-                    AcquireParams { once: false, lease, uuid, fence, takes: false },
+                    AcquireParams { once: false, lease, uuid, fence, takes: false, names: false },
                     world.at(),
                 ),
             )
@@ -230,7 +230,7 @@ fn a_head_that_was_notified_while_it_asked_does_not_sleep() {
             world.entry.message(0, world.now);
         }
         let until = world.now + LEASE;
-        world.entry.conclude(&pending, Ok(&Reply::Busy(LEASE)), Spread::default(), world.at());
+        world.entry.conclude(&pending, Ok(&Reply::busy(LEASE)), Spread::default(), world.at());
         world.entry.refused(id, Pause::Notified { until, soon: until });
         assert_eq!(world.entry.queue.get(id).is_some_and(Waiter::is_asleep), !notified);
     }
@@ -242,7 +242,7 @@ fn who_is_not_subscribed_yet_does_not_rely_on_messages() {
     let id = world.asks(&Owner::new(), true);
     let pending = world.askers[0].asking.take().unwrap();
     let until = world.now + LEASE;
-    world.entry.conclude(&pending, Ok(&Reply::Busy(LEASE)), Spread::default(), world.at());
+    world.entry.conclude(&pending, Ok(&Reply::busy(LEASE)), Spread::default(), world.at());
     world.entry.refused(id, Pause::Notified { until, soon: until });
     assert_eq!(world.entry.subscription_change(), Some(true));
     assert!(!world.entry.is_subscribed());

@@ -1,0 +1,19 @@
+-- Reports who holds a lock, and for how long yet. It writes nothing.
+--
+-- KEYS[1]  the lock
+--
+-- Replies  -3        free
+--          a list    held: the TTL in ms, the field, its count as text
+--          a status  not a lock of this kind: the key's type (a hash has no TTL, a string may have one)
+
+local ttl = redis.call('PTTL', KEYS[1])
+if ttl == -2 then
+  return -3
+end
+local kind = redis.call('TYPE', KEYS[1])
+if kind.ok ~= 'hash' or ttl < 0 then
+  return kind
+end
+-- In parts: of a hash that is no lock, and large, it reads some fields only.
+local found = redis.call('HSCAN', KEYS[1], '0')[2]
+return {ttl, found[1], found[2]}

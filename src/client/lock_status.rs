@@ -1,0 +1,174 @@
+//! What this process has of a lock, and what it waits for.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::client::locks::Locks;
+use crate::error::shown;
+use crate::holder::{Holder, Shown};
+use crate::table::Usage;
+
+/// What a process has of one lock, and what it waits for: an element of [`Locks::held`].
+///
+/// `Display` shows it in a line, for a debug page or a log.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// let locks = nestlock::Locks::in_memory();
+/// let stock = locks.mutex("stock:42");
+/// let guard = stock.lock().await?;
+/// let [status] = &locks.held()[..] else { panic!("one lock") };
+/// assert_eq!((status.name(), status.hold_count(), status.waiting()), ("stock:42", 1, 0));
+/// println!("{status}"); // stock:42: held for 0 ms, good for another 29 s
+/// guard.release().await?;
+/// assert!(locks.held().is_empty());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct LockStatus {
+    name: Arc<str>,
+    hold_count: usize,
+    held_for: Option<Duration>,
+    remaining_lease: Option<Duration>,
+    waiting: usize,
+    waiting_for: Option<Duration>,
+    holder: Option<Holder>,
+}
+
+impl LockStatus {
+    fn new(name: Arc<str>, usage: Usage) -> LockStatus {
+        let Usage { held, waiting, longest, holder } = usage;
+        LockStatus {
+            name,
+            hold_count: held.map_or(0, |(levels, ..)| levels),
+            held_for: held.map(|(_, since, _)| since),
+            remaining_lease: held.map(|(_, _, left)| left),
+            waiting,
+            waiting_for: (waiting > 0).then_some(longest),
+            holder,
+        }
+    }
+
+    /// The name of the lock, without the prefix.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How many guards and runs of this process have the lock; 0: it only waits for it.
+    #[must_use]
+    pub fn hold_count(&self) -> usize {
+        self.hold_count
+    }
+
+    /// How long ago the server granted the hold; `None`: this process has none.
+    ///
+    /// Owners of this process between which the hold [passed on](crate::Builder::local_handoff) share this time.
+    #[must_use]
+    pub fn held_for(&self) -> Option<Duration> {
+        self.held_for
+    }
+
+    /// How long the hold is good for, if it is not renewed; `None`: this process has none.
+    #[must_use]
+    pub fn remaining_lease(&self) -> Option<Duration> {
+        self.remaining_lease
+    }
+
+    /// How many requests of this process are under way: they wait, or have just asked.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// How long the first of them has waited; `None`: there is none.
+    #[must_use]
+    pub fn waiting_for(&self) -> Option<Duration> {
+        self.waiting_for
+    }
+
+    /// Which other process they wait for, by what the server answered to the last of them that asked. `None`: nobody waits, the
+    /// lock is this process's, or it is [not known](crate::Error::holder).
+    #[must_use]
+    pub fn holder(&self) -> Option<&Holder> {
+        self.holder.as_ref()
+    }
+}
+
+impl fmt::Display for LockStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", shown(&self.name))?;
+        if let (Some(held_for), Some(left)) = (self.held_for, self.remaining_lease) {
+            write!(f, " held for {}, good for another {}", Shown(held_for), Shown(left))?;
+            if self.hold_count > 1 {
+                write!(f, ", {} levels", self.hold_count)?;
+            }
+        }
+        if let Some(waiting_for) = self.waiting_for {
+            let comma = if self.held_for.is_some() { "," } else { "" };
+            write!(f, "{comma} {} waiting, the first for {}", self.waiting, Shown(waiting_for))?;
+        }
+        match &self.holder {
+            Some(holder) => write!(f, ", held by {holder}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Locks {
+    /// What this process holds and waits for now, by the names of the locks: for a debug page. Sends nothing.
+    ///
+    /// It has what was taken by this `Locks` and its clones. Each lock is looked at for itself, in a few steps, so that a process with
+    /// many holds up no lock call by this; what changes in between may be in the list or not. A hold that is lost is not in it.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let locks = nestlock::Locks::in_memory();
+    /// locks.mutex("stock:42").run(async {
+    ///     for status in locks.held() {
+    ///         println!("{status}"); // stock:42: held for 0 ms, good for another 29 s
+    ///     }
+    /// }).await
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn held(&self) -> Vec<LockStatus> {
+        let session = self.session();
+        let mut keys = session.table(|table, _| table.keys());
+        keys.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        let status = keys.into_iter().filter_map(|keys| {
+            let usage = session.table(|table, at| table.entry_of(&keys)?.usage(at))?;
+            Some(LockStatus::new(keys.name.clone(), usage))
+        });
+        status.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_shown_in_a_line() {
+        let second = Duration::from_secs(1);
+        let holder = Holder::new("f:1", 2, 12 * second);
+        let shown = |held, waiting, holder| {
+            let longest = 4 * second;
+            LockStatus::new("stock\n42".into(), Usage { held, waiting, longest, holder }).to_string()
+        };
+        assert_eq!(
+            shown(Some((1, second, second / 2)), 0, None),
+            "stock\\n42: held for 1 s, good for another 500 ms"
+        );
+        assert_eq!(
+            shown(Some((3, second, 2 * second)), 7, None),
+            "stock\\n42: held for 1 s, good for another 2 s, 3 levels, 7 waiting, the first for 4 s"
+        );
+        assert_eq!(
+            shown(None, 1, Some(holder)),
+            "stock\\n42: 1 waiting, the first for 4 s, held by f:1 for another 12 s"
+        );
+        assert_eq!(shown(None, 1, None), "stock\\n42: 1 waiting, the first for 4 s");
+    }
+}

@@ -1,0 +1,174 @@
+//! `Holder`: who has a lock.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Who has a lock, as it was when the servers, or this process, were asked.
+///
+/// [`Mutex::holder`](crate::Mutex::holder) asks for it. An [`Error`](crate::Error) of kind [`Timeout`](crate::ErrorKind::Timeout) has the
+/// one that was in the way. `Display` shows it in a line, for logs.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// use nestlock::{Locks, Memory};
+/// let locks = Locks::builder().memory(&Memory::new()).label("billing@web-7").connect().await?;
+/// let stock = locks.mutex("stock:42");
+/// let guard = stock.lock().await?;
+/// let holder = stock.holder().await?.expect("it is held");
+/// assert_eq!(holder.label(), Some("billing@web-7"));
+/// assert_eq!(holder.field(), guard.field());
+/// assert_eq!(holder.count(), 1);
+/// println!("held by {holder}"); // held by billing@web-7 for another 29 s
+/// guard.release().await?;
+/// assert_eq!(stock.holder().await?, None);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    field: Arc<str>,
+    count: usize,
+    left: Duration,
+}
+
+impl Holder {
+    pub(crate) fn new(field: impl Into<Arc<str>>, count: usize, left: Duration) -> Holder {
+        Holder { field: field.into(), count, left }
+    }
+
+    /// The same for another time, and with another count.
+    pub(crate) fn with(&self, count: usize, left: Duration) -> Holder {
+        Holder { field: self.field.clone(), count, left }
+    }
+
+    /// The [label](crate::Builder::label) of the `Locks` that has it. `None`: it has none, or another library has the lock.
+    #[must_use]
+    pub fn label(&self) -> Option<&str> {
+        label_of(&self.field)
+    }
+
+    /// The field that stands for the hold in Redis, which proves it: `<uuid>:<id>`, with the label and a colon before it if there is one.
+    ///
+    /// The same as [`Guard::field`](crate::Guard::field) in the process that has it. Redisson writes `<uuid>:<thread id>`. Bytes that are
+    /// no UTF-8 are replaced.
+    #[must_use]
+    pub fn field(&self) -> &str {
+        &self.field
+    }
+
+    /// How often the holder has the lock: 1, and one more for each re-entry. 0, if another program wrote what is no number.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// How long it keeps the lock, if nobody renews its lease, from when it was asked for.
+    #[must_use]
+    pub fn remaining_lease(&self) -> Duration {
+        self.left
+    }
+
+    /// Its label, or else its field: escaped and, where it is long, cut.
+    pub(crate) fn name(&self) -> impl fmt::Display {
+        Name(self.field.clone())
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} for another {}", self.name(), Shown(self.left))
+    }
+}
+
+struct Name(Arc<str>);
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const LONGEST: usize = 80;
+        let name = label_of(&self.0).unwrap_or(&self.0);
+        name.chars().take(LONGEST).try_for_each(|char| write!(f, "{}", char.escape_debug()))?;
+        if name.chars().nth(LONGEST).is_some() { f.write_str("…") } else { Ok(()) }
+    }
+}
+
+/// In whole seconds or, if it is shorter, in milliseconds.
+pub(crate) struct Shown(pub(crate) Duration);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_secs() {
+            0 => write!(f, "{} ms", self.0.as_millis()),
+            seconds => write!(f, "{seconds} s"),
+        }
+    }
+}
+
+/// What stands before the id of a hold: of `<label>:<uuid>:<id>`, and of nothing else. Redisson has three parts in the fields of a write
+/// lock: `<uuid>:<thread id>:write`.
+fn label_of(field: &str) -> Option<&str> {
+    let (head, id) = field.rsplit_once(':')?;
+    let (label, uuid) = head.rsplit_once(':')?;
+    let is_ours = is_number(id) && is_uuid(uuid) && !label.is_empty() && !label.contains(':');
+    is_ours.then_some(label)
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn is_uuid(text: &str) -> bool {
+    let parts = text.split('-').map(|part| (part.len(), part.bytes().all(|byte| byte.is_ascii_hexdigit())));
+    parts.eq([8, 4, 4, 4, 12].map(|length| (length, true)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UUID: &str = "4be5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a";
+
+    fn holder(field: String) -> Holder {
+        Holder::new(field, 1, Duration::from_millis(12_700))
+    }
+
+    #[test]
+    fn a_label_is_what_stands_before_the_id_of_a_hold_and_nothing_else() {
+        for label in ["billing@web-7", " ", "-", "ü", UUID] {
+            assert_eq!(holder(format!("{label}:{UUID}:7")).label(), Some(label));
+        }
+        for field in [
+            format!("{UUID}:7"),
+            format!(":{UUID}:7"),
+            format!("a:b:{UUID}:7"),
+            format!("{UUID}:7:write"),
+            format!("a:{UUID}:"),
+            format!("a:{UUID}:-7"),
+            format!("a:{}:7", &UUID[1..]),
+            format!("a:{}:7", UUID.replace('-', "_")),
+            format!("a:{}:7", UUID.replace('b', "g")),
+            format!("a:{UUID}-:7"),
+            "a:b:7".to_owned(),
+            "mode".to_owned(),
+            String::new(),
+        ] {
+            assert_eq!(holder(field.clone()).label(), None, "{field}");
+            assert_eq!(holder(field.clone()).field(), field);
+        }
+    }
+
+    #[test]
+    fn a_holder_is_shown_by_its_label_or_else_by_its_field() {
+        assert_eq!(holder(format!("billing@web-7:{UUID}:7")).to_string(), "billing@web-7 for another 12 s");
+        assert_eq!(holder(format!("{UUID}:7")).to_string(), format!("{UUID}:7 for another 12 s"));
+        let brief = holder("a".to_owned()).with(2, Duration::from_micros(850_900));
+        assert_eq!((brief.to_string().as_str(), brief.count()), ("a for another 850 ms", 2));
+    }
+
+    /// A field may be anything that another program wrote.
+    #[test]
+    fn a_foreign_field_is_escaped_and_cut_where_it_is_shown() {
+        let shown = holder(format!("a\n\u{1b}[31m{}", "x".repeat(500))).to_string();
+        assert!(shown.starts_with("a\\n\\u{1b}[31mxx") && shown.contains("x… for another"), "{shown}");
+        assert!(shown.len() < 150, "{shown}");
+    }
+}

@@ -1,0 +1,209 @@
+//! Who holds a lock: asked for, in a timeout's error, and what this process holds and waits for.
+
+use std::time::Duration;
+
+use nestlock::{ErrorKind, Locks, Loss, Owner, scope};
+
+use super::{Home, LONG, SECOND, long_lived, without_timers};
+use crate::errors::is;
+use crate::support::{enlisted, eventually, soon};
+
+const LABEL: &str = "billing@web-7";
+
+/// Of another process, with a lease that no test outlives.
+async fn labelled(home: &Home) -> Locks {
+    home.builder().lease(LONG).label(LABEL).connect().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_holder_is_told_with_its_label_its_field_its_count_and_its_lease() {
+    let home = Home::start().await;
+    let (theirs, ours) = (labelled(&home).await, long_lived(&home).await);
+    let stock = ours.mutex("stock");
+    assert_eq!(stock.holder().await.unwrap(), None);
+    let (outer, inner) =
+        (theirs.mutex("stock").lock().await.unwrap(), theirs.mutex("stock").lock().await.unwrap());
+    for asking in [&stock, &theirs.mutex("stock")] {
+        // Of several masters one may count later than the others.
+        eventually("two levels", async || {
+            asking.holder().await.unwrap().is_some_and(|holder| holder.count() == 2)
+        })
+        .await;
+        let holder = asking.holder().await.unwrap().expect("it is held");
+        assert_eq!((holder.label(), holder.field()), (Some(LABEL), outer.field()));
+        let left = holder.remaining_lease();
+        assert!(left > LONG - 60 * SECOND && left <= LONG, "{left:?}");
+        assert!(holder.to_string().starts_with("billing@web-7 for another "), "{holder}");
+    }
+    inner.release().await.unwrap();
+    outer.release().await.unwrap();
+    assert_eq!(stock.holder().await.unwrap(), None);
+    // Of a lock without a label.
+    let guard = ours.mutex("stock").fenced().lock().await.unwrap();
+    let holder = theirs.mutex("stock").fenced().holder().await.unwrap().expect("it is held");
+    assert_eq!((holder.label(), holder.field(), holder.count()), (None, guard.field(), 1));
+}
+
+/// What decides is the whole field.
+#[tokio::test]
+async fn two_that_have_the_same_label_are_different_owners() {
+    let home = Home::start().await;
+    let (one, two) = (labelled(&home).await, labelled(&home).await);
+    let guard = one.mutex("stock").lock().await.unwrap();
+    assert!(guard.field().starts_with("billing@web-7:"));
+    assert!(two.mutex("stock").try_lock().await.unwrap().is_none());
+    assert_eq!((one.mutex("stock").hold_count(), two.mutex("stock").hold_count()), (1, 0));
+    guard.release().await.unwrap();
+    let other = soon("the other's turn", two.mutex("stock").lock()).await.unwrap();
+    assert!(one.mutex("stock").try_lock().await.unwrap().is_none());
+    assert!(one.mutex("stock").force_release().await.unwrap());
+    assert_eq!(other.release().await.unwrap_err().loss(), Some(Loss::Gone));
+}
+
+#[tokio::test]
+async fn a_lock_with_the_longest_label_is_entered_again_renewed_and_released() {
+    let home = Home::start().await;
+    let label = "l".repeat(64);
+    let locks = home.builder().lease(LONG).label(&label).connect().await.unwrap();
+    let stock = locks.mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    guard.extend(2 * LONG).await.unwrap();
+    assert_eq!(stock.run(async { stock.hold_count() }).await.unwrap(), 2);
+    let holder = stock.holder().await.unwrap().unwrap();
+    assert_eq!((holder.label(), holder.field()), (Some(&*label), guard.field()));
+    assert!(holder.remaining_lease() > LONG);
+    guard.release().await.unwrap();
+    assert!(home.keys().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_timeout_names_who_holds_the_lock() {
+    let home = Home::start().await;
+    let (theirs, ours) = (labelled(&home).await, long_lived(&home).await);
+    let (theirs, stock) = (theirs.mutex("stock").lock().await.unwrap(), ours.mutex("stock"));
+    // The last one asks more than once, and is answered with the name from the second time on.
+    for within in [Duration::ZERO, SECOND / 20, SECOND + SECOND / 10] {
+        let error = soon("the end", stock.lock().within(within)).await.unwrap_err();
+        is(
+            &error,
+            ErrorKind::Timeout,
+            Some("stock"),
+            &["held by billing@web-7 for another ", " s; try again"],
+        );
+        let holder = error.holder().expect("it is known");
+        assert_eq!((holder.label(), holder.field(), holder.count()), (Some(LABEL), theirs.field(), 1));
+        assert!(holder.remaining_lease() > LONG - 60 * SECOND && holder.remaining_lease() <= LONG);
+    }
+    let error = soon("a run's end", stock.lock().within(SECOND / 50).run(async {})).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    // As before it is no error.
+    assert!(stock.try_lock().await.unwrap().is_none());
+    assert!(stock.try_lock().within(SECOND / 50).await.unwrap().is_none());
+    let error = soon("the end", ours.mutex("stock").fenced().lock().within(SECOND)).await.unwrap_err();
+    assert_eq!(error.holder().and_then(|holder| holder.label()), Some(LABEL));
+}
+
+/// It has sent no command: the head of its line has, or nobody.
+#[tokio::test]
+async fn a_timeout_of_one_that_never_was_the_head_names_the_holder_too() {
+    let home = Home::start().await;
+    let (theirs, ours) =
+        (labelled(&home).await, without_timers(&home).label("mine").connect().await.unwrap());
+    let stock = ours.mutex("stock");
+    let guard = theirs.mutex("stock").lock().await.unwrap();
+    let before = home.asked().await;
+    let head = tokio::spawn(enlisted(&stock));
+    home.asleep(before).await;
+    let asked = home.asked().await;
+    let error = soon("the end", stock.lock().owner(&Owner::new()).within(SECOND / 20)).await.unwrap_err();
+    is(&error, ErrorKind::Timeout, Some("stock"), &["held by billing@web-7 for another "]);
+    assert_eq!(error.holder().map(|holder| holder.field()), Some(guard.field()));
+    guard.release().await.unwrap();
+    let next = soon("the head's turn", head).await.unwrap().unwrap();
+    // The lock is this process's now.
+    let error = soon("the end", stock.lock().owner(&Owner::new()).within(SECOND / 20)).await.unwrap_err();
+    is(
+        &error,
+        ErrorKind::Timeout,
+        Some("stock"),
+        &["held by mine, another owner of this process, for another"],
+    );
+    assert_eq!(error.holder().map(|holder| (holder.field(), holder.count())), Some((next.field(), 1)));
+    next.release().await.unwrap();
+    assert!(home.asked().await <= asked + 3, "an acquire, and two releases");
+}
+
+#[tokio::test]
+async fn what_this_process_holds_and_waits_for_is_listed_without_a_command() {
+    let home = Home::start().await;
+    let (theirs, ours) = (labelled(&home).await, long_lived(&home).await);
+    assert!(ours.held().is_empty());
+    let guard = theirs.mutex("theirs").lock().await.unwrap();
+    let before = home.asked().await;
+    let waits = tokio::spawn(ours.mutex("theirs").lock());
+    home.asleep(before).await;
+    let (outer, inner) = (ours.mutex("ours").lock().await.unwrap(), ours.mutex("ours").lock().await.unwrap());
+    let second = tokio::spawn(enlisted(&ours.mutex("ours")));
+    eventually("the second one waits", async || ours.held()[0].waiting() == 1).await;
+    let asked = home.asked().await;
+
+    let listed = ours.held();
+    let [held, waited] = &listed[..] else { panic!("{listed:?}") };
+    assert_eq!((held.name(), held.hold_count(), held.waiting()), ("ours", 2, 1));
+    let left = held.remaining_lease().unwrap();
+    assert!(left > LONG - 60 * SECOND && left < LONG, "{left:?}");
+    assert!(held.held_for().unwrap() < 60 * SECOND && held.waiting_for().unwrap() < 60 * SECOND);
+    assert_eq!(held.holder(), None);
+    assert_eq!((waited.name(), waited.hold_count(), waited.waiting()), ("theirs", 0, 1));
+    assert_eq!((waited.held_for(), waited.remaining_lease()), (None, None));
+    assert_eq!(
+        waited.holder().map(|holder| (holder.label(), holder.field())),
+        Some((Some(LABEL), guard.field()))
+    );
+    let shown = [held, waited].map(ToString::to_string);
+    assert!(shown[0].contains(", 2 levels, 1 waiting"), "{shown:?}");
+    assert!(
+        shown[1].contains("1 waiting") && shown[1].contains("held by billing@web-7 for another "),
+        "{shown:?}"
+    );
+    assert_eq!(home.asked().await, asked);
+
+    inner.release().await.unwrap();
+    outer.release().await.unwrap();
+    soon("the second one", second).await.unwrap().unwrap().release().await.unwrap();
+    guard.release().await.unwrap();
+    soon("the waiter", waits).await.unwrap().unwrap().release().await.unwrap();
+    assert!(ours.held().is_empty(), "{:?}", ours.held());
+}
+
+#[tokio::test]
+async fn a_child_that_waits_for_its_sibling_is_told_that_this_process_holds_it() {
+    let home = Home::start().await;
+    let stock = long_lived(&home).await.mutex("stock");
+    let held = stock.run(async {
+        let sibling = stock.lock().await.unwrap();
+        let stranger = scope(stock.lock().owner(&Owner::new()).within(SECOND / 50)).await;
+        (stranger.unwrap_err(), sibling)
+    });
+    let (error, sibling) = soon("the run", held).await.unwrap();
+    is(&error, ErrorKind::Timeout, Some("stock"), &["another owner of this process"]);
+    assert_eq!(error.holder().map(|holder| holder.count()), Some(2));
+    drop(sibling);
+}
+
+#[tokio::test]
+async fn asking_for_a_holder_changes_nothing_and_ends_with_the_locks() {
+    let home = Home::start().await;
+    let locks = long_lived(&home).await;
+    let stock = locks.mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    let before = (home.fields("stock").await, guard.valid_until());
+    for _ in 0..3 {
+        assert!(stock.holder().await.unwrap().is_some());
+    }
+    assert_eq!((home.fields("stock").await, guard.valid_until()), before);
+    assert_eq!(locks.mutex("").holder().await.unwrap_err().kind(), ErrorKind::Config);
+    guard.release().await.unwrap();
+    locks.close().await.unwrap();
+    assert_eq!(stock.holder().await.unwrap_err().kind(), ErrorKind::Closed);
+}
