@@ -198,8 +198,7 @@ fn a_call_is_written_by_its_caller_if_it_is_alone_or_fills_a_packet_and_the_sock
     assert_eq!(by_caller(&mut calls).unwrap().len(), PACKET);
 }
 
-/// 1. The task of the connection is not polled. 2. A call is given up at its deadline, and its hold's end sent elsewhere. 3. Another caller
-/// writes.
+/// 1. The task of the connection is not polled. 2. A call is given up at its deadline. 3. Another caller writes.
 #[test]
 fn a_caller_does_not_write_what_is_over() {
     let (mut calls, begun) = (Calls::default(), Instant::now());
