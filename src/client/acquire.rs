@@ -40,7 +40,7 @@ pub(super) struct AcquireOptions {
     /// Set once the request waits for others. For whoever asks for several locks, and must hold none behind one that it waits for.
     pub(super) waits: Option<Arc<AtomicBool>>,
     /// Without a grant it ends with an error, and not with nothing.
-    reports: bool,
+    pub(super) reports: bool,
 }
 
 impl AcquireOptions {

@@ -19,6 +19,7 @@ use crate::client::several::guards::Guards;
 use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::owner::Owner;
 use crate::session::Handle;
+use crate::table::Owned;
 use crate::wire::keys::{self, Keys};
 
 /// What is asked for: locks, and the options of the call.
@@ -33,6 +34,8 @@ pub(super) struct AllOptions {
     pub(super) owner: Option<Owner>,
     bare: bool,
     fenced: bool,
+    /// Without a grant it ends with an error, and not with nothing.
+    reports: bool,
 }
 
 impl AllOptions {
@@ -64,8 +67,9 @@ impl RequestAll {
         within: Option<Duration>,
         fenced: bool,
     ) -> RequestAll {
-        let (fixed_lease, max_hold, owner, bare) = (None, None, None, true);
-        let options = AllOptions { handle, keys, within, fixed_lease, max_hold, owner, bare, fenced };
+        let (fixed_lease, max_hold, owner, bare, reports) = (None, None, None, true, within.is_none());
+        let options =
+            AllOptions { handle, keys, within, fixed_lease, max_hold, owner, bare, fenced, reports };
         RequestAll { options, asking: None, answered: false }
     }
 
@@ -153,8 +157,8 @@ struct Gathering {
     once: bool,
     /// Whether it has asked for all at once.
     begun: bool,
-    /// One that was not granted in the time for it. What is under way is answered before this ends.
-    busy: Option<Arc<str>>,
+    /// One that was not granted in the time for it, and whose it was, where that is known. What is under way is answered before this ends.
+    busy: Option<(Arc<str>, Option<Box<Owned>>)>,
     losses: u32,
     /// After a loss: it asks again then.
     pause: Option<Pin<Box<Sleep>>>,
@@ -174,13 +178,14 @@ impl Gathering {
     fn poll(&mut self, options: &AllOptions, cx: &mut Context<'_>) -> Poll<Result<Guards, NotGranted>> {
         loop {
             self.poll_requests(cx)?;
-            if let Some(name) = &self.busy {
-                let (name, within) = (name.clone(), options.within.unwrap_or_default());
+            if let Some((name, by)) = self.busy.take() {
                 self.give_back(0);
                 if self.is_asking() {
+                    self.busy = Some((name, by));
                     return Poll::Pending;
                 }
-                return Poll::Ready(Err(NotGranted::Busy { name, within }));
+                let within = options.within.unwrap_or_default();
+                return Poll::Ready(Err(NotGranted::Busy { name, within, by }));
             }
             if let Some(first) = self.first_that_waits() {
                 self.give_back(first + 1);
@@ -216,7 +221,7 @@ impl Gathering {
                 let left = limit.saturating_duration_since(now);
                 if left.is_zero() {
                     let free = self.slots.iter().position(|slot| matches!(slot, Slot::Free));
-                    self.busy = free.map(|at| options.keys[at].name.clone());
+                    self.busy = free.map(|at| (options.keys[at].name.clone(), None));
                     return;
                 }
                 Some(left)
@@ -233,6 +238,7 @@ impl Gathering {
                 one.max_hold = options.max_hold;
                 one.owner = Some(self.owner.clone());
                 one.bare = options.bare;
+                one.reports = options.reports;
                 one.waits = Some(waits.clone());
                 *slot = Slot::Asking { request: Request::new(one), waits };
             }
@@ -246,9 +252,9 @@ impl Gathering {
             match request.poll(cx) {
                 Poll::Pending => {}
                 Poll::Ready(Ok(guard)) => *slot = Slot::Held { guard, watching: None },
-                Poll::Ready(Err(NotGranted::Busy { name, .. })) => {
+                Poll::Ready(Err(NotGranted::Busy { name, by, .. })) => {
                     *slot = Slot::Free;
-                    self.busy.get_or_insert(name);
+                    self.busy.get_or_insert((name, by));
                 }
                 Poll::Ready(Err(NotGranted::Failed(error))) => return Err(error),
             }

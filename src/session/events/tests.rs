@@ -31,13 +31,13 @@ async fn a_subscription_that_is_refused_or_lost_is_brought_to_its_entry() {
             let (id, owner) = (number(), Owner::new());
             assert!(entry.enter(Waiter::new(id, owner.clone(), owner, false, at.now)).is_ok());
             drop(entry.polled(id, Waker::noop(), at.now));
-            let ask =
-                AcquireParams { once: false, lease: Lease::DEFAULT, uuid: "me", fence: None, takes: false };
+            let (lease, takes, names) = (Lease::DEFAULT, false, false);
+            let ask = AcquireParams { once: false, lease, uuid: "me", fence: None, takes, names };
             let Admission::Ask(pending) = entry.admit(id, number(), ask, at) else {
                 panic!("it is its turn")
             };
             // Somebody else holds it: it sleeps.
-            let (busy, until) = (Reply::Busy(Duration::from_secs(9)), at.now + Duration::from_secs(9));
+            let (busy, until) = (Reply::Busy(Duration::from_secs(9), None), at.now + Duration::from_secs(9));
             entry.conclude(&pending, Ok(&busy), Spread::default(), at);
             entry.refused(id, Pause::Notified { until, soon: until });
         });
