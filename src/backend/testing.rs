@@ -299,7 +299,7 @@ pub(in crate::backend) mod fakes {
             &self,
             answer: impl FnMut(&[&str]) -> Option<String> + Send + 'static,
         ) {
-            lock(&self.0).answer = Box::new(answer);
+            lock(&*self.0).answer = Box::new(answer);
         }
 
         /// Sends a message over all of its connections.
@@ -309,20 +309,20 @@ pub(in crate::backend) mod fakes {
 
         /// Sends this over all of its connections: an answer that was held back.
         pub(in crate::backend) fn send(&self, bytes: &str) {
-            lock(&self.0).connections.iter().for_each(|connection| {
+            lock(&*self.0).connections.iter().for_each(|connection| {
                 let _ = connection.sender.send(bytes.to_owned());
             });
         }
 
         /// Ends its connections.
         pub(in crate::backend) fn hang_up(&self) {
-            let connections = std::mem::take(&mut lock(&self.0).connections);
+            let connections = std::mem::take(&mut lock(&*self.0).connections);
             connections.iter().flat_map(|connection| &connection.tasks).for_each(AbortHandle::abort);
         }
 
         /// How many requests began with these words.
         pub(in crate::backend) fn count(&self, words: &str) -> usize {
-            lock(&self.0).requests.iter().filter(|request| request.starts_with(words)).count()
+            lock(&*self.0).requests.iter().filter(|request| request.starts_with(words)).count()
         }
 
         fn accept(&self, stream: DuplexStream) {
@@ -333,7 +333,7 @@ pub(in crate::backend) mod fakes {
                 let mut reader = BufReader::new(reader);
                 while let Ok(words) = request(&mut reader).await {
                     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-                    let mut fake = lock(&me.0);
+                    let mut fake = lock(&*me.0);
                     fake.requests.push(words.join(" "));
                     if let Some(answer) = (fake.answer)(&words) {
                         let _ = sends.send(answer);
@@ -348,7 +348,7 @@ pub(in crate::backend) mod fakes {
                 }
             });
             let tasks = [reading.abort_handle(), writing.abort_handle()];
-            lock(&self.0).connections.push(Connection { sender, tasks });
+            lock(&*self.0).connections.push(Connection { sender, tasks });
         }
     }
 
