@@ -59,8 +59,16 @@ if not count and ttl >= 0 then
   end
   -- By a command that may be denied: without its right only the name is missing. In parts: of a hash that is no lock, and large, it
   -- reads some fields only.
-  local found = redis.pcall('HSCAN', KEYS[1], '0')[2]
-  return found and {ttl, found[1], found[2]} or {ttl}
+  local scan = redis.pcall('HSCAN', KEYS[1], '0')
+  if scan.err then
+    return {ttl}
+  end
+  local found = scan[2]
+  if not found[1] then
+    return ttl
+  end
+  -- Cut: another program's may be of any length, and it is only shown.
+  return {ttl, string.sub(found[1], 1, 512), string.sub(found[2], 1, 20)}
 end
 local kind = redis.call('TYPE', KEYS[1])
 -- What `SET NX PX` makes is another program's lock: fleets that are half moved exclude each other.

@@ -16,4 +16,8 @@ if kind.ok ~= 'hash' or ttl < 0 then
 end
 -- In parts: of a hash that is no lock, and large, it reads some fields only.
 local found = redis.call('HSCAN', KEYS[1], '0')[2]
-return {ttl, found[1], found[2]}
+if not found[1] then
+  return {ttl}
+end
+-- Cut: another program's may be of any length, and it is only shown.
+return {ttl, string.sub(found[1], 1, 512), string.sub(found[2], 1, 20)}

@@ -39,6 +39,8 @@ pub(super) struct AcquireOptions {
     fenced: bool,
     /// Set once the request waits for others. For whoever asks for several locks, and must hold none behind one that it waits for.
     pub(super) waits: Option<Arc<AtomicBool>>,
+    /// The number at which the request that it is a part of began, if it may be a later part: those have come in between.
+    pub(super) began: u64,
     /// Without a grant it ends with an error, and not with nothing.
     pub(super) reports: bool,
 }
@@ -61,6 +63,7 @@ impl AcquireOptions {
             bare: true,
             fenced,
             waits: None,
+            began: u64::MAX,
             reports: within.is_none(),
         }
     }
@@ -346,7 +349,7 @@ impl Attempts {
                         let (id, ambient) = (number(), Owner::current());
                         let owner = self.options.owner.clone().unwrap_or_else(|| ambient.clone());
                         let request = Waiter::new(id, owner, ambient, self.options.bare, at.now);
-                        entry.enter(request.taking(self.takes()))?;
+                        entry.enter_again(request.taking(self.takes()), self.options.began)?;
                         id
                     }
                 };
@@ -606,6 +609,7 @@ impl Attempts {
         telemetry::attempt_failed(&self.options.keys.name, &error);
         self.tries = self.tries.saturating_add(1);
         self.last_failure = Some(error);
+        self.waits();
         Ok(Attempt::Again)
     }
 

@@ -119,8 +119,8 @@ impl fmt::Display for LockStatus {
 impl Locks {
     /// What this process holds and waits for now, by the names of the locks: for a debug page. Sends nothing.
     ///
-    /// It has what was taken by this `Locks` and its clones. Each lock is looked at for itself, in a few steps, so that a process with
-    /// many holds up no lock call by this; what changes in between may be in the list or not. A hold that is lost is not in it.
+    /// It has what was taken by this `Locks` and its clones. The list of all names is copied at once, and
+    /// then each lock is looked at for itself; what changes in between may be in the list or not. A hold that is lost is not in it.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

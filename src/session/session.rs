@@ -178,6 +178,11 @@ impl Session {
         Some(self.visit(&keys, visit))
     }
 
+    /// A number that is greater than all before it: of requests, levels and commands.
+    pub(crate) fn number(&self) -> u64 {
+        lock(&self.table).number()
+    }
+
     /// Looks at the table, without changing an entry.
     pub(crate) fn table<R>(&self, look: impl FnOnce(&mut LockTable, Moment) -> R) -> R {
         let at = self.moment();

@@ -94,11 +94,30 @@ impl NewLevel {
 
 impl LockEntry {
     /// A request's first poll.
-    pub(crate) fn enter(&mut self, mut request: Waiter) -> Result<(), Ambiguous> {
+    #[cfg(test)]
+    pub(crate) fn enter(&mut self, request: Waiter) -> Result<(), Ambiguous> {
+        self.enter_again(request, u64::MAX)
+    }
+
+    /// Enters a request that is a part of one that began at that number. A level of its owner that was granted since is not above it: two
+    /// branches of the owner ask, which queue. They need not have been in the line together: 1. the first one gives its place in it back,
+    /// since it waits for another name; 2. the second one is granted; 3. the first one asks anew.
+    pub(crate) fn enter_again(&mut self, mut request: Waiter, began: u64) -> Result<(), Ambiguous> {
         request.begin(self.terms.epoch);
         request.owner = request.owner.settle_at(&self.place);
         let owner = request.owner.clone();
-        let holds = self.has_level_of(&owner);
+        let mut holds = self.has_level_of(&owner);
+        if holds && request.bare && began < u64::MAX {
+            holds = false;
+            for level in self.holds.iter_mut().flat_map(|hold| &mut hold.levels) {
+                if level.owner == owner && level.id > began {
+                    level.branch = true;
+                    self.queue.prove(&owner);
+                } else {
+                    holds |= level.owner == owner;
+                }
+            }
+        }
         self.queue.enter(request, holds).inspect_err(|_| owner.forget(&self.place))
     }
 

@@ -33,7 +33,10 @@ impl LockEntry {
     /// The masters refused the lock to a request of this process: whoever waits behind it has the same holder before it.
     pub(super) fn note_holder(&mut self, pending: &Pending, reply: &Reply) {
         if let (Reply::Busy(_, holder), true) = (reply, pending.call.names) {
-            self.seen = holder.clone().map(|holder| Seen::new(holder, pending.sent));
+            // Not a hold of this process, which may have ended meanwhile.
+            let theirs =
+                holder.clone().filter(|holder| self.holds.iter().all(|hold| *hold.field != *holder.field()));
+            self.seen = theirs.map(|holder| Seen::new(holder, pending.sent));
         }
     }
 

@@ -271,7 +271,7 @@ impl Queue {
     }
 
     /// Marks the bare requests of this owner as branches.
-    fn prove(&mut self, owner: &Owner) {
+    pub(super) fn prove(&mut self, owner: &Owner) {
         self.bare(owner).for_each(|request| request.branch = true);
         if !self.proven.contains(owner) {
             self.proven.push(owner.clone());

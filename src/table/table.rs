@@ -169,6 +169,12 @@ impl LockTable {
         self.entries().flat_map(|entry| &entry.holds).any(Hold::owes)
     }
 
+    /// The next number.
+    pub(crate) fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
     /// Visits an entry, made where there is none, and keeps the agenda true.
     pub(crate) fn visit<R>(
         &mut self,

@@ -157,6 +157,10 @@ struct Gathering {
     once: bool,
     /// Whether it has asked for all at once.
     begun: bool,
+    /// The session's number by then.
+    began: u64,
+    /// The name that was waited for last, or was lost.
+    waited: usize,
     /// One that was not granted in the time for it, and whose it was, where that is known. What is under way is answered before this ends.
     busy: Option<(Arc<str>, Option<Box<Owned>>)>,
     losses: u32,
@@ -171,8 +175,9 @@ impl Gathering {
         let slots = options.keys.iter().map(|_| Slot::Free).collect();
         // Of all names, whoever polls this later.
         let owner = options.owner.clone().unwrap_or_else(Owner::current);
-        let (begun, busy, losses, pause) = (false, None, 0, None);
-        Gathering { slots, owner, limit, once, begun, busy, losses, pause }
+        let (begun, began, waited) = (false, options.handle.number(), 0);
+        let (busy, losses, pause) = (None, 0, None);
+        Gathering { slots, owner, limit, once, begun, began, waited, busy, losses, pause }
     }
 
     fn poll(&mut self, options: &AllOptions, cx: &mut Context<'_>) -> Poll<Result<Guards, NotGranted>> {
@@ -188,6 +193,7 @@ impl Gathering {
                 return Poll::Ready(Err(NotGranted::Busy { name, within, by }));
             }
             if let Some(first) = self.first_that_waits() {
+                self.waited = first;
                 self.give_back(first + 1);
                 match self.watch(cx) {
                     Some((at, loss)) => self.begin_again(at, loss, options),
@@ -220,8 +226,7 @@ impl Gathering {
             Some(limit) if self.begun => {
                 let left = limit.saturating_duration_since(now);
                 if left.is_zero() {
-                    let free = self.slots.iter().position(|slot| matches!(slot, Slot::Free));
-                    self.busy = free.map(|at| (options.keys[at].name.clone(), None));
+                    self.busy = Some((options.keys[self.waited].name.clone(), None));
                     return;
                 }
                 Some(left)
@@ -238,6 +243,7 @@ impl Gathering {
                 one.max_hold = options.max_hold;
                 one.owner = Some(self.owner.clone());
                 one.bare = options.bare;
+                one.began = self.began;
                 one.reports = options.reports;
                 one.waits = Some(waits.clone());
                 *slot = Slot::Asking { request: Request::new(one), waits };
@@ -307,6 +313,7 @@ impl Gathering {
     /// A name is lost before all are granted: it, and what is behind it, is asked for again after a pause. Without a pause a lease
     /// that is too short for the wait would be asked for again and again.
     fn begin_again(&mut self, from: usize, loss: Loss, options: &AllOptions) {
+        self.waited = from;
         self.slots.iter_mut().skip(from).for_each(|slot| *slot = Slot::Free);
         telemetry::attempt_failed(&options.keys[from].name, &Error::lost(loss));
         let until = after(Instant::now(), options.handle.pause(self.losses));

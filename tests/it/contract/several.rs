@@ -244,6 +244,32 @@ async fn branches_of_one_task_that_ask_for_several_names_exclude_each_other() {
     assert_eq!(inside.ever(), 18);
 }
 
+/// 1. One branch asks for two names, and has to wait for the first one: it is in no line of the second one. 2. Another branch gets that.
+/// 3. The first branch asks for it.
+#[tokio::test]
+async fn a_branch_that_asks_for_a_name_anew_does_not_enter_the_hold_of_another_branch() {
+    let home = Home::start().await;
+    let (locks, theirs) = (home.locks().await, home.locks().await);
+    let first = theirs.mutex("a").lock().await.unwrap();
+    let mut both = Box::pin(locks.mutexes(["a", "b"]).lock());
+    let one = locks.mutex("b");
+    let guard = loop {
+        assert!(poll!(&mut both).is_pending());
+        if let Some(guard) = one.try_lock().await.unwrap() {
+            break guard;
+        }
+    };
+    first.release().await.unwrap();
+    // It may hold the first name by now, not the second one.
+    let entered = tokio::time::timeout(SECOND / 2, &mut both).await;
+    assert!(entered.is_err(), "it has entered the hold of the other branch");
+    assert_eq!((locks.mutex("a").hold_count(), one.hold_count()), (1, 1));
+    guard.release().await.unwrap();
+    let both = soon("both", both).await.unwrap();
+    both.release().await.unwrap();
+    home.tidy().await;
+}
+
 #[tokio::test]
 async fn the_first_loss_is_the_loss_of_all() {
     let home = Home::start().await;

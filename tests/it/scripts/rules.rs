@@ -132,6 +132,11 @@ async fn who_holds_a_lock_is_answered_to_who_asks_and_changes_nothing() {
         assert_eq!(whose(&wire.acquire_naming(OURS, LEASE).await), (field, count));
         assert_eq!(whose(&wire.who().await.unwrap()), (field, count));
     }
+    // Of any length: it is shown, and no more.
+    wire.plant(&"f".repeat(5000), &"1".repeat(5000)).await;
+    let cut = (&*"f".repeat(512), &*"1".repeat(20));
+    assert_eq!(whose(&wire.acquire_naming(OURS, LEASE).await), cut);
+    assert_eq!(whose(&wire.who().await.unwrap()), cut);
 }
 
 #[tokio::test]
