@@ -69,7 +69,8 @@ pub enum ErrorKind {
     /// The server refuses this user: a wrong password, or a right that is missing.
     Denied,
     /// The server could not be reached, did not answer in time, or can't work now; of several masters, too few have a vote or
-    /// answered; or too few replicas have acknowledged the grant.
+    /// answered; or too few replicas have acknowledged the grant; or the provider of credentials failed, or a server refuses now what it
+    /// returns.
     Unavailable,
     /// An option, a name or an address that can't work. No lock was touched.
     Config,
@@ -137,7 +138,7 @@ impl Error {
 
     /// Who had the lock, where the kind is [`ErrorKind::Timeout`] and it is known. The message names it too.
     ///
-    /// It is what this process was told last: by the server, whose answer to a request that waits has it, or by another of its own
+    /// It is what this process knew last: from the server, whose answer to a request that waits has it, or from another of its own
     /// owners. `None`: of several masters no majority answered with the same holder; the lock is another program's plain string; it was
     /// released a moment ago; or the user lacks [the right](crate::guide::operations#who-holds-a-lock) to read it.
     ///
@@ -204,6 +205,12 @@ impl Error {
     /// The same error with its cause.
     pub(crate) fn because(mut self, source: impl StdError + Send + Sync + 'static) -> Error {
         self.0.source = Some(Arc::new(source));
+        self
+    }
+
+    /// The same error with a cause of any type.
+    pub(crate) fn because_of(mut self, source: Box<dyn StdError + Send + Sync>) -> Error {
+        self.0.source = Some(Arc::from(source));
         self
     }
 

@@ -45,11 +45,13 @@
 //! # The types
 //!
 //! - [`Locks`]: the entry point, one for the process. [`Builder`] has the options, [`Server`] is the address of a server,
-//!   [`Memory`] a store in its place, and [`Master`] any of those that a quorum is made of.
+//!   [`Credentials`] are what a provider returns where they change, [`Memory`] a store in a server's place,
+//!   and [`Master`] any of those that a quorum is made of.
 //! - [`Mutex`]: a lock by its name. [`run`](Mutex::run) works under it; [`lock`](Mutex::lock) and
 //!   [`try_lock`](Mutex::try_lock) return a guard. The [`futures`] that they return take options, and document errors and
 //!   cancel safety.
 //! - [`Guard`]: a hold. A drop releases it.
+//! - [`Claim`]: a hold on its way from one process to another.
 //! - [`FencedMutex`], [`FencedGuard`]: the same lock with a fencing token for each hold.
 //! - [`Mutexes`], [`Guards`]: several locks, taken all or none. [`FencedMutexes`], [`FencedGuards`] and [`Tokens`]: the same with fencing
 //!   tokens.
@@ -73,6 +75,7 @@
 //! - [change a timeout or a prefix, turn on TLS or another cargo feature?](guide::options)
 //! - [use several masters, Sentinel, or a Cluster?](guide::deployments)
 //! - [make a least-privilege user (ACL), find a lock's keys, monitor?](guide::operations)
+//! - [run a shell command, or a cron job, under a lock?](guide::cli)
 //! - [know what can go wrong?](guide::promises)
 //! - [compare it with Redisson, redsync, rslock and tokio's mutex?](guide::comparison)
 //! - [share locks with Java, or move from one of these?](guide::migrating)
@@ -95,6 +98,7 @@ mod sim;
 mod table;
 mod wire;
 
+pub use client::Claim;
 pub use client::Guard;
 pub use client::LockStatus;
 pub use client::Locks;
@@ -102,6 +106,7 @@ pub use client::Mutex;
 pub use client::{FencedGuard, FencedMutex};
 pub use client::{FencedGuards, FencedMutexes, Guards, Mutexes, Tokens};
 pub use config::Builder;
+pub use config::Credentials;
 pub use config::Master;
 pub use config::Server;
 pub use error::{Error, ErrorKind, Loss, Result};
@@ -109,6 +114,9 @@ pub use holder::Holder;
 pub use memory::Memory;
 pub use owner::Owner;
 pub use owner::scope;
+#[cfg(feature = "tower")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
+pub use owner::{OwnerLayer, OwnerService};
 
 /// The futures that the calls of this crate return.
 ///
@@ -167,6 +175,11 @@ pub mod guide {
 
     /// [deployments]: crate::guide::deployments
     /// [who holds a lock]: crate::guide::operations#who-holds-a-lock
+    /// [what to monitor]: crate::guide::operations#what-to-monitor
+    /// [credentials that change]: crate::guide::operations#credentials-that-change
+    /// [address translation]: crate::guide::deployments#behind-address-translation
+    /// [metrics]: crate::guide::operations#metrics
+    /// [several locks]: crate::guide::several
     /// [leases and loss]: crate::guide::leases
     /// [fencing tokens]: crate::guide::fencing
     #[doc = include_str!("../docs/options.md")]
@@ -188,6 +201,7 @@ pub mod guide {
     /// [promises]: crate::guide::promises
     /// [testing]: crate::guide::testing#several-masters
     /// [operations]: crate::guide::operations#rights-of-a-least-privilege-user
+    /// [credentials]: crate::guide::operations#credentials-that-change
     /// [failover]: crate::guide::promises#what-a-failover-changes
     /// [cluster]: crate::guide::promises#what-a-cluster-changes
     /// [migrating]: crate::guide::migrating#on-a-cluster
@@ -199,9 +213,18 @@ pub mod guide {
     /// [cluster]: crate::guide::promises#what-a-cluster-changes
     /// [which]: crate::guide::promises#which-cluster-it-is
     /// [owners]: crate::guide::owners
+    /// [order]: crate::guide::several#the-order-of-locks
     /// [hand-off]: crate::guide::leases#hand-off-inside-a-process
     #[doc = include_str!("../docs/operations.md")]
     pub mod operations {}
+
+    /// [leases and loss]: crate::guide::leases
+    /// [fencing tokens]: crate::guide::fencing
+    /// [what a lock on Redis can promise]: crate::guide::promises
+    /// [options]: crate::guide::options
+    /// [rights]: crate::guide::operations#rights-of-a-least-privilege-user
+    #[doc = include_str!("../docs/cli.md")]
+    pub mod cli {}
 
     /// [leases and loss]: crate::guide::leases
     /// [fencing tokens]: crate::guide::fencing

@@ -2,8 +2,8 @@
 # Sourced after redis.sh: the steps of a check, and what a machine needs for them.
 # Works with bash 3.2, which is what macOS has.
 #
-#   set_up WHAT...           installs what is missing, and says so: rustfmt clippy cc openssl redis java go valgrind cargo-hack
-#                            cargo-mutants
+#   set_up WHAT...           installs what is missing, and says so: rustfmt clippy cc openssl redis java go python valgrind
+#                            cargo-hack cargo-mutants
 #   step HEADING COMMAND...  runs the command, and ends the script where it fails
 
 if [ -n "${CI:-}" ]; then
@@ -50,6 +50,7 @@ has() {
     redis) redis_program >/dev/null ;;
     valgrind) command -v valgrind >/dev/null 2>&1 ;;
     java) command -v javac >/dev/null 2>&1 && command -v mvn >/dev/null 2>&1 ;;
+    python) python3 -c 'import ensurepip, venv' >/dev/null 2>&1 ;;
     # Or where its installer puts it.
     go) PATH=$PATH:/usr/local/go/bin command -v go >/dev/null 2>&1 ;;
   esac
@@ -80,6 +81,9 @@ get() {
     java,apk) install_packages apk openjdk17 maven ;;
     java,pacman) install_packages pacman jdk17-openjdk maven ;;
     java,brew) install_packages brew openjdk@17 maven ;;
+    python,apt-get) install_packages apt-get python3 python3-venv ;;
+    python,dnf | python,apk) install_packages "$manager" python3 ;;
+    python,pacman | python,brew) install_packages "$manager" python ;;
     go,apt-get) install_packages apt-get golang-go ca-certificates ;;
     go,dnf) install_packages dnf golang ;;
     go,apk | go,pacman | go,brew) install_packages "$manager" go ;;

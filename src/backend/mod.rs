@@ -15,9 +15,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use connection::ServerClock;
 #[cfg(test)]
 pub(crate) use connection::dial::testing as dialing;
+pub(crate) use connection::{Login, ServerClock};
 
 use crate::base::Failure;
 use crate::error::{Error, ErrorKind, Result};

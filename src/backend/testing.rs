@@ -12,9 +12,11 @@ use tokio::time::{sleep, timeout};
 
 use crate::backend::server::Role;
 use crate::base::Events;
+use crate::config::AddressMap;
 
 /// The only master, of any age.
-pub(in crate::backend) const ALONE: Role = Role { alone: true, needs_age: false, replicas: None };
+pub(in crate::backend) const ALONE: Role =
+    Role { alone: true, needs_age: false, replicas: None, login: None, address_map: AddressMap::NONE };
 
 /// The timeout of each wait. Far more than a busy machine needs: it only ends a test that hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -49,7 +51,7 @@ impl TestServer {
         self.port = port;
         let log = self.dir.join("log");
         let _ = std::fs::remove_file(&log);
-        let child = Command::new("redis-server")
+        let child = Command::new(std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into()))
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
             .arg("--dir")
             .arg(&self.dir)

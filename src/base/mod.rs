@@ -4,6 +4,7 @@ mod events;
 mod failure;
 mod fate;
 mod masters;
+pub(crate) mod meter;
 mod sync;
 pub(crate) mod telemetry;
 #[cfg(test)]

@@ -2,11 +2,28 @@
 
 use std::fmt::Debug;
 use std::future::Future;
+use std::panic::Location;
 use std::time::Duration;
 
-use tracing::Instrument;
+use tracing::field::Empty;
+use tracing::level_filters::LevelFilter;
+use tracing::{Instrument, Level, Span};
 
-use crate::error::{Error, Loss, shown};
+use crate::error::{Error, ErrorKind, Loss, shown};
+use crate::holder::{Holder, Shown};
+
+/// Where in the program a request was made.
+pub(crate) type Place = &'static Location<'static>;
+
+/// The span that is current where a request waits. To be made, cloned and dropped where nothing is locked: the subscriber's code runs then.
+#[derive(Debug)]
+pub(crate) struct Context(Span);
+
+/// `None`: there is none, or nobody records it.
+pub(crate) fn context() -> Option<Context> {
+    let span = Span::current();
+    (!span.is_none()).then(|| Context(span))
+}
 
 /// The command connection was lost, and is replaced.
 pub(crate) fn connection_lost(server: &str, why: &str) {
@@ -74,6 +91,33 @@ pub(crate) fn distrusted(error: &Error) {
     tracing::warn!(%error, "a server is reachable, but its certificate is not accepted; it is used once the certificate is corrected");
 }
 
+/// The provider of credentials has failed.
+pub(crate) fn credentials_missing(error: &Error) {
+    tracing::warn!(
+        %error,
+        "no new credentials; standing connections stay as they are, and the provider is asked again"
+    );
+}
+
+/// A server refuses user or password at a reconnect.
+pub(crate) fn reconnect_denied(error: &Error) {
+    tracing::warn!(%error, "the server refuses the login of a new connection; it is tried again");
+}
+
+/// A server refuses new credentials on a standing connection.
+pub(crate) fn login_refused(server: &str, code: &str) {
+    tracing::warn!(
+        server,
+        code,
+        "the server refuses new credentials; the connection stays logged in as before, and they are sent again"
+    );
+}
+
+/// A standing connection has logged in with new credentials.
+pub(crate) fn logged_in_again(server: &str) {
+    tracing::debug!(server, "logged in to Redis with new credentials");
+}
+
 /// No node of a cluster answers the query for its topology.
 pub(crate) fn cluster_unseen(error: &Error) {
     tracing::warn!(%error, "no node of the cluster reports its topology; the last known one is used, and the query is repeated");
@@ -113,14 +157,128 @@ pub(crate) fn subscription_refused(server: &str, channel: &str, why: &str) {
     tracing::warn!(server, channel, why, "subscription refused, waiters for this lock poll");
 }
 
+const ACQUIRE: &str = "nestlock.acquire";
+
 /// A span around all that a request does.
-pub(crate) fn acquiring<F: Future>(name: &str, work: F) -> impl Future<Output = F::Output> + use<F> {
-    work.instrument(tracing::debug_span!("lock", name = %shown(name)))
+pub(crate) struct AcquireSpan(Span);
+
+impl AcquireSpan {
+    /// Below the span that is current now. `system`: what keeps the locks, asked for where somebody records it.
+    pub(crate) fn begin(
+        name: &str,
+        place: Place,
+        system: impl FnOnce() -> Option<&'static str>,
+    ) -> AcquireSpan {
+        AcquireSpan(tracing::debug_span!(
+            ACQUIRE,
+            nestlock.lock = %shown(name),
+            nestlock.field = Empty,
+            nestlock.depth = Empty,
+            db.system.name = system(),
+            code.file.path = place.file(),
+            code.line.number = place.line(),
+            error.r#type = Empty,
+        ))
+    }
+
+    pub(crate) fn around<F: Future>(self, work: F) -> impl Future<Output = F::Output> + use<F> {
+        work.instrument(self.0)
+    }
+}
+
+/// Whether somebody may record spans: a look without a call.
+#[inline]
+pub(crate) fn has_spans() -> bool {
+    LevelFilter::current() >= Level::DEBUG
+}
+
+/// The span of the request that is polled, if somebody records it.
+fn acquire_span() -> Option<Span> {
+    // Where it is turned off alone the current one is the program's.
+    Some(Span::current()).filter(|span| span.metadata().is_some_and(|metadata| metadata.name() == ACQUIRE))
+}
+
+/// The request that is polled was granted.
+#[cold]
+pub(crate) fn granted(field: &str, depth: u32) {
+    if let Some(span) = acquire_span() {
+        span.record("nestlock.field", field).record("nestlock.depth", depth);
+    }
+}
+
+/// The request that is polled ends with an error.
+pub(crate) fn not_granted(kind: ErrorKind) {
+    if let Some(span) = acquire_span() {
+        span.record("error.type", tracing::field::debug(kind));
+    }
+}
+
+/// A span from the grant of a hold until its guard goes.
+#[derive(Debug)]
+pub(crate) struct HeldSpan(Span);
+
+impl HeldSpan {
+    /// Below the span that is current now. `None`: nobody records it.
+    pub(crate) fn begin(
+        name: &str,
+        field: &str,
+        system: impl FnOnce() -> Option<&'static str>,
+    ) -> Option<HeldSpan> {
+        let span = tracing::debug_span!(
+            "nestlock.held",
+            nestlock.lock = %shown(name),
+            nestlock.field = field,
+            nestlock.loss = Empty,
+            db.system.name = system(),
+        );
+        (!span.is_disabled()).then(|| HeldSpan(span))
+    }
+
+    /// What happens until this goes, happens in the span.
+    pub(crate) fn enter(&self) -> impl Sized + use<'_> {
+        self.0.enter()
+    }
+
+    /// The hold was lost.
+    pub(crate) fn lost(&self, loss: Loss) {
+        self.0.record("nestlock.loss", tracing::field::debug(loss));
+    }
 }
 
 /// A lock was acquired, and another owner held it before.
 pub(crate) fn acquired_after_waiting(name: &str, field: &str, waited: Duration) {
     tracing::debug!(name = %shown(name), field, ?waited, "lock acquired after waiting");
+}
+
+/// A request waits for long. `by`: whose the lock is, where that is known, and whether it is an owner of this process. `waiting`: how many
+/// requests of this process there are.
+pub(crate) fn still_waiting(
+    name: &str,
+    (waited, place): (Duration, Place),
+    by: Option<(&Holder, bool)>,
+    waiting: usize,
+    context: Option<&Context>,
+) {
+    let (name, time) = (shown(name), Shown(waited));
+    let holder = match by {
+        Some((holder, true)) => format!("another owner of this process, {holder}"),
+        Some((holder, false)) => holder.to_string(),
+        None => "unknown".to_owned(),
+    };
+    let warn = || {
+        tracing::warn!(
+            %name,
+            ?waited,
+            at = %place,
+            %holder,
+            waiting,
+            "lock `{name}`: a request at {place} has waited for {time}; the holder is {holder}"
+        );
+    };
+    match context {
+        Some(Context(span)) => span.in_scope(warn),
+        None => warn(),
+    }
 }
 
 /// The server did not answer, or refused. The request is retried.
@@ -155,6 +313,24 @@ pub(crate) fn self_wait(name: &str, asks: &dyn Debug, holds: &dyn Debug) {
     );
 }
 
+/// Two locks were asked for in both orders. `outer` is held where `inner` is asked for; `before`: where `inner` was held, and where `outer`
+/// was asked for then.
+pub(crate) fn lock_order(outer: (&str, Place), inner: (&str, Place), before: (Place, Place)) {
+    let (held, asked) = (shown(outer.0), shown(inner.0));
+    let (held_at, asked_at, before_held_at, before_asked_at) = (outer.1, inner.1, before.0, before.1);
+    tracing::warn!(
+        %held,
+        %held_at,
+        %asked,
+        %asked_at,
+        %before_held_at,
+        %before_asked_at,
+        "`{asked}` is asked for at {asked_at} while `{held}` is held, taken at {held_at}; before, `{held}` was asked for at \
+         {before_asked_at} while `{asked}` was held, taken at {before_held_at}: two that do so at once wait for each other; take them in one \
+         order, or together by `mutexes`"
+    );
+}
+
 /// What a command of unknown outcome left on the server was corrected.
 pub(crate) fn settled(name: &str, field: &str) {
     tracing::debug!(name = %shown(name), field, "hold settled with the server");
@@ -174,3 +350,6 @@ pub(crate) fn background_failed(name: &str, error: &Error) {
 pub(crate) fn release_unconfirmed(name: &str, error: &Error) {
     tracing::warn!(name = %shown(name), %error, "work done, but its lock was gone or its release could not be confirmed");
 }
+
+#[cfg(test)]
+pub(crate) mod testing;

@@ -2,6 +2,7 @@
 //! order in which a request goes through them: it waits for its turn, sends its acquire, and acts on the answer.
 
 use std::future::{Future, poll_fn};
+use std::panic::Location;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,7 +12,9 @@ use std::time::Duration;
 use tokio::runtime;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::base::{Failure, Fate, Lease, Moment, Outcome, Spread, after, limit, telemetry};
+use crate::base::meter::{self, Sample, Waiting};
+use crate::base::telemetry::{self, AcquireSpan, Place};
+use crate::base::{Failure, Fate, Lease, Moment, Outcome, Spread, after, limit};
 use crate::client::fenced_guard::UNFENCED;
 use crate::client::guard::{Granted, Guard};
 use crate::error::{Error, ErrorKind, Result, shown};
@@ -32,6 +35,7 @@ pub(super) struct AcquireOptions {
     pub(super) within: Option<Duration>,
     pub(super) fixed_lease: Option<Duration>,
     pub(super) max_hold: Option<Duration>,
+    pub(super) at_least: Option<Duration>,
     pub(super) owner: Option<Owner>,
     /// Not for a `run`: the owner of a bare request is not its alone.
     pub(super) bare: bool,
@@ -43,10 +47,13 @@ pub(super) struct AcquireOptions {
     pub(super) began: u64,
     /// Without a grant it ends with an error, and not with nothing.
     pub(super) reports: bool,
+    /// Where it was asked for.
+    pub(super) place: Place,
 }
 
 impl AcquireOptions {
-    /// Of a bare request without options. `within`: of one that ends with nothing where it is over.
+    /// Of a bare request without options, made where this is called. `within`: of one that ends with nothing where it is over.
+    #[track_caller]
     pub(super) fn new(
         handle: Handle,
         keys: Arc<Keys>,
@@ -59,17 +66,26 @@ impl AcquireOptions {
             within,
             fixed_lease: None,
             max_hold: None,
+            at_least: None,
             owner: None,
             bare: true,
             fenced,
             waits: None,
             began: u64::MAX,
             reports: within.is_none(),
+            place: Location::caller(),
         }
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
         &self.keys.name
+    }
+
+    /// Others are before it, or its attempt failed: nobody knows when it is granted.
+    fn waits(&self) {
+        if let Some(waits) = &self.waits {
+            waits.store(true, Relaxed);
+        }
     }
 
     /// What an attempt that is made now asks of the fencing counter.
@@ -159,17 +175,26 @@ impl From<Error> for NotGranted {
 ///
 /// No `async fn`, which would have room for its arguments twice: the allocator keeps no more than a kilobyte at hand.
 pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Guard, NotGranted>> + Send {
-    let name = options.keys.name.clone();
+    let span = AcquireSpan::begin(&options.keys.name, options.place, || options.handle.system());
     let mut attempts = Attempts::new(options);
-    telemetry::acquiring(&name, async move {
+    span.around(async move {
         let attempts = &mut attempts;
         let granted = match attempts.begin() {
             Ok(()) => attempts.until_granted().await,
             Err(why) => Err(NotGranted::Failed(why)),
         };
         granted.map_err(|why| match why {
-            NotGranted::Failed(error) => NotGranted::Failed(error.on(attempts.options.name())),
-            busy => busy,
+            NotGranted::Failed(error) => {
+                telemetry::not_granted(error.kind());
+                NotGranted::Failed(error.on(attempts.options.name()))
+            }
+            busy => {
+                // Of others it is no error.
+                if attempts.options.reports {
+                    telemetry::not_granted(ErrorKind::Timeout);
+                }
+                busy
+            }
         })
     })
 }
@@ -185,6 +210,9 @@ struct Attempts {
     limit: Option<Instant>,
     /// It makes one attempt, and does not wait for others.
     once: bool,
+    /// It was refused once: the log reports it where it waits for long.
+    reported: bool,
+    waiting: Waiting,
     tries: u32,
     /// Why the last attempt failed: it had no answer, or one that came too late.
     last_failure: Option<Error>,
@@ -211,10 +239,10 @@ enum Look {
 }
 
 /// An acquire under way. Dropped while it is, its outcome is unknown.
-struct Sent {
-    session: Handle,
-    pending: Pending,
-    is_open: bool,
+pub(super) struct Sent {
+    pub(super) session: Handle,
+    pub(super) pending: Pending,
+    pub(super) is_open: bool,
 }
 
 impl Drop for Sent {
@@ -254,6 +282,8 @@ impl Attempts {
             began,
             limit,
             once,
+            reported: false,
+            waiting: Waiting::default(),
             tries: 0,
             last_failure: None,
             failing_since: None,
@@ -269,12 +299,28 @@ impl Attempts {
         if let Some(asked) = self.options.fixed_lease {
             self.lease = session.config.lease("fixed_lease", asked)?;
         }
+        let AcquireOptions { at_least, fixed_lease, max_hold, .. } = self.options;
+        session.config.check_at_least(at_least, fixed_lease, max_hold)?;
         session.check_open()?;
         if runtime::Handle::try_current().is_err() {
             let message = "a lock can be awaited inside a tokio runtime only; use `block_on` of a runtime";
             return Err(Error::new(ErrorKind::Misuse, message));
         }
+        if session.watches_order() {
+            self.asks_in_order();
+        }
         Ok(())
+    }
+
+    /// The order of locks is watched. From here on the owner is the one that is current now.
+    #[cold]
+    fn asks_in_order(&mut self) {
+        let AcquireOptions { handle, keys, owner, place, began, .. } = &mut self.options;
+        let owner = owner.get_or_insert_with(Owner::current);
+        // Who does not wait is in nobody's way.
+        if !self.once {
+            handle.asks_in_order(owner, &keys.name, place, *began);
+        }
     }
 
     async fn until_granted(&mut self) -> Result<Guard, NotGranted> {
@@ -341,7 +387,7 @@ impl Attempts {
         let at = session.moment();
         let names = self.asks_for_name(at);
         let ask = AcquireParams { once: self.once, lease: self.lease, uuid, fence, takes, names };
-        let (id, turn, taken, _spent) = session
+        let (id, turn, taken, waits, _spent) = session
             .visit_at(at, &self.options.keys, |entry, number, at| {
                 let id = match self.id {
                     Some(id) => id,
@@ -359,6 +405,11 @@ impl Attempts {
                     // It may not be the head, which alone is woken when the command that it waits for is answered.
                     entry.wake_when_idle(waker);
                 }
+                let waits =
+                    matches!(turn, Admission::Wait { refused: true, .. }) && !self.once && !self.reported;
+                if waits {
+                    entry.waits(id, self.options.place, at.now);
+                }
                 let taken = match turn {
                     Admission::Take(hold) => {
                         let (level, fate) = (number(), Arc::<Fate>::default());
@@ -370,10 +421,17 @@ impl Attempts {
                     }
                     _ => None,
                 };
-                Ok((id, turn, taken, spent))
+                Ok((id, turn, taken, waits, spent))
             })
             .map_err(|Ambiguous| Error::new(ErrorKind::Ambiguous, AMBIGUOUS))?;
         self.id = Some(id);
+        if waits {
+            self.reported = true;
+            let context = telemetry::context().map(Arc::new);
+            drop(context.and_then(|context| {
+                session.visit(&self.options.keys, |entry, _, _| entry.waits_in(id, context))
+            }));
+        }
         let now = at.by_tokio();
         let over = self.once || self.limit.is_some_and(|limit| limit <= now);
         let behind = matches!(turn, Admission::Wait { refused: false, .. });
@@ -389,7 +447,8 @@ impl Attempts {
             Admission::Unfenced => Err(Error::new(ErrorKind::Misuse, UNFENCED)),
             Admission::Wait { refused: true, .. } if over => Ok(Look::Over),
             Admission::Wait { refused: true, until } => {
-                self.waits();
+                self.options.waits();
+                self.waiting.begin(&self.options.keys.name, session.config.grouping.as_ref());
                 // In slices, like every wait for a lease's end: the machine may sleep past it.
                 let until = until.map(|until| at.nap(until));
                 let again = session.takeover_pause().map(|pause| after(now, 10 * pause));
@@ -535,15 +594,29 @@ impl Attempts {
 
     fn new_level(&self, level: u64, fate: Arc<Fate>, token: Option<u64>) -> NewLevel {
         let (fixed, max_hold) = (self.options.fixed_lease.is_some(), self.options.max_hold);
-        NewLevel { level, lease: self.lease, fixed, max_hold, fate, token }
+        let at_least = self.options.at_least;
+        NewLevel { level, lease: self.lease, fixed, max_hold, at_least, fate, token }
     }
 
     fn guard(&self, granted: Granted) -> Guard {
         let keys = &self.options.keys;
+        if meter::ON && granted.depth == 1 {
+            self.options.handle.measure(&keys.name, Sample::Waited(self.began.elapsed()));
+        }
+        if telemetry::has_spans() {
+            telemetry::granted(&granted.field, granted.depth);
+        }
         if self.tries > 0 {
             telemetry::acquired_after_waiting(&keys.name, &granted.field, self.began.elapsed());
         }
-        Guard::new(self.options.handle.clone(), keys.clone(), granted)
+        let (handle, level) = (&self.options.handle, granted.level);
+        let mut guard = Guard::new(handle.clone(), keys.clone(), granted);
+        if let (true, Some(owner)) = (handle.watches_order(), &self.options.owner)
+            && let Some(tree) = handle.holds_in_order(level, owner, &keys.name, self.options.place)
+        {
+            guard.set_in_order(tree);
+        }
+        guard
     }
 
     /// Whether it may take over a hold of this process: one that is renewed and has no token.
@@ -619,11 +692,9 @@ impl Attempts {
         Attempt::Again
     }
 
-    /// Others are before it, or its attempt failed: nobody knows when it is granted.
-    fn waits(&self) {
-        if let Some(waits) = &self.options.waits {
-            waits.store(true, Relaxed);
-        }
+    fn waits(&mut self) {
+        self.options.waits();
+        self.waiting.begin(&self.options.keys.name, self.options.handle.config.grouping.as_ref());
     }
 
     fn too_late(&self) -> Error {
@@ -639,6 +710,9 @@ impl Attempts {
         let (within, keys) = (self.options.within.unwrap_or_default(), &self.options.keys);
         let look = || self.options.handle.table(|table, at| table.entry_of(keys)?.holder(at).map(Box::new));
         let by = if self.options.reports { look() } else { None };
+        if self.options.reports || !self.once {
+            self.options.handle.measure(&keys.name, Sample::TimedOut);
+        }
         NotGranted::Busy { name: keys.name.clone(), within, by }
     }
 

@@ -4,10 +4,10 @@ use std::future::poll_fn;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 
-use crate::backend::Backend;
 use crate::backend::cluster::Cluster;
 use crate::backend::memory::InMemory;
 use crate::backend::server::{RedisServer, Role};
+use crate::backend::{Backend, Login};
 use crate::base::{Events, telemetry};
 use crate::config::{Config, MasterKind};
 use crate::error::{Error, Result};
@@ -18,9 +18,11 @@ pub(crate) async fn connect_all(
     config: &Config,
     events: &[Arc<dyn Events>],
 ) -> Result<Vec<Arc<dyn Backend>>> {
+    let login = config.provider.clone().map(Login::new);
     let joining = config.masters.iter().zip(events).map(|(master, events)| {
         let (alone, ages) = (config.masters.len() == 1, config.probation.is_some());
-        let role = Role { alone, needs_age: ages, replicas: config.replicas };
+        let (login, address_map) = (login.clone(), config.address_map.clone());
+        let role = Role { alone, needs_age: ages, replicas: config.replicas, login, address_map };
         Some(Box::pin(join(master, role, config, Arc::downgrade(events))))
     });
     let mut joining: Vec<_> = joining.collect();
@@ -89,3 +91,6 @@ async fn join(
         MasterKind::Memory(memory) => (InMemory::join(memory, node_timeout, events), None),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -84,6 +84,7 @@ impl FencedMutex {
     /// guard.release().await
     /// # }
     /// ```
+    #[track_caller]
     pub fn lock(&self) -> FencedLock {
         FencedLock(self.0.request(None, true))
     }
@@ -91,6 +92,7 @@ impl FencedMutex {
     /// Asks once, as [`Mutex::try_lock`]. Resolves to `None` where somebody else holds the lock.
     ///
     /// See [`FencedTryLock`] for options, errors and cancel safety.
+    #[track_caller]
     pub fn try_lock(&self) -> FencedTryLock {
         FencedTryLock(self.0.request(Some(Duration::ZERO), true))
     }
@@ -109,6 +111,7 @@ impl FencedMutex {
     /// stock.run(|token| async move { write(41, token).await }).await
     /// # }
     /// ```
+    #[track_caller]
     pub fn run<W, F>(&self, work: W) -> FencedRun<W, F>
     where
         W: FnOnce(u64) -> F,

@@ -3,17 +3,19 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::base::{Fate, Lease, Outcome, Spread, after};
+use crate::base::telemetry::HeldSpan;
+use crate::base::{Fate, Outcome, Spread, after};
+use crate::client::claim::Claim;
 use crate::error::{Error, ErrorKind, Loss, Result};
-use crate::owner::Owner;
+use crate::owner::{Owner, Tree};
 use crate::session::Handle;
 use crate::session::clock::sleep_until;
-use crate::table::{Meaning, ReleaseStep};
+use crate::table::{HandOver, LockEntry, Meaning, ReleaseStep};
 use crate::wire::keys::Keys;
 use crate::wire::{Pending, Reply};
 
@@ -46,6 +48,17 @@ pub struct Guard {
     token: Option<u64>,
     /// Its level has been taken out of the hold: the drop has nothing left to do.
     released: bool,
+    /// `None` where nobody looks: a guard is moved more often than it is looked at.
+    notes: Option<Box<Notes>>,
+}
+
+/// What is noted of a guard beside the table.
+#[derive(Default)]
+struct Notes {
+    /// Of the outermost level, where somebody records it.
+    span: Option<HeldSpan>,
+    /// The tree of the owner that asked, where the order of locks is watched, until the level is out.
+    in_order: Option<Tree>,
 }
 
 /// What a guard is made of, known at its grant.
@@ -61,7 +74,45 @@ pub(super) struct Granted {
 impl Guard {
     pub(super) fn new(handle: Handle, keys: Arc<Keys>, granted: Granted) -> Guard {
         let Granted { hold, level, depth, token, field, fate } = granted;
-        Guard { handle, keys, field, fate, hold, level, depth, token, released: false }
+        Guard { handle, keys, field, fate, hold, level, depth, token, released: false, notes: None }
+    }
+
+    /// Of the outermost level: a hold counts, its levels do not.
+    #[cold]
+    pub(super) fn begin_span(&mut self) {
+        if self.depth == 1 {
+            let span = HeldSpan::begin(&self.keys.name, &self.field, || self.handle.system());
+            if span.is_some() {
+                self.notes.get_or_insert_default().span = span;
+            }
+        }
+    }
+
+    pub(super) fn span(&self) -> Option<&HeldSpan> {
+        self.notes.as_ref()?.span.as_ref()
+    }
+
+    /// The order of locks is watched: `tree` is what the level was noted by.
+    #[cold]
+    pub(super) fn set_in_order(&mut self, tree: Tree) {
+        self.notes.get_or_insert_default().in_order = Some(tree);
+    }
+
+    /// Its level is out: what is asked for from now on is not nested in it.
+    #[cold]
+    fn leaves_order(&mut self) {
+        let tree = self.notes.as_mut().and_then(|notes| notes.in_order.take());
+        if let Some(tree) = tree {
+            self.handle.leaves_order(tree, self.level);
+        }
+    }
+
+    #[cold]
+    fn end_notes(&mut self) {
+        self.leaves_order();
+        if let (Some(span), Some(loss)) = (self.span(), self.fate.loss()) {
+            span.lost(loss);
+        }
     }
 
     /// Releases this hold, and reports whether it was still held. The outermost release frees the lock.
@@ -99,6 +150,9 @@ impl Guard {
             self.released = true;
             (entry.leave(self.hold, self.level, Some(number()), at), at.by_tokio())
         });
+        if self.notes.is_some() {
+            self.leaves_order();
+        }
         let lost = |loss| Err(Error::lost(loss).on(&self.keys.name));
         match step {
             ReleaseStep::Released => Ok(()),
@@ -269,7 +323,142 @@ impl Guard {
             .lease("extend", lease)
             .and_then(|lease| self.handle.check_open().map(|()| lease))
             .map_err(|error| error.on(&self.keys.name))?;
-        let pending = self.begin_renewal(lease).await?;
+        let limit = after(Instant::now(), self.handle.terms.patience);
+        let extension = |entry: &mut LockEntry, no, waker: &Waker, now| {
+            entry.begin_extension((self.hold, self.level), lease, no, waker, now)
+        };
+        self.renew(limit, extension).await
+    }
+
+    /// Asks the masters now whether the hold still stands.
+    ///
+    /// For the moment before a step that can't be undone: a payment, a mail, a file that is overwritten. The hold may have been deleted,
+    /// evicted or forced away on the server since its last renewal, and then this process does not know yet. `Ok` means that the hold stood
+    /// at some time between the call and its answer, over several masters on a majority of them. It is no promise for the time after: the
+    /// step has to be done by [`valid_until`](Guard::valid_until), as without a check, and only a resource that refuses late writes, as by a
+    /// [fencing token](crate::FencedMutex), is safe from a process that stops between the check and the step.
+    ///
+    /// A hold that is renewed is renewed by this, so that it is good for a lease from now. A hold of fixed lease is left as it is: nobody
+    /// makes it longer. That it is gone is reported by [`lost`](Guard::lost) too, and to all guards of the hold.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// use nestlock::{ErrorKind, Locks, Loss, Memory};
+    /// let memory = Memory::new();
+    /// let locks = Locks::builder().memory(&memory).connect().await?;
+    /// # async fn read_balance() {}
+    /// # async fn pay() {}
+    /// let guard = locks.mutex("account:7").lock().await?;
+    /// read_balance().await;
+    /// guard.check().await?; // still ours, as the server has it
+    /// pay().await;
+    ///
+    /// memory.lose("account:7"); // as if an operator had deleted the key
+    /// let error = guard.check().await.unwrap_err();
+    /// assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(Loss::Gone)));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](ErrorKind::Lost): the hold is over. [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): the server did
+    /// not answer within the node timeout (two of them behind another command of the hold; with `replicas`, more), or refused; of several
+    /// masters, no majority did. Nobody knows then whether the hold stands: don't do the step. The guard stays as it is, and may be asked
+    /// again. [`Closed`](ErrorKind::Closed): after `close`, guards can only be released.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the hold stays, and its lease may have been renewed or not.
+    pub async fn check(&self) -> Result<()> {
+        self.handle.check_open().map_err(|error| error.on(&self.keys.name))?;
+        let limit = after(Instant::now(), self.handle.terms.patience);
+        loop {
+            let check =
+                |entry: &mut LockEntry, no, waker: &Waker, now| entry.begin_check(self.hold, no, waker, now);
+            self.renew(limit, check).await?;
+            // 1. It runs. 2. The lock is forced away, which this process is notified of. 3. Its answer is looked at.
+            let in_doubt = self.handle.visit(&self.keys, |entry, _, _| entry.is_in_doubt(self.hold));
+            if !in_doubt {
+                return Ok(());
+            }
+            if limit <= Instant::now() {
+                return Err(self.stuck());
+            }
+        }
+    }
+
+    /// Gives the hold up to whoever [`resume`](crate::Mutex::resume)s the claim: in another process, or in this one.
+    ///
+    /// The lock stays held. Its lease is filled up first, where it is renewed, and then this process neither renews nor releases it: what is
+    /// not resumed before the lease is over is free. So the one who gets the claim has to be there by then: take the lock with a lease that
+    /// is longer than the way takes ([`Builder::lease`](crate::Builder::lease), [`fixed_lease`](crate::futures::Lock::fixed_lease)), or
+    /// [`extend`](Guard::extend) it before. `max_hold` and `at_least` end with this guard, and do not go along.
+    ///
+    /// The example of [`Claim`] has it.
+    ///
+    /// # Errors
+    ///
+    /// With each of them the guard is dropped, which releases this level in the background.
+    /// [`Misuse`](ErrorKind::Misuse): the hold has other levels, whose guards count on it; or it has a fencing token, which can't be handed
+    /// over. [`Lost`](ErrorKind::Lost): the hold is over. [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): as
+    /// [`check`](Guard::check). [`Closed`](ErrorKind::Closed): after `close`, guards can only be released.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the guard is dropped with it, which releases this level.
+    pub async fn into_claim(mut self) -> Result<Claim> {
+        self.handle.check_open().map_err(|error| error.on(&self.keys.name))?;
+        let first =
+            self.handle.visit(&self.keys, |entry, _, _| entry.may_be_handed_over(self.hold, self.level));
+        self.refuse_hand_over(&first)?;
+        let limit = after(Instant::now(), self.handle.terms.patience);
+        let check =
+            |entry: &mut LockEntry, no, waker: &Waker, now| entry.begin_check(self.hold, no, waker, now);
+        self.renew(limit, check).await?;
+        // What has come meanwhile goes before it: a settle, a re-entry.
+        let given = poll_fn(|cx| {
+            let given = self
+                .handle
+                .visit(&self.keys, |entry, _, at| entry.hand_over(self.hold, self.level, cx.waker(), at));
+            if given == HandOver::Wait { Poll::Pending } else { Poll::Ready(given) }
+        });
+        let given = timeout_at(limit, given).await.map_err(|_| self.stuck())?;
+        self.refuse_hand_over(&given)?;
+        self.released = true;
+        Ok(Claim::new(self.field.clone(), self.keys.name.clone()))
+    }
+
+    fn refuse_hand_over(&self, answer: &HandOver) -> Result<()> {
+        let message = match answer {
+            HandOver::Done | HandOver::Wait => return Ok(()),
+            HandOver::Lost(loss) => return Err(Error::lost(*loss).on(&self.keys.name)),
+            HandOver::Nested(levels) => format!(
+                "the hold has {levels} levels, and is handed over with one alone; release the others first, or take the lock as an owner \
+                 of its own"
+            ),
+            HandOver::Fenced => {
+                "the hold has a fencing token, and can't be handed over; take the lock by a plain `mutex`, or have the other process take it"
+                    .to_owned()
+            }
+        };
+        Err(Error::new(ErrorKind::Misuse, message).on(&self.keys.name))
+    }
+
+    /// Sends the renewal that `begin` begins as soon as no other command of the hold is under way, at the latest at `limit`.
+    async fn renew(
+        &self,
+        limit: Instant,
+        begin: impl Fn(&mut LockEntry, u64, &Waker, Instant) -> Option<Pending>,
+    ) -> Result<()> {
+        let free = poll_fn(|cx| {
+            if let Some(loss) = self.loss() {
+                return Poll::Ready(Err(Error::lost(loss).on(&self.keys.name)));
+            }
+            let pending =
+                self.handle.visit(&self.keys, |entry, number, at| begin(entry, number(), cx.waker(), at.now));
+            pending.map_or(Poll::Pending, |pending| Poll::Ready(Ok(pending)))
+        });
+        let pending = timeout_at(limit, free).await.unwrap_or_else(|_| Err(self.stuck()))?;
         match self.command(&pending).await? {
             // Its end may have come while the answer was on its way, and lost is final.
             Meaning::Done => self.loss().map_or(Ok(()), |loss| Err(Error::lost(loss).on(&self.keys.name))),
@@ -278,24 +467,14 @@ impl Guard {
         }
     }
 
-    /// Waits until no other command of the hold is under way, and begins this renewal.
-    async fn begin_renewal(&self, lease: Lease) -> Result<Pending> {
-        let limit = after(Instant::now(), self.handle.terms.patience);
-        let free = poll_fn(|cx| {
-            if let Some(loss) = self.loss() {
-                return Poll::Ready(Err(Error::lost(loss).on(&self.keys.name)));
-            }
-            let pending = self.handle.visit(&self.keys, |entry, number, at| {
-                entry.begin_extension((self.hold, self.level), lease, number(), cx.waker(), at.now)
-            });
-            pending.map_or(Poll::Pending, |pending| Poll::Ready(Ok(pending)))
-        });
-        timeout_at(limit, free).await.unwrap_or_else(|_| Err(self.stuck()))
+    fn stuck(&self) -> Error {
+        let message = "the hold could not be renewed in time: an earlier command of it has had no answer yet; try again";
+        Error::new(ErrorKind::Unavailable, message).on(&self.keys.name)
     }
 
-    fn stuck(&self) -> Error {
-        let message = "the hold could not be extended in time: an earlier command of it has had no answer yet; try again";
-        Error::new(ErrorKind::Unavailable, message).on(&self.keys.name)
+    /// The lock is nobody else's for so long from now, whatever becomes of this guard.
+    pub(super) fn keep(&self, at_least: Duration) {
+        self.handle.visit(&self.keys, |entry, _, at| entry.keep(self.hold, at_least, at.now));
     }
 
     /// The fencing token of the hold, if it has one.
@@ -384,6 +563,9 @@ impl Drop for Guard {
         if !self.released {
             // The level is out at once. The background sends the release.
             self.handle.visit(&self.keys, |entry, _, at| entry.leave(self.hold, self.level, None, at));
+        }
+        if self.notes.is_some() {
+            self.end_notes();
         }
     }
 }

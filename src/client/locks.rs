@@ -8,7 +8,7 @@ use rand::rngs::SysRng;
 use tokio::time::{Instant, timeout_at};
 
 use crate::backend::memory::InMemory;
-use crate::base::{Events, after};
+use crate::base::{Events, after, meter};
 use crate::client::connect::connect_all;
 use crate::client::mutex::Mutex;
 use crate::client::several::Mutexes;
@@ -101,6 +101,7 @@ impl Locks {
     }
 
     pub(crate) fn over(session: Arc<Session>, relay: &EventRelay) -> Locks {
+        meter::describe();
         relay.relay_to(&session);
         session.ensure_watchdog();
         Locks { handle: Handle::new(session) }

@@ -1,6 +1,7 @@
 //! What users call.
 
 mod acquire;
+mod claim;
 mod connect;
 mod fenced;
 mod fenced_guard;
@@ -10,9 +11,11 @@ mod lock_status;
 mod locks;
 mod mutex;
 mod request;
+mod resume;
 mod run;
 mod several;
 
+pub use claim::Claim;
 #[cfg(all(test, not(shuttle)))]
 pub(crate) use connect::connect_all;
 pub use fenced::FencedMutex;

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use crate::base::Failure;
 use crate::client::acquire::AcquireOptions;
+use crate::client::claim::Claim;
+use crate::client::guard::Guard;
 use crate::client::request::{Lock, Request, TryLock};
+use crate::client::resume::resume;
 use crate::client::run::Run;
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::holder::Holder;
@@ -69,6 +72,7 @@ impl Mutex {
     /// guard.release().await
     /// # }
     /// ```
+    #[track_caller]
     pub fn lock(&self) -> Lock {
         Lock(self.request(None, false))
     }
@@ -86,6 +90,7 @@ impl Mutex {
     /// guard.release().await
     /// # }
     /// ```
+    #[track_caller]
     pub fn try_lock(&self) -> TryLock {
         TryLock(self.request(Some(Duration::ZERO), false))
     }
@@ -105,6 +110,7 @@ impl Mutex {
     /// assert_eq!(left, 42);
     /// # Ok(()) }
     /// ```
+    #[track_caller]
     pub fn run<F: Future>(&self, work: F) -> Run<F> {
         self.lock().run(work)
     }
@@ -210,6 +216,8 @@ impl Mutex {
 
     /// Who holds the lock; `None`: it is free. Asks Redis.
     ///
+    /// `None` also for a hash of another program in which the first look finds no field: a large one, of which few are left.
+    ///
     /// Over several masters it is the holder whose field a majority has, with a count and a lease that a majority has too. `None` also
     /// where no majority has the same: after a split vote, or while the last answers to a grant or a release are under way, the lock may
     /// be refused to all and be nobody's.
@@ -282,6 +290,30 @@ impl Mutex {
         }
     }
 
+    /// Goes on with a hold that another process gave up as a [`Claim`].
+    ///
+    /// The masters are asked: whoever is first moves the hold to a field of its own, in one step on each master, and everybody else is
+    /// refused. So a claim is good once. The guard is a hold of the current owner with one level, and is renewed from now on, by the lease
+    /// of this `Locks`, also where the lease was a fixed one before. Nobody else gets the lock in between.
+    ///
+    /// The example of [`Claim`] has it.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](ErrorKind::Lost) with [`Loss::Gone`](crate::Loss::Gone): the claim was used before, or its lease was over, or the lock was
+    /// forced away; or several resumed it at once, and none of them was first at a majority of the masters, which frees the lock.
+    /// [`Misuse`](ErrorKind::Misuse): a claim of another lock; nothing was sent. [`Unavailable`](ErrorKind::Unavailable),
+    /// [`Denied`](ErrorKind::Denied): no answer within the node timeout, of several masters none by a majority, or a refusal. What was
+    /// moved is ended then, and frees the lock; where nothing was, the claim is still good. [`Config`](ErrorKind::Config): a bad name.
+    /// [`Closed`](ErrorKind::Closed): the `Locks` was closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, what it may have moved is ended in the background, which frees the lock.
+    pub async fn resume(&self, claim: &Claim) -> Result<Guard> {
+        resume(self.handle.clone(), self.keys.clone(), claim).await
+    }
+
     async fn look(&self, rule: Rule) -> Result<Option<Duration>> {
         self.check()?;
         match self.reply(self.handle.quorum.look(&self.keys, rule).await)? {
@@ -296,7 +328,7 @@ impl Mutex {
     }
 
     fn reply(&self, answer: Result<Reply, Failure>) -> Result<Reply> {
-        self.handle.note_answer(&answer);
+        self.handle.note_answer(&self.keys.name, &answer);
         match answer {
             Ok(Reply::NotALock(found)) => {
                 let key = shown(&self.keys.key);
@@ -310,6 +342,7 @@ impl Mutex {
         }
     }
 
+    #[track_caller]
     pub(super) fn request(&self, within: Option<Duration>, fenced: bool) -> Request {
         let (handle, keys) = (self.handle.clone(), self.keys.clone());
         Request::new(AcquireOptions::new(handle, keys, within, fenced))

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use crate::base::telemetry;
 use crate::client::acquire::{AcquireOptions, NotGranted, acquire};
 use crate::client::fenced_guard::FencedGuard;
 use crate::client::guard::Guard;
@@ -41,9 +42,15 @@ impl Request {
         }
         // Of a copy: an option that is set later begins a new request with all of them.
         let asking = self.asking.get_or_insert_with(|| Box::pin(acquire(self.options.clone())));
-        let answer = ready!(asking.as_mut().poll(cx));
+        let mut answer = ready!(asking.as_mut().poll(cx));
         self.asking = None;
         self.answered = true;
+        if telemetry::has_spans()
+            && let Ok(guard) = &mut answer
+        {
+            // Here, and not where the guard is made: below what asked, and not below the request, which has ended.
+            guard.begin_span();
+        }
         Poll::Ready(answer)
     }
 
@@ -122,6 +129,35 @@ macro_rules! options {
             /// ```
             max_hold(limit: Duration) = limit;
 
+            /// Keeps the lock from all others for at least that long after the grant, also where the hold is released before.
+            /// Default: not at all.
+            ///
+            /// For a job that is shorter than the clocks of its copies differ: the first one is done before the second one asks. A
+            /// release before that time, by a drop or the end of a `run` too, ends the hold, and leaves the lock standing as nobody's
+            /// for the rest of the time. The server's TTL ends that, not this process. So until then everybody is refused or waits, this
+            /// task too. In a nested hold it counts for the hold: the longest time of all its levels, from the grant of each.
+            ///
+            /// It is no lease: a process that crashes before its release leaves the lock to the lease, whatever is asked here. A lock that
+            /// is lost is not kept. [`force_release`](crate::Mutex::force_release) frees a lock that is kept.
+            ///
+            /// A time of more than `fixed_lease` or `max_hold`, and one that would be no lease, is an error of kind
+            /// [`Config`](ErrorKind::Config) when the future is awaited. Zero is as without.
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
+            /// # let nightly = nestlock::Locks::in_memory().mutex("nightly");
+            /// # async fn delete_old_rows() {}
+            /// use std::time::Duration;
+            /// let minute = Duration::from_secs(60);
+            /// let done = nightly.try_lock().at_least(minute).run(delete_old_rows()).await?;
+            /// assert!(done.is_some());
+            /// assert!(nightly.try_lock().await?.is_none()); // done, and kept for the rest of the minute
+            /// tokio::time::sleep(2 * minute).await;
+            /// assert!(nightly.try_lock().await?.is_some());
+            /// # Ok(()) }
+            /// ```
+            at_least(time: Duration) = time;
+
             /// Asks as this owner. Default: the owner that is current at the first poll.
             ///
             /// A hold that outlives its call takes an owner of its own, so that what the task does next does not re-enter.
@@ -151,6 +187,9 @@ macro_rules! options {
 
             #[doc = concat!("As [`", $plain, "::max_hold`].")]
             max_hold(limit: Duration) = limit;
+
+            #[doc = concat!("As [`", $plain, "::at_least`].")]
+            at_least(time: Duration) = time;
 
             #[doc = concat!("As [`", $plain, "::owner`].")]
             owner(owner: &Owner) = owner.clone();

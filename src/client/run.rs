@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 
-use crate::base::telemetry;
+use crate::base::telemetry::{self, HeldSpan};
 use crate::client::acquire::NotGranted;
 use crate::client::fenced_guard;
 use crate::client::guard::Guard;
@@ -39,6 +39,9 @@ pub(super) trait Holds: Sized {
 
     /// Resolves at the loss.
     fn watch(&self) -> Watching;
+
+    /// Where the work runs, if somebody records it.
+    fn span(&self) -> Option<&HeldSpan>;
 
     /// The error of a run that ended by this loss.
     fn lost(&self, loss: Loss) -> Error;
@@ -74,6 +77,10 @@ impl Holds for Guard {
 
     fn watch(&self) -> Watching {
         Box::pin(Guard::watch(self))
+    }
+
+    fn span(&self) -> Option<&HeldSpan> {
+        Guard::span(self)
     }
 
     fn lost(&self, loss: Loss) -> Error {
@@ -180,9 +187,9 @@ impl<A: Asks, F: Future, W> HeldNow<'_, A, F, W> {
 
     /// Drops the work, as its owner; then the guard; then ends the scope, so that the hold is never the parent's.
     fn stop(&mut self) {
-        if let RunStage::Working { owner, .. } = &*self.stage {
+        if let RunStage::Working { owner, guard, .. } = &*self.stage {
             let owner = owner.clone();
-            let inside = inside(&owner);
+            let inside = (inside(&owner), guard.span().map(HeldSpan::enter));
             self.work.set(Work::Done { output: None });
             drop(inside);
             *self.stage = RunStage::Over;
@@ -241,8 +248,13 @@ impl<A: Asks, F: Future, W> HeldWork<A, F, W> {
         if let Some(inside) = this.inside()
             && let WorkNow::ToDo { work } = this.work.as_mut().project()
         {
+            let span = match &*this.stage {
+                RunStage::Working { guard, .. } => guard.span(),
+                _ => None,
+            };
+            let entered = span.map(HeldSpan::enter);
             let polled = work.poll(cx);
-            drop(inside);
+            drop((entered, inside));
             if let Poll::Ready(output) = polled {
                 this.done(output, cx);
             }

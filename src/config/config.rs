@@ -1,10 +1,16 @@
 //! Every option, its default, and what it rejects.
 
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::future::Future;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::meter::Grouping;
 use crate::base::{Drift, Lease};
+use crate::config::address_map::AddressMap;
+use crate::config::credentials::{self, Credentials, Provider};
 use crate::config::limits::{self, Replicas};
 use crate::config::master::{self, Master, MasterKind};
 use crate::config::server::Server;
@@ -46,8 +52,13 @@ const LOCAL_HANDOFF: Duration = Duration::from_millis(10);
 ///     .delayed_restart(false) // `true` by default where there are several masters
 ///     .token_ttl(Duration::from_secs(24 * 60 * 60))
 ///     .replicas(0, Duration::ZERO) // none are waited for
+///     .warn_after(Duration::from_secs(30)) // the lease by default
 ///     // .sharded_channels(true), for a `cluster` alone
 ///     // .label("billing@web-7"), none by default
+///     // .metric_label(|name| …), none by default
+///     // .credentials(|| …), none by default
+///     // .address_map(|host, port| …), none by default, for a `cluster` or a `sentinel`
+///     .warn_lock_order(cfg!(debug_assertions))
 ///     .connect()
 ///     .await?;
 /// locks.mutex("stock:42").run(async {}).await?; // its key is `app:stock:42`
@@ -71,6 +82,11 @@ pub struct Builder {
     local_handoff: Duration,
     sharded_channels: Option<bool>,
     label: Option<String>,
+    warn_after: Option<Duration>,
+    grouping: Option<Grouping>,
+    warn_lock_order: bool,
+    provider: Option<Provider>,
+    address_map: AddressMap,
 }
 
 /// Options that were checked.
@@ -96,6 +112,15 @@ pub(crate) struct Config {
     pub(crate) sharded_channels: bool,
     /// What stands before the id of each hold.
     pub(crate) label: Option<Arc<str>>,
+    /// How often the log reports a request that waits; `None`: never.
+    pub(crate) warn_after: Option<Duration>,
+    /// Which locks are counted together; `None`: all.
+    pub(crate) grouping: Option<Grouping>,
+    /// Locks that are taken in two orders are reported.
+    pub(crate) warn_lock_order: bool,
+    /// Who is asked for credentials; `None`: they are in the URLs.
+    pub(crate) provider: Option<Provider>,
+    pub(crate) address_map: AddressMap,
 }
 
 impl Builder {
@@ -116,6 +141,11 @@ impl Builder {
             local_handoff: LOCAL_HANDOFF,
             sharded_channels: None,
             label: None,
+            warn_after: None,
+            grouping: None,
+            warn_lock_order: cfg!(debug_assertions),
+            provider: None,
+            address_map: AddressMap::NONE,
         }
     }
 
@@ -178,7 +208,8 @@ impl Builder {
     ///
     /// **User, password, database and TLS (`rediss://`) of the first URL are the master's.** Each sentinel is
     /// tried with the credentials in its own URL and, if it refuses them, without: so
-    /// `["redis://:secret@one:26379/2", "redis://two:26379"]` is enough where the sentinels have no password.
+    /// `["redis://:secret@one:26379/2", "redis://two:26379"]` is enough where the sentinels have no password. With
+    /// [`credentials`](Builder::credentials), the master's are those, and the ones in the URLs are the sentinels' alone.
     ///
     /// A hold survives a failover if the new master has it. The client asks for it as soon as it is connected; a hold that is gone
     /// is lost, with [`Loss::Gone`](crate::Loss::Gone). The guide on [promises](crate::guide::promises) describes what a failover may
@@ -231,6 +262,86 @@ impl Builder {
     /// a server that is no node of a cluster, and nodes of two clusters.
     pub fn cluster(self, nodes: impl IntoIterator<Item = impl Into<Server>>) -> Self {
         self.masters([Master::cluster(nodes)])
+    }
+
+    /// A provider of user and password, for those that change: tokens of a cloud, passwords that are rotated. Default: none; they
+    /// are in the URLs.
+    ///
+    /// It is asked at each new connection to a server or a node, and after [`Credentials::renew_after`]. All standing connections log in
+    /// again with what it returns, in order with other commands: no connection is replaced for it, no hold is lost, and waiters stay
+    /// subscribed. Connections that are made at the same time share one answer.
+    ///
+    /// The provider has 5 s for an answer. Where it fails, panics or takes longer, the new connection is not made: an error of kind
+    /// [`Unavailable`](crate::ErrorKind::Unavailable), with the provider's error as its source, so that must not have a password in its
+    /// text. A request tries again, as where a server is away. Standing connections live on until the server closes them, and the provider
+    /// is asked again after 1 s, later every 30 s.
+    ///
+    /// If a server refuses what it returned, [`connect`](Builder::connect) fails with [`Denied`](crate::ErrorKind::Denied). A server that has
+    /// accepted a login before is [`Unavailable`](crate::ErrorKind::Unavailable) to new connections then: its password may be changed
+    /// sooner than the provider has the new one, so requests try again. A standing connection stays logged in as before, and tries again
+    /// after the same pauses. All of this is logged as warnings, without credentials.
+    ///
+    /// Its future runs on a task of its own, on the runtime of [`connect`](Builder::connect), and is dropped with the `Locks` and by
+    /// [`close`](crate::Locks::close). It is for all masters. Sentinels themselves are asked with the credentials in their URLs, and
+    /// without. [The guide](crate::guide::operations#credentials-that-change) has samples for AWS and Azure.
+    ///
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// use std::time::Duration;
+    /// use nestlock::{Credentials, Locks};
+    /// let from_file = || async {
+    ///     let password = tokio::fs::read_to_string("/run/secrets/redis").await?;
+    ///     // A new password is used at most ten seconds after it is in the file.
+    ///     Ok::<_, std::io::Error>(Credentials::new("app", password.trim()).renew_after(Duration::from_secs(10)))
+    /// };
+    /// let locks = Locks::builder().server("redis://redis.example").credentials(from_file).connect().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Rejected: a URL of a server or a node that has a user or a password too, and a provider where every master is
+    /// [`memory`](Builder::memory).
+    pub fn credentials<F, Fut, E>(mut self, provider: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        self.provider = Some(Provider::new(provider));
+        self
+    }
+
+    /// Maps the addresses that sentinels and the nodes of a cluster report to those to connect to. Default: none; each is
+    /// connected to as it is reported.
+    ///
+    /// For servers behind address translation: in containers, behind port forwarding or a tunnel, where they know each other by addresses
+    /// that lead nowhere from here. `map` gets host and port as they are reported, and returns those to connect to; what it does not know,
+    /// it returns as it is. It is asked for the master that sentinels name, and for all that a cluster reports: masters, replicas, and the
+    /// targets of redirections (`MOVED`, `ASK`). Where a node reports no host, it gets the one at which that node was asked. The
+    /// URLs given to [`sentinel`](Builder::sentinel) and [`cluster`](Builder::cluster) are connected to as they are.
+    ///
+    /// The same address must lead to the same result, and two servers to different ones. Over TLS, a server's certificate has to be for
+    /// the host that `map` returned. Messages name that address too. `map` is called for each report; it must not block, panic, or use a
+    /// lock. With several masters it is for all of them.
+    ///
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// use nestlock::Locks;
+    /// // Nodes that know each other as 172.20.0.…:6379, each forwarded to a port of this machine.
+    /// let forwarded = |host: &str, port: u16| match host {
+    ///     "172.20.0.2" => ("127.0.0.1".to_owned(), 7002),
+    ///     "172.20.0.3" => ("127.0.0.1".to_owned(), 7003),
+    ///     "172.20.0.4" => ("127.0.0.1".to_owned(), 7004),
+    ///     _ => (host.to_owned(), port),
+    /// };
+    /// let nodes = ["redis://127.0.0.1:7002", "redis://127.0.0.1:7003"];
+    /// let locks = Locks::builder().cluster(nodes).address_map(forwarded).connect().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Rejected: where no master is a [`sentinel`](Builder::sentinel) or a [`cluster`](Builder::cluster).
+    pub fn address_map(mut self, map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static) -> Self {
+        self.address_map = AddressMap::new(map);
+        self
     }
 
     /// For how long Redis keeps a lock that its holder does not renew. Default: 30 s.
@@ -423,6 +534,79 @@ impl Builder {
         self
     }
 
+    /// How long a request waits before a `tracing` warning reports it, and then again each time. Default: the lease.
+    ///
+    /// The warning names the lock, the place in the code that asked, how long it has waited, and who has the lock, as far as
+    /// this process [knows](crate::Error::holder). A request begins to wait once it was refused: because somebody else has the lock,
+    /// others are before it, or its attempt was not answered. It ends nothing, and takes no command more;
+    /// [`within`](crate::futures::Lock::within) ends a wait. [`Duration::MAX`]: never.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
+    /// use std::time::Duration;
+    /// use nestlock::{Locks, Memory, Owner};
+    /// let minute = Duration::from_secs(60);
+    /// let locks = Locks::builder().memory(&Memory::new()).warn_after(minute).connect().await?;
+    /// let stock = locks.mutex("stock");
+    /// let guard = stock.lock().await?;
+    /// let late = stock.lock().owner(&Owner::new()).within(3 * minute + minute / 2).await;
+    /// // Three warnings: a request at src/main.rs:9:18 has waited for 60 s; the holder is …
+    /// assert!(late.is_err());
+    /// guard.release().await
+    /// # }
+    /// ```
+    ///
+    /// Rejected: less than a millisecond.
+    pub fn warn_after(mut self, time: Duration) -> Self {
+        self.warn_after = Some(time);
+        self
+    }
+
+    /// Maps the names of locks to a few, which are the values of the label `lock` of all metrics. Default: none, and no such label.
+    ///
+    /// For programs that turn on the feature `metrics`: [what is measured](crate::guide::operations#metrics). Names of locks often have
+    /// an id in them, and each value of a label is a time series of its own: return the part that says of which kind the lock is.
+    /// `label` is called for each measurement. It must not block, nor use a lock.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// use nestlock::{Locks, Memory};
+    /// let locks = Locks::builder()
+    ///     .memory(&Memory::new())
+    ///     .metric_label(|name| name.split(':').next().unwrap_or_default().into())
+    ///     .connect()
+    ///     .await?;
+    /// locks.mutex("stock:42").run(async {}).await?; // counted with lock="stock"
+    /// # Ok(()) }
+    /// ```
+    pub fn metric_label(mut self, label: impl Fn(&str) -> Cow<'_, str> + Send + Sync + 'static) -> Self {
+        self.grouping = Some(Grouping::new(label));
+        self
+    }
+
+    /// Whether a `tracing` warning reports two locks that this process takes in both orders. Default: in builds with debug assertions.
+    ///
+    /// One task holds A and asks for B, another holds B and asks for A: they wait for each other until a `within` or a lease ends it.
+    /// The warning comes before that happens, as soon as both orders were seen, once for each pair, and has the four places in the
+    /// code. Names are compared by what [`metric_label`](Builder::metric_label) makes of them, if it is set, and locks of one group
+    /// have no order. [The guide](crate::guide::several#the-order-of-locks) describes what is seen, and what is not.
+    ///
+    /// It costs a look at what the owner holds for each request, and memory for the pairs that were seen, at most 2048 of them.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// use nestlock::{Locks, Memory};
+    /// let locks = Locks::builder().memory(&Memory::new()).warn_lock_order(true).connect().await?;
+    /// let (stock, order) = (locks.mutex("stock:42"), locks.mutex("order:7"));
+    /// stock.run(order.run(async {})).await??;
+    /// order.run(stock.run(async {})).await??; // a warning: `stock:42` is asked for while `order:7` is held
+    /// # Ok(()) }
+    /// ```
+    pub fn warn_lock_order(mut self, on: bool) -> Self {
+        self.warn_lock_order = on;
+        self
+    }
+
     pub(crate) fn check(self) -> Result<Config> {
         let drift = limits::drift(self.drift)?;
         let lease = Lease::new("lease", self.lease, drift)?;
@@ -435,6 +619,9 @@ impl Builder {
         }
         let token_ttl = limits::token_ttl(self.token_ttl, longest_lease, drift)?;
         let masters = master::checked(self.masters)?;
+        if self.provider.is_some() {
+            credentials::check(&masters)?;
+        }
         let delays = self.delayed_restart.unwrap_or(masters.len() > 1);
         let longest = longest_lease.duration();
         let probation = delays.then(|| longest.saturating_add(drift.of(longest)));
@@ -456,13 +643,20 @@ impl Builder {
                 "retry_delay of {start:?}..={end:?} holds no value; its start must not be after its end"
             )));
         }
+        let warn_after = limits::warn_after(self.warn_after.unwrap_or(self.lease))?;
         let replicas = limits::replicas(self.replicas, lease, &masters)?;
+        let address_map = limits::address_map(self.address_map, &masters)?;
         let sharded_channels = limits::sharded_channels(self.sharded_channels, &masters)?;
         Ok(Config {
             masters,
             replicas,
             sharded_channels,
             label,
+            warn_after,
+            grouping: self.grouping,
+            warn_lock_order: self.warn_lock_order,
+            provider: self.provider,
+            address_map,
             probation,
             longest_lease,
             token_ttl,
@@ -492,6 +686,25 @@ impl Config {
         Ok(lease)
     }
 
+    /// Checks what a request has of `at_least`. A hold that ends before frees its lock then, or leaves it to the lease.
+    pub(crate) fn check_at_least(
+        &self,
+        at_least: Option<Duration>,
+        fixed_lease: Option<Duration>,
+        max_hold: Option<Duration>,
+    ) -> Result<()> {
+        let Some(asked) = at_least.filter(|asked| !asked.is_zero()) else { return Ok(()) };
+        self.lease("at_least", asked)?;
+        for (what, end) in [("fixed_lease", fixed_lease), ("max_hold", max_hold)] {
+            if let Some(end) = end.filter(|end| *end < asked) {
+                return Err(rejected(format!(
+                    "at_least of {asked:?} is more than {what} of {end:?}, which ends the hold before; make {what} as long"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// An upper bound of the time that a request may be without an answer while it is polled.
     pub(crate) fn patience(&self) -> Duration {
         let once = self.node_timeout.saturating_mul(2);
@@ -506,6 +719,11 @@ impl Config {
             replicas: None,
             sharded_channels: true,
             label: None,
+            warn_after: Some(Lease::DEFAULT.duration()),
+            grouping: None,
+            warn_lock_order: cfg!(debug_assertions),
+            provider: None,
+            address_map: AddressMap::NONE,
             probation: None,
             longest_lease: Lease::DEFAULT,
             token_ttl: Some(Lease::DAY),
@@ -554,6 +772,7 @@ mod tests {
         assert_eq!(config.retry_delay, Duration::from_millis(50)..=Duration::from_millis(250));
         assert_eq!(config.token_ttl, Some(Lease::DAY));
         assert_eq!(config.local_handoff, Duration::from_millis(10));
+        assert_eq!(config.warn_after, Some(Duration::from_secs(30)));
         assert!(!format!("{config:?}").contains("secret"));
     }
 
@@ -727,8 +946,63 @@ mod tests {
     }
 
     #[test]
+    fn credentials_come_from_one_place() {
+        let provided = |builder: Builder| {
+            builder.credentials(|| async { Ok::<_, std::io::Error>(Credentials::new("bob", "secret")) })
+        };
+        for url in ["redis://:secret@10.0.0.1", "redis://bob@10.0.0.1", "redis://bob:secret@10.0.0.1"] {
+            for builder in [
+                Builder::new().server(url),
+                Builder::new().servers(["redis://10.0.0.2", url]),
+                Builder::new().cluster([url]),
+                Builder::new().masters([Master::memory(&Memory::new()), Master::cluster([url])]),
+            ] {
+                rejects(provided(builder), &["credentials", "10.0.0.1:6379", "remove"]);
+            }
+        }
+        rejects(provided(Builder::new().memory(&Memory::new())), &["credentials", "`memory`"]);
+        let mixed = [Master::memory(&Memory::new()), Master::server("redis://10.0.0.1/3")];
+        provided(Builder::new().masters(mixed)).check().unwrap();
+        // Those in the URLs of sentinels are the sentinels' own.
+        provided(Builder::new().sentinel([url_of("secret")], "mine")).check().unwrap();
+        assert!(!format!("{:?}", provided(good()).check()).contains("secret"));
+        assert!(good().check().unwrap().provider.is_none());
+    }
+
+    fn url_of(password: &str) -> String {
+        format!("redis://:{password}@10.0.0.1")
+    }
+
+    #[test]
+    fn addresses_are_mapped_where_some_are_reported() {
+        let mapped = |builder: Builder| builder.address_map(|host, port| (host.to_owned(), port + 1));
+        rejects(mapped(good()), &["address_map", "`cluster`", "`sentinel`"]);
+        rejects(mapped(Builder::new().memory(&Memory::new())), &["address_map"]);
+        for builder in [Builder::new().cluster(["redis://a"]), Builder::new().sentinel(["redis://a"], "mine")]
+        {
+            let map = mapped(builder.clone()).check().unwrap().address_map;
+            assert_eq!(map.get("a", 1), Some(("a".to_owned(), 2)));
+            assert_eq!(builder.check().unwrap().address_map.get("a", 1), None);
+        }
+    }
+
+    #[test]
     fn a_node_timeout_of_zero_is_rejected() {
         rejects(good().node_timeout(Duration::ZERO), &["node_timeout", "0 ns"]);
+    }
+
+    #[test]
+    fn waits_are_reported_after_each_lease_or_as_asked_or_never() {
+        let warns = |builder: Builder| builder.check().unwrap().warn_after;
+        let second = Duration::from_secs(1);
+        assert_eq!(warns(good().lease(7 * second)), Some(7 * second));
+        assert_eq!(warns(good().lease(7 * second).warn_after(second)), Some(second));
+        assert_eq!(warns(good().warn_after(Duration::MAX)), None);
+        // A default must not make a short lease an error.
+        assert!(warns(good().lease(second / 250)).is_some());
+        for short in [Duration::ZERO, Duration::from_micros(999)] {
+            rejects(good().warn_after(short), &["warn_after", &format!("{short:?}")]);
+        }
     }
 
     #[test]

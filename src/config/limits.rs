@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::{Drift, Lease};
+use crate::config::address_map::AddressMap;
 use crate::config::master::MasterKind;
 use crate::error::{Result, rejected, shown};
 
@@ -70,6 +71,17 @@ pub(super) fn replicas(
     Ok(Some(Replicas { count, wait }))
 }
 
+/// How often a request that waits is reported; `None`: never.
+pub(super) fn warn_after(time: Duration) -> Result<Option<Duration>> {
+    const SHORTEST: Duration = Duration::from_millis(1);
+    if time < SHORTEST {
+        return Err(rejected(format!(
+            "warn_after of {time:?} would log without a pause; it must be at least {SHORTEST:?}"
+        )));
+    }
+    Ok((time < Duration::MAX).then_some(time))
+}
+
 /// Whether sharded channels are used, which only a cluster has.
 pub(super) fn sharded_channels(asked: Option<bool>, masters: &[MasterKind]) -> Result<bool> {
     if asked.is_some() && !masters.iter().any(|master| matches!(master, MasterKind::Cluster(_))) {
@@ -78,6 +90,17 @@ pub(super) fn sharded_channels(asked: Option<bool>, masters: &[MasterKind]) -> R
         ));
     }
     Ok(asked.unwrap_or(true))
+}
+
+/// Whether any master reports addresses.
+pub(super) fn address_map(map: AddressMap, masters: &[MasterKind]) -> Result<AddressMap> {
+    let reports = |master: &MasterKind| matches!(master, MasterKind::Cluster(_) | MasterKind::Sentinel(_));
+    if !map.is_none() && !masters.iter().any(reports) {
+        return Err(rejected(
+            "address_map is an option of a `cluster` or a `sentinel`, which report addresses, and no master is one; leave it out",
+        ));
+    }
+    Ok(map)
 }
 
 /// Also without what ends a label, so that nothing else is taken for one.

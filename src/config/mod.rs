@@ -1,13 +1,18 @@
 //! The options of the builder, and their checks.
 
+mod address_map;
 mod config;
+mod credentials;
 mod limits;
 mod master;
 mod seeds;
 mod server;
 
+pub(crate) use address_map::AddressMap;
 pub use config::Builder;
 pub(crate) use config::Config;
+pub use credentials::Credentials;
+pub(crate) use credentials::Provider;
 pub(crate) use limits::Replicas;
 pub use master::Master;
 pub(crate) use master::{MasterKind, SentinelMaster};

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::base::{Events, Lease, after};
 use crate::holder::Holder;
 use crate::memory::counters::Counters;
-use crate::wire::{AT_ITS_END, Action, Call, Fence, Reply};
+use crate::wire::{self, AT_ITS_END, Action, Call, Fence, Reply};
 
 /// The reply to a command, once it has run. `None` inside: the connection broke first.
 pub(crate) type PendingReply = Arc<OnceLock<Option<Reply>>>;
@@ -242,6 +242,17 @@ impl Store {
                 Some(_) => self.free(key, &keys.channel),
                 None => Reply::Gone,
             },
+            Action::Move { lease } => {
+                let from = call.from.as_deref().unwrap_or_default();
+                let held = self.held(key, now).filter(|held| *held.field == *from || held.field == *field);
+                change_if_held(held, |held| {
+                    if held.field != *field {
+                        (held.field, held.count) = (field.clone(), 1);
+                    }
+                    held.extend(lease, now);
+                })
+            }
+            Action::Keep { lease } => self.keep(call, lease, now),
             Action::Release { count } => {
                 change_if_held(self.held_by(key, field, now), |held| held.count = held.count.min(count))
             }
@@ -292,6 +303,20 @@ impl Store {
         }
     }
 
+    fn keep(&mut self, call: &Call, lease: Lease, now: Instant) -> Reply {
+        let kept = wire::kept_field(&call.field);
+        match self.held(&call.keys.key, now) {
+            Some(held) if held.field == call.field => {
+                *held = StoredLock { field: kept.into(), count: 1, until: after(now, lease.duration()) };
+            }
+            // A repeat.
+            Some(held) if *held.field == *kept => {}
+            _ => return Reply::Gone,
+        }
+        self.publish(&call.keys.channel);
+        Reply::Done
+    }
+
     /// Adds the token to a grant, where the call is fenced. A repeated call returns the token that it was given before.
     fn fenced(&mut self, key: &str, reply: Reply, fence: Option<&Fence>, held: bool, now: Instant) -> Reply {
         let (Reply::Done, Some(fence)) = (&reply, fence) else { return reply };
@@ -313,11 +338,15 @@ impl Store {
 
     fn free(&mut self, key: &str, channel: &Arc<str>) -> Reply {
         self.locks.remove(key);
+        self.publish(channel);
+        Reply::Done
+    }
+
+    fn publish(&mut self, channel: &Arc<str>) {
         for client in self.clients.values().filter(|client| client.channels.contains(channel)) {
             self.notices
                 .push(Notice { to: client.events.clone(), kind: NoticeKind::Message(channel.clone()) });
         }
-        Reply::Done
     }
 
     /// Removes expired locks now and then: the number of names is not bounded.

@@ -1,8 +1,12 @@
 //! Who holds a lock: the owner, and work that runs as one.
 
+#[cfg(feature = "tower")]
+mod layer;
 mod owner;
 mod scope;
 
+#[cfg(feature = "tower")]
+pub use layer::{OwnerLayer, OwnerService};
 pub use owner::Owner;
 pub(crate) use owner::{Inside, OwnerEnds, Position, Tree, inside};
 pub use scope::{Scope, scope};

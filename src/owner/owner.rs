@@ -202,6 +202,19 @@ impl Owner {
         at.clone()
     }
 
+    /// Itself or, where its last scope has ended, its nearest live ancestor.
+    pub(crate) fn living(&self) -> &Owner {
+        let mut at = self;
+        while let Kind::Made(node) = &at.0 {
+            match &node.parent {
+                Some(parent) if !lock(&node.scopes).is_live() => at = parent,
+                // A root that has ended keeps what it has: it has no heir.
+                _ => break,
+            }
+        }
+        at
+    }
+
     /// Undoes one [`settle_at`](Owner::settle_at).
     pub(crate) fn forget(&self, position: &Position) {
         if let Kind::Made(node) = &self.0 {
@@ -243,11 +256,15 @@ impl Owner {
 impl Scopes {
     /// Returns false if the owner has ended.
     fn register(&mut self, position: &Position) -> bool {
-        let is_live = self.open > 0 || !self.entered;
+        let is_live = self.is_live();
         if is_live {
             self.positions.push(position.clone());
         }
         is_live
+    }
+
+    fn is_live(&self) -> bool {
+        self.open > 0 || !self.entered
     }
 }
 

@@ -143,6 +143,9 @@ impl Tally {
                 self.barred.insert(master);
                 self.unknown.insert(master);
             }
+            // 1. A claim is used, on this master too. 2. A replica that has the claim's field yet takes its place. 3. The claim is used
+            // again. What it has moved counts for nobody, and is ended where no majority has.
+            Ok(Reply::Done) if young && self.rule == Rule::Claim => self.barred.insert(master),
             Ok(Reply::Token(token)) => {
                 self.done.insert(master);
                 self.tokens.push(token);
@@ -182,7 +185,7 @@ impl Tally {
     pub(super) fn verdict(&self) -> Option<Verdict> {
         match self.rule {
             Rule::Fresh => self.fresh(),
-            Rule::Standing => self.standing(),
+            Rule::Standing | Rule::Claim => self.standing(),
             Rule::End { repeated } => self.end(repeated),
             Rule::Remains => self.pending.is_empty().then(|| self.ended(Reply::Done)),
             Rule::Repair => Some(self.with_reply(Reply::Done)),
@@ -257,12 +260,14 @@ impl Tally {
         let no = self.gone.union(self.busy).union(self.foreign).union(self.free);
         if self.is_majority(stands) {
             let reply = if self.is_majority(self.done) { None } else { self.deferral.clone() };
-            return Some(self.with_reply(reply.unwrap_or(Reply::Done)).lacking(lacking));
+            let mut verdict = self.with_reply(reply.unwrap_or(Reply::Done)).lacking(lacking);
+            verdict.spread.given_up = self.given_up();
+            return Some(verdict);
         }
         if self.is_blocking(no) {
             // What the others have is no hold any more.
             let remains = MasterSet::first(self.masters).without(no);
-            let spread = Spread { remains, missing: no, ..Spread::default() };
+            let spread = Spread { remains, missing: no, given_up: self.given_up(), ..Spread::default() };
             return Some(Verdict { spread, ..self.with_reply(Reply::Gone) });
         }
         if self.is_majority(stands.union(self.pending)) || self.is_blocking(no.union(self.pending)) {
@@ -271,7 +276,9 @@ impl Tally {
         // What a young master lacks it may be given: it has voted for nobody else.
         let failure = self.undecided();
         let lacking = self.gone_young;
-        Some(Verdict { result: Err(failure), ..self.with_reply(Reply::Done) }.lacking(lacking))
+        let mut verdict = Verdict { result: Err(failure), ..self.with_reply(Reply::Done) }.lacking(lacking);
+        verdict.spread.given_up = self.given_up();
+        Some(verdict)
     }
 
     fn end(&self, repeated: bool) -> Option<Verdict> {

@@ -49,7 +49,7 @@ impl Session {
 
     async fn ask_once(&self, pending: &Pending, late: &mut Option<StragglerTask>) -> Verdict {
         let (verdict, stragglers) = self.quorum.ask(pending).await;
-        self.note_answer(&verdict.result);
+        self.note_answer(&pending.call.keys.name, &verdict.result);
         *late = self.task(stragglers, || vec![pending.clone()], |answer| vec![answer]);
         verdict
     }
@@ -57,7 +57,9 @@ impl Session {
     /// The same for commands of many holds.
     pub(super) async fn ask_all(&self, commands: &[Pending]) -> (Vec<Verdict>, StragglerTasks) {
         let (verdicts, stragglers) = self.quorum.ask_all(commands).await;
-        verdicts.iter().for_each(|verdict| self.note_answer(&verdict.result));
+        for (pending, verdict) in commands.iter().zip(&verdicts) {
+            self.note_answer(&pending.call.keys.name, &verdict.result);
+        }
         let late = self.task(stragglers, || commands.to_vec(), |answers| answers);
         (verdicts, StragglerTasks([late, None]))
     }

@@ -9,14 +9,19 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::base::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
+use crate::base::meter::{self, Sample};
+use crate::base::telemetry::Place;
 use crate::base::{Events, Failure, Moment, Mutex, lock, telemetry};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
-use crate::owner::{Owner, OwnerEnds};
+use crate::owner::{Owner, OwnerEnds, Tree};
 use crate::quorum::Quorum;
 use crate::session::clock::Clock;
 use crate::session::outage::Outage;
-use crate::table::{HEAD_PATIENCE, LockEntry, LockTable, LogEvent, Terms, VisitEffects, retry_pause};
+use crate::table::{
+    HEAD_PATIENCE, Inversion, LockEntry, LockOrder, LockTable, LogEvent, Named, Terms, VisitEffects,
+    retry_pause,
+};
 use crate::wire::keys::Keys;
 
 /// So long the background task may leave what is due alone before another runtime takes it over.
@@ -35,6 +40,8 @@ pub(crate) struct Session {
     /// Notified whenever the background has done something, for whoever waits for its end.
     pub(crate) progress: Notify,
     pub(super) table: Mutex<LockTable>,
+    /// `None`: nobody watches it.
+    order: Option<Mutex<LockOrder>>,
     clock: Clock,
     stage: AtomicU8,
     outage: Mutex<Outage>,
@@ -73,9 +80,10 @@ impl Session {
         let retry = retry_pause(config.lease);
         let (lease, drift) = (config.lease, config.drift);
         let epoch = clock.moment().now;
-        let (masters, handoff) = (quorum.size(), config.local_handoff);
-        let terms = Arc::new(Terms { masters, lease, drift, patience, retry, epoch, handoff });
+        let (masters, handoff, warn_after) = (quorum.size(), config.local_handoff, config.warn_after);
+        let terms = Arc::new(Terms { masters, lease, drift, patience, retry, epoch, handoff, warn_after });
         let takeover = quorum.is_portable().then_some(TAKEOVER);
+        let order = config.warn_lock_order.then(Mutex::default);
         Arc::new_cyclic(|me| Session {
             config,
             quorum,
@@ -84,6 +92,7 @@ impl Session {
             nudge: Notify::new(),
             progress: Notify::new(),
             table: Mutex::new(LockTable::new(terms, takeover)),
+            order,
             clock,
             stage: AtomicU8::new(Stage::Open as u8),
             outage: Mutex::default(),
@@ -204,7 +213,27 @@ impl Session {
             self.nudge.notify_waiters();
         }
         for event in events {
-            log(&keys.name, &event);
+            self.log(&keys.name, &event);
+        }
+    }
+
+    fn log(&self, name: &str, event: &LogEvent) {
+        match event {
+            LogEvent::Lost { field, loss } => telemetry::lost(name, field, *loss),
+            LogEvent::OutOfOrder { field } => telemetry::out_of_order(name, field),
+            LogEvent::SelfWait { asks, holds } => telemetry::self_wait(name, asks, holds),
+            LogEvent::Settled { field } => telemetry::settled(name, field),
+            LogEvent::RenewedLate { field, failures } => {
+                telemetry::renewed_late(name, field, *failures);
+                self.measure(name, Sample::RenewedLate);
+            }
+            LogEvent::Measured(sample) => self.measure(name, *sample),
+            LogEvent::WaitEnded(_) => {}
+            LogEvent::Waits(wait) => {
+                let by = wait.by.as_ref().map(|by| (&by.holder, by.here));
+                let context = wait.context.as_deref();
+                telemetry::still_waiting(name, (wait.waited, wait.place), by, wait.waiting, context);
+            }
         }
     }
 
@@ -249,12 +278,67 @@ impl Session {
         Err(Error::new(ErrorKind::Closed, why))
     }
 
-    /// Notes an answer of the masters, or that there was none.
-    pub(crate) fn note_answer<T>(&self, answer: &Result<T, Failure>) {
+    /// Whether the order is watched in which owners take locks.
+    pub(crate) fn watches_order(&self) -> bool {
+        self.order.is_some()
+    }
+
+    fn named(&self, name: &Arc<str>, place: Place) -> Named {
+        let group = match &self.config.grouping {
+            Some(grouping) => grouping.group_of(name).into(),
+            None => name.clone(),
+        };
+        Named { name: name.clone(), group, place }
+    }
+
+    /// An owner asks for a lock, and waits for it where it is held: two orders are reported. `began`: see [`LockOrder::asks`].
+    pub(crate) fn asks_in_order(&self, owner: &Owner, name: &Arc<str>, place: Place, began: u64) {
+        let Some(order) = &self.order else { return };
+        let asked = self.named(name, place);
+        let inversions = lock(order).asks(owner, &asked, began);
+        for Inversion { outer, inner, before } in inversions {
+            telemetry::lock_order((&outer.0, outer.1), (&inner.0, inner.1), before);
+        }
+    }
+
+    /// A level was granted to this owner. What comes back is for [`leaves_order`](Session::leaves_order).
+    pub(crate) fn holds_in_order(
+        &self,
+        level: u64,
+        owner: &Owner,
+        name: &Arc<str>,
+        place: Place,
+    ) -> Option<Tree> {
+        let order = self.order.as_ref()?;
+        let named = self.named(name, place);
+        Some(lock(order).holds(level, owner.clone(), named))
+    }
+
+    /// The guard of the level goes.
+    pub(crate) fn leaves_order(&self, tree: Tree, level: u64) {
+        if let Some(order) = &self.order {
+            // Dropped where nothing is locked: it may be the last that has its owner.
+            let _gone = lock(order).leaves(tree, level);
+        }
+    }
+
+    /// What keeps the locks, as OpenTelemetry names it; `None`: this process.
+    pub(crate) fn system(&self) -> Option<&'static str> {
+        (!self.quorum.is_portable()).then_some("redis")
+    }
+
+    /// Counts something of one lock. Not while anything is locked.
+    pub(crate) fn measure(&self, name: &str, sample: Sample) {
+        meter::record(name, self.config.grouping.as_ref(), sample);
+    }
+
+    /// Notes an answer of the masters to a command of this lock, or that there was none.
+    pub(crate) fn note_answer<T>(&self, name: &str, answer: &Result<T, Failure>) {
         match answer {
             Ok(_) => lock(&self.outage).ends(),
             Err(failure) if failure.error.kind() == ErrorKind::Unavailable => {
                 lock(&self.outage).goes_on(failure.error.again(), Instant::now());
+                self.measure(name, Sample::Unavailable);
             }
             Err(_) => {}
         }
@@ -294,16 +378,6 @@ fn random_between(low: Duration, high: Duration) -> Duration {
         return low + Duration::from_micros(drawn % steps);
     }
     rand::random_range(low..=high)
-}
-
-fn log(name: &str, event: &LogEvent) {
-    match event {
-        LogEvent::Lost { field, loss } => telemetry::lost(name, field, *loss),
-        LogEvent::OutOfOrder { field } => telemetry::out_of_order(name, field),
-        LogEvent::SelfWait { asks, holds } => telemetry::self_wait(name, asks, holds),
-        LogEvent::Settled { field } => telemetry::settled(name, field),
-        LogEvent::RenewedLate { field, failures } => telemetry::renewed_late(name, field, *failures),
-    }
 }
 
 impl OwnerEnds for Session {

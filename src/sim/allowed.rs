@@ -18,6 +18,10 @@ pub(super) struct Allowed {
     pub(super) losses: bool,
     /// Masters may lose what they had.
     pub(super) forgets: bool,
+    /// Nothing goes wrong, and each future is polled when it is woken, to its end.
+    pub(super) calm: bool,
+    /// What is gone is seen by whoever asks.
+    pub(super) checks_see: bool,
     /// Other programs use the keys.
     pub(super) foreign: bool,
     /// How long a release and the like may take; `None`: their futures may not be polled.
@@ -29,7 +33,7 @@ impl Program {
         let Program { setup, faults, .. } = self;
         let late = self.is_polled_late();
         let forces = self.has_op(|op| matches!(op, Op::Force(_)));
-        let neglects = self.has_op(|op| matches!(op, Op::Neglected(..)));
+        let neglects = self.neglects();
         // What is asked and not looked at keeps renewals waiting.
         let unrenewed = neglects && 2 * setup.node_timeout > setup.lease / 2;
         let unpolled = self.has(|kind| matches!(kind, FaultKind::Freeze(_) | FaultKind::Suspend(..)));
@@ -43,6 +47,10 @@ impl Program {
                 || self.has(|kind| matches!(kind, FaultKind::EndsRuntime(_))),
             losses: late || forces || unrenewed || faults.iter().any(Fault::ends_holds),
             answered_within: (!late && !neglects && !unpolled).then_some(answered),
+            calm: self.is_calm() && !neglects && !forces && !self.has_op(|op| matches!(op, Op::Close)),
+            checks_see: setup.masters == 1
+                && !self.has(|kind| matches!(kind, FaultKind::Steps(..)))
+                && !faults.iter().any(|fault| fault.is_late() || fault.holds_bytes()),
             foreign: self.has(|kind| matches!(kind, FaultKind::Foreign(..))),
             forgets: self.has(|kind| matches!(kind, FaultKind::Restart(_, false) | FaultKind::Suspend(..)))
                 || forces,
@@ -99,15 +107,37 @@ impl Program {
         if has(|op| matches!(op, Op::GivenUp(..))) {
             time += each(8 * (setup.latency + setup.lateness));
         }
-        if has(|op| matches!(op, Op::Neglected(..))) {
+        if self.neglects() {
             // A grant that nobody looks at is given up, and a head that does not come is passed over.
             time += each(2 * setup.node_timeout + SECOND / 5);
         }
         time
     }
 
+    fn neglects(&self) -> bool {
+        self.has_op(|op| match op {
+            Op::Neglected(..) => true,
+            Op::Resume(_, how) => how.neglect.is_some(),
+            _ => false,
+        })
+    }
+
     /// The longest that a request may wait with nobody before it, from the end of all trouble on.
     pub(super) fn patience(&self) -> Duration {
+        // What is handed over, or kept, is nobody's here, and stands for as long as that.
+        let claims =
+            self.has_op(|op| matches!(op, Op::Lock(of) | Op::Resume(of, _) if of.end == End::HandOver));
+        let claimed = if claims { self.setup.longest_lease } else { Duration::ZERO };
+        let mut kept = Duration::ZERO;
+        self.each_op(&mut |op| {
+            if let Op::Lock(of) | Op::Run(of) = op {
+                kept += of.at_least.unwrap_or_default();
+            }
+        });
+        self.patience_with_holders() + (claimed + kept) * 6 / 5
+    }
+
+    fn patience_with_holders(&self) -> Duration {
         let Program { setup, callers, .. } = self;
         if self.is_calm() {
             return self.network_time();

@@ -12,12 +12,13 @@ use crate::session::Session;
 use crate::sim::allowed::Allowed;
 use crate::sim::dice::Key;
 use crate::sim::gate;
-use crate::sim::history::{AnyGuard, Asked, Handle, History, LevelRecord, Promise, field_of};
+use crate::sim::history::{AnyGuard, Asked, Handle, History, LevelRecord, Promise, Reserved, field_of};
 use crate::sim::phases::{Phase, Phases};
 use crate::sim::polling::{Doing, neglected, together};
-use crate::sim::program::{End, Locking, NAMES, Op, Way};
+use crate::sim::program::{End, Locking, NAMES, Op, Resuming, Way};
 use crate::sim::requests::Path;
-use crate::{Guard, Locks, scope};
+use crate::wire::kept_field;
+use crate::{Claim, Guard, Locks, scope};
 
 /// The timers of a guard look at the clock each second.
 const REPORTED_AFTER: Duration = Duration::from_millis(1100);
@@ -119,6 +120,9 @@ macro_rules! with_options {
         if let Some(most) = $locking.max_hold {
             request = request.max_hold(most);
         }
+        if let Some(least) = $locking.at_least {
+            request = request.at_least(least);
+        }
         if let Way::Within(limit) = $locking.way {
             request = request.within(limit);
         }
@@ -200,6 +204,8 @@ impl Caller {
                     neglected(self.ops(body, place), how.polls, pause, how.dropped).await;
                 }
                 Op::Extend(lease) => self.extend(*lease, place.outer).await,
+                Op::Check => self.check(place.outer).await,
+                Op::Resume(locking, how) => self.resume(locking, how, place).await,
                 Op::Force(name) => {
                     let began = Instant::now();
                     let forced = self.locks.mutex(NAMES[*name]).force_release().await;
@@ -311,9 +317,18 @@ impl Caller {
         });
         drop(asking);
         let field = guard.field().to_owned();
+        if let Some(least) = locking.at_least {
+            self.history.keep(&field, least);
+        }
         let held = Held { history: self.history.clone(), level, guard: Some(guard) };
         self.re_enters(above, &field);
-        let inner = Outer { name: locking.name, field: &field, guard: held.guard(), above: outer };
+        self.uses(held, &field, locking, place).await;
+    }
+
+    /// What is done with a guard, until its end.
+    async fn uses(&self, held: Held, field: &str, locking: &Locking, place: Place<'_>) {
+        let outer = place.outer;
+        let inner = Outer { name: locking.name, field, guard: held.guard(), above: outer };
         self.ops(&locking.inner, place.below(&inner)).await;
         match inner.guard.filter(|_| locking.watches) {
             Some(guard) => self.stay_watching(guard, locking.stays).await,
@@ -328,6 +343,111 @@ impl Caller {
                 self.is_leaky.store(true, SeqCst);
                 lock(&self.leaked).push(held);
             }
+            // In the end nobody would resume it, and one would wait for the lease of the other.
+            End::HandOver if self.phases.now() == Phase::Over => self.release(held, locking).await,
+            End::HandOver => self.hand_over(held, locking).await,
+        }
+    }
+
+    async fn hand_over(&self, mut held: Held, locking: &Locking) {
+        let Some(guard) = held.guard.take() else { return };
+        let (until, slept) = (guard.valid_until(), gate::slept());
+        let good = until > Instant::now() && !guard.is_lost();
+        let field = guard.field().to_owned();
+        let began = Instant::now();
+        let claimed = match Arc::into_inner(guard) {
+            Some(AnyGuard::Plain(guard)) => guard.into_claim().await,
+            Some(AnyGuard::Fenced(_)) => return,
+            None => return self.violated(Promise::Sanity, "the guard is in use"),
+        };
+        // Until then its owner has it: branches of a task that ask meanwhile are refused.
+        self.history.left(held.level);
+        self.in_time(began, "a hand-over");
+        self.note(|| {
+            format!("hands {} over: {:?}", NAMES[locking.name], claimed.as_ref().err().map(Error::kind))
+        });
+        let claim = match claimed {
+            Ok(_) if !good => return self.violated(Promise::Loss, "a hold that was over is handed over"),
+            Ok(claim) => claim,
+            Err(error) if error.kind() == ErrorKind::Misuse => return,
+            Err(error) => {
+                let ends = locking.fixed.is_some() || locking.max_hold.is_some();
+                return self.expect(&error, !good || ends || !self.allowed.calm);
+            }
+        };
+        let text = claim.to_string();
+        let claim = text.parse::<Claim>().ok();
+        if claim.as_ref().is_none_or(|claim| claim.field() != field) {
+            self.violated(Promise::Sanity, &format!("the claim of {field} is {text}"));
+        }
+        let (name, stands_by) = (locking.name, field.clone());
+        self.history.reserve(Reserved { name, field, stands_by, until, slept, claim, resumes: 0 });
+    }
+
+    async fn resume(&self, locking: &Locking, how: &Resuming, place: Place<'_>) {
+        let limit = Instant::now() + how.waits;
+        let (claim, good) = loop {
+            match self.history.claim(locking.name, how.copies) {
+                Some(claim) => break claim,
+                None if limit <= Instant::now() || self.phases.now() > Phase::Trouble => return,
+                None => self.phases.pause(Duration::from_millis(5)).await,
+            }
+        };
+        self.note(|| format!("resumes {}", claim.field()));
+        let (began, mutex) = (Instant::now(), self.locks.mutex(NAMES[locking.name]));
+        let mut resumed = None;
+        let work = async { resumed = Some(mutex.resume(&claim).await) };
+        match (how.neglect, how.given_up) {
+            (Some(how), _) => neglected(work, how.polls, self.phases.pause(how.pause), how.dropped).await,
+            (_, Some(after)) => drop(timeout(after, work).await),
+            _ => work.await,
+        }
+        let guard = match resumed {
+            Some(Ok(guard)) => Arc::new(AnyGuard::Plain(guard)),
+            Some(Err(error)) => {
+                self.in_time(began, "a resume");
+                self.note(|| format!("fails: {error}"));
+                let calm = self.allowed.calm && good;
+                return match error.kind() {
+                    ErrorKind::Unavailable if !calm => {}
+                    _ => self.expect(&error, !calm),
+                };
+            }
+            None => return self.note(|| "gives up".to_owned()),
+        };
+        self.in_time(began, "a resume");
+        let level = self.history.granted(LevelRecord {
+            name: locking.name,
+            field: guard.field().to_owned(),
+            caller: self.id,
+            process: self.process,
+            owner: place.owner.path.clone(),
+            request: self.history.number(),
+            branch: false,
+            session: self.session.clone(),
+            handle: Handle::Guard(Arc::downgrade(&guard)),
+            depth: Some(guard.depth()),
+            token: None,
+            watched: true,
+            limited: false,
+            may_end_from: None,
+        });
+        let field = guard.field().to_owned();
+        let held = Held { history: self.history.clone(), level, guard: Some(guard) };
+        self.uses(held, &field, locking, place).await;
+    }
+
+    async fn check(&self, outer: Option<&Outer<'_>>) {
+        let Some(guard) = outer.and_then(|outer| outer.guard) else { return };
+        let began = Instant::now();
+        let gone = guard.is_lost() || self.allowed.checks_see && self.history.was_forced(guard.field());
+        let checked = guard.check().await;
+        self.in_time(began, "a check");
+        self.note(|| format!("checks {}: {:?}", guard.name(), checked.as_ref().err().map(Error::kind)));
+        match checked {
+            Ok(()) if gone => self.violated(Promise::Loss, "a check confirms a hold that was gone"),
+            Ok(()) => {}
+            Err(error) => self.expect(&error, true),
         }
     }
 
@@ -420,8 +540,16 @@ impl Caller {
                 }
             }
             Err(error) => self.expect(&error, false),
-            Ok(()) => {}
+            Ok(()) => self.is_kept(locking.name, &field),
         }
+    }
+
+    /// The hold has ended. Its lock may have to be kept.
+    fn is_kept(&self, name: usize, field: &str) {
+        let Some(until) = self.history.kept_until(field) else { return };
+        let (field, stands_by, slept) = (field.to_owned(), kept_field(field), Duration::ZERO);
+        let claim = None;
+        self.history.reserve(Reserved { name, field, stands_by, until, slept, claim, resumes: 0 });
     }
 
     async fn run(&self, locking: &Locking, place: Place<'_>) {
@@ -485,6 +613,9 @@ impl Caller {
             limited: locking.max_hold.is_some(),
             may_end_from: locking.may_end_from(asked),
         });
+        if let Some(least) = locking.at_least {
+            self.history.keep(&field, least);
+        }
         let _held = Held { history: self.history.clone(), level, guard: None };
         self.re_enters(Self::beneath(locking.name, place.outer), &field);
         let inner = Outer { name: locking.name, field: &field, guard: None, above: place.outer };

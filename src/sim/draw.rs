@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::sim::dice::{Dice, Key};
 use crate::sim::program::{
-    CallerPlan, End, Fault, FaultKind, Foreign, Locking, Neglect, Op, Program, Setup, Step, Way,
+    CallerPlan, End, Fault, FaultKind, Foreign, Locking, Neglect, Op, Program, Resuming, Setup, Step, Way,
 };
 
 /// What is drawn grows: a seed of an earlier edition draws what it did then.
-pub(super) const EDITION: u32 = 6;
+pub(super) const EDITION: u32 = 7;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -39,6 +39,15 @@ impl Program {
         let crowd = Key::new(seed).with(12);
         if edition >= 6 && crowd.one_in(2) {
             writer.crowd(&mut callers, crowd);
+        }
+        let hands_over = Key::new(seed).with(13);
+        if edition >= 7 && hands_over.one_in(2) {
+            writer.hand_over(&mut callers, hands_over);
+        }
+        let keeps = Key::new(seed).with(14);
+        if edition >= 7 && keeps.one_in(3) {
+            let mut dice = Dice::new(keeps);
+            callers.iter_mut().for_each(|caller| writer.keep(&mut caller.ops, &mut dice));
         }
         let count = dice.pick(&[0, 0, 1, 2, 3, 5, 8]);
         let deadly = dice.one_in(8);
@@ -131,6 +140,31 @@ impl Setup {
             handoff: Duration::ZERO,
             fenced: [dice.one_in(2), dice.one_in(2), false],
         }
+    }
+}
+
+/// Some of the guards end as claims, and some are checked.
+fn hand_over_some(ops: &mut [Op], dice: &mut Dice) {
+    for op in ops {
+        if let Op::Lock(locking) = op {
+            if !locking.fenced && locking.end != End::Leak && dice.one_in(2) {
+                locking.end = End::HandOver;
+            }
+            if dice.one_in(4) {
+                locking.inner.push(Op::Check);
+            }
+        }
+        op.bodies_mut().into_iter().for_each(|body| hand_over_some(body, dice));
+    }
+}
+
+/// Below a hold without a token nobody asks for one.
+fn unfence(ops: &mut [Op]) {
+    for op in ops {
+        if let Op::Lock(locking) | Op::Run(locking) = op {
+            locking.fenced = false;
+        }
+        op.bodies_mut().into_iter().for_each(|body| unfence(body));
     }
 }
 
@@ -288,7 +322,55 @@ impl Writer<'_> {
         let inner = self.inner(Within { held: &held, ..at }, dice);
         let stays = dice.time(self.longest_stay);
         let watches = self.draws(3) && dice.one_in(3);
-        Locking { name, way, fenced, fixed, max_hold, inner, stays, watches, end }
+        let at_least = None;
+        Locking { name, way, fenced, fixed, max_hold, at_least, inner, stays, watches, end }
+    }
+
+    /// Some of the callers hand their holds over, and others go on with them.
+    fn hand_over(&self, callers: &mut Vec<CallerPlan>, key: Key) {
+        let mut dice = Dice::new(key);
+        for caller in callers.iter_mut() {
+            hand_over_some(&mut caller.ops, &mut dice);
+        }
+        for at in 0..1 + dice.roll(4) {
+            let (process, begins) = (dice.roll(self.setup.processes), dice.time(self.setup.trouble));
+            let ops = (0..1 + dice.roll(6)).map(|_| {
+                let name = dice.roll(self.names);
+                let within = Within { held: &[], branch: None, guarded: true };
+                let locking = self.locking_of(name, within, &mut dice);
+                let end = if dice.one_in(3) { End::HandOver } else { locking.end };
+                let (fixed, max_hold) = (None, None);
+                let end = if end == End::Leak { End::Release } else { end };
+                let locking = Locking { end, fixed, max_hold, fenced: false, ..locking };
+                let longest = dice.pick(&[2 * self.setup.latency, self.setup.node_timeout]);
+                let how = Resuming {
+                    waits: dice.time(self.setup.trouble),
+                    copies: dice.one_in(3),
+                    given_up: dice.one_in(4).then(|| dice.time(longest)),
+                    neglect: dice.one_in(6).then(|| self.neglect(&mut dice)),
+                };
+                let mut op = Op::Resume(locking, how);
+                op.bodies_mut().into_iter().for_each(|body| unfence(body));
+                op
+            });
+            let ops = ops.collect();
+            callers.push(CallerPlan { id: 201 + at as u64, process, begins, ops });
+        }
+    }
+
+    /// Some of what is locked is kept for a time.
+    fn keep(&self, ops: &mut [Op], dice: &mut Dice) {
+        for op in ops {
+            if let Op::Lock(locking) | Op::Run(locking) = op
+                && dice.one_in(2)
+            {
+                let ends = [locking.fixed, locking.max_hold, Some(self.setup.longest_lease)];
+                let longest = ends.into_iter().flatten().min().unwrap_or_default().min(MINUTE);
+                let time = 20 * MILLISECOND + dice.time(longest.saturating_sub(20 * MILLISECOND));
+                locking.at_least = Some(time.min(longest));
+            }
+            op.bodies_mut().into_iter().for_each(|body| self.keep(body, dice));
+        }
     }
 
     /// Several faults at once, of which a promise has to stand the worst combination.
@@ -349,7 +431,7 @@ impl Writer<'_> {
         let (process, master) = (dice.roll(processes), dice.roll(masters));
         let one_in = dice.pick(&[1, 2, 5]);
         let slow = dice.pick(&[node_timeout / 2, 2 * node_timeout, 5 * node_timeout]);
-        let sides = [20, 20, 24, 30, 35, 35, 35][self.edition as usize];
+        let sides = [20, 20, 24, 30, 35, 35, 35, 35][self.edition as usize];
         let kind = match dice.roll(sides) {
             20..22 => {
                 let late = dice.pick(&[self.setup.latency, slow, lease.min(MINUTE)]);

@@ -67,6 +67,11 @@ pub(super) fn meets_full(call: Call, holder: &Holder, counts: bool) -> Fate {
         Action::Release { count: wanted @ 1.. } if ours.is_some_and(|held| held > wanted) => {
             Fate::Answered(Reply::Deferred("OOM".to_owned()))
         }
+        Action::Move { .. }
+            if holder.as_ref().is_some_and(|(held, _)| Some(&**held) == call.from.as_deref()) =>
+        {
+            Fate::Refused
+        }
         Action::Settle { count, lease } | Action::Repair { count, lease }
             if count > 0 && ours.is_some_and(|held| held != count) =>
         {

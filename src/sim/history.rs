@@ -10,9 +10,10 @@ use tokio::time::Instant;
 
 use crate::base::lock;
 use crate::session::Session;
+use crate::sim::gate;
 use crate::sim::program::NAMES;
 use crate::sim::requests::{Path, Request, Requests};
-use crate::{FencedGuard, Guard};
+use crate::{Claim, FencedGuard, Guard};
 
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +126,26 @@ impl LevelRecord {
     }
 }
 
+/// A hold that was handed over, or a lock that is kept.
+pub(super) struct Reserved {
+    pub(super) name: usize,
+    /// Of the hold, and the field by which the lock stands.
+    pub(super) field: String,
+    pub(super) stands_by: String,
+    /// At least until then it is nobody else's, of a machine that has slept for so long.
+    pub(super) until: Instant,
+    pub(super) slept: Duration,
+    pub(super) claim: Option<Claim>,
+    /// How often somebody has begun to resume it.
+    pub(super) resumes: u32,
+}
+
+impl Reserved {
+    fn stands(&self) -> bool {
+        Instant::now() + gate::slept().saturating_sub(self.slept) < self.until
+    }
+}
+
 /// A request that has begun.
 #[derive(Clone, Copy)]
 pub(super) struct Asked {
@@ -152,6 +173,8 @@ struct State {
     violation: Option<Violation>,
     levels: BTreeMap<u64, LevelRecord>,
     requests: Requests,
+    /// The fields of the holds beneath which each request under way began.
+    beneath: BTreeMap<u64, Vec<String>>,
     dead: BTreeSet<usize>,
     numbers: u64,
     /// A master may be without its counters, and the time from which new ones begin may be earlier: then nothing orders the tokens.
@@ -171,6 +194,10 @@ struct State {
     /// Fields that were forced away, or that their only master forgot: their holds are over, whether or not that is known.
     forced: BTreeSet<String>,
     forgotten: BTreeSet<String>,
+    /// Locks that nobody may be granted, though no level stands.
+    reserved: Vec<Reserved>,
+    /// Until when the lock of a hold is to be kept, by its field, of a machine that has never slept.
+    kept_until: BTreeMap<String, Instant>,
     /// The highest token of each name.
     tokens: [u64; NAMES.len()],
 }
@@ -259,10 +286,15 @@ impl History {
     pub(super) fn asks(&self, process: usize, name: usize, owner: &Path, bare: bool) -> Asked {
         let request = self.number();
         let mut state = lock(&self.state);
-        let mut above = state.levels.values().filter(|other| other.name == name);
+        let above = state.levels.values().filter(|other| other.name == name);
         let nested = above.clone().any(|level| owner.starts_with(&level.owner));
-        let holds = above.any(|level| level.owner == *owner);
+        let holds = above.clone().any(|level| level.owner == *owner);
+        let beneath = above.filter(|level| owner.starts_with(&level.owner));
+        let beneath: Vec<String> = beneath.map(|level| level.field.clone()).collect();
         let ambiguous = bare && holds && state.requests.is_proven(name, owner);
+        if nested {
+            state.beneath.insert(request, beneath);
+        }
         let owner = owner.clone();
         let (branch, neglected, free_since) = (false, false, None);
         state.requests.begin(request, Request { name, owner, process, bare, branch, free_since, neglected });
@@ -275,6 +307,7 @@ impl History {
     pub(super) fn asks_no_more(&self, request: u64, failed: bool) {
         self.look_at_waits();
         let mut state = lock(&self.state);
+        state.beneath.remove(&request);
         if failed {
             state.requests.fail(request);
         } else {
@@ -370,6 +403,9 @@ impl History {
         let (name, field) = (level.name, level.field.clone());
         self.look_at_waits();
         level.branch = lock(&self.state).requests.end(level.request);
+        // The guard beneath it may be gone by the time at which the request is polled. It was there when the level was granted.
+        let beneath = lock(&self.state).beneath.remove(&level.request).unwrap_or_default();
+        let entered = beneath.contains(&field);
         self.note(|| {
             let LevelRecord { caller, process, depth, token, .. } = &level;
             let token = token.map(|token| format!(", token {token}")).unwrap_or_default();
@@ -379,15 +415,16 @@ impl History {
             self.violated(Promise::Loss, format!("{field} of {} is over when it is handed out", NAMES[name]));
         }
         self.excludes(&level);
+        self.is_not_reserved(&level);
         let stands = self.levels(|other| other.name == name && other.field == field);
         if let Some(depth) = level.depth.filter(|depth| *depth != stands + 1 && !self.was_forced(&field)) {
             let text = format!("{field} of {} has depth {depth} beside {stands} levels", NAMES[name]);
             self.violated(Promise::Depth, text);
         }
         if let Some(token) = level.token {
-            self.grows(&level, token, stands > 0);
+            self.grows(&level, token, stands > 0 || entered);
         }
-        if stands == 0 {
+        if stands == 0 && !entered {
             self.passes(&level);
         }
         let mut state = lock(&self.state);
@@ -427,6 +464,59 @@ impl History {
         if let Some(text) = broken {
             self.violated(Promise::Exclusion, text);
         }
+    }
+
+    /// Nobody has what was handed over before somebody resumes it, nor what is kept.
+    fn is_not_reserved(&self, level: &LevelRecord) {
+        let state = lock(&self.state);
+        let against = |one: &&Reserved| {
+            one.name == level.name
+                && one.field != level.field
+                && one.resumes == 0
+                && one.stands()
+                && ![&one.field, &one.stands_by, &level.field]
+                    .iter()
+                    .any(|field| state.forced.contains(*field))
+        };
+        let broken = state.reserved.iter().find(against).map(|one| {
+            let what = if one.claim.is_some() { "a claim of" } else { "kept after" };
+            format!("{} is granted as {}, and is {what} {}", NAMES[level.name], level.field, one.field)
+        });
+        drop(state);
+        if let Some(text) = broken {
+            self.violated(Promise::Exclusion, text);
+        }
+    }
+
+    pub(super) fn reserve(&self, reserved: Reserved) {
+        lock(&self.state).reserved.push(reserved);
+    }
+
+    /// The lock of this hold is to be kept for so long, from now on.
+    pub(super) fn keep(&self, field: &str, least: Duration) {
+        // Masters count while the machine of the processes sleeps. The drift of clocks takes off less than a fifth.
+        let until = Instant::now() + gate::slept() + least * 4 / 5;
+        let mut state = lock(&self.state);
+        let kept = state.kept_until.entry(field.to_owned()).or_insert(until);
+        *kept = until.max(*kept);
+    }
+
+    /// Until when the lock of this hold is kept, which has no levels any more, of a machine that has never slept.
+    pub(super) fn kept_until(&self, field: &str) -> Option<Instant> {
+        let state = lock(&self.state);
+        let held = state.levels.values().any(|level| level.field == field);
+        state.kept_until.get(field).copied().filter(|_| !held)
+    }
+
+    /// The newest claim of that name. Whether it is the first time, and it has to be good. `copies`: it stays for others.
+    pub(super) fn claim(&self, name: usize, copies: bool) -> Option<(Claim, bool)> {
+        let mut state = lock(&self.state);
+        let State { reserved, forced, .. } = &mut *state;
+        let one = reserved.iter_mut().rev().find(|one| one.name == name && one.claim.is_some())?;
+        one.resumes += 1;
+        let good = one.resumes == 1 && one.stands() && !forced.contains(&one.field);
+        let claim = if copies { one.claim.clone() } else { one.claim.take() };
+        claim.map(|claim| (claim, good))
     }
 
     /// An outermost level: of a fresh field, or of one that another owner of its process had.

@@ -61,6 +61,10 @@ pub(super) enum Op {
     Scope(Vec<Op>),
     /// Of the innermost guard.
     Extend(Duration),
+    /// The same.
+    Check,
+    /// The guard is one of a claim: the hold of a caller that has handed it over.
+    Resume(Locking, Resuming),
     Force(usize),
     Look(usize),
     /// One task does them side by side. The number draws the order in which it polls them.
@@ -78,6 +82,7 @@ pub(super) struct Locking {
     pub(super) fenced: bool,
     pub(super) fixed: Option<Duration>,
     pub(super) max_hold: Option<Duration>,
+    pub(super) at_least: Option<Duration>,
     pub(super) inner: Vec<Op>,
     pub(super) stays: Duration,
     /// Its stay ends as soon as its guard reports a loss.
@@ -91,6 +96,18 @@ impl Locking {
         // The drift of clocks takes off less than a fifth.
         self.fixed.map(|fixed| asked + fixed * 4 / 5)
     }
+}
+
+/// How a claim is resumed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Resuming {
+    /// For so long it waits for a claim.
+    pub(super) waits: Duration,
+    /// Others find the claim too.
+    pub(super) copies: bool,
+    /// Its future is dropped after that long.
+    pub(super) given_up: Option<Duration>,
+    pub(super) neglect: Option<Neglect>,
 }
 
 /// How a future is polled.
@@ -116,6 +133,8 @@ pub(super) enum End {
     Drop,
     /// The guard is kept beyond its caller.
     Leak,
+    /// By a claim, for whoever resumes it.
+    HandOver,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -255,6 +274,10 @@ impl Program {
                         times.push(&mut locking.stays);
                         of_ops(&mut locking.inner, times);
                     }
+                    Op::Resume(locking, how) => {
+                        times.extend([&mut locking.stays, &mut how.waits]);
+                        of_ops(&mut locking.inner, times);
+                    }
                     Op::GivenUp(time, body) => {
                         times.push(time);
                         of_ops(body, times);
@@ -282,7 +305,7 @@ impl Program {
         self.clone().times().into_iter().map(|time| *time).sum()
     }
 
-    fn each_op(&self, look: &mut impl FnMut(&Op)) {
+    pub(super) fn each_op(&self, look: &mut impl FnMut(&Op)) {
         fn each(ops: &[Op], look: &mut impl FnMut(&Op)) {
             for op in ops {
                 look(op);
@@ -297,19 +320,19 @@ impl Op {
     /// What is done within it.
     pub(super) fn bodies(&self) -> Vec<&Vec<Op>> {
         match self {
-            Op::Lock(locking) | Op::Run(locking) => vec![&locking.inner],
+            Op::Lock(locking) | Op::Run(locking) | Op::Resume(locking, _) => vec![&locking.inner],
             Op::Scope(body) | Op::GivenUp(_, body) | Op::Neglected(_, body) => vec![body],
             Op::Branches(_, branches) => branches.iter().collect(),
-            Op::Stay(_) | Op::Extend(_) | Op::Force(_) | Op::Look(_) | Op::Close => Vec::new(),
+            Op::Stay(_) | Op::Extend(_) | Op::Check | Op::Force(_) | Op::Look(_) | Op::Close => Vec::new(),
         }
     }
 
     pub(super) fn bodies_mut(&mut self) -> Vec<&mut Vec<Op>> {
         match self {
-            Op::Lock(locking) | Op::Run(locking) => vec![&mut locking.inner],
+            Op::Lock(locking) | Op::Run(locking) | Op::Resume(locking, _) => vec![&mut locking.inner],
             Op::Scope(body) | Op::GivenUp(_, body) | Op::Neglected(_, body) => vec![body],
             Op::Branches(_, branches) => branches.iter_mut().collect(),
-            Op::Stay(_) | Op::Extend(_) | Op::Force(_) | Op::Look(_) | Op::Close => Vec::new(),
+            Op::Stay(_) | Op::Extend(_) | Op::Check | Op::Force(_) | Op::Look(_) | Op::Close => Vec::new(),
         }
     }
 }
@@ -336,12 +359,16 @@ fn show(f: &mut fmt::Formatter<'_>, op: &Op, depth: usize) -> fmt::Result {
     match op {
         Op::Lock(locking) | Op::Run(locking) => {
             let how = if matches!(op, Op::Lock(_)) { "lock" } else { "run" };
-            let Locking { name, way, fenced, fixed, max_hold, stays, end, .. } = locking;
+            let Locking { name, way, fenced, fixed, max_hold, at_least, stays, end, .. } = locking;
             let name = NAMES[*name];
             let fenced = if *fenced { " fenced" } else { "" };
             let fixed = fixed.map(|fixed| format!(" fixed {fixed:?}")).unwrap_or_default();
             let most = max_hold.map(|most| format!(" max_hold {most:?}")).unwrap_or_default();
-            writeln!(f, "{how} {name} {way:?}{fenced}{fixed}{most}, stays {stays:?}, {end:?}")?;
+            let least = at_least.map(|least| format!(" at_least {least:?}")).unwrap_or_default();
+            writeln!(f, "{how} {name} {way:?}{fenced}{fixed}{most}{least}, stays {stays:?}, {end:?}")?;
+        }
+        Op::Resume(Locking { name, stays, end, .. }, how) => {
+            writeln!(f, "resume {} {how:?}, stays {stays:?}, {end:?}", NAMES[*name])?;
         }
         Op::Scope(_) => writeln!(f, "scope")?,
         Op::GivenUp(after, _) => writeln!(f, "given up after {after:?}")?,

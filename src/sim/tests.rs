@@ -19,7 +19,7 @@ const STREAM_SEEDS: u64 = 100;
 const FOUND: [(u64, u32); 2] = [(49276, 0), (3490, 3)];
 
 /// Those that have found one of the checker.
-const MISTAKEN: [(u64, u32); 18] = [
+const MISTAKEN: [(u64, u32); 22] = [
     (21, 1),
     (404, 3),
     (409, 3),
@@ -38,6 +38,10 @@ const MISTAKEN: [(u64, u32); 18] = [
     (5055871, 4),
     (6001390, 4),
     (6009591, 4),
+    (7000183, 7),
+    (7005788, 7),
+    (7051651, 7),
+    (7055188, 7),
 ];
 
 fn number(name: &str) -> Option<u64> {
@@ -77,8 +81,19 @@ fn handed_over(masters: usize) -> Program {
 
 fn lock(name: usize, stays: Duration, inner: Vec<Op>) -> Op {
     let (way, end) = (Way::Waits, End::Release);
-    let (fixed, max_hold) = (None, None);
-    Op::Lock(Locking { name, way, fenced: false, fixed, max_hold, inner, stays, watches: false, end })
+    let (fixed, max_hold, at_least) = (None, None, None);
+    Op::Lock(Locking {
+        name,
+        way,
+        fenced: false,
+        fixed,
+        max_hold,
+        at_least,
+        inner,
+        stays,
+        watches: false,
+        end,
+    })
 }
 
 /// Two processes, of which each caller does one thing, from then on.

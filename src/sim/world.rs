@@ -282,6 +282,11 @@ impl<'a> World<'a> {
                 // A command that was given up, and runs behind those sent since, may leave an older count: a field is its owner's
                 // at any count, and its end deletes it.
                 right += usize::from(count == Some(depth) || count.is_some() && !master.is_sure_of(&field));
+                // Where masters lost their data, a holder that does not know yet that it was forced away may be first to put back its own.
+                let other = master.contents().into_iter().find(|(key, _, _)| *key == name);
+                right += usize::from(
+                    other.is_some_and(|(_, other, _)| other != field && self.history.was_forced(&other)),
+                );
                 counts.push(count);
             }
             // A minority may have another one.

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::base::{Fate, Lease, MasterSet, Moment, Spread, limit};
+use crate::base::meter::Sample;
+use crate::base::{Fate, Lease, MasterSet, Moment, Spread, after, limit};
 use crate::error::Loss;
+use crate::owner::Owner;
 use crate::table::entry::{LockEntry, LogEvent, is_of_tree, may_enter};
 use crate::table::hold::{Hold, Sender};
 use crate::table::level::Level;
@@ -72,12 +74,20 @@ pub(crate) struct NewLevel {
     pub(crate) lease: Lease,
     pub(crate) fixed: bool,
     pub(crate) max_hold: Option<Duration>,
+    /// Nobody else is to have the lock for so long.
+    pub(crate) at_least: Option<Duration>,
     pub(crate) fate: Arc<Fate>,
     /// That the masters gave with it.
     pub(crate) token: Option<u64>,
 }
 
 impl NewLevel {
+    /// A watched one without a request.
+    pub(super) fn level_of(&self, owner: Owner) -> Level {
+        let (until, max_hold, branch, watched) = (None, None, false, true);
+        Level { id: self.level, owner, branch, watched, until, max_hold, fate: self.fate.clone() }
+    }
+
     /// Of this request. `ends`: when a fixed lease is over; `from`: from when its time counts.
     pub(super) fn level(&self, request: &Waiter, ends: Instant, from: Instant) -> Level {
         Level {
@@ -136,6 +146,7 @@ impl LockEntry {
     pub(crate) fn leave_line(&mut self, id: u64, now: Instant) -> Option<Waiter> {
         let head = self.outer_front().is_some_and(|front| front.id == id);
         let request = self.queue.leave(id);
+        self.waits_no_more(id);
         if let Some(request) = &request {
             request.owner.forget(&self.place);
         }
@@ -338,11 +349,15 @@ impl LockEntry {
         let level = new.level(&request, ends, pending.sent);
         if hold.levels.is_empty() {
             hold.offer.begin(at.now);
+            hold.since = at.now;
+            self.out.measure(Sample::Held);
         }
         if let Some(token) = new.token.filter(|_| hold.levels.is_empty()) {
             hold.is_fenced_by(token);
         }
         hold.enter(level, stands);
+        // From now on: whoever asked is notified of the grant no earlier.
+        new.at_least.into_iter().for_each(|longest| hold.keep_until(after(at.now, longest)));
         if doubted {
             // 1. It was granted. 2. The lock was forced away, or the server came back empty. 3. The grant is looked at.
             hold.unsettle();
@@ -353,14 +368,22 @@ impl LockEntry {
             hold.absence.note(spread.absent);
         }
         let (depth, token) = (hold.count(), hold.token());
-        self.seen = None;
+        self.waits_no_more(id);
+        self.seen.clear(at.now);
         self.lose_others(pending.hold, at.now);
         self.tree_asks_once_more();
         self.wake_next(at.now);
         Ok((depth, token, request))
     }
 
-    fn doubt_hold(&mut self, id: Option<u64>, now: Instant) {
+    /// The lock of this hold is nobody else's for so long from now.
+    pub(crate) fn keep(&mut self, hold: u64, at_least: Duration, now: Instant) {
+        if let Some(hold) = self.hold(hold) {
+            hold.keep_until(after(now, at_least));
+        }
+    }
+
+    pub(super) fn doubt_hold(&mut self, id: Option<u64>, now: Instant) {
         if let Some(hold) = self.holds.iter_mut().find(|hold| Some(hold.id) == id) {
             hold.withdraw(now);
             hold.doubt();
@@ -370,7 +393,7 @@ impl LockEntry {
     }
 
     /// A fresh grant shows that no other field is in the key: a hold that was believed alive is gone.
-    fn lose_others(&mut self, id: u64, now: Instant) {
+    pub(super) fn lose_others(&mut self, id: u64, now: Instant) {
         let believed = |hold: &&Hold| hold.id != id && (hold.lives() || hold.is_offered());
         let others = self.holds.iter().filter(believed).map(|hold| hold.id);
         for other in others.collect::<Vec<_>>() {

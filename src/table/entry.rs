@@ -5,9 +5,12 @@ use std::task::Waker;
 
 use tokio::time::Instant;
 
+use crate::base::meter::{self, Sample};
+use crate::base::telemetry::Context;
 use crate::base::{Fate, MasterSet};
 use crate::error::Loss;
 use crate::owner::{Owner, Position};
+use crate::table::handed_over::HandedOver;
 use crate::table::hold::Hold;
 use crate::table::level::Level;
 use crate::table::orphans::Orphans;
@@ -15,6 +18,7 @@ use crate::table::queue::{Queue, Waiter, WaiterState};
 use crate::table::seen::Seen;
 use crate::table::terms::Terms;
 use crate::table::turns::Turns;
+use crate::table::waits::{LongWait, Waits};
 use crate::wire::keys::Keys;
 
 /// What is to be done once no lock is held any more.
@@ -31,16 +35,39 @@ impl Effects {
         let nothing = self.wake.is_empty() && self.resolve.is_empty() && self.log.is_empty();
         (!nothing).then(|| std::mem::take(self))
     }
+
+    pub(super) fn measure(&mut self, sample: Sample) {
+        if meter::ON {
+            self.log.push(LogEvent::Measured(sample));
+        }
+    }
 }
 
-/// What is logged.
+/// What is logged, or counted.
 #[derive(Debug)]
 pub(crate) enum LogEvent {
-    Lost { field: Arc<str>, loss: Loss },
-    OutOfOrder { field: Arc<str> },
-    SelfWait { asks: Owner, holds: Owner },
-    Settled { field: Arc<str> },
-    RenewedLate { field: Arc<str>, failures: u32 },
+    Lost {
+        field: Arc<str>,
+        loss: Loss,
+    },
+    OutOfOrder {
+        field: Arc<str>,
+    },
+    SelfWait {
+        asks: Owner,
+        holds: Owner,
+    },
+    Settled {
+        field: Arc<str>,
+    },
+    RenewedLate {
+        field: Arc<str>,
+        failures: u32,
+    },
+    Waits(Box<LongWait>),
+    /// A request that waited has left its line. To be dropped where nothing is locked.
+    WaitEnded(#[allow(dead_code, reason = "its drop is what counts")] Arc<Context>),
+    Measured(Sample),
 }
 
 /// Whether messages of the lock's releases reach this process.
@@ -60,6 +87,7 @@ pub(crate) struct LockEntry {
     pub(crate) holds: Vec<Hold>,
     pub(crate) orphans: Orphans,
     pub(super) queue: Queue,
+    pub(super) waits: Waits,
     pub(super) subscription: Subscription,
     /// The masters whose messages arrive.
     pub(super) subscribed_at: MasterSet,
@@ -71,7 +99,9 @@ pub(crate) struct LockEntry {
     pub(super) echoes: Vec<u32>,
     pub(super) turns: Turns,
     /// Who had the lock when the masters refused it last.
-    pub(super) seen: Option<Seen>,
+    pub(super) seen: Seen,
+    /// Holds that are another process's now, by what is known here.
+    pub(super) handed_over: HandedOver,
     /// The session is not closed: what is held is renewed, and what is offered can be ended.
     pub(super) is_open: bool,
     pub(super) out: Effects,
@@ -94,13 +124,15 @@ impl LockEntry {
             holds,
             orphans: Orphans::default(),
             queue,
+            waits: Waits::default(),
             subscription: Subscription::Off,
             subscribed_at: MasterSet::NONE,
             reported: MasterSet::NONE,
             missed: false,
             echoes: Vec::new(),
             turns: Turns::default(),
-            seen: None,
+            seen: Seen::default(),
+            handed_over: HandedOver::default(),
             is_open: true,
             out: Effects::default(),
             idlers: Vec::new(),
@@ -113,7 +145,7 @@ impl LockEntry {
     pub(super) fn rest(&mut self) {
         self.missed = false;
         self.turns = Turns::default();
-        self.seen = None;
+        self.seen = Seen::default();
         self.orphans.rest();
         self.queue.rest();
         self.out.wake.append(&mut self.idlers);

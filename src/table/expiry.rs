@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::base::meter::Sample;
 use crate::base::{Lease, MasterSet, Moment, Spread, after};
 use crate::error::Loss;
 use crate::owner::Owner;
@@ -19,10 +20,18 @@ impl LockEntry {
         if !self.holds[at].levels.is_empty() {
             let waiting = self.queue.iter_mut().filter(|request| is_of_tree(request, &self.holds[at]));
             self.out.wake.extend(waiting.filter_map(|request| request.wake(now)));
-            let field = self.holds[at].field.clone();
-            self.out.log.push(LogEvent::Lost { field, loss });
         }
-        let fates = self.holds[at].lose(loss, ends_key, now);
+        let hold = &mut self.holds[at];
+        if !hold.levels.is_empty() && hold.loss().is_none() {
+            self.out.measure(Sample::Ended(now.saturating_duration_since(hold.since)));
+        }
+        let fates = hold.lose(loss, ends_key, now);
+        // Once: the server may answer later that it is gone.
+        if !fates.is_empty() {
+            let field = hold.field.clone();
+            self.out.log.push(LogEvent::Lost { field, loss });
+            self.out.measure(Sample::Lost(loss));
+        }
         self.out.resolve.extend(fates);
         self.freed(now);
     }
@@ -108,6 +117,7 @@ impl LockEntry {
         commands.extend(self.orphans.check(at.now, away, numbers));
         commands.iter().for_each(|pending| self.expect_echoes(pending));
         self.check_heads(at.now);
+        self.report_waits(at);
         self.sweep(at.now);
         commands
     }
@@ -151,6 +161,7 @@ impl LockEntry {
         for level in over.filter(|level| level.fate.seal(Loss::MaxHold)) {
             self.out.resolve.push(level.fate.clone());
             self.out.log.push(LogEvent::Lost { field: hold.field.clone(), loss: Loss::MaxHold });
+            self.out.measure(Sample::Lost(Loss::MaxHold));
             // Children that wait to enter find that there is nothing left to enter.
             let waiting = self.queue.iter_mut().filter(|request| request.owner.is_within(&level.owner));
             self.out.wake.extend(waiting.filter_map(|request| request.wake(at.now)));
@@ -191,7 +202,11 @@ impl LockEntry {
     pub(super) fn due(&self, renews: bool) -> Option<Instant> {
         let waiting = self.queue.len();
         let holds = self.holds.iter().filter_map(|hold| hold.due(renews, waiting));
-        let due = holds.chain(self.orphans.due()).min();
+        let mut due = holds.chain(self.orphans.due()).min();
+        // Mostly nobody waits.
+        if let Some(waits) = self.waits.due() {
+            due = Some(due.map_or(waits, |due| due.min(waits)));
+        }
         // Alone in its line a head keeps nobody waiting.
         if waiting < 2 {
             return due;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::base::meter::Sample;
 use crate::base::{Moment, after};
 use crate::table::admission::{AcquireParams, NewLevel};
 use crate::table::entry::LockEntry;
@@ -62,7 +63,11 @@ impl LockEntry {
         let request = self.queue.leave(id)?;
         hold.offer.take();
         hold.enter(new.level(&request, hold.sure_until, at.now), 1);
+        new.at_least.into_iter().for_each(|longest| hold.keep_until(after(at.now, longest)));
+        hold.since = at.now;
+        self.out.measure(Sample::Held);
         let field = hold.field.clone();
+        self.waits_no_more(id);
         self.tree_asks_once_more();
         self.wake_next(at.now);
         Some(Taken { field, spent: request })
@@ -113,6 +118,7 @@ impl Hold {
             && !self.release_tried
             && self.leaving.is_empty()
             && self.fence.is_none()
+            && self.is_kept_for(now).is_none()
             && self.spread.lacking.is_empty()
             && self.stands <= 1
             && self.offer.is_in_time(self.terms.handoff, now)

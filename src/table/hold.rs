@@ -35,6 +35,8 @@ pub(crate) enum Sender {
     Extension {
         level: u64,
     },
+    /// A guard, which asks whether the hold stands.
+    Check,
     /// A guard, for its release. Given up, the release is one of those in [`Hold::leaving`]: 1. the guard is not polled for long, 2. its
     /// release is given up for a waiter's sake, 3. the background sends it again, and is answered, 4. the guard is polled, and has to
     /// find out.
@@ -104,6 +106,12 @@ pub(crate) struct Hold {
     pub(super) fence: Option<Arc<Fence>>,
     /// To whom of this process it may pass.
     pub(super) offer: Offer,
+    /// Until then nobody else is to have the lock: what ends the hold before keeps the lock standing.
+    kept_until: Option<Instant>,
+    /// Whose field is replaced by this one's, where it goes on with the hold of another process.
+    from: Option<Arc<str>>,
+    /// When the first of its levels, since it had none, was granted.
+    pub(super) since: Instant,
 }
 
 impl Hold {
@@ -141,8 +149,26 @@ impl Hold {
             unsure: MasterSet::NONE,
             fence,
             offer: Offer::default(),
+            kept_until: None,
+            from: None,
+            since: now,
         };
         let pending = hold.begin(Action::Acquire { count: 1, lease }, Sender::Request, no, now);
+        (hold, pending)
+    }
+
+    /// One that is about to go on with what another process had by the field `from`.
+    pub(super) fn claimed(
+        no: u64,
+        keys: Arc<Keys>,
+        (field, from): (Arc<str>, Arc<str>),
+        terms: Arc<Terms>,
+        lease: Lease,
+        now: Instant,
+    ) -> (Hold, Pending) {
+        let (mut hold, _) = Hold::asked(no, keys, field, terms, lease, None, now);
+        hold.from = Some(from);
+        let pending = hold.begin(Action::Move { lease }, Sender::Request, no, now);
         (hold, pending)
     }
 
@@ -222,12 +248,12 @@ impl Hold {
 
     /// Its end is under way.
     pub(super) fn is_ending(&self) -> bool {
-        self.command.as_ref().is_some_and(|command| command.action == Action::END)
+        self.command.as_ref().is_some_and(|command| command.action.is_end())
     }
 
-    /// Its first acquire is under way.
+    /// What it begins with is under way.
     pub(super) fn is_asked(&self) -> bool {
-        let first = |command: &UnderWay| matches!(command.action, Action::Acquire { count: 1, .. });
+        let first = |command: &UnderWay| command.action.begins();
         self.command.as_ref().is_some_and(first)
     }
 
@@ -366,6 +392,27 @@ impl Hold {
         sealed.map(|level| level.fate.clone()).collect()
     }
 
+    /// Nobody else is to have the lock until then.
+    pub(super) fn keep_until(&mut self, until: Instant) {
+        self.kept_until = self.kept_until.max(Some(until));
+    }
+
+    /// For how long its lock is to stand beyond its end, if it ends now.
+    pub(super) fn is_kept_for(&self, now: Instant) -> Option<Duration> {
+        self.kept_until?.checked_duration_since(now).filter(|left| !left.is_zero())
+    }
+
+    /// What ends it now. Behind the time of `at_least` also where the first try was sent before. The lock of a hold that was lost is not
+    /// kept: a minority may have it yet, where it would be in others' way.
+    fn ending(&self, now: Instant) -> Action {
+        if self.loss().is_some() {
+            return Action::END;
+        }
+        // Never less: it is counted in whole milliseconds.
+        let whole = |left: Duration| Lease::rest(left + Duration::from_millis(1));
+        self.is_kept_for(now).map_or(Action::END, |left| Action::Keep { lease: whole(left) })
+    }
+
     /// What must be sent to bring the server to what is so here, now or at `retry_at`.
     pub(super) fn next_action(&self) -> Option<Action> {
         if self.command.is_some() || self.is_offered() {
@@ -416,6 +463,15 @@ impl Hold {
         if self.is_watched() { self.terms.lease } else { Lease::SHORTEST }
     }
 
+    /// The lease that a guard asks for when it checks the hold: where nothing renews it, no more than it has, so that nothing changes. On
+    /// a key without a TTL, which somebody persisted, a shorter one would end the hold.
+    pub(super) fn lease_left(&self, now: Instant) -> Lease {
+        match self.is_watched() {
+            true => self.terms.lease,
+            false => Lease::rest(self.end().saturating_duration_since(now)),
+        }
+    }
+
     /// Whether the watchdog has to renew it.
     pub(super) fn is_renewable(&self) -> bool {
         self.lives() && self.command.is_none() && !self.is_unsettled() && self.is_watched()
@@ -423,6 +479,9 @@ impl Hold {
 
     /// Begins a command: it is to be sent now.
     pub(super) fn begin(&mut self, mut action: Action, sender: Sender, no: u64, now: Instant) -> Pending {
+        if action == Action::END {
+            action = self.ending(now);
+        }
         self.command = Some(UnderWay { no, sent: now, action, sender, doubted: false });
         if let Action::Repair { lease, .. } = &mut action
             && !self.is_watched()
@@ -437,7 +496,7 @@ impl Hold {
         };
         // What has answered before goes before it.
         self.late = self.late.without(masters);
-        let repeated = action == Action::END && self.release_tried;
+        let repeated = action.is_end() && self.release_tried;
         let fence = self.fence.as_ref().filter(|_| action.is_counted(self.failures > 0)).cloned();
         let call = Call {
             keys: self.keys.clone(),
@@ -446,6 +505,7 @@ impl Hold {
             fence,
             sharded: false,
             names: false,
+            from: self.from.clone().filter(|_| matches!(action, Action::Move { .. })),
         };
         Pending { hold: self.id, no, call, masters, repeated, sent: now }
     }
@@ -478,7 +538,7 @@ impl Hold {
         if let Some(lease) = command.action.lease() {
             self.perhaps_until = self.perhaps_until.max(after(now, lease.duration()));
         }
-        self.release_tried |= command.action == Action::END;
+        self.release_tried |= command.action.is_end();
         self.unsettle();
         self.failed(now);
         Some(command)

@@ -1,21 +1,18 @@
 //! Of an entry: who has the lock, as far as this process knows without asking, and who waits for it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::Moment;
-use crate::holder::Holder;
-use crate::table::entry::LockEntry;
-use crate::table::hold::Hold;
-use crate::table::seen::Seen;
-use crate::wire::{Pending, Reply};
+use tokio::time::Instant;
 
-/// Who has a lock.
-#[derive(Debug)]
-pub(crate) struct Owned {
-    pub(crate) holder: Holder,
-    /// It is an owner of this process.
-    pub(crate) here: bool,
-}
+use crate::base::telemetry::{Context, Place};
+use crate::base::{Moment, after};
+use crate::holder::Holder;
+use crate::table::entry::{LockEntry, LogEvent};
+use crate::table::hold::Hold;
+use crate::table::seen::Owned;
+use crate::table::waits::{LongWait, Wait};
+use crate::wire::{Pending, Reply};
 
 /// What this process has of a lock, and what it waits for.
 #[derive(Debug)]
@@ -33,10 +30,10 @@ impl LockEntry {
     /// The masters refused the lock to a request of this process: whoever waits behind it has the same holder before it.
     pub(super) fn note_holder(&mut self, pending: &Pending, reply: &Reply) {
         if let (Reply::Busy(_, holder), true) = (reply, pending.call.names) {
-            // Not a hold of this process, which may have ended meanwhile.
-            let theirs =
-                holder.clone().filter(|holder| self.holds.iter().all(|hold| *hold.field != *holder.field()));
-            self.seen = theirs.map(|holder| Seen::new(holder, pending.sent));
+            // Not a hold of this process, which knows of that without an answer, and may have ended it meanwhile.
+            let ours = holds_of(&pending.call.field);
+            let theirs = holder.clone().filter(|holder| holds_of(holder.field()) != ours);
+            self.seen.note(theirs, pending.sent);
         }
     }
 
@@ -47,7 +44,7 @@ impl LockEntry {
             let holder = Holder::new(hold.field.clone(), hold.count() as usize, left);
             return Some(Owned { holder, here: true });
         }
-        let holder = self.seen.as_ref()?.holder(at.now)?;
+        let holder = self.seen.holder(at.now)?;
         Some(Owned { holder, here: false })
     }
 
@@ -67,7 +64,49 @@ impl LockEntry {
         Some(Usage { held, waiting, longest, holder })
     }
 
+    /// This request was refused, and waits from now on: the log reports it each time that `warn_after` is over, until it leaves its line.
+    pub(crate) fn waits(&mut self, id: u64, place: Place, now: Instant) {
+        if let (Some(warn_after), Some(request)) = (self.terms.warn_after, self.queue.get(id)) {
+            let waited = request.waits(self.terms.epoch, now);
+            let due = after(now, warn_after.saturating_sub(waited));
+            self.waits.begin(Wait { id, place, context: None, due });
+        }
+    }
+
+    /// What the program was doing when it asked. Separately: the subscriber's code must not run while the table is locked. What comes
+    /// back is to be dropped once it is not.
+    #[must_use]
+    pub(crate) fn waits_in(&mut self, id: u64, context: Arc<Context>) -> Option<Arc<Context>> {
+        self.waits.set_context(id, context)
+    }
+
+    /// The request has left its line.
+    pub(super) fn waits_no_more(&mut self, id: u64) {
+        // Most have never waited.
+        if !self.waits.is_empty() {
+            self.out.log.extend(self.waits.end(id).map(LogEvent::WaitEnded));
+        }
+    }
+
+    /// Reports those that have waited for long.
+    pub(super) fn report_waits(&mut self, at: Moment) {
+        let Some(warn_after) = self.terms.warn_after.filter(|_| !self.waits.is_empty()) else { return };
+        let (by, waiting, epoch) = (self.holder(at), self.queue.len(), self.terms.epoch);
+        self.waits.report(at.now, warn_after, |wait| {
+            let Some(request) = self.queue.get(wait.id) else { return };
+            let waited = request.waits(epoch, at.now);
+            let (place, context, by) = (wait.place, wait.context.clone(), by.clone());
+            let wait = LongWait { waited, place, context, by, waiting };
+            self.out.log.push(LogEvent::Waits(Box::new(wait)));
+        });
+    }
+
     fn held(&self, at: Moment) -> Option<&Hold> {
         self.live().filter(|hold| at.now < hold.end())
     }
+}
+
+/// What the fields of all holds of a session begin with.
+fn holds_of(field: &str) -> Option<&str> {
+    field.rsplit_once(':').map(|(session, _)| session)
 }

@@ -5,6 +5,7 @@ use std::task::Waker;
 
 use tokio::time::Instant;
 
+use crate::base::meter::{self, Sample};
 use crate::base::{Fate, Lease, MasterSet, Moment, Outcome, Spread, after};
 use crate::error::Loss;
 use crate::table::entry::{LockEntry, LogEvent};
@@ -58,9 +59,13 @@ impl LockEntry {
         left.level.owner.forget(&place);
         hold.retry_at = at.now;
         hold.failures = 0;
+        let is_last = hold.levels.is_empty();
+        let is_over = meter::ON && is_last && hold.loss().is_none();
+        let ended = is_over.then(|| Sample::Ended(at.now.saturating_duration_since(hold.since)));
         let field = hold.field.clone();
         let passes = passes && left.level.watched && left.level.fate.loss().is_none();
-        if hold.levels.is_empty() && self.offer(id, passes, at.now) {
+        ended.into_iter().for_each(|ended| self.out.measure(ended));
+        if is_last && self.offer(id, passes, at.now) {
             self.sweep(at.now);
             return ReleaseStep::Released;
         }
@@ -97,12 +102,30 @@ impl LockEntry {
         waker: &Waker,
         now: Instant,
     ) -> Option<Pending> {
-        let hold = self.hold(hold)?;
-        if hold.command.is_some() || hold.next_action().is_some() {
-            self.wake_when_idle(waker);
-            return None;
-        }
+        let hold = self.idle_hold(hold, waker)?;
         Some(hold.begin(Action::Renew { lease }, Sender::Extension { level }, no, now))
+    }
+
+    /// Begins the renewal by which a guard asks whether its hold stands. `None`: as above.
+    pub(crate) fn begin_check(&mut self, hold: u64, no: u64, waker: &Waker, now: Instant) -> Option<Pending> {
+        let hold = self.idle_hold(hold, waker)?;
+        let lease = hold.lease_left(now);
+        Some(hold.begin(Action::Renew { lease }, Sender::Check, no, now))
+    }
+
+    /// The hold, where a command of it may be sent. `None`: `waker` is woken when that may have changed.
+    fn idle_hold(&mut self, id: u64, waker: &Waker) -> Option<&mut Hold> {
+        let is_idle = |hold: &&mut Hold| hold.command.is_none() && hold.next_action().is_none();
+        if self.hold(id).as_ref().is_some_and(is_idle) {
+            return self.hold(id);
+        }
+        self.wake_when_idle(waker);
+        None
+    }
+
+    /// Whether something has happened since the masters were last asked for the hold, which may have ended it.
+    pub(crate) fn is_in_doubt(&self, hold: u64) -> bool {
+        self.hold_of_guard(hold).is_none_or(Hold::is_unsettled)
     }
 
     /// The masters have answered a command, or have not: the one way in for what came of it, whoever has sent it. `answer`: what the
@@ -187,7 +210,8 @@ impl LockEntry {
                 hold.stands = count;
                 hold.confirmed(lease, pending.sent, at.slept);
             }
-            Action::Release { count } => {
+            action @ (Action::Release { .. } | Action::Keep { .. }) => {
+                let count = if let Action::Release { count } = action { count } else { 0 };
                 hold.stands = count;
                 if !hold.is_gone() {
                     // What is left of it is answered so though nobody may have noticed.
@@ -200,6 +224,8 @@ impl LockEntry {
             _ => {}
         }
         let (field, settled) = (hold.field.clone(), matches!(pending.call.action, Action::Settle { .. }));
+        // A renewal without an answer is followed by a settle, which renews as well.
+        let renews = settled && hold.is_watched() || matches!(pending.call.action, Action::Renew { .. });
         if hold.stands <= hold.count() {
             self.resolve_leaving(pending.hold, Ok(()));
         }
@@ -208,8 +234,9 @@ impl LockEntry {
             self.expect_no_echo_of(spread.remains.union(spread.missing));
         }
         if settled {
-            self.out.log.push(LogEvent::Settled { field });
-        } else if late > 0 && matches!(pending.call.action, Action::Renew { .. }) {
+            self.out.log.push(LogEvent::Settled { field: field.clone() });
+        }
+        if late > 0 && renews {
             self.out.log.push(LogEvent::RenewedLate { field, failures: late });
         }
     }
@@ -237,6 +264,11 @@ impl LockEntry {
         // as deleted or forced away.
         let in_time = at.now < hold.sure_until;
         let loss = hold.loss().unwrap_or_else(|| if in_time { Loss::Gone } else { hold.why_late(at) });
+        // Its last guard has left, and finds out by its release.
+        let found = matches!(command.sender, Sender::Release(_)) || !hold.leaving.is_empty();
+        if found && hold.levels.is_empty() && hold.loss().is_none() {
+            self.out.measure(Sample::Lost(loss));
+        }
         self.resolve_leaving(pending.hold, Err(loss));
         self.lose(pending.hold, loss, false, at.now);
         Meaning::Lost(loss)
@@ -246,7 +278,7 @@ impl LockEntry {
     pub(crate) fn straggled(&mut self, pending: &Pending, master: usize, answer: LateAnswer, now: Instant) {
         let left = pending.call.action.creates() && matches!(answer, LateAnswer::There | LateAnswer::Unknown);
         let Some(hold) = self.hold(pending.hold) else {
-            if left {
+            if left && !self.is_handed_over(pending.hold) {
                 // 1. An acquire is sent again, with the text of its script or to another node. 2. The end of the hold overtakes it.
                 // 3. The end is confirmed there, by "not held".
                 let mut left = Hold::left_behind(pending, MasterSet::one(master), self.terms.clone(), now);
@@ -258,7 +290,7 @@ impl LockEntry {
             }
             return;
         };
-        let acquired = matches!(pending.call.action, Action::Acquire { count: 1, .. });
+        let acquired = pending.call.action.begins();
         let ended = pending.is_end();
         if acquired || ended {
             // Else 1. a renewal has no answer there, nor has the end behind it, 2. the renewal is given up first, 3. the end is
@@ -370,7 +402,9 @@ impl LockEntry {
             return;
         }
         let masters = MasterSet::first(MasterSet::MOST).within(pending.masters);
+        let is_handed_over = self.is_handed_over(pending.hold);
         match self.hold(pending.hold) {
+            None if is_handed_over => {}
             None => self.orphans.take_in(Hold::left_behind(pending, masters, self.terms.clone(), now)),
             Some(hold) if hold.is_gone() => hold.remains_at(masters, now),
             // Where no end is under way, it is sent behind this.

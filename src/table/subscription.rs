@@ -86,7 +86,7 @@ impl LockEntry {
             self.ask_all(now);
             self.turns.note();
             // Who had it has released it.
-            self.seen = None;
+            self.seen.clear(now);
         }
     }
 

@@ -347,7 +347,16 @@ mod tests {
         let drift = Drift { factor: 0.0, slack: Duration::ZERO };
         let lease = Lease::new("lease", Duration::from_secs(30), drift).unwrap();
         let (patience, retry) = (Duration::from_secs(60), Duration::from_millis(500));
-        Terms { masters: 1, lease, drift, patience, retry, epoch: now, handoff: Duration::ZERO }
+        Terms {
+            masters: 1,
+            lease,
+            drift,
+            patience,
+            retry,
+            epoch: now,
+            handoff: Duration::ZERO,
+            warn_after: None,
+        }
     }
 
     /// As Redisson forms them, two names have one channel.
@@ -440,7 +449,15 @@ mod tests {
             let pending = pending.unwrap();
             visit(&mut |entry, _| {
                 let fate = Arc::<Fate>::default();
-                let new = NewLevel { level, lease, fixed: false, max_hold: None, fate, token: None };
+                let new = NewLevel {
+                    level,
+                    lease,
+                    fixed: false,
+                    max_hold: None,
+                    at_least: None,
+                    fate,
+                    token: None,
+                };
                 assert!(entry.granted(id, &pending, &new, Spread::default(), at).is_ok());
             });
             let mut release = None;

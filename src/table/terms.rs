@@ -22,6 +22,8 @@ pub(crate) struct Terms {
     pub(crate) epoch: Instant,
     /// How long after its grant a hold may pass on to another owner; zero: never.
     pub(crate) handoff: Duration,
+    /// How often the log reports a request that waits; `None`: never.
+    pub(crate) warn_after: Option<Duration>,
 }
 
 impl Terms {

@@ -28,6 +28,8 @@ pub(crate) enum Rule {
     Fresh,
     /// Something about a hold that is there, or should be.
     Standing,
+    /// A hold that is there, or should be, for a new field.
+    Claim,
     /// The end of a hold. `repeated`: asked before, so "not there" is what it would answer after success.
     End { repeated: bool },
     /// The end of what a minority may still have: each master for itself.
@@ -55,16 +57,17 @@ impl Pending {
     pub(crate) fn rule(&self) -> Rule {
         match self.call.action {
             Action::Acquire { count: 1, .. } => Rule::Fresh,
-            Action::END if self.masters != MasterSet::ALL => Rule::Remains,
-            Action::END => Rule::End { repeated: self.repeated },
+            action if action.is_end() && self.masters != MasterSet::ALL => Rule::Remains,
+            action if action.is_end() => Rule::End { repeated: self.repeated },
             Action::Repair { .. } => Rule::Repair,
+            Action::Move { .. } => Rule::Claim,
             _ => Rule::Standing,
         }
     }
 
     /// Whether it ends its hold.
     pub(crate) fn is_end(&self) -> bool {
-        self.call.action == Action::END
+        self.call.action.is_end()
     }
 
     /// The renewal that writes the token of this acquire to a majority, if the lock is still held.

@@ -1,5 +1,7 @@
 //! The Lua files as typed calls, and what they answer.
 
+mod renewals;
+
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -9,6 +11,8 @@ use crate::base::Lease;
 use crate::holder::Holder;
 use crate::wire::fence::Fence;
 use crate::wire::keys::Keys;
+
+pub(crate) use renewals::Renewals;
 
 /// One run of one script: what is asked of one master.
 #[derive(Clone, Debug)]
@@ -23,6 +27,8 @@ pub(crate) struct Call {
     pub(crate) sharded: bool,
     /// Whether an acquire that finds the lock busy answers whose it is.
     pub(crate) names: bool,
+    /// Whose place the field takes, where it is moved.
+    pub(crate) from: Option<Arc<str>>,
 }
 
 /// What is asked, with its arguments.
@@ -30,8 +36,12 @@ pub(crate) struct Call {
 pub(crate) enum Action {
     /// Make the field a holder with `count` holds, for at least `lease`. With a fence: and give it a token.
     Acquire { count: u32, lease: Lease },
+    /// Let the field go on with the hold of another one, which ends, for at least `lease`.
+    Move { lease: Lease },
     /// Lower the count of the field to `count`; 0 ends the hold.
     Release { count: u32 },
+    /// End the hold, and keep the lock standing for `lease` from now, as nobody's.
+    Keep { lease: Lease },
     /// Let the hold of the field live for at least `lease` from now. With a fence: and raise the counter to its token.
     Renew { lease: Lease },
     /// After an unknown outcome: make the count of the field, if it is there, exactly `count`; 0 ends the hold. With a fence: and
@@ -57,6 +67,8 @@ impl Action {
     pub(crate) fn lease(self) -> Option<Lease> {
         match self {
             Action::Acquire { lease, .. }
+            | Action::Move { lease }
+            | Action::Keep { lease }
             | Action::Renew { lease }
             | Action::Settle { lease, .. }
             | Action::Repair { lease, .. } => Some(lease),
@@ -64,14 +76,30 @@ impl Action {
         }
     }
 
-    /// Whether it may free a lock, and then publishes that.
+    /// Whether it ends its hold.
+    pub(crate) fn is_end(self) -> bool {
+        matches!(self, Action::END | Action::Keep { .. })
+    }
+
+    /// Whether it may end a hold, and then publishes that.
     pub(crate) fn publishes(self) -> bool {
-        matches!(self, Action::END | Action::Settle { count: 0, .. } | Action::Force)
+        self.is_end() || matches!(self, Action::Settle { count: 0, .. } | Action::Force)
+    }
+
+    /// Whether a hold of this process begins with it.
+    pub(crate) fn begins(self) -> bool {
+        matches!(self, Action::Acquire { count: 1, .. } | Action::Move { .. })
+    }
+
+    /// Whether it may be answered by a grant, which counts only of a master with the right data and enough replicas: an old master may
+    /// give what a new one has given to another.
+    pub(crate) fn grants(self) -> bool {
+        matches!(self, Action::Acquire { .. } | Action::Move { .. })
     }
 
     /// Whether it makes a field where there is none.
     pub(crate) fn creates(self) -> bool {
-        matches!(self, Action::Acquire { count: 1, .. } | Action::Repair { .. })
+        self.begins() || matches!(self, Action::Repair { .. })
     }
 
     /// Whether the hold's fencing counter is dealt with too. `again`: it was put off before, maybe for the counter's sake, which
@@ -81,7 +109,12 @@ impl Action {
             Action::Acquire { count, .. } => count == 1,
             Action::Settle { .. } => !again,
             Action::Renew { .. } | Action::Repair { .. } | Action::Count(_) => true,
-            Action::Release { .. } | Action::Force | Action::Look | Action::Who => false,
+            Action::Release { .. }
+            | Action::Move { .. }
+            | Action::Keep { .. }
+            | Action::Force
+            | Action::Look
+            | Action::Who => false,
         }
     }
 }
@@ -225,6 +258,12 @@ pub(crate) fn field(uuid: &str, no: u64) -> Arc<str> {
     field_within::<64>(uuid, no).unwrap_or_else(|| long_field(uuid, no))
 }
 
+/// The field that stands in the place of a hold that has ended, for as long as its lock is kept. No hold has the number 0.
+pub(crate) fn kept_field(field: &str) -> String {
+    let session = field.rsplit_once(':').map_or(field, |(session, _)| session);
+    format!("{session}:0")
+}
+
 /// With a label it may be as long.
 #[inline(never)]
 fn long_field(uuid: &str, no: u64) -> Arc<str> {
@@ -287,8 +326,11 @@ macro_rules! fenced {
 }
 
 static ACQUIRE: Script = script!("acquire", lua!("acquire"));
+static MOVE: Script = script!("move", lua!("move"));
 static RELEASE: Script = script!("release", concat!(lua!("hold"), lua!("release")));
+static KEEP: Script = script!("keep", lua!("keep"));
 static RENEW: Script = script!("renew", lua!("renew"));
+static RENEW_ALL: Script = script!("renew_all", lua!("renew_all"));
 static SETTLE: Script = script!("settle", concat!(lua!("hold"), lua!("settle")));
 static FORCE: Script = script!("force", lua!("force"));
 static LOOK: Script = script!("look", lua!("look"));
@@ -311,7 +353,15 @@ const WHOSE: &str = "whose";
 impl Call {
     /// One about a lock, whoever holds it.
     pub(crate) fn of_lock(keys: &Arc<Keys>, action: Action) -> Call {
-        Call { keys: keys.clone(), field: Arc::default(), action, fence: None, sharded: false, names: false }
+        Call {
+            keys: keys.clone(),
+            field: Arc::default(),
+            action,
+            fence: None,
+            sharded: false,
+            names: false,
+            from: None,
+        }
     }
 
     /// The command that runs the script where the server knows it already.
@@ -341,7 +391,9 @@ impl Call {
         match (self.action, &self.fence) {
             (Action::Acquire { .. }, None) => &ACQUIRE,
             (Action::Acquire { .. }, Some(_)) => &ACQUIRE_FENCED,
+            (Action::Move { .. }, _) => &MOVE,
             (Action::Release { .. }, _) => &RELEASE,
+            (Action::Keep { .. }, _) => &KEEP,
             (Action::Renew { .. }, None) => &RENEW,
             (Action::Renew { .. }, Some(_)) => &RENEW_FENCED,
             (Action::Settle { .. } | Action::Repair { .. }, None) => &SETTLE,
@@ -404,11 +456,23 @@ impl Call {
                 to.number(count.into());
                 to.number(lease.millis());
             }
+            Action::Move { lease } => {
+                to.text(field);
+                to.text(self.from.as_deref().unwrap_or_default());
+                to.number(lease.millis());
+            }
             Action::Release { count } => {
                 to.text(field);
                 to.number(count.into());
                 to.text(channel);
                 self.put_sharded(to);
+            }
+            Action::Keep { lease } => {
+                to.text(field);
+                to.text(&kept_field(field));
+                to.text(channel);
+                to.text(if self.sharded { SPUBLISH } else { "PUBLISH" });
+                to.number(lease.millis());
             }
             Action::Renew { lease } => {
                 to.text(field);
@@ -463,7 +527,7 @@ impl Call {
         Ok(match (self.action, value) {
             (_, Value::ServerError(refused)) => return Err(refused.into()),
             // A key lives through its last millisecond: one that has none left is still held, not free.
-            (Acquire { .. } | Look, Value::Int(ttl @ 0..)) => Reply::busy(left(ttl)),
+            (Acquire { .. } | Look | Who, Value::Int(ttl @ 0..)) => Reply::busy(left(ttl)),
             (Acquire { .. } | Who, Value::Array(parts)) => match whose(&parts) {
                 Some(reply) => reply,
                 None => return Err(self.garbled(&Value::Array(parts))),
@@ -561,6 +625,7 @@ impl Call {
             fence: None,
             sharded: false,
             names: false,
+            from: None,
         }
     }
 }
@@ -601,7 +666,7 @@ mod tests {
         Arc::new(Keys { channel: "ch".into(), ..Keys::new("", "k") })
     }
 
-    fn calls() -> [Call; 7] {
+    fn calls() -> [Call; 9] {
         [
             Action::Acquire { count: 2, lease: lease() },
             Action::Release { count: 1 },
@@ -610,6 +675,8 @@ mod tests {
             Action::Force,
             Action::Look,
             Action::Who,
+            Action::Keep { lease: lease() },
+            Action::Move { lease: lease() },
         ]
         .map(|action| Call {
             keys: keys(),
@@ -618,7 +685,23 @@ mod tests {
             fence: None,
             sharded: false,
             names: false,
+            from: matches!(action, Action::Move { .. }).then(|| "f:9".into()),
         })
+    }
+
+    #[test]
+    fn an_acquire_and_a_move_give_a_lock_and_nothing_else_does() {
+        for Call { action, .. } in calls() {
+            let gives = matches!(action, Action::Acquire { .. } | Action::Move { .. });
+            assert_eq!(action.grants(), gives, "{action:?}");
+        }
+    }
+
+    #[test]
+    fn what_takes_a_holds_place_has_the_number_that_no_hold_has() {
+        for (field, kept) in [("me:7", "me:0"), ("web-7:me:12", "web-7:me:0"), ("foreign", "foreign:0")] {
+            assert_eq!(kept_field(field), kept);
+        }
     }
 
     #[test]
@@ -652,6 +735,8 @@ mod tests {
             ("force", vec!["ch"]),
             ("look", vec![]),
             ("who", vec![]),
+            ("keep", vec!["f:1", "f:0", "ch", "PUBLISH", "30000"]),
+            ("move", vec!["f:1", "f:9", "30000"]),
         ];
         for (call, (name, args)) in calls().iter().zip(expected) {
             let script = redis::Script::new(call.script().body);
@@ -672,6 +757,7 @@ mod tests {
         let expected = [
             (Action::END, vec!["f:1", "0", "ch", "SPUBLISH"]),
             (Action::Settle { count: 0, lease: lease() }, vec!["f:1", "0", "ch", "SPUBLISH", "30000"]),
+            (Action::Keep { lease: lease() }, vec!["f:1", "f:0", "ch", "SPUBLISH", "30000"]),
             (Action::Force, vec!["ch", "SPUBLISH"]),
             (Action::Look, vec![]),
         ];
@@ -712,7 +798,15 @@ mod tests {
         ]
         .map(|(action, least, stays)| {
             let fence = Some(Arc::new(Fence { counter: "token".into(), least, stays }));
-            Call { keys: keys(), field: "f:1".into(), action, fence, sharded: false, names: false }
+            Call {
+                keys: keys(),
+                field: "f:1".into(),
+                action,
+                fence,
+                sharded: false,
+                names: false,
+                from: None,
+            }
         })
     }
 
@@ -833,8 +927,8 @@ mod tests {
             (Value::Int(-2), [Some(Gone), Some(Gone), Some(Gone), Some(Gone), None, None, None]),
             (Value::Int(-3), [None, None, None, None, Some(Free), Some(Free), Some(Free)]),
             (Value::Int(-4), [None, None, None, None, None, None, None]),
-            (Value::Int(0), [ms(1), None, None, None, None, ms(1), None]),
-            (Value::Int(29_999), [ms(29_999), None, None, None, None, ms(29_999), None]),
+            (Value::Int(0), [ms(1), None, None, None, None, ms(1), ms(1)]),
+            (Value::Int(29_999), [ms(29_999), None, None, None, None, ms(29_999), ms(29_999)]),
             (list("a:f:7", "3"), [named.clone(), None, None, None, None, None, named]),
             (list("f", "no number"), [odd.clone(), None, None, None, None, None, odd]),
             (Value::Array(vec![Value::Int(7)]), [hidden.clone(), None, None, None, None, None, hidden]),

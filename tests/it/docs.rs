@@ -110,3 +110,15 @@ fn the_readme_is_read_in_a_few_minutes() {
     let words = read("README.md").split_whitespace().count();
     assert!(words <= 1_500, "{words} words; move what a newcomer does not need to the guides");
 }
+
+/// Those of Redisson and redsync.
+#[test]
+fn the_versions_that_a_guide_says_were_run_are_those_that_are() {
+    let pom = read("tests/interop/redisson/pom.xml");
+    let (_, redisson) = pom.split_once("<artifactId>redisson</artifactId>").unwrap();
+    let redisson = redisson.split_once("<version>").unwrap().1.split('<').next().unwrap();
+    let module = read("tests/interop/redsync/go.mod");
+    let redsync = module.split_once("go-redsync/redsync/v4 v").unwrap().1.lines().next().unwrap();
+    let words = format!("has Redisson {redisson}, redsync {redsync} and this crate take the same locks");
+    assert!(read("docs/migrating.md").contains(&words), "{words}");
+}

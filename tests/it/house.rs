@@ -151,6 +151,22 @@ fn only_telemetry_names_tracing() {
     }
 }
 
+#[test]
+fn only_the_recorder_names_metrics() {
+    for (path, code) in sources() {
+        let used = |line: &&str| {
+            !line.trim_start().starts_with("//")
+                && (line.contains("use metrics") || line.contains("metrics::"))
+        };
+        assert_eq!(
+            code.lines().any(|line| used(&line)),
+            path == Path::new("base/meter/recorder.rs"),
+            "{}",
+            path.display()
+        );
+    }
+}
+
 /// A generator in this process is copied by `fork`: both processes would write the same fields, and each take the
 /// other's hold for its own. No test can fork without `unsafe`, so that this looks at where the ids come from.
 #[test]

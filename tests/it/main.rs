@@ -8,17 +8,23 @@
 
 mod support;
 
+mod address_map;
 mod api;
 mod cluster;
+mod credentials;
 mod docs;
 mod errors;
 mod faults;
 mod fencing;
 mod house;
+#[cfg(feature = "tower")]
+mod layer;
 mod leaks;
 mod leases;
 mod loss;
 mod memory;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod on_cluster;
 mod on_memory;
 mod on_paused_memory;
@@ -28,6 +34,7 @@ mod quorum;
 mod replicas;
 mod scripts;
 mod sentinel;
+mod spans;
 mod support_works;
 mod tls;
 mod traits;

@@ -2,6 +2,8 @@
 //!
 //! They are run as the files stand, without the crate, so that a test can send late and repeated commands at will.
 
+mod keep;
+mod moves;
 mod random;
 mod rules;
 mod tokens;
@@ -19,6 +21,9 @@ const KEY: &str = "order:1";
 const CHANNEL: &str = "redisson_lock__channel:{order:1}";
 const OURS: &str = "e4a85f5e-2103-4c02-ade1-d8e0aa7691bb:12";
 const THEIRS: &str = "0f3c9a44-77e0-4e0c-8d1f-2b6d7c1f5a90:3";
+
+/// What stands in the place of a hold of ours that has ended.
+const KEPT: &str = "e4a85f5e-2103-4c02-ade1-d8e0aa7691bb:0";
 
 const DONE: Value = Value::Int(-1);
 const GONE: Value = Value::Int(-2);
@@ -72,6 +77,14 @@ impl Wire {
 
     async fn release(&mut self, field: &str, count: u32) -> Value {
         self.try_release(field, count).await.unwrap()
+    }
+
+    async fn try_keep(&mut self, field: &str, lease: u64) -> RedisResult<Value> {
+        self.run("keep", &[field, KEPT, CHANNEL, "PUBLISH", &lease.to_string()]).await
+    }
+
+    async fn keep(&mut self, field: &str, lease: u64) -> Value {
+        self.try_keep(field, lease).await.unwrap()
     }
 
     async fn try_renew(&mut self, field: &str, lease: u64) -> RedisResult<Value> {

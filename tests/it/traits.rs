@@ -14,8 +14,8 @@ use nestlock::futures::{
     FencedTryRunAll, GuardScope, Lock, LockAll, Run, RunAll, Scope, TryLock, TryLockAll, TryRun, TryRunAll,
 };
 use nestlock::{
-    Builder, Error, ErrorKind, FencedGuard, FencedGuards, FencedMutex, FencedMutexes, Guard, Guards, Locks,
-    Loss, Master, Memory, Mutex, Mutexes, Owner, Server, Tokens, scope,
+    Builder, Credentials, Error, ErrorKind, FencedGuard, FencedGuards, FencedMutex, FencedMutexes, Guard,
+    Guards, Locks, Loss, Master, Memory, Mutex, Mutexes, Owner, Server, Tokens, scope,
 };
 
 fn is_shared<T: Debug + Send + Sync + Unpin + 'static>() {}
@@ -41,6 +41,7 @@ fn every_future_is_sent_where_its_work_is(
     is_spawned(several.0.clone().fenced().run(async |tokens| tokens));
     is_spawned(several.1.lost());
     is_spawned(several.1.extend(Duration::MAX));
+    is_spawned(several.1.check());
     is_spawned(several.1.scope(async { 1 }));
     is_spawned(async move { several.0.lock().await?.release().await });
     is_spawned(mutex.lock());
@@ -60,11 +61,14 @@ fn every_future_is_sent_where_its_work_is(
     is_spawned(mutex.holder());
     is_spawned(fenced.holder());
     is_spawned(mutex.force_release());
+    is_spawned(async move { mutex.resume(&mutex.lock().await?.into_claim().await?).await });
+    is_spawned(async move { mutex.resume(&mutex.lock().await?.into_claim().await?).await });
     is_spawned(Locks::connect("redis://host"));
     is_spawned(Locks::builder().server(("host", 6379)).connect());
     is_spawned(locks.close());
     is_spawned(guard.lost());
     is_spawned(guard.extend(Duration::MAX));
+    is_spawned(guard.check());
     is_spawned(guard.scope(async { 1 }));
     is_spawned(async move {
         let guard = mutex.lock().await?;
@@ -83,6 +87,7 @@ fn every_future_is_sent_where_its_work_is(
 fn handles_guards_and_errors_are_shared_between_threads() {
     is_shared::<Locks>();
     is_shared::<Builder>();
+    is_shared::<Credentials>();
     is_shared::<Server>();
     is_shared::<Master>();
     is_shared::<Memory>();

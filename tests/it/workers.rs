@@ -147,6 +147,37 @@ async fn count(lock: nestlock::Mutex, mut store: Store, stop: Arc<AtomicBool>) -
     sections
 }
 
+/// Moves money between accounts under both of their locks, in an order of its own.
+#[tokio::test]
+#[ignore = "a part of other tests"]
+async fn mover() {
+    if !process::is_worker() {
+        return;
+    }
+    const ACCOUNTS: usize = 4;
+    let (url, number) = (process::param("url"), process::param("number").parse::<usize>().unwrap());
+    let rounds: usize = process::param("rounds").parse().unwrap();
+    let (locks, mut store) = (support::locks(&url).await, Store::new(&url, number));
+    process::report("ready");
+    process::next_command().await;
+    for round in 0..rounds {
+        let from = (number + round) % ACCOUNTS;
+        let to = (from + 1 + (number + round / ACCOUNTS) % (ACCOUNTS - 1)) % ACCOUNTS;
+        let [from, to] = [from, to].map(|number| format!("account:{number}"));
+        let both = locks.mutexes([format!("lock:{from}"), format!("lock:{to}")]);
+        let moved = both.run(async {
+            for (account, difference) in [(&from, -1), (&to, 1)] {
+                let money: i64 = store.get(account).await.unwrap().parse().unwrap();
+                tokio::task::yield_now().await;
+                store.set(account, &(money + difference).to_string()).await;
+            }
+        });
+        support::soon("both accounts", moved).await.unwrap();
+    }
+    locks.close().await.unwrap();
+    process::report("done");
+}
+
 /// Values on the server, each write of which is known to have run when it returns: whatever breaks on the way.
 struct Store {
     client: redis::Client,

@@ -8,7 +8,11 @@
 //! next request on the connection that began a stocktaking would get in; `tests.rs` shows both.
 //!
 //! Run it: `cargo run -p axum_service`. It serves on a free port, visits itself, and shuts down. It needs no Redis
-//! server; with the URL of one in `REDIS_URL` its locks are kept there. Its tests: `cargo test -p axum_service`.
+//! server; with the URL of one in `REDIS_URL` its locks are kept there.
+//!
+//! `cargo run -p axum_service serve` serves until `SIGTERM` or Ctrl-C. It takes no more connections then, answers
+//! what it has begun, gives back the stocktakings, and closes its locks: whoever waits for them in another copy goes on at once, and not a
+//! lease later. `tests/processes.rs` runs two copies over one server. All its tests: `cargo test -p axum_service`.
 
 mod shelf;
 mod visitor;
@@ -19,12 +23,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use nestlock::{ErrorKind, Guard, Locks, Owner};
+use nestlock::{ErrorKind, Guard, Locks, OwnerLayer};
 use tokio::net::TcpListener;
 
 use crate::shelf::Shelf;
@@ -57,8 +60,7 @@ impl App {
 
 /// The routes, where each request is an owner of its own.
 fn service(app: App) -> Router {
-    routes(app)
-        .layer(middleware::from_fn(|request: Request, next: Next| Owner::new().scope(next.run(request))))
+    routes(app).layer(OwnerLayer::new())
 }
 
 fn routes(app: App) -> Router {
@@ -156,7 +158,20 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let address = listener.local_addr()?;
     println!("serving on http://{address}");
 
-    // A service of yours stops at `tokio::signal::ctrl_c()`; this one when its visitor has gone.
+    if std::env::args().nth(1).as_deref() == Some("serve") {
+        let (stop, told) = tokio::sync::oneshot::channel::<()>();
+        let telling = tokio::spawn(async move {
+            told_to_stop().await?;
+            drop(stop);
+            Ok::<_, std::io::Error>(())
+        });
+        serve(listener, App::new(locks), async { _ = told.await }).await?;
+        telling.await??;
+        println!("shut down");
+        return Ok(());
+    }
+
+    // This one stops when its visitor has gone.
     let (stay, gone) = tokio::sync::oneshot::channel::<()>();
     let visit = tokio::spawn(async move {
         let _stay = stay;
@@ -168,6 +183,20 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     visit.await??;
     println!("shut down");
     Ok(())
+}
+
+/// Until somebody tells this process to stop: a service manager by `SIGTERM`, a person by Ctrl-C.
+async fn told_to_stop() -> std::io::Result<()> {
+    #[cfg(unix)]
+    {
+        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        tokio::select! {
+            _ = terminate.recv() => Ok(()),
+            pressed = tokio::signal::ctrl_c() => pressed,
+        }
+    }
+    #[cfg(not(unix))]
+    tokio::signal::ctrl_c().await
 }
 
 /// One customer's requests, over one connection.

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::backend::cluster::slots::NodeAddress;
 use crate::base::{Failure, Outcome, lock};
 use crate::error::Error;
-use crate::wire::{Action, Call};
+use crate::wire::Call;
 
 /// A cluster of which no node answers counts as gone after the longest lease that was requested, within these bounds.
 const GONE_AFTER: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
@@ -155,7 +155,7 @@ impl Identity {
             self.longest.fetch_max(lease.millis(), Ordering::Relaxed);
         }
         match self.blocked.get() {
-            Some(error) if matches!(call.action, Action::Acquire { count: 1, .. }) => {
+            Some(error) if call.action.begins() => {
                 Err(Failure { outcome: Outcome::NotRun, error: error.again() })
             }
             _ => Ok(()),
@@ -166,6 +166,7 @@ impl Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Action;
 
     fn ids(all: &str) -> Ids {
         let mut ids = Ids::default();
@@ -249,8 +250,10 @@ mod tests {
         let acquire = |count| Action::Acquire { count, lease };
         permitted(acquire(1)).unwrap();
         identity.block_grants(Error::new(ErrorKind::Config, "of two clusters"));
-        let failure = permitted(acquire(1)).unwrap_err();
-        assert_eq!((failure.outcome, failure.error.kind()), (Outcome::NotRun, ErrorKind::Config));
+        for begins in [acquire(1), Action::Move { lease }] {
+            let failure = permitted(begins).unwrap_err();
+            assert_eq!((failure.outcome, failure.error.kind()), (Outcome::NotRun, ErrorKind::Config));
+        }
         for action in [acquire(2), Action::Renew { lease }, Action::END, Action::Look] {
             permitted(action).unwrap();
         }

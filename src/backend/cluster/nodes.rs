@@ -19,7 +19,7 @@ use crate::backend::cluster::usage::Usage;
 use crate::backend::connection::{CLOSED, Endpoint, Line, State, redis_error, tuned};
 use crate::backend::server::{RedisServer, Role, SHORTEST_CONNECT};
 use crate::base::{Events, Failure, Outcome, after, lock, telemetry};
-use crate::config::Seeds;
+use crate::config::{AddressMap, Seeds};
 use crate::error::{Error, ErrorKind, Result, rejected};
 
 pub(super) struct Nodes {
@@ -102,6 +102,11 @@ impl Nodes {
         })
     }
 
+    /// From the addresses that nodes report to those by which they are known here.
+    pub(super) fn address_map(&self) -> &AddressMap {
+        &self.role.address_map
+    }
+
     /// The time limit of an attempt to connect.
     pub(super) fn connect_limit(&self) -> Duration {
         self.node_timeout.max(SHORTEST_CONNECT)
@@ -144,9 +149,14 @@ impl Nodes {
         let (timeout, node_events) = (self.node_timeout, Arc::downgrade(&self.node_events));
         let reports = |server: &Weak<RedisServer>| -> Option<Arc<dyn Events>> {
             let inbox = self.inbox.clone()?;
-            Some(Arc::new(NodeReports::new(inbox, server.clone(), node_address.clone())))
+            Some(Arc::new(NodeReports::new(
+                inbox,
+                server.clone(),
+                node_address.clone(),
+                self.address_map().clone(),
+            )))
         };
-        let server = RedisServer::begin(endpoint, self.role, timeout, node_events, reports, &self.runtime);
+        let server = RedisServer::begin(endpoint, &self.role, timeout, node_events, reports, &self.runtime);
         for line in [Some(server.line()), server.acquire_line()].into_iter().flatten() {
             self.runtime.spawn(request_topology_on_loss(line.clone(), self.me.clone()));
         }
@@ -164,7 +174,7 @@ impl Nodes {
         let identity = Arc::downgrade(&self.identity);
         let gate = gate(identity, self.topology_requested.clone(), node_address.clone(), address.clone());
         let gate = Some(gate);
-        Ok(Endpoint { client, address, gate })
+        Ok(Endpoint { client, address, gate, login: self.role.login.clone() })
     }
 
     /// Whether a node is part of the cluster, as far as is known, so that it forwards messages. Not if its command connection is

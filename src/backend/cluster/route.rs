@@ -239,7 +239,7 @@ impl Nodes {
         if failure.outcome != Outcome::NotRun {
             return Retry::Never;
         }
-        let node_address = |text| NodeAddress::of(text, at.as_ref()?);
+        let node_address = |text| Some(NodeAddress::of(text, at.as_ref()?)?.mapped(self.address_map()));
         let route = match redis_error::redirect(failure) {
             Some(Redirect::Moved(to)) => node_address(to).zip(slot_of(call).ok()).map(|(owner, slot)| {
                 self.moved(slot, &owner);

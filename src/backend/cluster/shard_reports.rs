@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 use crate::backend::cluster::slots::{NodeAddress, slot};
 use crate::backend::server::RedisServer;
 use crate::base::Events;
+use crate::config::AddressMap;
 
 /// What the task is notified of, in order.
 pub(super) enum Note {
@@ -40,11 +41,17 @@ pub(super) struct NodeReports {
     inbox: Inbox,
     server: Weak<RedisServer>,
     node_address: NodeAddress,
+    address_map: AddressMap,
 }
 
 impl NodeReports {
-    pub(super) fn new(inbox: Inbox, server: Weak<RedisServer>, node_address: NodeAddress) -> NodeReports {
-        NodeReports { inbox, server, node_address }
+    pub(super) fn new(
+        inbox: Inbox,
+        server: Weak<RedisServer>,
+        node_address: NodeAddress,
+        address_map: AddressMap,
+    ) -> NodeReports {
+        NodeReports { inbox, server, node_address, address_map }
     }
 
     fn send(&self, report: Report) {
@@ -75,7 +82,7 @@ impl Events for NodeReports {
             let is_its_own = number.parse() == Ok(slot(channel));
             let to = NodeAddress::of(address, &self.node_address).filter(|_| is_its_own);
             return to.is_some_and(|to| {
-                self.send(Report::Moved(channel.into(), to));
+                self.send(Report::Moved(channel.into(), to.mapped(&self.address_map)));
                 true
             });
         }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use redis::{ConnectionAddr, ConnectionInfo};
 
+use crate::config::AddressMap;
+
 /// The number of slots of a cluster.
 const COUNT: u16 = 16_384;
 
@@ -33,6 +35,15 @@ impl NodeAddress {
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let host = if host.is_empty() || host == "?" { asked.host.clone() } else { host.into() };
         Some(NodeAddress { host, port: port.parse().ok()? })
+    }
+
+    /// The address to connect to, of one that a node has reported. From then on the node is known by it alone: it is compared to those of
+    /// seeds, which are addresses to connect to.
+    pub(super) fn mapped(self, map: &AddressMap) -> NodeAddress {
+        match map.get(&self.host, self.port) {
+            Some((host, port)) => NodeAddress { host: host.into(), port },
+            None => self,
+        }
     }
 }
 
@@ -94,6 +105,13 @@ impl Slots {
         let news = owners.iter().any(|owner| *owner != number);
         owners.fill(number);
         news
+    }
+
+    /// With the addresses to connect to, of those that a node has reported.
+    pub(super) fn mapped(mut self, map: &AddressMap) -> Slots {
+        self.node_addresses =
+            self.node_addresses.into_iter().map(|node_address| node_address.mapped(map)).collect();
+        self
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -7,6 +7,7 @@ use redis::{RedisError, Value};
 use crate::backend::cluster::identity::Ids;
 use crate::backend::cluster::slots::{NodeAddress, Slots};
 use crate::backend::connection::redis_error;
+use crate::config::AddressMap;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A cluster as one of its nodes reports it.
@@ -41,6 +42,12 @@ impl Topology {
             replicas.extend(others.iter().filter_map(|node| node_address(node, asked)));
         }
         Some(Topology { slots, replicas, ids })
+    }
+
+    /// With the addresses to connect to, of those that the node has reported.
+    pub(super) fn mapped(self, map: &AddressMap) -> Topology {
+        let replicas = self.replicas.into_iter().map(|replica| replica.mapped(map)).collect();
+        Topology { slots: self.slots.mapped(map), replicas, ids: self.ids }
     }
 
     /// Whether one of its nodes has this address.
@@ -163,6 +170,21 @@ mod tests {
             let topology = read(&format!("*1 *3 :0 :16383 *4 $1 ? :7000 $2 id {more} ")).unwrap();
             assert_eq!(topology.slots.owner(3).unwrap().to_string(), "10.0.0.1:7000", "{more}");
         }
+    }
+
+    #[test]
+    fn all_addresses_of_a_topology_are_mapped_and_its_ids_stay() {
+        let wire =
+            "*2 *4 :0 :5460 *3 $1 a :7000 $2 id *3 $1 b :7001 $2 ie *3 :5461 :16383 *3 $-1 :7002 $2 if ";
+        let reported = read(wire).unwrap();
+        let map = AddressMap::new(|host, port| (format!("{host}.mapped"), port + 10));
+        let topology = reported.clone().mapped(&map);
+        let masters = owners(&topology, [0, 5460, 5461]).map(Option::unwrap);
+        assert_eq!(masters, ["a.mapped:7010", "a.mapped:7010", "asked.mapped:7012"]);
+        let replicas: Vec<_> = topology.replicas.iter().map(NodeAddress::to_string).collect();
+        assert_eq!(replicas, ["b.mapped:7011"]);
+        assert_eq!(topology.ids, reported.ids);
+        assert_eq!(reported.clone().mapped(&AddressMap::NONE), reported);
     }
 
     #[test]

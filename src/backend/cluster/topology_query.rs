@@ -14,6 +14,7 @@ use crate::backend::cluster::topology::{Topology, parse_answer, slots_command};
 use crate::backend::connection::dial::too_long;
 use crate::backend::connection::{Commands, Endpoint, Line, redis_error};
 use crate::base::telemetry;
+use crate::config::AddressMap;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The next node is queried after this long without an answer: the first one may be frozen.
@@ -27,6 +28,7 @@ pub(super) struct Candidate {
     endpoint: Endpoint,
     /// Its command connection, if there is one.
     line: Option<Arc<Line>>,
+    address_map: AddressMap,
 }
 
 /// The topology that a node reported, and its address.
@@ -130,7 +132,8 @@ impl Nodes {
             if !candidates.iter().any(|candidate| candidate.node_address == node_address)
                 && let Ok(endpoint) = self.endpoint(&node_address)
             {
-                candidates.push(Candidate { node_address, endpoint, line });
+                let address_map = self.address_map().clone();
+                candidates.push(Candidate { node_address, endpoint, line, address_map });
             }
         }
         let pubsub_node = self.pubsub_node();
@@ -144,7 +147,8 @@ impl Nodes {
     /// Only the nodes at these addresses.
     pub(super) fn candidates_at(&self, node_addresses: Vec<NodeAddress>) -> Vec<Candidate> {
         let candidate = |node_address| {
-            Some(Candidate { endpoint: self.endpoint(&node_address).ok()?, node_address, line: None })
+            let (endpoint, address_map) = (self.endpoint(&node_address).ok()?, self.address_map().clone());
+            Some(Candidate { endpoint, node_address, line: None, address_map })
         };
         rotated(node_addresses).into_iter().filter_map(candidate).collect()
     }
@@ -227,11 +231,14 @@ fn more_useful(known: Option<Error>, error: Error) -> Error {
 }
 
 async fn query_node(candidate: Candidate, limit: Duration) -> Result<NodeReport> {
-    let Candidate { node_address, endpoint, line } = candidate;
-    match timeout(limit, send_query(&endpoint, line.clone())).await {
+    let Candidate { node_address, endpoint, line, address_map } = candidate;
+    // Outside of the limit: see `Reconnector`.
+    let client = if line.is_none() { Some(endpoint.client().await?.0) } else { None };
+    match timeout(limit, send_query(&endpoint, client, line.clone())).await {
         Ok(answer) => {
             let (topology, address) =
                 (parse_answer(answer?, &node_address, &endpoint.address)?, endpoint.address);
+            let topology = topology.mapped(&address_map);
             Ok(NodeReport { topology, node_address, address, line })
         }
         Err(_) => Err(redis_error::not_sent(&too_long(limit), &endpoint.address).error),
@@ -239,14 +246,19 @@ async fn query_node(candidate: Candidate, limit: Duration) -> Result<NodeReport>
 }
 
 /// Sends the query over the node's command connection or, if there is none, over a temporary one.
-async fn send_query(endpoint: &Endpoint, line: Option<Arc<Line>>) -> Result<Value> {
+async fn send_query(
+    endpoint: &Endpoint,
+    client: Option<redis::Client>,
+    line: Option<Arc<Line>>,
+) -> Result<Value> {
     let slots_command = slots_command();
-    let unreachable = |error| redis_error::unreachable(error, &endpoint.address);
+    let unreachable = |error| endpoint.unreachable(error, false);
     if let Some(line) = line {
         let link = line.link(Instant::now()).await.map_err(|failure| failure.error)?;
         return link.send_whenever(&slots_command).await.map_err(unreachable);
     }
-    let connection = Commands::connect(&endpoint.client, Box::new(drop)).await.map_err(unreachable)?;
+    let client = client.as_ref().unwrap_or(&endpoint.client);
+    let connection = Commands::connect(client, Box::new(drop)).await.map_err(unreachable)?;
     connection.send(&slots_command, None).await.map_err(unreachable)
 }
 

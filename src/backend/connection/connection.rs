@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::commands::{By, Commands};
 use crate::backend::connection::data_watch::DataWatch;
+use crate::backend::connection::login::LoggedIn;
 use crate::backend::connection::redis_error;
 use crate::backend::connection::server_info::ServerInfo;
 use crate::base::{Failure, Outcome, telemetry};
@@ -29,6 +30,8 @@ pub(crate) struct Link {
     pub(crate) paired_with: Option<u64>,
     /// The `run_id` of the server, if it was queried and the user may read it.
     pub(crate) run_id: Option<Arc<str>>,
+    /// With what it has logged in, if that changes.
+    pub(crate) logged_in: Option<LoggedIn>,
 }
 
 #[derive(Default)]
@@ -256,7 +259,10 @@ impl Line {
         let decoded = answer.and_then(Value::extract_error).and_then(|value| call.decode(value));
         decoded.map_err(|error| {
             self.discard_after(link, &error);
-            self.explain(redis_error::failed(error, call, &self.address))
+            self.explain(match link.logged_in {
+                Some(_) if redis_error::is_logged_out(&error) => redis_error::logged_out(call, &self.address),
+                _ => redis_error::failed(error, call, &self.address),
+            })
         })
     }
 
@@ -284,6 +290,9 @@ impl Line {
     pub(crate) fn discard_after(&self, link: &Link, error: &RedisError) {
         if redis_error::is_demoted(error) {
             self.discard(link, "the server has become a replica");
+        } else if redis_error::is_logged_out(error) {
+            // A proxy may end a login, where Redis would close the connection. The next one logs in anew.
+            self.discard(link, "it is not logged in any more");
         } else if error.is_io_error() {
             self.discard(link, "broken");
         }

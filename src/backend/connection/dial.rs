@@ -12,6 +12,14 @@ pub(super) async fn connect(
     client: &Client,
     config: &AsyncConnectionConfig,
 ) -> RedisResult<MultiplexedConnection> {
+    #[cfg(test)]
+    if let Some(stream) = testing::stream(client).await {
+        let settings = client.get_connection_info().redis_settings();
+        let (connection, driver) =
+            MultiplexedConnection::new_with_config(settings, stream?, config.clone()).await?;
+        drop(tokio::spawn(driver));
+        return Ok(connection);
+    }
     trusting(client)?.get_multiplexed_async_connection_with_config(config).await
 }
 

@@ -3,19 +3,24 @@
 use std::future::pending;
 use std::sync::Arc;
 
+use redis::{Client, RedisError};
 use tokio::sync::watch;
 
 use crate::backend::BoxFuture;
 use crate::backend::connection::commands::Commands;
-use crate::error::Result;
+use crate::backend::connection::login::{LoggedIn, Login};
+use crate::backend::connection::redis_error;
+use crate::error::{Error, ErrorKind, Result};
 
 /// A server to connect to.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
-    pub(crate) client: redis::Client,
+    pub(crate) client: Client,
     pub(crate) address: Arc<str>,
     /// Checks each new command connection before a command is sent over it.
     pub(crate) gate: Option<Gate>,
+    /// Where the credentials come from, if they are not the client's own.
+    pub(crate) login: Option<Login>,
 }
 
 /// Fails if the connection leads to another server than the intended one.
@@ -24,6 +29,31 @@ pub(crate) type Gate = Arc<dyn Fn(Commands) -> BoxFuture<Result<()>> + Send + Sy
 /// The endpoint of the last command connection. Other connections follow it, so that they are only made to a server that was
 /// seen to be the master.
 pub(crate) type Target = watch::Receiver<Option<Endpoint>>;
+
+impl Endpoint {
+    /// How to make one connection now, and with what it logs in, if a provider of credentials is asked. That takes as long as it takes.
+    pub(crate) async fn client(&self) -> Result<(Client, Option<LoggedIn>)> {
+        let Some(login) = &self.login else { return Ok((self.client.clone(), None)) };
+        let logged_in = login.begin().await.map_err(|error| error.at(&self.address))?;
+        let info = self.client.get_connection_info();
+        let settings = info.redis_settings().clone();
+        let settings = settings.set_username(logged_in.user()).set_password(logged_in.password());
+        let client = Client::open(info.clone().set_redis_settings(settings));
+        Ok((client.map_err(|error| self.unreachable(error, false))?, Some(logged_in)))
+    }
+
+    /// An attempt to connect that failed. `accepted`: what the provider of credentials returned was accepted before. Then what is
+    /// refused now is no mistake to report at once: the server may have got a new password, which the provider is about to have.
+    pub(crate) fn unreachable(&self, error: RedisError, accepted: bool) -> Error {
+        match self.login {
+            Some(_) if redis_error::is_credentials(&error) => {
+                let kind = if accepted { ErrorKind::Unavailable } else { ErrorKind::Denied };
+                redis_error::provided_wrong(error, kind, &self.address)
+            }
+            _ => redis_error::unreachable(error, &self.address),
+        }
+    }
+}
 
 /// Waits until the target changes. Never ready if it can't change any more.
 pub(crate) async fn moved(target: &mut Target) {

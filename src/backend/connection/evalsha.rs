@@ -1,6 +1,7 @@
 //! Runs calls over a connection: by the hash of their script, or by its text if the server does not know it.
 
 use std::io;
+use std::ops::Range;
 
 use redis::{RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::time::Instant;
@@ -8,7 +9,7 @@ use tokio::time::Instant;
 use crate::backend::connection::commands::By;
 use crate::backend::connection::connection::{Link, after_asking};
 use crate::backend::resp::why_unsent;
-use crate::wire::Call;
+use crate::wire::{Call, Renewals};
 
 /// Runs a call by the hash of its script, or by its text if the server does not know it. One retry is enough: with the text
 /// the script can't be unknown, even after another `SCRIPT FLUSH`.
@@ -115,6 +116,77 @@ pub(crate) async fn ask_all(
     send_all(link, &unknown, &asking, answers, deadline, |at| calls[at].eval()).await;
 }
 
+/// Like [`ask_all`], for calls of locks that one node has: several renewals are made by one run of a script.
+pub(crate) async fn ask_together(
+    link: &Link,
+    calls: &[Call],
+    answers: &mut [Option<RedisResult<Value>>],
+    deadline: Instant,
+) {
+    let parts = Renewals::divide(calls);
+    if parts.len() == calls.len() {
+        return ask_all(link, calls, |_| false, answers, deadline).await;
+    }
+    let mut apart = Vec::new();
+    let unknown = send_parts(link, calls, &parts, By::Hash, answers, &mut apart, deadline).await;
+    if !unknown.is_empty() {
+        send_parts(link, calls, &unknown, By::Text, answers, &mut apart, deadline).await;
+    }
+    if !apart.is_empty() {
+        let alone: Vec<Call> = apart.iter().map(|at| calls[*at].clone()).collect();
+        let mut theirs: Vec<_> = alone.iter().map(|_| None).collect();
+        ask_all(link, &alone, |_| false, &mut theirs, deadline).await;
+        apart.into_iter().zip(theirs).for_each(|(at, answer)| answers[at] = answer);
+    }
+}
+
+/// Sends each part in one command. Returns those whose script is unknown. The calls of a part that was refused before its script
+/// began are added to `apart`: the right to one of its keys may be missing, or a proxy does not take keys of several shards.
+async fn send_parts(
+    link: &Link,
+    calls: &[Call],
+    parts: &[Range<usize>],
+    by: By,
+    answers: &mut [Option<RedisResult<Value>>],
+    apart: &mut Vec<usize>,
+    deadline: Instant,
+) -> Vec<Range<usize>> {
+    let mut pipeline = redis::Pipeline::with_capacity(parts.len());
+    for part in parts {
+        pipeline.add_command(match (Renewals::of(&calls[part.clone()]), by) {
+            (Some(renewals), By::Hash) => renewals.evalsha(),
+            (Some(renewals), By::Text) => renewals.eval(),
+            (None, By::Hash) => calls[part.start].evalsha(),
+            (None, By::Text) => calls[part.start].eval(),
+        });
+    }
+    let mut unknown = Vec::new();
+    let values = match link.send_all(&pipeline, deadline).await {
+        Ok(values) => values,
+        Err(error) => {
+            let all = parts.iter().cloned().flatten();
+            all.for_each(|at| answers[at] = Some(Err(error.clone())));
+            return unknown;
+        }
+    };
+    for (part, value) in parts.iter().zip(values) {
+        if is_unknown_script(&value) && by == By::Hash {
+            unknown.push(part.clone());
+            continue;
+        }
+        let Some(renewals) = Renewals::of(&calls[part.clone()]) else {
+            answers[part.start] = Some(Ok(value));
+            continue;
+        };
+        match renewals.answers(value) {
+            Ok(values) => part.clone().zip(values).for_each(|(at, value)| answers[at] = Some(Ok(value))),
+            Err(value) if is_refused(&value) => apart.extend(part.clone()),
+            Err(value) => part.clone().for_each(|at| answers[at] = Some(Ok(value.clone()))),
+        }
+    }
+    unknown
+}
+
 async fn send_all(
     link: &Link,
     indexes: &[usize],
@@ -140,6 +212,12 @@ async fn send_all(
         }
         Err(error) => indexes.iter().for_each(|&at| answers[at] = Some(Err(error.clone()))),
     }
+}
+
+/// Whether a script with several keys did not begin, though one with one of them may.
+fn is_refused(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(error) if matches!(error.code(), "NOPERM" | "CROSSSLOT" | "ERR")
+        && !error.details().is_some_and(|text| text.contains("user_script")))
 }
 
 fn is_unknown_script(answer: &Value) -> bool {

@@ -1,4 +1,5 @@
-//! The connection of a subscriber: to plain channels over RESP2, or to sharded ones over RESP3.
+//! The connection of a subscriber: to plain channels over RESP2, or to sharded ones over RESP3. To plain channels it is over RESP3 too
+//! where credentials change: over RESP2, a subscribed connection can't log in again.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -6,7 +7,8 @@ use std::pin::Pin;
 use futures_core::Stream;
 use redis::aio::{MultiplexedConnection, PubSub, PubSubSink, PubSubStream};
 use redis::{
-    AsyncConnectionConfig, Client, ErrorKind, Msg, PushInfo, PushKind, RedisError, RedisResult, Value, cmd,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, Msg, PushInfo, PushKind, RedisError, RedisResult, Value,
+    cmd,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -36,23 +38,28 @@ pub(super) enum Received {
 #[derive(Clone)]
 pub(super) enum Requester {
     Plain(PubSubSink),
-    Sharded(MultiplexedConnection),
+    Resp3(ChannelKind, MultiplexedConnection),
 }
 
 /// Receives what the server sends.
 pub(super) enum Listener {
     Plain(PubSubStream),
-    Sharded(UnboundedReceiver<PushInfo>),
+    Resp3(UnboundedReceiver<PushInfo>),
 }
 
-pub(super) async fn open(client: &Client, kind: ChannelKind) -> RedisResult<(Requester, Listener)> {
+/// `logs_in_again`: with other credentials, while it is subscribed.
+pub(super) async fn open(
+    client: &Client,
+    kind: ChannelKind,
+    logs_in_again: bool,
+) -> RedisResult<(Requester, Listener)> {
     match kind {
-        ChannelKind::Plain => {
+        ChannelKind::Plain if !logs_in_again => {
             let connection: PubSub = dial::listen(&for_messages(client)?).await?;
             let (sink, stream) = connection.split();
             Ok((Requester::Plain(sink), Listener::Plain(stream)))
         }
-        ChannelKind::Sharded => {
+        _ => {
             let (sender, pushes) = unbounded_channel();
             let config = AsyncConnectionConfig::new()
                 .set_connection_timeout(None)
@@ -60,7 +67,7 @@ pub(super) async fn open(client: &Client, kind: ChannelKind) -> RedisResult<(Req
                 .set_push_sender(sender);
             let connection = dial::connect(client, &config).await;
             let connection = connection.map_err(|error| dial::without_credentials(error, client))?;
-            Ok((Requester::Sharded(connection), Listener::Sharded(pushes)))
+            Ok((Requester::Resp3(kind, connection), Listener::Resp3(pushes)))
         }
     }
 }
@@ -69,14 +76,16 @@ impl Requester {
     /// For a sharded channel only a refusal counts: that it is subscribed is [received](Received::Subscribed), in order with the end
     /// of its subscription.
     pub(super) async fn request(&mut self, request: ChannelRequest, channel: &str) -> RedisResult<()> {
-        let connection = match (self, request) {
+        let (kind, connection) = match (self, request) {
             (Requester::Plain(sink), ChannelRequest::Subscribe) => return sink.subscribe(channel).await,
             (Requester::Plain(sink), ChannelRequest::Unsubscribe) => return sink.unsubscribe(channel).await,
-            (Requester::Sharded(connection), _) => connection,
+            (Requester::Resp3(kind, connection), _) => (*kind, connection),
         };
-        let (command, expected) = match request {
-            ChannelRequest::Subscribe => ("SSUBSCRIBE", PushKind::SSubscribe),
-            ChannelRequest::Unsubscribe => ("SUNSUBSCRIBE", PushKind::SUnsubscribe),
+        let (command, expected) = match (kind, request) {
+            (ChannelKind::Plain, ChannelRequest::Subscribe) => ("SUBSCRIBE", PushKind::Subscribe),
+            (ChannelKind::Plain, ChannelRequest::Unsubscribe) => ("UNSUBSCRIBE", PushKind::Unsubscribe),
+            (ChannelKind::Sharded, ChannelRequest::Subscribe) => ("SSUBSCRIBE", PushKind::SSubscribe),
+            (ChannelKind::Sharded, ChannelRequest::Unsubscribe) => ("SUNSUBSCRIBE", PushKind::SUnsubscribe),
         };
         match connection.send_packed_command(cmd(command).arg(channel)).await?.extract_error()? {
             Value::Push { kind, data } if kind == expected && text(data.first()) == channel => Ok(()),
@@ -84,10 +93,19 @@ impl Requester {
         }
     }
 
+    /// Logs in again.
+    pub(super) async fn log_in(&mut self, auth: &Cmd) -> RedisResult<Value> {
+        match self {
+            // Without a provider of credentials.
+            Requester::Plain(_) => Ok(Value::Okay),
+            Requester::Resp3(_, connection) => connection.send_packed_command(auth).await,
+        }
+    }
+
     pub(super) async fn ping(&mut self) -> RedisResult<()> {
         match self {
             Requester::Plain(sink) => sink.ping::<Value>().await.map(drop),
-            Requester::Sharded(connection) => {
+            Requester::Resp3(_, connection) => {
                 match connection.send_packed_command(&cmd("PING")).await?.extract_error()? {
                     Value::Push { .. } => Err(out_of_order()),
                     _ => Ok(()),
@@ -110,7 +128,7 @@ impl Listener {
             Listener::Plain(stream) => {
                 poll_fn(|cx| Pin::new(&mut *stream).poll_next(cx)).await.map(Received::Message)
             }
-            Listener::Sharded(pushes) => loop {
+            Listener::Resp3(pushes) => loop {
                 let push = pushes.recv().await?;
                 match push.kind {
                     PushKind::Disconnection => return None,
@@ -129,3 +147,6 @@ impl Listener {
 fn text(value: Option<&Value>) -> String {
     value.and_then(|value| redis::from_redis_value_ref(value).ok()).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

@@ -122,6 +122,13 @@ pub(crate) fn unacknowledged(acknowledged: i64, replicas: Replicas, server: &Arc
     Failure { outcome: Outcome::Unknown, error: Error::new(ErrorKind::Unavailable, message).at(server) }
 }
 
+/// A call over a connection that has logged in with what a provider of credentials returned, and is not logged in any more.
+pub(crate) fn logged_out(call: &Call, server: &Arc<str>) -> Failure {
+    let why =
+        format!("`{}` was refused: the connection is not logged in any more, and is replaced", call.name());
+    not_sent(&why, server)
+}
+
 /// A call that was not sent.
 pub(crate) fn not_sent(why: &str, server: &Arc<str>) -> Failure {
     Failure { outcome: Outcome::NotRun, error: Error::new(ErrorKind::Unavailable, why).at(server) }
@@ -167,8 +174,24 @@ pub(crate) fn unreachable(error: RedisError, server: &Arc<str>) -> Error {
 
 /// Whether an attempt to connect failed for a certificate: the server is reachable, and waiting does not help.
 pub(crate) fn is_distrusted(error: &Error) -> bool {
-    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<RedisError>());
-    cause.is_some_and(is_certificate)
+    cause(error).is_some_and(is_certificate)
+}
+
+/// Whether it failed for user or password.
+pub(crate) fn is_refused_login(error: &Error) -> bool {
+    cause(error).is_some_and(is_credentials)
+}
+
+fn cause(error: &Error) -> Option<&RedisError> {
+    std::error::Error::source(error)?.downcast_ref()
+}
+
+/// An attempt to connect whose credentials a provider had returned, and the server has refused. Not the server's text, which may
+/// repeat them.
+pub(crate) fn provided_wrong(error: RedisError, kind: ErrorKind, server: &Arc<str>) -> Error {
+    let message = "the server denies access with the user and password that the provider of credentials returned; check \
+         what it returns, and that the server knows it";
+    Error::new(kind, message).at(server).because(error)
 }
 
 /// By the text: the TLS libraries have no error type in common, and the redis crate maps them to different kinds.
@@ -213,6 +236,11 @@ fn outcome(error: &RedisError) -> Outcome {
 pub(super) fn is_credentials(error: &RedisError) -> bool {
     error.kind() == RedisErrorKind::AuthenticationFailed
         || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
+}
+
+/// Whether the connection that a call was sent over is not logged in.
+pub(super) fn is_logged_out(error: &RedisError) -> bool {
+    error.code() == Some("NOAUTH")
 }
 
 /// Whether a right is missing. For a command within a script only the text shows it, which differs between versions.

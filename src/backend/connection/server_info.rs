@@ -23,6 +23,12 @@ pub(crate) struct ServerClock {
 }
 
 impl ServerClock {
+    /// Read at once.
+    #[cfg(test)]
+    pub(crate) fn new(time: Duration, at: Instant) -> ServerClock {
+        ServerClock { time, at, slack: Duration::ZERO }
+    }
+
     /// The least difference between two clocks.
     pub(crate) fn apart(&self, other: &ServerClock) -> Duration {
         let (early, late) = if self.at < other.at { (self, other) } else { (other, self) };

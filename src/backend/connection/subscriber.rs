@@ -1,9 +1,11 @@
 //! The subscriber connection, and the task that owns it.
 
+use std::future::pending;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::RedisResult;
+use redis::{RedisError, RedisResult};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::error::Elapsed;
@@ -13,6 +15,7 @@ use crate::backend::connection::backoff::Backoff;
 use crate::backend::connection::channels::{ChannelRequest, Channels, SubscriptionEvent};
 use crate::backend::connection::dial::too_long;
 use crate::backend::connection::listener::{self, ChannelKind, Listener, Received, Requester};
+use crate::backend::connection::login::LoggedIn;
 use crate::backend::connection::{Target, moved, redis_error};
 use crate::base::{Events, gated, telemetry};
 
@@ -105,6 +108,9 @@ enum SubscribeResult {
     Dead(String),
 }
 
+/// What is sent over it, what is received, and with what it has logged in, if that changes.
+type Connection = (Requester, Listener, Option<LoggedIn>);
+
 /// A completed request, and its channel. `None`: a ping.
 type Done = (Option<(ChannelRequest, Arc<str>)>, SubscribeResult);
 
@@ -156,14 +162,15 @@ impl Task {
     }
 
     /// One attempt, after a pause. Handles changes of the wanted channels in the meantime.
-    async fn connect(&mut self, pause: Duration) -> Result<(Requester, Listener), End> {
+    async fn connect(&mut self, pause: Duration) -> Result<Connection, End> {
         let (site, kind, limit) = (self.target.borrow_and_update().clone(), self.kind, self.limit);
-        let mut attempt = std::pin::pin!(async move {
+        let mut attempt = pin!(async move {
             sleep(pause).await;
             let Some(site) = site else { return Err(End::Lost("no master is known yet".into())) };
-            let unreachable = |error| End::Lost(redis_error::unreachable(error, &site.address).to_string());
-            match timeout(limit, listener::open(&site.client, kind)).await {
-                Ok(connection) => connection.map_err(unreachable),
+            let (client, logged_in) = site.client().await.map_err(|error| End::Lost(error.to_string()))?;
+            match timeout(limit, listener::open(&client, kind, logged_in.is_some())).await {
+                Ok(Ok((requester, listener))) => Ok((requester, listener, logged_in)),
+                Ok(Err(error)) => Err(End::Lost(site.unreachable(error, false).to_string())),
                 Err(_) => Err(End::Lost(too_long(limit))),
             }
         });
@@ -179,7 +186,8 @@ impl Task {
     }
 
     /// Keeps the subscriptions equal to the wanted channels, until the connection is lost or no channel is wanted.
-    async fn serve(&mut self, (requester, mut listener): (Requester, Listener)) -> End {
+    async fn serve(&mut self, (requester, mut listener, logged_in): Connection) -> End {
+        let mut logins = pin!(keep_logged_in(logged_in, requester.clone(), self.address.clone()));
         let mut requests = JoinSet::new();
         let mut received = Instant::now();
         let mut needed = received;
@@ -198,6 +206,7 @@ impl Task {
             tokio::select! {
                 biased;
                 () = moved(&mut self.target) => return End::Lost(MOVED.into()),
+                error = &mut logins => return End::Lost(error.to_string()),
                 Some(done) = requests.join_next() => {
                     // The task of the request panicked or was cancelled.
                     let Ok(done) = done else { return End::Lost("a request was cancelled".into()) };
@@ -313,6 +322,22 @@ impl Task {
 async fn request(mut requester: Requester, kind: ChannelRequest, channel: Arc<str>, limit: Duration) -> Done {
     let answer = timeout(limit, requester.request(kind, &channel)).await;
     (Some((kind, channel)), request_result(answer, limit))
+}
+
+/// Logs in again with each new pair of credentials. Ends with the error of a connection that is not usable any more.
+async fn keep_logged_in(
+    logged_in: Option<LoggedIn>,
+    mut requester: Requester,
+    address: Arc<str>,
+) -> RedisError {
+    let Some(mut logged_in) = logged_in else { return pending().await };
+    loop {
+        let auth = logged_in.next().await;
+        let answer = requester.log_in(&auth).await;
+        if let Err(error) = logged_in.answered(&address, answer) {
+            return error;
+        }
+    }
 }
 
 async fn ping(mut requester: Requester, limit: Duration) -> Done {

@@ -243,3 +243,29 @@ async fn a_subscription_that_ends_before_it_is_confirmed_is_not_confirmed() {
     events.expect_none();
     assert_eq!(others.next().await, Event::Subscribed("one".into()));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_store_is_young_behind_a_restart_and_as_old_as_any_before() {
+    let memory = Memory::new();
+    let (client, _events) = joined(&memory);
+    let age = Duration::from_secs(1);
+    assert!(!client.is_younger_than(age));
+    memory.restart_empty();
+    for (passed, is_young) in [(Duration::ZERO, true), (age / 2, true), (age / 2, false), (age, false)] {
+        tokio::time::advance(passed).await;
+        assert_eq!(client.is_younger_than(age), is_young);
+    }
+}
+
+/// Its connection is of no runtime, and it ends with it.
+#[tokio::test]
+async fn a_client_is_portable_and_leaves_the_store_when_it_is_dropped() {
+    let memory = Memory::new();
+    let (client, _events) = joined(&memory);
+    assert!(client.is_portable());
+    let number = client.client;
+    let is_joined = || memory.visit(|store| store.is_joined(number));
+    assert!(is_joined());
+    drop(client);
+    assert!(!is_joined());
+}

@@ -87,13 +87,14 @@ impl Shared {
         answers: usize,
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> RedisResult<Answer<'_>> {
-        let mut woken = Vec::new();
+        // Apart from the callers, of whom there are hardly any to wake here: a vector for one waker is an allocation for each call.
+        let (mut woken, mut task) = (Vec::new(), None);
         let (answer, bytes) = {
             let mut calls = lock(&self.calls);
             let answer = Answer { shared: self, at: calls.enter(deadline, answers, encode)? };
             let bytes = calls.begin_write_by_caller(Instant::now, &mut woken);
             if bytes.is_none() {
-                woken.extend(calls.task());
+                task = calls.task();
             }
             (answer, bytes)
         };
@@ -102,10 +103,10 @@ impl Shared {
             let count = self.writer.try_write(&bytes).unwrap_or(0);
             let mut calls = lock(&self.calls);
             if calls.written(bytes, count) {
-                woken.extend(calls.task());
+                task = calls.task();
             }
         }
-        woken.into_iter().for_each(Waker::wake);
+        woken.into_iter().chain(task).for_each(Waker::wake);
         Ok(answer)
     }
 }

@@ -12,10 +12,12 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::backend::connection::{Backoff, Commands, Endpoint, dial, for_messages, redis_error, tuned};
+use crate::backend::connection::{
+    Backoff, Commands, Endpoint, Login, dial, for_messages, redis_error, tuned,
+};
 use crate::backend::sentinel::reports::{MasterReport, Report, ReportHistory, ReportedMaster, decide_master};
 use crate::base::{lock, telemetry};
-use crate::config::{SentinelMaster, Server};
+use crate::config::{AddressMap, SentinelMaster, Server};
 use crate::error::{Error, ErrorKind, Result, shown};
 
 /// How long the other sentinels are waited for once one has named a master: of two reports that differ the newer one counts.
@@ -43,6 +45,10 @@ pub(crate) struct Sentinels {
     name: Arc<str>,
     /// How to connect to the master, except for its address.
     template: Box<ConnectionInfo>,
+    /// The credentials of the master, if they are not those of the first URL.
+    login: Option<Login>,
+    /// Reports are compared as they are. Only a connection is made to where this leads.
+    address_map: AddressMap,
     node_timeout: Duration,
     limit: Duration,
     history: Mutex<ReportHistory>,
@@ -56,7 +62,13 @@ struct Sentinel {
 }
 
 impl Sentinels {
-    pub(crate) fn new(master: &SentinelMaster, node_timeout: Duration, limit: Duration) -> Result<Sentinels> {
+    pub(crate) fn new(
+        master: &SentinelMaster,
+        login: Option<Login>,
+        address_map: AddressMap,
+        node_timeout: Duration,
+        limit: Duration,
+    ) -> Result<Sentinels> {
         let sentinel = |server: &Server| Sentinel::new(server, node_timeout);
         let sentinels = master.sentinels.iter().map(sentinel).collect::<Result<Vec<_>>>()?;
         let first = master.sentinels.first().map(Server::client);
@@ -67,6 +79,8 @@ impl Sentinels {
             sentinels: sentinels.into(),
             name,
             template,
+            login,
+            address_map,
             node_timeout,
             limit: limit.min(LONGEST),
             history: Mutex::default(),
@@ -95,11 +109,19 @@ impl Sentinels {
             );
             return Err(Error::new(ErrorKind::Unavailable, message).at(&named.address().into()));
         }
+        let named = self.mapped(named);
         let address = format!("{}, master `{}`", named.address(), self.shown()).into();
         let info = self.template.as_ref().clone().set_addr(at(self.template.addr(), &named));
         let client = redis::Client::open(info).and_then(|client| tuned(&client, self.node_timeout));
         let client = client.map_err(|error| redis_error::unreachable(error, &address))?;
-        Ok(Endpoint { client, address, gate: None })
+        Ok(Endpoint { client, address, gate: None, login: self.login.clone() })
+    }
+
+    fn mapped(&self, named: ReportedMaster) -> ReportedMaster {
+        match self.address_map.get(&named.host, named.port) {
+            Some((host, port)) => ReportedMaster { host, port, ..named },
+            None => named,
+        }
     }
 
     fn shown(&self) -> String {

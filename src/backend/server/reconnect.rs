@@ -1,5 +1,6 @@
 //! The task that makes the command connection, and replaces it whenever it is lost.
 
+use std::future::pending;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,6 +21,8 @@ use crate::error::{Error, ErrorKind, Result};
 const OTHER_SERVER: &str = "its address resolves to another server than a moment ago";
 
 const MASTER_CHANGED: &str = "another server has become the master while this one was connected to";
+
+const LOST_AT_LOGIN: &str = "it was lost before the answer to a login";
 
 const RUNTIME_ENDED: &str =
     "the tokio runtime that this `Locks` was connected on has ended; connect on one that outlives it";
@@ -93,7 +96,7 @@ impl Reconnector {
     /// Makes one attempt to connect. Fails only with an error that does not go away by itself; a server that can't be reached is
     /// returned as `Some`.
     pub(super) async fn connect(&self) -> Result<Option<Error>> {
-        match self.open(1).await {
+        match self.open(1, false).await {
             Ok((link, endpoint)) => {
                 self.install(link, endpoint);
                 Ok(None)
@@ -116,6 +119,7 @@ impl Reconnector {
             _ = end.wait_for(|state| matches!(state, State::Ended(_))) => {}
             () = self.source.watch(|| self.leave_master()) => {}
             () = self.reconnect() => {}
+            () = self.keep_logged_in() => {}
         }
     }
 
@@ -134,6 +138,8 @@ impl Reconnector {
         // Once in an outage. `connect` has returned the error of the first attempt, and the other connection of a pair logs it.
         let mut reported = self.purpose.sends_wait
             || matches!(&*self.line.state.borrow(), State::Down { failed: Some(error), .. } if redis_error::is_distrusted(error));
+        // Whether a server has accepted the login of one of its connections.
+        let mut accepted = self.line.is_up();
         loop {
             let since = Instant::now();
             if state.wait_for(|state| !matches!(state, State::Up(_))).await.is_err() {
@@ -149,7 +155,7 @@ impl Reconnector {
                     _ = master_changed.changed() => {
                         Err(redis_error::not_sent(MASTER_CHANGED, &self.line.address).error)
                     }
-                    opened = self.open(attempt) => opened,
+                    opened = self.open(attempt, accepted) => opened,
                 };
                 match opened {
                     Ok(opened) => break opened,
@@ -158,12 +164,17 @@ impl Reconnector {
                             telemetry::distrusted(&error);
                             reported = true;
                         }
+                        if !reported && redis_error::is_refused_login(&error) {
+                            telemetry::reconnect_denied(&error);
+                            reported = true;
+                        }
                         let down = State::Down { attempt, failed: Some(error) };
                         self.line.replace(down, |state| matches!(state, State::Down { .. }));
                     }
                 }
             };
             let is_reconnect = std::mem::replace(&mut connected, true);
+            accepted = true;
             reported = self.purpose.sends_wait;
             self.install(link, endpoint);
             if is_reconnect {
@@ -171,6 +182,40 @@ impl Reconnector {
             }
             if let Some(events) = self.events.upgrade() {
                 events.reconnected();
+            }
+        }
+    }
+
+    /// Logs the current connection in again with each new pair of credentials. Never ends.
+    async fn keep_logged_in(&self) {
+        let mut state = self.line.state.subscribe();
+        loop {
+            let link = match state.wait_for(|state| matches!(state, State::Up(_))).await.as_deref() {
+                Ok(State::Up(link)) => Some(link.clone()),
+                _ => None,
+            };
+            let Some(link) = link else { return pending().await };
+            let id = link.id;
+            tokio::select! {
+                biased;
+                _ = state.wait_for(|state| !matches!(state, State::Up(link) if link.id == id)) => {}
+                () = self.keep_link_logged_in(link) => {}
+            }
+        }
+    }
+
+    /// Ends when it has dropped the connection, since it is not usable any more.
+    async fn keep_link_logged_in(&self, link: Link) {
+        let Some(mut logged_in) = link.logged_in.clone() else {
+            // So that this is not one more who has the connection.
+            drop(link);
+            return pending().await;
+        };
+        loop {
+            let auth = logged_in.next().await;
+            let answer = link.send_whenever(&auth).await;
+            if logged_in.answered(&self.line.address, answer).is_err() {
+                return self.line.discard(&link, LOST_AT_LOGIN);
             }
         }
     }
@@ -190,20 +235,21 @@ impl Reconnector {
         }
     }
 
-    async fn open(&self, id: u64) -> Result<(Link, Endpoint)> {
+    async fn open(&self, id: u64, accepted: bool) -> Result<(Link, Endpoint)> {
         let endpoint = self.source.endpoint(id == 1).await?;
         let (paired_with, status) = (self.source.paired_with(), Arc::new(LinkStatus::default()));
         let on_push = on_push(id, status.clone(), Arc::downgrade(&self.line));
+        // Outside of the limit: the provider of credentials may take longer than a server, and has a limit of its own.
+        let (client, logged_in) = endpoint.client().await?;
         let connect = async {
-            let connection = Commands::connect(&endpoint.client, on_push).await;
-            let connection =
-                connection.map_err(|error| redis_error::unreachable(error, &endpoint.address))?;
+            let connection = Commands::connect(&client, on_push).await;
+            let connection = connection.map_err(|error| endpoint.unreachable(error, accepted))?;
             let run_id = self.purpose.check(&connection, &self.line, &status.data, &endpoint.address).await?;
             self.check_same_server(paired_with, &run_id, &endpoint.address)?;
             if let Some(gate) = &endpoint.gate {
                 gate(connection.clone()).await?;
             }
-            Ok(Link { connection, id, status, paired_with, run_id })
+            Ok(Link { connection, id, status, paired_with, run_id, logged_in })
         };
         match timeout(self.limit, connect).await {
             Ok(link) => Ok((link?, endpoint)),

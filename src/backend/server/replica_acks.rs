@@ -74,7 +74,7 @@ impl ReplicaAcks {
         reconnector: Reconnector,
         replicas: Replicas,
         node_timeout: Duration,
-        role: Role,
+        role: &Role,
     ) -> ReplicaAcks {
         let (queue, queued, answered) = Default::default();
         let (waits_for_connection, checks_data) = (role.alone, role.needs_age);
@@ -150,7 +150,7 @@ impl Shared {
             if queue.waiting.is_empty() {
                 return;
             }
-            let ends = |call: &&Call| call.action == Action::END;
+            let ends = |call: &&Call| call.action.is_end();
             let ended: HashSet<&Arc<str>> = calls.iter().filter(ends).filter_map(field).collect();
             let is_ended = |queued_acquire: &mut QueuedAcquire| {
                 field(&queued_acquire.call).is_some_and(|field| ended.contains(field))
@@ -373,10 +373,10 @@ enum Acknowledged {
     TimedOut,
 }
 
-/// Whether replicas have to acknowledge the call. Also the next token, if it is made apart from its hold: otherwise a replica that is
-/// promoted may hand it out again.
+/// Whether replicas have to acknowledge the call. Also the next token, if it is made apart from its hold, and what uses a claim: otherwise a
+/// replica that is promoted may hand it out again, or let the claim be used again.
 pub(super) fn needs_acks(call: &Call) -> bool {
-    matches!(call.action, Action::Acquire { .. } | Action::Count(Count::Next))
+    call.action.grants() || call.action == Action::Count(Count::Next)
 }
 
 /// The hold that the call is for, if it is for one.

@@ -1,9 +1,10 @@
 //! How the masters use a server.
 
-use crate::config::Replicas;
+use crate::backend::connection::Login;
+use crate::config::{AddressMap, Replicas};
 
 /// How the masters use a server.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Role {
     /// The only master. A call to one of several fails at once without a connection. If it waited: 1. An acquire waits for a
     /// connection, and so does the release after it. 2. The connection is made, and they are sent in any order. 3. The acquire runs
@@ -13,4 +14,8 @@ pub(crate) struct Role {
     pub(crate) needs_age: bool,
     /// How many replicas have to acknowledge a grant.
     pub(crate) replicas: Option<Replicas>,
+    /// Where credentials come from, if they are not in the URLs.
+    pub(crate) login: Option<Login>,
+    /// Where to connect to, by the addresses that sentinels and nodes report.
+    pub(crate) address_map: AddressMap,
 }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::{
     ChannelKind, Endpoint, Line, Link, NameRight, Purpose, ServerClock, Subscriber, ask, ask_about_data,
-    ask_all, redis_error, tuned,
+    ask_all, ask_together, redis_error, tuned,
 };
 use crate::backend::resp::{TOO_LATE, unsent};
 use crate::backend::sentinel::Sentinels;
@@ -21,7 +21,7 @@ use crate::backend::{Backend, BoxFuture, runtime};
 use crate::base::{Events, Failure, after, gated};
 use crate::config::{SentinelMaster, Server};
 use crate::error::{Error, Result};
-use crate::wire::{Action, Call, Reply};
+use crate::wire::{Call, Reply};
 
 /// The size of a pipeline: large enough to save round trips, small enough that another caller's command does not wait long.
 const CHUNK: usize = 500;
@@ -44,6 +44,8 @@ pub(crate) struct RedisServer {
     name_right: NameRight,
     /// Whether a grant counts only if the server was not a replica in the meantime.
     checks_data: bool,
+    /// One script may have the keys of several locks: not on a node of a cluster, where they are in several slots.
+    renews_together: bool,
 }
 
 impl RedisServer {
@@ -57,7 +59,9 @@ impl RedisServer {
     ) -> Result<(Arc<RedisServer>, Option<Error>)> {
         let (client, address) = (server.client()?, server.address());
         let client = tuned(&client, node_timeout).map_err(|e| redis_error::unreachable(e, &address))?;
-        let source = Source::Fixed(Box::new(Endpoint { client, address: address.clone(), gate: None }));
+        let login = role.login.clone();
+        let source =
+            Source::Fixed(Box::new(Endpoint { client, address: address.clone(), gate: None, login }));
         RedisServer::over(source, address, role, node_timeout, events).await
     }
 
@@ -68,7 +72,9 @@ impl RedisServer {
         node_timeout: Duration,
         events: Weak<dyn Events>,
     ) -> Result<(Arc<RedisServer>, Option<Error>)> {
-        let sentinels = Sentinels::new(master, node_timeout, node_timeout.max(SHORTEST_CONNECT))?;
+        let limit = node_timeout.max(SHORTEST_CONNECT);
+        let sentinels =
+            Sentinels::new(master, role.login.clone(), role.address_map.clone(), node_timeout, limit)?;
         let address = master.to_string().into();
         RedisServer::over(Source::Sentinel(sentinels), address, role, node_timeout, events).await
     }
@@ -98,7 +104,7 @@ impl RedisServer {
             let paired_away = paired.connect().await?;
             // If the first one can't be made, neither can this one, and only the first one knows why.
             away = away.or(paired_away);
-            acks = Some(ReplicaAcks::start(paired, replicas, node_timeout, role));
+            acks = Some(ReplicaAcks::start(paired, replicas, node_timeout, &role));
         }
         tokio::spawn(gated(reconnector.run()));
         let subscriber = Some(Subscriber::start(ChannelKind::Plain, target, address, events, limit));
@@ -112,6 +118,7 @@ impl RedisServer {
                 waits_for_connection: role.alone,
                 name_right: NameRight::default(),
                 checks_data: role.needs_age,
+                renews_together: true,
             }),
             away,
         ))
@@ -121,7 +128,7 @@ impl RedisServer {
     /// `reports` makes what that reports to.
     pub(crate) fn begin(
         endpoint: Endpoint,
-        role: Role,
+        role: &Role,
         node_timeout: Duration,
         events: Weak<dyn Events>,
         reports: impl FnOnce(&Weak<RedisServer>) -> Option<Arc<dyn Events>>,
@@ -156,6 +163,7 @@ impl RedisServer {
                 waits_for_connection: role.alone,
                 name_right: NameRight::default(),
                 checks_data: role.needs_age,
+                renews_together: false,
             }
         })
     }
@@ -222,7 +230,7 @@ impl RedisServer {
 
     async fn answer_now(&self, call: &Call, asking: bool, deadline: Instant) -> Result<Reply, Failure> {
         let link = self.link(deadline).await?;
-        if self.checks_data && matches!(call.action, Action::Acquire { .. }) {
+        if self.checks_data && call.action.grants() {
             return Box::pin(self.acquire_checked(link, call, asking, deadline)).await;
         }
         let before = link.answers();
@@ -295,8 +303,13 @@ impl RedisServer {
         };
         let before = link.answers();
         let mut answers: Vec<Option<RedisResult<Value>>> = calls.iter().map(|_| None).collect();
-        let in_time =
-            timeout_at(deadline, ask_all(&link, calls, |_| false, &mut answers, deadline)).await.is_ok();
+        let asked = async {
+            match self.renews_together {
+                true => ask_together(&link, calls, &mut answers, deadline).await,
+                false => ask_all(&link, calls, |_| false, &mut answers, deadline).await,
+            }
+        };
+        let in_time = timeout_at(deadline, asked).await.is_ok();
         if !in_time {
             self.line.timed_out(&link, before);
         }

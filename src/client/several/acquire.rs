@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,7 +11,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::base::{after, limit, telemetry};
+use crate::base::meter::Sample;
+use crate::base::telemetry::{self, Place};
+use crate::base::{after, limit};
 use crate::client::acquire::{AcquireOptions, NotGranted};
 use crate::client::guard::Guard;
 use crate::client::request::Request;
@@ -31,11 +34,14 @@ pub(super) struct AllOptions {
     pub(super) within: Option<Duration>,
     pub(super) fixed_lease: Option<Duration>,
     pub(super) max_hold: Option<Duration>,
+    pub(super) at_least: Option<Duration>,
     pub(super) owner: Option<Owner>,
     bare: bool,
     fenced: bool,
     /// Without a grant it ends with an error, and not with nothing.
     reports: bool,
+    /// Where it was asked for.
+    place: Place,
 }
 
 impl AllOptions {
@@ -45,6 +51,7 @@ impl AllOptions {
                 "no name was given: `mutexes` takes one or more; name what they guard, such as `account:1`";
             return Err(Error::new(ErrorKind::Config, message));
         }
+        self.handle.config.check_at_least(self.at_least, self.fixed_lease, self.max_hold)?;
         let prefix = &self.handle.config.prefix;
         self.keys
             .iter()
@@ -61,15 +68,29 @@ pub(in crate::client) struct RequestAll {
 }
 
 impl RequestAll {
+    /// Made where this is called.
+    #[track_caller]
     pub(super) fn new(
         handle: Handle,
         keys: Arc<[Arc<Keys>]>,
         within: Option<Duration>,
         fenced: bool,
     ) -> RequestAll {
-        let (fixed_lease, max_hold, owner, bare, reports) = (None, None, None, true, within.is_none());
-        let options =
-            AllOptions { handle, keys, within, fixed_lease, max_hold, owner, bare, fenced, reports };
+        let (fixed_lease, max_hold, at_least, owner) = (None, None, None, None);
+        let (bare, reports, place) = (true, within.is_none(), Location::caller());
+        let options = AllOptions {
+            handle,
+            keys,
+            within,
+            fixed_lease,
+            max_hold,
+            at_least,
+            owner,
+            bare,
+            fenced,
+            reports,
+            place,
+        };
         RequestAll { options, asking: None, answered: false }
     }
 
@@ -214,7 +235,11 @@ impl Gathering {
                 }
                 self.begin_again(at, loss, options);
             } else {
-                return Poll::Ready(Ok(self.held()));
+                let guards = self.held();
+                // Not with each grant: 1. The first name is granted. 2. The second one is not, and all is given back. 3. The first
+                // one would be kept from everybody for nothing.
+                options.at_least.into_iter().for_each(|time| guards.keep(time));
+                return Poll::Ready(Ok(guards));
             }
         }
     }
@@ -226,7 +251,9 @@ impl Gathering {
             Some(limit) if self.begun => {
                 let left = limit.saturating_duration_since(now);
                 if left.is_zero() {
-                    self.busy = Some((options.keys[self.waited].name.clone(), None));
+                    let name = options.keys[self.waited].name.clone();
+                    options.handle.measure(&name, Sample::TimedOut);
+                    self.busy = Some((name, None));
                     return;
                 }
                 Some(left)
@@ -246,6 +273,7 @@ impl Gathering {
                 one.began = self.began;
                 one.reports = options.reports;
                 one.waits = Some(waits.clone());
+                one.place = options.place;
                 *slot = Slot::Asking { request: Request::new(one), waits };
             }
         }

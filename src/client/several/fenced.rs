@@ -48,6 +48,7 @@ impl FencedMutexes {
     /// Asks for all of the locks, as [`Mutexes::lock`]. The guards have the [`tokens`](crate::FencedGuards::tokens).
     ///
     /// See [`FencedLockAll`] for options, errors and cancel safety.
+    #[track_caller]
     pub fn lock(&self) -> FencedLockAll {
         FencedLockAll(self.0.request(None, true))
     }
@@ -55,6 +56,7 @@ impl FencedMutexes {
     /// Asks once, as [`Mutexes::try_lock`]. Resolves to `None` where somebody else holds one of the locks.
     ///
     /// See [`FencedTryLockAll`] for options, errors and cancel safety.
+    #[track_caller]
     pub fn try_lock(&self) -> FencedTryLockAll {
         FencedTryLockAll(self.0.request(Some(Duration::ZERO), true))
     }
@@ -65,6 +67,7 @@ impl FencedMutexes {
     /// [`lock()`](FencedMutexes::lock)[`.run(work)`](FencedLockAll::run).
     ///
     /// See [`FencedRunAll`] for errors and cancel safety. The example of [`FencedMutexes`] has it.
+    #[track_caller]
     pub fn run<W, F>(&self, work: W) -> FencedRunAll<W, F>
     where
         W: FnOnce(Tokens) -> F,

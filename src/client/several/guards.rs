@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::base::telemetry;
+use crate::base::telemetry::{self, HeldSpan};
 use crate::client::guard::Guard;
 use crate::client::guard_scope::GuardScope;
 use crate::client::run::{Holds, Releasing, Watching};
@@ -172,6 +172,36 @@ impl Guards {
         all(self.guards.iter().map(|guard| guard.extend(lease))).await
     }
 
+    /// Asks the masters now whether all holds still stand, in commands that are under way at once.
+    ///
+    /// `Ok` means that each of them stood at some time between the call and its last answer. See
+    /// [`Guard::check`](crate::Guard::check) for what that is good for, and what it is not.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// use nestlock::{Locks, Loss, Memory};
+    /// let memory = Memory::new();
+    /// let locks = Locks::builder().memory(&memory).connect().await?;
+    /// let guards = locks.mutexes(["account:1", "account:2"]).lock().await?;
+    /// guards.check().await?; // before the transfer
+    ///
+    /// memory.lose("account:2");
+    /// let error = guards.check().await.unwrap_err();
+    /// assert_eq!((error.loss(), error.lock()), (Some(Loss::Gone), Some("account:2")));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// That of the first name whose hold is not known to stand, as [`Guard::check`](crate::Guard::check) has it.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the holds stay, and each lease may have been renewed or not.
+    pub async fn check(&self) -> Result<()> {
+        all(self.guards.iter().map(Guard::check)).await
+    }
+
     /// Runs `work` as a child of the holds' owner, wherever the guards were moved to: see [`Guard::scope`](crate::Guard::scope).
     ///
     /// # Cancel safety
@@ -179,6 +209,11 @@ impl Guards {
     /// Dropping the future drops `work`. The guards stay.
     pub fn scope<F: Future>(&self, work: F) -> GuardScope<'_, F> {
         GuardScope::of(self.guards.first(), work)
+    }
+
+    /// The locks are nobody else's for so long from now.
+    pub(super) fn keep(&self, at_least: Duration) {
+        self.guards.iter().for_each(|guard| guard.keep(at_least));
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Guard> {
@@ -193,6 +228,11 @@ impl Holds for Guards {
 
     fn watch(&self) -> Watching {
         self.watching()
+    }
+
+    /// Of the first name: a span has one parent.
+    fn span(&self) -> Option<&HeldSpan> {
+        self.guards.iter().find_map(Guard::span)
     }
 
     fn lost(&self, loss: Loss) -> Error {

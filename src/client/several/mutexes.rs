@@ -75,6 +75,7 @@ impl Mutexes {
     /// guards.release().await
     /// # }
     /// ```
+    #[track_caller]
     pub fn lock(&self) -> LockAll {
         LockAll(self.request(None, false))
     }
@@ -92,6 +93,7 @@ impl Mutexes {
     /// guards.release().await
     /// # }
     /// ```
+    #[track_caller]
     pub fn try_lock(&self) -> TryLockAll {
         TryLockAll(self.request(Some(Duration::ZERO), false))
     }
@@ -112,10 +114,12 @@ impl Mutexes {
     /// assert_eq!(left, 42);
     /// # Ok(()) }
     /// ```
+    #[track_caller]
     pub fn run<F: Future>(&self, work: F) -> RunAll<F> {
         self.lock().run(work)
     }
 
+    #[track_caller]
     pub(super) fn request(&self, within: Option<Duration>, fenced: bool) -> RequestAll {
         RequestAll::new(self.handle.clone(), self.keys.clone(), within, fenced)
     }

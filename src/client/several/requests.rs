@@ -37,6 +37,12 @@ macro_rules! options {
             /// [`Lock::max_hold`](crate::futures::Lock::max_hold).
             max_hold(limit: Duration) = limit;
 
+            /// Keeps each lock from all others for at least that long after the last grant. Default: not at all.
+            ///
+            /// Only where all are granted: what is given back meanwhile is free at once. See
+            /// [`Lock::at_least`](crate::futures::Lock::at_least).
+            at_least(time: Duration) = time;
+
             /// Asks as this owner. Default: the owner that is current at the first poll.
             ///
             /// See [`Lock::owner`](crate::futures::Lock::owner).
@@ -56,6 +62,9 @@ macro_rules! options {
 
             #[doc = concat!("As [`", $plain, "::max_hold`].")]
             max_hold(limit: Duration) = limit;
+
+            #[doc = concat!("As [`", $plain, "::at_least`].")]
+            at_least(time: Duration) = time;
 
             #[doc = concat!("As [`", $plain, "::owner`].")]
             owner(owner: &Owner) = owner.clone();

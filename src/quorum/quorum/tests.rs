@@ -89,6 +89,7 @@ fn command(action: Action) -> Pending {
         fence: None,
         sharded: false,
         names: false,
+        from: None,
     };
     Pending { hold: 1, no: 1, call, masters: MasterSet::ALL, repeated: false, sent: Instant::now() }
 }

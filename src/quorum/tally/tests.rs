@@ -434,6 +434,16 @@ fn who_was_given_up_before_the_verdict_is_named() {
     }
 }
 
+/// A renewal, or the move of a claim, may run there yet, behind the end of its hold.
+#[test]
+fn who_was_given_up_before_a_hold_is_found_gone_is_named() {
+    for rule in [Rule::Standing, Rule::Claim] {
+        let answers = vec![failed(Outcome::Unknown), Ok(Reply::Gone), Ok(Reply::Gone)];
+        let (_, verdict) = judge(tally(rule, 3), answers);
+        assert_eq!((verdict.result.unwrap(), verdict.spread.given_up), (Reply::Gone, MasterSet::one(0)));
+    }
+}
+
 #[test]
 fn a_master_is_awaited_until_it_has_answered() {
     let mut tally = tally(Rule::Standing, 3);
@@ -491,4 +501,36 @@ fn a_refusal_names_the_holder_that_a_majority_has() {
     let hidden = vec![Ok(Reply::Nameless(SECOND)), Ok(Reply::Nameless(SECOND))];
     let (asked, verdict) = judge(tally(Rule::Fresh, 3), hidden);
     assert_eq!((asked, verdict.result.unwrap()), (2, Reply::busy(SECOND)));
+}
+
+/// A replica that took over may have the field of a claim that was used on its master.
+#[test]
+fn what_a_young_master_has_moved_is_no_vote_and_is_ended_without_a_majority() {
+    let done = || Ok(Reply::Done);
+    let mut claim = tally(Rule::Claim, 3);
+    claim.count(0, true, done());
+    claim.count(1, false, done());
+    assert!(claim.verdict().is_none());
+    claim.count(2, false, done());
+    let verdict = claim.verdict().unwrap();
+    assert_eq!((verdict.result.unwrap(), verdict.spread.lacking), (Reply::Done, MasterSet::NONE));
+
+    let mut claim = tally(Rule::Claim, 3);
+    claim.count(0, true, done());
+    claim.count(1, false, Ok(Reply::Gone));
+    claim.count(2, false, Ok(Reply::Gone));
+    let verdict = claim.verdict().unwrap();
+    assert_eq!((verdict.result.unwrap(), verdict.spread.remains), (Reply::Gone, MasterSet::one(0)));
+
+    let mut claim = tally(Rule::Claim, 3);
+    claim.count(0, true, done());
+    claim.count(1, false, done());
+    claim.count(2, false, Ok(Reply::Gone));
+    let failure = claim.verdict().unwrap().result.unwrap_err();
+    assert_eq!(failure.outcome, Outcome::Unknown);
+    assert!(
+        failure.error.to_string().contains("1 of 3 masters were started a short while ago"),
+        "{}",
+        failure.error
+    );
 }

@@ -34,7 +34,8 @@ fn session(stores: &[Memory]) -> Arc<Session> {
 fn bygone(session: &Session) -> Pending {
     let (keys, action) =
         (Arc::new(Keys::new("", "stock")), Action::Acquire { count: 1, lease: Lease::DEFAULT });
-    let call = Call { keys, field: "me:7".into(), action, fence: None, sharded: false, names: false };
+    let call =
+        Call { keys, field: "me:7".into(), action, fence: None, sharded: false, names: false, from: None };
     Pending { hold: 7, no: 7, call, masters: MasterSet::ALL, repeated: false, sent: session.moment().now }
 }
 
@@ -61,18 +62,18 @@ fn failed(kind: ErrorKind) -> Reported {
 async fn the_masters_are_away_from_a_failure_until_an_answer() {
     let session = session(&[Memory::new()]);
     let began = tokio::time::Instant::now();
-    session.note_answer(&failed(ErrorKind::Denied));
+    session.note_answer("stock", &failed(ErrorKind::Denied));
     assert!(session.away().is_none() && session.is_away(began).is_none());
-    session.note_answer(&failed(ErrorKind::Unavailable));
+    session.note_answer("stock", &failed(ErrorKind::Unavailable));
     assert!(
         session.away().is_some()
             && session.is_away(began).is_none()
             && session.away_too_long(began).is_none()
     );
     sleep(session.config.unavailable_after).await;
-    session.note_answer(&failed(ErrorKind::Unavailable));
+    session.note_answer("stock", &failed(ErrorKind::Unavailable));
     assert!(session.is_away(began).is_some() && session.away_too_long(began).is_some());
-    session.note_answer(&Ok(Reply::Done));
+    session.note_answer("stock", &Ok(Reply::Done));
     assert!(
         session.away().is_none()
             && session.is_away(began).is_none()

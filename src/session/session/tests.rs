@@ -82,7 +82,8 @@ impl Session {
         let lease = self.terms.lease;
         self.visit(keys, |entry, number, at| {
             let (level, fate) = (number(), Arc::<Fate>::default());
-            let new = NewLevel { level, lease, fixed: false, max_hold: None, fate, token: None };
+            let new =
+                NewLevel { level, lease, fixed: false, max_hold: None, at_least: None, fate, token: None };
             assert!(entry.granted(id, pending, &new, Spread::default(), at).is_ok());
             level
         })

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::base::lock;
 use crate::sim::master::{Answered, Run, SimMaster};
 use crate::sim::network::Network;
-use crate::wire::{Action, Call};
+use crate::wire::{Action, Call, Renewals};
 
 /// Its age before the first restart, in seconds: longer than any lease.
 const OLD: u64 = 1_000_000;
@@ -64,6 +64,7 @@ impl Server {
     pub(super) fn answer(&self, words: &[&str], order: u64) -> (String, Option<String>) {
         let plain = |answer: &str| (format!("{answer}\r\n"), None);
         match words {
+            ["EVALSHA" | "EVAL", script @ ..] if Renewals::read(script).is_some() => self.renew(words, order),
             ["EVALSHA" | "EVAL", script @ ..] => match Call::read(script) {
                 Some((script, call)) if words[0] == "EVAL" || self.knows(script) => {
                     self.learns(script);
@@ -88,6 +89,25 @@ impl Server {
             ["WAIT", ..] => plain(":0"),
             _ => plain("-ERR unknown command"),
         }
+    }
+
+    /// Of several holds, by one script.
+    fn renew(&self, words: &[&str], order: u64) -> (String, Option<String>) {
+        let Some((script, calls)) = Renewals::read(&words[1..]) else { return (String::new(), None) };
+        if words[0] == "EVALSHA" && !self.knows(script) {
+            lock(&self.scripts).refused.insert(words[2..].join(" "), order);
+            let shown = format!("renew of {} locks: the script is unknown", calls.len());
+            return ("-NOSCRIPT No matching script. Please use EVAL.\r\n".to_owned(), Some(shown));
+        }
+        self.learns(script);
+        let order = lock(&self.scripts).refused.remove(&words[2..].join(" ")).unwrap_or(order);
+        let (mut answers, mut shown) = (format!("*{}\r\n", calls.len()), Vec::new());
+        for call in calls {
+            let (answer, what) = self.call(call, order);
+            answers += &answer;
+            shown.extend(what);
+        }
+        (answers, Some(shown.join("; ")))
     }
 
     fn call(&self, call: Call, order: u64) -> (String, Option<String>) {

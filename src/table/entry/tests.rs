@@ -1,6 +1,7 @@
 //! An entry driven by random events beside a model of the server: what must hold in all orders, and that nobody is forgotten.
 
 use std::collections::BTreeMap;
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -105,6 +106,8 @@ struct World {
     taken: usize,
     /// Holds of which a command ran after it had been given up: their count may be off until the next settle.
     stale: Vec<u64>,
+    /// What was counted.
+    samples: Vec<Sample>,
 }
 
 impl World {
@@ -116,7 +119,16 @@ impl World {
         let lease = Lease::new("lease", LEASE, DRIFT).unwrap();
         let (patience, retry) = (Duration::from_secs(1), Duration::from_millis(500));
         let handoff = Duration::ZERO;
-        let terms = Terms { masters: 1, lease, drift: DRIFT, patience, retry, epoch: now, handoff };
+        let terms = Terms {
+            masters: 1,
+            lease,
+            drift: DRIFT,
+            patience,
+            retry,
+            epoch: now,
+            handoff,
+            warn_after: Some(LEASE),
+        };
         let roots = [Owner::new(), Owner::new()];
         let owners =
             roots.iter().flat_map(|root| [root.clone(), root.child(), root.child(), root.child().child()]);
@@ -137,6 +149,7 @@ impl World {
             granted: 0,
             taken: 0,
             stale: Vec::new(),
+            samples: Vec::new(),
         }
     }
 
@@ -234,6 +247,9 @@ impl World {
             Admission::Take(hold) => self.takes(at, hold),
             Admission::Wait { refused: true, .. } if asker.once => self.go(at),
             Admission::Wait { until, refused } => {
+                if refused {
+                    self.entry.waits(id, Location::caller(), moment.now);
+                }
                 let soon = moment.now + Duration::from_millis(500);
                 asker.nap = if refused {
                     until
@@ -256,6 +272,7 @@ impl World {
             lease: asker.lease,
             fixed: false,
             max_hold: asker.limit,
+            at_least: None,
             fate: fate.clone(),
             token: None,
         };
@@ -344,6 +361,7 @@ impl World {
             lease: asker.lease,
             fixed: asker.fixed,
             max_hold: asker.limit,
+            at_least: None,
             fate: fate.clone(),
             token: None,
         };
@@ -478,6 +496,7 @@ impl World {
         }
         let out = std::mem::take(&mut self.entry.out);
         out.wake.into_iter().for_each(Waker::wake);
+        self.samples.extend(out.log.into_iter().filter_map(samples::sample));
     }
 }
 
@@ -489,10 +508,12 @@ mod master;
 mod messages;
 mod offers;
 mod runs;
+mod samples;
 mod scopes;
 mod stragglers;
 mod subscriptions;
 mod turns;
+mod waits;
 mod wakes;
 
 impl World {
@@ -501,7 +522,15 @@ impl World {
         let action = Action::Acquire { count: 1, lease: self.terms.lease };
         let (field, masters) = ("me:7".into(), MasterSet::ALL);
         let (sent, repeated, fence) = (self.now, false, None);
-        let call = Call { keys: self.entry.keys.clone(), field, action, fence, sharded: false, names: false };
+        let call = Call {
+            keys: self.entry.keys.clone(),
+            field,
+            action,
+            fence,
+            sharded: false,
+            names: false,
+            from: None,
+        };
         Pending { hold: 7, no: 7, call, masters, repeated, sent }
     }
 }
@@ -564,5 +593,19 @@ fn what_a_master_has_granted_after_the_end_is_ended_there() {
             assert_eq!(entry.conclude(&end, Ok(&Reply::Done), Spread::default(), at), Meaning::Done);
         }
         assert!(entry.is_empty());
+    }
+}
+
+/// They are looked at in steps: the first one behind a time without any is looked at when it is due.
+#[test]
+fn what_is_left_on_a_master_is_ended_at_once_where_nothing_was_left_before() {
+    let mut world = World::new(1);
+    let (pending, at) = (world.bygone(), world.at());
+    for _ in 0..2 {
+        world.entry.straggled(&pending, 2, LateAnswer::There, at.now);
+        let [end] = &world.entry.check(at, true, MasterSet::NONE, &mut || 8)[..] else { panic!("it is due") };
+        world.entry.conclude(end, Ok(&Reply::Done), Spread::default(), at);
+        assert!(world.entry.is_empty());
+        world.entry.rest();
     }
 }

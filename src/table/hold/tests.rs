@@ -20,7 +20,16 @@ fn over(sent: Instant, n: u64) -> Instant {
 
 fn terms(now: Instant) -> Terms {
     let (lease, patience, retry) = (lease(30), seconds(1), seconds(1));
-    Terms { masters: 1, lease, drift: DRIFT, patience, retry, epoch: now, handoff: Duration::ZERO }
+    Terms {
+        masters: 1,
+        lease,
+        drift: DRIFT,
+        patience,
+        retry,
+        epoch: now,
+        handoff: Duration::ZERO,
+        warn_after: None,
+    }
 }
 
 fn hold(now: Instant, asked: u64) -> Hold {
@@ -389,4 +398,20 @@ fn only_the_first_acquire_of_a_hold_is_for_a_new_field() {
     hold.enter(level(1, None), 1);
     let nested = hold.begin(Action::Acquire { count: 2, lease: lease(30) }, Sender::Request, 2, now);
     assert_eq!((nested.rule(), nested.call.fence.is_some()), (Rule::Standing, false));
+}
+
+/// In whole milliseconds, rounded up.
+#[test]
+fn a_key_is_kept_for_no_less_than_was_asked_for() {
+    let (now, millisecond) = (Instant::now(), Duration::from_millis(1));
+    for micros in [5_000_000, 5_000_001, 5_000_999] {
+        let mut hold = hold(now, 30);
+        hold.enter(level(1, None), 1);
+        hold.leave(1).unwrap();
+        let kept = Duration::from_micros(micros);
+        hold.keep_until(now + kept);
+        let end = hold.begin(Action::END, Sender::Background, 2, now).call.action;
+        let Action::Keep { lease } = end else { panic!("{end:?}") };
+        assert!((kept..=kept + millisecond).contains(&lease.duration()), "{lease:?} for {kept:?}");
+    }
 }

@@ -66,6 +66,17 @@ fn a_proof_stands_until_its_owner_has_neither_hold_nor_request() {
     assert_eq!(branches(&mut queue), [false]);
 }
 
+/// 1. Branches of an owner are proven. 2. Its requests and its hold are over, and the entry is kept for the next use.
+#[test]
+fn no_proof_is_left_of_a_queue_that_rests() {
+    let (now, owner) = (Instant::now(), Owner::new());
+    let mut queue = queue_of(&[&owner, &owner], now);
+    let _ = [1, 2].map(|id| queue.leave(id).unwrap());
+    queue.rest();
+    queue.enter(request(3, &owner, true, now), true).unwrap();
+    assert_eq!(branches(&mut queue), [false]);
+}
+
 #[test]
 fn requests_that_get_one_owner_by_inheritance_are_branches() {
     let (now, heir) = (Instant::now(), Owner::new());
@@ -115,6 +126,21 @@ fn a_head_that_overslept_is_woken_before_it_is_passed_over() {
     // Alone it keeps nobody waiting.
     queue.leave(2).unwrap();
     assert_eq!(queue.late_at(1), None);
+}
+
+/// By a request that is to be answered at once, and looks whether the head is late.
+#[test]
+fn a_head_that_does_not_look_at_its_answer_is_passed_over() {
+    let (now, one, two) = (Instant::now(), Owner::new(), Owner::new());
+    let patience = Duration::from_secs(1);
+    for (phase, is_late) in [(WaiterState::Asking, true), (WaiterState::Waiting, false)] {
+        let mut queue = queue_of(&[&one, &two], now);
+        let _ = queue.get_mut(1).unwrap().polled(Waker::noop(), now);
+        queue.get_mut(1).unwrap().phase = phase;
+        assert!(!queue.pass_over(1, now + patience - Duration::from_millis(1), patience));
+        assert_eq!(queue.pass_over(1, now + patience, patience), is_late);
+        assert_eq!(queue.front(|_| true).map(|front| front.id), Some(if is_late { 2 } else { 1 }));
+    }
 }
 
 #[test]

@@ -6,9 +6,11 @@ use std::time::Duration;
 use super::*;
 use crate::base::Drift;
 
-static ALL: [&Script; 10] = [
+static ALL: [&Script; 12] = [
     &ACQUIRE,
+    &MOVE,
     &RELEASE,
+    &KEEP,
     &RENEW,
     &SETTLE,
     &FORCE,
@@ -46,7 +48,7 @@ impl Call {
             _ => return None,
         };
         let keys = Arc::new(Keys::new("", keys[0]));
-        let mut sharded = false;
+        let (mut sharded, mut from) = (false, None);
         let (action, channel) = match (script.name, args) {
             ("acquire", [_, count, millis]) => {
                 (Action::Acquire { count: count.parse().ok()?, lease: lease(millis)? }, None)
@@ -54,6 +56,14 @@ impl Call {
             ("release", [_, count, channel, publish @ ..]) => {
                 sharded = publish == ["SPUBLISH"];
                 (Action::Release { count: count.parse().ok()? }, Some(channel))
+            }
+            ("keep", [field, kept, channel, publish, millis]) if *kept == kept_field(field) => {
+                sharded = *publish == "SPUBLISH";
+                (Action::Keep { lease: lease(millis)? }, Some(channel))
+            }
+            ("move", [_, of, millis]) => {
+                from = Some(Arc::from(*of));
+                (Action::Move { lease: lease(millis)? }, None)
             }
             ("renew", [_, millis]) => (Action::Renew { lease: lease(millis)? }, None),
             ("settle", [_, count, channel, publish, millis, creates @ ..]) => {
@@ -75,8 +85,24 @@ impl Call {
         };
         let field = if action == Action::Force { "" } else { args.first().copied().unwrap_or_default() };
         let fits = channel.is_none_or(|channel| **channel == *keys.channel);
-        let call = Call { keys, field: field.into(), action, fence, sharded, names };
+        let call = Call { keys, field: field.into(), action, fence, sharded, names, from };
         fits.then(|| (script.sha.as_str(), call))
+    }
+}
+
+impl Renewals<'_> {
+    /// The calls that `EVALSHA` or `EVAL` was written for, as by [`Call::read`].
+    pub(crate) fn read(words: &[&str]) -> Option<(&'static str, Vec<Call>)> {
+        let (script, count, rest) = (*words.first()?, words.get(1)?, words.get(2..)?);
+        let known = *RENEW_ALL.sha == *script || RENEW_ALL.body == script;
+        let (keys, args) = rest.split_at_checked(count.parse().ok()?).filter(|_| known)?;
+        let (millis, fields) = args.split_last()?;
+        let lease = lease(millis)?;
+        let calls = keys.iter().zip(fields).map(|(key, field)| {
+            let keys = Arc::new(Keys::new("", key));
+            Call { field: (*field).into(), ..Call::of_lock(&keys, Action::Renew { lease }) }
+        });
+        (keys.len() == fields.len()).then(|| (RENEW_ALL.sha.as_str(), calls.collect()))
     }
 }
 
@@ -110,6 +136,8 @@ fn each_call_is_read_as_it_was_written() {
     let actions = [
         Action::Acquire { count: 2, lease },
         Action::Release { count: 1 },
+        Action::Keep { lease },
+        Action::Move { lease },
         Action::Renew { lease },
         Action::Settle { count: 3, lease },
         Action::Repair { count: 3, lease },
@@ -127,13 +155,20 @@ fn each_call_is_read_as_it_was_written() {
         for (fence, sharded) in
             fences.iter().map(counted).chain([None]).flat_map(|one| [(one.clone(), false), (one, true)])
         {
-            let plain =
-                matches!(action, Action::Acquire { .. } | Action::Renew { .. } | Action::Look | Action::Who);
+            let plain = matches!(
+                action,
+                Action::Acquire { .. }
+                    | Action::Move { .. }
+                    | Action::Renew { .. }
+                    | Action::Look
+                    | Action::Who
+            );
+            let from = matches!(action, Action::Move { .. }).then(|| "f:9".into());
             let names = sharded && matches!(action, Action::Acquire { .. });
             let (sharded, fields) =
                 (sharded && !plain, !matches!(action, Action::Force | Action::Look | Action::Who));
             let field = if fields { "f:1" } else { "" };
-            let call = Call { keys: keys.clone(), field: field.into(), action, fence, sharded, names };
+            let call = Call { keys: keys.clone(), field: field.into(), action, fence, sharded, names, from };
             for command in [call.evalsha(), call.eval()] {
                 let words = command.args_iter().map(|word| match word {
                     redis::Arg::Simple(bytes) => str::from_utf8(bytes).unwrap(),
@@ -143,7 +178,7 @@ fn each_call_is_read_as_it_was_written() {
                 let (script, read) = Call::read(&words[1..]).unwrap();
                 assert_eq!(script, *call.script().sha);
                 assert_eq!((&read.field, read.action, &read.fence), (&call.field, call.action, &call.fence));
-                assert_eq!((read.sharded, read.names), (call.sharded, call.names));
+                assert_eq!((read.sharded, read.names, &read.from), (call.sharded, call.names, &call.from));
                 assert_eq!((&read.keys.key, &read.keys.channel), (&keys.key, &keys.channel));
             }
         }

@@ -46,6 +46,7 @@ impl Fleet {
         self.wakes_java(&mut java).await;
         self.is_woken_by_java(&mut java).await;
         self.nests(&mut java).await;
+        self.takes_several(&mut java).await;
         self.forces(&mut java).await;
         self.renews(&mut java).await;
         self.counts_tokens(&mut java).await;
@@ -156,6 +157,29 @@ impl Fleet {
         assert_eq!(java.ask("a", "count", "nested").await, "0");
         outer.release().await.unwrap();
         assert_eq!(java.ask("a", "locked", "nested").await, "false");
+    }
+
+    /// Redisson's `RedissonMultiLock` is of plain locks, as ours is. On a Cluster the names are in different slots.
+    async fn takes_several(&self, java: &mut Peer) {
+        let both = self.ours.mutexes(["several-a", "several-b"]);
+        let guards = both.lock().await.unwrap();
+        for names in ["several-a+several-b", "several-b+several-a", "several-b+several-c"] {
+            assert_eq!(java.ask("a", "tryboth", names).await, "false", "{names}");
+        }
+        assert_eq!(java.ask("a", "locked", "several-c").await, "false", "it was given back");
+        guards.release().await.unwrap();
+        assert_eq!(java.ask("a", "tryboth", "several-b+several-a").await, "true");
+        assert!(both.try_lock().await.unwrap().is_none());
+        for name in ["several-a", "several-b"] {
+            assert!(self.ours.mutex(name).try_lock().await.unwrap().is_none());
+        }
+        let waiting = tokio::spawn(both.lock());
+        self.deployment.listened("several-a").await;
+        assert_eq!(java.ask("a", "unlockboth", "several-b+several-a").await, "done");
+        soon("both", waiting).await.unwrap().unwrap().release().await.unwrap();
+        for name in ["several-a", "several-b"] {
+            assert_eq!(java.ask("a", "locked", name).await, "false");
+        }
     }
 
     async fn forces(&self, java: &mut Peer) {

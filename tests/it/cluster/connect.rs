@@ -4,7 +4,7 @@ use nestlock::{ErrorKind, Locks};
 
 use super::{SECOND, builder};
 use crate::support::cluster::Cluster;
-use crate::support::server::{Server, free_port};
+use crate::support::server::{Server, allow_its_name, free_port};
 use crate::support::{eventually, soon};
 
 #[tokio::test]
@@ -82,6 +82,7 @@ async fn a_wrong_password_and_a_missing_right_are_denied() {
     let user = ["ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all", "-cluster|slots"];
     for node in cluster.nodes() {
         node.ask::<()>(&user).await;
+        allow_its_name(node, "locker").await;
     }
     let urls = |login: &str| -> Vec<String> {
         cluster.urls().into_iter().map(|url| url.replace("redis://", &format!("redis://{login}@"))).collect()
@@ -133,6 +134,7 @@ async fn the_rights_that_the_guide_names_are_enough() {
     let cluster = Cluster::start().await;
     for node in cluster.nodes() {
         node.ask::<()>(&user).await;
+        allow_its_name(node, "locker").await;
     }
     let urls: Vec<String> =
         cluster.urls().into_iter().map(|url| url.replace("redis://", "redis://locker:secret@")).collect();

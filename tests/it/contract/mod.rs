@@ -1,9 +1,12 @@
 //! What the lock keeps to over every backend. Each test here runs over each kind of `Home`, and asks of it only what all
 //! of them can do.
 
+mod at_least;
 mod basics;
 mod branches;
 mod causes;
+mod check;
+mod claims;
 mod close;
 mod decisions;
 mod dropped;
@@ -32,6 +35,7 @@ mod runtimes;
 mod several;
 mod tokens;
 mod trouble;
+mod waits;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

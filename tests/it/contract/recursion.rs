@@ -10,7 +10,7 @@ use futures::FutureExt;
 use nestlock::{Guard, Locks, Mutex};
 use tokio::time::timeout;
 
-use super::Home;
+use super::{Home, long_lived};
 use crate::support::PATIENCE;
 
 /// tokio's own default for a worker's stack, and what of it the callers of these tests and the deepest call may take.
@@ -78,23 +78,23 @@ async fn deep(locks: &Locks, nest: fn(Mutex, usize) -> Nested, what: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_stack_has_room_for_a_thousand_guards_on_a_worker_thread() {
     let home = Home::start().await;
-    deep(&home.locks().await, guards, "guards").await;
+    deep(&long_lived(&home).await, guards, "guards").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_stack_has_room_for_a_thousand_runs_on_a_worker_thread() {
     let home = Home::start().await;
-    deep(&home.locks().await, runs, "runs").await;
+    deep(&long_lived(&home).await, runs, "runs").await;
 }
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_stack_has_room_for_a_thousand_guards_on_the_current_thread() {
     let home = Home::start().await;
-    deep(&home.locks().await, guards, "guards").await;
+    deep(&long_lived(&home).await, guards, "guards").await;
 }
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_stack_has_room_for_a_thousand_runs_on_the_current_thread() {
     let home = Home::start().await;
-    deep(&home.locks().await, runs, "runs").await;
+    deep(&long_lived(&home).await, runs, "runs").await;
 }

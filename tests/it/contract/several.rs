@@ -102,14 +102,14 @@ async fn where_one_is_busy_none_is_held() {
     }
     // The limit is one for all of them.
     let foreign = [foreign_guard(&home, "a").await, foreign_guard(&home, "b").await];
-    let (begun, limit) = (Instant::now(), Duration::from_millis(1500));
+    let (begun, limit) = (Instant::now(), 8 * SECOND);
     let request = tokio::spawn(ours.mutexes(names).lock().within(limit));
     let [first, last] = foreign;
-    tokio::time::sleep_until(begun + SECOND).await;
+    tokio::time::sleep_until(begun + limit / 2).await;
     first.release().await.unwrap();
     let error = soon("the limit", request).await.unwrap().unwrap_err();
     assert_eq!((error.kind(), error.lock()), (ErrorKind::Timeout, Some("b")));
-    assert!(begun.elapsed() >= limit && begun.elapsed() < limit + SECOND, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() >= limit && begun.elapsed() < limit + limit / 2, "{:?}", begun.elapsed());
     last.release().await.unwrap();
 }
 
@@ -148,7 +148,7 @@ async fn a_name_that_is_waited_for_is_waited_for_in_its_line() {
 
 /// Each holds one account when it asks for the other, in the order of its partner: two that wait for each other would do so for ever.
 #[tokio::test]
-async fn requests_in_opposite_orders_from_eight_processes_do_not_deadlock() {
+async fn requests_in_opposite_orders_from_eight_clients_do_not_deadlock() {
     let home = Home::start().await;
     let accounts: Arc<Vec<(String, Inside)>> =
         Arc::new((0..4).map(|number| (format!("account:{number}"), Inside::default())).collect());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use nestlock::{Error, ErrorKind, Locks};
 
 use super::is;
-use crate::support::server::Server;
+use crate::support::server::{Server, allow_its_name};
 use crate::support::{builder, eventually, soon};
 
 const PASSWORD: &str = "bobs-own";
@@ -33,6 +33,7 @@ async fn bob(server: &Server, rights: &[&str]) {
     let command: Vec<_> =
         ["ACL", "SETUSER", "bob", "reset", "on", &password].into_iter().chain(rights).collect();
     server.ask::<()>(&command).await;
+    allow_its_name(server, "bob").await;
 }
 
 fn url(server: &Server) -> String {
@@ -63,6 +64,16 @@ async fn each_call_passes(server: &Server, prefix: &str, name: &str, connect: im
     assert_eq!(server.keys().await, [format!("{prefix}{name}")]);
     guard.release().await.unwrap();
     soon("the waiter", waits).await.unwrap().unwrap();
+    let kept = stock.lock().at_least(Duration::from_secs(60)).await.unwrap();
+    kept.check().await.unwrap();
+    let claim = kept.into_claim().await.unwrap();
+    others.mutex(name).resume(&claim).await.unwrap().release().await.unwrap();
+    let kept = stock.lock().at_least(Duration::from_secs(60)).await.unwrap();
+    let claim = kept.into_claim().await.unwrap();
+    others.mutex(name).resume(&claim).await.unwrap().release().await.unwrap();
+    let kept = stock.lock().at_least(Duration::from_secs(60)).await.unwrap();
+    kept.release().await.unwrap();
+    assert!(stock.force_release().await.unwrap());
     let _guard = stock.lock().await.unwrap();
     assert!(stock.force_release().await.unwrap());
     eventually("silence", async || server.channels().await.is_empty()).await;
@@ -130,6 +141,7 @@ async fn the_lines_of_the_guide_are_enough_as_they_stand() {
     let url = format!("redis://locker:secret@127.0.0.1:{}", server.port());
     for (line, prefix) in made.into_iter().zip(["", "app:"]) {
         server.ask::<()>(&line.split(' ').collect::<Vec<_>>()).await;
+        allow_its_name(&server, "locker").await;
         let connect = async || builder(&url).prefix(prefix).connect().await.unwrap();
         each_call_passes(&server, prefix, "stock:42", connect).await;
         server.ask::<()>(&["SCRIPT", "FLUSH"]).await;

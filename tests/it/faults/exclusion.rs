@@ -133,3 +133,41 @@ async fn branches_of_one_join_exclude_each_other_though_another_thread_reads_the
     soon("the rounds", rounds).await;
     busy.await.unwrap();
 }
+
+/// Each holds one account when it asks for the other, in the order of its partner.
+#[tokio::test]
+async fn eight_processes_that_take_two_locks_in_opposite_orders_lose_no_money_and_do_not_deadlock() {
+    const ROUNDS: usize = 60;
+    let server = Server::start().await;
+    let accounts = [0, 1, 2, 3].map(|number| format!("account:{number}"));
+    for account in &accounts {
+        server.ask::<()>(&["SET", account, "0"]).await;
+    }
+    let (url, rounds) = (server.url(), ROUNDS.to_string());
+    let mut movers: Vec<_> = (0..8)
+        .map(|number| {
+            Worker::start("mover", &[("url", &url), ("number", &number.to_string()), ("rounds", &rounds)])
+        })
+        .collect();
+    for mover in &movers {
+        mover.expect("ready").await;
+    }
+    for mover in &mut movers {
+        mover.say("go");
+    }
+    for mover in movers {
+        mover.expect("done").await;
+        assert!(mover.wait().await.success());
+    }
+    // Of each account by itself: what one move loses, another may make up for in the sum.
+    let mut expected = [0; 4];
+    for (number, round) in (0..8).flat_map(|number| (0..ROUNDS).map(move |round| (number, round))) {
+        let from = (number + round) % 4;
+        expected[from] -= 1;
+        expected[(from + 1 + (number + round / 4) % 3) % 4] += 1;
+    }
+    for (account, expected) in accounts.iter().zip(expected) {
+        assert_eq!(server.ask::<i64>(&["GET", account]).await, expected, "{account}");
+    }
+    crate::support::eventually("the locks' end", async || server.keys().await.len() == 4).await;
+}

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 
 use super::{LONG, QUICK, tidy};
 use crate::support::server::Server;
-use crate::support::{builder, eventually, locks, soon};
+use crate::support::{PATIENCE, builder, eventually, locks, soon};
 
 /// A `Locks` that gives up soon.
 async fn impatient(server: &Server) -> Locks {
@@ -86,10 +86,13 @@ async fn a_busy_script_is_waited_for_or_reported() {
 #[tokio::test]
 async fn a_server_that_loads_its_data_is_waited_for_or_reported() {
     let server = Server::start().await;
-    let (locks, patient) = (impatient(&server).await, locks(&server.url()).await);
+    let options =
+        builder(&server.url()).lease(LONG).node_timeout(Duration::from_secs(5)).unavailable_after(QUICK);
+    let locks = options.connect().await.unwrap();
+    let patient = builder(&server.url()).unavailable_after(PATIENCE).connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
-    // Three seconds of loading, in which it answers now and then.
-    server.ask::<()>(&["DEBUG", "POPULATE", "3000"]).await;
+    // Six seconds of loading, in which it answers now and then.
+    server.ask::<()>(&["DEBUG", "POPULATE", "6000"]).await;
     server.set("key-load-delay", 1_000).await;
     server.set("loading-process-events-interval-bytes", 1_024).await;
     let mut loading = server.admin().await;

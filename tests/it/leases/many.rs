@@ -5,7 +5,7 @@ use crate::support::builder;
 use crate::support::server::Server;
 
 #[tokio::test]
-async fn two_thousand_holds_are_renewed_in_pipelines() {
+async fn two_thousand_holds_are_renewed_by_a_few_commands() {
     const HOLDS: usize = 2_000;
     let server = Server::start().await;
     let locks = builder(&server.url()).lease(6 * SECOND).connect().await.unwrap();
@@ -20,8 +20,9 @@ async fn two_thousand_holds_are_renewed_in_pipelines() {
     // Two leases later all have been renewed several times.
     tokio::time::sleep_until(lasts + 6 * SECOND).await;
     let (reads, runs) = (reads().await - reads_before, runs().await - runs_before);
-    assert!(runs >= 4 * HOLDS, "{runs} renewals");
-    assert!(reads < runs / 10, "{reads} reads for {runs} renewals");
+    // A hundred at once.
+    assert!(100 * runs >= 4 * HOLDS && runs < HOLDS, "{runs} commands");
+    assert!(reads < HOLDS / 2, "{reads} reads");
     assert!(guards.iter().all(|guard| !guard.is_lost()));
     assert_eq!(server.keys().await.len(), HOLDS);
     drop(guards);

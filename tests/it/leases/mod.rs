@@ -1,5 +1,6 @@
 //! How long a hold is good, who renews it, and what ends it.
 
+mod check;
 mod deadline;
 mod extend;
 mod fixed;

@@ -1,8 +1,10 @@
 //! What is to be seen over a store in this process alone: leases of hours that pass at once, and to the millisecond.
 
+mod checks;
 mod drops;
 mod leases;
 mod losses;
+mod order;
 mod polls;
 mod replies;
 mod runtimes;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use nestlock::{ErrorKind, Locks};
 
-use super::servers::{over, servers};
+use super::servers::{counts, over, servers};
 use super::{SECOND, builder, stores};
 use crate::support::server::Server;
-use crate::support::soon;
+use crate::support::{eventually, soon};
 
 const LABEL: &str = "billing@web-7";
 
@@ -29,6 +29,8 @@ async fn on_servers_it_is_who_has_a_majority_and_one_may_be_away() {
     let stock = ours.mutex("stock");
     assert_eq!(stock.holder().await.unwrap(), None);
     let guard = soon("the lock", theirs.mutex("stock").lock()).await.unwrap();
+    // Granted by two of them: the third may be behind.
+    eventually("all have it", async || counts(&servers, "stock").await == [["1"]; 3]).await;
     for away in [false, true] {
         if away {
             servers[1].kill();

@@ -1,8 +1,11 @@
 //! Several masters, asked as one. Over stores in this process, in paused time: what each master has is seen at once.
 
+mod checks;
+mod claims;
 mod ends;
 mod grants;
 mod holders;
+mod kept;
 mod network;
 mod random;
 mod repair;

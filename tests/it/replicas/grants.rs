@@ -133,3 +133,19 @@ async fn what_undoes_an_acquire_does_not_overtake_it() {
     soon("the end", undone.seen()).await;
     eventually("nothing is left", async || master.keys().await.is_empty()).await;
 }
+
+/// A replica without it that is promoted would let the claim be used again.
+#[tokio::test]
+async fn a_resumed_hold_is_on_all_replicas_that_it_waits_for() {
+    let (master, replicas) = master(2).await;
+    let locks = builder(&master.url()).replicas(2, LONG).connect().await.unwrap();
+    for _ in 0..20 {
+        let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
+        let claim = soon("the claim", guard.into_claim()).await.unwrap();
+        let guard = soon("the hold", locks.mutex("stock").resume(&claim)).await.unwrap();
+        for replica in &replicas {
+            assert_eq!(fields(replica, "stock").await, [guard.field()]);
+        }
+        guard.release().await.unwrap();
+    }
+}

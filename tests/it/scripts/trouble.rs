@@ -25,7 +25,9 @@ const MARK: &str = " script: ";
 fn is_denied(answer: RedisResult<Value>) -> bool {
     let text = refusal(answer);
     assert!(text.contains(MARK) && text.contains("user_script"), "{text}");
-    text.contains("NOPERM") || text.contains("The user executing the script can't run this command")
+    ["NOPERM", "The user executing the script can't run this command", "ACL failure in script"]
+        .iter()
+        .any(|refusal| text.contains(refusal))
 }
 
 #[tokio::test]

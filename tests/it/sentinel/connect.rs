@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use super::SECOND;
 use super::failover::replicated;
 use crate::support::sentinel::{Group, NAME, Setup};
-use crate::support::server::{Server, free_port};
+use crate::support::server::{Server, free_port, is_at_least};
 use crate::support::{log, options, soon};
 
 #[tokio::test]
@@ -132,7 +132,8 @@ async fn a_user_of_the_sentinels_needs_the_rights_that_the_guide_names() {
         let rights = include_str!("../../../docs/operations.md")
             .lines()
             .find(|line| line.contains("+sentinel|master"));
-        let rights = rights.unwrap().trim().trim_matches(['`', '.']).split(' ');
+        let named = is_at_least(7, 2).then_some("+client|setinfo");
+        let rights = rights.unwrap().trim().trim_matches(['`', '.']).split(' ').chain(named);
         sentinel.try_ask::<String>(&user.into_iter().chain(rights).collect::<Vec<_>>()).await.unwrap();
     }
     let locks = options().sentinel(group.urls("watcher:secret@", ""), NAME).connect().await.unwrap();

@@ -29,8 +29,8 @@
 //!
 //! **On commands**: [`Command::is`](resp::Command::is) takes a script's file name (`acquire`, `release`, `renew`, `settle`,
 //! `force`, `look`) or a command's (`subscribe`). Faults after [`on`](proxy::Proxy::on): `watch`, `hold`, `hold_reply`,
-//! `drop_reply`, `drop_reply_and_reset`, `drop_reply_and_close`, `delay_reply`, `replace_in_reply`, `lose_and_reset`; before them `times(n)` and
-//! `skip(n)`. A fault ends when its [`Fault`](proxy::Fault) is dropped, so bind it to a name. Held commands keep back all
+//! `drop_reply`, `drop_reply_and_reset`, `drop_reply_and_close`, `delay_reply`, `replace_in_reply`, `replace_reply`,
+//! `lose_and_reset`; before them `times(n)` and `skip(n)`. A fault ends when its [`Fault`](proxy::Fault) is dropped, so bind it to a name. Held commands keep back all
 //! that follows on their connection, as TCP does.
 //!
 //! **On time**: no fixed sleeps. Await an event (`seen`, `done`, `line`, `recorded`), wrap other waits in [`soon`], and poll
@@ -99,8 +99,9 @@ pub fn without_timers(builder: nestlock::Builder) -> nestlock::Builder {
     builder.poll_interval(Duration::MAX).retry_delay(HOUR..=HOUR)
 }
 
-/// How long a test waits for what must come. Far beyond all that a busy machine needs.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a test waits for what must come. Far beyond all that a busy machine needs, and beyond the node timeout of a
+/// [`Cluster`](cluster::Cluster), after which its nodes connect to each other anew.
+pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Awaits what must come, or fails the test with its name.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {

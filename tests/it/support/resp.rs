@@ -16,9 +16,10 @@ pub struct Command {
 }
 
 impl Command {
-    /// Whether it runs this script, or is this command.
+    /// Whether it runs this script, or is this command. A renewal of several holds is one too.
     pub fn is(&self, name: &str) -> bool {
-        self.script == Some(name) || self.name.eq_ignore_ascii_case(name)
+        let is_renewal = name == "renew" && self.script == Some("renew_all");
+        is_renewal || self.script == Some(name) || self.name.eq_ignore_ascii_case(name)
     }
 
     /// Whether this is one of its arguments: a lock's key, a hold's field, a channel.

@@ -291,7 +291,7 @@ impl Sentinel {
     }
 
     async fn run(&self) -> bool {
-        let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into());
+        let program = super::server::program();
         let args = ["conf", "--sentinel"]
             .map(|arg| arg.replace("conf", self.dir.path().join("conf").to_str().unwrap()));
         let child = Child::start(self.dir.path(), Path::new(&program), &args, &[], Stdio::inherit()).unwrap();

@@ -5,8 +5,8 @@ use std::fmt::Display;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
@@ -18,6 +18,30 @@ use super::{PATIENCE, log, scripts, tls};
 
 /// This name distinguishes the connections of the tests themselves from those under test.
 const ADMIN: &str = "nestlock-test-admin";
+
+/// The program that tests start as their servers.
+pub fn program() -> String {
+    std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into())
+}
+
+/// Whether servers have what came with this version of Redis. Valkey began with 7.2.
+pub fn is_at_least(major: u32, minor: u32) -> bool {
+    static VERSION: LazyLock<(u32, u32)> = LazyLock::new(|| {
+        let output = std::process::Command::new(program()).arg("--version").output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let version = text.split_once("v=").unwrap_or_else(|| panic!("it has no version: {text}")).1;
+        let mut numbers = version.split(['.', ' ']).map(|number| number.parse().unwrap());
+        (numbers.next().unwrap(), numbers.next().unwrap())
+    });
+    (major, minor) <= *VERSION
+}
+
+/// The right that a connection needs to name its library, for a user that has it not by a rule that all servers know.
+pub async fn allow_its_name(server: &Server, user: &str) {
+    if is_at_least(7, 2) {
+        server.ask::<()>(&["ACL", "SETUSER", user, "+client|setinfo"]).await;
+    }
+}
 
 /// A `redis-server` on 127.0.0.1 that ends with this value, however the test ends.
 ///
@@ -212,10 +236,10 @@ impl Server {
         let dir = self.dir.path();
         let text = |path: &Path| path.to_str().unwrap().to_owned();
         let mut args: Vec<String> =
-            "--bind 127.0.0.1 --save  --appendonly no --enable-debug-command yes --daemonize no"
-                .split(' ')
-                .map(str::to_owned)
-                .collect();
+            "--bind 127.0.0.1 --save  --appendonly no --daemonize no".split(' ').map(str::to_owned).collect();
+        if is_at_least(7, 0) {
+            args.extend(["--enable-debug-command".into(), "yes".into()]);
+        }
         args.extend(["--port".into(), self.port.to_string(), "--dir".into(), text(dir)]);
         if let Some(port) = self.tls_port {
             args.extend(["--tls-port".into(), port.to_string(), "--tls-auth-clients".into(), "no".into()]);
@@ -228,7 +252,7 @@ impl Server {
             }
         }
         args.extend(self.args.iter().cloned());
-        let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into());
+        let program = program();
         let stderr = std::fs::File::create(dir.join("stderr"))?;
         Child::start(dir, Path::new(&program), &args, &[], Stdio::from(stderr))
     }

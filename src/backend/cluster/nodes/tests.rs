@@ -9,7 +9,8 @@ use crate::backend::testing::{Event, EventRecorder};
 
 fn nodes() -> (Arc<Nodes>, EventRecorder) {
     let events = EventRecorder::new();
-    let role = Role { alone: true, needs_age: false, replicas: None };
+    let role =
+        Role { alone: true, needs_age: false, replicas: None, login: None, address_map: AddressMap::NONE };
     let seeds = Seeds::new([("127.0.0.1", 1)]);
     let nodes = Nodes::new(seeds, role, Duration::from_millis(1), events.sender(), None, Handle::current());
     (nodes, events)
@@ -40,7 +41,10 @@ async fn link() -> (Link, DuplexStream) {
     let settings =
         RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
     let connection = Commands::Plain(resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap());
-    (Link { connection, id: 1, status: Arc::default(), paired_with: None, run_id: None }, theirs)
+    (
+        Link { connection, id: 1, status: Arc::default(), paired_with: None, run_id: None, logged_in: None },
+        theirs,
+    )
 }
 
 /// Nobody listens at its ports.

@@ -10,12 +10,13 @@ use crate::backend::resp;
 use crate::backend::server::Role;
 use crate::backend::testing::EventRecorder;
 use crate::backend::testing::fakes::FakeServer;
-use crate::config::Seeds;
+use crate::config::{AddressMap, Seeds};
 
 const HOST: &str = "127.0.0.1";
 
 fn nodes(seeds: &[u16]) -> Arc<Nodes> {
-    let role = Role { alone: true, needs_age: false, replicas: None };
+    let role =
+        Role { alone: true, needs_age: false, replicas: None, login: None, address_map: AddressMap::NONE };
     let (seeds, events) = (Seeds::new(seeds.iter().map(|port| (HOST, *port))), EventRecorder::new());
     let runtime = tokio::runtime::Handle::current();
     Nodes::new(seeds, role, Duration::from_secs(1), events.sender(), None, runtime)
@@ -74,7 +75,8 @@ async fn nodes_that_are_connected_to_are_asked_first_and_the_one_for_messages_la
     let settings =
         RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
     let connection = Commands::Plain(resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap());
-    let link = Link { connection, id: 1, status: Arc::default(), paired_with: None, run_id: None };
+    let link =
+        Link { connection, id: 1, status: Arc::default(), paired_with: None, run_id: None, logged_in: None };
     let nodes = nodes(&[1, 4, 1]);
     assert_eq!(nodes.seed_addresses(), [node_address(1), node_address(4)]);
     let mut topology = report(1, "a b").topology;

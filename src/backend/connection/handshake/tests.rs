@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::backend::connection::State;
 use crate::backend::resp;
+use crate::base::telemetry::testing::Recorder;
 
 const INFO: &str = "$55\r\nrun_id:one\r\nmaster_replid:two\r\nuptime_in_seconds:3600\r\n\r\n";
 const DENIED: &str = "-NOPERM no\r\n";
@@ -55,7 +56,10 @@ async fn a_server_whose_age_cannot_be_read_is_used_only_where_a_right_is_missing
         ([DENIED, OK, INFO, INFO], true),
         ([LOADING, OK, INFO, INFO], false),
     ] {
+        let log = Recorder::start();
         let (checked, is_old) = checked(purpose, &answers).await;
+        let is_known = !works || answers[2] == INFO;
+        assert_eq!(log.count("does not report its uptime"), usize::from(!is_known), "{answers:?}");
         assert_eq!(checked.map(|run| run.is_none()).ok(), works.then_some(true), "{answers:?}");
         assert!(is_old, "{answers:?}");
     }

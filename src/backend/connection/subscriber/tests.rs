@@ -166,7 +166,8 @@ async fn a_connection_that_is_lost_is_counted_and_one_that_is_replaced_is_not() 
     let server = TestServer::start(&[]).await;
     let mut events = EventRecorder::new();
     let client = redis::Client::open(server.url("")).unwrap();
-    let target = watch::Sender::new(Some(Endpoint { client, address: "host:1".into(), gate: None }));
+    let target =
+        watch::Sender::new(Some(Endpoint { client, address: "host:1".into(), gate: None, login: None }));
     let subscriber =
         Subscriber::start(ChannelKind::Plain, target.subscribe(), "host:1".into(), events.sender(), LONG);
     let (failures, mut wanted) = subscriber.state();
@@ -196,7 +197,8 @@ async fn a_quiet_connection_is_pinged_now_and_then_and_one_that_is_not_needed_is
     let server = FakeServer::start("a", usual);
     let mut events = EventRecorder::new();
     let client = redis::Client::open("redis://a:1").unwrap();
-    let (_target, target) = watch::channel(Some(Endpoint { client, address: "a:1".into(), gate: None }));
+    let (_target, target) =
+        watch::channel(Some(Endpoint { client, address: "a:1".into(), gate: None, login: None }));
     let subscriber = Subscriber::start(ChannelKind::Plain, target, "a:1".into(), events.sender(), LONG);
     subscriber.subscribe("c");
     assert_eq!(events.next().await, subscribed("c"));
@@ -213,4 +215,34 @@ async fn a_quiet_connection_is_pinged_now_and_then_and_one_that_is_not_needed_is
     assert_eq!(events.next().await, subscribed("c"));
     assert_eq!(server.count("SUBSCRIBE"), 2);
     subscriber.close();
+}
+
+/// Of a sharded channel the slot has moved, and with it the subscription. Of a plain one the user may lack a right: it is asked for again.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_subscription_that_is_refused_is_asked_for_again_except_for_a_sharded_channel() {
+    for (kind, command) in [(ChannelKind::Plain, "UNSUBSCRIBE"), (ChannelKind::Sharded, "SUNSUBSCRIBE")] {
+        let server = FakeServer::start("a", move |words| match words {
+            ["SSUBSCRIBE", channel] => {
+                Some(format!(">3\r\n$10\r\nssubscribe\r\n${}\r\n{channel}\r\n:1\r\n", channel.len()))
+            }
+            ["UNSUBSCRIBE" | "SUNSUBSCRIBE", _] => Some("-NOPERM no\r\n".to_owned()),
+            ["PING"] if kind == ChannelKind::Sharded => Some("+PONG\r\n".to_owned()),
+            words => usual(words),
+        });
+        let mut events = EventRecorder::new();
+        let client = redis::Client::open("redis://a:1/?protocol=resp3").unwrap();
+        let (_target, target) =
+            watch::channel(Some(Endpoint { client, address: "a:1".into(), gate: None, login: None }));
+        let subscriber = Subscriber::start(kind, target, "a:1".into(), events.sender(), LONG);
+        for channel in ["c", "kept"] {
+            subscriber.subscribe(channel);
+            assert_eq!(events.next().await, subscribed(channel), "{kind:?}");
+        }
+        subscriber.unsubscribe("c");
+        sleep(5 * IDLE).await;
+        let asked = server.count(command);
+        assert!(if kind == ChannelKind::Plain { asked > 2 } else { asked == 1 }, "{kind:?}: {asked}");
+        events.expect_none();
+        subscriber.close();
+    }
 }

@@ -37,7 +37,7 @@ struct Op {
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     // Mostly acquires by one field, so that there are holds to release, renew and settle.
-    let kind = prop_oneof![6 => Just(0u8), 12 => 1..4u8, 4 => 4..10u8];
+    let kind = prop_oneof![6 => Just(0u8), 12 => 1..4u8, 6 => 4..12u8];
     let field = prop_oneof![4 => Just(0u8), 2 => 1..3u8];
     // Tokens near each other, of two lengths, and near the largest value of a counter.
     let fence = prop_oneof![7 => 5..15u64, 1 => Just(i64::MAX as u64 - 1)];
@@ -85,11 +85,17 @@ impl Op {
             4 => Action::Force,
             5 => Action::Look,
             9 => Action::Who,
+            10 => Action::Keep { lease },
+            11 => Action::Move { lease },
             _ => return None,
         };
-        let fence = fence.filter(|_| action.lease().is_some());
+        let fence = fence.filter(|_| {
+            action.lease().is_some() && !action.is_end() && !matches!(action, Action::Move { .. })
+        });
+        let from = Some(format!("uuid:{}", (self.field + 1) % 3 + 1).into())
+            .filter(|_| matches!(action, Action::Move { .. }));
         let names = self.stays > 1;
-        Some(Call { fence, names, ..Call::of(&key, &format!("uuid:{}", self.field), action) })
+        Some(Call { fence, names, from, ..Call::of(&key, &format!("uuid:{}", self.field + 1), action) })
     }
 }
 

@@ -5,7 +5,7 @@ use crate::backend::testing::{Event, EventRecorder, TestServer};
 
 fn endpoint(url: &str) -> Endpoint {
     let client = redis::Client::open(format!("{url}?protocol=resp3")).unwrap();
-    Endpoint { client, address: url.into(), gate: None }
+    Endpoint { client, address: url.into(), gate: None, login: None }
 }
 
 /// A line for commands, with a connection of that number.
@@ -23,7 +23,8 @@ async fn command_line(server: &TestServer, id: u64) -> Arc<Line> {
 
 async fn set_up(line: &Line, server: &TestServer, id: u64) {
     let connection = Commands::connect(&endpoint(&server.url("")).client, Box::new(drop)).await.unwrap();
-    let link = Link { connection, id, status: Arc::default(), paired_with: None, run_id: None };
+    let link =
+        Link { connection, id, status: Arc::default(), paired_with: None, run_id: None, logged_in: None };
     line.state.send_replace(State::Up(link));
 }
 

@@ -111,7 +111,7 @@ async fn without_replicas(server: &TestServer, user: &str) -> (Role, Endpoint, E
     let role = Role { replicas: Some(Replicas { count: 0, wait: Duration::from_millis(1) }), ..ALONE };
     let url = server.url(user);
     let client = redis::Client::open(format!("{url}/?protocol=resp3")).unwrap();
-    (role, Endpoint { client, address: "host:1".into(), gate: None }, EventRecorder::new())
+    (role, Endpoint { client, address: "host:1".into(), gate: None, login: None }, EventRecorder::new())
 }
 
 /// A failover on the way of one of them would leave grants that other replicas acknowledge.
@@ -122,7 +122,7 @@ async fn both_connections_lead_to_the_same_run_of_a_server_and_one_of_them_may_w
     for user in ["", "bob:pw@"] {
         let (role, endpoint, events) = without_replicas(&server, user).await;
         let runtime = tokio::runtime::Handle::current();
-        let node = RedisServer::begin(endpoint, role, LONG, events.sender(), |_| None, &runtime);
+        let node = RedisServer::begin(endpoint, &role, LONG, events.sender(), |_| None, &runtime);
         let acquires = node.acquire_line().unwrap().link(Instant::now() + LONG).await;
         let fixed = RedisServer::connect(&server.url(user).into(), role, LONG, events.sender()).await;
         if user.is_empty() {
@@ -214,8 +214,28 @@ async fn the_age_of_a_node_of_a_cluster_is_read() {
     for needs_age in [true, false] {
         let (role, endpoint, events) = without_replicas(&server, "").await;
         let (role, runtime) = (Role { needs_age, ..role }, tokio::runtime::Handle::current());
-        let node = RedisServer::begin(endpoint, role, LONG, events.sender(), |_| None, &runtime);
+        let node = RedisServer::begin(endpoint, &role, LONG, events.sender(), |_| None, &runtime);
         node.acquire_line().unwrap().link(Instant::now() + LONG).await.unwrap();
         assert_eq!(node.is_younger_than(Duration::from_secs(3600)), needs_age);
     }
+}
+
+/// In this order: 1. An acquire is sent. 2. The connection for commands is replaced: another server may be the master. 3. The old one
+/// answers that the lock is busy.
+#[tokio::test]
+async fn what_a_former_master_answers_is_no_answer_though_it_grants_nothing() {
+    let server = TestServer::start(&[]).await;
+    let (role, _, events) = without_replicas(&server, "").await;
+    let backend = RedisServer::connect(&server.url("").into(), role, LONG, events.sender()).await.unwrap().0;
+    server.command("HSET busy other 1").await;
+    server.command("PEXPIRE busy 600000").await;
+    let main = backend.line().link_now().unwrap();
+    server.signal("STOP");
+    let asked = tokio::spawn(backend.clone().run(acquire("busy")));
+    let shared = &backend.acks().shared;
+    until(async || shared.any_in_flight(&[renew("busy")])).await;
+    backend.line().state.send_replace(State::Up(Link { id: main.id + 1, ..main }));
+    server.signal("CONT");
+    let failure = asked.await.unwrap().unwrap_err();
+    assert_eq!((failure.outcome, failure.error.kind()), (Outcome::Unknown, ErrorKind::Unavailable));
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::backend::testing::fakes::FakeServer;
+use crate::backend::testing::fakes::{FakeServer, usual};
 use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer, until};
 use crate::base::{Drift, Lease, Outcome};
 use crate::config::Replicas;
@@ -152,10 +152,10 @@ async fn only_the_only_master_waits_for_a_connection() {
     let _hangs = FakeServer::start("hangs", |_| None);
     for alone in [true, false] {
         let client = redis::Client::open("redis://hangs:1/?protocol=resp3").unwrap();
-        let endpoint = Endpoint { client, address: "hangs:1".into(), gate: None };
+        let endpoint = Endpoint { client, address: "hangs:1".into(), gate: None, login: None };
         let (role, events) = (Role { alone, ..ALONE }, EventRecorder::new());
         let runtime = tokio::runtime::Handle::current();
-        let server = RedisServer::begin(endpoint, role, LONG, events.sender(), |_| None, &runtime);
+        let server = RedisServer::begin(endpoint, &role, LONG, events.sender(), |_| None, &runtime);
         let begun = Instant::now();
         failed(server.clone().run(look("k")).await, Outcome::NotRun, ErrorKind::Unavailable);
         assert_eq!(begun.elapsed() >= LONG, alone);
@@ -413,7 +413,8 @@ async fn a_grant_of_a_master_that_was_a_replica_in_the_meantime_does_not_count()
     let between = TestServer::start(&["--repl-diskless-sync-delay", "0"]).await;
     let acknowledged = Some(Replicas { count: 0, wait: SHORT });
     for (user, replicas) in [(WATCHES, None), (ASKS, None), (WATCHES, acknowledged), (ASKS, acknowledged)] {
-        let (role, mut events) = (Role { alone: false, needs_age: true, replicas }, EventRecorder::new());
+        let (role, mut events) =
+            (Role { alone: false, needs_age: true, replicas, ..ALONE }, EventRecorder::new());
         let (backend, away) =
             RedisServer::connect(&server.url(user).into(), role, LONG, events.sender()).await.unwrap();
         assert!(away.is_none());
@@ -439,7 +440,8 @@ async fn a_grant_of_a_master_that_was_a_replica_in_the_meantime_does_not_count()
 async fn a_grant_is_followed_by_info_only_where_nothing_else_shows_that_data_was_replaced() {
     let server = one_of_several(&[]).await;
     for user in [WATCHES, ASKS] {
-        let (role, events) = (Role { alone: false, needs_age: true, replicas: None }, EventRecorder::new());
+        let (role, events) =
+            (Role { alone: false, needs_age: true, replicas: None, ..ALONE }, EventRecorder::new());
         let (backend, _) =
             RedisServer::connect(&server.url(user).into(), role, LONG, events.sender()).await.unwrap();
         let number = |n: usize| acquire(&format!("{user}{n}"));
@@ -473,7 +475,8 @@ async fn a_grant_is_followed_by_info_only_where_nothing_else_shows_that_data_was
 #[tokio::test]
 async fn a_grant_behind_a_pause_is_followed_by_info_though_nothing_was_reported() {
     let server = one_of_several(&[]).await;
-    let (role, events) = (Role { alone: false, needs_age: true, replicas: None }, EventRecorder::new());
+    let (role, events) =
+        (Role { alone: false, needs_age: true, replicas: None, ..ALONE }, EventRecorder::new());
     let (backend, _) =
         RedisServer::connect(&server.url(WATCHES).into(), role, LONG, events.sender()).await.unwrap();
     assert_eq!(backend.clone().run(acquire("first")).await.unwrap(), Reply::Done);
@@ -490,7 +493,8 @@ async fn a_grant_behind_a_pause_is_followed_by_info_though_nothing_was_reported(
 #[tokio::test]
 async fn what_is_reported_while_a_grant_is_under_way_is_looked_at() {
     let server = one_of_several(&[]).await;
-    let (role, events) = (Role { alone: false, needs_age: true, replicas: None }, EventRecorder::new());
+    let (role, events) =
+        (Role { alone: false, needs_age: true, replicas: None, ..ALONE }, EventRecorder::new());
     let (backend, _) =
         RedisServer::connect(&server.url(WATCHES).into(), role, LONG, events.sender()).await.unwrap();
     assert_eq!(backend.clone().run(acquire("first")).await.unwrap(), Reply::Done);
@@ -508,7 +512,8 @@ async fn what_is_reported_while_a_grant_is_under_way_is_looked_at() {
 #[tokio::test]
 async fn a_grant_that_can_not_be_looked_at_has_run() {
     let server = one_of_several(&[]).await;
-    let (role, events) = (Role { alone: false, needs_age: true, replicas: None }, EventRecorder::new());
+    let (role, events) =
+        (Role { alone: false, needs_age: true, replicas: None, ..ALONE }, EventRecorder::new());
     let (backend, _) =
         RedisServer::connect(&server.url(WATCHES).into(), role, LONG, events.sender()).await.unwrap();
     assert_eq!(backend.clone().run(acquire("first")).await.unwrap(), Reply::Done);
@@ -524,4 +529,98 @@ async fn a_grant_that_can_not_be_looked_at_has_run() {
     server.command("CLIENT KILL USER bob").await;
     until(async || link.status.ended.load(std::sync::atomic::Ordering::SeqCst)).await;
     failed(asked.await, Outcome::Unknown, ErrorKind::Unavailable);
+}
+
+fn renew(key: &str) -> Call {
+    let call = acquire(key);
+    Call { action: Action::Renew { lease: call.action.lease().unwrap() }, ..call }
+}
+
+/// Each by itself, also where one is gone, is no lock, or is of unknown outcome.
+#[tokio::test]
+async fn many_holds_are_renewed_by_a_few_commands_and_each_is_answered() {
+    let server = TestServer::start(&[]).await;
+    let (backend, _events) = connected(&server, Duration::from_secs(10)).await;
+    let keys: Vec<String> = (0..250).map(|at| format!("lock:{at}")).collect();
+    let acquired = backend.clone().run_all(keys.iter().map(|key| acquire(key)).collect()).await;
+    assert!(acquired.into_iter().all(|answer| answer.unwrap().is_grant()));
+    server.command("DEL lock:3").await;
+    server.command("SET lock:150 other").await;
+    server.command("PERSIST lock:7").await;
+    for key in &keys[10..] {
+        server.command(&format!("PEXPIRE {key} 5000")).await;
+        if key == "lock:20" {
+            break;
+        }
+    }
+    for unknown in [true, false, true] {
+        if unknown {
+            server.command("SCRIPT FLUSH").await;
+        }
+        server.command("CONFIG RESETSTAT").await;
+        let calls: Vec<Call> = keys.iter().map(|key| renew(key)).collect();
+        let answers = backend.clone().run_all(calls).await;
+        for (key, answer) in keys.iter().zip(answers) {
+            let expected = if ["lock:3", "lock:150"].contains(&&**key) { Reply::Gone } else { Reply::Done };
+            assert_eq!(answer.unwrap(), expected, "{key}");
+        }
+        assert_eq!(server.count("eval").await, if unknown { 3 } else { 0 });
+        assert!(server.count("evalsha").await <= 3);
+    }
+    for key in ["lock:7", "lock:15", "lock:249"] {
+        let Value::Int(left) = server.command(&format!("PTTL {key}")).await else { panic!("no number") };
+        assert!(left > 20_000, "{key}: {left}");
+    }
+    assert_eq!(server.command("GET lock:150").await, Value::BulkString(b"other".to_vec()));
+}
+
+/// With the rights to some keys only, and with those to the scripts' commands taken away.
+#[tokio::test]
+async fn of_many_holds_those_for_which_a_right_is_missing_are_denied_and_the_others_renewed() {
+    let server = TestServer::start(&[]).await;
+    let (all, _events) = connected(&server, Duration::from_secs(10)).await;
+    let keys: Vec<String> =
+        (0..6).map(|at| format!("{}:{at}", if at == 4 { "theirs" } else { "ours" })).collect();
+    all.run_all(keys.iter().map(|key| acquire(key)).collect()).await;
+    server.command("ACL SETUSER bob on >pw ~ours:* &* +@all").await;
+    let events = EventRecorder::new();
+    let url = server.url("bob:pw@");
+    let bob =
+        RedisServer::connect(&url.into(), ALONE, Duration::from_secs(10), events.sender()).await.unwrap().0;
+    let renewed = async || bob.clone().run_all(keys.iter().map(|key| renew(key)).collect()).await;
+    for (key, answer) in keys.iter().zip(renewed().await) {
+        match key.starts_with("ours") {
+            true => assert_eq!(answer.unwrap(), Reply::Done, "{key}"),
+            false => drop(failed(answer, Outcome::NotRun, ErrorKind::Denied)),
+        }
+    }
+    for right in ["-hget", "-pttl", "-pexpire"] {
+        server.command(&format!("ACL SETUSER bob ~* +@all {right}")).await;
+        for key in &keys {
+            server.command(&format!("PEXPIRE {key} 5000")).await;
+        }
+        for answer in renewed().await {
+            failed(answer, Outcome::Unknown, ErrorKind::Denied);
+        }
+    }
+}
+
+/// A proxy before several shards looks like one server, and refuses a script with keys of more than one of them.
+#[tokio::test(start_paused = true)]
+async fn many_holds_are_renewed_one_by_one_where_a_script_may_not_have_their_keys() {
+    for refusal in ["CROSSSLOT Keys in request don't hash to the same slot", "ERR multi-key is not supported"]
+    {
+        let server = FakeServer::start("a", move |words| match words {
+            ["EVALSHA", _, "1", ..] => Some(":-1\r\n".to_owned()),
+            ["EVALSHA", ..] => Some(format!("-{refusal}\r\n")),
+            words => usual(words),
+        });
+        let events = EventRecorder::new();
+        let limit = Duration::from_secs(10);
+        let backend =
+            RedisServer::connect(&"redis://a:1".into(), ALONE, limit, events.sender()).await.unwrap().0;
+        let answers = backend.clone().run_all(["one", "two", "three"].map(renew).into()).await;
+        assert!(answers.into_iter().all(|answer| answer.unwrap() == Reply::Done), "{refusal}");
+        assert_eq!((server.count("EVALSHA"), server.count("EVAL ")), (4, 0));
+    }
 }

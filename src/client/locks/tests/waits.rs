@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
+use crate::base::telemetry::testing::Recorder;
 use crate::{Locks, Master, Memory};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -84,4 +85,20 @@ async fn a_waiter_that_is_subscribed_is_woken_by_the_message_of_a_release() {
     held.release().await.unwrap();
     let _guard = waiting.await.unwrap().unwrap();
     assert!(begun.elapsed() < SECOND / 100, "{:?}", begun.elapsed());
+}
+
+/// By the log.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_granted_at_once_was_not_waited_for() {
+    let log = Recorder::start();
+    let store = Memory::new();
+    let connect = async || Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let (ours, theirs) = (connect().await, connect().await);
+    let guard = theirs.lock().await.unwrap();
+    let waiting = tokio::spawn(ours.lock());
+    sleep(SECOND / 10).await;
+    assert_eq!(log.count("acquired after waiting"), 0);
+    guard.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    assert_eq!(log.count("acquired after waiting"), 1);
 }

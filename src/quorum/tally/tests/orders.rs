@@ -94,6 +94,12 @@ fn means(rule: Rule, all: [Given; 3]) -> Means {
             }
             () => Means::Undecided,
         },
+        // The same, where a young one has no vote for it: it may have the field of a claim that was used.
+        Rule::Claim => match () {
+            () if count(&|vote, young| vote == Done && !young) >= 2 => Means::Yes,
+            () if count(&|vote, young| vote == Foreign || (vote == Gone && !young)) >= 2 => Means::Gone,
+            () => Means::Undecided,
+        },
         // A release that is repeated may find what its first try has left. A young master does not show that it was gone.
         Rule::End { repeated } => {
             let ended = |vote, young| vote == Done || (vote == Gone && (young || repeated));
@@ -137,9 +143,10 @@ fn may_have(vote: Vote) -> bool {
     matches!(vote, Done | Unknown | Deferred)
 }
 
-const RULES: [Rule; 7] = [
+const RULES: [Rule; 8] = [
     Rule::Fresh,
     Rule::Standing,
+    Rule::Claim,
     Rule::End { repeated: false },
     Rule::End { repeated: true },
     Rule::Remains,
@@ -239,13 +246,13 @@ fn no_master_that_may_have_the_field_is_left_out() {
                 of(&|vote, _| matches!(vote, NotRun | Unknown))
             }
             // Nobody is asked once more, so that all that may have it are named, those too that are still to answer.
-            (Rule::Standing, Means::Gone) => has
+            (Rule::Standing | Rule::Claim, Means::Gone) => has
                 .union(of(&|vote, young| vote == NotRun || (vote == Gone && young)))
                 .union(pending(answered)),
             _ => MasterSet::NONE,
         };
         assert_eq!(spread.remains, remains, "{case}");
-        if !(rule == Rule::Standing && told == Means::Gone) {
+        if !(matches!(rule, Rule::Standing | Rule::Claim) && told == Means::Gone) {
             assert_eq!(spread.unanswered, pending(answered), "{case}");
         }
         // What is said to be lacking is put there, and what is said to be absent is never ended: neither may have it.
@@ -263,7 +270,7 @@ fn no_master_that_may_have_the_field_is_left_out() {
                 "{case}"
             );
         }
-        if rule == Rule::Standing && told == Means::Yes {
+        if matches!(rule, Rule::Standing | Rule::Claim) && told == Means::Yes {
             assert_eq!(spread.lacking, missing, "{case}");
         }
         // What is no lock fails a request for good, so that one master is not believed.

@@ -31,6 +31,30 @@ fn a_renewal_whose_counter_was_put_off_keeps_nobody_from_re_entering() {
     assert!(world.askers[world.asker(inner)].asking.is_some());
 }
 
+/// It is not repeated: a settle follows, which renews as well.
+#[test]
+fn a_settle_after_a_renewal_without_an_answer_is_a_late_renewal() {
+    let mut world = World::new(1);
+    world.take();
+    let late = |world: &mut World| {
+        let log = std::mem::take(&mut world.entry.out.log);
+        log.into_iter().filter(|event| matches!(event, LogEvent::RenewedLate { .. })).count()
+    };
+    let renewal = world.renewal();
+    world.concludes(&renewal, Err(Outcome::Unknown));
+    world.now += world.terms.retry;
+    let settle = world.sends().pop().expect("it is sent");
+    assert!(matches!(settle.call.action, Action::Settle { .. }));
+    world.concludes(&settle, Ok(&Reply::Done));
+    assert_eq!(late(&mut world), 1);
+    // Nothing has failed before this one.
+    world.entry.ask_all(world.now);
+    let settle = world.sends().pop().expect("it is asked for");
+    assert!(matches!(settle.call.action, Action::Settle { .. }));
+    world.concludes(&settle, Ok(&Reply::Done));
+    assert_eq!(late(&mut world), 0);
+}
+
 #[test]
 fn a_renewal_that_succeeds_after_failures_is_logged() {
     let mut world = World::new(1);

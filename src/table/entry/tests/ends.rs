@@ -5,7 +5,7 @@ use crate::table::expiry::retry_pause;
 
 impl World {
     /// A request of this owner is granted. Its place among the guards is the last.
-    fn holds(&mut self, owner: &Owner) -> u64 {
+    pub(super) fn holds(&mut self, owner: &Owner) -> u64 {
         let id = self.asks(owner, false);
         self.answers(id);
         self.guards.last().expect("it is granted").hold
@@ -36,6 +36,35 @@ fn a_loss_is_logged_once_and_wakes_all_who_would_have_entered() {
     assert_eq!((losses(&world.entry.out), world.guards[0].fate.loss()), (1, Some(Loss::Gone)));
     world.wake();
     assert!(waiting.iter().all(|id| world.is_woken(*id)));
+}
+
+/// The client ends the key of a hold that is over, and the server answers that it was gone before.
+#[test]
+fn what_the_server_answers_of_a_lost_hold_is_no_second_loss() {
+    let mut world = World::new(1);
+    let hold = world.holds(&Owner::new());
+    world.entry.lose(hold, Loss::Expired, true, world.now);
+    let sent = world.sends();
+    let [end] = &sent[..] else { panic!("{sent:?}") };
+    world.entry.conclude(end, Ok(&Reply::Gone), Spread::default(), world.at());
+    assert_eq!((losses(&world.entry.out), world.guards[0].fate.loss()), (1, Some(Loss::Expired)));
+}
+
+/// A minority of masters may have it yet: kept, it would be in the others' way there.
+#[test]
+fn a_hold_that_was_lost_is_ended_and_its_lock_is_not_kept() {
+    for lost in [false, true] {
+        let mut world = World::new(1);
+        let hold = world.holds(&Owner::new());
+        world.entry.keep(hold, 2 * LEASE, world.now);
+        if lost {
+            world.entry.lose(hold, Loss::Gone, false, world.now);
+        }
+        world.release_by(0, false);
+        let sent = world.sends();
+        let [end] = &sent[..] else { panic!("{sent:?}") };
+        assert_eq!((end.is_end(), end.call.action == Action::END), (true, lost));
+    }
 }
 
 /// Its guard gets the loss as the result of its release.
@@ -269,7 +298,15 @@ fn a_loss_is_a_suspension_where_the_machine_has_slept_since_the_last_answer() {
                 let pending = world.askers[0].asking.take().expect("nobody is before it");
                 let (lease, fate, at) =
                     (world.terms.lease, Arc::default(), Moment { slept: before, ..world.at() });
-                let new = NewLevel { level: 90, lease, fixed: false, max_hold: None, fate, token: None };
+                let new = NewLevel {
+                    level: 90,
+                    lease,
+                    fixed: false,
+                    max_hold: None,
+                    at_least: None,
+                    fate,
+                    token: None,
+                };
                 assert!(world.entry.granted(id, &pending, &new, Spread::default(), at).is_ok());
             }
             world.now += LEASE;
@@ -279,4 +316,38 @@ fn a_loss_is_a_suspension_where_the_machine_has_slept_since_the_last_answer() {
             assert_eq!(seen, Some(loss), "slept {before:?} and {after:?}, renews {renews}");
         }
     }
+}
+
+#[test]
+fn a_hold_names_nobody_from_its_end_on() {
+    let mut world = World::new(1);
+    world.take();
+    let end = world.entry.live().expect("it is held").end();
+    for (now, is_held) in [(end - Duration::from_millis(1), true), (end, false)] {
+        world.now = now;
+        assert_eq!(world.entry.holder(world.at()).is_some(), is_held);
+        assert_eq!(world.entry.usage(world.at()).is_some(), is_held);
+    }
+}
+
+/// What was renewed late is reported once it is renewed: a release that succeeds behind a failed command says nothing about it.
+#[test]
+fn a_release_is_not_reported_as_a_late_renewal() {
+    let mut world = World::new(1);
+    let owner = Owner::new();
+    let hold = world.holds(&owner);
+    world.holds(&owner);
+    let is_reported = |world: &mut World, pending: &Pending| {
+        world.entry.holds[0].failures = 1;
+        world.entry.out.log.clear();
+        world.entry.conclude(pending, Ok(&Reply::Done), Spread::default(), world.at());
+        world.entry.out.log.iter().any(|event| matches!(event, LogEvent::RenewedLate { .. }))
+    };
+    let (inner, at) = (world.guards[1].level, world.at());
+    let ReleaseStep::Send(release) = world.entry.leave(hold, inner, Some(900), at) else {
+        panic!("it is held")
+    };
+    assert!(!is_reported(&mut world, &release));
+    let renewal = world.renews();
+    assert!(is_reported(&mut world, &renewal));
 }

@@ -538,7 +538,15 @@ fn an_end_that_failed_on_a_master_before_the_acquire_was_looked_at_is_not_one_of
         match how {
             "granted" => {
                 let (level, lease, fate) = (world.number(), world.terms.lease, Arc::<Fate>::default());
-                let new = NewLevel { level, lease, fixed: false, max_hold: None, fate, token: None };
+                let new = NewLevel {
+                    level,
+                    lease,
+                    fixed: false,
+                    max_hold: None,
+                    at_least: None,
+                    fate,
+                    token: None,
+                };
                 let granted = world.entry.granted(first, &acquire, &new, given_up, world.at());
                 assert!(granted.is_err());
             }

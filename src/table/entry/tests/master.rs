@@ -27,6 +27,10 @@ impl Master {
     /// The lock is freed.
     pub(super) fn free(&mut self) {
         self.key = None;
+        self.publish();
+    }
+
+    fn publish(&mut self) {
         self.messages += u32::from(matches!(self.listener, Listener::Unconfirmed | Listener::Listens));
     }
 
@@ -48,6 +52,24 @@ impl Master {
             },
             (Action::Release { count: 0 } | Action::Settle { count: 0, .. }, Some(_)) => {
                 self.free();
+                Reply::Done
+            }
+            (Action::Move { lease }, known) => match known.is_some() {
+                true => Reply::Done,
+                false => {
+                    match self.key.as_mut().filter(|(field, ..)| Some(field) == pending.call.from.as_ref()) {
+                        Some((field, count, until)) => {
+                            (*field, *count, *until) =
+                                (pending.call.field.clone(), 1, end(lease).max(*until));
+                            Reply::Done
+                        }
+                        None => Reply::Gone,
+                    }
+                }
+            },
+            (Action::Keep { lease }, Some((field, _, until))) => {
+                (*field, *until) = (crate::wire::kept_field(field).into(), end(lease));
+                self.publish();
                 Reply::Done
             }
             (Action::Release { count }, Some((_, stands, _))) => {

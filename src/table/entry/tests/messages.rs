@@ -139,7 +139,7 @@ fn a_head_that_was_notified_of_a_release_while_it_asked_sleeps_for_a_short_time(
     }
 }
 
-/// Who times out must not be told of one that has released the lock.
+/// Who times out must not get the name of one that has released the lock.
 #[test]
 fn what_was_seen_of_a_holder_ends_with_its_hold() {
     let holder = || Holder::new("other:7", 2, LEASE);
@@ -179,4 +179,49 @@ fn what_was_seen_of_a_holder_ends_with_its_hold() {
     let at = world.at();
     world.entry.leave(pending.hold, level, Some(99), at);
     assert_eq!(seen(&world), None, "this process had it since");
+}
+
+/// In this order: 1. A request asks. 2. The lock is released. 3. The answer comes, which names who had it.
+#[test]
+fn an_answer_that_was_sent_before_a_release_names_nobody() {
+    let seen = |asks_behind: bool| {
+        let mut world = World::new(1);
+        let id = world.asks(&Owner::new(), true);
+        let mut pending = world.askers[0].asking.take().unwrap();
+        pending.call.names = true;
+        (world.entry.subscription, world.entry.subscribed_at) = (Subscription::On, MasterSet::first(1));
+        world.now += STEP;
+        world.entry.message(0, world.now);
+        if asks_behind {
+            pending.sent = world.now + STEP;
+            world.now += STEP;
+        }
+        let holder = Holder::new("other:7", 1, LEASE);
+        world.entry.conclude(&pending, Ok(&Reply::held_by(holder)), Spread::default(), world.at());
+        world.entry.sleeps(id, world.now + LEASE);
+        world.entry.holder(world.at()).map(|owned| owned.holder.field().to_owned())
+    };
+    assert_eq!(seen(false), None);
+    assert_eq!(seen(true).as_deref(), Some("other:7"));
+}
+
+/// In this order: 1. An owner holds the lock, and another one asks at once. 2. The first one has released it. 3. The answer comes.
+#[test]
+fn a_hold_of_this_process_is_not_seen_as_another_s() {
+    let seen = |field: &str| {
+        let mut world = World::new(1);
+        let id = world.asks(&Owner::new(), true);
+        let mut pending = world.askers[0].asking.take().unwrap();
+        pending.call.names = true;
+        let holder = Holder::new(field, 1, LEASE);
+        world.entry.conclude(&pending, Ok(&Reply::held_by(holder)), Spread::default(), world.at());
+        world.entry.sleeps(id, world.now + LEASE);
+        (pending.call.field.clone(), world.entry.holder(world.at()).is_some())
+    };
+    let (ours, _) = seen("other:7");
+    let (session, _) = ours.rsplit_once(':').unwrap();
+    assert_eq!(
+        [format!("{session}:99"), format!("a{session}:99")].map(|field| seen(&field).1),
+        [false, true]
+    );
 }

@@ -2,6 +2,7 @@
 
 use super::late::MOMENT;
 use super::*;
+use crate::table::hold::Sender;
 use crate::table::offer::Offer;
 use crate::table::queue::HEAD_PATIENCE;
 
@@ -216,6 +217,7 @@ fn who_has_not_been_passed_a_hold_does_not_let_others_go_first() {
     let (mut world, waiting) = one_holds(1);
     world.pass(LONGEST);
     assert!(!world.offers(true));
+    world.now += STEP;
     world.arrives();
     world.poll(world.asker(waiting[0]));
     assert!(world.askers[world.asker(waiting[0])].asking.is_some());
@@ -225,8 +227,11 @@ fn who_has_not_been_passed_a_hold_does_not_let_others_go_first() {
 #[test]
 fn what_may_not_be_as_it_was_granted_does_not_pass_on() {
     type Doubt = fn(&mut Hold, Instant);
-    let doubts: [(&str, Doubt); 9] = [
+    let doubts: [(&str, Doubt); 10] = [
         ("unsettled", |hold, _| hold.unsettle()),
+        ("a command under way", |hold, now| {
+            hold.begin(Action::Renew { lease: hold.terms.lease }, Sender::Background, 900, now);
+        }),
         ("a failure", |hold, _| hold.failures = 1),
         ("an end that may have run", |hold, _| hold.release_tried = true),
         ("a release that waits", |hold, _| hold.leaving.push(Arc::default())),
@@ -349,7 +354,8 @@ fn a_grant_that_was_taken_away_is_no_hold_beside_an_offer() {
     world.entry.enter(Waiter::new(id, owner.clone(), owner, true, world.now)).unwrap();
     assert!(world.offers(true));
     let (lease, fate, now) = (world.terms.lease, Arc::<Fate>::default(), world.at());
-    let new = NewLevel { level: 5_000, lease, fixed: false, max_hold: None, fate, token: None };
+    let new =
+        NewLevel { level: 5_000, lease, fixed: false, max_hold: None, at_least: None, fate, token: None };
     let granted = world.entry.granted(id, &older, &new, Spread::default(), now);
     assert_eq!(granted.err(), Some(NotHeld::Taken));
     assert!(world.entry.holds.iter().all(|hold| !hold.is_offered()), "which of them stands is not known");
@@ -392,4 +398,40 @@ fn who_came_too_early_lets_others_go_first_for_longer() {
     let longer = [turn(3), turn(3), turn(1), turn(1), turn(3)];
     let each = Duration::from_micros(500);
     assert_eq!(longer, [Duration::ZERO, Duration::ZERO, 2 * each, Duration::ZERO, Duration::ZERO]);
+}
+
+/// In this order: 1. It is offered. 2. Whether it stands is not known any more. 3. The background looks, before anybody asks.
+#[test]
+fn what_is_offered_ends_at_once_where_its_state_is_in_doubt() {
+    let (mut world, _) = one_holds(1);
+    assert!(world.offers(true));
+    world.entry.holds[0].unsettle();
+    assert!(!world.entry.holds[0].is_offered());
+    world.ends_it();
+}
+
+#[test]
+fn nothing_is_taken_but_what_is_offered() {
+    let (mut world, waiting) = one_holds(1);
+    let (lease, fate, at) = (world.terms.lease, Arc::<Fate>::default(), world.at());
+    let new =
+        NewLevel { level: 5_000, lease, fixed: false, max_hold: None, at_least: None, fate, token: None };
+    let hold = world.entry.holds[0].id;
+    assert!(world.entry.take(waiting[0], hold, &new, at).is_none(), "it is held");
+    assert!(world.offers(true));
+    assert!(world.entry.take(waiting[0], hold + 1, &new, at).is_none(), "it is another one");
+    assert!(world.entry.take(waiting[0], hold, &new, at).is_some());
+}
+
+/// By what their messages say, they had fewer turns than before.
+#[test]
+fn others_go_first_for_longer_than_two_round_trips_where_this_process_came_too_early() {
+    let (mut world, waits) = ends_a_turn();
+    (0..2).for_each(|_| world.entry.turns.note());
+    world.entry.turns.end();
+    world.now += STEP;
+    world.arrives();
+    world.poll(world.asker(waits));
+    let longer = Duration::from_millis(1);
+    assert_eq!(world.askers[world.asker(waits)].nap, Some(world.now + 2 * STEP + longer));
 }

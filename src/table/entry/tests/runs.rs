@@ -3,7 +3,7 @@
 use super::*;
 
 impl World {
-    fn event(&mut self) {
+    pub(super) fn event(&mut self) {
         let askers = self.askers.len();
         match self.dice(24) {
             0..4 => self.arrive(),
@@ -199,7 +199,7 @@ impl World {
         };
         happens(&mut self.entry);
         let (level, fate) = (self.number(), Arc::<Fate>::default());
-        let new = NewLevel { level, lease, fixed: false, max_hold: None, fate, token: None };
+        let new = NewLevel { level, lease, fixed: false, max_hold: None, at_least: None, fate, token: None };
         let moment = self.at();
         assert!(self.entry.granted(id, &pending, &new, spread, moment).is_ok());
         (pending, level)

@@ -13,10 +13,9 @@ impl World {
     }
 }
 
-/// First, another process holds the lock. 1. A head that has been passed over lets the next one ask, and sleep. 2. The first one is
-/// polled, and is the front again. 3. A message wakes it. 4. It goes without having asked.
-#[test]
-fn a_new_head_asks_though_it_has_asked_and_gone_to_sleep_before() {
+/// Another process holds the lock. A head was passed over, which let the next one ask, and was polled then: both have asked and sleep, and the
+/// first one is the front again.
+fn two_that_sleep() -> (World, [u64; 2]) {
     let mut world = World::new(1);
     world.faults = false;
     world.is_taken();
@@ -31,12 +30,36 @@ fn a_new_head_asks_though_it_has_asked_and_gone_to_sleep_before() {
     world.poll(world.asker(first));
     world.answers(first);
     assert!(!world.is_woken(first) && !world.is_woken(second), "both sleep");
+    (world, [first, second])
+}
+
+/// First, two sleep. 1. A message wakes the first one. 2. It goes without having asked.
+#[test]
+fn a_new_head_asks_though_it_has_asked_and_gone_to_sleep_before() {
+    let (mut world, [first, second]) = two_that_sleep();
     world.master.messages = 1;
     world.confirm();
     assert!(world.is_woken(first) && !world.is_woken(second));
     let at = world.asker(first);
     world.go(at);
     assert!(world.is_woken(second), "it sleeps on beside a lock that may be free");
+}
+
+/// First, two sleep. 1. The lock is released, and the message wakes the first one. 2. It is not polled, and is passed over.
+#[test]
+fn whoever_follows_one_that_is_passed_over_asks_though_it_has_asked_and_gone_to_sleep_before() {
+    let (mut world, [first, second]) = two_that_sleep();
+    (world.master.key, world.master.messages) = (None, 1);
+    world.confirm();
+    assert!(world.is_woken(first) && !world.is_woken(second));
+    // Less than until the second one would ask again by itself.
+    for _ in 0..20 {
+        world.pass(STEP);
+        if world.is_woken(second) {
+            return;
+        }
+    }
+    panic!("it sleeps on beside a lock that is free");
 }
 
 /// Two commands of a hold could pass each other.
@@ -66,7 +89,8 @@ fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
         if under_way != "a re-entry" {
             let (inner, lease, at) = (world.number(), world.terms.lease, world.at());
             let (fixed, max_hold, fate, token) = (false, None, Arc::default(), None);
-            let new = NewLevel { level: inner, lease, fixed, max_hold, fate, token };
+            let at_least = None;
+            let new = NewLevel { level: inner, lease, fixed, max_hold, at_least, fate, token };
             world.entry.granted(id, &nested, &new, Spread::default(), at).unwrap();
             let sent = match under_way {
                 "a renewal" => {
@@ -146,7 +170,8 @@ fn a_grant_whose_lease_is_over_is_undone() {
         let pending = world.askers[0].asking.take().unwrap();
         world.now += passed;
         let (lease, fate) = (world.terms.lease, Arc::default());
-        let new = NewLevel { level: 90, lease, fixed: false, max_hold: None, fate, token: None };
+        let new =
+            NewLevel { level: 90, lease, fixed: false, max_hold: None, at_least: None, fate, token: None };
         let granted = world.entry.granted(id, &pending, &new, Spread::default(), world.at());
         assert_eq!(granted.err(), is_late.then_some(NotHeld::Late));
         let ends = world.sends().iter().filter(|sent| sent.is_end()).count();
@@ -170,7 +195,7 @@ fn a_grant_is_undone_where_a_hold_that_was_asked_for_later_lives() {
     let at = world.asker(first);
     let pending = world.askers[at].asking.take().unwrap();
     let (lease, fate) = (world.terms.lease, Arc::default());
-    let new = NewLevel { level: 90, lease, fixed: false, max_hold: None, fate, token: None };
+    let new = NewLevel { level: 90, lease, fixed: false, max_hold: None, at_least: None, fate, token: None };
     let granted = world.entry.granted(first, &pending, &new, Spread::default(), world.at());
     assert_eq!(granted.err(), Some(NotHeld::Taken));
     assert_eq!(world.entry.live().map(|live| live.id), Some(later));
@@ -312,4 +337,77 @@ fn a_release_that_is_not_polled_is_given_up_for_one_that_waits() {
     world.now += world.terms.patience;
     let sent = world.sends();
     assert!(matches!(&sent[..], [end] if end.is_end() && end.repeated), "{sent:?}");
+}
+
+/// However many wait behind it.
+#[test]
+fn a_head_that_does_not_come_is_passed_over_before_few_and_before_many() {
+    for waiting in [2, 3, 9] {
+        let mut world = World::new(1);
+        world.faults = false;
+        world.is_taken();
+        let waiting: Vec<u64> = (0..waiting).map(|_| world.asks(&Owner::new(), true)).collect();
+        world.answers(waiting[0]);
+        world.confirm();
+        assert!(world.is_woken(waiting[0]), "it asks again behind the confirmation");
+        (0..20).for_each(|_| world.pass(STEP));
+        assert!(world.is_woken(waiting[1]), "of {}", waiting.len());
+    }
+}
+
+/// A request for several names gives one of them back, and asks anew for it, which its owner has meanwhile.
+#[test]
+fn a_level_that_was_granted_since_a_bare_request_began_is_one_of_a_branch() {
+    for (is_older, bare) in [(false, true), (true, true), (false, false)] {
+        let mut world = World::new(1);
+        let parent = Owner::new();
+        let child = parent.child();
+        world.holds(&parent);
+        world.holds(&child);
+        let level = world.guards[1].level;
+        let began = if is_older { level } else { level - 1 };
+        let id = world.number();
+        world.entry.enter_again(Waiter::new(id, child.clone(), child, bare, world.now), began).unwrap();
+        let level = world.entry.live().and_then(|hold| hold.level(level)).expect("it is held");
+        assert_eq!(level.branch, bare && !is_older);
+    }
+}
+
+/// Nested in the first of them, or a branch beside it: the two look the same.
+#[test]
+fn a_request_that_asks_anew_beside_a_branch_and_a_level_from_before_is_ambiguous() {
+    let mut world = World::new(1);
+    let owner = Owner::new();
+    world.holds(&owner);
+    world.holds(&owner);
+    let (id, began) = (world.number(), world.guards[0].level);
+    let request = Waiter::new(id, owner.clone(), owner, true, world.now);
+    assert!(world.entry.enter_again(request, began).is_err());
+}
+
+/// It costs the server more, and is of no use where nobody waits for an answer.
+#[test]
+fn whoever_may_sleep_on_the_answer_asks_for_the_holder_as_well() {
+    let mut world = World::new(1);
+    world.faults = false;
+    world.is_taken();
+    let names = |world: &World| world.askers[0].asking.as_ref().map(|pending| pending.call.names);
+    let first = world.asks(&Owner::new(), true);
+    assert_eq!(names(&world), Some(false), "it asks again, once it is subscribed");
+    world.answers(first);
+    world.confirm();
+    world.poll(0);
+    assert_eq!(names(&world), Some(true));
+}
+
+#[test]
+fn a_hold_is_in_doubt_until_it_is_settled() {
+    let mut world = World::new(1);
+    let (granted, _) = world.take();
+    assert!(!world.entry.is_in_doubt(granted.hold));
+    world.entry.ask_all(world.now);
+    assert!(world.entry.is_in_doubt(granted.hold));
+    let [settle] = &world.sends()[..] else { panic!("it is due") };
+    world.entry.conclude(settle, Ok(&Reply::Done), Spread::default(), world.at());
+    assert!(!world.entry.is_in_doubt(granted.hold));
 }

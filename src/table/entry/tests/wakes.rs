@@ -1,6 +1,7 @@
 //! Who is woken, and who sleeps on.
 
 use super::*;
+use crate::table::claims::HandOver;
 
 impl World {
     /// Another process holds the lock, and this request, the head, sleeps. Then another one of this process is granted it.
@@ -136,4 +137,24 @@ fn branches_of_an_owner_are_proven_while_it_holds_or_asks_and_no_longer() {
         let next = Waiter::new(900, owner.clone(), owner, true, world.now);
         assert_eq!(world.entry.enter(next).is_err(), holds, "it may be nested, or a branch");
     }
+}
+
+/// Its next request begins anew, and what is nested in that one re-enters.
+#[test]
+fn an_owner_that_has_handed_its_hold_over_has_no_proven_branches_any_more() {
+    let mut world = World::new(1);
+    world.faults = false;
+    let owner = Owner::new();
+    let [first, second] = [world.asks(&owner, true), world.asks(&owner, true)];
+    let at = world.asker(second);
+    world.go(at);
+    world.answers(first);
+    let Kept { hold, level, .. } = world.guards.remove(0);
+    assert_eq!(world.entry.hand_over(hold, level, Waker::noop(), world.at()), HandOver::Done);
+    world.master.free();
+    let again = world.asks(&owner, true);
+    world.answers(again);
+    assert_eq!(world.guards.len(), 1);
+    let nested = Waiter::new(900, owner.clone(), owner, true, world.now);
+    assert!(world.entry.enter(nested).is_ok());
 }

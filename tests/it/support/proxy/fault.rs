@@ -23,6 +23,8 @@ pub(super) enum Deed {
     DelayReply(Duration),
     /// The first text in the reply is replaced by the second one.
     ReplaceInReply(&'static str, &'static str),
+    /// The reply is this one.
+    ReplaceReply(&'static str),
     /// It never gets to the server.
     Lose(End),
 }
@@ -166,6 +168,11 @@ impl On<'_> {
     /// Their replies have the second text in place of the first one.
     pub fn replace_in_reply(self, text: &'static str, by: &'static str) -> Fault {
         self.fault(Deed::ReplaceInReply(text, by))
+    }
+
+    /// Their replies are this line, though they run.
+    pub fn replace_reply(self, by: &'static str) -> Fault {
+        self.fault(Deed::ReplaceReply(by))
     }
 
     /// They never get to the server; the connection is reset.

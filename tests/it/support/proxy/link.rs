@@ -284,6 +284,10 @@ fn meet(link: &Link, frame: Vec<u8>, silent: &mut bool) -> Option<Outgoing> {
                 next.frame = resp::replaced(&next.frame, text, by);
                 rule.done(&command);
             }
+            Some((Deed::ReplaceReply(by), rule)) => {
+                next.frame = format!("{by}\r\n").into_bytes();
+                rule.done(&command);
+            }
             Some((Deed::DelayReply(by), rule)) => next.late = Some((rule, command, Instant::now() + by)),
             _ => {}
         }

@@ -41,6 +41,12 @@ public final class Driver {
         System.out.flush();
     }
 
+    /** Of the names before and behind a plus sign, in this order. */
+    private static RLock both(RedissonClient redisson, String names) {
+        String[] each = names.split("[+]");
+        return redisson.getMultiLock(redisson.getLock(each[0]), redisson.getLock(each[1]));
+    }
+
     private static String answer(RedissonClient redisson, String command, String name) {
         try {
             RLock lock = redisson.getLock(name);
@@ -53,6 +59,11 @@ public final class Driver {
                     return String.valueOf(lock.tryLock());
                 case "unlock":
                     lock.unlock();
+                    return "done";
+                case "tryboth":
+                    return String.valueOf(both(redisson, name).tryLock());
+                case "unlockboth":
+                    both(redisson, name).unlock();
                     return "done";
                 case "force":
                     return String.valueOf(lock.forceUnlock());

@@ -1,0 +1,172 @@
+//! `nestlock exec`: runs a command while the lock is held.
+//!
+//! Three processes of this program take part. The command itself holds the lock, and is the parent of the others. The *child* becomes
+//! the user's command once all is prepared ([`start`]). The *watchdog* kills it at the end of the lease, should the command be stopped
+//! or killed ([`watchdog`]).
+
+mod end;
+mod hold;
+mod nest;
+mod signals;
+mod start;
+mod targets;
+mod terminal;
+mod watchdog;
+mod work;
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::time::Duration;
+
+use nestlock::{ErrorKind, Mutex};
+use rustix::process::Signal;
+
+use crate::exec::hold::Hold;
+use crate::exec::nest::Nest;
+use crate::exec::signals::Signals;
+use crate::exec::terminal::Terminal;
+use crate::exec::work::Work;
+use crate::options::{ExecOptions, ServerOptions};
+use crate::servers::Servers;
+use crate::status::{Failure, warn};
+
+pub(crate) use crate::exec::end::{INTERRUPTED, interrupted};
+pub(crate) use crate::exec::start::{START, start};
+pub(crate) use crate::exec::watchdog::{WATCHDOG, watch_over};
+
+/// The longest time between TERM and KILL, where none is given.
+const KILL_AFTER: Duration = Duration::from_secs(5);
+
+/// Returns the exit status.
+pub(crate) async fn run(options: ExecOptions, servers: ServerOptions, json: bool) -> Result<u8, Failure> {
+    let servers = Servers::new(servers)?;
+    let kill_after = kill_after(&options, servers.lease)?;
+    if let (Some(time), Some(lease)) = (options.at_least, options.fixed_lease)
+        && time > lease
+    {
+        return Err(Failure::config(format!(
+            "--at-least {time:?} is more than the --fixed-lease of {lease:?}, which ends the hold; give a longer lease"
+        )));
+    }
+    let mut signals = Signals::new()?;
+    let label = options.label.clone().unwrap_or_else(|| label(options.command.first().map(|name| &**name)));
+    let builder = servers.builder().label(label);
+    let key = format!("{}{}", servers.key_prefix, options.name);
+    let locks = tokio::select! {
+        locks = builder.connect() => locks?,
+        signal = signals.end() => return Ok(ended_by(signal)),
+    };
+    let mutex = locks.mutex(&options.name);
+    let nest = Nest::from_env();
+    let entered = tokio::select! {
+        entered = enter(&nest, &mutex, &key, &options) => entered.map(Ok),
+        signal = signals.end() => Ok(Err(signal)),
+    };
+    let outcome = match entered {
+        Ok(Ok(hold)) => {
+            let work = Work { options: &options, key: &key, kill_after, lease: servers.lease, json };
+            work::run(work, nest, hold, &mut signals).await
+        }
+        Ok(Err(signal)) => {
+            warn(json, &format!("ended by signal {} before the lock was taken", signal.as_raw()));
+            Ok(ended_by(signal))
+        }
+        Err(failure) => Err(failure),
+    };
+    // What was begun is released, or undone: that is awaited for two node timeouts.
+    let _ = locks.close().await;
+    if outcome.as_ref().is_ok_and(|status| *status == ended_by(Signal::INT)) && Terminal::open().is_some() {
+        end::by_interrupt();
+    }
+    outcome
+}
+
+fn ended_by(signal: Signal) -> u8 {
+    u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
+}
+
+/// Enters the hold of a command around this one, or waits for the lock.
+async fn enter(nest: &Nest, mutex: &Mutex, key: &str, options: &ExecOptions) -> Result<Hold, Failure> {
+    match nest.enter(mutex, key).await {
+        Some(entered) if options.fenced && entered.token().is_none() => Err(Failure::config(format!(
+            "lock `{}`: the `nestlock exec` around this one holds it without a fencing token; give that one --fenced too",
+            options.name.escape_debug()
+        ))),
+        Some(entered) => Ok(Hold::Entered(entered)),
+        None => acquire(mutex, options).await,
+    }
+}
+
+/// Waits for the lock as the options ask.
+async fn acquire(mutex: &Mutex, options: &ExecOptions) -> Result<Hold, Failure> {
+    // `try_lock` would not tell who has it.
+    let within = if options.no_wait { Some(Duration::ZERO) } else { options.wait };
+    let granted = if options.fenced {
+        let mut request = mutex.clone().fenced().lock();
+        if let Some(within) = within {
+            request = request.within(within);
+        }
+        if let Some(lease) = options.fixed_lease {
+            request = request.fixed_lease(lease);
+        }
+        if let Some(time) = options.at_least {
+            request = request.at_least(time);
+        }
+        request.await.map(Hold::Fenced)
+    } else {
+        let mut request = mutex.lock();
+        if let Some(within) = within {
+            request = request.within(within);
+        }
+        if let Some(lease) = options.fixed_lease {
+            request = request.fixed_lease(lease);
+        }
+        if let Some(time) = options.at_least {
+            request = request.at_least(time);
+        }
+        request.await.map(Hold::Plain)
+    };
+    granted.map_err(|error| match error.kind() {
+        ErrorKind::Timeout => Failure::busy(options.busy_status, &options.name, Some(&error)),
+        _ => error.into(),
+    })
+}
+
+/// How long before the end the child gets TERM. A third of the lease is what passes between two renewals.
+fn kill_after(options: &ExecOptions, lease: Duration) -> Result<Duration, Failure> {
+    let (what, lease, most) = match options.fixed_lease {
+        Some(fixed) => ("--fixed-lease", fixed, fixed / 2),
+        None => ("--lease", lease, lease / 3),
+    };
+    match options.kill_after {
+        Some(asked) if asked > most => Err(Failure::config(format!(
+            "--kill-after {asked:?} leaves too little of the {what} of {lease:?}; give {most:?} at most, or a longer lease"
+        ))),
+        Some(asked) => Ok(asked),
+        None => Ok(KILL_AFTER.min(lease / 6)),
+    }
+}
+
+/// Who holds the lock, as others see it: `backup.sh@web-7`.
+fn label(command: Option<&OsStr>) -> String {
+    let name = command.and_then(|command| Path::new(command).file_name()).unwrap_or_default();
+    let host = rustix::system::uname();
+    let part = |text: &str, most: usize| -> String {
+        let plain =
+            |char: char| if char.is_ascii_alphanumeric() || "._-+".contains(char) { char } else { '_' };
+        text.chars().take(most).map(plain).collect()
+    };
+    format!("{}@{}", part(&name.to_string_lossy(), 24), part(&host.nodename().to_string_lossy(), 38))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_is_short_and_plain() {
+        let label = label(Some(OsStr::new("/usr/bin/a b:c\u{fc}-a-very-long-name-of-a-command")));
+        assert!(label.starts_with("a_b_c_-a-very-long-name-@"), "{label}");
+        assert!(label.len() <= 64 && !label.contains(':'), "{label}");
+    }
+}

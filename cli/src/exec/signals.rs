@@ -1,0 +1,62 @@
+//! The signals that reach the command while it runs.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use rustix::process::Signal;
+use tokio::signal::unix::{self, SignalKind, signal};
+
+use crate::status::Failure;
+
+/// What is passed on to the child. `INT` only where the terminal does not send it to the child itself.
+const PASSED_ON: [Signal; 6] =
+    [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
+
+/// All of them from now on: none of them ends the command by itself.
+pub(super) struct Signals(Vec<(Signal, unix::Signal)>);
+
+impl Signals {
+    /// A signal that is ignored stays so, for the child too: `nohup`, or a shell's `&`.
+    pub(super) fn new() -> Result<Signals, Failure> {
+        let ignored = ignored();
+        let listened = PASSED_ON.into_iter().filter(|one| ignored & (1 << (one.as_raw() - 1)) == 0);
+        let streams = listened.map(|one| Ok((one, signal(SignalKind::from_raw(one.as_raw()))?)));
+        let streams: std::io::Result<_> = streams.collect();
+        streams.map(Signals).map_err(|error| Failure::system("signals can't be received", &error))
+    }
+
+    /// The next signal. Cancel safe.
+    pub(super) async fn next(&mut self) -> Signal {
+        poll_fn(|cx| {
+            for (signal, stream) in &mut self.0 {
+                if stream.poll_recv(cx).is_ready() {
+                    return Poll::Ready(*signal);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// The next signal that ends a command which has no child yet. Cancel safe.
+    pub(super) async fn end(&mut self) -> Signal {
+        loop {
+            let signal = self.next().await;
+            if ends(signal) {
+                return signal;
+            }
+        }
+    }
+}
+
+/// Whether a signal means that the command is to end.
+pub(super) fn ends(signal: Signal) -> bool {
+    !matches!(signal, Signal::USR1 | Signal::USR2)
+}
+
+/// A bit for each signal that this process was started with as ignored. On Linux: elsewhere none is known.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}

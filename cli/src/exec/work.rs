@@ -1,0 +1,376 @@
+//! The child's life: from a hold to its release.
+
+use std::future::ready;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use nestlock::ErrorKind;
+use rustix::fd::OwnedFd;
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::duration::shown;
+use crate::exec::ended_by;
+use crate::exec::hold::{End, Hold};
+use crate::exec::nest::{Gate, Nest, Outer};
+use crate::exec::signals::{Signals, ends};
+use crate::exec::start::START;
+use crate::exec::targets::{Reach, Targets};
+use crate::exec::terminal::Terminal;
+use crate::exec::watchdog::{Watchdog, this_program};
+use crate::options::ExecOptions;
+use crate::status::{Failure, warn};
+
+/// How often the end of the lease is looked at, for it moves with each renewal; more often where the lease is short.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How long before the end of the lease the child is killed: the kernel needs a moment to end it, and a busy machine to run who
+/// asks for it. A tenth of the lease, where that is less.
+const MARGIN: Duration = Duration::from_millis(500);
+
+/// How often it is looked whether what the child has left behind has ended.
+const LEFT: Duration = Duration::from_millis(20);
+
+/// How long a signal may take that has ended the watchdog already.
+const SIGNAL: Duration = Duration::from_millis(50);
+
+/// What is to be done.
+pub(super) struct Work<'a> {
+    pub(super) options: &'a ExecOptions,
+    pub(super) key: &'a str,
+    pub(super) kill_after: Duration,
+    pub(super) lease: Duration,
+    pub(super) json: bool,
+}
+
+/// A child that runs under a hold.
+struct Running {
+    child: Child,
+    targets: Targets,
+    watchdog: Option<Watchdog>,
+    /// Of a hold of this command.
+    gate: Option<Gate>,
+    terminal: Option<Terminal>,
+    kill_after: Duration,
+    json: bool,
+    /// Once it has ended.
+    status: Option<ExitStatus>,
+    /// How the hold ended.
+    lost: Option<End>,
+    /// How long before the end of the lease it is killed.
+    margin: Duration,
+    /// How often the end of the lease is looked at.
+    look_every: Duration,
+    /// What another watchdog keeps open too.
+    kept: Option<OwnedFd>,
+    /// Whether TERM was sent, and whether before a loss.
+    told: bool,
+    told_early: bool,
+    /// When KILL is sent, if anything is left then.
+    kill_at: Option<Instant>,
+}
+
+/// Runs the command, and releases.
+pub(super) async fn run(
+    work: Work<'_>,
+    nest: Nest,
+    hold: Hold,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    let (name, json) = (&work.options.name, work.json);
+    let mut running = match begin(&work, &nest, &hold, signals).await {
+        Ok(Ok(running)) => running,
+        Ok(Err(signal)) => {
+            let _ = hold.release().await;
+            warn(json, &format!("ended by signal {} before the command was started", signal.as_raw()));
+            return Ok(ended_by(signal));
+        }
+        Err(error) => {
+            let _ = hold.release().await;
+            return Err(Failure::system("the command can't be started", &error));
+        }
+    };
+    running.supervise(&hold, signals).await;
+    if let Some(watchdog) = running.watchdog.take() {
+        watchdog.dismiss().await;
+    }
+    let Some(status) = running.status else { return Err(Failure::lost("the command did not end")) };
+    let why = match running.lost.take() {
+        Some(end) => {
+            // What may be left of it on the servers is no hold any more.
+            drop(hold);
+            Some(end.why)
+        }
+        None => match hold.release().await {
+            Ok(()) => None,
+            Err(error) if error.kind() == ErrorKind::Lost => {
+                Some(error.loss().map_or_else(|| error.to_string(), |loss| loss.to_string()))
+            }
+            Err(error) => {
+                warn(json, &format!("{error}; others get the lock when its lease is over"));
+                None
+            }
+        },
+    };
+    let why = why.or_else(|| running.told_early.then(|| "its lease was about to end".to_owned()));
+    match why {
+        None => Ok(code(status)),
+        Some(why) => {
+            let end = match status.signal() {
+                Some(signal) => format!("was ended by signal {signal}"),
+                None => format!("ended with status {}", code(status)),
+            };
+            let name = name.escape_debug();
+            Err(Failure::lost(format!(
+                "lock `{name}` was lost while the command ran: {why}. The command {end}; look at what it has done, and run it again"
+            )))
+        }
+    }
+}
+
+fn before(time: Instant, span: Duration) -> Instant {
+    time.checked_sub(span).unwrap_or(time)
+}
+
+fn code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(255);
+    u8::try_from(code & 0xff).unwrap_or(255)
+}
+
+/// Starts the watchdog, and waits until the terminal can't stop it.
+async fn guarded(
+    kept: Option<&OwnedFd>,
+    by: Instant,
+    signals: &mut Signals,
+) -> std::io::Result<Result<Watchdog, Signal>> {
+    let mut watchdog = Watchdog::start(kept)?;
+    let ready = tokio::select! {
+        biased;
+        signal = signals.end() => return Ok(Err(signal)),
+        ready = watchdog.ready(by) => ready,
+    };
+    // A `^C` that has ended it comes here too, at its own pace.
+    if ready.is_err()
+        && let Ok(signal) = timeout(SIGNAL, signals.end()).await
+    {
+        return Ok(Err(signal));
+    }
+    ready.map(|()| Ok(watchdog))
+}
+
+/// Starts the watchdog and the child. The child runs once the watchdog knows it. A signal that comes before has nobody to go to, and
+/// is returned.
+async fn begin(
+    work: &Work<'_>,
+    nest: &Nest,
+    hold: &Hold,
+    signals: &mut Signals,
+) -> std::io::Result<Result<Running, Signal>> {
+    let (outer, gate, kept, kill_after, lease) = match hold {
+        Hold::Entered(entered) => {
+            let kept = entered.gate().again();
+            let kill_after = work.kill_after.min(entered.kill_after());
+            (entered.outer().inner(), None, kept, kill_after, entered.lease())
+        }
+        hold => {
+            let gate = Gate::new();
+            let lease = work.options.fixed_lease.unwrap_or(work.lease);
+            let times = (lease, work.kill_after);
+            let outer = Outer::new(work.key, hold.field(), hold.token(), gate.as_ref(), times);
+            (outer, gate, None, work.kill_after, lease)
+        }
+    };
+    let margin = MARGIN.min(lease / 10);
+    let look_every = LOOK.min(lease / 6).max(LEFT);
+    let mut watchdog = match guarded(kept.as_ref(), before(hold.valid_until(), margin), signals).await? {
+        Ok(watchdog) => watchdog,
+        Err(signal) => return Ok(Err(signal)),
+    };
+    let terminal = Terminal::open();
+    let mut command = Command::new(this_program()?);
+    command.arg0("nestlock").arg(START).arg(std::process::id().to_string()).args(&work.options.command);
+    for (name, value) in nest.env(&outer, &work.options.name) {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    if terminal.is_none() {
+        command.process_group(0);
+    }
+    let mut child = command.kill_on_drop(true).spawn()?;
+    let pid = child.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
+    let pid = pid.ok_or_else(|| std::io::Error::other("it has no number"))?;
+    let targets = Targets::new(pid, terminal.is_none(), outer.mark().to_owned());
+    // It stops itself at once, or has been killed by another.
+    let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    retry_on_intr(|| waitid(WaitId::Pid(pid), options))?;
+    if let Err(error) = watchdog.guard(&targets, before(hold.valid_until(), margin)).await {
+        let _ = child.kill().await;
+        return Err(error);
+    }
+    let _ = kill_process(pid, Signal::CONT);
+    Ok(Ok(Running {
+        child,
+        targets,
+        watchdog: Some(watchdog),
+        gate,
+        terminal,
+        kill_after,
+        json: work.json,
+        status: None,
+        lost: None,
+        told: false,
+        told_early: false,
+        margin,
+        look_every,
+        kept,
+        kill_at: None,
+    }))
+}
+
+impl Running {
+    /// Until the child has ended, and with it what must not run without the lock.
+    async fn supervise(&mut self, hold: &Hold, signals: &mut Signals) {
+        let lost = hold.lost();
+        tokio::pin!(lost);
+        loop {
+            if self.lost.is_none() {
+                // First: to `look`, a hold that was taken away looks like one whose time is over.
+                tokio::select! {
+                    biased;
+                    end = &mut lost => self.lose(end),
+                    () = ready(()) => {}
+                }
+            }
+            self.look(before(hold.valid_until(), self.margin)).await;
+            if self.status.is_some() && !self.is_left() {
+                return;
+            }
+            let next = self.next_look(before(hold.valid_until(), self.margin));
+            tokio::select! {
+                // `cancel safe`: what is not ready here is asked for again.
+                status = self.child.wait(), if self.status.is_none() => {
+                    // It was this command's child all along; a status that can't be had counts as a failure.
+                    self.status = Some(status.unwrap_or_else(|_| ExitStatus::from_raw(255 << 8)));
+                }
+                end = &mut lost, if self.lost.is_none() => self.lose(end),
+                signal = signals.next() => self.pass_on(signal),
+                () = sleep_until(next) => {}
+            }
+        }
+    }
+
+    /// Does what is due. `until`: when the child has to be killed, if the lease is not renewed.
+    async fn look(&mut self, until: Instant) {
+        let now = Instant::now();
+        if self.lost.is_none() && !self.told && self.status.is_none() && until <= now + self.kill_after {
+            let left = until.saturating_duration_since(now);
+            if !left.is_zero() {
+                let left = shown(left);
+                warn(
+                    self.json,
+                    &format!("the lease is not renewed; the command gets TERM, and KILL in {left}"),
+                );
+            }
+            self.end_all(Signal::TERM);
+            self.told_early = true;
+        }
+        if self.lost.is_none() && self.status.is_none() && until <= now {
+            self.end_all(Signal::KILL);
+        }
+        if self.kill_at.is_some_and(|at| at <= now) {
+            self.end_all(Signal::KILL);
+            self.kill_at = Some(now + LEFT);
+        }
+        let end = if self.lost.is_some() { self.kill_at.unwrap_or(now) } else { until };
+        self.tell_watchdog(end).await;
+    }
+
+    /// Starts another watchdog where the first was killed.
+    async fn tell_watchdog(&mut self, end: Instant) {
+        let Some(watchdog) = &mut self.watchdog else { return };
+        if watchdog.guard(&self.targets, end).await.is_ok() || !watchdog.has_ended() {
+            return;
+        }
+        // Not waited for until it is ready: meanwhile this command could not do what is due.
+        if let Ok(mut another) = Watchdog::start(self.kept.as_ref())
+            && another.guard(&self.targets, end).await.is_ok()
+        {
+            self.watchdog = Some(another);
+        }
+    }
+
+    /// When there may be something to do, even if nothing happens.
+    fn next_look(&self, until: Instant) -> Instant {
+        let now = Instant::now();
+        if self.status.is_some() {
+            return now + LEFT;
+        }
+        let mut next = now + self.look_every;
+        if self.lost.is_none() && !self.told {
+            next = next.min(before(until, self.kill_after).max(now));
+        }
+        if self.lost.is_none() {
+            next = next.min(until.max(now + LEFT));
+        }
+        self.kill_at.map_or(next, |at| next.min(at))
+    }
+
+    /// The hold is over. All that the child has started goes with it.
+    fn lose(&mut self, end: End) {
+        let is_due = end.is_due;
+        self.lost = Some(end);
+        if is_due {
+            self.end_all(Signal::KILL);
+            self.kill_at = Some(Instant::now() + LEFT);
+        } else {
+            self.end_all(Signal::TERM);
+            self.kill_at = Some(Instant::now() + self.kill_after);
+        }
+    }
+
+    fn end_all(&mut self, signal: Signal) {
+        self.told = true;
+        let reach = if self.lost.is_some() || self.status.is_none() { Reach::All } else { Reach::Group };
+        self.targets.signal(signal, self.status.is_none(), reach);
+    }
+
+    fn pass_on(&mut self, signal: Signal) {
+        let by_terminal = matches!(signal, Signal::INT | Signal::QUIT);
+        if by_terminal && self.terminal.as_ref().is_some_and(Terminal::is_ours) {
+            return;
+        }
+        if self.status.is_none() {
+            if let Some(pid) = self.child.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?)) {
+                let _ = kill_process(pid, signal);
+            }
+        } else if ends(signal) {
+            // What is left are commands that have entered this one's hold.
+            self.targets.signal(signal, false, Reach::All);
+        }
+    }
+
+    /// Whether something is left behind by a child that has ended, which must not run without the lock.
+    fn is_left(&mut self) -> bool {
+        let reach = if self.lost.is_some() { Reach::All } else { Reach::Group };
+        if self.targets.are_left(reach) {
+            // Its process group ends with it.
+            if self.kill_at.is_none() {
+                self.end_all(Signal::TERM);
+                self.kill_at = Some(Instant::now() + self.kill_after);
+            }
+            return true;
+        }
+        // Its number may be another group's soon.
+        self.targets.forget_child();
+        self.kill_at = None;
+        if self.lost.is_some() {
+            return false;
+        }
+        self.gate.as_ref().is_some_and(|gate| !gate.close())
+    }
+}

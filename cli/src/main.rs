@@ -1,0 +1,65 @@
+//! The command `nestlock`: runs a command while it holds a lock on Redis, and shows who holds which lock.
+//!
+//! `docs/cli.md` describes it for its users. It stands on the public API of the crate alone.
+
+mod duration;
+mod exec;
+mod force;
+mod ls;
+mod options;
+mod output;
+mod servers;
+mod show;
+mod status;
+mod watch;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use crate::options::{Call, Options};
+use crate::status::{Failure, USAGE};
+
+fn main() -> ExitCode {
+    // What `exec` starts beside itself, and ends as, is this program too. It needs no runtime.
+    let mut args = std::env::args_os().skip(1);
+    match args.next() {
+        Some(first) if first == exec::START => exec::start(args),
+        Some(first) if first == exec::WATCHDOG => exec::watch_over(),
+        Some(first) if first == exec::INTERRUPTED => exec::interrupted(),
+        _ => run(),
+    }
+}
+
+fn run() -> ExitCode {
+    let options = match Options::try_parse() {
+        Ok(options) => options,
+        Err(error) => {
+            // Nothing is left to do where its output is closed.
+            let _ = error.print();
+            let is_answer = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            return if is_answer { ExitCode::SUCCESS } else { ExitCode::from(USAGE) };
+        }
+    };
+    let json = options.json;
+    // One thread: the kernel ends the child when the thread that started it ends.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let outcome = match runtime {
+        Ok(runtime) => runtime.block_on(call(options)),
+        Err(error) => Err(Failure::system("nothing can be run", &error)),
+    };
+    ExitCode::from(outcome.unwrap_or_else(|failure| failure.report(json)))
+}
+
+/// Returns the exit status.
+async fn call(options: Options) -> Result<u8, Failure> {
+    let Options { servers, json, call } = options;
+    match call {
+        Call::Exec(options) => exec::run(options, servers, json).await,
+        Call::Ls(options) => ls::run(options, servers, json).await,
+        Call::Show { name } => show::run(&name, servers, json).await,
+        Call::Watch { name, interval } => watch::run(&name, interval, servers, json).await,
+        Call::Release { name, force: _ } => force::run(&name, servers, json).await,
+    }
+}

@@ -1,0 +1,197 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::duration::{parse, positive};
+use crate::status::BUSY;
+
+const STATUSES: &str = "\
+Exit status:
+  the child's own, and 128+n if signal n ended it
+  64   the command line is wrong
+  69   the servers can't be reached, or too few of them
+  70   the lock was lost while the child ran; the child is dead
+  71   the operating system refuses: no process can be started
+  75   another has the lock (exec -E sets this status)
+  77   a server refuses this user: a wrong password, or a right that is missing
+  78   an address, an option or a name can't work
+  126  the child can't be executed
+  127  the child is not found
+  1    show: the lock is free; release: it was free
+
+Environment:
+  REDIS_URL            the server, if the command line names none; several, separated by
+                       spaces, are a quorum
+  NESTLOCK_PASSWORD    the password for addresses that have none
+  NESTLOCK_KEY_PREFIX  the same as --key-prefix
+";
+
+/// Runs a command while it holds a lock on Redis, and shows who holds which lock.
+///
+/// The locks are those of the crate nestlock, and of Redisson's RLock.
+#[derive(Parser)]
+#[command(name = "nestlock", version, after_help = STATUSES, max_term_width = 100)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    pub(crate) servers: ServerOptions,
+    /// Results as JSON, one object on each line of the standard output. Errors too, on the standard error
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) call: Call,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Call {
+    Exec(ExecOptions),
+    Ls(LsOptions),
+    /// Shows who holds a lock
+    #[command(
+        long_about = "Shows who holds a lock, and for how long if nobody renews it. Exit status 1: it is free."
+    )]
+    Show {
+        /// The name of the lock
+        name: String,
+    },
+    /// Shows who holds a lock, and each change, until it is interrupted
+    Watch {
+        /// The name of the lock
+        name: String,
+        /// How often to ask; a hold that is shorter may be missed
+        #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = positive)]
+        interval: Duration,
+    },
+    /// Frees a lock, whoever holds it
+    #[command(
+        long_about = "Frees a lock, whoever holds it. For a lock whose holder is known to be gone. A holder that \
+        lives finds out at its next renewal, and its child is ended. Exit status 1: it was free."
+    )]
+    Release {
+        /// The name of the lock
+        name: String,
+        /// Required: only the holder itself releases otherwise
+        #[arg(long, required = true)]
+        force: bool,
+    },
+}
+
+/// Runs a command while the lock is held.
+///
+/// The command is run without a shell in between. Standard input, terminal and working directory are its own. The lock's lease is
+/// renewed for as long as it runs. The signals TERM, HUP, QUIT, USR1 and USR2 are passed on to it.
+///
+/// If the lock is lost, the command gets TERM, and then KILL: it is dead before the lease of the lock is over, even if `nestlock`
+/// itself was stopped or killed.
+///
+/// A nested `nestlock exec` of the same lock re-enters. The command finds in its environment: NESTLOCK_NAME, NESTLOCK_HOLD (the
+/// field that proves the hold) and, with --fenced, NESTLOCK_TOKEN.
+#[derive(Args)]
+#[command(override_usage = "nestlock exec [OPTIONS] NAME -- COMMAND [ARGUMENT]...", after_help = STATUSES)]
+pub(crate) struct ExecOptions {
+    /// The name of the lock
+    pub(crate) name: String,
+    /// How long to wait for the lock. Without it: for as long as it takes
+    #[arg(long, value_name = "DURATION", value_parser = parse, conflicts_with = "no_wait")]
+    pub(crate) wait: Option<Duration>,
+    /// Do not wait: the status is 75 at once if another has the lock
+    #[arg(short = 'n', long)]
+    pub(crate) no_wait: bool,
+    /// The exit status if another has the lock
+    #[arg(short = 'E', long, value_name = "STATUS", default_value_t = BUSY)]
+    pub(crate) busy_status: u8,
+    /// This lease and no renewal: the command is dead when it is over
+    #[arg(long, value_name = "DURATION", value_parser = positive)]
+    pub(crate) fixed_lease: Option<Duration>,
+    /// Keeps the lock for at least that long, even if the command ends before: the same job on another machine, whose clock is late,
+    /// does not run again
+    #[arg(long, value_name = "DURATION", value_parser = positive)]
+    pub(crate) at_least: Option<Duration>,
+    /// How long before the end of the lease the command gets TERM, to be killed at the end; and how long it has if the lock was taken
+    /// away. Default: a sixth of the lease, at most 5s
+    #[arg(long, value_name = "DURATION", value_parser = parse)]
+    pub(crate) kill_after: Option<Duration>,
+    /// A fencing token for the command, in NESTLOCK_TOKEN
+    #[arg(long)]
+    pub(crate) fenced: bool,
+    /// Who holds the lock, as others see it. Default: the command and the host
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Lists the locks that are held.
+///
+/// Goes through all keys of the servers by SCAN, which blocks nobody and takes a while where there are many. Hashes that are no
+/// locks are left out.
+#[derive(Args)]
+pub(crate) struct LsOptions {
+    /// Only locks whose names begin with this
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+    /// All locks of the server, if neither --prefix nor --key-prefix is given
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+/// What keeps the locks.
+#[derive(Args)]
+#[command(next_help_heading = "Servers")]
+pub(crate) struct ServerOptions {
+    /// A server: redis://[user[:password]@]host[:port][/database], rediss://… for TLS, unix:///path. Again for each master of a quorum
+    #[arg(long, value_name = "URL", global = true, conflicts_with_all = ["sentinel", "cluster"])]
+    pub(crate) url: Vec<String>,
+    /// A sentinel of the master, in place of --url. Again for the others
+    #[arg(long, value_name = "URL", global = true, conflicts_with = "cluster")]
+    pub(crate) sentinel: Vec<String>,
+    /// The name by which the sentinels know the master
+    #[arg(long, value_name = "NAME", global = true, default_value = "mymaster")]
+    pub(crate) master: String,
+    /// A node of a Redis Cluster, in place of --url. Again for others
+    #[arg(long, value_name = "URL", global = true)]
+    pub(crate) cluster: Vec<String>,
+    /// What stands before the name in every key: the `prefix` of the programs that share the locks
+    #[arg(long, value_name = "TEXT", global = true)]
+    pub(crate) key_prefix: Option<String>,
+    /// How long Redis keeps the lock if it is not renewed, which is what others wait after a crash
+    #[arg(long, value_name = "DURATION", global = true, default_value = "30s", value_parser = positive)]
+    pub(crate) lease: Duration,
+    /// The longest lease of any client of a quorum: all must agree. Default: the lease
+    #[arg(long, value_name = "DURATION", global = true, value_parser = positive)]
+    pub(crate) longest_lease: Option<Duration>,
+    /// How long to wait for the answer of a server
+    #[arg(long, value_name = "DURATION", global = true, default_value = "500ms", value_parser = positive)]
+    pub(crate) node_timeout: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Options::command().debug_assert();
+    }
+
+    fn kind(line: &str) -> Option<clap::error::ErrorKind> {
+        Options::try_parse_from(line.split(' ')).err().map(|error| error.kind())
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        use clap::error::ErrorKind::{ArgumentConflict, MissingRequiredArgument};
+        assert_eq!(kind("nestlock exec -n a -- true"), None);
+        assert_eq!(kind("nestlock exec a -- true --no-wait -n"), None);
+        assert_eq!(kind("nestlock exec -n --wait 1s a -- true"), Some(ArgumentConflict));
+        assert_eq!(kind("nestlock --url a --cluster b show c"), Some(ArgumentConflict));
+        assert_eq!(kind("nestlock --sentinel a --cluster b show c"), Some(ArgumentConflict));
+        assert_eq!(kind("nestlock exec a"), Some(MissingRequiredArgument));
+        assert_eq!(kind("nestlock release a"), Some(MissingRequiredArgument));
+    }
+}

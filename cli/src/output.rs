@@ -1,0 +1,54 @@
+//! What is known of a lock, as text and as JSON.
+
+use std::io::{ErrorKind, Write};
+
+use nestlock::Holder;
+use serde_json::{Value, json};
+
+use crate::duration::shown;
+use crate::status::Failure;
+
+/// Writes one line, and whether anyone reads on: `nestlock ls | head` is no error.
+pub(crate) fn line(text: &str) -> Result<bool, Failure> {
+    let mut out = std::io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::system("the output can't be written", &error)),
+    }
+}
+
+/// `held` is true where the lock is held by one that can be named.
+pub(crate) fn as_json(name: &str, holder: Option<&Holder>) -> Value {
+    match holder {
+        Some(holder) => json!({
+            "name": name,
+            "held": true,
+            "label": holder.label(),
+            "hold": holder.field(),
+            "count": holder.count(),
+            "lease_ms": u64::try_from(holder.remaining_lease().as_millis()).unwrap_or(u64::MAX),
+        }),
+        None => json!({ "name": name, "held": false }),
+    }
+}
+
+pub(crate) fn as_text(name: &str, holder: Option<&Holder>) -> String {
+    let name = name.escape_debug();
+    let Some(holder) = holder else { return format!("{name}: free") };
+    let mut text = format!("{name}: held by {holder}");
+    if holder.label().is_some() {
+        text += &format!(", hold {}", holder.field().escape_debug());
+    }
+    if holder.count() != 1 {
+        text += &format!(", count {}", holder.count());
+    }
+    text
+}
+
+/// The columns of a list.
+pub(crate) fn row(name: &str, holder: &Holder) -> [String; 4] {
+    let by = holder.label().unwrap_or(holder.field());
+    let left = shown(holder.remaining_lease());
+    [name.escape_debug().to_string(), by.escape_debug().to_string(), holder.count().to_string(), left]
+}

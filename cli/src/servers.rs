@@ -1,0 +1,245 @@
+//! From addresses to masters: for the locks, and for a look at all keys.
+
+use std::time::Duration;
+
+use nestlock::{Builder, Locks, Server};
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError, Value,
+};
+
+use crate::options::ServerOptions;
+use crate::status::Failure;
+
+/// No answer of a page of `SCAN` takes as long, unless the server is stuck.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What keeps the locks, and the options of all calls.
+pub(crate) struct Servers {
+    deployment: Deployment,
+    /// What stands before each name.
+    pub(crate) key_prefix: String,
+    pub(crate) lease: Duration,
+    longest_lease: Option<Duration>,
+    node_timeout: Duration,
+}
+
+enum Deployment {
+    Masters(Vec<Address>),
+    Sentinel(Vec<Address>, String),
+    Cluster(Vec<Address>),
+}
+
+/// An address with its credentials; or as it was given, where it can't be read.
+enum Address {
+    Usable(Box<ConnectionInfo>),
+    Unusable(String),
+}
+
+impl Address {
+    fn new(url: &str, password: Option<&str>) -> Address {
+        let Ok(info) = url.into_connection_info() else { return Address::Unusable(url.to_owned()) };
+        let settings = info.redis_settings();
+        let info = match password {
+            Some(password) if settings.password().is_none() => {
+                let settings = settings.clone().set_password(password);
+                info.set_redis_settings(settings)
+            }
+            _ => info,
+        };
+        Address::Usable(Box::new(info))
+    }
+
+    /// The crate reports what is wrong with it, without any part of it.
+    fn server(&self) -> Server {
+        match self {
+            Address::Usable(info) => Server::from(&**info),
+            Address::Unusable(url) => Server::from(url),
+        }
+    }
+
+    fn info(&self) -> Option<&ConnectionInfo> {
+        match self {
+            Address::Usable(info) => Some(info),
+            Address::Unusable(_) => None,
+        }
+    }
+}
+
+impl Servers {
+    /// The command line goes before the environment.
+    pub(crate) fn new(options: ServerOptions) -> Result<Servers, Failure> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let password = variable("NESTLOCK_PASSWORD");
+        let addresses = |urls: Vec<String>| -> Vec<Address> {
+            urls.iter().map(|url| Address::new(url, password.as_deref())).collect()
+        };
+        let deployment = if !options.sentinel.is_empty() {
+            Deployment::Sentinel(addresses(options.sentinel), options.master)
+        } else if !options.cluster.is_empty() {
+            Deployment::Cluster(addresses(options.cluster))
+        } else if !options.url.is_empty() {
+            Deployment::Masters(addresses(options.url))
+        } else {
+            let urls = variable("REDIS_URL").unwrap_or_default();
+            Deployment::Masters(addresses(urls.split_whitespace().map(str::to_owned).collect()))
+        };
+        if matches!(&deployment, Deployment::Masters(masters) if masters.is_empty()) {
+            return Err(Failure::config(
+                "no server is named; give --url redis://host:6379, --sentinel or --cluster, or set REDIS_URL",
+            ));
+        }
+        Ok(Servers {
+            deployment,
+            key_prefix: options.key_prefix.or_else(|| variable("NESTLOCK_KEY_PREFIX")).unwrap_or_default(),
+            lease: options.lease,
+            longest_lease: options.longest_lease,
+            node_timeout: options.node_timeout,
+        })
+    }
+
+    pub(crate) fn builder(&self) -> Builder {
+        let builder = match &self.deployment {
+            Deployment::Masters(masters) => Locks::builder().servers(masters.iter().map(Address::server)),
+            Deployment::Sentinel(sentinels, name) => {
+                Locks::builder().sentinel(sentinels.iter().map(Address::server), name)
+            }
+            Deployment::Cluster(nodes) => Locks::builder().cluster(nodes.iter().map(Address::server)),
+        };
+        let builder = builder.prefix(&self.key_prefix).lease(self.lease).node_timeout(self.node_timeout);
+        match self.longest_lease {
+            Some(longest) => builder.longest_lease(longest),
+            None => builder,
+        }
+    }
+
+    /// Connections that together see each lock that is held: all nodes of a cluster, a majority of several masters.
+    pub(crate) async fn all_keys(&self) -> Result<Vec<MultiplexedConnection>, Failure> {
+        match &self.deployment {
+            Deployment::Masters(masters) => {
+                let mut connections = Vec::new();
+                let mut trouble = None;
+                for master in masters.iter().filter_map(Address::info) {
+                    match connect(master).await {
+                        Ok(connection) => connections.push(connection),
+                        Err(error) => trouble = Some(failure(master, &error)),
+                    }
+                }
+                match trouble {
+                    Some(trouble) if connections.len() < masters.len() / 2 + 1 => Err(trouble),
+                    _ => Ok(connections),
+                }
+            }
+            Deployment::Sentinel(sentinels, name) => {
+                let mut trouble = Failure::config("no sentinel is named; give --sentinel");
+                let first = sentinels.iter().find_map(Address::info);
+                for sentinel in sentinels.iter().filter_map(Address::info) {
+                    match master_by(sentinel, name).await {
+                        Ok((host, port)) => {
+                            let master = at(first.unwrap_or(sentinel), host, port);
+                            return Ok(vec![
+                                connect(&master).await.map_err(|error| failure(&master, &error))?,
+                            ]);
+                        }
+                        Err(error) => trouble = failure(sentinel, &error),
+                    }
+                }
+                Err(trouble)
+            }
+            Deployment::Cluster(nodes) => {
+                let mut trouble = Failure::config("no node is named; give --cluster");
+                for seed in nodes.iter().filter_map(Address::info) {
+                    match masters_of(seed).await {
+                        Ok(masters) => {
+                            let mut connections = Vec::new();
+                            for (host, port) in masters {
+                                let node = at(seed, host, port);
+                                connections
+                                    .push(connect(&node).await.map_err(|error| failure(&node, &error))?);
+                            }
+                            return Ok(connections);
+                        }
+                        Err(error) => trouble = failure(seed, &error),
+                    }
+                }
+                Err(trouble)
+            }
+        }
+    }
+}
+
+async fn connect(info: &ConnectionInfo) -> Result<MultiplexedConnection, RedisError> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE));
+    Client::open(info.clone())?.get_multiplexed_async_connection_with_config(&config).await
+}
+
+/// The same server settings at another address.
+fn at(info: &ConnectionInfo, host: String, port: u16) -> ConnectionInfo {
+    let address = match info.addr().clone() {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+            ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+        }
+        _ => ConnectionAddr::Tcp(host, port),
+    };
+    info.clone().set_addr(address)
+}
+
+/// A sentinel is asked with the credentials of its address and, if it refuses them, without.
+async fn master_by(sentinel: &ConnectionInfo, name: &str) -> Result<(String, u16), RedisError> {
+    let bare = sentinel.redis_settings().clone().set_db(0);
+    let mut connection = match connect(&sentinel.clone().set_redis_settings(bare)).await {
+        Ok(connection) => connection,
+        Err(_) => connect(&sentinel.clone().set_redis_settings(Default::default())).await?,
+    };
+    redis::cmd("SENTINEL").arg("get-master-addr-by-name").arg(name).query_async(&mut connection).await
+}
+
+/// Where the masters of a cluster are, by one of its nodes.
+async fn masters_of(seed: &ConnectionInfo) -> Result<Vec<(String, u16)>, RedisError> {
+    let mut connection = connect(seed).await?;
+    let slots: Vec<Vec<Value>> = redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
+    let mut masters = Vec::new();
+    for range in slots {
+        let Some(Value::Array(master)) = range.get(2) else { continue };
+        let [host, port, ..] = &master[..] else { continue };
+        let host: Option<String> = redis::from_redis_value(host.clone()).ok();
+        // A node that does not know its own address leaves it out: it is the one that was asked.
+        let host = host.filter(|host| !host.is_empty() && host != "?").unwrap_or_else(|| host_of(seed));
+        let node = (host, redis::from_redis_value(port.clone())?);
+        if !masters.contains(&node) {
+            masters.push(node);
+        }
+    }
+    Ok(masters)
+}
+
+fn host_of(info: &ConnectionInfo) -> String {
+    match info.addr() {
+        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// What a server has answered to a look at its keys. A server may repeat what it was sent, so that its text is not shown.
+pub(crate) fn refused(server: &str, error: &RedisError) -> Failure {
+    match error.code() {
+        Some("NOPERM") => Failure::denied(format!(
+            "the user may not run SCAN at {server}, which this needs; grant +scan, and +cluster|slots on a cluster"
+        )),
+        Some("NOAUTH" | "WRONGPASS") => Failure::denied(format!(
+            "the server {server} refuses user or password; correct them in the address, or in NESTLOCK_PASSWORD"
+        )),
+        Some(code) => {
+            Failure::unavailable(format!("the server {server} can't answer now: {code}; try again"))
+        }
+        None => Failure::unavailable(format!(
+            "the server {server} can't be reached; check that it runs, its address, and the network"
+        )),
+    }
+}
+
+fn failure(info: &ConnectionInfo, error: &RedisError) -> Failure {
+    refused(&info.addr().to_string(), error)
+}

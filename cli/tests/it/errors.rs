@@ -1,0 +1,115 @@
+//! What it ends with where it can't work, and that no message has a password.
+
+use crate::run::{Ended, end, nestlock, on, status};
+use crate::support::server::{Server, free_port};
+
+const CALLS: [&[&str]; 5] = [
+    &["exec", "a", "--", "true"],
+    &["ls", "--all"],
+    &["show", "a"],
+    &["watch", "a"],
+    &["release", "--force", "a"],
+];
+
+/// All calls end with this status, and a message that has these words, on these servers.
+async fn all(servers: &[&str], password: Option<&str>, code: i32, words: &str) {
+    for call in CALLS {
+        for json in [false, true] {
+            let mut args = servers.to_vec();
+            args.extend(json.then_some("--json"));
+            args.extend(call);
+            let mut command = nestlock(&args);
+            command.envs(password.map(|password| ("NESTLOCK_PASSWORD", password)));
+            let Ended { status, out, err } = end(command).await;
+            assert_eq!((status, out.as_str()), (Some(code), ""), "{args:?}: {err}");
+            assert!(err.contains(words), "{args:?}: {err}");
+            assert!(!err.contains("hunter2"), "{args:?}: {err}");
+            assert_eq!(err.lines().count(), 1, "{err}");
+            if json {
+                let error: serde_json::Value = serde_json::from_str(&err).unwrap();
+                assert_eq!(error["status"], code);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_unavailable() {
+    let url = format!("redis://:hunter2@127.0.0.1:{}", free_port());
+    all(&["--url", &url], None, 69, "check that it runs").await;
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_denied() {
+    let server = Server::with(&["--requirepass", "right"]).await;
+    let url = format!("redis://:hunter2@127.0.0.1:{}", server.port());
+    all(&["--url", &url], None, 77, "password").await;
+    all(&["--url", &server.url()], Some("hunter2"), 77, "password").await;
+    all(&["--url", &server.url()], None, 77, "").await;
+}
+
+#[tokio::test]
+async fn the_password_may_be_in_the_environment() {
+    let server = Server::with(&["--requirepass", "right"]).await;
+    for (call, expected) in CALLS.into_iter().filter(|call| call[0] != "watch").zip([0, 0, 1, 1]) {
+        let mut command = on(&server, call);
+        command.env("NESTLOCK_PASSWORD", "right");
+        let ended = end(command).await;
+        assert_eq!(ended.status, Some(expected), "{call:?}: {ended:?}");
+    }
+    // One in the address goes before it.
+    let mut command =
+        nestlock(&["--url", &format!("redis://:right@127.0.0.1:{}", server.port()), "show", "a"]);
+    command.env("NESTLOCK_PASSWORD", "wrong");
+    assert_eq!(end(command).await.status, Some(1));
+}
+
+#[tokio::test]
+async fn an_address_that_cannot_be_used_is_a_mistake() {
+    for url in ["http://hunter2@host", "hunter2", "redis://:hunter2@", "redis://a:hunter2@host:port"] {
+        all(&["--url", url], None, 78, "redis://user:password@host").await;
+    }
+    all(&[], None, 78, "REDIS_URL").await;
+    all(&["--url", "redis://:hunter2@host", "--url", "redis://host"], None, 78, "more than once").await;
+}
+
+#[tokio::test]
+async fn a_name_or_an_option_that_cannot_work_is_a_mistake() {
+    let server = Server::start().await;
+    assert_eq!(status(&server, &["exec", "", "--", "true"]).await, Some(78));
+    assert_eq!(status(&server, &["exec", "--label", "a:b", "a", "--", "true"]).await, Some(78));
+    assert_eq!(status(&server, &["exec", "--kill-after", "20s", "a", "--", "true"]).await, Some(78));
+    assert_eq!(
+        status(&server, &["exec", "--fixed-lease", "10s", "--kill-after", "6s", "a", "--", "true"]).await,
+        Some(78)
+    );
+    assert_eq!(status(&server, &["ls"]).await, Some(78));
+    server.ask::<()>(&["SET", "text", "x"]).await;
+    assert_eq!(status(&server, &["exec", "text", "--", "true"]).await, Some(78));
+    for wrong in [
+        &["exec", "a"][..],
+        &["exec", "a", "true"],
+        &["release", "a"],
+        &["exec", "--wait", "10", "a", "--", "true"],
+        &[],
+    ] {
+        assert_eq!(status(&server, wrong).await, Some(64), "{wrong:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_right_is_denied() {
+    let server = Server::start().await;
+    let rights = [
+        "ACL", "SETUSER", "bob", "reset", "on", ">hunter2", "~*", "&*", "+@all", "-scan", "-hset", "-hincrby",
+    ];
+    server.ask::<()>(&rights).await;
+    let url = format!("redis://bob:hunter2@127.0.0.1:{}", server.port());
+    for call in [CALLS[0], CALLS[1]] {
+        let mut args = vec!["--url", &*url];
+        args.extend(call);
+        let ended = end(nestlock(&args)).await;
+        assert_eq!(ended.status, Some(77), "{ended:?}");
+        assert!(!ended.err.contains("hunter2"), "{ended:?}");
+    }
+}

@@ -1,0 +1,28 @@
+//! The command on real servers: what it ends with, what becomes of its child, what it shows.
+
+// They need `setsid`, `script`, `pgrep` and `/proc`.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod errors;
+mod exec;
+mod help;
+mod looks;
+mod loss;
+mod nested;
+mod quorum;
+mod run;
+mod signals;
+mod terminal;
+
+// What the tests of the crate start their servers by.
+#[allow(
+    unreachable_pub,
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::must_use_candidate
+)]
+#[path = "../../../tests/it/support/mod.rs"]
+mod support;

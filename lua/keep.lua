@@ -1,0 +1,35 @@
+-- Ends a hold, and keeps its lock standing for a time: the hold's field is replaced by one that is nobody's. The TTL is set to that time,
+-- whether it was longer or shorter. No command of the hold finds its field any more, so none that is late changes the end.
+--
+-- KEYS[1]  the lock
+-- ARGV[1]  the hold's field
+-- ARGV[2]  the field that takes its place
+-- ARGV[3]  the lock's release channel
+-- ARGV[4]  the command that publishes: `PUBLISH`, or `SPUBLISH` on a cluster
+-- ARGV[5]  for how long, in ms
+--
+-- Replies  -1        kept, by this or before
+--          -2        not held: the field is not there
+
+local count = redis.pcall('HGET', KEYS[1], ARGV[1])
+if type(count) == 'string' then
+  -- First: a full server lets a script write on that has written what frees no memory and takes none. HDEL last: the key goes with its
+  -- last field.
+  redis.call('PEXPIRE', KEYS[1], ARGV[5])
+  redis.call('HSET', KEYS[1], ARGV[2], '1')
+  redis.call('HDEL', KEYS[1], ARGV[1])
+else
+  if count and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
+    return redis.error_reply(count.err .. ' script: user_script')
+  end
+  -- A repeat changes nothing: by now the time that it gives is too long.
+  if count or not redis.call('HGET', KEYS[1], ARGV[2]) then
+    return -2
+  end
+end
+-- Those who wait know the TTL that was.
+local heard = redis.pcall(ARGV[4], ARGV[3], '0')
+if type(heard) == 'table' and ARGV[4] == 'SPUBLISH' then
+  redis.pcall('PUBLISH', ARGV[3], '0')
+end
+return -1

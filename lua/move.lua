@@ -1,0 +1,30 @@
+-- Hands a hold over: its field is replaced by one of the process that goes on with it. It never shortens the TTL.
+-- No command of the former holder finds its field any more.
+--
+-- KEYS[1]  the lock
+-- ARGV[1]  the field that goes on with the hold
+-- ARGV[2]  the field that it takes the place of
+-- ARGV[3]  the lease in ms
+--
+-- Replies  -1        moved, by this or before
+--          -2        lost: neither field is there
+
+local count = redis.pcall('HGET', KEYS[1], ARGV[2])
+if type(count) == 'string' then
+  -- In this order: the key goes with its last field.
+  redis.call('HSET', KEYS[1], ARGV[1], '1')
+  redis.call('HDEL', KEYS[1], ARGV[2])
+else
+  if count and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
+    return redis.error_reply(count.err .. ' script: user_script')
+  end
+  -- A repeat: the claim is used, by this same hold.
+  if count or not redis.call('HGET', KEYS[1], ARGV[1]) then
+    return -2
+  end
+end
+-- No TTL reads as -1: it gets one.
+if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[3])
+end
+return -1

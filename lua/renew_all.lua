@@ -1,0 +1,34 @@
+-- Lets several holds live for a lease from now, at least: what renew.lua does, for each of them. An error of one ends no other.
+--
+-- KEYS        the locks
+-- ARGV[1...]  the holds' fields, in the order of the locks
+-- ARGV[last]  the lease in ms
+--
+-- Replies  a list, in the order of the locks: what renew.lua answers, or an error
+
+local lease = ARGV[#ARGV]
+
+local function renew(key, field)
+  local count = redis.pcall('HGET', key, field)
+  if type(count) ~= 'string' then
+    if count and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
+      return redis.error_reply(count.err .. ' script: user_script')
+    end
+    return -2
+  end
+  local ttl = redis.pcall('PTTL', key)
+  -- No TTL reads as -1: it gets one.
+  if type(ttl) == 'number' and ttl < tonumber(lease) then
+    ttl = redis.pcall('PEXPIRE', key, lease)
+  end
+  if type(ttl) == 'table' then
+    return redis.error_reply(ttl.err .. ' script: user_script')
+  end
+  return -1
+end
+
+local answers = {}
+for at, key in ipairs(KEYS) do
+  answers[at] = renew(key, ARGV[at])
+end
+return answers

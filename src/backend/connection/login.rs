@@ -1,0 +1,245 @@
+//! Credentials that a provider is asked for: at each new connection, and before those of a standing one are outdated.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, ErrorKind as RedisErrorKind, RedisError, RedisResult, Value};
+use tokio::sync::{Mutex, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::backend::connection::redis_error;
+use crate::base::{after, telemetry};
+use crate::config::{Credentials, Provider};
+use crate::error::{Error, ErrorKind, Result};
+
+/// How long the provider is waited for.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// The longest pause before the provider is asked again, or a server that refused new credentials.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The provider of one `Locks`, and what it returned last. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Login(Arc<Shared>);
+
+struct Shared {
+    provider: Provider,
+    /// Locked while the provider is asked.
+    last: Mutex<Last>,
+    current: watch::Sender<Current>,
+}
+
+/// The last question to the provider.
+#[derive(Default)]
+struct Last {
+    outcome: Option<(Instant, Result<Arc<Issued>>)>,
+    /// How many have failed since one was answered.
+    failures: u32,
+}
+
+#[derive(Clone, Default)]
+struct Current {
+    issued: Option<Arc<Issued>>,
+    /// When the provider is asked though no connection is made.
+    due: Option<Instant>,
+}
+
+/// Credentials that differ from those before, and their number.
+struct Issued {
+    number: u64,
+    credentials: Credentials,
+}
+
+impl Login {
+    pub(crate) fn new(provider: Provider) -> Login {
+        Login(Arc::new(Shared { provider, last: Mutex::default(), current: watch::Sender::default() }))
+    }
+
+    /// The login of a new connection. The provider is asked, or was asked by somebody else since this was called.
+    pub(super) async fn begin(&self) -> Result<LoggedIn> {
+        let called = Instant::now();
+        let mut last = self.0.last.lock().await;
+        let issued = match &last.outcome {
+            Some((asked, Ok(issued))) if *asked >= called => issued.clone(),
+            Some((asked, Err(error))) if *asked >= called => return Err(error.again()),
+            _ => self.ask(&mut last).await?,
+        };
+        Ok(LoggedIn { login: self.clone(), issued, sent: None, refusals: 0 })
+    }
+
+    /// Asks the provider if that is due. It is not where another connection has asked in the meantime.
+    async fn renew(&self) {
+        let mut last = self.0.last.lock().await;
+        let due = self.0.current.borrow().due;
+        if due.is_some_and(|due| due <= Instant::now()) {
+            // An error is logged, and the provider is asked again.
+            let _ = self.ask(&mut last).await;
+        }
+    }
+
+    async fn ask(&self, last: &mut Last) -> Result<Arc<Issued>> {
+        let asked = Instant::now();
+        // A task of its own, which ends with this future: a panic of the provider ends no task of this crate.
+        let (mut task, provider) = (JoinSet::new(), self.0.provider.clone());
+        task.spawn(async move { provider.provide().await });
+        let provided = match timeout(LIMIT, task.join_next()).await {
+            Ok(Some(Ok(Ok(credentials)))) => Ok(credentials),
+            Ok(Some(Ok(Err(cause)))) => Err(self.failed(cause)),
+            Ok(Some(Err(_)) | None) => Err(failure("panicked; correct it")),
+            Err(_) => Err(failure(&format!("did not return within {LIMIT:?}; check what it waits for"))),
+        };
+        let outcome = provided.map(|credentials| {
+            last.failures = 0;
+            self.issue(credentials, asked)
+        });
+        if let Err(error) = &outcome {
+            last.failures += 1;
+            if last.failures == 1 {
+                telemetry::credentials_missing(error);
+            }
+            let now = Instant::now();
+            let again = after(now, pause(last.failures));
+            self.0.current.send_if_modified(|current| match current.due {
+                Some(due) if due <= now => {
+                    current.due = Some(again);
+                    true
+                }
+                _ => false,
+            });
+        }
+        last.outcome = Some((
+            asked,
+            outcome.as_ref().map_or_else(|error| Err(error.again()), |issued| Ok(issued.clone())),
+        ));
+        outcome
+    }
+
+    fn issue(&self, credentials: Credentials, asked: Instant) -> Arc<Issued> {
+        let due = credentials.renewed_after().map(|time| after(asked, time));
+        let before = self.0.current.borrow().issued.clone();
+        let issued = match before {
+            Some(before) if before.credentials.is_same_login(&credentials) => before,
+            before => {
+                let number = before.map_or(0, |before| before.number + 1);
+                Arc::new(Issued { number, credentials })
+            }
+        };
+        self.0.current.send_replace(Current { issued: Some(issued.clone()), due });
+        issued
+    }
+
+    fn failed(&self, cause: Box<dyn std::error::Error + Send + Sync>) -> Error {
+        let text = cause.to_string();
+        let known = self.0.current.borrow().issued.clone();
+        let shows = |issued: Arc<Issued>| {
+            let password = issued.credentials.password();
+            let mut causes =
+                std::iter::successors(Some(&*cause as &dyn std::error::Error), |cause| cause.source());
+            !password.is_empty() && causes.any(|cause| format!("{cause} {cause:?}").contains(password))
+        };
+        if known.is_some_and(shows) {
+            return failure("failed; its error is not shown, since the password is a part of it");
+        }
+        failure(&format!("failed: {text}; correct what it reports")).because_of(cause)
+    }
+}
+
+fn failure(what: &str) -> Error {
+    let message =
+        format!("the provider of credentials {what}. Until it returns, no new connection can log in");
+    Error::new(ErrorKind::Unavailable, message)
+}
+
+/// From a second on, twice as long each time.
+fn pause(failures: u32) -> Duration {
+    Duration::from_secs(1 << failures.saturating_sub(1).min(6)).min(LONGEST_PAUSE)
+}
+
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Login(..)")
+    }
+}
+
+/// With what one connection has logged in. Cheap to clone.
+///
+/// Its caller sends what [`next`](LoggedIn::next) returns over the connection, in order with all else, and passes on the answer, for as
+/// long as the connection lives.
+#[derive(Clone)]
+pub(crate) struct LoggedIn {
+    login: Login,
+    issued: Arc<Issued>,
+    sent: Option<Arc<Issued>>,
+    /// How often the server has refused new credentials since it accepted some.
+    refusals: u32,
+}
+
+impl LoggedIn {
+    pub(super) fn user(&self) -> &str {
+        self.issued.credentials.user()
+    }
+
+    pub(super) fn password(&self) -> &str {
+        self.issued.credentials.password()
+    }
+
+    /// Waits for new credentials, and returns the command that logs in with them.
+    pub(crate) async fn next(&mut self) -> Cmd {
+        if self.refusals > 0 {
+            // The server may get a new password later than the provider does, so that the same may be accepted soon.
+            sleep(pause(self.refusals)).await;
+            let _ = self.login.begin().await;
+        }
+        let mut current = self.login.0.current.subscribe();
+        loop {
+            let Current { issued, due } = current.borrow_and_update().clone();
+            if let Some(issued) = issued.filter(|issued| issued.number != self.issued.number) {
+                let mut auth = redis::cmd("AUTH");
+                auth.arg(issued.credentials.user()).arg(issued.credentials.password());
+                self.sent = Some(issued);
+                return auth;
+            }
+            // The provider has returned what was accepted before.
+            self.refusals = 0;
+            tokio::select! {
+                _ = current.changed() => {}
+                () = until(due) => self.login.renew().await,
+            }
+        }
+    }
+
+    /// With the answer to that command. Fails if the connection is not usable any more. A server that refuses new credentials goes on
+    /// with the old ones.
+    pub(crate) fn answered(&mut self, server: &str, answer: RedisResult<Value>) -> RedisResult<()> {
+        match answer.and_then(Value::extract_error) {
+            Ok(Value::Push { .. }) => {
+                let text = "the connection has answered a login with something else";
+                Err(RedisError::from((RedisErrorKind::Parse, text)))
+            }
+            Ok(_) => {
+                if let Some(sent) = self.sent.take() {
+                    self.issued = sent;
+                }
+                self.refusals = 0;
+                telemetry::logged_in_again(server);
+                Ok(())
+            }
+            Err(error) if redis_error::is_answer(&error) => {
+                self.refusals = self.refusals.saturating_add(1);
+                if self.refusals == 1 {
+                    telemetry::login_refused(server, error.code().unwrap_or("ERR"));
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,27 @@
+//! `Grouping`: which locks are counted together.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+type Label = dyn for<'a> Fn(&'a str) -> Cow<'a, str> + Send + Sync;
+
+/// Maps the names of locks to a few. The user's code: it runs where nothing is locked.
+#[derive(Clone)]
+pub(crate) struct Grouping(Arc<Label>);
+
+impl Grouping {
+    pub(crate) fn new(label: impl Fn(&str) -> Cow<'_, str> + Send + Sync + 'static) -> Grouping {
+        Grouping(Arc::new(label))
+    }
+
+    pub(crate) fn group_of<'a>(&self, name: &'a str) -> Cow<'a, str> {
+        (self.0)(name)
+    }
+}
+
+impl fmt::Debug for Grouping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Grouping(..)")
+    }
+}

@@ -1,0 +1,85 @@
+//! What is counted goes to the recorder that the program has installed. The only file that uses the crate `metrics`.
+
+use metrics::{
+    Gauge, Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
+
+use crate::base::meter::{Grouping, Sample};
+use crate::error::Loss;
+
+const WAIT: &str = "nestlock_wait_seconds";
+const HOLD: &str = "nestlock_held_seconds";
+const WAITING: &str = "nestlock_waiting";
+const HELD: &str = "nestlock_held";
+const LOST: &str = "nestlock_lost_total";
+const TIMEOUTS: &str = "nestlock_timeouts_total";
+const RENEWED_LATE: &str = "nestlock_renewals_late_total";
+const UNAVAILABLE: &str = "nestlock_unavailable_total";
+
+/// What each of them is.
+pub(crate) fn describe() {
+    describe_histogram!(WAIT, Unit::Seconds, "From a request's first poll to the grant of its hold");
+    describe_histogram!(HOLD, Unit::Seconds, "From a hold's grant to its release or loss");
+    describe_gauge!(WAITING, Unit::Count, "Requests that wait for a lock");
+    describe_gauge!(HELD, Unit::Count, "Locks that this process holds");
+    describe_counter!(LOST, Unit::Count, "Holds that ended without a release");
+    describe_counter!(TIMEOUTS, Unit::Count, "Requests that were not granted in the time that they had");
+    describe_counter!(RENEWED_LATE, Unit::Count, "Leases that were renewed after failed attempts");
+    describe_counter!(UNAVAILABLE, Unit::Count, "Commands that too few masters answered");
+}
+
+pub(crate) fn record(name: &str, grouping: Option<&Grouping>, sample: Sample) {
+    let mut labels = labels(name, grouping);
+    match sample {
+        Sample::Waited(time) => histogram!(WAIT, labels).record(time),
+        Sample::Held => gauge!(HELD, labels).increment(1.0),
+        Sample::Ended(time) => {
+            gauge!(HELD, labels.clone()).decrement(1.0);
+            histogram!(HOLD, labels).record(time);
+        }
+        Sample::Lost(loss) => {
+            labels.push(Label::from_static_parts("loss", shown(loss)));
+            counter!(LOST, labels).increment(1);
+        }
+        Sample::TimedOut => counter!(TIMEOUTS, labels).increment(1),
+        Sample::RenewedLate => counter!(RENEWED_LATE, labels).increment(1),
+        Sample::Unavailable => counter!(UNAVAILABLE, labels).increment(1),
+    }
+}
+
+/// One request more waits, from [`begin`](Waiting::begin) until this goes.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting(Option<Gauge>);
+
+impl Waiting {
+    pub(crate) fn begin(&mut self, name: &str, grouping: Option<&Grouping>) {
+        if self.0.is_none() {
+            let waiting = gauge!(WAITING, labels(name, grouping));
+            waiting.increment(1.0);
+            self.0 = Some(waiting);
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(waiting) = &self.0 {
+            waiting.decrement(1.0);
+        }
+    }
+}
+
+/// No name of a lock is a label by itself: there may be millions.
+fn labels(name: &str, grouping: Option<&Grouping>) -> Vec<Label> {
+    let group = grouping.map(|grouping| grouping.group_of(name).into_owned());
+    group.map(|group| Label::new("lock", group)).into_iter().collect()
+}
+
+fn shown(loss: Loss) -> &'static str {
+    match loss {
+        Loss::Expired => "expired",
+        Loss::Gone => "gone",
+        Loss::MaxHold => "max_hold",
+        Loss::Suspended => "suspended",
+    }
+}

@@ -1,0 +1,62 @@
+//! What the crate logs while a test runs in one thread.
+
+use std::fmt::{Debug, Write};
+use std::sync::{Arc, Mutex};
+
+use tracing::field::{Field, Visit};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Event, Metadata, Subscriber, span};
+
+use crate::base::lock;
+
+/// The messages that are logged in this thread as long as this lives, with their fields.
+pub(crate) struct Recorder {
+    lines: Arc<Mutex<Vec<String>>>,
+    _until: DefaultGuard,
+}
+
+impl Recorder {
+    pub(crate) fn start() -> Recorder {
+        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+        Recorder { lines: lines.clone(), _until: tracing::subscriber::set_default(Lines(lines)) }
+    }
+
+    /// How many of them have this text.
+    pub(crate) fn count(&self, text: &str) -> usize {
+        lock(&*self.lines).iter().filter(|line| line.contains(text)).count()
+    }
+}
+
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl Subscriber for Lines {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        lock(&*self.0).push(line.0);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let _ = write!(self.0, "{field}={value:?} ");
+    }
+}

@@ -1,0 +1,142 @@
+//! `Claim`: a hold on its way from one process to another.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// A hold on its way to another process: [`Guard::into_claim`](crate::Guard::into_claim) makes it, and
+/// [`Mutex::resume`](crate::Mutex::resume) makes a guard of it again.
+///
+/// For a lock that is taken in one process and released in another: a handler of requests takes it, and a worker frees it. `Display` and
+/// `FromStr` are its form as text, to be sent along with the job: as a `String`, or with serde by whatever goes by these two traits. The
+/// text is as long as the lock's name, and up to 200 bytes more.
+///
+/// Whoever has the text and may write to the same Redis can resume the hold, once. So send it where the job goes, and nowhere else.
+/// It is no secret towards those who can read this Redis: `HGETALL` of the lock's key shows the same. `Debug` shows it too.
+///
+/// Nothing in it is trusted: the masters are asked whether the hold stands. A claim that nobody resumes is over with the hold's lease.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// use nestlock::{Claim, ErrorKind, Locks, Memory};
+/// let redis = Memory::new(); // in place of a server
+/// let (web, worker) = (
+///     Locks::builder().memory(&redis).connect().await?,
+///     Locks::builder().memory(&redis).connect().await?,
+/// );
+/// let guard = web.mutex("order:7").lock().await?;
+/// let message: String = guard.into_claim().await?.to_string(); // still locked
+///
+/// let claim: Claim = message.parse()?;
+/// let guard = worker.mutex(claim.name()).resume(&claim).await?;
+/// let again = worker.mutex("order:7").resume(&claim).await;
+/// assert_eq!(again.unwrap_err().kind(), ErrorKind::Lost); // once
+/// guard.release().await
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Claim {
+    field: Arc<str>,
+    name: Arc<str>,
+}
+
+/// What each text begins with: what it is, and the version of its form.
+const HEAD: &str = "nestlock-claim:1:";
+
+/// Longer than any field of this crate.
+const LONGEST_FIELD: usize = 512;
+
+impl Claim {
+    pub(super) fn new(field: Arc<str>, name: Arc<str>) -> Claim {
+        Claim { field, name }
+    }
+
+    /// The name of the lock, without the prefix.
+    ///
+    /// The example of [`Claim`] has it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The field that stands for the hold in Redis until it is resumed: see [`Guard::field`](crate::Guard::field).
+    #[must_use]
+    pub fn field(&self) -> &str {
+        &self.field
+    }
+
+    pub(super) fn shared_field(&self) -> &Arc<str> {
+        &self.field
+    }
+}
+
+/// As it is sent: `nestlock-claim:1:<length of the field>:<field>:<name>`.
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{HEAD}{}:{}:{}", self.field.len(), self.field, self.name)
+    }
+}
+
+/// From what `Display` wrote. Anything else is an error of kind [`Config`](ErrorKind::Config).
+impl FromStr for Claim {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Claim> {
+        parts(text).map(|(field, name)| Claim::new(field.into(), name.into())).ok_or_else(|| {
+            let message = "the text is no claim of a hold: it has to be what a `Claim` shows, from its first byte to its last";
+            Error::new(ErrorKind::Config, message)
+        })
+    }
+}
+
+fn parts(text: &str) -> Option<(&str, &str)> {
+    let (length, rest) = text.strip_prefix(HEAD)?.split_once(':')?;
+    let is_number = !length.starts_with('0') && length.bytes().all(|byte| byte.is_ascii_digit());
+    let length: usize = length.parse().ok().filter(|length| is_number && *length <= LONGEST_FIELD)?;
+    let (field, rest) = rest.split_at_checked(length)?;
+    let name = rest.strip_prefix(':').filter(|name| !name.is_empty())?;
+    Some((field, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_read_as_it_was_written() {
+        for field in ["me:7", "web@host:e4a85f5e:12", "ü:1", ":"] {
+            for name in ["stock", "a:b:c", ":", "17:x", "{ü} \n"] {
+                let claim = Claim::new(field.into(), name.into());
+                let text = claim.to_string();
+                assert_eq!(text.parse::<Claim>().unwrap(), claim, "{text}");
+                assert_eq!((claim.field(), claim.name()), (field, name));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_claim_is_refused() {
+        let long = format!("{HEAD}600:{}:stock", "f".repeat(600));
+        for text in [
+            "",
+            "stock",
+            HEAD,
+            "nestlock-claim:2:4:me:7:stock",
+            "nestlock-claim:1:4:me:7",
+            "nestlock-claim:1:4:me:7:",
+            "nestlock-claim:1:3:me:7:stock",
+            "nestlock-claim:1:5:me:7:stock",
+            "nestlock-claim:1:04:me:7:stock",
+            "nestlock-claim:1:+4:me:7:stock",
+            "nestlock-claim:1:0::stock",
+            "nestlock-claim:1:1:ü:stock",
+            "nestlock-claim:1:99999999999999999999:me:7:stock",
+            " nestlock-claim:1:4:me:7:stock",
+            &long,
+        ] {
+            assert_eq!(text.parse::<Claim>().unwrap_err().kind(), ErrorKind::Config, "{text}");
+        }
+    }
+}

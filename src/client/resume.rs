@@ -1,0 +1,80 @@
+//! From a claim to a guard: the hold of another process goes on in this one.
+
+use std::sync::Arc;
+
+use tokio::runtime;
+use tokio::task::yield_now;
+
+use crate::base::{Fate, Outcome};
+use crate::client::acquire::Sent;
+use crate::client::claim::Claim;
+use crate::client::guard::{Granted, Guard};
+use crate::error::{Error, ErrorKind, Loss, Result};
+use crate::owner::Owner;
+use crate::session::Handle;
+use crate::table::NewLevel;
+use crate::wire::Reply;
+use crate::wire::keys::{self, Keys};
+
+/// Moves the claimed hold to a field of this process.
+pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Result<Guard> {
+    check(&handle, &keys, claim).map_err(|error| error.on(&keys.name))?;
+    let lease = handle.config.lease;
+    let pending = handle.visit(&keys, |entry, number, at| {
+        entry.begin_resume(number(), claim.shared_field().clone(), &handle.uuid, lease, at.now)
+    });
+    // Its undoing is armed before it is sent.
+    let mut sent = Sent { session: handle.clone(), pending, is_open: true };
+    // Dropped at the end, after the entry was updated.
+    let (verdict, _stragglers) = handle.ask(&sent.pending).await;
+    // Never ready in its first poll, as a request for the lock: branches of a task that are begun in one poll would look nested.
+    yield_now().await;
+    sent.is_open = false;
+    let pending = &sent.pending;
+    let conclude = |answer| {
+        handle.visit(&keys, |entry, _, at| entry.conclude(pending, answer, verdict.spread, at));
+    };
+    match &verdict.result {
+        Ok(Reply::Done) => {}
+        Ok(reply) => {
+            conclude(Ok(reply));
+            return Err(Error::lost(Loss::Gone).on(&keys.name));
+        }
+        Err(failure) => {
+            conclude(Err(failure.outcome));
+            return Err(failure.error.again().on(&keys.name));
+        }
+    }
+    // Closed while it was under way: nobody will renew it, so it is undone.
+    handle
+        .check_open()
+        .inspect_err(|_| conclude(Err(Outcome::Unknown)))
+        .map_err(|error| error.on(&keys.name))?;
+    let (owner, fate) = (Owner::current(), Arc::<Fate>::default());
+    let granted = handle.visit(&keys, |entry, number, at| {
+        let (level, fate) = (number(), fate.clone());
+        let (fixed, max_hold, at_least, token) = (false, None, None, None);
+        let new = NewLevel { level, lease, fixed, max_hold, at_least, fate, token };
+        entry.resumed(pending, &new, &owner, verdict.spread, at).then_some(level)
+    });
+    let Some(level) = granted else {
+        let message = "resumed, but the answer was read too late, and the hold is ended; take the lock anew";
+        return Err(Error::new(ErrorKind::Unavailable, message).on(&keys.name));
+    };
+    let (hold, field) = (pending.hold, pending.call.field.clone());
+    let granted = Granted { hold, level, depth: 1, token: None, field, fate };
+    Ok(Guard::new(handle.clone(), keys.clone(), granted))
+}
+
+fn check(handle: &Handle, keys: &Keys, claim: &Claim) -> Result<()> {
+    keys::check(&keys.name, &handle.config.prefix)?;
+    if claim.name() != &*keys.name {
+        let message = "the claim is one of another lock; resume it by a mutex of `claim.name()`";
+        return Err(Error::new(ErrorKind::Misuse, message));
+    }
+    if runtime::Handle::try_current().is_err() {
+        let message = "a hold can be resumed inside a tokio runtime only; use `block_on` of a runtime";
+        return Err(Error::new(ErrorKind::Misuse, message));
+    }
+    handle.check_open()
+}

@@ -1,0 +1,33 @@
+//! `AddressMap`: from the addresses that servers report to those to connect to.
+
+use std::fmt;
+use std::sync::Arc;
+
+type Map = dyn Fn(&str, u16) -> (String, u16) + Send + Sync;
+
+/// The user's code, where it is given; else each address is as reported. It runs where nothing is locked.
+#[derive(Clone)]
+pub(crate) struct AddressMap(Option<Arc<Map>>);
+
+impl AddressMap {
+    pub(crate) const NONE: AddressMap = AddressMap(None);
+
+    pub(crate) fn new(map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static) -> AddressMap {
+        AddressMap(Some(Arc::new(map)))
+    }
+
+    pub(super) fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Where to connect to; `None`: to what is reported.
+    pub(crate) fn get(&self, host: &str, port: u16) -> Option<(String, u16)> {
+        self.0.as_ref().map(|map| map(host, port))
+    }
+}
+
+impl fmt::Debug for AddressMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_none() { "AddressMap(none)" } else { "AddressMap(..)" })
+    }
+}

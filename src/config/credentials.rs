@@ -1,0 +1,128 @@
+//! Credentials that change: what a user's code provides, and the check of what it is combined with.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::master::MasterKind;
+use crate::config::server::Server;
+use crate::error::{Result, rejected};
+
+/// The least time between two questions to a provider that nothing but time asks for.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+/// User and password, as a provider returns them to [`Builder::credentials`](crate::Builder::credentials).
+///
+/// `Debug` shows neither.
+///
+/// ```
+/// use std::time::Duration;
+/// use nestlock::Credentials;
+/// let credentials = Credentials::new("bob", "s3cret").renew_after(Duration::from_secs(600));
+/// assert_eq!(format!("{credentials:?}"), "Credentials { renew_after: Some(600s), .. }");
+/// ```
+#[derive(Clone)]
+pub struct Credentials {
+    user: String,
+    password: String,
+    renew_after: Option<Duration>,
+}
+
+impl Credentials {
+    /// A user and its password, or the token that stands for one. A server that has a password and no users (`requirepass`) knows the
+    /// user `default`.
+    pub fn new(user: impl Into<String>, password: impl Into<String>) -> Credentials {
+        Credentials { user: user.into(), password: password.into(), renew_after: None }
+    }
+
+    /// After which time the provider is asked for the next ones, with which all standing connections log in again. Default: never; only a
+    /// new connection asks.
+    ///
+    /// Counted from when the provider was asked. Choose less than the time for which a token is valid, with room for a few tries.
+    /// 100 ms at least.
+    #[must_use]
+    pub fn renew_after(mut self, time: Duration) -> Credentials {
+        self.renew_after = Some(time.max(SHORTEST));
+        self
+    }
+
+    pub(crate) fn user(&self) -> &str {
+        &self.user
+    }
+
+    pub(crate) fn password(&self) -> &str {
+        &self.password
+    }
+
+    pub(crate) fn renewed_after(&self) -> Option<Duration> {
+        self.renew_after
+    }
+
+    /// Whether a connection that logged in with one need not log in with the other.
+    pub(crate) fn is_same_login(&self, other: &Credentials) -> bool {
+        (&self.user, &self.password) == (&other.user, &other.password)
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("renew_after", &self.renew_after).finish_non_exhaustive()
+    }
+}
+
+pub(crate) type Provided = Result<Credentials, Box<dyn StdError + Send + Sync>>;
+
+/// The user's code.
+#[derive(Clone)]
+pub(crate) struct Provider(Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Provided> + Send>> + Send + Sync>);
+
+impl Provider {
+    pub(super) fn new<F, Fut, E>(provide: F) -> Provider
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        Provider(Arc::new(move || {
+            let mut provided = Box::pin(provide());
+            Box::pin(poll_fn(move |cx| provided.as_mut().poll(cx).map_err(Into::into)))
+        }))
+    }
+
+    /// It may block, panic, or never be ready.
+    pub(crate) fn provide(&self) -> impl Future<Output = Provided> + Send + use<> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Provider(..)")
+    }
+}
+
+/// Rejects a provider beside fixed credentials, of which one would be used in silence, and one that nobody asks. The credentials of
+/// sentinels are their own.
+pub(super) fn check(masters: &[MasterKind]) -> Result<()> {
+    let servers = masters.iter().flat_map(|master| match master {
+        MasterKind::Server(server) => std::slice::from_ref(server),
+        MasterKind::Cluster(seeds) => seeds.all(),
+        MasterKind::Sentinel(_) | MasterKind::Memory(_) => &[],
+    });
+    let has_login = |server: &&Server| {
+        let settings = server.info().map(redis::ConnectionInfo::redis_settings);
+        settings.is_some_and(|settings| settings.username().or(settings.password()).is_some())
+    };
+    if let Some(server) = servers.into_iter().find(has_login) {
+        let wrong = "credentials was given a provider, and this server's URL has a user or a password: remove them \
+             from the URL, or the provider";
+        return Err(rejected(wrong).at(&server.address()));
+    }
+    if masters.iter().all(|master| matches!(master, MasterKind::Memory(_))) {
+        return Err(rejected("credentials needs a server, and every master is `memory`; remove one of both"));
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! `OwnerLayer`: each request of a server as an owner of its own.
+
+use std::task::{Context, Poll};
+
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::owner::owner::{Owner, inside};
+use crate::owner::scope::Scope;
+
+/// A layer of `tower` that makes each request an [`Owner`] of its own.
+///
+/// A server runs all requests of a keep-alive connection in one task, and a task is one owner by default. So a request would re-enter what
+/// an earlier one on the same connection still holds: [`guide::owners`](crate::guide::owners#servers). With this layer outside of all
+/// others no request is taken for another one. Calls that a request nests re-enter as ever, and what it keeps beyond its answer stays its
+/// own.
+///
+/// It takes the feature `tower`. With axum, whose `layer` runs the last one first:
+///
+/// ```ignore
+/// let app = axum::Router::new().route("/{item}/sell", post(sell)).layer(OwnerLayer::new());
+/// axum::serve(listener, app).await?;
+/// ```
+///
+/// With tonic:
+///
+/// ```ignore
+/// tonic::transport::Server::builder().layer(OwnerLayer::new()).add_service(shop).serve(address).await?;
+/// ```
+///
+/// With any service:
+///
+/// ```
+/// use std::task::{Context, Poll};
+/// use nestlock::futures::TryLock;
+/// use nestlock::{Error, Guard, Locks, Mutex, OwnerLayer};
+/// use tower_layer::Layer;
+/// use tower_service::Service;
+///
+/// /// Answers with the lock, if nobody has it.
+/// struct Export(Mutex);
+///
+/// impl Service<()> for Export {
+///     type Response = Option<Guard>;
+///     type Error = Error;
+///     type Future = TryLock;
+///
+///     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+///         Poll::Ready(Ok(()))
+///     }
+///
+///     fn call(&mut self, _: ()) -> TryLock {
+///         self.0.try_lock()
+///     }
+/// }
+///
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// let export = Locks::in_memory().mutex("export");
+/// let mut service = OwnerLayer::new().layer(Export(export));
+/// let kept = service.call(()).await?;
+/// assert!(kept.is_some());
+/// assert!(service.call(()).await?.is_none()); // the next request of this task does not re-enter
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OwnerLayer(());
+
+impl OwnerLayer {
+    /// The layer. It has no options.
+    #[must_use]
+    pub fn new() -> OwnerLayer {
+        OwnerLayer(())
+    }
+}
+
+impl<S> Layer<S> for OwnerLayer {
+    type Service = OwnerService<S>;
+
+    fn layer(&self, inner: S) -> OwnerService<S> {
+        OwnerService { inner }
+    }
+}
+
+/// A service whose requests are owners of their own: what [`OwnerLayer`] makes of another one.
+///
+/// The example of [`OwnerLayer`] has it.
+#[derive(Clone, Debug)]
+pub struct OwnerService<S> {
+    inner: S,
+}
+
+impl<S: Service<Request>, Request> Service<Request> for OwnerService<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Scope<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request) -> Scope<S::Future> {
+        let owner = Owner::new();
+        // What it does before its future is polled is the request's too: it may spawn a task with a child of its owner.
+        let inside = inside(&owner);
+        let work = self.inner.call(request);
+        drop(inside);
+        owner.scope(work)
+    }
+}

@@ -1,0 +1,141 @@
+//! Of an entry: how a hold goes from process to process.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use tokio::time::Instant;
+
+use crate::base::meter::Sample;
+use crate::base::{Lease, Moment, Spread};
+use crate::error::Loss;
+use crate::owner::Owner;
+use crate::table::admission::NewLevel;
+use crate::table::entry::LockEntry;
+use crate::table::hold::Hold;
+use crate::wire::{self, Pending};
+
+/// What came of the wish to hand a hold over.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum HandOver {
+    /// It is nobody's here any more, and stands on the masters.
+    Done,
+    /// A command of it is under way, or due.
+    Wait,
+    /// It has so many levels.
+    Nested(u32),
+    /// It has a fencing token.
+    Fenced,
+    Lost(Loss),
+}
+
+impl LockEntry {
+    pub(super) fn is_handed_over(&self, hold: u64) -> bool {
+        self.handed_over.has(hold)
+    }
+
+    /// Why a hold can't be handed over now; `Done`: it can.
+    pub(crate) fn may_be_handed_over(&self, id: u64, level: u64) -> HandOver {
+        let Some(hold) = self.hold_of_guard(id) else { return HandOver::Lost(Loss::Gone) };
+        let lost = hold.level(level).and_then(|level| level.fate.loss()).or_else(|| hold.loss());
+        match lost {
+            Some(loss) => HandOver::Lost(loss),
+            None if hold.count() > 1 => HandOver::Nested(hold.count()),
+            None if hold.fence.is_some() => HandOver::Fenced,
+            // 1. A re-entry is under way, or a settle. 2. The hold goes on elsewhere. 3. Whoever asked would never know.
+            None if hold.command.is_some() || hold.next_action().is_some() => HandOver::Wait,
+            None => HandOver::Done,
+        }
+    }
+
+    /// The hold is that of a claim from now on: this process neither renews nor ends it. `Wait`: `waker` is woken when it may be.
+    pub(crate) fn hand_over(&mut self, id: u64, level: u64, waker: &Waker, at: Moment) -> HandOver {
+        self.end_late(id, at);
+        let answer = self.may_be_handed_over(id, level);
+        match answer {
+            HandOver::Done => {}
+            HandOver::Wait => {
+                self.wake_when_idle(waker);
+                return answer;
+            }
+            _ => return answer,
+        }
+        let place = self.place.clone();
+        if let Some(left) = self.hold(id).and_then(|hold| hold.leave(level)) {
+            left.level.owner.forget(&place);
+        }
+        let since = self.hold(id).map(|hold| hold.since);
+        let ended = since.map(|since| Sample::Ended(at.now.saturating_duration_since(since)));
+        ended.into_iter().for_each(|ended| self.out.measure(ended));
+        self.holds.retain(|hold| hold.id != id);
+        self.handed_over.note(id);
+        self.forget_proofs();
+        // Those who waited for its end here have to wait for a stranger's.
+        self.freed(at.now);
+        self.wake_all(at.now);
+        answer
+    }
+
+    /// Begins to go on with what another process had by the field `from`.
+    pub(crate) fn begin_resume(
+        &mut self,
+        no: u64,
+        from: Arc<str>,
+        uuid: &str,
+        lease: Lease,
+        now: Instant,
+    ) -> Pending {
+        // A fresh one: 1. the claim is resumed here, and released. 2. What was sent for it runs late.
+        let fields = (wire::field(uuid, no), from);
+        let (hold, pending) = Hold::claimed(no, self.keys.clone(), fields, self.terms.clone(), lease, now);
+        self.holds.push(hold);
+        pending
+    }
+
+    /// The claimed hold is this process's, unless that came too late: then it is ended. As [`granted`](LockEntry::granted), for one that
+    /// stands in no line.
+    pub(crate) fn resumed(
+        &mut self,
+        pending: &Pending,
+        new: &NewLevel,
+        owner: &Owner,
+        spread: Spread,
+        at: Moment,
+    ) -> bool {
+        let newer = |hold: &&Hold| hold.id > pending.hold && (hold.lives() || hold.is_offered());
+        let newer = self.holds.iter().find(newer).map(|hold| hold.id);
+        let place = self.place.clone();
+        if let Some(hold) = self.hold(pending.hold) {
+            hold.may_be_made_late(pending, spread);
+        }
+        let under_way = |hold: &&mut Hold| hold.id == pending.hold && hold.under_way(pending.no);
+        let Some(hold) = self.holds.iter_mut().find(under_way) else {
+            self.made_late(pending, at.now);
+            return false;
+        };
+        let doubted = hold.finish(pending.no, at.now).is_some_and(|command| command.doubted);
+        let ends = new.lease.valid_until(pending.sent, hold.terms.drift);
+        if at.now >= ends || hold.loss().is_some() || newer.is_some() {
+            hold.refused(new.lease, at.now);
+            self.doubt_hold(newer, at.now);
+            self.sweep(at.now);
+            return false;
+        }
+        hold.confirmed(new.lease, pending.sent, at.slept);
+        hold.enter(new.level_of(owner.settle_at(&place)), 1);
+        hold.since = at.now;
+        self.out.measure(Sample::Held);
+        if doubted {
+            hold.unsettle();
+            hold.retry_at = at.now;
+        }
+        hold.lacked_by(spread.lacking, at.now);
+        self.seen.clear(at.now);
+        self.lose_others(pending.hold, at.now);
+        self.tree_asks_once_more();
+        self.wake_next(at.now);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

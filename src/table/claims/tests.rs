@@ -1,0 +1,194 @@
+//! A hold that is handed over, with what comes late of it.
+
+use std::task::Waker;
+
+use super::*;
+use crate::base::{Drift, Fate, MasterSet, Outcome};
+use crate::table::outcome::{LateAnswer, Meaning};
+use crate::table::terms::Terms;
+use crate::wire::keys::Keys;
+use crate::wire::{Action, Reply};
+
+const DRIFT: Drift = Drift { factor: 0.0, slack: std::time::Duration::ZERO };
+
+struct World {
+    entry: LockEntry,
+    at: Moment,
+    lease: Lease,
+    number: u64,
+}
+
+impl World {
+    fn new() -> World {
+        let second = std::time::Duration::from_secs(1);
+        let now = Instant::now();
+        let lease = Lease::new("lease", 30 * second, DRIFT).unwrap();
+        let handoff = std::time::Duration::ZERO;
+        let terms = Terms {
+            masters: 3,
+            lease,
+            drift: DRIFT,
+            patience: second,
+            retry: second,
+            epoch: now,
+            handoff,
+            warn_after: None,
+        };
+        let keys = Arc::new(Keys::new("", "stock"));
+        #[derive(Debug)]
+        struct Nobody;
+        impl crate::owner::OwnerEnds for Nobody {
+            fn owner_ended(&self, _: &Arc<str>, _: &Owner) {}
+        }
+        let session: std::sync::Weak<dyn crate::owner::OwnerEnds> = std::sync::Weak::<Nobody>::new();
+        let place = crate::owner::Position { session, name: keys.name.clone() };
+        let at = Moment { now, slept: std::time::Duration::ZERO };
+        World { entry: LockEntry::new(keys, place, terms), at, lease, number: 0 }
+    }
+
+    fn begin(&mut self) -> Pending {
+        self.number += 1;
+        self.entry.begin_resume(self.number, "theirs:7".into(), "me", self.lease, self.at.now)
+    }
+
+    fn resumed(&mut self, pending: &Pending, spread: Spread) -> Option<(u64, Arc<Fate>)> {
+        self.number += 1;
+        let (level, fate) = (self.number, Arc::<Fate>::default());
+        let (fixed, max_hold, at_least, token) = (false, None, None, None);
+        let new = NewLevel { level, lease: self.lease, fixed, max_hold, at_least, fate: fate.clone(), token };
+        self.entry.resumed(pending, &new, &Owner::new(), spread, self.at).then_some((level, fate))
+    }
+
+    fn due(&mut self) -> Vec<Pending> {
+        let number = &mut self.number;
+        self.entry.check(self.at, true, MasterSet::NONE, &mut || {
+            *number += 1;
+            *number
+        })
+    }
+}
+
+#[test]
+fn a_claimed_hold_takes_the_place_of_its_field_under_a_fresh_one() {
+    let mut world = World::new();
+    let pending = world.begin();
+    assert_eq!((pending.call.from.as_deref(), &*pending.call.field), (Some("theirs:7"), "me:1"));
+    assert!(world.entry.live().is_none());
+    let (level, _) = world.resumed(&pending, Spread::default()).unwrap();
+    assert_eq!(world.entry.live().unwrap().count(), 1);
+    assert!(world.due().is_empty());
+    world.at.now += self::renewal();
+    let [renewal] = &world.due()[..] else { panic!("it is renewed") };
+    assert_eq!((renewal.call.action, &renewal.call.from), (Action::Renew { lease: world.lease }, &None));
+    world.entry.conclude(renewal, Ok(&Reply::Done), Spread::default(), world.at);
+    let answer = world.entry.hand_over(pending.hold, level, Waker::noop(), world.at);
+    assert_eq!(answer, HandOver::Done);
+    assert!(world.entry.is_empty() && world.due().is_empty());
+}
+
+fn renewal() -> std::time::Duration {
+    std::time::Duration::from_secs(10)
+}
+
+/// The first process must not end the field of the claim, whatever it is answered late.
+#[test]
+fn what_is_answered_late_of_a_hold_that_was_handed_over_is_not_undone() {
+    let mut world = World::new();
+    let pending = world.begin();
+    let (level, _) = world.resumed(&pending, Spread::default()).unwrap();
+    world.entry.hand_over(pending.hold, level, Waker::noop(), world.at);
+    for late in [LateAnswer::There, LateAnswer::Unknown, LateAnswer::Missing, LateAnswer::Unsent] {
+        world.entry.straggled(&pending, 2, late, world.at.now);
+    }
+    let void = world.entry.conclude(&pending, Err(Outcome::Unknown), Spread::default(), world.at);
+    assert_eq!(void, Meaning::Void);
+    assert!(world.entry.is_empty() && world.due().is_empty());
+}
+
+#[test]
+fn a_hold_with_a_command_under_way_is_not_handed_over_before_its_answer() {
+    let mut world = World::new();
+    let pending = world.begin();
+    let (level, _) = world.resumed(&pending, Spread::default()).unwrap();
+    world.entry.ask_all(world.at.now);
+    let hand_over = |world: &mut World| world.entry.hand_over(pending.hold, level, Waker::noop(), world.at);
+    assert_eq!(hand_over(&mut world), HandOver::Wait, "a settle is due");
+    let [settle] = &world.due()[..] else { panic!("it is due") };
+    assert_eq!(hand_over(&mut world), HandOver::Wait, "it is under way");
+    world.entry.out.wake.clear();
+    world.entry.conclude(settle, Ok(&Reply::Gone), Spread::default(), world.at);
+    assert_eq!(world.entry.out.wake.len(), 1, "it is woken");
+    assert_eq!(hand_over(&mut world), HandOver::Lost(Loss::Gone));
+}
+
+#[test]
+fn a_move_without_an_answer_is_undone_on_each_master_that_it_was_sent_to() {
+    let mut world = World::new();
+    let pending = world.begin();
+    let spread = Spread { given_up: pending.masters, ..Spread::default() };
+    world.entry.conclude(&pending, Err(Outcome::Unknown), spread, world.at);
+    let [end] = &world.due()[..] else { panic!("it is due") };
+    assert!(end.is_end() && end.masters == MasterSet::ALL && end.call.field == pending.call.field);
+    // It finds nothing: the move may run behind it.
+    let missing = Spread { missing: MasterSet::first(3), ..Spread::default() };
+    world.entry.conclude(end, Ok(&Reply::Gone), missing, world.at);
+    world.at.now += std::time::Duration::from_secs(2);
+    let [again] = &world.due()[..] else { panic!("once more") };
+    assert!(again.is_end());
+}
+
+/// Too late, or beside a later grant: it is ended.
+#[test]
+fn a_move_that_is_answered_when_its_lease_is_over_is_no_hold() {
+    let mut world = World::new();
+    let pending = world.begin();
+    world.at.now += world.lease.duration();
+    assert!(world.resumed(&pending, Spread::default()).is_none());
+    let [end] = &world.due()[..] else { panic!("it is ended") };
+    assert!(end.is_end() && end.call.field == pending.call.field);
+}
+
+#[test]
+fn a_refused_move_ends_what_other_masters_have_moved() {
+    let mut world = World::new();
+    let pending = world.begin();
+    let spread = Spread { remains: MasterSet::one(1), missing: MasterSet::one(0), ..Spread::default() };
+    world.entry.conclude(&pending, Ok(&Reply::Gone), spread, world.at);
+    let [end] = &world.due()[..] else { panic!("it is ended there") };
+    assert!(end.is_end() && end.masters == MasterSet::one(1));
+    world.entry.conclude(end, Ok(&Reply::Done), Spread::default(), world.at);
+    assert!(world.entry.is_empty());
+}
+
+/// Two resume at once. 1. Each moves a field of its own. 2. The second one is granted. 3. The answer to the first one is read.
+#[test]
+fn a_move_that_is_answered_behind_the_grant_of_a_later_one_is_no_hold() {
+    let mut world = World::new();
+    let [first, second] = [(); 2].map(|()| world.begin());
+    assert!(world.resumed(&second, Spread::default()).is_some());
+    assert!(world.resumed(&first, Spread::default()).is_none());
+    let sent = world.due();
+    let ended = sent.iter().find(|pending| pending.call.field == first.call.field).expect("it is ended");
+    let asked = sent.iter().find(|pending| pending.call.field == second.call.field).expect("it is in doubt");
+    assert!(ended.is_end() && matches!(asked.call.action, Action::Settle { .. }), "{asked:?}");
+}
+
+/// Only one that lives is in its way: 1. the later one is still under way, or 2. the earlier one was there before.
+#[test]
+fn a_move_is_a_hold_beside_one_that_is_under_way_and_behind_an_earlier_one() {
+    let mut world = World::new();
+    let [first, second] = [(); 2].map(|()| world.begin());
+    let (_, fate) = world.resumed(&first, Spread::default()).unwrap();
+    assert!(world.resumed(&second, Spread::default()).is_some());
+    assert_eq!(fate.loss(), Some(Loss::Gone));
+}
+
+#[test]
+fn a_move_that_was_given_up_is_no_hold_whatever_it_is_answered() {
+    let mut world = World::new();
+    let pending = world.begin();
+    world.entry.conclude(&pending, Err(Outcome::Unknown), Spread::default(), world.at);
+    assert!(world.resumed(&pending, Spread::default()).is_none());
+    let [end] = &world.due()[..] else { panic!("it is ended") };
+    assert!(end.is_end() && end.call.field == pending.call.field);
+}

@@ -1,0 +1,152 @@
+//! Which requests the log reports, and when.
+
+use std::panic::Location;
+
+use super::*;
+use crate::holder::Holder;
+
+impl World {
+    /// What the log reports of waits since the last call: how long each has waited, and by whose fault.
+    fn reported(&mut self) -> Vec<(Duration, Option<String>)> {
+        self.entry.check(Moment { now: self.now, slept: Duration::ZERO }, true, MasterSet::NONE, &mut || 0);
+        let log = std::mem::take(&mut self.entry.out.log).into_iter();
+        let waits = log.filter_map(|event| match event {
+            LogEvent::Waits(wait) => Some((wait.waited, wait.by.map(|by| by.holder.field().to_owned()))),
+            _ => None,
+        });
+        waits.collect()
+    }
+}
+
+#[test]
+fn a_request_that_waits_is_reported_once_for_each_pause_and_not_before() {
+    let mut world = World::new(1);
+    world.faults = false;
+    let begun = world.now;
+    let holder = world.owners[0].clone();
+    let hold = world.holds(&holder);
+    let field = world.entry.hold(hold).unwrap().field.to_string();
+    world.now += STEP;
+    let [first, second] = [Owner::new(), Owner::new()].map(|owner| {
+        world.now += STEP;
+        world.asks(&owner, true)
+    });
+    assert_eq!(world.entry.waits.due(), Some(begun + 2 * STEP + LEASE));
+    // The hold is renewed all the time.
+    world.entry.hold(hold).unwrap().sure_until = begun + 9 * LEASE;
+    world.now = begun + 2 * STEP + LEASE - Duration::from_millis(1);
+    assert_eq!(world.reported(), []);
+    world.now += Duration::from_millis(1);
+    assert_eq!(world.reported(), [(LEASE, Some(field.clone()))]);
+    assert_eq!(world.reported(), []);
+    world.now += STEP;
+    assert_eq!(world.reported(), [(LEASE, Some(field.clone()))], "the second one");
+    world.now += LEASE;
+    let twice = 2 * LEASE;
+    assert_eq!(world.reported(), [(twice + STEP, Some(field.clone())), (twice, Some(field))]);
+    for id in [first, second] {
+        let at = world.asker(id);
+        world.go(at);
+    }
+    assert_eq!(world.entry.waits.due(), None);
+    world.now += LEASE;
+    assert_eq!(world.reported(), []);
+}
+
+/// It is due again once it waits again, and one that goes between the others leaves them as they are.
+#[test]
+fn who_is_granted_or_goes_is_reported_no_more() {
+    let mut world = World::new(1);
+    world.faults = false;
+    world.is_taken();
+    let requests = [(); 3].map(|()| {
+        let owner = Owner::new();
+        let id = world.asks(&owner, true);
+        if world.asker(id) == 0 {
+            world.answers(id);
+        }
+        id
+    });
+    // The first one asked, was refused, and is polled: it sleeps.
+    world.poll(0);
+    assert!(world.entry.waits.due().is_some());
+    let at = world.asker(requests[1]);
+    world.go(at);
+    world.master.free();
+    world.entry.freed(world.now);
+    world.wake();
+    world.poll(world.asker(requests[0]));
+    world.answers(requests[0]);
+    assert_eq!(world.guards.len(), 1);
+    world.now += LEASE;
+    assert_eq!(world.reported().len(), 1, "the last one");
+    let at = world.asker(requests[2]);
+    world.go(at);
+    assert!(world.entry.waits.is_empty() && world.entry.waits.due().is_none());
+}
+
+#[test]
+fn who_asks_for_a_free_lock_makes_no_report_due() {
+    let mut world = World::new(1);
+    let (granted, level) = world.take();
+    assert!(world.entry.waits.due().is_none() && world.entry.waits.is_empty());
+    world.entry.leave(granted.hold, level, None, world.at());
+    // Nor does one whose answer is on its way.
+    let asks = world.asks(&Owner::new(), true);
+    assert_eq!(world.entry.queue.get(asks).map(|request| request.phase), Some(WaiterState::Waiting));
+    assert!(world.entry.waits.due().is_none(), "it waits for a command of this process alone");
+}
+
+/// 1. The first attempt has no answer for longer than the pause. 2. The request waits.
+#[test]
+fn who_waits_late_is_reported_at_once() {
+    let mut world = World::new(1);
+    world.is_taken();
+    let id = world.asks(&Owner::new(), true);
+    world.now += 2 * LEASE;
+    world.entry.waits(id, Location::caller(), world.now);
+    assert_eq!(world.reported(), [(2 * LEASE, None)]);
+}
+
+#[test]
+fn a_holder_that_the_masters_have_named_is_reported_until_its_lease_is_over() {
+    let mut world = World::new(1);
+    world.is_taken();
+    let id = world.asks(&Owner::new(), true);
+    let pending = world.askers[0].asking.as_mut().expect("it asks");
+    pending.call.names = true;
+    let (pending, left) = (pending.clone(), LEASE * 3 / 2);
+    let busy = Reply::Busy(left, Some(Box::new(Holder::new("theirs", 1, left))));
+    world.entry.conclude(&pending, Ok(&busy), Spread::default(), world.at());
+    world.entry.waits(id, Location::caller(), world.now);
+    world.now += LEASE;
+    assert_eq!(world.reported(), [(LEASE, Some("theirs".to_owned()))]);
+    world.now += LEASE;
+    assert_eq!(world.reported(), [(2 * LEASE, None)]);
+}
+
+#[test]
+fn no_wait_is_reported_where_that_is_turned_off() {
+    let mut world = World::new(1);
+    world.terms.warn_after = None;
+    world.entry.terms = Arc::new(world.terms);
+    world.is_taken();
+    let id = world.asks(&Owner::new(), true);
+    world.entry.waits(id, Location::caller(), world.now);
+    world.now += 9 * LEASE;
+    assert!(world.entry.waits.due().is_none() && world.reported().is_empty());
+}
+
+#[test]
+fn what_is_used_of_a_lock_is_its_hold_and_who_waits_for_how_long() {
+    let mut world = World::new(1);
+    world.take();
+    for _ in 0..2 {
+        world.now += STEP;
+        world.asks(&Owner::new(), true);
+    }
+    world.now += STEP;
+    let usage = world.entry.usage(world.at()).expect("it is held");
+    assert_eq!(usage.held.map(|(levels, since, _)| (levels, since)), Some((1, 3 * STEP)));
+    assert_eq!((usage.waiting, usage.longest), (2, 2 * STEP));
+}

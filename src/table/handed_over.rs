@@ -1,0 +1,40 @@
+//! `HandedOver`: the holds of an entry that go on in other processes.
+
+use std::collections::VecDeque;
+
+/// The last holds that were handed over, by their ids. What a master answers late to one of them is not undone: the field is that of the
+/// claim.
+#[derive(Debug, Default)]
+pub(super) struct HandedOver(VecDeque<u64>);
+
+impl HandedOver {
+    const MOST: usize = 16;
+
+    pub(super) fn note(&mut self, hold: u64) {
+        if self.0.len() == Self::MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back(hold);
+    }
+
+    pub(super) fn has(&self, hold: u64) -> bool {
+        self.0.contains(&hold)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_ones_are_known_and_no_more() {
+        let mut handed_over = HandedOver::default();
+        for last in 0..100 {
+            handed_over.note(last);
+            for hold in 0..=last {
+                let is_late = last - hold < HandedOver::MOST as u64;
+                assert_eq!(handed_over.has(hold), is_late, "{hold} of {last}");
+            }
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! `LockOrder`: which locks were asked for under which others, and whether two of them were in both orders.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::base::telemetry::Place;
+use crate::owner::{Owner, Tree};
+
+/// So many pairs are remembered at least, those that were seen last; and at most twice as many.
+const MOST_PAIRS: usize = if cfg!(test) { 4 } else { 1024 };
+
+/// A lock as it is compared with others: by its group.
+#[derive(Clone, Debug)]
+pub(crate) struct Named {
+    pub(crate) name: Arc<str>,
+    pub(crate) group: Arc<str>,
+    /// Where it was asked for.
+    pub(crate) place: Place,
+}
+
+/// Two locks that were asked for in both orders.
+#[derive(Debug)]
+pub(crate) struct Inversion {
+    pub(crate) outer: (Arc<str>, Place),
+    pub(crate) inner: (Arc<str>, Place),
+    /// Where they were taken in the other order: the one that is `inner` here, and then the other one.
+    pub(crate) before: (Place, Place),
+}
+
+/// Of all owners of a session. Changes only while locked; no table is, meanwhile.
+#[derive(Debug, Default)]
+pub(crate) struct LockOrder {
+    held: HashMap<Tree, Vec<Held>>,
+    pairs: Pairs,
+}
+
+/// One of them that is held.
+#[derive(Debug)]
+pub(crate) struct Held {
+    level: u64,
+    owner: Owner,
+    named: Named,
+}
+
+/// The first group, and the second, which was asked for under it.
+type Pair = (Arc<str>, Arc<str>);
+
+/// Where that was.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    outer: Place,
+    inner: Place,
+    reported: bool,
+}
+
+/// Those that are seen again stay; of the others the oldest go. Names with ids in them make new pairs for ever.
+#[derive(Debug, Default)]
+struct Pairs {
+    young: HashMap<Pair, Seen>,
+    old: HashMap<Pair, Seen>,
+}
+
+impl LockOrder {
+    /// An owner asks for a lock, and would wait for it. `began`: the number at which the request for several names began that this one is
+    /// a part of: what that was granted since is ordered by design. Returns what there is to report for the first time.
+    pub(crate) fn asks(&mut self, owner: &Owner, asked: &Named, began: u64) -> Vec<Inversion> {
+        let Some(held) = self.held.get(&owner.tree()) else { return Vec::new() };
+        let above = |held: &&Held| held.level <= began && owner.is_within(held.owner.living());
+        if held.iter().filter(above).any(|held| held.named.name == asked.name) {
+            // It re-enters.
+            return Vec::new();
+        }
+        let others = held.iter().filter(above).filter(|held| held.named.group != asked.group);
+        let mut inversions = Vec::new();
+        for Held { named: outer, .. } in others {
+            let reversed = self.pairs.get(&(asked.group.clone(), outer.group.clone()));
+            let before = reversed.as_deref().copied();
+            if let Some(reversed) = reversed {
+                reversed.reported = true;
+            }
+            let seen = Seen { outer: outer.place, inner: asked.place, reported: before.is_some() };
+            self.pairs.note((outer.group.clone(), asked.group.clone()), seen);
+            if let Some(before) = before.filter(|before| !before.reported) {
+                inversions.push(Inversion {
+                    outer: (outer.group.clone(), outer.place),
+                    inner: (asked.group.clone(), asked.place),
+                    before: (before.outer, before.inner),
+                });
+            }
+        }
+        inversions
+    }
+
+    /// A level was granted to this owner. What comes back is for [`leaves`](LockOrder::leaves).
+    pub(crate) fn holds(&mut self, level: u64, owner: Owner, named: Named) -> Tree {
+        let tree = owner.tree();
+        self.held.entry(tree).or_default().push(Held { level, owner, named });
+        tree
+    }
+
+    /// The guard of the level goes. What comes back is to be dropped once nothing is locked.
+    #[must_use]
+    pub(crate) fn leaves(&mut self, tree: Tree, level: u64) -> Option<Held> {
+        let held = self.held.get_mut(&tree)?;
+        // From the end: holds are mostly released in the reverse order of their grants.
+        let gone = held.iter().rposition(|held| held.level == level).map(|at| held.remove(at));
+        if held.is_empty() {
+            self.held.remove(&tree);
+        }
+        gone
+    }
+}
+
+impl Pairs {
+    fn get(&mut self, pair: &Pair) -> Option<&mut Seen> {
+        if let Some(seen) = self.old.remove(pair) {
+            self.insert(pair.clone(), seen);
+        }
+        self.young.get_mut(pair)
+    }
+
+    /// The places stay those of the first time.
+    fn note(&mut self, pair: Pair, seen: Seen) {
+        match self.get(&pair) {
+            Some(known) => known.reported |= seen.reported,
+            None => self.insert(pair, seen),
+        }
+    }
+
+    fn insert(&mut self, pair: Pair, seen: Seen) {
+        if self.young.len() >= MOST_PAIRS {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(pair, seen);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::Location;
+
+    #[track_caller]
+    fn named(name: &str) -> Named {
+        let group = name.split(':').next().unwrap_or_default().into();
+        Named { name: name.into(), group, place: Location::caller() }
+    }
+
+    /// What is reported when these are taken, one under the other, and released again.
+    fn nest(order: &mut LockOrder, owner: &Owner, names: &[&str]) -> Vec<(String, String)> {
+        let mut levels = Vec::new();
+        let mut reported = Vec::new();
+        for (level, name) in (1..).zip(names) {
+            reported.extend(order.asks(owner, &named(name), u64::MAX));
+            levels.push((order.holds(level, owner.clone(), named(name)), level));
+        }
+        levels.into_iter().rev().for_each(|(tree, level)| drop(order.leaves(tree, level)));
+        assert!(order.held.is_empty());
+        reported.into_iter().map(|one| (one.outer.0.to_string(), one.inner.0.to_string())).collect()
+    }
+
+    fn pair(outer: &str, inner: &str) -> (String, String) {
+        (outer.to_owned(), inner.to_owned())
+    }
+
+    #[test]
+    fn two_orders_of_two_names_are_reported_once() {
+        let (mut order, owner) = (LockOrder::default(), Owner::new());
+        assert_eq!(nest(&mut order, &owner, &["a", "b"]), []);
+        assert_eq!(nest(&mut order, &owner, &["a", "b"]), []);
+        assert_eq!(nest(&mut order, &Owner::new(), &["b", "a"]), [pair("b", "a")]);
+        assert_eq!(nest(&mut order, &owner, &["b", "a"]), []);
+        assert_eq!(nest(&mut order, &owner, &["a", "b"]), []);
+        // Each of the names above counts.
+        assert_eq!(nest(&mut order, &owner, &["c", "d", "e"]), []);
+        assert_eq!(
+            nest(&mut order, &owner, &["e", "d", "c"]),
+            [pair("e", "d"), pair("e", "c"), pair("d", "c")]
+        );
+    }
+
+    #[test]
+    fn a_report_has_the_places_of_both_orders() {
+        let (mut order, owner) = (LockOrder::default(), Owner::new());
+        let first = [named("a"), named("b")];
+        order.holds(1, owner.clone(), first[0].clone());
+        assert!(order.asks(&owner, &first[1], u64::MAX).is_empty());
+        drop(order.leaves(owner.tree(), 1));
+        let second = [named("b"), named("a")];
+        order.holds(2, owner.clone(), second[0].clone());
+        let reported = order.asks(&owner, &second[1], u64::MAX).pop().unwrap();
+        let lines = |places: [Place; 2]| places.map(|place| (place.line(), place.column()));
+        assert_eq!(
+            lines([reported.outer.1, reported.inner.1]),
+            lines(second.each_ref().map(|one| one.place))
+        );
+        assert_eq!(
+            lines([reported.before.0, reported.before.1]),
+            lines(first.each_ref().map(|one| one.place))
+        );
+    }
+
+    #[test]
+    fn locks_of_one_group_a_reentry_and_several_at_once_have_no_order() {
+        let (mut order, owner) = (LockOrder::default(), Owner::new());
+        for names in [&["a:1", "a:2"], &["a:2", "a:1"]] {
+            assert_eq!(nest(&mut order, &owner, names), []);
+        }
+        // It holds `a` already when it asks for it under `b`.
+        nest(&mut order, &owner, &["a:1", "b"]);
+        assert_eq!(nest(&mut order, &owner, &["a:1", "b", "a:1"]), []);
+        assert_eq!(
+            nest(&mut order, &owner, &["a:1", "b", "a:2"]),
+            [pair("b", "a")],
+            "another one of the group"
+        );
+        // A request for several began at 3, and was granted `d` since.
+        nest(&mut order, &owner, &["c", "d"]);
+        order.holds(4, owner.clone(), named("d"));
+        assert!(order.asks(&owner, &named("c"), 3).is_empty());
+        assert_eq!(order.asks(&owner, &named("c"), u64::MAX).len(), 1);
+    }
+
+    #[test]
+    fn what_an_ancestor_holds_counts_and_what_others_hold_does_not() {
+        let (mut order, task) = (LockOrder::default(), Owner::new());
+        let (one, two) = (task.child(), task.child());
+        nest(&mut order, &task, &["b", "a"]);
+        order.holds(1, one.clone(), named("a"));
+        for stranger in [&two, &task, &Owner::new()] {
+            assert!(order.asks(stranger, &named("b"), u64::MAX).is_empty(), "{stranger:?}");
+        }
+        assert_eq!(order.asks(&one.child(), &named("b"), u64::MAX).len(), 1);
+    }
+
+    /// 1. A scope takes a guard, and ends. 2. The task that it ran in has the guard, and asks for another lock.
+    #[test]
+    fn what_an_ended_scope_has_left_is_its_parents() {
+        let (mut order, task) = (LockOrder::default(), Owner::new());
+        let child = task.child();
+        nest(&mut order, &task, &["b", "a"]);
+        child.enter();
+        order.holds(1, child.clone(), named("a"));
+        assert!(order.asks(&task, &named("b"), u64::MAX).is_empty());
+        child.leave();
+        assert_eq!(order.asks(&task, &named("b"), u64::MAX).len(), 1);
+    }
+
+    #[test]
+    fn pairs_are_bounded_and_those_that_are_seen_again_stay() {
+        let (mut order, owner) = (LockOrder::default(), Owner::new());
+        nest(&mut order, &owner, &["forgotten", "inner"]);
+        for at in 0..100 {
+            nest(&mut order, &owner, &["a", "b"]);
+            nest(&mut order, &owner, &[&format!("x{at}"), "y"]);
+            assert!(order.pairs.young.len() <= MOST_PAIRS && order.pairs.old.len() <= MOST_PAIRS);
+        }
+        assert_eq!(nest(&mut order, &owner, &["b", "a"]), [pair("b", "a")]);
+        assert_eq!(nest(&mut order, &owner, &["inner", "forgotten"]), []);
+    }
+
+    /// 1. Two orders are reported. 2. One of them is forgotten, and the other one is seen again.
+    #[test]
+    fn two_orders_are_reported_once_for_as_long_as_one_of_them_is_remembered() {
+        let forgotten = |order: &LockOrder, (outer, inner): (&str, &str)| {
+            let pair = (outer.into(), inner.into());
+            !order.pairs.young.contains_key(&pair) && !order.pairs.old.contains_key(&pair)
+        };
+        let mut seen = 0;
+        for (first, second) in
+            (0..2 * MOST_PAIRS).flat_map(|one| (0..2 * MOST_PAIRS).map(move |two| (one, two)))
+        {
+            let (mut order, owner) = (LockOrder::default(), Owner::new());
+            nest(&mut order, &owner, &["a", "b"]);
+            assert_eq!(nest(&mut order, &owner, &["b", "a"]), [pair("b", "a")]);
+            for at in 0..first {
+                nest(&mut order, &owner, &[&format!("x{at}"), "y"]);
+            }
+            if forgotten(&order, ("a", "b")) {
+                continue;
+            }
+            nest(&mut order, &owner, &["a", "b"]);
+            for at in 0..second {
+                nest(&mut order, &owner, &[&format!("z{at}"), "y"]);
+            }
+            if forgotten(&order, ("b", "a")) && !forgotten(&order, ("a", "b")) {
+                seen += 1;
+                assert_eq!(nest(&mut order, &owner, &["a", "b"]), []);
+                assert_eq!(nest(&mut order, &owner, &["b", "a"]), [], "{first} and {second}");
+            }
+        }
+        assert!(seen > 0);
+    }
+}

@@ -1,0 +1,151 @@
+//! User and password from a provider, which change while connections stand.
+
+mod failures;
+mod rotation;
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::fmt;
+use std::future::{Future, pending};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use nestlock::Credentials;
+use tokio::sync::mpsc;
+
+use crate::support::server::Server;
+use crate::support::{eventually, log};
+
+/// A part of each password.
+const SECRET: &str = "n0where-shown";
+
+/// How soon a standing connection has new credentials.
+const SOON: Duration = Duration::from_millis(200);
+
+/// What a provider does.
+#[derive(Clone)]
+enum Answer {
+    /// This user, whose password is made of its name and [`SECRET`].
+    User(&'static str),
+    Login(&'static str, String),
+    /// The same for good.
+    Lasting(&'static str),
+    Fails(String),
+    /// With an error that has another one as its cause.
+    FailsBecause(String),
+    Panics,
+    /// Never ready. The sender is dropped with the future.
+    Hangs(mpsc::Sender<()>),
+}
+
+/// Where the provider of a test looks.
+#[derive(Clone)]
+struct Vault(Arc<Mutex<(Answer, usize)>>);
+
+type Provided = Pin<Box<dyn Future<Output = Result<Credentials, Box<dyn Error + Send + Sync>>> + Send>>;
+
+/// Shows nothing of its cause.
+struct Because(Box<dyn Error + Send + Sync>);
+
+impl fmt::Debug for Because {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Because(..)")
+    }
+}
+
+impl fmt::Display for Because {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the vault has failed")
+    }
+}
+
+impl Error for Because {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.0)
+    }
+}
+
+impl Vault {
+    fn new(answer: Answer) -> Vault {
+        Vault(Arc::new(Mutex::new((answer, 0))))
+    }
+
+    fn set(&self, answer: Answer) {
+        self.0.lock().unwrap().0 = answer;
+    }
+
+    fn asked(&self) -> usize {
+        self.0.lock().unwrap().1
+    }
+
+    /// Waits until nobody has its provider any more.
+    async fn left(&self) {
+        eventually("the end of the provider", async || Arc::strong_count(&self.0) == 1).await;
+    }
+
+    fn provider(&self) -> impl Fn() -> Provided + Send + Sync + 'static {
+        let vault = self.clone();
+        move || {
+            let answer = {
+                let mut vault = vault.0.lock().unwrap();
+                vault.1 += 1;
+                vault.0.clone()
+            };
+            Box::pin(async move {
+                let credentials = match answer {
+                    Answer::User(user) => Credentials::new(user, password(user)),
+                    Answer::Login(user, password) => Credentials::new(user, password),
+                    Answer::Lasting(user) => return Ok(Credentials::new(user, password(user))),
+                    Answer::Fails(why) => return Err(why.into()),
+                    Answer::FailsBecause(why) => return Err(Because(why.into()).into()),
+                    Answer::Panics => panic!("as the test asks"),
+                    Answer::Hangs(_alive) => pending().await,
+                };
+                Ok(credentials.renew_after(SOON))
+            })
+        }
+    }
+}
+
+fn password(user: &str) -> String {
+    format!("{user}-{SECRET}")
+}
+
+/// A user who may do anything.
+async fn add_user(server: &Server, user: &str) {
+    let password = format!(">{}", password(user));
+    server.ask::<()>(&["ACL", "SETUSER", user, "reset", "on", &password, "~*", "&*", "+@all"]).await;
+}
+
+/// The connections that are logged in as this user.
+async fn connections(server: &Server, user: &str) -> BTreeSet<u64> {
+    let list: String = server.ask(&["CLIENT", "LIST"]).await;
+    let theirs = list.lines().filter(|line| line.contains(&format!(" user={user} ")));
+    theirs.filter_map(|line| line.strip_prefix("id=")?.split(' ').next()?.parse().ok()).collect()
+}
+
+/// The provider returns `new` from now on. The connections stay, and are logged in as `new`; then `old` is deleted, which ends each
+/// connection that is still theirs.
+async fn replace_user(vault: &Vault, servers: &[&Server], old: &str, new: &'static str) {
+    let mut before = Vec::new();
+    for server in servers {
+        before.push(connections(server, old).await);
+        add_user(server, new).await;
+    }
+    assert!(before.iter().any(|connections| !connections.is_empty()));
+    vault.set(Answer::User(new));
+    for (server, before) in servers.iter().zip(&before) {
+        eventually("all are the new user's", async || connections(server, new).await.is_superset(before))
+            .await;
+        assert!(connections(server, old).await.is_empty(), "a connection was replaced");
+        server.ask::<()>(&["ACL", "DELUSER", old]).await;
+    }
+}
+
+#[track_caller]
+fn assert_nothing_is_shown(text: &str) {
+    assert!(!text.contains(SECRET), "{text}");
+    let logged = log::all(|event| event.mentions(SECRET));
+    assert!(logged.is_empty(), "{logged:?}");
+}

@@ -1,0 +1,336 @@
+//! What is measured: each metric, and that its gauges are right whatever becomes of futures and guards.
+
+mod recorder;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use metrics::{LocalRecorderGuard, Unit};
+use nestlock::{Builder, Locks, Loss, Memory, Owner};
+use tokio::time::sleep;
+
+use crate::support::server::Server;
+use crate::support::{HOUR, SECOND, enlisted, eventually, soon};
+use recorder::{Recorded, record};
+
+const LEASE: Duration = Duration::from_secs(30);
+const METRICS: [&str; 8] = [
+    "nestlock_wait_seconds",
+    "nestlock_held_seconds",
+    "nestlock_waiting",
+    "nestlock_held",
+    "nestlock_lost_total",
+    "nestlock_timeouts_total",
+    "nestlock_renewals_late_total",
+    "nestlock_unavailable_total",
+];
+
+/// Locks in memory, and what they measure.
+struct Measured {
+    store: Memory,
+    locks: Locks,
+    recorded: Recorded,
+    _recorder: LocalRecorderGuard<'static>,
+}
+
+async fn measured(options: impl FnOnce(Builder) -> Builder) -> Measured {
+    let (recorded, _recorder) = record();
+    let store = Memory::new();
+    let locks = options(Locks::builder().memory(&store).lease(LEASE)).connect().await.unwrap();
+    Measured { store, locks, recorded, _recorder }
+}
+
+impl Measured {
+    /// What is held, and what waits.
+    fn now(&self) -> (f64, f64) {
+        (self.recorded.value("nestlock_held"), self.recorded.value("nestlock_waiting"))
+    }
+
+    /// How many samples there are of waits and of holds.
+    fn samples(&self) -> (usize, usize) {
+        let count = |name| self.recorded.samples(name).len();
+        (count("nestlock_wait_seconds"), count("nestlock_held_seconds"))
+    }
+
+    /// Losses of a kind.
+    fn lost(&self, loss: &str) -> f64 {
+        self.recorded.value(&format!("nestlock_lost_total{{loss={loss}}}"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_measured_once_whatever_its_levels() {
+    let measured = measured(|builder| builder).await;
+    let stock = measured.locks.mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    assert_eq!((measured.now(), measured.samples()), ((1.0, 0.0), (1, 0)));
+    let nested = stock.lock().await.unwrap();
+    stock.run(sleep(SECOND)).await.unwrap();
+    nested.release().await.unwrap();
+    assert_eq!((measured.now(), measured.samples()), ((1.0, 0.0), (1, 0)));
+    sleep(SECOND).await;
+    drop(guard);
+    assert_eq!((measured.now(), measured.samples()), ((0.0, 0.0), (1, 1)));
+    let held = measured.recorded.samples("nestlock_held_seconds")[0];
+    assert!((2.0..2.1).contains(&held), "{held}");
+    // No name is a label by itself.
+    let names = measured.recorded.names();
+    assert_eq!(names, ["nestlock_held", "nestlock_held_seconds", "nestlock_wait_seconds"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_is_counted_until_the_grant_the_end_of_its_time_or_its_drop() {
+    let measured = measured(|builder| builder).await;
+    let stock = measured.locks.mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    let waits = tokio::spawn(enlisted(&stock));
+    let dropped = enlisted(&stock);
+    let late = tokio::spawn(stock.lock().owner(&Owner::new()).within(SECOND));
+    sleep(SECOND / 2).await;
+    assert_eq!(measured.now(), (1.0, 3.0));
+    drop(dropped);
+    assert_eq!(measured.now(), (1.0, 2.0));
+    assert_eq!(measured.recorded.value("nestlock_timeouts_total"), 0.0);
+    assert!(late.await.unwrap().is_err());
+    assert_eq!(measured.now(), (1.0, 1.0));
+    assert_eq!(measured.recorded.value("nestlock_timeouts_total"), 1.0);
+    sleep(SECOND).await;
+    guard.release().await.unwrap();
+    let guard = waits.await.unwrap().unwrap();
+    assert_eq!((measured.now(), measured.samples()), ((1.0, 0.0), (2, 1)));
+    let waited = measured.recorded.samples("nestlock_wait_seconds")[1];
+    assert!((2.0..2.1).contains(&waited), "{waited}");
+    guard.release().await.unwrap();
+    assert_eq!(measured.now(), (0.0, 0.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_is_one_of_whoever_had_time() {
+    let measured = measured(|builder| builder).await;
+    let stock = measured.locks.mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    let stranger = Owner::new();
+    let timeouts = || measured.recorded.value("nestlock_timeouts_total");
+    assert!(stock.try_lock().owner(&stranger).await.unwrap().is_none());
+    assert_eq!(timeouts(), 0.0);
+    assert!(stock.try_lock().owner(&stranger).within(SECOND).await.unwrap().is_none());
+    assert_eq!(timeouts(), 1.0);
+    assert!(stock.lock().owner(&stranger).within(Duration::ZERO).run(async {}).await.is_err());
+    assert_eq!(timeouts(), 2.0);
+    let both = measured.locks.mutexes(["other", "stock"]);
+    assert!(both.lock().owner(&stranger).within(SECOND).await.is_err());
+    assert_eq!((timeouts(), measured.now()), (3.0, (1.0, 0.0)));
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_hold_is_held_no_more_and_counted_with_its_reason() {
+    let measured = measured(|builder| builder).await;
+    let stock = measured.locks.mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    let nested = stock.lock().await.unwrap();
+    measured.store.lose("stock");
+    assert_eq!(guard.lost().await, Loss::Gone);
+    assert_eq!((measured.now(), measured.samples(), measured.lost("gone")), ((0.0, 0.0), (1, 1), 1.0));
+    drop(nested);
+    assert!(guard.release().await.is_err());
+    assert_eq!((measured.now(), measured.samples(), measured.lost("gone")), ((0.0, 0.0), (1, 1), 1.0));
+
+    // A release finds out.
+    let guard = stock.lock().await.unwrap();
+    measured.store.lose("stock");
+    assert!(guard.release().await.is_err());
+    assert_eq!((measured.now(), measured.samples(), measured.lost("gone")), ((0.0, 0.0), (2, 2), 2.0));
+
+    let guard = stock.lock().fixed_lease(SECOND).await.unwrap();
+    assert_eq!(guard.lost().await, Loss::Expired);
+    drop(guard);
+    assert_eq!((measured.now(), measured.lost("expired")), ((0.0, 0.0), 1.0));
+
+    let hung = stock.lock().max_hold(SECOND).run(std::future::pending::<()>());
+    assert_eq!(hung.await.unwrap_err().loss(), Some(Loss::MaxHold));
+    assert_eq!((measured.now(), measured.samples(), measured.lost("max_hold")), ((0.0, 0.0), (4, 4), 1.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_names_are_a_hold_and_a_wait_each() {
+    let measured = measured(|builder| builder).await;
+    let accounts = measured.locks.mutexes(["account:1", "account:2", "account:3"]);
+    let guards = accounts.lock().await.unwrap();
+    assert_eq!((measured.now(), measured.samples()), ((3.0, 0.0), (3, 0)));
+    let waits = tokio::spawn(measured.locks.mutexes(["account:0", "account:2"]).lock());
+    sleep(SECOND).await;
+    assert_eq!(measured.now(), (4.0, 1.0), "it holds the first name, and waits for the second");
+    waits.abort();
+    assert!(waits.await.is_err());
+    assert_eq!(measured.now(), (3.0, 0.0));
+    drop(guards);
+    assert_eq!((measured.now(), measured.samples()), ((0.0, 0.0), (4, 4)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_passes_on_is_one_of_each_owner() {
+    let measured = measured(|builder| builder.local_handoff(HOUR)).await;
+    let stock = measured.locks.mutex("stock");
+    let tasks: Vec<_> = (0..5).map(|_| tokio::spawn(stock.run(async { sleep(SECOND).await }))).collect();
+    sleep(SECOND / 2).await;
+    assert_eq!(measured.now(), (1.0, 4.0));
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    assert_eq!((measured.now(), measured.samples()), ((0.0, 0.0), (5, 5)));
+    let held = measured.recorded.samples("nestlock_held_seconds");
+    assert!(held.iter().all(|held| (1.0..1.1).contains(held)), "{held:?}");
+}
+
+/// The time of each process counts by itself.
+#[tokio::test(start_paused = true)]
+async fn a_claimed_hold_is_held_by_the_process_that_goes_on_with_it() {
+    let measured = measured(|builder| builder).await;
+    let stock = measured.locks.mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    sleep(SECOND).await;
+    let claim = guard.into_claim().await.unwrap();
+    assert_eq!((measured.now(), measured.samples()), ((0.0, 0.0), (1, 1)));
+    let guard = stock.resume(&claim).await.unwrap();
+    assert_eq!(measured.now(), (1.0, 0.0));
+    guard.release().await.unwrap();
+    assert_eq!((measured.now(), measured.samples()), ((0.0, 0.0), (1, 2)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_future_that_is_dropped_in_its_work_or_while_it_asks_leaves_nothing_counted() {
+    let measured = measured(|builder| builder).await;
+    let stock = measured.locks.mutex("stock");
+    let works = tokio::spawn(stock.run(sleep(HOUR)));
+    sleep(SECOND).await;
+    let waits = tokio::spawn(stock.run(sleep(HOUR)));
+    sleep(SECOND).await;
+    assert_eq!(measured.now(), (1.0, 1.0));
+    for task in [waits, works] {
+        task.abort();
+        assert!(task.await.is_err());
+    }
+    assert_eq!(measured.now(), (0.0, 0.0));
+    measured.store.stall(HOUR);
+    let asks = enlisted(&stock);
+    assert_eq!(measured.now(), (0.0, 0.0), "its first answer is to come");
+    drop(asks);
+    assert_eq!(measured.now(), (0.0, 0.0));
+}
+
+/// It is renewed, and in the way of others, until renewal ends.
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_is_forgotten_is_held() {
+    let measured = measured(|builder| builder).await;
+    std::mem::forget(measured.locks.mutex("stock").lock().await.unwrap());
+    sleep(HOUR).await;
+    assert_eq!(measured.now(), (1.0, 0.0));
+    let _ = measured.locks.close().await;
+    sleep(2 * LEASE).await;
+    assert_eq!((measured.now(), measured.lost("expired")), ((0.0, 0.0), 1.0));
+}
+
+#[test]
+fn a_guard_that_outlives_its_runtime_is_held_until_it_goes() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (measured, guard, waits) = runtime.block_on(async {
+        let measured = measured(|builder| builder).await;
+        let guard = measured.locks.mutex("stock").lock().await.unwrap();
+        let waits = tokio::spawn(enlisted(&measured.locks.mutex("stock")));
+        sleep(SECOND / 50).await;
+        (measured, guard, waits)
+    });
+    assert_eq!(measured.now(), (1.0, 1.0));
+    drop(runtime);
+    assert_eq!(measured.now(), (1.0, 0.0));
+    drop((guard, waits));
+    assert_eq!(measured.now(), (0.0, 0.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_renewal_is_counted_and_so_is_each_command_without_an_answer() {
+    let measured = measured(|builder| builder).await;
+    let guard = measured.locks.mutex("stock").lock().await.unwrap();
+    assert_eq!(measured.recorded.value("nestlock_unavailable_total"), 0.0);
+    measured.store.stall(LEASE / 2);
+    sleep(LEASE).await;
+    assert_eq!(measured.recorded.value("nestlock_renewals_late_total"), 1.0);
+    let unavailable = measured.recorded.value("nestlock_unavailable_total");
+    assert!((1.0..20.0).contains(&unavailable), "{unavailable}");
+    guard.release().await.unwrap();
+    assert_eq!(measured.now(), (0.0, 0.0));
+}
+
+#[tokio::test]
+async fn names_are_labels_as_they_are_mapped() {
+    let group =
+        |builder: Builder| builder.metric_label(|name| name.split(':').next().unwrap_or_default().into());
+    let measured = measured(group).await;
+    let (one, two) = (measured.locks.mutex("stock:1"), measured.locks.mutex("stock:2"));
+    let (first, second) = (one.lock().await.unwrap(), two.lock().await.unwrap());
+    let late = one.lock().owner(&Owner::new()).within(SECOND / 50);
+    assert!(late.await.is_err());
+    assert_eq!(measured.recorded.value("nestlock_held{lock=stock}"), 2.0);
+    measured.store.lose("stock:1");
+    assert!(first.release().await.is_err());
+    drop(second);
+    assert_eq!(measured.recorded.value("nestlock_held{lock=stock}"), 0.0);
+    assert_eq!(measured.recorded.value("nestlock_lost_total{lock=stock,loss=gone}"), 1.0);
+    let names = measured.recorded.names();
+    assert!(names.iter().all(|name| name.contains("{lock=stock")), "{names:?}");
+    for name in ["wait_seconds", "held_seconds", "waiting", "held", "timeouts_total"] {
+        assert!(names.contains(&format!("nestlock_{name}{{lock=stock}}")), "{name}: {names:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_redis_server_is_measured_too() {
+    let (recorded, _recorder) = record();
+    let server = Server::start().await;
+    let locks = Locks::connect(server.url()).await.unwrap();
+    let stock = locks.mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    let waits = tokio::spawn(enlisted(&stock));
+    eventually("it waits", async || recorded.value("nestlock_waiting") == 1.0).await;
+    guard.release().await.unwrap();
+    let guard = soon("its turn", waits).await.unwrap().unwrap();
+    assert_eq!((recorded.value("nestlock_waiting"), recorded.value("nestlock_held")), (0.0, 1.0));
+    server.kill();
+    let _ = guard.release().await;
+    assert!(recorded.value("nestlock_unavailable_total") >= 1.0);
+    assert_eq!(recorded.value("nestlock_held"), 0.0);
+}
+
+#[tokio::test]
+async fn each_metric_is_described_with_its_unit() {
+    let measured = measured(|builder| builder).await;
+    let described = measured.recorded.described();
+    assert_eq!(described.keys().map(String::as_str).collect::<BTreeSet<_>>(), BTreeSet::from(METRICS));
+    for (name, unit) in described {
+        let seconds = name.ends_with("_seconds");
+        assert_eq!(unit, Some(if seconds { Unit::Seconds } else { Unit::Count }), "{name}");
+    }
+}
+
+/// A panel that asks for what nobody measures would stay empty.
+#[test]
+fn the_dashboard_the_alerts_and_the_guide_name_all_metrics_and_no_others() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (file, names_all) in [
+        ("docs/dashboards/grafana.json", true),
+        ("docs/dashboards/alerts.yml", false),
+        ("docs/operations.md", true),
+    ] {
+        let text = fs::read_to_string(root.join(file)).unwrap();
+        let words = text.split(|c: char| !c.is_ascii_lowercase() && c != '_');
+        let named: BTreeSet<_> = words
+            .filter(|word| word.starts_with("nestlock_"))
+            .map(|word| word.trim_end_matches("_bucket").trim_end_matches("_sum").trim_end_matches("_count"))
+            .collect();
+        assert!(!named.is_empty() && named.is_subset(&BTreeSet::from(METRICS)), "{file}: {named:?}");
+        assert!(!names_all || named.len() == METRICS.len(), "{file}: {named:?}");
+    }
+}

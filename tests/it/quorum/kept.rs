@@ -1,0 +1,46 @@
+//! `at_least` over several masters.
+
+use super::*;
+
+/// The fields of each master.
+fn kept(stores: &[Memory]) -> Vec<bool> {
+    stores.iter().map(|store| format!("{store:?}").contains(":0\"")).collect()
+}
+
+/// 1. It is kept by a majority. 2. One of these restarts without its data. 3. A master that had only been freed would grant it to another.
+#[tokio::test(start_paused = true)]
+async fn a_master_that_was_away_keeps_the_lock_too_once_it_is_back() {
+    let stores = stores(3);
+    let stock = locks(&stores).await.mutex("stock");
+    let guard = stock.lock().at_least(20 * SECOND).await.unwrap();
+    stores[2].stall(2 * SECOND);
+    guard.release().await.unwrap();
+    assert_eq!(kept(&stores[..2]), [true; 2]);
+    until("it is kept by all", || kept(&stores) == [true; 3]).await;
+    assert!(locks(&stores[1..]).await.mutex("stock").try_lock().await.unwrap().is_none());
+    until("its end", || are_free(&stores)).await;
+}
+
+/// Where it comes back later, what it has is ended there.
+#[tokio::test(start_paused = true)]
+async fn a_master_that_comes_back_behind_the_time_is_freed() {
+    let stores = stores(3);
+    let stock = locks(&stores).await.mutex("stock");
+    let guard = stock.lock().at_least(5 * SECOND).await.unwrap();
+    stores[2].stall(10 * SECOND);
+    guard.release().await.unwrap();
+    // What ran there late counts from then.
+    tokio::time::sleep(16 * SECOND).await;
+    assert!(are_free(&stores), "{stores:?}");
+    stock.try_lock().await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_split_vote_keeps_nothing() {
+    let stores = stores(3);
+    let other = locks(&stores[..2]).await.mutex("stock").lock().owner(&nestlock::Owner::new()).await.unwrap();
+    let stock = locks(&stores).await.mutex("stock");
+    assert!(stock.try_lock().at_least(20 * SECOND).await.unwrap().is_none());
+    until("the end of what was granted", || is_free(&stores[2])).await;
+    other.release().await.unwrap();
+}

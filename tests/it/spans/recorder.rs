@@ -1,0 +1,157 @@
+//! Records the spans of a test whose runtime has one thread, and the events in them.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::subscriber::DefaultGuard;
+use tracing::{Level, Metadata, Subscriber, span};
+use tracing_core::span::Current;
+
+/// A span, as it was last seen.
+#[derive(Clone, Debug, Default)]
+pub struct Span {
+    pub name: String,
+    /// Its place among all spans.
+    pub parent: Option<usize>,
+    pub fields: BTreeMap<String, String>,
+    pub is_closed: bool,
+    handles: usize,
+    metadata: Option<&'static Metadata<'static>>,
+}
+
+/// An event and the span that it happened in.
+#[derive(Clone, Debug)]
+pub struct Event {
+    pub level: Level,
+    pub message: String,
+    pub span: Option<usize>,
+}
+
+/// What was recorded.
+#[derive(Clone)]
+pub struct Spans {
+    most: LevelFilter,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    spans: Vec<Span>,
+    events: Vec<Event>,
+    /// Those that are entered, by their places.
+    entered: Vec<usize>,
+}
+
+/// Takes the spans and events of this thread up to that level, until the guard goes.
+pub fn record(most: LevelFilter) -> (Spans, DefaultGuard) {
+    let spans = Spans { most, state: Arc::default() };
+    let guard = tracing::subscriber::set_default(spans.clone());
+    (spans, guard)
+}
+
+impl Spans {
+    /// Those of that name, in the order in which they began.
+    pub fn named(&self, name: &str) -> Vec<Span> {
+        self.state.lock().unwrap().spans.iter().filter(|span| span.name == name).cloned().collect()
+    }
+
+    pub fn all(&self) -> Vec<Span> {
+        self.state.lock().unwrap().spans.clone()
+    }
+
+    pub fn events(&self) -> Vec<Event> {
+        self.state.lock().unwrap().events.clone()
+    }
+
+    /// The name of the span at that place.
+    pub fn name(&self, at: Option<usize>) -> Option<String> {
+        at.map(|at| self.state.lock().unwrap().spans[at].name.clone())
+    }
+}
+
+fn place(id: &span::Id) -> usize {
+    id.into_u64() as usize - 1
+}
+
+impl Subscriber for Spans {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        let ours = metadata.target().starts_with("nestlock") || metadata.target().starts_with("it::");
+        ours && *metadata.level() <= self.most
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.most)
+    }
+
+    fn new_span(&self, attributes: &span::Attributes<'_>) -> span::Id {
+        let mut state = self.state.lock().unwrap();
+        let current = state.entered.last().copied();
+        let parent = if attributes.is_contextual() { current } else { attributes.parent().map(place) };
+        let mut fields = Fields(BTreeMap::new());
+        attributes.record(&mut fields);
+        let (name, metadata) = (attributes.metadata().name().to_owned(), Some(attributes.metadata()));
+        state.spans.push(Span { name, parent, fields: fields.0, is_closed: false, handles: 1, metadata });
+        span::Id::from_u64(state.spans.len() as u64)
+    }
+
+    fn record(&self, id: &span::Id, values: &span::Record<'_>) {
+        let mut fields = Fields(BTreeMap::new());
+        values.record(&mut fields);
+        self.state.lock().unwrap().spans[place(id)].fields.append(&mut fields.0);
+    }
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut fields = Fields(BTreeMap::new());
+        event.record(&mut fields);
+        let message = fields.0.remove("message").unwrap_or_default();
+        let mut state = self.state.lock().unwrap();
+        let span = state.entered.last().copied();
+        state.events.push(Event { level: *event.metadata().level(), message, span });
+    }
+
+    fn enter(&self, id: &span::Id) {
+        self.state.lock().unwrap().entered.push(place(id));
+    }
+
+    fn exit(&self, id: &span::Id) {
+        let mut state = self.state.lock().unwrap();
+        let at = state.entered.iter().rposition(|entered| *entered == place(id)).expect("it was entered");
+        state.entered.remove(at);
+    }
+
+    fn clone_span(&self, id: &span::Id) -> span::Id {
+        self.state.lock().unwrap().spans[place(id)].handles += 1;
+        id.clone()
+    }
+
+    fn try_close(&self, id: span::Id) -> bool {
+        let mut state = self.state.lock().unwrap();
+        let span = &mut state.spans[place(&id)];
+        span.handles -= 1;
+        span.is_closed = span.handles == 0;
+        span.is_closed
+    }
+
+    fn current_span(&self) -> Current {
+        let state = self.state.lock().unwrap();
+        let Some(at) = state.entered.last() else { return Current::none() };
+        Current::new(span::Id::from_u64(*at as u64 + 1), state.spans[*at].metadata.expect("it was made"))
+    }
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+}
+
+struct Fields(BTreeMap<String, String>);
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().to_owned(), value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}"));
+    }
+}
