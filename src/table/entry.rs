@@ -30,10 +30,10 @@ pub(crate) struct Effects {
 }
 
 impl Effects {
-    /// `None`: there is nothing to do.
-    pub(super) fn take(&mut self) -> Option<Effects> {
+    /// `None`, as mostly: there is nothing to do. Boxed, since it is handed up through each visit.
+    pub(super) fn take(&mut self) -> Option<Box<Effects>> {
         let nothing = self.wake.is_empty() && self.resolve.is_empty() && self.log.is_empty();
-        (!nothing).then(|| std::mem::take(self))
+        (!nothing).then(|| Box::new(std::mem::take(self)))
     }
 
     pub(super) fn measure(&mut self, sample: Sample) {

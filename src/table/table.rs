@@ -48,7 +48,7 @@ pub(crate) struct LockTable {
 /// What a visit left to be done once the table is unlocked.
 #[derive(Debug, Default)]
 pub(crate) struct VisitEffects {
-    pub(crate) out: Option<Effects>,
+    pub(crate) out: Option<Box<Effects>>,
     /// Begin or end the subscription to the lock's releases.
     pub(crate) subscribe: Option<bool>,
     /// Something is due sooner than the watchdog knows.

@@ -13,6 +13,9 @@ use crate::backend::resp::unsent::{CONNECTION_LOST, TOO_LATE, unsent};
 /// So many bytes fill a packet of most networks.
 pub(super) const PACKET: usize = 1400;
 
+/// So many polls of a task with nothing to do take some 20 µs.
+const PUT_OFF: u32 = 100;
+
 /// A buffer that has become larger is not kept.
 const KEPT: usize = 64 << 10;
 
@@ -38,6 +41,12 @@ pub(super) struct Calls {
     left: usize,
     /// The connection's task, where it sleeps.
     task: Option<Waker>,
+    /// How many callers of the current round have been woken by their answers and have not looked at them. They may call again.
+    collecting: usize,
+    /// Ends when these callers are not waited for any more.
+    round: u64,
+    /// How often the next write was put off.
+    put_off: u32,
 }
 
 /// One call, from when it enters until its answers are taken.
@@ -54,6 +63,8 @@ struct Slot {
     waker: Option<Waker>,
     /// Nobody waits for it.
     given_up: bool,
+    /// The round in which its caller was woken by its answers, until they are looked at.
+    collected_in: Option<u64>,
 }
 
 impl Calls {
@@ -115,6 +126,26 @@ impl Calls {
         self.writing = true;
         self.given += self.out.len() as u64;
         Some(std::mem::take(&mut self.out))
+    }
+
+    /// Whether the connection's task has to put its next write off, and to be polled again: those who were woken by answers are about to
+    /// call too, and what fills no packet yet would be a packet for each of them.
+    ///
+    /// On one thread they are polled before the task, and nothing is put off. On several the task is polled while they are. A caller
+    /// may not be polled for long, so the task waits for few polls, and then for none of those who were woken until then.
+    pub(super) fn puts_off(&mut self) -> bool {
+        let is_full = self.full || self.out.len() >= PACKET;
+        if self.collecting == 0 || self.writing || self.out.is_empty() || is_full {
+            self.put_off = 0;
+            return false;
+        }
+        self.put_off += 1;
+        if self.put_off > PUT_OFF {
+            (self.put_off, self.collecting) = (0, 0);
+            self.round += 1;
+            return false;
+        }
+        true
     }
 
     /// So many of these bytes were written. Returns whether there is more: the rest, or what has come meanwhile.
@@ -213,8 +244,10 @@ impl Calls {
                 self.order.pop_front();
                 if slot.given_up {
                     self.release(at);
-                } else {
-                    woken.extend(slot.waker.take());
+                } else if let Some(waker) = slot.waker.take() {
+                    slot.collected_in = Some(self.round);
+                    self.collecting += 1;
+                    woken.push(waker);
                 }
             }
         }
@@ -226,6 +259,7 @@ impl Calls {
     /// 1. Somebody's executor owns a task by its wakers alone. 2. The last of them is dropped, and with it the task's future.
     /// 3. That holds another call of this connection, which locks it to leave.
     pub(super) fn poll(&mut self, at: usize, cx: &Context<'_>) -> (Poll<RedisResult<()>>, Option<Waker>) {
+        self.collected(at);
         let slot = &mut self.slots[at];
         if let Some(why) = slot.failed.take() {
             return (Poll::Ready(Err(why)), None);
@@ -276,7 +310,14 @@ impl Calls {
         woken.extend(slot.waker.take());
     }
 
+    fn collected(&mut self, at: usize) {
+        if self.slots[at].collected_in.take() == Some(self.round) {
+            self.collecting -= 1;
+        }
+    }
+
     fn release(&mut self, at: usize) {
+        self.collected(at);
         let mut answers = std::mem::take(&mut self.slots[at].answers);
         answers.clear();
         self.slots[at] = Slot { answers, ..Slot::default() };

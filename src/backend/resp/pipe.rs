@@ -199,6 +199,10 @@ impl Task {
         loop {
             let bytes = {
                 let mut calls = lock(&self.shared.calls);
+                if calls.puts_off() {
+                    cx.waker().wake_by_ref();
+                    return Ok(());
+                }
                 calls.expire(Instant::now, woken);
                 calls.begin_write()
             };

@@ -198,6 +198,63 @@ fn a_call_is_written_by_its_caller_if_it_is_alone_or_fills_a_packet_and_the_sock
     assert_eq!(by_caller(&mut calls).unwrap().len(), PACKET);
 }
 
+/// Two calls that were sent, and whose callers wait.
+fn two_sent(calls: &mut Calls) -> [usize; 2] {
+    let sent = [&b"one"[..], b"two"].map(|bytes| enter(calls, 1, bytes));
+    assert_eq!(write(calls, 100), b"onetwo");
+    assert!(sent.iter().all(|at| polled(calls, *at).is_pending()));
+    sent
+}
+
+#[test]
+fn a_write_is_put_off_while_those_who_were_answered_may_call_too() {
+    let mut calls = Calls::default();
+    let [one, two] = two_sent(&mut calls);
+    enter(&mut calls, 1, b"three");
+    assert!(!calls.puts_off(), "nobody was answered");
+    deliver(&mut calls, [1]).unwrap();
+    assert!(calls.puts_off());
+    assert!(polled(&mut calls, one).is_ready());
+    assert!(!calls.puts_off(), "who was answered has looked");
+    deliver(&mut calls, [2]).unwrap();
+    assert!(calls.puts_off());
+    calls.leave(two);
+    assert!(!calls.puts_off(), "who was answered has gone");
+}
+
+/// Their callers may be on a thread that is kept busy, or in a future that is not polled.
+#[test]
+fn a_write_is_put_off_for_few_polls_and_not_again_for_the_same_callers() {
+    let mut calls = Calls::default();
+    let [one, two] = two_sent(&mut calls);
+    deliver(&mut calls, [1]).unwrap();
+    enter(&mut calls, 1, b"three");
+    assert_eq!((0..1_000).take_while(|_| calls.puts_off()).count(), PUT_OFF as usize);
+    assert_eq!(write(&mut calls, 100), b"three");
+    enter(&mut calls, 1, b"four");
+    assert!(!calls.puts_off());
+    // It counts for those who are answered from now on, however late the first one comes.
+    deliver(&mut calls, [2]).unwrap();
+    assert!(polled(&mut calls, one).is_ready());
+    assert!(calls.puts_off());
+    assert!(polled(&mut calls, two).is_ready());
+    assert!(!calls.puts_off());
+}
+
+#[test]
+fn a_write_that_fills_a_packet_or_waits_for_room_is_not_put_off() {
+    let mut calls = Calls::default();
+    two_sent(&mut calls);
+    deliver(&mut calls, [1, 2]).unwrap();
+    assert!(!calls.puts_off(), "there is nothing to write");
+    enter(&mut calls, 1, &[b'x'; PACKET - 1]);
+    assert!(calls.puts_off());
+    enter(&mut calls, 1, b"y");
+    assert!(!calls.puts_off());
+    assert_eq!(write(&mut calls, PACKET - 1).len(), PACKET - 1);
+    assert!(!calls.puts_off(), "the socket had no room for the last byte");
+}
+
 /// 1. The task of the connection is not polled. 2. A call is given up at its deadline. 3. Another caller writes.
 #[test]
 fn a_caller_does_not_write_what_is_over() {

@@ -197,6 +197,22 @@ async fn a_call_that_its_caller_can_not_write_wakes_the_task() {
     }
 }
 
+/// 1. Two calls are under way. One of them is answered, and its future is not polled. 2. A third one is made.
+#[tokio::test(start_paused = true)]
+async fn a_call_is_sent_though_one_that_was_answered_is_not_polled() {
+    let (pipe, mut server, _pushes) = pipe(1024).await;
+    let mut calls = ["one ", "two "].map(|text| Box::pin(pipe.send(None, command(text))));
+    for call in &mut calls {
+        begun(call.as_mut()).await;
+    }
+    assert_eq!(received(&mut server, 8).await, "one two ");
+    server.write_all(b":1\r\n").await.unwrap();
+    tokio::task::yield_now().await;
+    let mut third = Box::pin(pipe.send(None, command("three ")));
+    begun(third.as_mut()).await;
+    assert_eq!(timeout(Duration::from_secs(9), received(&mut server, 6)).await.unwrap(), "three ");
+}
+
 type Call = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
 
 /// Polls a call of the connection whenever the connection's task reads.
