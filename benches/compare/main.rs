@@ -10,6 +10,7 @@ mod cpu;
 mod crowd;
 #[path = "../shared/floor.rs"]
 mod floor;
+mod growth;
 mod handoff;
 mod machine;
 mod many;
@@ -39,6 +40,7 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 
 use crate::awake::Awake;
+use crate::growth::Reach;
 use crate::masters::Masters;
 use crate::rounds::TURN;
 use crate::server::{Result, patient};
@@ -55,7 +57,7 @@ struct Options {
     /// Where the figures go.
     #[arg(long, default_value = "target/bench/results.json")]
     results: PathBuf,
-    /// Only what has this in its name: pair, throughput, handoff, many, crowd, quorum.
+    /// Only what has this in its name: pair, throughput, handoff, many, crowd, growth, quorum.
     #[arg(long, default_value = "")]
     only: String,
     /// Measures nothing: writes the report and its plots into this folder, from the figures.
@@ -88,6 +90,7 @@ struct Effort {
     freezes: (u64, u64),
     /// Grants to each of those who compete.
     contests: u64,
+    growth: Reach,
 }
 
 const FULL: Effort = Effort {
@@ -98,6 +101,7 @@ const FULL: Effort = Effort {
     leases: 5,
     freezes: (9, 4_000),
     contests: 100,
+    growth: Reach { most: 100_000, waiters: 10_000, clients: 8, pairs: 2_000 },
 };
 const QUICK: Effort = Effort {
     rounds: 3,
@@ -107,6 +111,7 @@ const QUICK: Effort = Effort {
     leases: 4,
     freezes: (3, 2_000),
     contests: 20,
+    growth: Reach { most: 100, waiters: 100, clients: 3, pairs: 50 },
 };
 
 /// On one thread: the client has one core, as the server has.
@@ -176,6 +181,13 @@ async fn measure(options: &Options, effort: &Effort) -> Result<()> {
     if wanted("many") {
         eprintln!("10,000 locks held");
         put(file, "many", &many::many(10_000, effort.leases).await?)?;
+    }
+    if wanted("growth") {
+        eprintln!(
+            "up to {} locks, {} waiters, {} clients",
+            effort.growth.most, effort.growth.waiters, effort.growth.clients
+        );
+        put(file, "growth", &growth::growth(&effort.growth).await?)?;
     }
     if wanted("quorum") {
         several_masters(file, effort).await?;

@@ -1,5 +1,6 @@
 //! Many locks held at once, with a short lease: every one has to be renewed in time.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use nestlock::{Guard, Locks};
@@ -11,7 +12,7 @@ use crate::server::{Result, url};
 use crate::stats::Stats;
 
 const LEASE: Duration = Duration::from_secs(3);
-const ASKING: u64 = 64;
+const ASKING: usize = 64;
 
 /// Between two looks at a part of the holds.
 const LOOK: Duration = Duration::from_millis(50);
@@ -20,7 +21,7 @@ const PARTS: usize = 20;
 pub(crate) async fn many(holds: u64, leases: u32) -> Result<Many> {
     let locks = Locks::builder().server(url()).lease(LEASE).connect().await?;
     let rss = resident();
-    let guards = take(&locks, holds).await?;
+    let guards = take(&locks, "bench:many", 0..holds).await?;
     let rss_per_hold = rss.zip(resident()).map(|(before, after)| (after - before) / holds as i64);
     let mut stats = Stats::connect().await?;
     stats.reset().await?;
@@ -56,14 +57,15 @@ pub(crate) async fn many(holds: u64, leases: u32) -> Result<Many> {
     })
 }
 
-async fn take(locks: &Locks, holds: u64) -> Result<Vec<Guard>> {
+/// Locks by this name and these numbers, many at once.
+pub(crate) async fn take(locks: &Locks, name: &'static str, which: Range<u64>) -> Result<Vec<Guard>> {
     let mut tasks = JoinSet::new();
     for first in 0..ASKING {
-        let locks = locks.clone();
+        let (locks, which) = (locks.clone(), which.clone());
         tasks.spawn(async move {
             let mut guards = Vec::new();
-            for at in (first..holds).step_by(ASKING as usize) {
-                guards.push(locks.mutex(format!("bench:many:{at}")).lock().await?);
+            for at in which.skip(first).step_by(ASKING) {
+                guards.push(locks.mutex(format!("{name}:{at}")).lock().await?);
             }
             Ok::<_, nestlock::Error>(guards)
         });

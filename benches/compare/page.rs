@@ -5,7 +5,9 @@ use std::path::Path;
 
 use crate::plot::{self, Axes, Bar, Line};
 use crate::ratios::rows;
-use crate::results::{Contest, Crowd, Instructions, Machine, Many, Quantiles, Rate, Throughput, Timed, get};
+use crate::results::{
+    Contest, Crowd, Growth, Instructions, Machine, Many, Quantiles, Rate, Throughput, Timed, get,
+};
 use crate::server::Result;
 use crate::spread::Spread;
 use crate::store::Counts;
@@ -46,6 +48,9 @@ fn figures(results: &Path) -> Result<Figures> {
     put("rates", rates(&get(results, "throughput")?));
     many(&mut put, &get(results, "many")?, &counts);
     put("waiters", table(&get::<Vec<Crowd>>(results, "crowd")?, crowd));
+    if let Ok(all) = get::<Vec<Growth>>(results, "growth") {
+        put("growth", table(&all, growth));
+    }
     if let Ok(contests) = get::<Vec<Contest>>(results, "quorum-contest") {
         put("several masters", String::new());
         for section in ["quorum-3", "quorum-5"] {
@@ -154,6 +159,13 @@ fn crowd(of: &Crowd) -> String {
     format!("| {} | {} | {each:.2} | {sent} | {micros:.0} |", of.waiters, of.processes)
 }
 
+/// A line for each number.
+fn growth(of: &Growth) -> String {
+    table(&of.points, |point| {
+        format!("| {} | {} | {:.0} | {:.2} |", of.what, point.count, point.micros, point.commands)
+    })
+}
+
 fn contest(of: &Contest) -> String {
     let Contest { masters, clients, acquires, commands, micros, wait_p50, wait_p99, wait_max, .. } = of;
     let (p50, p99, max) = (wait_p50 / 1_000, wait_p99 / 1_000, wait_max / 1_000);
@@ -181,9 +193,26 @@ fn plots(results: &Path, folder: &Path, timed: [(&str, &Timed); 2], crowds: &[Cr
         let points = of.map(|crowd| (crowd.waiters as f64, crowd.per_handoff())).collect();
         Line { name: name.replace('`', ""), points }
     });
+    if let Ok(all) = get::<Vec<Growth>>(results, "growth") {
+        growth_plots(folder, &all)?;
+    }
     let axes = Axes { across: "waiters", up: "commands" };
     let lines: Vec<Line> = [target].into_iter().chain(measured).collect();
     plot::counts(&folder.join("bench-waiters.svg"), &axes, &lines, 4.5)
+}
+
+/// One plot of what is counted in powers of ten, and one of few masters and processes.
+fn growth_plots(folder: &Path, all: &[Growth]) -> Result<()> {
+    let line = |of: &Growth| {
+        let points = of.points.iter().map(|point| (point.count as f64, point.micros)).collect();
+        Line { name: of.what.split(':').next().unwrap_or_default().to_owned(), points }
+    };
+    let (many, few): (Vec<_>, Vec<_>) =
+        all.iter().partition(|of| of.points.windows(2).any(|pair| pair[1].count >= 10 * pair[0].count));
+    let axes = Axes { across: "how many", up: "µs" };
+    let lines = |of: Vec<&Growth>| of.into_iter().map(line).collect::<Vec<_>>();
+    plot::powers(&folder.join("bench-growth-many.svg"), &axes, &lines(many))?;
+    plot::numbers(&folder.join("bench-growth-few.svg"), &axes, &lines(few))
 }
 
 #[cfg(test)]
@@ -249,6 +278,11 @@ mod tests {
                     "micros": 837.4, "wait_p50": 900, "wait_p99": 1_900, "wait_max": 217_000 }]),
             ));
             sections.push(("quorum-crowd", json!([crowd(3, 10, 1)])));
+            let of = |what: &str, counts: [usize; 2]| {
+                let points = counts.map(|count| json!({ "count": count, "micros": 80.4, "commands": 2.0 }));
+                json!({ "what": what, "points": points })
+            };
+            sections.push(("growth", json!([of("names: a pair", [1, 10]), of("masters: a pair", [1, 2])])));
         }
         for (section, figures) in &sections {
             put(&results, section, figures).unwrap();
@@ -280,7 +314,7 @@ mod tests {
                 "| server | Redis 7.0.15 |",
             ],
         );
-        for absent in ["{{", "## Several masters", "Why a target is missed", "valgrind"] {
+        for absent in ["{{", "## Several masters", "## How it grows", "Why a target is missed", "valgrind"] {
             assert!(!page.contains(absent), "{page}");
         }
     }
@@ -297,6 +331,8 @@ mod tests {
                 "2 of 5 masters, cores kept awake:",
                 "| 3 | 3 | 1.02 | 2.04 | 837 | 0 | 1 | 217 |",
                 "| 3 | 10 | 1 | 2.20 | 63 evalsha, 3 unsubscribe | 371 |",
+                "| names: a pair | 10 | 80 | 2.00 |",
+                "| masters: a pair | 2 | 80 | 2.00 |",
             ],
         );
         assert!(

@@ -62,6 +62,28 @@ pub(crate) fn counts(file: &Path, axes: &Axes, lines: &[Line], highest: f64) -> 
     draw(&root, ((8.0..1_250.0).log_scale(), 0.0..highest), axes, lines)
 }
 
+/// Times over powers of ten, both on logarithmic scales.
+pub(crate) fn powers(file: &Path, axes: &Axes, lines: &[Line]) -> Result<()> {
+    let (across, up) = (ends(lines, |point| point.0), ends(lines, |point| point.1));
+    let root = SVGBackend::new(file, SIZE).into_drawing_area();
+    let range = |(low, high): (f64, f64)| 10_f64.powf(low.log10().floor())..10_f64.powf(high.log10().ceil());
+    // The names of the lines stand above them.
+    let up = (up.0, up.1 * 10.0);
+    draw(&root, ((across.0 * 0.8..across.1 * 1.25).log_scale(), range(up).log_scale()), axes, lines)
+}
+
+/// Times over numbers.
+pub(crate) fn numbers(file: &Path, axes: &Axes, lines: &[Line]) -> Result<()> {
+    let (across, up) = (ends(lines, |point| point.0), ends(lines, |point| point.1));
+    let root = SVGBackend::new(file, SIZE).into_drawing_area();
+    draw(&root, (across.0 - 0.2..across.1 + 0.2, 0.0..up.1 * 1.4), axes, lines)
+}
+
+fn ends(lines: &[Line], of: fn(&(f64, f64)) -> f64) -> (f64, f64) {
+    let all = || lines.iter().flat_map(|line| &line.points).map(of);
+    (all().fold(f64::MAX, f64::min), all().fold(f64::MIN, f64::max))
+}
+
 fn draw<X, Y>(
     root: &DrawingArea<SVGBackend, plotters::coord::Shift>,
     (across, up): (X, Y),

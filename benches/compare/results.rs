@@ -98,6 +98,21 @@ fn one() -> u64 {
     1
 }
 
+/// How the cost of one thing grows with the number of something.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Growth {
+    pub(crate) what: String,
+    pub(crate) points: Vec<Point>,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Point {
+    pub(crate) count: usize,
+    pub(crate) micros: f64,
+    /// On each server.
+    pub(crate) commands: f64,
+}
+
 /// Clients that competed for one lock over several masters. Counts are for each grant and master, times in microseconds.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Contest {
