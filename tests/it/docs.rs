@@ -24,7 +24,9 @@ fn pages() -> Vec<String> {
 
 /// What was measured and tested is for the repository alone.
 fn guides() -> Vec<String> {
-    pages().into_iter().filter(|name| name != "benchmarks" && name != "reliability").collect()
+    let for_users =
+        |name: &String| !matches!(name.as_str(), "benchmarks" | "benchmarks-peers" | "reliability");
+    pages().into_iter().filter(for_users).collect()
 }
 
 /// The lines of a page that are no code.
