@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Write};
 
 use nestlock::Holder;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
 use crate::duration::shown;
@@ -16,6 +17,14 @@ pub(crate) fn line(text: &str) -> Result<bool, Failure> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(Failure::system("the output can't be written", &error)),
     }
+}
+
+/// Whether nobody reads on, as far as it can be seen without writing.
+pub(crate) fn is_closed() -> bool {
+    let out = std::io::stdout();
+    let mut output = [PollFd::new(&out, PollFlags::empty())];
+    let seen = poll(&mut output, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    seen.is_ok() && output[0].revents().contains(PollFlags::ERR)
 }
 
 /// `held` is true where the lock is held by one that can be named.

@@ -1,6 +1,7 @@
 //! What the command ends with where it does not end with its child's own status.
 
 use std::fmt::Display;
+use std::io::Write;
 
 use nestlock::{Error, ErrorKind};
 use serde_json::json;
@@ -74,9 +75,9 @@ impl Failure {
     /// A child's end that a loss brought about is a part of the message alone.
     pub(crate) fn report(&self, json: bool) -> u8 {
         if json {
-            eprintln!("{}", json!({ "error": self.kind, "status": self.status, "message": self.message }));
+            say(&json!({ "error": self.kind, "status": self.status, "message": self.message }).to_string());
         } else {
-            eprintln!("nestlock: {}", self.message);
+            say(&format!("nestlock: {}", self.message));
         }
         self.status
     }
@@ -99,8 +100,14 @@ impl From<Error> for Failure {
 /// A line on standard error that ends nothing.
 pub(crate) fn warn(json: bool, message: &str) {
     if json {
-        eprintln!("{}", json!({ "warning": message }));
+        say(&json!({ "warning": message }).to_string());
     } else {
-        eprintln!("nestlock: {message}");
+        say(&format!("nestlock: {message}"));
     }
+}
+
+/// Writes a line to standard error. `eprintln!` would panic where nobody reads it, or where the disk of the log is full: the child would be
+/// killed without TERM.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }

@@ -6,7 +6,7 @@ use nestlock::Holder;
 use tokio::time::sleep;
 
 use crate::options::ServerOptions;
-use crate::output::{as_json, as_text, line};
+use crate::output::{as_json, as_text, is_closed, line};
 use crate::servers::Servers;
 use crate::status::{Failure, warn};
 
@@ -46,6 +46,9 @@ pub(crate) async fn run(
             Err(_) => {}
         }
         sleep(interval).await;
+        if is_closed() {
+            return Ok(0);
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use nestlock::{ErrorKind, Mutex};
 use rustix::process::Signal;
 
 use crate::exec::hold::Hold;
-use crate::exec::nest::Nest;
+use crate::exec::nest::{Entry, Nest};
 use crate::exec::signals::Signals;
 use crate::exec::terminal::Terminal;
 use crate::exec::work::Work;
@@ -59,7 +59,7 @@ pub(crate) async fn run(options: ExecOptions, servers: ServerOptions, json: bool
     let mutex = locks.mutex(&options.name);
     let nest = Nest::from_env();
     let entered = tokio::select! {
-        entered = enter(&nest, &mutex, &key, &options) => entered.map(Ok),
+        entered = enter(&nest, &mutex, &key, &options, json) => entered.map(Ok),
         signal = signals.end() => Ok(Err(signal)),
     };
     let outcome = match entered {
@@ -86,15 +86,34 @@ fn ended_by(signal: Signal) -> u8 {
 }
 
 /// Enters the hold of a command around this one, or waits for the lock.
-async fn enter(nest: &Nest, mutex: &Mutex, key: &str, options: &ExecOptions) -> Result<Hold, Failure> {
+async fn enter(
+    nest: &Nest,
+    mutex: &Mutex,
+    key: &str,
+    options: &ExecOptions,
+    json: bool,
+) -> Result<Hold, Failure> {
+    let name = || options.name.escape_debug();
     match nest.enter(mutex, key).await {
-        Some(entered) if options.fenced && entered.token().is_none() => Err(Failure::config(format!(
-            "lock `{}`: the `nestlock exec` around this one holds it without a fencing token; give that one --fenced too",
-            options.name.escape_debug()
-        ))),
-        Some(entered) => Ok(Hold::Entered(entered)),
-        None => acquire(mutex, options).await,
+        Entry::Entered(entered) if options.fenced && entered.token().is_none() => {
+            return Err(Failure::config(format!(
+                "lock `{}`: the `nestlock exec` around this one holds it without a fencing token; give that one --fenced too",
+                name()
+            )));
+        }
+        Entry::Entered(entered) => return Ok(Hold::Entered(entered)),
+        // It may be waited for in vain, and for ever.
+        Entry::LockedOut if !options.no_wait => warn(
+            json,
+            &format!(
+                "lock `{}`: the `nestlock exec` around this one holds it, and can't be entered by another user or from another \
+                 container; this one waits for its release",
+                name()
+            ),
+        ),
+        Entry::LockedOut | Entry::Free => {}
     }
+    acquire(mutex, options).await
 }
 
 /// Waits for the lock as the options ask.

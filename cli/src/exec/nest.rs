@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use nestlock::Mutex;
 use rustix::fd::OwnedFd;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, flock, fstat};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -23,6 +23,15 @@ const HOLDS: &str = "NESTLOCK_HOLDS";
 /// What a process finds in its environment.
 pub(super) struct Nest(Vec<Outer>);
 
+/// What a command finds of those around it.
+pub(super) enum Entry {
+    /// None of them holds the lock.
+    Free,
+    Entered(Entered),
+    /// One of them holds it, and this one can't reach it: it runs as another user, or in another container.
+    LockedOut,
+}
+
 /// A `nestlock exec` around this one.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Outer {
@@ -31,8 +40,8 @@ pub(super) struct Outer {
     token: Option<u64>,
     /// What distinguishes all that it has started.
     mark: String,
-    /// The file that is locked by those who enter.
-    gate: Option<String>,
+    /// The file that is locked by those who enter, and its number: in another container the path may be another file's.
+    gate: Option<(String, u64)>,
     lease_ms: u64,
     kill_after_ms: u64,
 }
@@ -43,13 +52,21 @@ impl Nest {
         Nest(serde_json::from_str(&text).unwrap_or_default())
     }
 
-    /// `None`: no command around this one holds the lock.
-    pub(super) async fn enter(&self, mutex: &Mutex, key: &str) -> Option<Entered> {
-        let outer = self.0.iter().rev().find(|outer| outer.key == key)?;
+    pub(super) async fn enter(&self, mutex: &Mutex, key: &str) -> Entry {
+        let Some(outer) = self.0.iter().rev().find(|outer| outer.key == key) else { return Entry::Free };
         // Locked before the look: what holds the lock then holds it until the gate is free again.
-        let gate = Gate::pass(outer.gate.as_deref()?)?;
-        let seen = Seen::look(mutex, &outer.field).await?;
-        Some(Entered::new(mutex.clone(), outer.clone(), gate, seen))
+        let gate = match outer.gate.as_ref().map(Gate::pass) {
+            Some(Ok(Some(gate))) => Some(gate),
+            Some(Ok(None)) => return Entry::Free,
+            Some(Err(_)) | None => None,
+        };
+        match (Seen::look(mutex, &outer.field).await, gate) {
+            (Some(seen), Some(gate)) => {
+                Entry::Entered(Entered::new(mutex.clone(), outer.clone(), gate, seen))
+            }
+            (Some(_), None) => Entry::LockedOut,
+            (None, _) => Entry::Free,
+        }
     }
 
     /// The environment of a child: for it, and for the commands that it starts.
@@ -80,7 +97,7 @@ impl Outer {
             field: field.to_owned(),
             token,
             mark: format!("nestlock-{}-{}", std::process::id(), now.as_nanos()),
-            gate: gate.and_then(Gate::path),
+            gate: gate.and_then(Gate::place),
             lease_ms: millis(lease),
             kill_after_ms: millis(kill_after),
         }
@@ -115,16 +132,19 @@ impl Gate {
         None
     }
 
-    fn path(&self) -> Option<String> {
+    fn place(&self) -> Option<(String, u64)> {
         use std::os::fd::AsRawFd;
-        Some(format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()))
+        let path = format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd());
+        Some((path, fstat(&self.0).ok()?.st_ino))
     }
 
-    /// `None`: its hold is about to be released, or its command has ended.
-    fn pass(path: &str) -> Option<Gate> {
-        let file: OwnedFd = std::fs::File::open(path).ok()?.into();
-        flock(&file, FlockOperation::NonBlockingLockShared).ok()?;
-        Some(Gate(file))
+    /// `None`: its hold is about to be released. An error: it can't be reached, or its command has ended.
+    fn pass((path, number): &(String, u64)) -> std::io::Result<Option<Gate>> {
+        let file: OwnedFd = std::fs::File::open(path)?.into();
+        if fstat(&file)?.st_ino != *number {
+            return Err(std::io::ErrorKind::NotFound.into());
+        }
+        Ok(flock(&file, FlockOperation::NonBlockingLockShared).is_ok().then_some(Gate(file)))
     }
 
     /// Whether nobody is inside. Nobody enters any more then.

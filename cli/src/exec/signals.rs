@@ -13,7 +13,11 @@ const PASSED_ON: [Signal; 6] =
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
 
 /// All of them from now on: none of them ends the command by itself.
-pub(super) struct Signals(Vec<(Signal, unix::Signal)>);
+pub(super) struct Signals {
+    passed_on: Vec<(Signal, unix::Signal)>,
+    /// Where this one is ignored, as some programs leave it to what they start, the kernel keeps no status of a child.
+    _child: unix::Signal,
+}
 
 impl Signals {
     /// A signal that is ignored stays so, for the child too: `nohup`, or a shell's `&`.
@@ -21,14 +25,16 @@ impl Signals {
         let ignored = ignored();
         let listened = PASSED_ON.into_iter().filter(|one| ignored & (1 << (one.as_raw() - 1)) == 0);
         let streams = listened.map(|one| Ok((one, signal(SignalKind::from_raw(one.as_raw()))?)));
-        let streams: std::io::Result<_> = streams.collect();
-        streams.map(Signals).map_err(|error| Failure::system("signals can't be received", &error))
+        let signals: std::io::Result<_> = streams
+            .collect::<std::io::Result<_>>()
+            .and_then(|passed_on| Ok(Signals { passed_on, _child: signal(SignalKind::child())? }));
+        signals.map_err(|error| Failure::system("signals can't be received", &error))
     }
 
     /// The next signal. Cancel safe.
     pub(super) async fn next(&mut self) -> Signal {
         poll_fn(|cx| {
-            for (signal, stream) in &mut self.0 {
+            for (signal, stream) in &mut self.passed_on {
                 if stream.poll_recv(cx).is_ready() {
                     return Poll::Ready(*signal);
                 }

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process};
 
-use crate::status::{NOT_EXECUTABLE, NOT_FOUND};
+use crate::status::{NOT_EXECUTABLE, NOT_FOUND, say};
 
 /// Its first argument. The second is the number of its parent.
 pub(crate) const START: &str = "--internal-start";
@@ -37,11 +37,11 @@ fn failed(command: &OsString, error: &std::io::Error) -> ExitCode {
     let command = command.to_string_lossy();
     match error.kind() {
         ErrorKind::NotFound => {
-            eprintln!("nestlock: the command `{command}` is not found; check its name, or give its path");
+            say(&format!("nestlock: the command `{command}` is not found; check its name, or give its path"));
             ExitCode::from(NOT_FOUND)
         }
         _ => {
-            eprintln!("nestlock: the command `{command}` can't be executed: {error}");
+            say(&format!("nestlock: the command `{command}` can't be executed: {error}"));
             ExitCode::from(NOT_EXECUTABLE)
         }
     }

@@ -29,6 +29,9 @@ pub(crate) const WATCHDOG: &str = "--internal-watchdog";
 /// No sleep is longer: where the machine sleeps, a timer does not go on.
 const SLICE: Duration = Duration::from_millis(500);
 
+/// Its status where it has killed.
+const HAS_KILLED: u8 = 1;
+
 /// For how long it kills what is left.
 const KILLS: Duration = Duration::from_secs(2);
 
@@ -101,11 +104,12 @@ impl Watchdog {
         Ok(())
     }
 
-    /// Nothing is left to be killed.
-    pub(super) async fn dismiss(mut self) {
+    /// Nothing is left to be killed. Returns whether it has killed something before: the end of the lease came, as it was told last.
+    pub(super) async fn dismiss(mut self) -> bool {
         let _ = self.say("done\n").await;
         drop(self.stdin);
-        let _ = timeout(KILLS, self.process.wait()).await;
+        let status = timeout(KILLS, self.process.wait()).await;
+        matches!(status, Ok(Ok(status)) if status.code() == Some(HAS_KILLED.into()))
     }
 
     /// Whether it was killed.
@@ -161,7 +165,7 @@ fn kill(targets: Option<&Targets>) -> ExitCode {
     loop {
         targets.signal(Signal::KILL, true, Reach::All);
         if !targets.are_left(Reach::All) || uptime() >= end {
-            return ExitCode::FAILURE;
+            return ExitCode::from(HAS_KILLED);
         }
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -94,8 +94,11 @@ pub(super) async fn run(
         }
     };
     running.supervise(&hold, signals).await;
-    if let Some(watchdog) = running.watchdog.take() {
-        watchdog.dismiss().await;
+    // It acts first where this command stood still for a while, and the hold may be good all the same.
+    if let Some(watchdog) = running.watchdog.take()
+        && watchdog.dismiss().await
+    {
+        running.told_early = true;
     }
     let Some(status) = running.status else { return Err(Failure::lost("the command did not end")) };
     let why = match running.lost.take() {
@@ -268,6 +271,9 @@ impl Running {
     async fn look(&mut self, until: Instant) {
         let now = Instant::now();
         if self.lost.is_none() && !self.told && self.status.is_none() && until <= now + self.kill_after {
+            // Before the message, which waits where standard error is full and nobody reads it.
+            self.end_all(Signal::TERM);
+            self.told_early = true;
             let left = until.saturating_duration_since(now);
             if !left.is_zero() {
                 let left = shown(left);
@@ -276,8 +282,6 @@ impl Running {
                     &format!("the lease is not renewed; the command gets TERM, and KILL in {left}"),
                 );
             }
-            self.end_all(Signal::TERM);
-            self.told_early = true;
         }
         if self.lost.is_none() && self.status.is_none() && until <= now {
             self.end_all(Signal::KILL);

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use tokio::io::AsyncWriteExt;
 
-use crate::run::{end, nestlock, on, start, status, ttl};
+use crate::run::{NESTLOCK, end, nestlock, on, start, status, ttl};
 use crate::support::server::Server;
-use crate::support::{SECOND, eventually};
+use crate::support::{SECOND, eventually, soon};
 
 #[tokio::test]
 async fn the_status_is_the_childs() {
@@ -24,6 +24,34 @@ async fn the_status_is_the_childs() {
     assert_eq!(status(&server, &["exec", "a", "--", "no-such-command"]).await, Some(127));
     assert_eq!(status(&server, &["exec", "a", "--", "/etc/passwd"]).await, Some(126));
     assert!(server.keys().await.is_empty());
+}
+
+/// The kernel keeps no status of a child then, unless it is told to.
+#[tokio::test]
+async fn the_status_is_the_childs_where_ends_of_children_are_ignored() {
+    let server = Server::start().await;
+    let mut command = tokio::process::Command::new("env");
+    command.args(["--ignore-signal=CHLD", "setsid", NESTLOCK, "exec", "a", "--", "sh", "-c", "exit 7"]);
+    command.env("REDIS_URL", server.url()).env_remove("NESTLOCK_HOLDS");
+    assert_eq!(end(command).await.status, Some(7));
+}
+
+/// Its log is on a disk that is full, for example.
+#[tokio::test]
+async fn where_no_message_can_be_written_the_status_is_the_same() {
+    let server = Server::start().await;
+    let mut holder = start(on(&server, &["exec", "a", "--", "sh", "-c", "echo; sleep 1000"]));
+    holder.line().await;
+    for (call, expected) in [
+        (&["exec", "-n", "a", "--", "true"][..], 75),
+        (&["exec", "b", "--", "/no/such/command"], 127),
+        (&["exec", "", "--", "true"], 78),
+    ] {
+        let mut command = on(&server, call);
+        command.stderr(std::fs::File::options().write(true).open("/dev/full").unwrap());
+        let status = soon("the end of the command", command.status()).await.unwrap();
+        assert_eq!(status.code(), Some(expected), "{call:?}");
+    }
 }
 
 #[tokio::test]
@@ -47,7 +75,7 @@ async fn two_commands_do_not_overlap() {
     let (server, dir) = (Server::start().await, tempfile::tempdir().unwrap());
     let script =
         "for i in 1 2 3; do nestlock exec a -- sh -c 'echo in >> log; sleep 0.05; echo out >> log'; done";
-    let script = script.replace("nestlock", crate::run::NESTLOCK);
+    let script = script.replace("nestlock", NESTLOCK);
     let shell = || {
         let mut shell = tokio::process::Command::new("setsid");
         shell.args(["sh", "-c", &script]).current_dir(dir.path()).env("REDIS_URL", server.url());

@@ -6,6 +6,7 @@ use crate::run::{end, nestlock, on, start, status};
 use crate::support::cluster::Cluster;
 use crate::support::sentinel::{Group, NAME};
 use crate::support::server::Server;
+use crate::support::soon;
 
 const UUID: &str = "4be5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a";
 
@@ -111,6 +112,19 @@ async fn watch_prints_each_change() {
     let mut watch = start(on(&server, &["watch", "--json", "a"]));
     let lock: Value = serde_json::from_str(&watch.line().await).unwrap();
     assert_eq!(lock["label"], "web@two");
+}
+
+/// `nestlock watch a | head -1` ends although nothing changes any more.
+#[tokio::test]
+async fn watch_ends_when_nobody_reads_on() {
+    let server = Server::start().await;
+    let mut command = on(&server, &["watch", "a", "--interval", "20ms"]);
+    let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut line = [0; 8];
+    let mut out = child.stdout.take().unwrap();
+    soon("a line", tokio::io::AsyncReadExt::read_exact(&mut out, &mut line)).await.unwrap();
+    drop(out);
+    assert_eq!(soon("its end", child.wait()).await.unwrap().code(), Some(0));
 }
 
 #[tokio::test]

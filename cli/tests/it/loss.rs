@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::run::{gone, on, start, ttl};
 use crate::support::server::Server;
-use crate::support::{SECOND, is_running};
+use crate::support::{SECOND, is_running, soon};
 
 /// Prints its number, and runs until it is killed.
 const STUBBORN: &str = "trap '' TERM HUP INT; echo $$; while :; do sleep 0.02; done";
@@ -119,6 +119,39 @@ async fn a_child_that_ends_by_the_early_term_is_reported_as_a_loss() {
     assert!(left > Duration::from_millis(100), "{left:?}");
     assert_eq!(running.end().await.0, Some(70));
     server.thaw();
+}
+
+#[tokio::test]
+async fn a_child_gets_term_also_where_no_message_can_be_written() {
+    let (server, dir) = (Server::start().await, tempfile::tempdir().unwrap());
+    let script = "trap 'echo got TERM > log; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
+    let args = ["exec", "--lease", "1500ms", "--kill-after", "500ms", "a", "--", "sh", "-c", script];
+    let mut command = on(&server, &args);
+    command.current_dir(dir.path()).stdout(std::process::Stdio::piped());
+    command.stderr(std::fs::File::options().write(true).open("/dev/full").unwrap());
+    let mut child = command.spawn().unwrap();
+    let mut ready = [0; 6];
+    let out = child.stdout.as_mut().unwrap();
+    soon("the child", tokio::io::AsyncReadExt::read_exact(out, &mut ready)).await.unwrap();
+    server.freeze();
+    let status = soon("the end of the command", child.wait()).await.unwrap();
+    assert_eq!(status.code(), Some(70));
+    assert_eq!(std::fs::read_to_string(dir.path().join("log")).unwrap(), "got TERM\n");
+    server.thaw();
+}
+
+/// The watchdog has killed the child, and the hold is still good.
+#[tokio::test]
+async fn a_child_that_the_watchdog_has_killed_is_reported_as_a_loss() {
+    let server = Server::start().await;
+    let mut running = start(on(&server, &["exec", "--lease", "5s", "a", "--", "sh", "-c", STUBBORN]));
+    let child: i32 = running.number().await;
+    running.signal(Signal::STOP);
+    gone(child).await;
+    running.signal(Signal::CONT);
+    let (status, err) = running.end().await;
+    assert_eq!(status, Some(70), "{err}");
+    assert!(err.contains("lock `a` was lost"), "{err}");
 }
 
 #[tokio::test]

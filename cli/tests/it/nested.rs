@@ -73,6 +73,19 @@ async fn an_environment_that_outlived_its_hold_is_no_key() {
     assert_eq!(end(command).await.status, Some(0));
 }
 
+/// It is in another container, where the path leads to another file: it would wait for the command around it, which waits for it.
+#[tokio::test]
+async fn who_cannot_enter_the_hold_around_it_is_told_so() {
+    let server = Server::start().await;
+    let text = script(
+        "export NESTLOCK_HOLDS=$(echo \"$NESTLOCK_HOLDS\" | sed 's,\"/proc/[^\"]*\",\"/proc/self/fd/0\",'); nestlock exec --wait 100ms a -- true",
+    );
+    let ended = end(on(&server, &["exec", "a", "--", "sh", "-c", &text])).await;
+    assert_eq!(ended.status, Some(75), "{ended:?}");
+    let first = ended.err.lines().next().unwrap_or_default();
+    assert!(first.contains("the `nestlock exec` around this one holds it"), "{ended:?}");
+}
+
 /// The field is gone, though the outer command does not know it yet.
 #[tokio::test]
 async fn a_lock_that_was_taken_away_is_not_re_entered() {
