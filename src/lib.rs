@@ -242,6 +242,9 @@ pub mod guide {
     /// [leases and loss]: crate::guide::leases
     /// [testing your code]: crate::guide::testing
     /// [fencing tokens]: crate::guide::fencing
+    /// [credentials that change]: crate::guide::operations#credentials-that-change
+    /// [connections]: crate::guide::services#connections
+    /// [TLS feature]: crate::guide::options#cargo-features
     #[doc = include_str!("../docs/migrating.md")]
     pub mod migrating {}
 }

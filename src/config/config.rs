@@ -503,6 +503,14 @@ impl Builder {
     ///
     /// Redisson decides by `shardedSubscriptionMode`. `AUTO`, its default, and `ON` agree with `true`, `OFF` with `false`.
     ///
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// // Java services of the fleet have `shardedSubscriptionMode` at `OFF`.
+    /// let nodes = ["redis://10.0.0.1", "redis://10.0.0.2"];
+    /// let locks = nestlock::Locks::builder().cluster(nodes).sharded_channels(false).connect().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// Rejected: any value where no master is a [`cluster`](Builder::cluster), since only a cluster has sharded channels.
     pub fn sharded_channels(mut self, sharded: bool) -> Self {
         self.sharded_channels = Some(sharded);
