@@ -61,7 +61,7 @@ async fn scan(
         let mut command = redis::cmd("SCAN");
         command.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(PAGE).arg("TYPE").arg("hash");
         let page: Result<(String, Vec<Vec<u8>>), _> = command.query_async(connection).await;
-        let (next, keys) = page.map_err(|error| servers::refused("that was asked for its keys", &error))?;
+        let (next, keys) = page.map_err(|error| servers::refused("the server", &error))?;
         // A name of a lock is text.
         let keys = keys.into_iter().filter_map(|key| String::from_utf8(key).ok());
         names.extend(keys.filter_map(|key| Some(key.strip_prefix(key_prefix)?.to_owned())));

@@ -226,20 +226,18 @@ fn host_of(info: &ConnectionInfo) -> String {
 pub(crate) fn refused(server: &str, error: &RedisError) -> Failure {
     match error.code() {
         Some("NOPERM") => Failure::denied(format!(
-            "the user may not run SCAN at {server}, which this needs; grant +scan, and +cluster|slots on a cluster"
+            "{server} denies this user SCAN, which this needs; grant +scan, and +cluster|slots on a cluster"
         )),
         Some("NOAUTH" | "WRONGPASS") => Failure::denied(format!(
-            "the server {server} refuses user or password; correct them in the address, or in NESTLOCK_PASSWORD"
+            "{server} refuses user or password; correct them in the address, or in NESTLOCK_PASSWORD"
         )),
-        Some(code) => {
-            Failure::unavailable(format!("the server {server} can't answer now: {code}; try again"))
-        }
+        Some(code) => Failure::unavailable(format!("{server} can't answer now: {code}; try again")),
         None => Failure::unavailable(format!(
-            "the server {server} can't be reached; check that it runs, its address, and the network"
+            "{server} can't be reached; check that it runs, its address, and the network"
         )),
     }
 }
 
 fn failure(info: &ConnectionInfo, error: &RedisError) -> Failure {
-    refused(&info.addr().to_string(), error)
+    refused(&format!("the server {}", info.addr()), error)
 }

@@ -94,7 +94,7 @@ async fn enter(
     json: bool,
 ) -> Result<Hold, Failure> {
     let name = || options.name.escape_debug();
-    match nest.enter(mutex, key).await {
+    match nest.enter(mutex, key).await? {
         Entry::Entered(entered) if options.fenced && entered.token().is_none() => {
             return Err(Failure::config(format!(
                 "lock `{}`: the `nestlock exec` around this one holds it without a fencing token; give that one --fenced too",

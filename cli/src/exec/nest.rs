@@ -10,15 +10,21 @@
 
 use std::time::Duration;
 
-use nestlock::Mutex;
+use nestlock::{ErrorKind, Mutex};
 use rustix::fd::OwnedFd;
-use rustix::fs::{FlockOperation, flock, fstat};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 /// All holds of the commands around, the outermost first.
 const HOLDS: &str = "NESTLOCK_HOLDS";
+
+/// For how long masters that don't answer are asked whether a command around this one holds the lock.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Between two looks at once.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// What a process finds in its environment.
 pub(super) struct Nest(Vec<Outer>);
@@ -52,21 +58,25 @@ impl Nest {
         Nest(serde_json::from_str(&text).unwrap_or_default())
     }
 
-    pub(super) async fn enter(&self, mutex: &Mutex, key: &str) -> Entry {
-        let Some(outer) = self.0.iter().rev().find(|outer| outer.key == key) else { return Entry::Free };
+    /// Fails where the masters don't answer, or refuse to: whether this one is inside of a hold is not known then, and who waits for a
+    /// hold around it waits for ever.
+    pub(super) async fn enter(&self, mutex: &Mutex, key: &str) -> nestlock::Result<Entry> {
+        let Some(outer) = self.0.iter().rev().find(|outer| outer.key == key) else { return Ok(Entry::Free) };
         // Locked before the look: what holds the lock then holds it until the gate is free again.
         let gate = match outer.gate.as_ref().map(Gate::pass) {
-            Some(Ok(Some(gate))) => Some(gate),
-            Some(Ok(None)) => return Entry::Free,
-            Some(Err(_)) | None => None,
-        };
-        match (Seen::look(mutex, &outer.field).await, gate) {
-            (Some(seen), Some(gate)) => {
-                Entry::Entered(Entered::new(mutex.clone(), outer.clone(), gate, seen))
+            Some(Ok(Some(gate))) => gate,
+            Some(Ok(None)) => return Ok(Entry::Free),
+            // Most often an environment that has outlived its hold.
+            Some(Err(_)) | None => {
+                let seen = Seen::ask_again(mutex, &outer.field).await;
+                let is_held = matches!(seen, Ok(Seen::Until(_)));
+                return Ok(if is_held { Entry::LockedOut } else { Entry::Free });
             }
-            (Some(_), None) => Entry::LockedOut,
-            (None, _) => Entry::Free,
-        }
+        };
+        Ok(match Seen::look(mutex, &outer.field).await? {
+            Seen::Gone => Entry::Free,
+            seen => Entry::Entered(Entered::new(mutex.clone(), outer.clone(), gate, seen)),
+        })
     }
 
     /// The environment of a child: for it, and for the commands that it starts.
@@ -140,7 +150,8 @@ impl Gate {
 
     /// `None`: its hold is about to be released. An error: it can't be reached, or its command has ended.
     fn pass((path, number): &(String, u64)) -> std::io::Result<Option<Gate>> {
-        let file: OwnedFd = std::fs::File::open(path)?.into();
+        // A pipe that the path leads to by now would block.
+        let file = open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
         if fstat(&file)?.st_ino != *number {
             return Err(std::io::ErrorKind::NotFound.into());
         }
@@ -175,9 +186,28 @@ enum Seen {
 }
 
 impl Seen {
-    /// `None`: another holds the lock, or nobody, or nobody answers.
-    async fn look(mutex: &Mutex, field: &str) -> Option<Seen> {
-        Seen::ask(mutex, field).await.ok().filter(|seen| matches!(seen, Seen::Until(_)))
+    /// The first look, again for a while where the masters don't answer.
+    async fn look(mutex: &Mutex, field: &str) -> nestlock::Result<Seen> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match Seen::ask_again(mutex, field).await {
+                Err(error) if error.kind() == ErrorKind::Unavailable && Instant::now() < end => {
+                    sleep(PAUSE).await;
+                }
+                Err(error) if error.kind() == ErrorKind::NotALock => return Ok(Seen::Gone),
+                seen => return seen,
+            }
+        }
+    }
+
+    /// Twice where the first answer is that it is gone: of several masters no majority may have had the same answer for a moment.
+    async fn ask_again(mutex: &Mutex, field: &str) -> nestlock::Result<Seen> {
+        let seen = Seen::ask(mutex, field).await;
+        if !matches!(seen, Ok(Seen::Gone)) {
+            return seen;
+        }
+        sleep(PAUSE).await;
+        Seen::ask(mutex, field).await
     }
 
     async fn ask(mutex: &Mutex, field: &str) -> nestlock::Result<Seen> {
@@ -205,12 +235,7 @@ impl Entered {
         let looks = tokio::spawn(async move {
             loop {
                 sleep(pause).await;
-                let mut seen = Seen::ask(&mutex, &field).await;
-                if matches!(seen, Ok(Seen::Gone)) {
-                    // Of several masters no majority may have had the same answer for a moment.
-                    sleep(Duration::from_millis(50)).await;
-                    seen = Seen::ask(&mutex, &field).await;
-                }
+                let seen = Seen::ask_again(&mutex, &field).await;
                 // Without an answer it ends when it would have ended.
                 if let Ok(seen) = seen {
                     sender.send_replace(seen);

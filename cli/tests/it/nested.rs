@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::run::{NESTLOCK, end, gone, on, start, status, ttl, watchdog_of};
 use crate::support::server::Server;
-use crate::support::{SECOND, eventually, is_running};
+use crate::support::{SECOND, eventually, is_running, soon};
 
 /// A script in which `nestlock` is the command.
 fn script(text: &str) -> String {
@@ -84,6 +84,33 @@ async fn who_cannot_enter_the_hold_around_it_is_told_so() {
     assert_eq!(ended.status, Some(75), "{ended:?}");
     let first = ended.err.lines().next().unwrap_or_default();
     assert!(first.contains("the `nestlock exec` around this one holds it"), "{ended:?}");
+}
+
+/// It does not know whether it is inside. If it waited for the lock, it would wait for the command around it.
+#[tokio::test]
+async fn where_the_server_does_not_answer_at_first_it_enters_once_it_does() {
+    let server = Server::start().await;
+    let text = script("echo; read line; nestlock exec a -- echo inside");
+    let mut command = on(&server, &["exec", "a", "--", "sh", "-c", &text]);
+    command.stdin(std::process::Stdio::piped());
+    let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    eventually("the lock", async || !server.keys().await.is_empty()).await;
+    // Scripts are held back, connections are not.
+    server.ask::<()>(&["CLIENT", "PAUSE", "1500", "WRITE"]).await;
+    tokio::io::AsyncWriteExt::write_all(&mut stdin, b"\n").await.unwrap();
+    drop(stdin);
+    let output = soon("the end", child.wait_with_output()).await.unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "\ninside\n");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[tokio::test]
+async fn where_the_server_does_not_let_it_look_it_is_denied() {
+    let server = Server::start().await;
+    server.ask::<()>(&["ACL", "SETUSER", "default", "-hscan"]).await;
+    let ended = end(on(&server, &["exec", "a", "--", "sh", "-c", &script("nestlock exec a -- true")])).await;
+    assert_eq!(ended.status, Some(77), "{ended:?}");
 }
 
 /// The field is gone, though the outer command does not know it yet.
@@ -165,7 +192,7 @@ async fn the_end_of_the_outer_command_ends_the_inner_child() {
 async fn an_inner_command_notices_the_end_of_the_lease_by_itself() {
     let server = Server::start().await;
     let text = script("nestlock exec a -- sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.05; done'");
-    let mut running = start(on(&server, &["exec", "--lease", "2s", "a", "--", "sh", "-c", &text]));
+    let mut running = start(on(&server, &["exec", "--lease", "4s", "a", "--", "sh", "-c", &text]));
     let inner: i32 = running.number().await;
     let watchdog = watchdog_of(running.pid()).await.unwrap();
     running.signal(Signal::STOP);
