@@ -1,5 +1,7 @@
 //! One clock for all processes of the machine, in nanoseconds.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -20,6 +22,16 @@ pub(crate) fn of(instant: Instant) -> u64 {
         Some(ahead) => now.saturating_add(nanos(ahead)),
         None => now.saturating_sub(nanos(tokios.duration_since(instant))),
     }
+}
+
+/// What the future returns, and when the poll began in which it does.
+pub(crate) async fn before<F: Future>(future: F) -> (F::Output, u64) {
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        let began = now();
+        future.as_mut().poll(cx).map(|output| (output, began))
+    })
+    .await
 }
 
 pub(crate) fn nanos(time: Duration) -> u64 {

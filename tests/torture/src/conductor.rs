@@ -95,7 +95,8 @@ async fn strike(
 ) -> Result<()> {
     let record = |fault: &Fault, from: u64, loses: bool| {
         let (kind, what) = (fault.kind.name().to_owned(), format!("{fault:?}"));
-        journal.write(Event::Fault { kind, what, from, loses, forgets: fault.forgets(shape) });
+        let (forgets, revives) = (fault.forgets(shape), loses && fault.revives(shape));
+        journal.write(Event::Fault { kind, what, from, loses, forgets, revives });
     };
     let on_servers = async |fault: &Option<Fault>| -> Result<()> {
         let Some(fault) = fault else { return Ok(()) };
@@ -153,6 +154,7 @@ impl Roles {
                 from: self.at,
                 loses: true,
                 forgets: true,
+                revives: true,
             });
         }
         *self = now;

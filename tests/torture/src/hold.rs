@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use nestlock::{FencedGuard, Guard, Locks};
+use nestlock::{Claim, ErrorKind, FencedGuard, Guard, Locks, Loss};
 use tokio::time::{Instant, sleep};
 
 use crate::clock;
 use crate::journal::{Event, Journal};
+use crate::spool::Spool;
 
 /// How often a hold is looked at while it lasts.
-const LOOK: Duration = Duration::from_millis(5);
+pub(crate) const LOOK: Duration = Duration::from_millis(5);
 /// How often that is written down, if its deadline stays.
 const NOTE: u64 = 50_000_000;
 
@@ -22,6 +23,7 @@ pub(crate) struct User {
     pub(crate) journal: Arc<Journal>,
     pub(crate) locks: Locks,
     pub(crate) folder: PathBuf,
+    pub(crate) spool: Spool,
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) requests: Arc<AtomicU64>,
 }
@@ -33,9 +35,33 @@ impl User {
 
     /// A request of a stranger begins.
     pub(crate) fn asks(&self, name: &str, how: &str, waits: bool) -> Request<'_> {
+        self.begins(name, how, waits, false, None)
+    }
+
+    /// A part of a request for several names begins.
+    pub(crate) fn asks_among(&self, name: &str, how: &str) -> Request<'_> {
+        self.begins(name, how, false, true, None)
+    }
+
+    /// A claim is going to be resumed.
+    pub(crate) fn resumes(&self, claim: &Claim, how: &str) -> Request<'_> {
+        self.begins(claim.name(), how, false, false, Some(claim.field().to_owned()))
+    }
+
+    fn begins(&self, name: &str, how: &str, waits: bool, among: bool, claim: Option<String>) -> Request<'_> {
         let request = self.requests.fetch_add(1, Ordering::Relaxed);
-        self.journal.write(Event::Asked { request, name: name.to_owned(), how: how.to_owned(), waits });
+        let (name, how) = (name.to_owned(), how.to_owned());
+        self.journal.write(Event::Asked { request, name, how, waits, among, claim });
         Request { user: self, request, is_over: false }
+    }
+
+    /// An operation ended with an error.
+    pub(crate) fn failed(&self, how: &str, error: &(dyn std::error::Error + Send + Sync + 'static)) {
+        let kind = match error.downcast_ref::<nestlock::Error>() {
+            Some(error) => format!("{:?}", error.kind()),
+            None => error.to_string(),
+        };
+        self.journal.write(Event::Failed { how: how.to_owned(), kind });
     }
 
     pub(crate) fn wrong(&self, what: String) {
@@ -53,7 +79,12 @@ pub(crate) struct Request<'a> {
 impl<'a> Request<'a> {
     /// It is granted, and this is its guard.
     pub(crate) fn granted(self, guard: &Guard, token: Option<u64>) -> Hold<'a> {
-        let (at, until) = (clock::now(), clock::of(guard.valid_until()));
+        self.is_held_until(guard.valid_until(), token)
+    }
+
+    /// It is granted, and its guard is good until then.
+    pub(crate) fn is_held_until(self, until: Instant, token: Option<u64>) -> Hold<'a> {
+        let (at, until) = (clock::now(), clock::of(until));
         self.becomes(at, Some(until), token)
     }
 
@@ -66,7 +97,7 @@ impl<'a> Request<'a> {
         self.is_over = true;
         let Request { user, request, .. } = self;
         user.journal.write_at(at, Event::Granted { request, until, token });
-        Hold { user, request, until, noted: at, is_over: false }
+        Hold { user, request, until, noted: at, kept: None, is_over: false }
     }
 }
 
@@ -84,6 +115,8 @@ pub(crate) struct Hold<'a> {
     request: u64,
     until: Option<u64>,
     noted: u64,
+    /// Nobody is to have the lock before this time.
+    kept: Option<u64>,
     is_over: bool,
 }
 
@@ -96,16 +129,45 @@ impl Hold<'_> {
         // In this order: what is not lost afterwards was not lost at that time, for a loss is final.
         let at = clock::now();
         let until = clock::of(guard.valid_until());
-        if let Some(loss) = guard.loss() {
-            self.user.journal.write(Event::Lost { request: self.request, loss: format!("{loss:?}") });
-            self.is_over = true;
-        } else {
-            self.note(at, Some(until));
+        match guard.loss() {
+            Some(loss) => self.is_lost(loss),
+            None => self.note(at, Some(until)),
         }
         !self.is_over
     }
 
-    fn note(&mut self, at: u64, until: Option<u64>) {
+    pub(crate) fn is_lost(&mut self, loss: Loss) {
+        if !std::mem::replace(&mut self.is_over, true) {
+            let loss = format!("{loss:?}");
+            self.user.journal.write(Event::Lost { request: self.request, loss });
+        }
+    }
+
+    /// Has the servers asked whether the hold stands, and looks at it. Whether it is good afterwards.
+    pub(crate) async fn check(&mut self, guard: &Guard) -> bool {
+        let (was_lost, from) = (!self.look(guard), clock::now());
+        self.is_checked(was_lost, from, guard.check().await);
+        self.look(guard)
+    }
+
+    /// The answer to a check that was asked at this time.
+    pub(crate) fn is_checked(&self, was_lost: bool, from: u64, answer: nestlock::Result<()>) {
+        match answer {
+            Ok(()) if was_lost => self.user.wrong("a check confirmed a lost hold".into()),
+            Ok(()) => self.user.journal.write(Event::Checked { request: self.request, from }),
+            Err(error) if error.kind() == ErrorKind::Lost => {}
+            // Nobody knows. The guard stays as it is.
+            Err(error) => self.user.failed("check", &error),
+        }
+    }
+
+    /// Nobody else is to have the lock before this time, also where it is released sooner.
+    pub(crate) fn keeps(&mut self, until: u64) {
+        self.kept = Some(until);
+    }
+
+    /// It was good at that time.
+    pub(crate) fn note(&mut self, at: u64, until: Option<u64>) {
         let moved = match (self.until, until) {
             (Some(before), Some(now)) => before.abs_diff(now) > 1_000_000,
             _ => false,
@@ -133,7 +195,20 @@ impl Hold<'_> {
         false
     }
 
-    /// The same within the work of a `run`, which is dropped when the hold is lost. It was good when the work was
+    /// The same, and has the servers asked again and again.
+    pub(crate) async fn stay_and_check(&mut self, guard: &Guard, time: Duration, pause: Duration) -> bool {
+        let end = Instant::now() + time;
+        while self.check(guard).await {
+            let rest = end.saturating_duration_since(Instant::now());
+            if rest.is_zero() {
+                return true;
+            }
+            self.stay(guard, rest.min(pause)).await;
+        }
+        false
+    }
+
+    /// The same as [`stay`](Hold::stay) within the work of a `run`, which is dropped when the hold is lost. It was good when the work was
     /// polled.
     pub(crate) async fn work(&mut self, time: Duration) {
         let end = Instant::now() + time;
@@ -148,8 +223,27 @@ impl Hold<'_> {
     /// It is over from here on.
     pub(crate) fn leaves(&mut self) {
         if !std::mem::replace(&mut self.is_over, true) {
-            self.user.journal.write(Event::Leaving { request: self.request });
+            self.user.journal.write(Event::Leaving { request: self.request, kept: self.kept });
         }
+    }
+
+    /// Its number in this process.
+    pub(crate) fn number(&self) -> u64 {
+        self.request
+    }
+
+    /// Its release, which was begun after it left, succeeded.
+    pub(crate) fn is_released(&self) {
+        // Says nothing of others.
+        if self.kept.is_some() {
+            self.user.journal.write(Event::Released { request: self.request });
+        }
+    }
+
+    /// It has left, and is that of a claim now, which is good until then.
+    pub(crate) fn is_claimed(&self, claim: &Claim, until: u64) {
+        let claim = claim.field().to_owned();
+        self.user.journal.write(Event::Claimed { request: self.request, claim, until });
     }
 }
 

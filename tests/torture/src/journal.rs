@@ -31,8 +31,17 @@ pub(crate) struct Entry {
 pub(crate) enum Event {
     /// The first line of a process.
     Begun { process: usize },
-    /// `waits`: until the lock is granted, and not for one attempt.
-    Asked { request: u64, name: String, how: String, waits: bool },
+    /// `waits`: until the lock is granted, and not for one attempt. `among`: it is part of a request for several names, and
+    /// may have the lock before all of them are granted. `claim`: it resumes the hold that has this field.
+    Asked {
+        request: u64,
+        name: String,
+        how: String,
+        waits: bool,
+        #[serde(default)]
+        among: bool,
+        claim: Option<String>,
+    },
     /// The request has ended otherwise.
     Refused { request: u64 },
     /// The request is a hold. `until`: its deadline, where a guard reports one.
@@ -41,8 +50,15 @@ pub(crate) enum Event {
     Good { request: u64, until: Option<u64> },
     /// It was seen to be lost.
     Lost { request: u64, loss: String },
-    /// It is released, or its guard is dropped, from this time on.
-    Leaving { request: u64 },
+    /// It is released, or its guard is dropped or made a claim, from this time on. `kept`: nobody is to have the lock
+    /// before this time.
+    Leaving { request: u64, kept: Option<u64> },
+    /// The release succeeded.
+    Released { request: u64 },
+    /// The hold, which has left, is that of the claim with this field, and stands until then if nobody resumes it.
+    Claimed { request: u64, claim: String, until: u64 },
+    /// The crate confirmed that the hold stood at some time between then and now.
+    Checked { request: u64, from: u64 },
     /// An operation ended with an error of this kind.
     Failed { how: String, kind: String },
     /// The fenced register took this write, or refused it.
@@ -54,8 +70,16 @@ pub(crate) enum Event {
     /// A server did not answer at once to what has nothing to do with locks, from then to now.
     Late { from: u64 },
     /// A fault, which has been repaired by now. `loses`: its servers may lose what they acknowledged, as documented.
-    /// `forgets`: so does one of several masters, whose holds survive that.
-    Fault { kind: String, what: String, from: u64, loses: bool, forgets: bool },
+    /// `forgets`: so does one of several masters, whose holds survive that. `revives`: what was over may stand again.
+    Fault {
+        kind: String,
+        what: String,
+        from: u64,
+        loses: bool,
+        forgets: bool,
+        #[serde(default)]
+        revives: bool,
+    },
     /// Something was left on the servers after all had ended.
     Left { what: String },
 }

@@ -4,12 +4,14 @@
 //! It does not decide the timing of real processes and servers, so two runs of a seed are alike and not the same.
 
 mod checker;
+mod claims;
 mod clock;
 mod conductor;
 mod crew;
 mod deployment;
 mod faults;
 mod hold;
+mod holds;
 mod job;
 mod journal;
 mod operation;
@@ -18,6 +20,7 @@ mod pairs;
 mod probe;
 mod register;
 mod report;
+mod spool;
 mod turns;
 mod violation;
 mod worker;

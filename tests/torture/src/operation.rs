@@ -1,26 +1,27 @@
 //! What a task does with a lock, drawn from a seed.
 
-use std::future::poll_fn;
-use std::pin::pin;
+mod leave;
+mod several;
+
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use nestlock::{Mutex, Owner, scope};
 use rand::RngExt;
 use rand::rngs::StdRng;
-use rand::seq::IndexedRandom;
+use rand::seq::{IndexedRandom, SliceRandom};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use crate::Result;
 use crate::hold::{Held, Hold, User};
 use crate::job::{LEASE, NAMES};
 use crate::journal::Event;
 use crate::register::{Register, Written};
+use crate::{Result, claims, clock};
+use leave::Leave;
 
 /// The ways to take a lock, and how often each is drawn.
-const WAYS: [(Way, u32); 17] = [
+const WAYS: [(Way, u32); 24] = [
     (Way::Lock, 12),
     (Way::TryLock, 8),
     (Way::Within, 6),
@@ -38,6 +39,13 @@ const WAYS: [(Way, u32); 17] = [
     (Way::Extend, 6),
     (Way::Dropped, 10),
     (Way::Look, 2),
+    (Way::Several, 8),
+    (Way::TrySeveral, 5),
+    (Way::SeveralRun, 5),
+    (Way::SeveralFenced, 4),
+    (Way::Check, 6),
+    (Way::AtLeast, 5),
+    (Way::HandOver, 8),
 ];
 
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +69,16 @@ enum Way {
     Dropped,
     /// The state of the lock is asked for.
     Look,
+    /// Several names at once.
+    Several,
+    TrySeveral,
+    SeveralRun,
+    SeveralFenced,
+    /// The servers are asked whether the hold stands.
+    Check,
+    AtLeast,
+    /// Another process goes on with the hold.
+    HandOver,
 }
 
 impl Way {
@@ -83,24 +101,27 @@ impl Way {
             Way::Extend => "extend",
             Way::Dropped => "dropped",
             Way::Look => "look",
+            Way::Several => "several",
+            Way::TrySeveral => "several, try_lock",
+            Way::SeveralRun => "several, run",
+            Way::SeveralFenced => "several, fenced run",
+            Way::Check => "check",
+            Way::AtLeast => "at_least",
+            Way::HandOver => "handed over",
         }
     }
 }
 
-/// How a guard goes.
-#[derive(Clone, Copy, Debug)]
-enum Leave {
-    Release,
-    Drop,
-    /// The future of the release is polled once, and dropped.
-    DropRelease,
-}
+/// How often a hold is checked.
+const CHECK: Duration = Duration::from_millis(5);
 
 /// One operation, as data: nothing is drawn while it runs.
 #[derive(Debug)]
 pub(crate) struct Operation {
     way: Way,
     name: &'static str,
+    /// With others, for those that take several: in the order in which they are asked for.
+    names: Vec<&'static str>,
     /// How long the lock is held.
     stay: Duration,
     /// A limit, a lease or an extension.
@@ -125,11 +146,15 @@ impl Operation {
             Way::Fixed | Way::MaxHold if random.random_ratio(1, 4) => millis(random, 100, 700),
             Way::Fixed | Way::MaxHold | Way::Extend => millis(random, 300, longest),
             Way::Dropped if random.random() => millis(random, 0, 4),
+            Way::AtLeast if random.random_ratio(1, 8) => millis(random, 150, 1_500),
+            Way::AtLeast => millis(random, 5, 150),
+            Way::HandOver => millis(random, 100, longest),
             _ => millis(random, 0, 400),
         };
         // Some short leases are held to their end.
         let short = matches!(way, Way::Fixed | Way::MaxHold) && time < Duration::from_millis(700);
         let stay = if short && random.random() { 2 * time } else { stay };
+        let stay = if matches!(way, Way::Check) { millis(random, 10, 200) } else { stay };
         let leave = match random.random_range(0..8) {
             0..=1 => Leave::Drop,
             2 => Leave::DropRelease,
@@ -137,7 +162,11 @@ impl Operation {
         };
         let pause = if random.random_ratio(1, 20) { millis(random, 50, 300) } else { millis(random, 0, 15) };
         let (name, depth) = (*NAMES.choose(random).unwrap_or(&NAMES[0]), random.random_range(2..=4));
-        Operation { way, name, stay, time, depth, leave, pause }
+        let mut names: Vec<&str> = NAMES.iter().copied().filter(|other| *other != name).collect();
+        names.shuffle(random);
+        names.truncate(depth.min(3) - 1);
+        names.insert(random.random_range(0..=names.len()), name);
+        Operation { way, name, names, stay, time, depth, leave, pause }
     }
 
     pub(crate) fn how(&self) -> &'static str {
@@ -223,7 +252,7 @@ impl Operation {
                 let request = user.asks(self.name, self.how(), true);
                 let work = async |token| {
                     let mut hold = request.runs(Some(token));
-                    self.update(user, token, hold.work(self.stay)).await
+                    update(user, self.name, token, hold.work(self.stay)).await
                 };
                 mutex.fenced().run(work).await?
             }
@@ -235,6 +264,40 @@ impl Operation {
             Way::Look => {
                 mutex.is_locked().await?;
                 Ok(mutex.remaining_lease().await.map(drop)?)
+            }
+            Way::Several | Way::TrySeveral => self.several(user).await,
+            Way::SeveralRun => self.run_several(user).await,
+            Way::SeveralFenced => self.run_several_fenced(user).await,
+            Way::Check => {
+                let request = async || match self.depth {
+                    2 => mutex.lock().await.map(Some),
+                    _ => mutex.lock().fixed_lease(LEASE).await.map(Some),
+                };
+                self.hold(user, true, request, async |guard, hold| {
+                    hold.stay_and_check(guard, self.stay, CHECK).await;
+                    Ok(())
+                })
+                .await
+            }
+            Way::AtLeast => {
+                let asked = user.asks(self.name, self.how(), true);
+                let (guard, before) = clock::before(mutex.lock().at_least(self.time)).await;
+                let guard = guard?;
+                let mut hold = asked.granted(&guard, None);
+                hold.keeps(before + clock::nanos(self.time));
+                hold.stay(&guard, self.stay).await;
+                self.leave(user, hold, guard).await
+            }
+            Way::HandOver => {
+                let asked = user.asks(self.name, self.how(), true);
+                let is_fixed = self.depth == 2;
+                let guard = match is_fixed {
+                    true => mutex.lock().fixed_lease(self.time).await?,
+                    false => mutex.lock().await?,
+                };
+                let mut hold = asked.granted(&guard, None);
+                hold.stay(&guard, self.stay).await;
+                claims::hand_over(user, hold, guard, is_fixed).await
             }
         }
     }
@@ -258,23 +321,11 @@ impl Operation {
     async fn leave<G: Held>(&self, user: &User, mut hold: Hold<'_>, held: G) -> Result<()> {
         let was_lost = !hold.look(held.guard());
         hold.leaves();
-        match self.leave {
-            Leave::Drop => drop(held),
-            Leave::DropRelease => {
-                let mut release = pin!(held.free());
-                poll_fn(|cx| {
-                    let _ = release.as_mut().poll(cx);
-                    Poll::Ready(())
-                })
-                .await;
+        if self.leave.free(held, Held::free).await? {
+            if was_lost {
+                user.wrong(format!("{}: the release of a lost hold succeeded", self.how()));
             }
-            Leave::Release => {
-                let released = held.free().await;
-                if was_lost && released.is_ok() {
-                    user.wrong(format!("{}: the release of a lost hold succeeded", self.how()));
-                }
-                released?;
-            }
+            hold.is_released();
         }
         Ok(())
     }
@@ -324,7 +375,7 @@ impl Operation {
                 user.wrong("two branches of one task are inside at once".into());
             }
             let left = scopeguard::guard((), |()| inside.store(false, Ordering::SeqCst));
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            sleep(Duration::from_millis(1)).await;
             drop(left);
         };
         let (one, two, three) = tokio::join!(mutex.run(work()), mutex.run(work()), mutex.run(work()));
@@ -347,7 +398,7 @@ impl Operation {
                             user.wrong("two helpers of one holder are inside at once".into());
                         }
                         let left = scopeguard::guard((), |()| inside.store(false, Ordering::SeqCst));
-                        tokio::time::sleep(Duration::from_millis(1)).await;
+                        sleep(Duration::from_millis(1)).await;
                         drop(left);
                     };
                     mutex.run(work).await
@@ -375,23 +426,23 @@ impl Operation {
             }
             inner.release().await?;
         }
-        self.update(user, token, hold.stay(&guard, self.stay)).await?;
+        update(user, self.name, token, hold.stay(&guard, self.stay)).await?;
         self.leave(user, hold, guard).await
     }
+}
 
-    /// Reads the register, stays, and adds one, also where the hold was lost in between: the register has to refuse
-    /// that.
-    async fn update<T>(&self, user: &User, token: u64, stay: impl Future<Output = T>) -> Result<()> {
-        let register = Register::of(&user.folder, self.name);
-        let seen = register.read(token).await?;
-        stay.await;
-        let Some(value) = seen else { return Ok(()) };
-        let written = register.write(token, value + 1).await?;
-        if written == Written::LostUpdate {
-            user.wrong(format!("an update of {} was lost: {token} wrote {}", self.name, value + 1));
-        }
-        let taken = written != Written::Refused;
-        user.journal.write(Event::Wrote { name: self.name.to_owned(), token, taken });
-        Ok(())
+/// Reads the register, stays, and adds one, also where the hold was lost in between: the register has to refuse
+/// that.
+async fn update<T>(user: &User, name: &str, token: u64, stay: impl Future<Output = T>) -> Result<()> {
+    let register = Register::of(&user.folder, name);
+    let seen = register.read(token).await?;
+    stay.await;
+    let Some(value) = seen else { return Ok(()) };
+    let written = register.write(token, value + 1).await?;
+    if written == Written::LostUpdate {
+        user.wrong(format!("an update of {} was lost: {token} wrote {}", name, value + 1));
     }
+    let taken = written != Written::Refused;
+    user.journal.write(Event::Wrote { name: name.to_owned(), token, taken });
+    Ok(())
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use hdrhistogram::Histogram;
 
-use crate::checker::{self, Findings, History, Overlap, Recovery};
+use crate::checker::{self, Findings, History, Overlap, Recovery, Try};
 use crate::clock::seconds;
 use crate::job::Setting;
 use crate::violation::Violation;
@@ -76,6 +76,24 @@ fn checks(history: &History, findings: &Findings) {
     println!("    {:<34} {:>6}", "writes that the register took", history.taken_writes);
     println!("    {:<34} {:>6}", "late writes that it refused", history.refused_writes);
     row("holds gone without a reason", findings.lost.len());
+    let holds = || history.holds.values().flatten();
+    row("holds that were over, and confirmed", findings.confirmed.len());
+    println!(
+        "    {:<34} {:>6}",
+        "checks that confirmed a hold",
+        holds().map(|hold| hold.checks.len()).sum::<usize>()
+    );
+    row("claims resumed twice, or refused", findings.misclaims.len());
+    println!("    {:<34} {:>6}", "claims", holds().filter(|hold| hold.claim.is_some()).count());
+    println!("    {:<34} {:>6}", "tries to resume one", history.tries.values().map(Vec::len).sum::<usize>());
+    let granted = |tries: &[Try]| tries.iter().filter(|one| one.granted.is_some()).count();
+    println!(
+        "    {:<34} {:>6}",
+        "of these, granted",
+        history.tries.values().map(|tries| granted(tries)).sum::<usize>()
+    );
+    row("kept locks granted too early", findings.too_early.len());
+    println!("    {:<34} {:>6}", "locks that were kept", holds().filter(|hold| hold.kept.is_some()).count());
     row("free locks that were not granted", findings.slow().count());
     row("wrong answers, and what was left", history.wrong.len());
 }

@@ -11,6 +11,8 @@ use crate::hold::User;
 use crate::job::LEASE;
 
 const NAME: &str = "turn";
+/// How often a hold is checked.
+const CHECK: Duration = Duration::from_millis(50);
 
 /// Takes the lock again and again.
 pub(crate) async fn take(user: User, mut random: StdRng) {
@@ -26,7 +28,11 @@ pub(crate) async fn take(user: User, mut random: StdRng) {
         let asked = user.asks(NAME, "turn", true);
         if let Ok(guard) = request.await {
             let mut hold = asked.granted(&guard, None);
-            hold.stay(&guard, stay).await;
+            if random.random() {
+                hold.stay(&guard, stay).await;
+            } else {
+                hold.stay_and_check(&guard, stay, CHECK).await;
+            }
             hold.leaves();
             let _ = guard.release().await;
         }

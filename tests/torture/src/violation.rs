@@ -1,6 +1,6 @@
 //! What must not be, in words.
 
-use crate::checker::{Findings, History, Overlap};
+use crate::checker::{Confirmed, Findings, History, Misclaim, Overlap, Try};
 use crate::clock::seconds;
 
 /// One thing that must not be.
@@ -34,6 +34,32 @@ impl Violation {
             let (who, granted) = (&hold.who, when(hold.granted));
             let what = format!("{name} was gone without a reason: {who}, granted at {granted}");
             all.push(Violation { at: hold.gone.unwrap_or(hold.end), from: hold.asked, what });
+        }
+        for Confirmed { name, hold, at, other } in &findings.confirmed {
+            let (who, granted) = (&other.who, when(other.granted));
+            let other = format!("\n    {who}, granted at {granted}");
+            let what = format!("a check confirmed a hold of {name} that was over: {}{other}", hold.who);
+            all.push(Violation { at: *at, from: hold.asked, what });
+        }
+        for Misclaim { name, hold, tries, twice } in &findings.misclaims {
+            let fate = if *twice { "resumed more than once" } else { "good, and refused" };
+            let mut what = format!("a claim of {name} was {fate}: {}", hold.who);
+            for Try { who, asked, granted, .. } in tries {
+                let answer =
+                    granted.map_or("not resumed".to_owned(), |at| format!("resumed at {}", when(at)));
+                what += &format!("\n    {who}, asked at {}, {answer}", when(*asked));
+            }
+            all.push(Violation { at: hold.end, from: hold.asked, what });
+        }
+        for (name, before, hold) in &findings.too_early {
+            let kept = when(before.kept.unwrap_or(before.end));
+            let what = format!(
+                "{name} was kept until {kept} by {}, and granted at {} to {}",
+                before.who,
+                when(hold.granted),
+                hold.who
+            );
+            all.push(Violation { at: hold.granted, from: before.asked, what });
         }
         for wait in findings.slow() {
             let calm = if wait.calm { "nothing failed" } else { "there were faults" };

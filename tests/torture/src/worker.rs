@@ -15,7 +15,8 @@ use crate::hold::User;
 use crate::job::{Job, TASKS};
 use crate::journal::{Event, Journal};
 use crate::operation::Operation;
-use crate::{Result, pairs, turns};
+use crate::spool::Spool;
+use crate::{Result, claims, pairs, turns};
 
 /// What a parent says: all tasks end what they do, and nothing is held any more.
 pub(crate) const REST: &str = "rest";
@@ -42,6 +43,7 @@ pub(crate) async fn work(job: Job) -> Result<()> {
         journal,
         locks: locks.clone(),
         folder: job.folder.clone(),
+        spool: Spool::of(&job.folder)?,
         stop: stop.clone(),
         requests: Arc::new(AtomicU64::new(0)),
     };
@@ -50,6 +52,10 @@ pub(crate) async fn work(job: Job) -> Result<()> {
         let place = (job.process as u64) << 32 | job.life << 16 | task;
         tasks.spawn(operate(user.clone(), StdRng::seed_from_u64(job.seed ^ (place + 1))));
     }
+    tasks.spawn(claims::resume(
+        user.clone(),
+        StdRng::seed_from_u64(job.seed ^ (0xc1a1 << 48) ^ job.process as u64),
+    ));
     let random = StdRng::seed_from_u64(job.seed ^ job.process as u64);
     if job.process < 2 {
         tasks.spawn(pairs::meet(user, random));
@@ -81,11 +87,7 @@ async fn operate(user: User, mut random: StdRng) {
     while !user.is_stopped() {
         let operation = Operation::draw(&mut random);
         if let Err(error) = operation.perform(&user).await {
-            let kind = match error.downcast_ref::<nestlock::Error>() {
-                Some(error) => format!("{:?}", error.kind()),
-                None => error.to_string(),
-            };
-            user.journal.write(Event::Failed { how: operation.how().to_owned(), kind });
+            user.failed(operation.how(), &*error);
         }
         sleep(operation.pause()).await;
     }

@@ -16,6 +16,10 @@ pub(crate) struct History {
     /// By name: requests that wait for the lock.
     pub(crate) requests: BTreeMap<String, Vec<Request>>,
     pub(crate) faults: Vec<Fault>,
+    /// By name: requests for several names that may have had this one before they were granted all.
+    pub(crate) gatherings: BTreeMap<String, Vec<Request>>,
+    /// By field: all that tried to resume a claim, in the order in which they asked.
+    pub(crate) tries: BTreeMap<String, Vec<Try>>,
     /// When a process did not run.
     pub(crate) stalls: Vec<(u64, u64)>,
     /// When a server did not answer at once, whatever it was asked.
@@ -40,6 +44,32 @@ pub(crate) struct Hold {
     pub(crate) token: Option<u64>,
     /// It was reported to be gone from the servers by this time.
     pub(crate) gone: Option<u64>,
+    /// It was handed over, and stood on until it was tried to be resumed, or to the end of its claim.
+    pub(crate) claim: Option<Claimed>,
+    /// Nobody was to have the lock before this time.
+    pub(crate) kept: Option<u64>,
+    /// The release succeeded.
+    pub(crate) is_released: bool,
+    /// From the call to the answer of each check that confirmed it.
+    pub(crate) checks: Vec<(u64, u64)>,
+}
+
+/// The claim of a hold that was handed over.
+#[derive(Clone, Debug)]
+pub(crate) struct Claimed {
+    pub(crate) field: String,
+    /// When it was over, if nobody resumed it.
+    pub(crate) until: u64,
+}
+
+/// A claim was tried.
+#[derive(Clone, Debug)]
+pub(crate) struct Try {
+    pub(crate) who: String,
+    pub(crate) asked: u64,
+    pub(crate) granted: Option<u64>,
+    /// `None`: its process was killed.
+    pub(crate) ended: Option<u64>,
 }
 
 /// From its first poll until it was granted, refused or dropped.
@@ -57,6 +87,7 @@ pub(crate) struct Fault {
     pub(crate) to: u64,
     pub(crate) loses: bool,
     pub(crate) forgets: bool,
+    pub(crate) revives: bool,
 }
 
 /// One that is not over yet, as the log of its process has it so far.
@@ -64,6 +95,9 @@ struct Open {
     name: String,
     how: String,
     waits: bool,
+    among: bool,
+    /// The field of the claim that it resumes.
+    resumes: Option<String>,
     asked: u64,
     granted: Option<u64>,
     token: Option<u64>,
@@ -71,6 +105,8 @@ struct Open {
     good: u64,
     until: Option<u64>,
     gone: Option<u64>,
+    kept: Option<u64>,
+    checks: Vec<(u64, u64)>,
 }
 
 impl Open {
@@ -105,6 +141,12 @@ impl History {
         for (who, entries) in logs {
             history.add(&who, entries);
         }
+        history.tries.values_mut().for_each(|tries| tries.sort_by_key(|one| one.asked));
+        for hold in history.holds.values_mut().flatten() {
+            // What was moved by a resume that came to nothing is freed.
+            let first = hold.claim.as_ref().and_then(|claim| history.tries.get(&claim.field)?.first());
+            hold.end = first.map_or(hold.end, |first| hold.end.min(first.asked));
+        }
         history.holds.values_mut().for_each(|holds| holds.sort_by_key(|hold| hold.granted));
         history.faults.sort_by_key(|fault| fault.from);
         history
@@ -113,6 +155,8 @@ impl History {
     /// The log of one process.
     fn add(&mut self, who: &str, entries: Vec<Entry>) {
         let mut open = BTreeMap::<u64, Open>::new();
+        // Those that have left: their name, and their place among its holds.
+        let mut left = BTreeMap::<u64, (String, usize)>::new();
         // The work of a `run` is looked at from inside: where the process stood still between the crate's look at the
         // hold and this one, the hold may have ended in between. Where any process stood still the machine may have, and not
         // each of them notes that.
@@ -120,22 +164,27 @@ impl History {
         let ran = |at: u64| !stalls.iter().any(|(from, to)| (*from..=to + 20_000_000).contains(&at));
         for Entry { at, event } in entries {
             match event {
-                Event::Asked { request, name, how, waits } => {
+                Event::Asked { request, name, how, waits, among, claim } => {
                     let new = Open {
                         name,
                         how,
                         waits,
+                        among,
+                        resumes: claim,
                         asked: at,
                         granted: None,
                         token: None,
                         good: at,
                         until: None,
                         gone: None,
+                        kept: None,
+                        checks: Vec::new(),
                     };
                     open.insert(request, new);
                 }
                 Event::Refused { request } => {
                     if let Some(request) = open.remove(&request) {
+                        self.tried(who, &request, Some(at));
                         self.ended(request, at);
                     }
                 }
@@ -158,12 +207,32 @@ impl History {
                         self.hold(who, hold, Some(end));
                     }
                 }
-                Event::Leaving { request } => {
+                Event::Checked { request, from } => {
+                    if let Some(hold) = open.get_mut(&request) {
+                        hold.good = hold.good.max(from);
+                        hold.checks.push((from, at));
+                    }
+                }
+                Event::Leaving { request, kept } => {
                     if let Some(mut hold) = open.remove(&request) {
                         if hold.until.is_none() && ran(at) {
                             hold.good = at;
                         }
+                        hold.kept = kept;
+                        let name = hold.name.clone();
                         self.hold(who, hold, Some(at));
+                        let place = self.holds.get(&name).map_or(0, Vec::len).saturating_sub(1);
+                        left.insert(request, (name, place));
+                    }
+                }
+                Event::Released { request } => {
+                    if let Some(hold) = left.get(&request).and_then(|place| self.hold_at(place)) {
+                        hold.is_released = true;
+                    }
+                }
+                Event::Claimed { request, claim, until } => {
+                    if let Some(hold) = left.get(&request).and_then(|place| self.hold_at(place)) {
+                        (hold.end, hold.claim) = (until, Some(Claimed { field: claim, until }));
                     }
                 }
                 Event::Failed { how, kind } => *self.failures.entry((how, kind)).or_default() += 1,
@@ -171,8 +240,8 @@ impl History {
                 Event::Wrote { taken: false, .. } => self.refused_writes += 1,
                 Event::Wrong { what } => self.wrong.push((at, format!("{who}: {what}"))),
                 Event::Left { what } => self.wrong.push((at, format!("at the end: {what}"))),
-                Event::Fault { kind, what, from, loses, forgets } => {
-                    self.faults.push(Fault { kind, what, from, to: at, loses, forgets });
+                Event::Fault { kind, what, from, loses, forgets, revives } => {
+                    self.faults.push(Fault { kind, what, from, to: at, loses, forgets, revives });
                 }
                 Event::Begun { .. } => self.begun = Some(self.begun.map_or(at, |before| before.min(at))),
                 Event::Late { from } => self.late.push((from, at)),
@@ -188,25 +257,55 @@ impl History {
 
     /// A hold is over. `at`: when that was certain.
     fn hold(&mut self, who: &str, hold: Open, at: Option<u64>) {
+        self.tried(who, &hold, hold.granted);
         let Some(granted) = hold.granted else { return };
         let end = hold.end(at).max(granted);
         *self.ways.entry(hold.how.clone()).or_default() += 1;
         let who = format!("{who}, {}", hold.how);
-        let (name, asked, token, gone) = (hold.name.clone(), hold.asked, hold.token, hold.gone);
-        self.holds.entry(name).or_default().push(Hold { who, asked, granted, end, token, gone });
+        self.holds.entry(hold.name.clone()).or_default().push(Hold {
+            who,
+            asked: hold.asked,
+            granted,
+            end,
+            token: hold.token,
+            gone: hold.gone,
+            claim: None,
+            kept: hold.kept,
+            is_released: false,
+            checks: hold.checks.clone(),
+        });
         self.ended(hold, granted);
     }
 
+    fn hold_at(&mut self, (name, place): &(String, usize)) -> Option<&mut Hold> {
+        self.holds.get_mut(name)?.get_mut(*place)
+    }
+
+    /// If the request is one to resume a claim, it has ended.
+    fn tried(&mut self, who: &str, request: &Open, ended: Option<u64>) {
+        let Some(claim) = &request.resumes else { return };
+        let (who, asked, granted) = (format!("{who}, {}", request.how), request.asked, request.granted);
+        self.tries.entry(claim.clone()).or_default().push(Try { who, asked, granted, ended });
+    }
+
     fn ended(&mut self, request: Open, ended: u64) {
-        if request.waits {
-            let requests = self.requests.entry(request.name).or_default();
-            requests.push(Request { asked: request.asked, ended });
-        }
+        let of_name = match (request.waits, request.among) {
+            (true, _) => &mut self.requests,
+            (_, true) => &mut self.gatherings,
+            _ => return,
+        };
+        of_name.entry(request.name).or_default().push(Request { asked: request.asked, ended });
     }
 
     /// Whether servers may have lost what they had acknowledged, as documented, in a part of this time.
     pub(crate) fn may_have_lost(&self, from: u64, to: u64) -> bool {
         self.faults.iter().any(|fault| fault.loses && fault.from <= to && from <= fault.to)
+    }
+
+    /// The same for what was over, and may have stood again.
+    pub(crate) fn may_have_revived(&self, from: u64, to: u64) -> bool {
+        let revives = |fault: &&Fault| fault.loses && fault.revives;
+        self.faults.iter().filter(revives).any(|fault| fault.from <= to && from <= fault.to)
     }
 
     /// The same for counters of tokens. That of one master is enough.

@@ -3,14 +3,19 @@
 //! All times are of one clock. A hold is taken to be as short as it can have been: from the return of its request to
 //! the call of its release, its own deadline, or the last time at which it was seen to be good.
 
+mod checks;
+mod claimed;
 mod exclusion;
 mod history;
+mod kept;
 mod recovery;
 mod tokens;
 mod waits;
 
+pub(crate) use checks::Confirmed;
+pub(crate) use claimed::Misclaim;
 pub(crate) use exclusion::Overlap;
-pub(crate) use history::{History, Hold};
+pub(crate) use history::{History, Hold, Try};
 pub(crate) use recovery::{Recovery, recoveries};
 pub(crate) use waits::Wait;
 
@@ -24,6 +29,12 @@ pub(crate) struct Findings {
     pub(crate) disorders: Vec<(String, Hold, Hold)>,
     /// By name: holds that were gone though no server lost anything.
     pub(crate) lost: Vec<(String, Hold)>,
+    /// Checks that confirmed a hold which was over.
+    pub(crate) confirmed: Vec<Confirmed>,
+    /// Claims that were resumed twice, or refused.
+    pub(crate) misclaims: Vec<Misclaim>,
+    /// By name: holds with a time of `at_least`, and those that were granted before it was over.
+    pub(crate) too_early: Vec<(String, Hold, Hold)>,
     /// How long free locks stayed free.
     pub(crate) waits: Vec<Wait>,
 }
@@ -36,6 +47,9 @@ impl Findings {
             overlaps,
             documented,
             disorders: tokens::disorders(history),
+            confirmed: checks::confirmed_too_late(history),
+            misclaims: claimed::misclaims(history),
+            too_early: kept::granted_before_their_time(history),
             lost: exclusion::unexplained_losses(history),
             waits: waits::waits(history),
         }

@@ -16,7 +16,11 @@ pub(super) fn history(processes: &[&[(u64, Event)]]) -> History {
 }
 
 pub(super) fn asked(request: u64) -> Event {
-    Event::Asked { request, name: "stock".into(), how: "lock".into(), waits: true }
+    asked_for(request, "stock")
+}
+
+pub(super) fn asked_for(request: u64, name: &str) -> Event {
+    Event::Asked { request, name: name.into(), how: "lock".into(), waits: true, among: false, claim: None }
 }
 
 /// Good until this time.
@@ -29,9 +33,66 @@ pub(super) fn fenced(request: u64, token: u64) -> Event {
 }
 
 pub(super) fn leaving(request: u64) -> Event {
-    Event::Leaving { request }
+    Event::Leaving { request, kept: None }
+}
+
+/// Of a request for several names.
+pub(super) fn among(request: u64) -> Event {
+    Event::Asked {
+        request,
+        name: "stock".into(),
+        how: "several".into(),
+        waits: false,
+        among: true,
+        claim: None,
+    }
+}
+
+/// The release of a lock that is kept until then.
+pub(super) fn keeping(request: u64, until: u64) -> Event {
+    Event::Leaving { request, kept: Some(until * MS) }
+}
+
+pub(super) fn checked(request: u64, from: u64) -> Event {
+    Event::Checked { request, from: from * MS }
+}
+
+/// The claim `claim` is good until then.
+pub(super) fn claimed(request: u64, until: u64) -> Event {
+    Event::Claimed { request, claim: "claim".into(), until: until * MS }
+}
+
+/// To resume it.
+pub(super) fn resumes(request: u64) -> Event {
+    Event::Asked {
+        request,
+        name: "stock".into(),
+        how: "resume".into(),
+        waits: false,
+        among: false,
+        claim: Some("claim".into()),
+    }
+}
+
+/// What was over may stand again.
+pub(super) fn revival(from: u64) -> Event {
+    Event::Fault {
+        kind: "fault".into(),
+        what: String::new(),
+        from: from * MS,
+        loses: true,
+        forgets: false,
+        revives: true,
+    }
 }
 
 pub(super) fn fault(from: u64, loses: bool) -> Event {
-    Event::Fault { kind: "fault".into(), what: String::new(), from: from * MS, loses, forgets: false }
+    Event::Fault {
+        kind: "fault".into(),
+        what: String::new(),
+        from: from * MS,
+        loses,
+        forgets: false,
+        revives: false,
+    }
 }

@@ -1,8 +1,14 @@
 //! What the checker finds in histories that are wrong, and that it finds nothing in others.
 
+use super::checks::confirmed_too_late;
+use super::claimed::misclaims;
 use super::exclusion::{overlaps, unexplained_losses};
+use super::kept::granted_before_their_time;
 use super::recovery::recoveries;
-use super::testing::{MS, asked, fault, fenced, granted, history, leaving};
+use super::testing::{
+    MS, among, asked, asked_for, checked, claimed, fault, fenced, granted, history, keeping, leaving,
+    resumes, revival,
+};
 use super::tokens::disorders;
 use super::waits::waits;
 use crate::journal::{self, Event};
@@ -95,8 +101,7 @@ fn tokens_that_fall_or_stay_are_found() {
 
 #[test]
 fn tokens_that_fall_where_a_counter_was_ahead_and_is_lost_are_no_violation() {
-    let ahead =
-        |request| Event::Asked { request, name: crate::job::AHEAD.into(), how: String::new(), waits: true };
+    let ahead = |request| asked_for(request, crate::job::AHEAD);
     let one = [(0, ahead(0)), (1, fenced(0, 5)), (10, leaving(0))];
     let two = [(12, ahead(0)), (20, fenced(0, 4)), (30, leaving(0))];
     let three = [(32, ahead(0)), (40, fenced(0, 3)), (50, leaving(0))];
@@ -123,12 +128,147 @@ fn a_lock_that_is_free_though_somebody_waits_is_found() {
 }
 
 #[test]
+fn a_lock_that_a_request_for_several_names_may_have_is_not_free() {
+    let one = [(0, asked(0)), (1, granted(0, 3000)), (10, leaving(0))];
+    let two = [(5, asked(0)), (9000, granted(0, 9900)), (9010, leaving(0))];
+    // Until it is granted itself, or gives up.
+    let several = [(8, among(0)), (8990, Event::Refused { request: 0 })];
+    let found = waits(&history(&[&one, &two, &several]));
+    assert_eq!((found.len(), found[0].nanos), (1, 10 * MS));
+    let several = [(8, among(0)), (3000, granted(0, 6000)), (3010, leaving(0))];
+    let found = waits(&history(&[&one, &two, &several]));
+    assert_eq!((found.len(), found[0].nanos), (1, 5990 * MS));
+    assert!(found[0].is_too_long());
+}
+
+#[test]
+fn each_name_of_several_is_a_hold() {
+    let several = [
+        (0, asked_for(0, "shelf")),
+        (0, asked_for(1, "stock")),
+        (2, granted(0, 3000)),
+        (2, granted(1, 3000)),
+        (20, leaving(0)),
+        (20, leaving(1)),
+    ];
+    for name in ["shelf", "stock"] {
+        let other = [(5, asked_for(0, name)), (10, granted(0, 3000)), (11, leaving(0))];
+        assert_eq!(overlaps(&history(&[&several, &other])).len(), 1, "{name}");
+    }
+}
+
+#[test]
+fn a_check_that_confirms_a_hold_behind_the_grant_of_a_later_one_is_found() {
+    let one = |from| [(0, asked(0)), (1, granted(0, 3000)), (from + 5, checked(0, from)), (2000, leaving(0))];
+    let two = [(100, asked(0)), (110, granted(0, 3110)), (120, leaving(0))];
+    assert_eq!(confirmed_too_late(&history(&[&one(111), &two])).len(), 1);
+    assert_eq!(confirmed_too_late(&history(&[&one(500), &two])).len(), 1);
+    // It may have stood when the check ran.
+    assert!(confirmed_too_late(&history(&[&one(109), &two])).is_empty());
+    // That the servers lost the hold is no excuse, unless what was over may stand again.
+    assert_eq!(confirmed_too_late(&history(&[&one(500), &two, &[(99, fault(50, true))]])).len(), 1);
+    assert_eq!(confirmed_too_late(&history(&[&one(500), &two, &[(300, fault(200, true))]])).len(), 1);
+    assert_eq!(confirmed_too_late(&history(&[&one(500), &two, &[(99, revival(50))]])).len(), 1);
+    assert!(confirmed_too_late(&history(&[&one(500), &two, &[(300, revival(200))]])).is_empty());
+}
+
+#[test]
+fn a_check_is_no_excuse_for_a_hold_that_may_have_been_granted_before() {
+    let one = [(200, asked(0)), (210, granted(0, 3000)), (505, checked(0, 500)), (2000, leaving(0))];
+    let two = [(100, asked(0)), (300, granted(0, 3110)), (320, leaving(0))];
+    assert!(confirmed_too_late(&history(&[&one, &two])).is_empty());
+}
+
+#[test]
+fn a_hold_was_good_when_a_check_of_it_was_asked() {
+    let lost = Event::Lost { request: 0, loss: "Gone".into() };
+    let one = [(0, asked(0)), (1, granted(0, 3000)), (505, checked(0, 500)), (700, lost)];
+    let two = |at| [(0, asked(0)), (at, granted(0, 9000)), (at + 1, leaving(0))];
+    assert_eq!(overlaps(&history(&[&one, &two(499)])).len(), 1);
+    assert!(overlaps(&history(&[&one, &two(501)])).is_empty());
+}
+
+#[test]
+fn a_lock_that_is_kept_is_granted_when_its_time_is_over() {
+    let released = Event::Released { request: 0 };
+    let one = [(0, asked(0)), (1, granted(0, 3000)), (10, keeping(0, 500)), (11, released)];
+    let two = |at| [(5, asked(0)), (at, granted(0, 9000)), (at + 1, leaving(0))];
+    assert_eq!(granted_before_their_time(&history(&[&one, &two(499)])).len(), 1);
+    assert!(granted_before_their_time(&history(&[&one, &two(500)])).is_empty());
+    // By the same process too.
+    let again = [&one[..], &[(20, asked(1)), (30, granted(1, 3000)), (40, leaving(1))]].concat();
+    assert_eq!(granted_before_their_time(&history(&[&again])).len(), 1);
+    let found = waits(&history(&[&one, &two(520)]));
+    assert_eq!((found.len(), found[0].nanos), (1, 20 * MS));
+    for (fall, documented) in [(fault(100, true), 0), (fault(100, false), 1)] {
+        let found = granted_before_their_time(&history(&[&one, &two(400), &[(200, fall)]]));
+        assert_eq!(found.len(), documented);
+    }
+}
+
+#[test]
+fn a_lock_whose_guard_is_dropped_is_kept_unless_something_fails() {
+    let one = [(0, asked(0)), (1, granted(0, 3000)), (10, keeping(0, 500))];
+    let two = [(5, asked(0)), (400, granted(0, 9000)), (401, leaving(0))];
+    assert_eq!(granted_before_their_time(&history(&[&one, &two])).len(), 1);
+    assert!(granted_before_their_time(&history(&[&one, &two, &[(200, fault(100, false))]])).is_empty());
+}
+
+#[test]
+fn a_lock_is_the_claims_until_it_is_resumed_or_over() {
+    let one = [(0, asked(0)), (1, granted(0, 3000)), (10, leaving(0)), (12, claimed(0, 3010))];
+    let two = |at| [(5, asked(0)), (at, granted(0, 9000)), (at + 1, leaving(0))];
+    assert_eq!(overlaps(&history(&[&one, &two(100)])).len(), 1);
+    assert!(overlaps(&history(&[&one, &two(3011)])).is_empty());
+    let resumed = [(50, resumes(0)), (52, granted(0, 3050)), (80, leaving(0))];
+    assert!(overlaps(&history(&[&one, &resumed])).is_empty());
+    assert!(overlaps(&history(&[&one, &resumed, &two(90)])).is_empty());
+    assert_eq!(overlaps(&history(&[&one, &resumed, &two(70)])).len(), 1);
+    assert_eq!(overlaps(&history(&[&one, &resumed, &two(40)])).len(), 1);
+    // A resume that comes to nothing may free it.
+    let failed = [(50, resumes(0)), (52, Event::Refused { request: 0 })];
+    assert!(overlaps(&history(&[&one, &failed, &two(51)])).is_empty());
+    // A hold whose process did not note the claim is taken to have ended with the call.
+    assert!(overlaps(&history(&[&one[..3], &two(100)])).is_empty());
+}
+
+#[test]
+fn a_claim_that_is_resumed_twice_is_found() {
+    let one = [(0, asked(0)), (1, granted(0, 3000)), (10, leaving(0)), (12, claimed(0, 3010))];
+    let first = [(50, resumes(0)), (52, granted(0, 3050)), (80, leaving(0))];
+    let (again, refused) = (
+        [(85, resumes(0)), (90, granted(0, 3050)), (95, leaving(0))],
+        [(51, resumes(0)), (53, Event::Refused { request: 0 })],
+    );
+    let found = misclaims(&history(&[&one, &first, &again]));
+    assert_eq!((found.len(), found[0].twice), (1, true));
+    assert!(misclaims(&history(&[&one, &first, &refused])).is_empty());
+    assert!(misclaims(&history(&[&one, &first])).is_empty());
+    // Beyond its time it may be gone. Servers that lose it do not grant it twice, but for a replica that has it still.
+    assert_eq!(misclaims(&history(&[&one, &first, &again, &[(84, fault(82, true))]])).len(), 1);
+    assert!(misclaims(&history(&[&one, &first, &again, &[(84, revival(82))]])).is_empty());
+}
+
+#[test]
+fn a_good_claim_that_is_refused_to_the_only_one_who_tries_is_found() {
+    let one = [(0, asked(0)), (1, granted(0, 3000)), (10, leaving(0)), (12, claimed(0, 3010))];
+    let tries = |at| [(at, resumes(0)), (at + 5, Event::Refused { request: 0 })];
+    let found = misclaims(&history(&[&one, &tries(50)]));
+    assert_eq!((found.len(), found[0].twice), (1, false));
+    // It was over, something failed, or somebody else tried too: with several masters both may be refused.
+    assert!(misclaims(&history(&[&one, &tries(3006)])).is_empty());
+    assert!(misclaims(&history(&[&one, &tries(50), &[(40, fault(30, false))]])).is_empty());
+    assert!(misclaims(&history(&[&one, &tries(50), &tries(51)])).is_empty());
+    assert!(misclaims(&history(&[&one, &[(50, resumes(0))]])).is_empty());
+}
+
+#[test]
 fn recovery_is_measured_until_each_lock_is_granted() {
     let names = crate::job::NAMES;
     let mut lines = Vec::new();
     for (request, name) in names.iter().enumerate() {
         let request = request as u64;
-        lines.push((0, Event::Asked { request, name: (*name).into(), how: "lock".into(), waits: true }));
+        lines.push((0, asked_for(request, name)));
         lines.push((100 + request, granted(request, 3000)));
         lines.push((200, leaving(request)));
     }
@@ -147,5 +287,5 @@ fn a_line_without_an_end_is_left_out() {
     std::fs::write(&file, "{\"at\":1,\"event\":\"leaving\",\"request\":7}\n{\"at\":2,\"ev").unwrap();
     let read = journal::read(&file).unwrap();
     assert_eq!(read.len(), 1);
-    assert!(matches!(read[0].event, Event::Leaving { request: 7 }));
+    assert!(matches!(read[0].event, Event::Leaving { request: 7, kept: None }));
 }

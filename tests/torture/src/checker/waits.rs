@@ -1,6 +1,6 @@
 //! A lock that is free and waited for is granted soon.
 
-use super::history::History;
+use super::history::{History, Request};
 use crate::clock::nanos;
 use crate::job::{LEASE, NODE_TIMEOUT};
 
@@ -8,7 +8,7 @@ use crate::job::{LEASE, NODE_TIMEOUT};
 #[derive(Clone, Debug)]
 pub(crate) struct Wait {
     pub(crate) name: String,
-    /// When it became free.
+    /// When it became free, also to those that were not to have it before the time of `at_least`.
     pub(crate) from: u64,
     pub(crate) nanos: u64,
     /// Nothing failed in this time, nor shortly before, and all processes and servers ran.
@@ -32,9 +32,14 @@ pub(super) fn waits(history: &History) -> Vec<Wait> {
         let Some(requests) = history.requests.get(name) else { continue };
         let mut requests: Vec<_> = requests.iter().collect();
         requests.sort_by_key(|request| request.asked);
+        let gatherings = history.gatherings.get(name).map(Vec::as_slice).unwrap_or_default();
         let mut free = u64::MAX;
         let (mut next, mut waiting) = (0, Vec::<u64>::new());
         for hold in holds {
+            // A request for several names may have had the lock, while it waited for another one, until it was over.
+            let gathers = |request: &&Request| request.asked <= hold.granted && free < request.ended;
+            let over = gatherings.iter().filter(gathers).map(|request| request.ended).max();
+            free = if free == u64::MAX { free } else { free.max(over.unwrap_or_default()) };
             if free < hold.granted {
                 while let Some(request) = requests.get(next).filter(|request| request.asked <= free) {
                     waiting.push(request.ended);
@@ -47,7 +52,8 @@ pub(super) fn waits(history: &History) -> Vec<Wait> {
                 }
                 free = 0;
             }
-            free = if free == u64::MAX { hold.end } else { free.max(hold.end) };
+            let over = hold.end.max(hold.kept.unwrap_or_default());
+            free = if free == u64::MAX { over } else { free.max(over) };
         }
     }
     found

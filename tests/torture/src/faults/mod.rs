@@ -128,6 +128,15 @@ impl Fault {
         self.kind == Kill && matches!(shape, Shape::Masters(2..))
     }
 
+    /// Of one that loses: whether what was over may stand again, and be confirmed. A replica may take over that has a hold and
+    /// not its end. Of several masters that lose keys, one may be given a hold back by a command that was sent before.
+    pub(crate) fn revives(&self, shape: Shape) -> bool {
+        !matches!(
+            (self.kind, shape),
+            (Lose, _) | (Evict, Shape::Masters(1) | Shape::Sentinel | Shape::Cluster)
+        )
+    }
+
     fn leaves_alive(&self) -> bool {
         matches!(self.kind, FlushScripts | Fill | Strip | KillClients)
     }

@@ -1,0 +1,113 @@
+//! The requests for several names at once, and the holds that they become, as the journal has them: one for each name.
+
+use nestlock::{ErrorKind, Guards};
+use tokio::time::{Duration, Instant, sleep};
+
+use crate::clock;
+use crate::hold::{Hold, LOOK, Request, User};
+
+/// Requests that are under way. Dropping them ends them.
+pub(crate) struct Requests<'a>(Vec<(&'a str, Request<'a>)>);
+
+impl<'a> Requests<'a> {
+    pub(crate) fn of(user: &'a User, names: &[&'a str], how: &str) -> Requests<'a> {
+        Requests(names.iter().map(|name| (*name, user.asks_among(name, how))).collect())
+    }
+
+    /// All are granted, and these are the guards.
+    pub(crate) fn granted(self, user: &'a User, guards: &Guards) -> Holds<'a> {
+        // The first deadline is that of all.
+        let until = guards.valid_until();
+        let held = |(name, request): (&'a str, Request<'a>)| (name, request.is_held_until(until, None));
+        Holds { user, holds: self.0.into_iter().map(held).collect() }
+    }
+
+    /// All are granted, and the guards are inside of a `run`, whose work runs now.
+    pub(crate) fn run(self, user: &'a User, token: impl Fn(&str) -> Option<u64>) -> Holds<'a> {
+        let runs = |(name, request): (&'a str, Request<'a>)| (name, request.runs(token(name)));
+        Holds { user, holds: self.0.into_iter().map(runs).collect() }
+    }
+}
+
+/// Holds that are good as far as their holder knows. Dropping them ends them: declare them after their guards.
+pub(crate) struct Holds<'a> {
+    user: &'a User,
+    holds: Vec<(&'a str, Hold<'a>)>,
+}
+
+impl Holds<'_> {
+    /// Looks whether all are good.
+    pub(crate) fn look(&mut self, guards: &Guards) -> bool {
+        // In this order, as with one hold.
+        let at = clock::now();
+        let until = clock::of(guards.valid_until());
+        let Some(loss) = guards.loss() else {
+            self.holds.iter_mut().for_each(|(_, hold)| hold.note(at, Some(until)));
+            return true;
+        };
+        for (name, hold) in &mut self.holds {
+            // The guards report that one is lost, and not which.
+            if self.user.locks.mutex(*name).is_held() { hold.leaves() } else { hold.is_lost(loss) }
+        }
+        false
+    }
+
+    /// Has the servers asked for all of them, and looks at them. Whether they are good afterwards.
+    pub(crate) async fn check(&mut self, guards: &Guards) -> bool {
+        let (was_lost, from) = (!self.look(guards), clock::now());
+        let answer = guards.check().await;
+        for (name, hold) in &self.holds {
+            match &answer {
+                Ok(()) => hold.is_checked(was_lost, from, Ok(())),
+                // Of this one. Nothing is known of the others.
+                Err(error) if error.lock() == Some(name) && error.kind() != ErrorKind::Lost => {
+                    self.user.failed("check of several", error);
+                }
+                Err(_) => {}
+            }
+        }
+        self.look(guards)
+    }
+
+    /// Stays in the critical section for so long, or until one is lost.
+    pub(crate) async fn stay(&mut self, guards: &Guards, time: Duration) {
+        let end = Instant::now() + time;
+        while self.look(guards)
+            && let rest = end.saturating_duration_since(Instant::now())
+            && !rest.is_zero()
+        {
+            tokio::select! {
+                biased;
+                _ = guards.lost() => {}
+                () = sleep(rest.min(LOOK)) => {}
+            }
+        }
+    }
+
+    /// The same within the work of a `run`.
+    pub(crate) async fn work(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        while let rest = end.saturating_duration_since(Instant::now())
+            && !rest.is_zero()
+        {
+            sleep(rest.min(LOOK)).await;
+            let at = clock::now();
+            self.holds.iter_mut().for_each(|(_, hold)| hold.note(at, None));
+        }
+    }
+
+    /// Nobody else is to have the locks before this time.
+    pub(crate) fn keep(&mut self, until: u64) {
+        self.holds.iter_mut().for_each(|(_, hold)| hold.keeps(until));
+    }
+
+    /// They are over from here on.
+    pub(crate) fn leave(&mut self) {
+        self.holds.iter_mut().for_each(|(_, hold)| hold.leaves());
+    }
+
+    /// The release of all of them succeeded.
+    pub(crate) fn are_released(&self) {
+        self.holds.iter().for_each(|(_, hold)| hold.is_released());
+    }
+}

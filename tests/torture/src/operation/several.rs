@@ -1,0 +1,64 @@
+//! What a task does with several locks at once.
+
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use nestlock::{Guards, Tokens};
+use tokio::time::sleep;
+
+use super::{Operation, Way, update};
+use crate::hold::User;
+use crate::holds::Requests;
+use crate::{Result, clock};
+
+impl Operation {
+    pub(super) async fn several(&self, user: &User) -> Result<()> {
+        let mutexes = user.locks.mutexes(self.names.iter().copied());
+        let asked = Requests::of(user, &self.names, self.how());
+        // Now and then. One that is not longer than the drift is refused.
+        let is_kept = self.time.as_millis().is_multiple_of(8) && self.time > Duration::from_millis(40);
+        let at_least = if is_kept { self.time / 4 } else { Duration::ZERO };
+        let (guards, before) = match self.way {
+            Way::TrySeveral => clock::before(mutexes.try_lock().at_least(at_least)).await,
+            _ => {
+                let (guards, before) = clock::before(mutexes.lock().at_least(at_least)).await;
+                (guards.map(Some), before)
+            }
+        };
+        let Some(guards) = guards? else { return Ok(()) };
+        let mut holds = asked.granted(user, &guards);
+        if !at_least.is_zero() {
+            holds.keep(before + clock::nanos(at_least));
+        }
+        if self.depth == 4 {
+            holds.check(&guards).await;
+        }
+        holds.stay(&guards, self.stay).await;
+        let was_lost = !holds.look(&guards);
+        holds.leave();
+        if self.leave.free(guards, Guards::release).await? {
+            if was_lost {
+                user.wrong(format!("{}: the release of a lost hold succeeded", self.how()));
+            }
+            holds.are_released();
+        }
+        Ok(())
+    }
+
+    pub(super) async fn run_several(&self, user: &User) -> Result<()> {
+        let asked = Requests::of(user, &self.names, self.how());
+        let work = async { asked.run(user, |_| None).work(self.stay).await };
+        Ok(user.locks.mutexes(self.names.iter().copied()).run(work).await?)
+    }
+
+    pub(super) async fn run_several_fenced(&self, user: &User) -> Result<()> {
+        let asked = Requests::of(user, &self.names, self.how());
+        let work = async |tokens: Tokens| {
+            let mut holds = asked.run(user, |name| tokens.get(name));
+            let registers = tokens.iter().map(|(name, token)| update(user, name, token, sleep(self.stay)));
+            let (updated, ()) = tokio::join!(try_join_all(registers), holds.work(self.stay));
+            updated.map(drop)
+        };
+        user.locks.mutexes(self.names.iter().copied()).fenced().run(work).await?
+    }
+}
