@@ -79,11 +79,11 @@ pub(crate) struct Request<'a> {
 impl<'a> Request<'a> {
     /// It is granted, and this is its guard.
     pub(crate) fn granted(self, guard: &Guard, token: Option<u64>) -> Hold<'a> {
-        self.is_held_until(guard.valid_until(), token)
+        self.holds_until(guard.valid_until(), token)
     }
 
     /// It is granted, and its guard is good until then.
-    pub(crate) fn is_held_until(self, until: Instant, token: Option<u64>) -> Hold<'a> {
+    pub(crate) fn holds_until(self, until: Instant, token: Option<u64>) -> Hold<'a> {
         let (at, until) = (clock::now(), clock::of(until));
         self.becomes(at, Some(until), token)
     }

@@ -18,7 +18,7 @@ impl<'a> Requests<'a> {
     pub(crate) fn granted(self, user: &'a User, guards: &Guards) -> Holds<'a> {
         // The first deadline is that of all.
         let until = guards.valid_until();
-        let held = |(name, request): (&'a str, Request<'a>)| (name, request.is_held_until(until, None));
+        let held = |(name, request): (&'a str, Request<'a>)| (name, request.holds_until(until, None));
         Holds { user, holds: self.0.into_iter().map(held).collect() }
     }
 

@@ -15,8 +15,9 @@ pub(crate) struct Confirmed {
 /// Checks that began behind the grant of a later hold: the earlier one was over then, whatever had become of the later
 /// one, and had to be reported as lost.
 ///
-/// 1. The servers lose a hold, as documented. 2. Another owner is granted the lock. 3. The first one checks its hold. That both hold is
-/// excused, and that the check confirms it is not.
+/// 1. The servers lose a hold, as documented. 2. Another owner is granted the lock. 3. The first one checks its hold.
+///
+/// That both hold is excused, and that the check confirms it is not.
 pub(super) fn confirmed_too_late(history: &History) -> Vec<Confirmed> {
     let mut found = Vec::new();
     for (name, holds) in &history.holds {
