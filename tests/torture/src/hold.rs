@@ -55,6 +55,11 @@ impl User {
         Request { user: self, request, is_over: false }
     }
 
+    /// The lock was released by force since that time. Not `certain`: or will be.
+    pub(crate) fn forced(&self, name: &str, from: u64, certain: bool) {
+        self.journal.write(Event::Forced { name: name.to_owned(), from, certain });
+    }
+
     /// An operation ended with an error.
     pub(crate) fn failed(&self, how: &str, error: &(dyn std::error::Error + Send + Sync + 'static)) {
         let kind = match error.downcast_ref::<nestlock::Error>() {

@@ -10,6 +10,7 @@ mod conductor;
 mod crew;
 mod deployment;
 mod faults;
+mod forced;
 mod hold;
 mod holds;
 mod job;

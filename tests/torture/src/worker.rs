@@ -16,7 +16,7 @@ use crate::job::{Job, TASKS};
 use crate::journal::{Event, Journal};
 use crate::operation::Operation;
 use crate::spool::Spool;
-use crate::{Result, claims, pairs, turns};
+use crate::{Result, claims, forced, pairs, turns};
 
 /// What a parent says: all tasks end what they do, and nothing is held any more.
 pub(crate) const REST: &str = "rest";
@@ -52,11 +52,10 @@ pub(crate) async fn work(job: Job) -> Result<()> {
         let place = (job.process as u64) << 32 | job.life << 16 | task;
         tasks.spawn(operate(user.clone(), StdRng::seed_from_u64(job.seed ^ (place + 1))));
     }
-    tasks.spawn(claims::resume(
-        user.clone(),
-        StdRng::seed_from_u64(job.seed ^ (0xc1a1 << 48) ^ job.process as u64),
-    ));
-    let random = StdRng::seed_from_u64(job.seed ^ job.process as u64);
+    let random_of = |what: u64| StdRng::seed_from_u64(job.seed ^ what << 32 ^ job.process as u64);
+    tasks.spawn(claims::resume(user.clone(), random_of(0xc1a1)));
+    tasks.spawn(forced::take(user.clone(), random_of(0xf0ced)));
+    let random = random_of(0);
     if job.process < 2 {
         tasks.spawn(pairs::meet(user, random));
     } else {

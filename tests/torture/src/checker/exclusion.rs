@@ -30,6 +30,9 @@ pub(super) fn overlaps(history: &History) -> Vec<Overlap> {
                 continue;
             }
             for before in &open {
+                if history.may_have_been_forced(name, before.asked, hold.granted) {
+                    continue;
+                }
                 let documented = history.may_have_lost(before.asked.min(hold.asked), hold.granted);
                 let (name, first, second) = (name.clone(), (*before).clone(), hold.clone());
                 found.push(Overlap { name, first, second, documented });
@@ -45,6 +48,7 @@ pub(super) fn unexplained_losses(history: &History) -> Vec<(String, Hold)> {
     let all = history.holds.iter().flat_map(|(name, holds)| holds.iter().map(move |hold| (name, hold)));
     let lost = all.filter_map(|(name, hold)| Some((name, hold, hold.gone?)));
     lost.filter(|(_, hold, gone)| !history.may_have_lost(hold.asked, *gone))
+        .filter(|(name, hold, gone)| !history.may_have_been_forced(name, hold.asked, *gone))
         .map(|(name, hold, _)| (name.clone(), hold.clone()))
         .collect()
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::Result;
+use crate::clock::nanos;
+use crate::job::LEASE;
 use crate::journal::{self, Entry, Event};
 
 /// All that happened.
@@ -20,6 +22,8 @@ pub(crate) struct History {
     pub(crate) gatherings: BTreeMap<String, Vec<Request>>,
     /// By field: all that tried to resume a claim, in the order in which they asked.
     pub(crate) tries: BTreeMap<String, Vec<Try>>,
+    /// By name: when a lock may have been released by force.
+    pub(crate) forced: BTreeMap<String, Vec<(u64, u64)>>,
     /// When a process did not run.
     pub(crate) stalls: Vec<(u64, u64)>,
     /// When a server did not answer at once, whatever it was asked.
@@ -235,6 +239,10 @@ impl History {
                         (hold.end, hold.claim) = (until, Some(Claimed { field: claim, until }));
                     }
                 }
+                Event::Forced { name, from, certain } => {
+                    let to = if certain { at } else { at + nanos(2 * LEASE) };
+                    self.forced.entry(name).or_default().push((from, to));
+                }
                 Event::Failed { how, kind } => *self.failures.entry((how, kind)).or_default() += 1,
                 Event::Wrote { taken: true, .. } => self.taken_writes += 1,
                 Event::Wrote { taken: false, .. } => self.refused_writes += 1,
@@ -295,6 +303,12 @@ impl History {
             _ => return,
         };
         of_name.entry(request.name).or_default().push(Request { asked: request.asked, ended });
+    }
+
+    /// Whether somebody may have released this lock by force, in a part of this time.
+    pub(crate) fn may_have_been_forced(&self, name: &str, from: u64, to: u64) -> bool {
+        let forced = self.forced.get(name).map(Vec::as_slice).unwrap_or_default();
+        forced.iter().any(|(begun, over)| *begun <= to && from <= *over)
     }
 
     /// Whether servers may have lost what they had acknowledged, as documented, in a part of this time.

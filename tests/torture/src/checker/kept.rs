@@ -17,7 +17,10 @@ pub(super) fn granted_before_their_time(history: &History) -> Vec<(String, Hold,
             let mut later = holds[place + 1..].iter().skip_while(|other| other.granted < hold.end);
             let Some(other) = later.next().filter(|other| other.granted < kept) else { continue };
             let promised = hold.is_released || history.is_calm(hold.asked, other.granted, aftermath);
-            if promised && !history.may_have_lost(hold.asked, other.granted) {
+            if promised
+                && !history.may_have_been_forced(name, hold.asked, other.granted)
+                && !history.may_have_lost(hold.asked, other.granted)
+            {
                 found.push((name.clone(), hold.clone(), other.clone()));
             }
         }

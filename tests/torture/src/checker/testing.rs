@@ -74,6 +74,11 @@ pub(super) fn resumes(request: u64) -> Event {
     }
 }
 
+/// By force, since then.
+pub(super) fn forced(from: u64) -> Event {
+    Event::Forced { name: "stock".into(), from: from * MS, certain: true }
+}
+
 /// What was over may stand again.
 pub(super) fn revival(from: u64) -> Event {
     Event::Fault {

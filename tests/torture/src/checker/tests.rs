@@ -6,7 +6,7 @@ use super::exclusion::{overlaps, unexplained_losses};
 use super::kept::granted_before_their_time;
 use super::recovery::recoveries;
 use super::testing::{
-    MS, among, asked, asked_for, checked, claimed, fault, fenced, granted, history, keeping, leaving,
+    MS, among, asked, asked_for, checked, claimed, fault, fenced, forced, granted, history, keeping, leaving,
     resumes, revival,
 };
 use super::tokens::disorders;
@@ -170,6 +170,27 @@ fn a_check_that_confirms_a_hold_behind_the_grant_of_a_later_one_is_found() {
     assert_eq!(confirmed_too_late(&history(&[&one(500), &two, &[(300, fault(200, true))]])).len(), 1);
     assert_eq!(confirmed_too_late(&history(&[&one(500), &two, &[(99, revival(50))]])).len(), 1);
     assert!(confirmed_too_late(&history(&[&one(500), &two, &[(300, revival(200))]])).is_empty());
+}
+
+#[test]
+fn a_lock_that_is_taken_by_force_is_another_owners_and_a_check_shows_it() {
+    let one = [(0, asked(0)), (1, granted(0, 3000)), (505, checked(0, 500)), (2000, leaving(0))];
+    let two = |at| [(100, asked(0)), (at, granted(0, 3110)), (at + 10, leaving(0))];
+    let force = [(99, forced(98))];
+    assert!(overlaps(&history(&[&one, &two(110), &force])).is_empty());
+    assert_eq!(confirmed_too_late(&history(&[&one, &two(110), &force])).len(), 1);
+    assert!(confirmed_too_late(&history(&[&one, &two(503), &force])).is_empty());
+    // Before that, or of another lock, it is no excuse.
+    let early = [(0, asked(0)), (1, granted(0, 3000)), (2000, leaving(0))];
+    assert_eq!(overlaps(&history(&[&early, &two(110), &[(1000, forced(999))]])).len(), 1);
+    let other = Event::Forced { name: "shelf".into(), from: 98 * MS, certain: true };
+    assert_eq!(overlaps(&history(&[&early, &two(110), &[(99, other)]])).len(), 1);
+    let lost = Event::Lost { request: 0, loss: "Gone".into() };
+    let gone = [(0, asked(0)), (1, granted(0, 3000)), (500, lost)];
+    assert!(unexplained_losses(&history(&[&gone, &force])).is_empty());
+    // Without an answer it may run later.
+    let late = Event::Forced { name: "stock".into(), from: 2 * MS, certain: false };
+    assert!(overlaps(&history(&[&early, &two(110), &[(50, late)]])).is_empty());
 }
 
 #[test]

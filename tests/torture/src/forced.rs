@@ -1,0 +1,49 @@
+//! Processes that take one lock from each other by force, without a word: only a check shows its holder that it is over.
+
+use std::time::Duration;
+
+use rand::RngExt;
+use rand::rngs::StdRng;
+use tokio::time::sleep;
+
+use crate::hold::User;
+use crate::job::LEASE;
+use crate::{Result, clock};
+
+const NAME: &str = "forced";
+/// How often a hold is checked.
+const CHECK: Duration = Duration::from_millis(5);
+
+pub(crate) async fn take(user: User, mut random: StdRng) {
+    while !user.is_stopped() {
+        sleep(Duration::from_millis(random.random_range(1..60))).await;
+        if let Err(error) = take_once(&user, &mut random).await {
+            user.failed(NAME, &*error);
+        }
+    }
+}
+
+/// By one attempt: whoever waits is notified of a release by force, and all of its process with it.
+async fn take_once(user: &User, random: &mut StdRng) -> Result<()> {
+    let stay = Duration::from_millis(random.random_range(1..100));
+    let (forces, is_fixed) = (random.random_ratio(1, 3), random.random_ratio(3, 4));
+    let mutex = user.locks.mutex(NAME);
+    if forces {
+        let from = clock::now();
+        let forced = mutex.force_release().await;
+        // Without an answer it may run later.
+        user.forced(NAME, from, forced.is_ok());
+        forced?;
+    }
+    let asked = user.asks(NAME, NAME, false);
+    let guard = match is_fixed {
+        // Nothing renews it.
+        true => mutex.try_lock().fixed_lease(LEASE).await?,
+        false => mutex.try_lock().await?,
+    };
+    let Some(guard) = guard else { return Ok(()) };
+    let mut hold = asked.granted(&guard, None);
+    hold.stay_and_check(&guard, stay, CHECK).await;
+    hold.leaves();
+    Ok(guard.release().await?)
+}
