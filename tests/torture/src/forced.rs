@@ -16,7 +16,7 @@ const CHECK: Duration = Duration::from_millis(5);
 
 pub(crate) async fn take(user: User, mut random: StdRng) {
     while !user.is_stopped() {
-        sleep(Duration::from_millis(random.random_range(1..60))).await;
+        sleep(Duration::from_millis(random.random_range(10..300))).await;
         if let Err(error) = take_once(&user, &mut random).await {
             user.failed(NAME, &*error);
         }

@@ -163,6 +163,14 @@ fn a_check_that_confirms_a_hold_behind_the_grant_of_a_later_one_is_found() {
     let two = [(100, asked(0)), (110, granted(0, 3110)), (120, leaving(0))];
     assert_eq!(confirmed_too_late(&history(&[&one(111), &two])).len(), 1);
     assert_eq!(confirmed_too_late(&history(&[&one(500), &two])).len(), 1);
+    let early = [
+        (0, asked(0)),
+        (1, granted(0, 3000)),
+        (55, checked(0, 50)),
+        (505, checked(0, 500)),
+        (600, leaving(0)),
+    ];
+    assert_eq!(confirmed_too_late(&history(&[&early, &two]))[0].at, 500 * MS);
     // It may have stood when the check ran.
     assert!(confirmed_too_late(&history(&[&one(109), &two])).is_empty());
     // That the servers lost the hold is no excuse, unless what was over may stand again.
@@ -189,8 +197,11 @@ fn a_lock_that_is_taken_by_force_is_another_owners_and_a_check_shows_it() {
     let gone = [(0, asked(0)), (1, granted(0, 3000)), (500, lost)];
     assert!(unexplained_losses(&history(&[&gone, &force])).is_empty());
     // Without an answer it may run later.
-    let late = Event::Forced { name: "stock".into(), from: 2 * MS, certain: false };
-    assert!(overlaps(&history(&[&early, &two(110), &[(50, late)]])).is_empty());
+    let force = |certain| Event::Forced { name: "stock".into(), from: 2 * MS, certain };
+    let after = [(60, asked(0)), (61, granted(0, 3000)), (2000, leaving(0))];
+    for (certain, found) in [(true, 1), (false, 0)] {
+        assert_eq!(overlaps(&history(&[&after, &two(110), &[(50, force(certain))]])).len(), found);
+    }
 }
 
 #[test]
