@@ -121,7 +121,10 @@ impl LockEntry {
             return false;
         }
         hold.confirmed(new.lease, pending.sent, at.slept);
-        hold.enter(new.level_of(owner.settle_at(&place)), 1);
+        let mut level = new.level_of(owner.settle_at(&place));
+        // 1. A branch of a task asks, and is refused. 2. Another branch of it resumes. 3. The first one would look nested in that.
+        level.branch = self.queue.prove_beside(&level.owner);
+        hold.enter(level, 1);
         hold.since = at.now;
         self.out.measure(Sample::Held);
         if doubted {

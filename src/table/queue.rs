@@ -278,6 +278,16 @@ impl Queue {
         }
     }
 
+    /// The owner is granted the lock by what stands in no line. Its bare requests that are under way show that both are branches of it, as
+    /// two requests do. Whether there are any.
+    pub(super) fn prove_beside(&mut self, owner: &Owner) -> bool {
+        let beside = self.may_have_kin(owner) && self.bare(owner).next().is_some();
+        if beside {
+            self.prove(owner);
+        }
+        beside
+    }
+
     /// An owner has ended: its requests are its heir's. Two that come together so are branches too: each was begun in a
     /// scope of its own, and both outlived it.
     pub(super) fn pass_on(&mut self, owner: &Owner, heir: impl Fn() -> Owner) {

@@ -5,6 +5,7 @@ use std::task::Waker;
 use super::*;
 use crate::base::{Drift, Fate, MasterSet, Outcome};
 use crate::table::outcome::{LateAnswer, Meaning};
+use crate::table::queue::Waiter;
 use crate::table::terms::Terms;
 use crate::wire::keys::Keys;
 use crate::wire::{Action, Reply};
@@ -52,11 +53,15 @@ impl World {
     }
 
     fn resumed(&mut self, pending: &Pending, spread: Spread) -> Option<(u64, Arc<Fate>)> {
+        self.resumed_by(&Owner::new(), pending, spread)
+    }
+
+    fn resumed_by(&mut self, owner: &Owner, pending: &Pending, spread: Spread) -> Option<(u64, Arc<Fate>)> {
         self.number += 1;
         let (level, fate) = (self.number, Arc::<Fate>::default());
         let (fixed, max_hold, at_least, token) = (false, None, None, None);
         let new = NewLevel { level, lease: self.lease, fixed, max_hold, at_least, fate: fate.clone(), token };
-        self.entry.resumed(pending, &new, &Owner::new(), spread, self.at).then_some((level, fate))
+        self.entry.resumed(pending, &new, owner, spread, self.at).then_some((level, fate))
     }
 
     fn due(&mut self) -> Vec<Pending> {
@@ -191,4 +196,28 @@ fn a_move_that_was_given_up_is_no_hold_whatever_it_is_answered() {
     assert!(world.resumed(&pending, Spread::default()).is_none());
     let [end] = &world.due()[..] else { panic!("it is ended") };
     assert!(end.is_end() && end.call.field == pending.call.field);
+}
+
+/// 1. A branch of a task asks, and is refused. 2. Another branch of it resumes. The first one must not enter.
+#[test]
+fn a_bare_request_of_the_owner_that_is_under_way_shows_that_a_resumed_hold_is_a_branch() {
+    let owner = Owner::new();
+    for (asks, bare, is_branch) in [
+        (&owner, true, true),
+        (&owner, false, false),
+        (&owner.child(), true, false),
+        (&Owner::new(), true, false),
+    ] {
+        let mut world = World::new();
+        let pending = world.begin();
+        let request = Waiter::new(9, asks.clone(), asks.clone(), bare, world.at.now);
+        world.entry.enter(request).unwrap();
+        world.resumed_by(&owner, &pending, Spread::default()).unwrap();
+        let branch = |request: &Waiter| request.branch;
+        let level = world.entry.live().and_then(|hold| hold.levels.first()).expect("it is held");
+        assert_eq!(level.branch, is_branch);
+        assert_eq!(world.entry.queue.get(9).map(branch), Some(is_branch));
+        let enters = world.entry.inner_front().is_some();
+        assert_eq!(enters, !is_branch && asks.is_within(&owner));
+    }
 }

@@ -7,7 +7,7 @@ use std::task::Poll;
 use nestlock::{Claim, ErrorKind, Loss, Owner};
 use tokio::time::{Instant, sleep_until};
 
-use super::{Home, LONG, SECOND, long_lived, without_timers};
+use super::{Home, Inside, LONG, SECOND, long_lived, without_timers};
 use crate::errors::is;
 use crate::support::{enlisted, eventually, parked, soon};
 
@@ -239,4 +239,49 @@ async fn a_resume_whose_answer_is_lost_leaves_nothing() {
     home.tidy().await;
     let guard = soon("a grant", theirs.mutex("stock").lock()).await.unwrap();
     guard.check().await.unwrap();
+}
+
+/// A request of the same task that is under way meanwhile: a chain of calls has no two at once.
+#[tokio::test]
+async fn a_request_in_another_branch_does_not_enter_a_hold_that_is_resumed() {
+    let home = Home::start().await;
+    let (ours, theirs) = (long_lived(&home).await, long_lived(&home).await);
+    for first in [true, false] {
+        let claim = claimed(ours.mutex("stock").lock().owner(&Owner::new()).await.unwrap()).await;
+        let (stock, inside) = (theirs.mutex("stock"), Inside::default());
+        let waits = async {
+            let guard = stock.lock().await.unwrap();
+            assert_eq!(guard.depth(), 1);
+            inside.stay().await;
+            guard.release().await.unwrap();
+        };
+        let resumes = async {
+            let guard = stock.resume(&claim).await.unwrap();
+            inside.stay().await;
+            guard.release().await.unwrap();
+        };
+        soon("both", async {
+            match first {
+                true => drop(tokio::join!(waits, resumes)),
+                false => drop(tokio::join!(resumes, waits)),
+            }
+        })
+        .await;
+        assert_eq!(inside.ever(), 2);
+        home.tidy().await;
+    }
+}
+
+/// What is nested in it begins behind the grant.
+#[tokio::test]
+async fn a_request_behind_a_resumed_hold_of_its_owner_is_nested() {
+    let home = Home::start().await;
+    let (ours, theirs) = (long_lived(&home).await, long_lived(&home).await);
+    let claim = claimed(ours.mutex("stock").lock().await.unwrap()).await;
+    let stock = theirs.mutex("stock");
+    let guard = stock.resume(&claim).await.unwrap();
+    let nested = soon("the nested one", stock.lock()).await.unwrap();
+    assert_eq!(nested.depth(), 2);
+    nested.release().await.unwrap();
+    guard.release().await.unwrap();
 }
