@@ -51,7 +51,8 @@ impl LockEntry {
     /// What this process has of the lock, and what it waits for. `None`: neither.
     pub(crate) fn usage(&self, at: Moment) -> Option<Usage> {
         let held = self.held(at).map(|hold| {
-            let since = hold.offer.granted().unwrap_or(at.now);
+            // One that was resumed has not been granted to a request.
+            let since = hold.offer.granted().unwrap_or(hold.since);
             let left = hold.end().saturating_duration_since(at.now);
             (hold.count() as usize, at.now.saturating_duration_since(since), left)
         });

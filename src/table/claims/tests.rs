@@ -221,3 +221,14 @@ fn a_bare_request_of_the_owner_that_is_under_way_shows_that_a_resumed_hold_is_a_
         assert_eq!(enters, !is_branch && asks.is_within(&owner));
     }
 }
+
+#[test]
+fn a_resumed_hold_is_held_since_then() {
+    let mut world = World::new();
+    world.at.now += std::time::Duration::from_secs(9);
+    let pending = world.begin();
+    world.resumed(&pending, Spread::default()).unwrap();
+    world.at.now += std::time::Duration::from_secs(2);
+    let (_, held_for, _) = world.entry.usage(world.at).and_then(|usage| usage.held).unwrap();
+    assert_eq!(held_for, std::time::Duration::from_secs(2));
+}

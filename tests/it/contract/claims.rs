@@ -285,3 +285,17 @@ async fn a_request_behind_a_resumed_hold_of_its_owner_is_nested() {
     nested.release().await.unwrap();
     guard.release().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_resumed_hold_is_held_for_as_long_as_it_is_resumed() {
+    let home = Home::start().await;
+    let (ours, theirs) = (long_lived(&home).await, long_lived(&home).await);
+    let claim = claimed(ours.mutex("stock").lock().await.unwrap()).await;
+    let before = Instant::now();
+    let guard = theirs.mutex("stock").resume(&claim).await.unwrap();
+    let after = Instant::now();
+    sleep_until(after + SECOND).await;
+    let held_for = theirs.held()[0].held_for().unwrap();
+    assert!((SECOND..=before.elapsed()).contains(&held_for), "{held_for:?}");
+    guard.release().await.unwrap();
+}
