@@ -10,6 +10,7 @@ pub(crate) mod telemetry;
 #[cfg(test)]
 pub(crate) mod testing;
 mod time;
+mod users_code;
 
 pub(crate) use events::Events;
 pub(crate) use failure::{Failure, Outcome};
@@ -19,6 +20,7 @@ pub(crate) use sync::{Mutex, atomic, lock};
 #[cfg(test)]
 pub(crate) use testing::simulation::gated;
 pub(crate) use time::{Drift, Lease, Moment, after, limit};
+pub(crate) use users_code::unless_it_panics;
 
 /// What a task of the crate is spawned as. A simulation puts it behind a gate, which polls it late or not at all.
 #[cfg(not(test))]

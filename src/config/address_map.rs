@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::base::unless_it_panics;
+
 type Map = dyn Fn(&str, u16) -> (String, u16) + Send + Sync;
 
 /// The user's code, where it is given; else each address is as reported. It runs where nothing is locked.
@@ -20,9 +22,10 @@ impl AddressMap {
         self.0.is_none()
     }
 
-    /// Where to connect to; `None`: to what is reported.
+    /// Where to connect to; `None`: to what is reported, also where the map panics.
     pub(crate) fn get(&self, host: &str, port: u16) -> Option<(String, u16)> {
-        self.0.as_ref().map(|map| map(host, port))
+        let map = self.0.as_ref()?;
+        unless_it_panics(|| map(host, port))
     }
 }
 

@@ -320,8 +320,8 @@ impl Builder {
     /// URLs given to [`sentinel`](Builder::sentinel) and [`cluster`](Builder::cluster) are connected to as they are.
     ///
     /// The same address must lead to the same result, and two servers to different ones. Over TLS, a server's certificate has to be for
-    /// the host that `map` returned. Messages name that address too. `map` is called for each report; it must not block, panic, or use a
-    /// lock. With several masters it is for all of them.
+    /// the host that `map` returned. Messages name that address too. `map` is called for each report; it must not block, or use a lock.
+    /// Where it panics, the address is connected to as it is reported. With several masters it is for all of them.
     ///
     /// ```no_run
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -574,7 +574,7 @@ impl Builder {
     ///
     /// For programs that turn on the feature `metrics`: [what is measured](crate::guide::operations#metrics). Names of locks often have
     /// an id in them, and each value of a label is a time series of its own: return the part that says of which kind the lock is.
-    /// `label` is called for each measurement. It must not block, nor use a lock.
+    /// `label` is called for each measurement. It must not block, nor use a lock. Where it panics, the value is empty.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

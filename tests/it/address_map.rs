@@ -99,3 +99,22 @@ async fn the_master_of_sentinels_is_at_the_address_that_theirs_is_mapped_to() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(!nobody_came(&faults));
 }
+
+/// In a task of this crate, which would end with it, and with that task all that follows the master.
+#[tokio::test]
+async fn a_map_that_panics_leaves_addresses_as_they_are_reported() {
+    let group = Group::start().await;
+    let map = |host: &str, port: u16| -> (String, u16) { panic!("no address for {host}:{port}") };
+    let locks = group.builder().lease(9 * SECOND).address_map(map).connect().await.unwrap();
+    let old = group.master().await;
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    for replica in group.servers.iter().filter(|server| server.port() != old.port()) {
+        eventually("the key on the replica", async || replica.keys().await == ["stock"]).await;
+    }
+    group.fail_over().await;
+    let new = group.failed_over(old).await;
+    eventually("a check", async || guard.check().await.is_ok()).await;
+    guard.release().await.unwrap();
+    soon("the lock", locks.mutex("stock").lock()).await.unwrap().release().await.unwrap();
+    assert!(new.keys().await.is_empty());
+}

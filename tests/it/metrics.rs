@@ -106,6 +106,26 @@ async fn who_waits_is_counted_until_the_grant_the_end_of_its_time_or_its_drop() 
     assert_eq!(measured.now(), (0.0, 0.0));
 }
 
+/// 1. A request is granted. 2. That is counted, and the user's code panics. 3. Nobody would have the guard, and the hold be renewed for ever.
+#[tokio::test(start_paused = true)]
+async fn a_label_that_panics_loses_no_guard_and_no_renewal() {
+    let measured = measured(|builder| builder.metric_label(|name| panic!("no label for {name}"))).await;
+    let (locks, store) = (measured.locks.clone(), measured.store.clone());
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    let others = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    sleep(3 * LEASE).await;
+    assert!(!guard.is_lost() && others.try_lock().await.unwrap().is_none());
+    assert_eq!(measured.recorded.value("nestlock_held{lock=}"), 1.0);
+    guard.release().await.unwrap();
+    let lost = locks.mutex("stock").lock().await.unwrap();
+    store.lose("stock");
+    sleep(3 * LEASE).await;
+    assert!(lost.is_lost());
+    drop(lost);
+    others.lock().await.unwrap().release().await.unwrap();
+    assert!(locks.mutex("stock").try_lock().await.unwrap().is_some());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_timeout_is_one_of_whoever_had_time() {
     let measured = measured(|builder| builder).await;

@@ -4,7 +4,12 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::base::unless_it_panics;
+
 type Label = dyn for<'a> Fn(&'a str) -> Cow<'a, str> + Send + Sync;
+
+/// The group of those for which the user's code panics.
+const NO_GROUP: &str = "";
 
 /// Maps the names of locks to a few. The user's code: it runs where nothing is locked.
 #[derive(Clone)]
@@ -16,7 +21,7 @@ impl Grouping {
     }
 
     pub(crate) fn group_of<'a>(&self, name: &'a str) -> Cow<'a, str> {
-        (self.0)(name)
+        unless_it_panics(|| (self.0)(name)).unwrap_or(Cow::Borrowed(NO_GROUP))
     }
 }
 
