@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::runtime;
 use tokio::task::yield_now;
 
-use crate::base::{Fate, Outcome};
+use crate::base::{Fate, Outcome, telemetry};
 use crate::client::acquire::Sent;
 use crate::client::claim::Claim;
 use crate::client::guard::{Granted, Guard};
@@ -63,7 +63,11 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
     };
     let (hold, field) = (pending.hold, pending.call.field.clone());
     let granted = Granted { hold, level, depth: 1, token: None, field, fate };
-    Ok(Guard::new(handle.clone(), keys.clone(), granted))
+    let mut guard = Guard::new(handle.clone(), keys.clone(), granted);
+    if telemetry::has_spans() {
+        guard.begin_span();
+    }
+    Ok(guard)
 }
 
 fn check(handle: &Handle, keys: &Keys, claim: &Claim) -> Result<()> {

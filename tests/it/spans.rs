@@ -48,6 +48,23 @@ async fn a_run_is_a_request_and_a_hold_in_which_its_work_stands() {
     assert_eq!((in_span("inner").as_deref(), in_span("after")), (Some(HELD), None));
 }
 
+/// Of either process: from its grant on until it is handed over, and from when it is resumed.
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_is_handed_over_has_a_span_in_each_process() {
+    let (spans, _recorder) = record(LevelFilter::DEBUG);
+    let store = Memory::new();
+    let connect = async || Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let (ours, theirs) = (connect().await, connect().await);
+    let claim = ours.lock().await.unwrap().into_claim().await.unwrap();
+    assert!(spans.named(HELD)[0].is_closed);
+    let guard = theirs.resume(&claim).instrument(info_span!("job")).await.unwrap();
+    let [_, resumed] = &spans.named(HELD)[..] else { panic!("{:#?}", spans.all()) };
+    assert_eq!((&*resumed.fields["nestlock.field"], resumed.is_closed), (guard.field(), false));
+    assert_eq!(spans.name(resumed.parent).as_deref(), Some("job"));
+    drop(guard);
+    assert!(spans.named(HELD)[1].is_closed);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_span_of_a_guard_ends_with_it_and_has_its_loss() {
     let (spans, _recorder) = record(LevelFilter::DEBUG);
