@@ -498,3 +498,6 @@ impl<F: Future> fmt::Debug for TryRun<F> {
         f.debug_struct("TryRun").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests;

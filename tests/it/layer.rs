@@ -1,9 +1,9 @@
 //! `OwnerLayer`: each request is an owner of its own.
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, Ready, ready};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use nestlock::{Guard, Locks, Mutex, Owner, OwnerLayer};
 use tower_layer::Layer;
@@ -67,4 +67,36 @@ async fn requests_at_once_in_one_task_exclude_each_other() {
     let (one, two, three) = tokio::join!(requests.0, requests.1, requests.2);
     let granted = [one, two, three].into_iter().filter(|answer| matches!(answer, Ok(Some(_))));
     assert_eq!(granted.count(), 1);
+}
+
+/// Ready at the second look, and never again.
+struct Warming(u32);
+
+impl Service<()> for Warming {
+    type Response = ();
+    type Error = &'static str;
+    type Future = Ready<Result<(), &'static str>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), &'static str>> {
+        self.0 += 1;
+        match self.0 {
+            1 => Poll::Pending,
+            2 => Poll::Ready(Ok(())),
+            _ => Poll::Ready(Err("it is closed")),
+        }
+    }
+
+    fn call(&mut self, (): ()) -> Self::Future {
+        ready(Ok(()))
+    }
+}
+
+/// What limits or sheds load below the layer depends on it.
+#[test]
+fn the_service_is_ready_when_the_one_inside_is() {
+    let mut service = OwnerLayer::new().layer(Warming(0));
+    let mut context = Context::from_waker(Waker::noop());
+    for expected in [Poll::Pending, Poll::Ready(Ok(())), Poll::Ready(Err("it is closed"))] {
+        assert_eq!(service.poll_ready(&mut context), expected);
+    }
 }

@@ -1,11 +1,11 @@
 //! What the crate logs while a test runs in one thread.
 
 use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use tracing::field::{Field, Visit};
 use tracing::subscriber::DefaultGuard;
-use tracing::{Event, Metadata, Subscriber, span};
+use tracing::{Dispatch, Event, Metadata, Subscriber, span};
 
 use crate::base::lock;
 
@@ -17,6 +17,11 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     pub(crate) fn start() -> Recorder {
+        // 1. A test records, with the only subscriber that there is. 2. Another test, in a thread of its own, is the first that logs some
+        // message: where there is one subscriber, `tracing` asks that of the thread, which has none, and notes that nobody wants the
+        // message. 3. The first test misses it. With one more subscriber all of them are asked.
+        static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Lines(Arc::default())));
+        LazyLock::force(&ANOTHER);
         let lines: Arc<Mutex<Vec<String>>> = Arc::default();
         Recorder { lines: lines.clone(), _until: tracing::subscriber::set_default(Lines(lines)) }
     }

@@ -5,9 +5,11 @@ mod branches;
 mod doubts;
 mod late;
 mod limits;
+mod logged;
 mod polls;
 mod restarts;
 mod runs;
+mod several;
 mod stragglers;
 #[cfg(not(shuttle))]
 mod threads;

@@ -234,3 +234,16 @@ impl<W, F: Future> fmt::Debug for FencedTryRunAll<W, F> {
         f.debug_struct("FencedTryRunAll").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::client::run::tests::assert_one_owner;
+    use crate::{Locks, Owner};
+
+    #[tokio::test]
+    async fn a_run_that_waits_for_several_names_asks_as_one_owner() {
+        let locks = Locks::in_memory();
+        let _held = locks.mutex("b").lock().owner(&Owner::new()).await.unwrap();
+        assert_one_owner(locks.mutexes(["a", "b"]).lock().0);
+    }
+}

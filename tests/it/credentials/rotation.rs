@@ -64,6 +64,9 @@ async fn a_password_that_changes_loses_no_hold_and_no_wake_up() {
     vault.set(Answer::Login("bob", password("new")));
     let logins = async || server.commands_run().await.get("auth").copied().unwrap_or_default();
     eventually("three logins", async || logins().await >= 3).await;
+    let at = format!("127.0.0.1:{}", server.port());
+    let logged = || log::all(|event| event.mentions(&at) && event.message.contains("with new credentials"));
+    eventually("three messages", async || logged().len() >= 3).await;
     is_renewed(&server).await;
     assert_eq!(connections(&server, "bob").await, before);
     guard.release().await.unwrap();

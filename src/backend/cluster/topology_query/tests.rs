@@ -10,6 +10,7 @@ use crate::backend::resp;
 use crate::backend::server::Role;
 use crate::backend::testing::EventRecorder;
 use crate::backend::testing::fakes::FakeServer;
+use crate::base::telemetry::testing::Recorder;
 use crate::config::{AddressMap, Seeds};
 
 const HOST: &str = "127.0.0.1";
@@ -62,9 +63,17 @@ async fn what_comes_after_a_cluster_that_is_gone() {
             let (doubtful, strangers) = all.partition(|report| known.shared(&report.topology.ids) > 0);
             nodes.successor(&known, doubtful, strangers).map(|topology| topology.ids)
         };
+        let log = Recorder::start();
         assert_eq!(found(), None, "it may come back");
         advance(Duration::from_secs(60)).await;
         assert_eq!(found(), successor.map(ids), "{seeds:?} {reports:?}");
+        // What is left of the old one is no other.
+        let is_other = successor.is_some_and(|all| known.shared(&ids(all)) == 0);
+        assert_eq!(
+            log.count("no node of the cluster is left"),
+            usize::from(is_other),
+            "{seeds:?} {reports:?}"
+        );
         nodes.close();
     }
 }

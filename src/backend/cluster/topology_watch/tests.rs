@@ -1,7 +1,8 @@
 use tokio::time::timeout;
 
 use super::*;
-use crate::backend::cluster::testing::{node, nodes, slots};
+use crate::backend::cluster::testing::{node, nodes, reports, slots};
+use crate::base::telemetry::testing::Recorder;
 
 /// From when one is sent to the next one.
 #[tokio::test(start_paused = true)]
@@ -22,6 +23,32 @@ async fn a_cluster_that_is_subscribed_to_is_queried_every_few_seconds_and_an_idl
         let pause = before.elapsed();
         assert!((POLL * 2 / 3..=POLL).contains(&pause), "{pause:?}");
         assert_eq!(a.count("CLUSTER SLOTS"), asked + 1);
+    }
+    watches.abort();
+    nodes.close();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_the_cluster_is_logged_once() {
+    let log = Recorder::start();
+    let a = node("a", slots("a", ""));
+    let (nodes, _events) = nodes(&["a"]);
+    nodes.install(&nodes.query_topology().await.unwrap());
+    assert!(nodes.wait_connected().await.unwrap().is_none());
+    let (_wanted, subscribed) = watch::channel(true);
+    let watches = tokio::spawn(watch_topology(nodes.clone(), subscribed));
+    let logged = || log.count("no node of the cluster reports its topology");
+    for outages in 1..3 {
+        let asked = a.count("CLUSTER SLOTS");
+        a.answers(|_| None);
+        sleep(20 * POLL).await;
+        assert!(a.count("CLUSTER SLOTS") > asked + 2, "it is asked again and again");
+        assert_eq!(logged(), outages);
+        a.answers(reports(slots("a", "")));
+        // What it has not answered it never answers.
+        a.hang_up();
+        sleep(20 * POLL).await;
+        assert_eq!(logged(), outages);
     }
     watches.abort();
     nodes.close();

@@ -6,6 +6,7 @@ use crate::backend::connection::Endpoint;
 use crate::backend::server::RedisServer;
 use crate::backend::testing::fakes::{FakeServer, usual};
 use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer, until};
+use crate::base::telemetry::testing::Recorder;
 
 const LONG: Duration = Duration::from_secs(10);
 
@@ -85,6 +86,7 @@ async fn lost_subscriptions_are_reported_and_restored() {
 
 #[tokio::test]
 async fn a_server_that_is_down_is_reported_once_and_subscribed_to_after_its_restart() {
+    let log = Recorder::start();
     let mut server = TestServer::start(&[]).await;
     let (backend, mut events) = connected(&server, "", LONG).await;
     backend.subscribe("c");
@@ -99,6 +101,10 @@ async fn a_server_that_is_down_is_reported_once_and_subscribed_to_after_its_rest
     }
     // A subscription that was there before the connection for commands is lost once more: it may be at another server.
     assert!(!seen.contains(&Event::NotSubscribed("c".into())), "{seen:?}");
+    // So is it in the log, whatever the number of attempts. The connections for commands and for messages are told apart.
+    let lost = log.count("connection to Redis lost, reconnecting");
+    assert!(lost > 0 && log.count("subscriber connection to Redis lost") > 0);
+    until(async || log.count("reconnected to Redis") == lost).await;
 }
 
 #[tokio::test]

@@ -1,8 +1,9 @@
 use std::future::pending;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use super::*;
 use crate::backend::testing::fakes::{FakeServer, array, usual};
+use crate::base::telemetry::testing::Recorder;
 
 fn named(epoch: u64, being_replaced: bool) -> Report {
     Report::Master(ReportedMaster { host: "host".into(), port: 1, epoch, being_replaced })
@@ -109,6 +110,7 @@ fn watched() -> (FakeServer, Arc<AtomicU16>) {
 
 #[tokio::test(start_paused = true)]
 async fn a_message_about_the_master_is_followed_at_once_and_one_about_another_is_not() {
+    let log = Recorder::start();
     let (one, port) = watched();
     let sentinels = Arc::new(sentinels(&["redis://one:1"]));
     sentinels.endpoint(true).await.unwrap();
@@ -126,10 +128,44 @@ async fn a_message_about_the_master_is_followed_at_once_and_one_about_another_is
     one.publish("+switch-master", "stocks master 7 master 8");
     sleep(SECOND).await;
     assert_eq!((asked(), moved.try_recv().is_ok()), (2, false));
+    let logged = || (log.count("another server is the master now"), log.count("a failover has begun"));
+    assert_eq!(logged(), (0, 0));
     let told = Instant::now();
     one.publish("+switch-master", "stock master 7 master 8");
     let moved = timeout(POLL, moved.recv()).await.unwrap().unwrap();
     assert!(moved - told < SECOND);
+    assert_eq!((logged(), log.count("server=\"master:8\"")), ((1, 0), 1));
+    watch.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failover_that_has_begun_is_followed_and_logged() {
+    let (log, failing) = (Recorder::start(), Arc::new(AtomicBool::new(false)));
+    let begun = failing.clone();
+    let one = FakeServer::start("one", move |words| match words {
+        ["SENTINEL", "MASTER", "stock"] if begun.load(Ordering::SeqCst) => Some(array(&[
+            "ip",
+            "master",
+            "port",
+            "7",
+            "config-epoch",
+            "7",
+            "flags",
+            "master,failover_in_progress",
+        ])),
+        _ => names(7, words).or_else(|| usual(words)),
+    });
+    let sentinels = Arc::new(sentinels(&["redis://one:1"]));
+    sentinels.endpoint(true).await.unwrap();
+    let (moves, mut moved) = tokio::sync::mpsc::unbounded_channel();
+    let watches = sentinels.clone();
+    let watch = tokio::spawn(async move { watches.watch(|| moves.send(()).unwrap()).await });
+    sleep(SECOND).await;
+    failing.store(true, Ordering::SeqCst);
+    one.publish("+switch-master", "stock master 7 master 8");
+    timeout(POLL, moved.recv()).await.unwrap().unwrap();
+    let logged = (log.count("another server is the master now"), log.count("a failover has begun"));
+    assert_eq!(logged, (0, 1));
     watch.abort();
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::task::yield_now;
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep};
 
 use crate::base::telemetry::testing::Recorder;
@@ -101,4 +101,43 @@ async fn a_lock_that_is_granted_at_once_was_not_waited_for() {
     guard.release().await.unwrap();
     waiting.await.unwrap().unwrap().release().await.unwrap();
     assert_eq!(log.count("acquired after waiting"), 1);
+}
+
+/// A server works twice as long on such an answer, so it is asked for only where the answer may be the last one before the time is over.
+#[tokio::test(start_paused = true)]
+async fn a_first_attempt_asks_whose_the_lock_is_if_it_may_be_the_last_one() {
+    let store = Memory::new();
+    let connect = async || Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let (ours, theirs) = (connect().await, connect().await);
+    let _held = theirs.lock().await.unwrap();
+    let asks = async |request: JoinHandle<bool>| {
+        while store.visit(|store| store.backlog.is_empty()) {
+            yield_now().await;
+        }
+        let names = store.visit(|store| store.backlog[0].0.names);
+        store.stall(Duration::ZERO);
+        request.abort();
+        sleep(SECOND / 10).await;
+        store.stall(SECOND);
+        names
+    };
+    store.stall(SECOND);
+    for (within, expected) in [
+        (None, false),
+        (Some(3600 * SECOND), false),
+        (Some(2 * SECOND), false),
+        (Some(SECOND), true),
+        (Some(SECOND / 100), true),
+        (Some(Duration::ZERO), true),
+    ] {
+        let asked = ours.lock();
+        let asked = if let Some(within) = within { asked.within(within) } else { asked };
+        assert_eq!(asks(tokio::spawn(async { asked.await.is_ok() })).await, expected, "{within:?}");
+    }
+    // Who only tries is told nothing of it.
+    for (within, expected) in [(None, false), (Some(SECOND / 100), true)] {
+        let asked = ours.try_lock();
+        let asked = if let Some(within) = within { asked.within(within) } else { asked };
+        assert_eq!(asks(tokio::spawn(async { asked.await.is_ok() })).await, expected, "{within:?}");
+    }
 }

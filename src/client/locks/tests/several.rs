@@ -1,0 +1,87 @@
+//! Several names at once, where one of them is lost before the last one is granted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::{JoinHandle, yield_now};
+use tokio::time::{Instant, sleep};
+
+use crate::memory::PendingReply;
+use crate::wire::Call;
+use crate::{ErrorKind, Locks, Loss, Memory, Mutexes};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// So long a request pauses behind a loss.
+const PAUSE: Duration = Duration::from_secs(3);
+
+async fn several(store: &Memory) -> Mutexes {
+    let builder = Locks::builder().memory(store).lease(60 * SECOND).node_timeout(10 * SECOND);
+    builder.retry_delay(PAUSE..=PAUSE).connect().await.unwrap().mutexes(["a", "b"])
+}
+
+/// The command for the second name is on its way, and all others have run.
+async fn but_one(store: &Memory) -> (Call, PendingReply) {
+    while store.visit(|store| store.backlog.len() < 2) {
+        yield_now().await;
+    }
+    let on_its_way = store.visit(|store| store.backlog.pop_back()).unwrap();
+    sleep(SECOND).await;
+    on_its_way
+}
+
+/// It runs, and is answered.
+async fn arrives(store: &Memory, command: (Call, PendingReply)) {
+    store.visit(|store| {
+        store.backlog.push_back(command);
+        store.run_backlog(Instant::now());
+    });
+    sleep(SECOND / 100).await;
+}
+
+fn field(store: &Memory, name: &str) -> Option<Arc<str>> {
+    store.visit(|store| {
+        let live = store.live(Instant::now());
+        live.into_iter().find(|(key, _)| &***key == name).map(|(_, lock)| lock.field.clone())
+    })
+}
+
+/// Asks, and loses the first name behind its grant.
+async fn asked<T: Send + 'static>(
+    store: &Memory,
+    ask: impl Future<Output = T> + Send + 'static,
+) -> (JoinHandle<T>, Arc<str>) {
+    store.stall(SECOND / 2);
+    let request = tokio::spawn(ask);
+    let on_its_way = but_one(store).await;
+    let first = field(store, "a").expect("the first name is granted");
+    assert!(store.lose("a") && !request.is_finished());
+    sleep(SECOND / 10).await;
+    arrives(store, on_its_way).await;
+    (request, first)
+}
+
+/// In this order: 1. The first name is granted. 2. It is lost. 3. The second one is granted, which nobody waited for.
+#[tokio::test(start_paused = true)]
+async fn a_name_that_is_lost_before_the_last_one_is_granted_is_asked_for_again_after_a_pause() {
+    let store = Memory::new();
+    let (request, first) = asked(&store, several(&store).await.lock()).await;
+    // What is behind the lost one is given back for the time of the pause.
+    sleep(PAUSE / 2).await;
+    assert!(!request.is_finished());
+    assert_eq!((field(&store, "a"), field(&store, "b")), (None, None));
+    let guards = request.await.unwrap().unwrap();
+    assert_eq!((guards.loss(), guards.names().count()), (None, 2));
+    assert!(field(&store, "a").is_some_and(|field| field != first));
+    guards.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_is_lost_before_the_last_one_is_granted_ends_a_request_that_makes_one_attempt() {
+    let store = Memory::new();
+    let (request, _) = asked(&store, several(&store).await.try_lock()).await;
+    let error = request.await.unwrap().unwrap_err();
+    assert_eq!((error.kind(), error.loss(), error.lock()), (ErrorKind::Lost, Some(Loss::Gone), Some("a")));
+    sleep(SECOND).await;
+    assert_eq!((field(&store, "a"), field(&store, "b")), (None, None));
+}

@@ -1,0 +1,32 @@
+use std::future::pending;
+use std::pin::pin;
+use std::task::Waker;
+
+use super::*;
+use crate::Locks;
+
+/// A run of this request, which is not granted, asks as one owner however often it is polled: else each poll would put one more between
+/// the hold and the work.
+pub(in crate::client) fn assert_one_owner<A: Asks>(request: A) {
+    let mut run = pin!(HeldWork::new(request, Work::<_, Infallible>::ToDo { work: pending::<()>() }));
+    let mut context = Context::from_waker(Waker::noop());
+    let mut asks = || {
+        assert!(run.as_mut().poll(&mut context, |never, _| match never {}).is_pending());
+        match &mut *run.as_mut().project().stage {
+            RunStage::Asking { request } => request.owner().clone(),
+            _ => None,
+        }
+    };
+    let first = asks();
+    assert!(first.is_some());
+    for _ in 0..3 {
+        assert_eq!(asks(), first);
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_waits_asks_as_one_owner() {
+    let stock = Locks::in_memory().mutex("stock");
+    let _held = stock.lock().owner(&Owner::new()).await.unwrap();
+    assert_one_owner(stock.lock().0);
+}
