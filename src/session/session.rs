@@ -146,7 +146,8 @@ impl Session {
         keys: &Arc<Keys>,
         visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
     ) -> R {
-        let (result, unattended) = self.visit_once(at, keys, visit);
+        let mut unattended = false;
+        let result = self.visit_table(at, keys, &mut unattended, visit);
         if unattended {
             self.take_over();
         }
@@ -160,21 +161,34 @@ impl Session {
         at: Moment,
         keys: &Arc<Keys>,
         visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
-    ) -> (R, bool) {
-        let (result, effects) = {
+    ) -> R {
+        self.visit_table(at, keys, &mut false, visit)
+    }
+
+    /// `unattended`: set where the background task does not look at what is due.
+    fn visit_table<R>(
+        &self,
+        at: Moment,
+        keys: &Arc<Keys>,
+        unattended: &mut bool,
+        visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
+    ) -> R {
+        let mut effects = VisitEffects::default();
+        let result = {
             let mut table = lock(&self.table);
-            let (result, mut effects) =
-                table.visit(keys, &self.owner_ends, at.now, |entry, numbers| visit(entry, numbers, at));
+            let result = table.visit(keys, &self.owner_ends, at.now, &mut effects, |entry, numbers| {
+                visit(entry, numbers, at)
+            });
             if let Some(on) = effects.subscribe.take() {
                 // While the table is locked: else 1. one visit wants the messages, 2. another does not, 3. the second
                 // is passed on before the first, and a waiter relies on messages that nobody asked for.
                 self.quorum.subscribe(&keys.channel, on);
             }
-            (result, effects)
+            result
         };
-        let unattended = effects.unattended;
+        *unattended = effects.unattended;
         self.carry_out(keys, effects);
-        (result, unattended)
+        result
     }
 
     /// The same, where the lock is known: nothing happens where it is not.

@@ -175,20 +175,23 @@ impl LockTable {
         self.numbers
     }
 
-    /// Visits an entry, made where there is none, and keeps the agenda true.
+    /// Visits an entry, made where there is none, and keeps the agenda true. What is left to be done goes to a place of the caller's: the
+    /// result is handed up through several calls, and as a part of a pair it would be copied in each.
     pub(crate) fn visit<R>(
         &mut self,
         keys: &Arc<Keys>,
         session: &Weak<dyn OwnerEnds>,
         now: Instant,
+        effects: &mut VisitEffects,
         visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64) -> R,
-    ) -> (R, VisitEffects) {
+    ) -> R {
         let (place, entry, numbers) = self.begin_visit(keys, session);
         let result = visit(entry, &mut || {
             *numbers += 1;
             *numbers
         });
-        (result, self.end_visit(place, now))
+        *effects = self.end_visit(place, now);
+        result
     }
 
     // What stands around all visits is one piece of code: a copy for each kind of visit would have to be fetched anew for
@@ -395,7 +398,8 @@ mod tests {
         let take = |table: &mut LockTable, name: &str| {
             let keys = Arc::new(Keys::new("", name));
             let due = now + Duration::from_secs(1);
-            table.visit(&keys, &nobody, now, |entry, _| entry.scheduled = Some(due));
+            let schedule = |entry: &mut LockEntry, _: &mut dyn FnMut() -> u64| entry.scheduled = Some(due);
+            table.visit(&keys, &nobody, now, &mut VisitEffects::default(), schedule);
             // Noted by the visit.
             table.agenda.insert((due, keys.place.get()));
             keys
@@ -432,7 +436,8 @@ mod tests {
         for round in 0..10 {
             let at = Moment { now: now + Duration::from_millis(round), slept: Duration::ZERO };
             let mut visit = |visit: &mut dyn FnMut(&mut LockEntry, &mut dyn FnMut() -> u64)| {
-                let ((), effects) = table.visit(&keys, &nobody, at.now, visit);
+                let mut effects = VisitEffects::default();
+                table.visit(&keys, &nobody, at.now, &mut effects, visit);
                 woken += u32::from(effects.sooner);
             };
             let (mut pending, mut id, level, owner) = (None, 0, 1_000_000, Owner::new());
@@ -471,7 +476,8 @@ mod tests {
             let answered = |entry: &mut LockEntry, _: &mut dyn FnMut() -> u64| {
                 entry.conclude(&release, Ok(&Reply::Done), Spread::default(), at);
             };
-            let ((), effects) = table.visit(&keys, &nobody, at.now, answered);
+            let mut effects = VisitEffects::default();
+            table.visit(&keys, &nobody, at.now, &mut effects, answered);
             woken += u32::from(effects.sooner);
         }
         assert_eq!(woken, 1);
