@@ -1,14 +1,18 @@
-//! Several names at once, where one of them is lost before the last one is granted.
+//! Several names at once, of which one is lost: before the last one is granted, and behind that.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::Poll;
 use std::time::Duration;
 
+use futures::poll;
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep};
 
 use crate::memory::PendingReply;
 use crate::wire::Call;
-use crate::{ErrorKind, Locks, Loss, Memory, Mutexes};
+use crate::{ErrorKind, Locks, Loss, Memory, Mutex, Mutexes, Owner};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -84,4 +88,48 @@ async fn a_name_that_is_lost_before_the_last_one_is_granted_ends_a_request_that_
     assert_eq!((error.kind(), error.loss(), error.lock()), (ErrorKind::Lost, Some(Loss::Gone), Some("a")));
     sleep(SECOND).await;
     assert_eq!((field(&store, "a"), field(&store, "b")), (None, None));
+}
+
+/// The work of a run notes at each poll whether it holds both.
+#[tokio::test(start_paused = true)]
+async fn the_work_of_a_run_is_not_polled_once_a_name_is_lost() {
+    let store = Memory::new();
+    let locks = Locks::builder().memory(&store).connect().await.unwrap();
+    for lost in ["a", "b"] {
+        let (polls, both) = (Arc::<AtomicUsize>::default(), ["a", "b"].map(|name| locks.mutex(name)));
+        let counted = polls.clone();
+        let work = poll_fn(move |_| {
+            counted.fetch_add(1, SeqCst);
+            assert!(both.iter().all(Mutex::is_held), "it is polled behind the loss");
+            Poll::<()>::Pending
+        });
+        let run = tokio::spawn(locks.mutexes(["a", "b"]).run(work));
+        sleep(SECOND).await;
+        assert!(polls.load(SeqCst) > 0 && store.lose(lost));
+        let error = run.await.unwrap().unwrap_err();
+        assert_eq!((error.loss(), error.lock()), (Some(Loss::Gone), Some(lost)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_release_of_fenced_guards_reports_a_loss() {
+    let store = Memory::new();
+    let fenced = several(&store).await.fenced();
+    fenced.lock().await.unwrap().release().await.unwrap();
+    assert_eq!((field(&store, "a"), field(&store, "b")), (None, None));
+    let guards = fenced.lock().await.unwrap();
+    store.lose("b");
+    assert_eq!(guards.lost().await, Loss::Gone);
+    let error = guards.release().await.unwrap_err();
+    assert_eq!((error.loss(), error.lock()), (Some(Loss::Gone), Some("b")));
+}
+
+/// What was begun before asked as the owner itself, and not as a child of it.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_becomes_a_run_begins_anew() {
+    let mut request = several(&Memory::new()).await.lock();
+    assert!(poll!(&mut request).is_pending());
+    let owner = Owner::current();
+    let inside = request.run(async { Owner::current() }).await.unwrap();
+    assert_ne!(inside, owner);
 }
