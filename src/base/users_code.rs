@@ -2,10 +2,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What it returns; `None` where it panics, which the panic hook has reported by then.
-///
-/// Without it: 1. A request is granted, which is counted. 2. The user's code panics. 3. The request unwinds, and nobody has the guard: the
-/// hold would be renewed for ever. In a task of this crate, all that the task does would end with it.
+/// What it returns; `None` where it panics, which the panic hook has reported by then. Else 1. a request is granted, which is counted,
+/// 2. the user's code panics, 3. the request unwinds, and nobody has the guard of a hold that is renewed for ever. In a task of this
+/// crate, all that the task does would end with it.
 pub(crate) fn unless_it_panics<T>(code: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(code)).ok()
 }

@@ -296,6 +296,8 @@ impl Mutex {
     /// refused. So a claim is good once. The guard is a hold of the current owner with one level, and is renewed from now on, by the lease
     /// of this `Locks`, also where the lease was a fixed one before. Nobody else gets the lock in between.
     ///
+    /// A bare request of the same owner that is under way meanwhile is another branch of it, as beside another request: it waits.
+    ///
     /// The example of [`Claim`] has it.
     ///
     /// # Errors
