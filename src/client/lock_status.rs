@@ -171,4 +171,15 @@ mod tests {
         );
         assert_eq!(shown(None, 1, None), "stock\\n42: 1 waiting, the first for 4 s");
     }
+
+    #[test]
+    fn a_status_has_how_many_wait_and_for_how_long() {
+        let longest = Duration::from_secs(4);
+        for waiting in [0, 1, 7] {
+            let usage = Usage { held: None, waiting, longest, holder: None };
+            let status = LockStatus::new("stock".into(), usage);
+            assert_eq!(status.waiting(), waiting);
+            assert_eq!(status.waiting_for(), (waiting > 0).then_some(longest));
+        }
+    }
 }
