@@ -141,7 +141,8 @@ pub(crate) async fn ask_together(
 }
 
 /// Sends each part in one command. Returns those whose script is unknown. The calls of a part that was refused before its script
-/// began are added to `apart`: the right to one of its keys may be missing, or a proxy does not take keys of several shards.
+/// began are added to `apart`: the right to one of its keys may be missing, or a proxy does not take keys of several shards. So are
+/// those whose hold is answered to be gone.
 async fn send_parts(
     link: &Link,
     calls: &[Call],
@@ -179,7 +180,12 @@ async fn send_parts(
             continue;
         };
         match renewals.answers(value) {
-            Ok(values) => part.clone().zip(values).for_each(|(at, value)| answers[at] = Some(Ok(value))),
+            Ok(values) => {
+                part.clone().zip(values).for_each(|(at, value)| match Renewals::is_in_doubt(&value) {
+                    true => apart.push(at),
+                    false => answers[at] = Some(Ok(value)),
+                })
+            }
             Err(value) if is_refused(&value) => apart.extend(part.clone()),
             Err(value) => part.clone().for_each(|at| answers[at] = Some(Ok(value.clone()))),
         }

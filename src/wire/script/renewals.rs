@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use redis::{Cmd, Value};
 
-use super::{Action, Call, RENEW_ALL};
+use super::{Action, Call, GONE, RENEW_ALL};
 use crate::base::Lease;
 
 /// So many at most: a server runs nothing else meanwhile.
@@ -67,6 +67,12 @@ impl<'a> Renewals<'a> {
             Value::Array(values) if values.len() == self.0.len() => Ok(values),
             value => Err(value),
         }
+    }
+
+    /// Whether one of these answers reports that a hold is gone, which only an answer to this hold alone shows. 1. A proxy before several
+    /// servers sends the script to that of its first key. 2. This one lacks the locks of the others.
+    pub(crate) fn is_in_doubt(answer: &Value) -> bool {
+        *answer == Value::Int(GONE)
     }
 }
 

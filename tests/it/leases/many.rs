@@ -1,8 +1,13 @@
 //! Many holds, one watchdog.
 
+use futures::future::join_all;
+use nestlock::{Loss, Mutex};
+
 use super::SECOND;
-use crate::support::builder;
+use crate::support::proxy::Proxy;
+use crate::support::resp::Command;
 use crate::support::server::Server;
+use crate::support::{builder, soon};
 
 #[tokio::test]
 async fn two_thousand_holds_are_renewed_by_a_few_commands() {
@@ -28,4 +33,32 @@ async fn two_thousand_holds_are_renewed_by_a_few_commands() {
     drop(guards);
     locks.close().await.unwrap();
     assert!(server.keys().await.is_empty());
+}
+
+/// A proxy before several servers may send a script to the one of its first key, where the other locks are not.
+#[tokio::test]
+async fn a_hold_that_is_missing_where_many_are_renewed_is_asked_for_alone() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let locks = builder(&proxy.url()).lease(6 * SECOND).connect().await.unwrap();
+    // Granted together, so that two of them at least are due together.
+    let mutexes = ["one", "two", "three"].map(|name| locks.mutex(name));
+    let guards = join_all(mutexes.iter().map(Mutex::lock)).await;
+    let guards: Vec<_> = guards.into_iter().map(Result::unwrap).collect();
+    let of = |keys: usize| move |command: &Command| command.is("renew_all") && command.keys().len() == keys;
+    let [two, three] = [(2, "*2\r\n:-2\r\n:-2"), (3, "*3\r\n:-2\r\n:-2\r\n:-2")]
+        .map(|(keys, missing)| proxy.on(of(keys)).replace_reply(missing));
+    server.ask::<()>(&["DEL", "two"]).await;
+    soon("a renewal of several", async {
+        tokio::select! {
+            _ = two.done() => {}
+            _ = three.done() => {}
+        }
+    })
+    .await;
+    assert_eq!(soon("its loss", guards[1].lost()).await, Loss::Gone);
+    for guard in [&guards[0], &guards[2]] {
+        guard.check().await.unwrap();
+    }
+    assert!(!guards[0].is_lost() && !guards[2].is_lost());
 }

@@ -86,3 +86,10 @@ fn a_list_of_another_length_is_no_answer() {
         assert_eq!(renewals.answers(value.clone()), Err(value));
     }
 }
+
+#[test]
+fn that_a_hold_is_gone_is_in_doubt_and_nothing_else() {
+    for (value, is_in_doubt) in [(Value::Int(-2), true), (Value::Int(-1), false), (Value::Nil, false)] {
+        assert_eq!(Renewals::is_in_doubt(&value), is_in_doubt, "{value:?}");
+    }
+}
