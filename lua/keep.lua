@@ -8,8 +8,8 @@
 -- ARGV[4]  the command that publishes: `PUBLISH`, or `SPUBLISH` on a cluster
 -- ARGV[5]  for how long, in ms
 --
--- Replies  -1        kept, by this or before
---          -2        not held: the field is not there
+-- Replies  -1        kept
+--          -2        not held: the field is not there, maybe since this ran before
 
 local count = redis.pcall('HGET', KEYS[1], ARGV[1])
 if type(count) == 'string' then
@@ -22,10 +22,9 @@ else
   if count and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
     return redis.error_reply(count.err .. ' script: user_script')
   end
-  -- A repeat changes nothing: by now the time that it gives is too long.
-  if count or not redis.call('HGET', KEYS[1], ARGV[2]) then
-    return -2
-  end
+  -- A repeat is answered as that of a release, and publishes nothing either. 1. One of three masters is reached, and the others are not.
+  -- 2. Its message is a sign that the hold may be gone, so this is sent again at once. 3. With a message each time there is no end of that.
+  return -2
 end
 -- Those who wait know the TTL that was.
 local heard = redis.pcall(ARGV[4], ARGV[3], '0')

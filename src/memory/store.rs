@@ -309,8 +309,6 @@ impl Store {
             Some(held) if held.field == call.field => {
                 *held = StoredLock { field: kept.into(), count: 1, until: after(now, lease.duration()) };
             }
-            // A repeat.
-            Some(held) if *held.field == *kept => {}
             _ => return Reply::Gone,
         }
         self.publish(&call.keys.channel);

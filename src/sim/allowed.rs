@@ -38,8 +38,10 @@ impl Program {
         let unrenewed = neglects && 2 * setup.node_timeout > setup.lease / 2;
         let unpolled = self.has(|kind| matches!(kind, FaultKind::Freeze(_) | FaultKind::Suspend(..)));
         let answered = self.network_time() + 3 * setup.node_timeout;
+        // 1. The masters' counters differ, so a token has to be made known. 2. The lock is forced away before it is.
+        let loses_tokens = forces && setup.masters > 1 && setup.fenced.contains(&true);
         Allowed {
-            unavailable: late || neglects || faults.iter().any(Fault::fails_requests),
+            unavailable: late || neglects || loses_tokens || faults.iter().any(Fault::fails_requests),
             // Several masters that were restarted have no vote for long.
             unavailable_in_the_end: !self.over_streams
                 || self.has(|kind| matches!(kind, FaultKind::Restart(..))),

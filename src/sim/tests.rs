@@ -16,10 +16,10 @@ const SEEDS: u64 = 300;
 const STREAM_SEEDS: u64 = 100;
 
 /// Seeds that have found a fault of the crate, and their editions.
-const FOUND: [(u64, u32); 2] = [(49276, 0), (3490, 3)];
+const FOUND: [(u64, u32); 3] = [(49276, 0), (3490, 3), (13022479, 7)];
 
 /// Those that have found one of the checker.
-const MISTAKEN: [(u64, u32); 22] = [
+const MISTAKEN: [(u64, u32); 23] = [
     (21, 1),
     (404, 3),
     (409, 3),
@@ -42,6 +42,7 @@ const MISTAKEN: [(u64, u32); 22] = [
     (7005788, 7),
     (7051651, 7),
     (7055188, 7),
+    (13045687, 7),
 ];
 
 fn number(name: &str) -> Option<u64> {

@@ -42,7 +42,7 @@ async fn no_late_command_of_a_hold_changes_when_its_kept_lock_ends() {
     assert_eq!(wire.release(OURS, 1).await, GONE);
     assert_eq!(wire.release(OURS, 0).await, GONE);
     // A repeat, and one that is late: by now its time is too long, or too short.
-    assert_eq!((wire.keep(OURS, 9 * LEASE).await, wire.keep(OURS, 1).await), (DONE, DONE));
+    assert_eq!((wire.keep(OURS, 9 * LEASE).await, wire.keep(OURS, 1).await), (GONE, GONE));
     assert_eq!(wire.state().await, before);
 }
 
@@ -85,6 +85,11 @@ async fn a_keep_is_published_where_the_hold_was_there() {
     wire.published().await;
     wire.keep(OURS, LEASE).await;
     assert_eq!(wire.published().await, [1, 0]);
+    // A repeat is no news.
+    wire.keep(OURS, LEASE).await;
+    assert_eq!(wire.published().await, [0, 0]);
+    wire.clear().await;
+    wire.plant(OURS, "1").await;
     wire.run("keep", &[OURS, KEPT, CHANNEL, "SPUBLISH", "1000"]).await.unwrap();
     assert_eq!(wire.published().await, [0, 1]);
     wire.clear().await;

@@ -564,8 +564,9 @@ async fn many_holds_are_renewed_by_a_few_commands_and_each_is_answered() {
             let expected = if ["lock:3", "lock:150"].contains(&&**key) { Reply::Gone } else { Reply::Done };
             assert_eq!(answer.unwrap(), expected, "{key}");
         }
-        assert_eq!(server.count("eval").await, if unknown { 3 } else { 0 });
-        assert!(server.count("evalsha").await <= 3);
+        // And two alone, which the first three have reported as gone.
+        assert_eq!(server.count("eval").await, if unknown { 5 } else { 0 });
+        assert!(server.count("evalsha").await <= 5);
     }
     for key in ["lock:7", "lock:15", "lock:249"] {
         let Value::Int(left) = server.command(&format!("PTTL {key}")).await else { panic!("no number") };
