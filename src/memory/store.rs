@@ -52,7 +52,7 @@ pub(crate) struct Store {
 pub(crate) struct StoredLock {
     pub(crate) field: Arc<str>,
     pub(crate) count: u32,
-    pub(super) until: Instant,
+    pub(crate) until: Instant,
 }
 
 /// One client, and its subscriptions.

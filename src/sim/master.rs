@@ -92,6 +92,16 @@ impl SimMaster {
         holds && !lock(&self.state).shortened.contains(field)
     }
 
+    /// For how long a field stands there, if nothing happens to it.
+    pub(super) fn lease_left(&self, name: usize, field: &str) -> Option<Duration> {
+        let now = self.now();
+        self.memory.visit(|store| {
+            let live = store.live(now).into_iter().find(|(known, _)| ***known == *NAMES[name]);
+            live.filter(|(_, held)| *held.field == *field)
+                .map(|(_, held)| held.until.saturating_duration_since(now))
+        })
+    }
+
     pub(super) fn run(&self) -> Run {
         *lock(&self.run)
     }

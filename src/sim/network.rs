@@ -13,6 +13,9 @@ use crate::sim::history::History;
 use crate::sim::master::SimMaster;
 use crate::sim::program::{Fault, FaultKind, NAMES, Program};
 
+/// How much shorter a lease may be on a master that was given it by the same command.
+const SLACK: Duration = Duration::from_millis(10);
+
 /// What connects one process with one master.
 pub(super) trait Between: Send + Sync {
     /// Its connections are reset, from outside of the process.
@@ -168,9 +171,16 @@ impl Network {
     pub(super) fn lose(&self, masters: &[usize], name: usize, mut change: impl FnMut(&SimMaster)) {
         let holders = masters.iter().filter_map(|at| self.masters[*at].holder(NAMES[name]));
         let fields: BTreeSet<String> = holders.map(|(field, _)| field).collect();
+        let left = |master: &SimMaster, field: &str| master.lease_left(name, field);
+        let lost = |field: &String| masters.iter().filter_map(|at| left(&self.masters[*at], field)).max();
+        let fields: Vec<_> = fields.into_iter().map(|field| (lost(&field), field)).collect();
         masters.iter().for_each(|at| change(&self.masters[*at]));
-        for field in fields {
-            let keep = self.masters.iter().filter(|master| master.keeps(name, &field));
+        for (lost, field) in fields {
+            // 1. A renewal reaches two masters of three. 2. One of them loses the hold. 3. The third one keeps it, but not for as long.
+            let keep = self.masters.iter().filter(|master| {
+                master.keeps(name, &field)
+                    && left(master, &field).is_some_and(|left| left + SLACK >= lost.unwrap_or_default())
+            });
             if keep.count() <= self.masters.len() / 2 {
                 self.history.forced(&field);
             }
