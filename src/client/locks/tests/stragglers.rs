@@ -74,6 +74,30 @@ async fn what_can_not_be_put_right_is_tried_again_after_a_pause() {
     assert!((4..=210).contains(&commands), "{commands} commands");
 }
 
+/// 1. One of three masters grants, and the others do not answer. 2. What it granted is ended, which it publishes. 3. Woken by that, the
+/// request would ask again at once, leave the next one, and so on.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_what_a_failed_attempt_has_left_does_not_wake_its_request() {
+    let stores = [Memory::new(), Memory::new(), Memory::new()];
+    let builder = Locks::builder().masters(stores.iter().map(Master::memory));
+    let pause = Duration::from_millis(990)..=Duration::from_secs(1);
+    let locks = builder.retry_delay(pause).connect().await.unwrap();
+    let answers = Arc::new(AtomicUsize::new(0));
+    let counted = answers.clone();
+    let counts = move || {
+        counted.fetch_add(1, SeqCst);
+        false
+    };
+    stores[0].visit(|store| store.loses = Some(Box::new(counts)));
+    for silent in &stores[1..] {
+        silent.visit(|store| store.loses = Some(Box::new(|| true)));
+    }
+    locks.mutex("stock").lock().await.unwrap_err();
+    let answers = answers.load(SeqCst);
+    // An attempt takes half a second, and the pause behind it a whole one, for ten seconds. Without the pause they are 120.
+    assert!((60..=100).contains(&answers), "{answers} answers");
+}
+
 /// A busy lock leaves thousands of them while a master is away, and each costs as much to try as the next.
 #[tokio::test(start_paused = true)]
 async fn what_a_master_may_have_is_tried_less_and_less_often_and_at_once_when_it_is_back() {
