@@ -104,7 +104,7 @@ impl Watchdog {
         Ok(())
     }
 
-    /// Nothing is left to be killed. Returns whether it has killed something before: the end of the lease came, as it was told last.
+    /// Nothing is left to be killed. Returns whether it has killed something before: the end of the lease came, as it was set last.
     pub(super) async fn dismiss(mut self) -> bool {
         let _ = self.say("done\n").await;
         drop(self.stdin);

@@ -26,7 +26,7 @@ async fn the_status_is_the_childs() {
     assert!(server.keys().await.is_empty());
 }
 
-/// The kernel keeps no status of a child then, unless it is told to.
+/// The kernel keeps no status of a child then, unless the process asks for it.
 #[tokio::test]
 async fn the_status_is_the_childs_where_ends_of_children_are_ignored() {
     let server = Server::start().await;

@@ -134,7 +134,7 @@ async fn a_first_attempt_asks_whose_the_lock_is_if_it_may_be_the_last_one() {
         let asked = if let Some(within) = within { asked.within(within) } else { asked };
         assert_eq!(asks(tokio::spawn(async { asked.await.is_ok() })).await, expected, "{within:?}");
     }
-    // Who only tries is told nothing of it.
+    // Nothing is reported to who only tries.
     for (within, expected) in [(None, false), (Some(SECOND / 100), true)] {
         let asked = ours.try_lock();
         let asked = if let Some(within) = within { asked.within(within) } else { asked };
