@@ -56,18 +56,21 @@ impl Quorum {
         if !masters.contains(0) || (rule == Rule::Fresh && self.is_young(0)) {
             return Box::pin(self.put_to_all(rule, masters, call)).await;
         }
-        // Nobody else is waited for, so that no votes are counted where it is as asked.
         let answer = master.clone().run(call.clone()).await;
+        (self.of_one(rule, call, answer), Stragglers(Vec::new()))
+    }
+
+    /// What the answer of the only master means. Nobody else is waited for, so that no votes are counted where it is as asked.
+    fn of_one(&self, rule: Rule, call: &Call, answer: Reported) -> Verdict {
         let is_young = self.is_young(0);
-        let verdict = match answer {
+        match answer {
             Ok(Reply::Done) if !is_young && rule.is_about_a_hold() => Verdict::DONE,
             answer => {
                 let mut tally = Tally::new(rule, 1, MasterSet::one(0));
                 tally.count(0, is_young, answer);
                 tally.decided().on(&call.keys)
             }
-        };
-        (verdict, Stragglers(Vec::new()))
+        }
     }
 
     async fn put_to_all(&self, rule: Rule, masters: MasterSet, call: &Call) -> (Verdict, Stragglers) {
@@ -84,6 +87,17 @@ impl Quorum {
 
     /// Sends commands of many holds in pipelines; the verdicts come in their order, once all are certain.
     pub(crate) async fn ask_all(&self, commands: &[Pending]) -> (Vec<Verdict>, Stragglers<Vec<Reported>>) {
+        let is_for_all =
+            |pending: &Pending| pending.rule() == Rule::Standing && pending.masters == MasterSet::ALL;
+        if let [master] = &*self.masters
+            && commands.iter().all(is_for_all)
+        {
+            let calls = commands.iter().map(|pending| pending.call.clone()).collect();
+            let answers = master.clone().run_all(calls).await.into_iter().zip(commands);
+            let verdicts =
+                answers.map(|(answer, pending)| self.of_one(Rule::Standing, &pending.call, answer));
+            return (verdicts.collect(), Stragglers(Vec::new()));
+        }
         let tally = |pending: &Pending| self.tally(pending.rule(), pending.masters);
         let mut tallies: Vec<Tally> = commands.iter().map(tally).collect();
         let mut asking = Stragglers(Vec::with_capacity(self.masters.len()));

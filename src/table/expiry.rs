@@ -9,7 +9,7 @@ use crate::base::{Lease, MasterSet, Moment, Spread, after};
 use crate::error::Loss;
 use crate::owner::Owner;
 use crate::table::entry::{LockEntry, LogEvent, is_of_tree};
-use crate::table::hold::{Hold, Sender};
+use crate::table::hold::{Hold, Sender, UnderWay};
 use crate::table::queue::HeadCheck;
 use crate::wire::{Action, Pending};
 
@@ -261,6 +261,12 @@ impl Hold {
             self.absence.repair(pending.masters);
         }
         Some(pending)
+    }
+
+    /// When the next renewal will be due, if the one that is under way is confirmed.
+    pub(super) fn next_renewal(&self) -> Option<Instant> {
+        let renews = |command: &&UnderWay| matches!(command.action, Action::Renew { .. });
+        self.command.as_ref().filter(renews).map(|command| self.terms.renew_at(command.sent))
     }
 
     pub(super) fn due(&self, renews: bool, waiting: usize) -> Option<Instant> {

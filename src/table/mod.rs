@@ -1,6 +1,7 @@
 //! All decisions about the locks of one process, as plain state: no I/O, no clock.
 
 mod admission;
+mod agenda;
 mod claims;
 mod entry;
 mod expiry;

@@ -1,12 +1,13 @@
 //! All entries of one `Locks`, and when each has to be looked at.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::owner::{OwnerEnds, Position};
+use crate::table::agenda::Agenda;
 use crate::table::entry::{Effects, LockEntry};
 use crate::table::hold::Hold;
 use crate::table::terms::Terms;
@@ -31,8 +32,8 @@ pub(crate) struct LockTable {
     /// The channels that are subscribed to, and the locks whose releases they report: as Redisson forms it, the channel of `x` is also that
     /// of `{x}`.
     channels: HashMap<Arc<str>, Vec<Arc<str>>>,
-    /// Each entry's next due time, in order.
-    agenda: BTreeSet<(Instant, usize)>,
+    /// Each entry's next due time.
+    agenda: Agenda,
     numbers: u64,
     /// Renewal has ended, because the `Locks` was closed.
     pub(crate) closed: bool,
@@ -64,10 +65,16 @@ impl LockEntry {
         // is due to be given up later than that. 3. The background looks, and sleeps until then. 4. The next grant makes a renewal
         // due sooner than it knows. So each pair would wake it.
         let kept = self.scheduled.filter(|before| *before > now && (lingers || !self.idle));
-        match (self.due(renews), kept) {
+        let due = match (self.due(renews), kept) {
             (Some(due), Some(kept)) => Some(due.min(kept)),
             (due, kept) => due.or(kept),
+        };
+        if due == self.scheduled {
+            return due;
         }
+        // Where a renewal is under way, as if it were confirmed: so its answer mostly moves nothing.
+        let renewals = self.holds.iter().filter_map(Hold::next_renewal).filter(|next| *next > now);
+        due.into_iter().chain(renewals).min()
     }
 }
 
@@ -84,7 +91,7 @@ impl LockTable {
             busy: 0,
             most_idle: FEWEST_IDLE,
             channels: HashMap::new(),
-            agenda: BTreeSet::new(),
+            agenda: Agenda::default(),
             numbers: 0,
             closed: false,
             asleep: None,
@@ -102,7 +109,7 @@ impl LockTable {
 
     /// Whether the background task has not looked at what is due for too long. It is reported once.
     fn is_unattended(&mut self, takeover: Duration, now: Instant) -> bool {
-        if self.agenda.first().is_none_or(|(due, _)| *due > now) {
+        if self.agenda.first().is_none_or(|due| due > now) {
             self.unattended = None;
             return false;
         }
@@ -136,12 +143,12 @@ impl LockTable {
     /// The locks that are due. If there are none, the watchdog sleeps from now on, until the time given, or until it is nudged.
     pub(crate) fn due(&mut self, now: Instant) -> (Vec<Arc<Keys>>, Option<Instant>) {
         self.unattended = None;
-        let due = self.agenda.iter().take_while(|(at, _)| *at <= now);
+        let due = self.agenda.until(now);
         let keys = due
-            .filter_map(|(_, place)| self.entries.get(*place)?.as_ref())
+            .filter_map(|place| self.entries.get(place)?.as_ref())
             .map(|entry| entry.keys.clone())
             .collect::<Vec<_>>();
-        let next = self.agenda.first().map(|(at, _)| *at);
+        let next = self.agenda.first();
         self.asleep = keys.is_empty().then_some(next);
         (keys, next)
     }
@@ -256,7 +263,7 @@ impl LockTable {
                 self.places.remove(&entry.keys.name);
                 self.vacant.push(place);
                 if let Some(due) = entry.scheduled {
-                    self.agenda.remove(&(due, place));
+                    self.agenda.remove(due, place);
                 }
             }
         }
@@ -315,10 +322,10 @@ impl LockTable {
     /// Moves an entry in the agenda. Whether the watchdog, asleep, has to be woken.
     fn schedule(&mut self, place: usize, before: Option<Instant>, due: Option<Instant>) -> bool {
         if let Some(before) = before {
-            self.agenda.remove(&(before, place));
+            self.agenda.remove(before, place);
         }
         let Some(due) = due else { return false };
-        self.agenda.insert((due, place));
+        self.agenda.insert(due, place);
         // Only for what is sooner than it knows: a lock that is taken and released again costs it nothing.
         let sooner = self.asleep.is_some_and(|until| until.is_none_or(|until| due < until));
         if sooner {
@@ -381,7 +388,7 @@ mod tests {
         let (now, second) = (Instant::now(), Duration::from_secs(1));
         let is_unattended = |due, takeover| {
             let mut table = LockTable::new(terms(now).into(), None);
-            table.agenda.insert((due, 0));
+            table.agenda.insert(due, 0);
             table.is_unattended(takeover, now)
         };
         assert!(is_unattended(now, Duration::ZERO));
@@ -401,7 +408,7 @@ mod tests {
             let schedule = |entry: &mut LockEntry, _: &mut dyn FnMut() -> u64| entry.scheduled = Some(due);
             table.visit(&keys, &nobody, now, &mut VisitEffects::default(), schedule);
             // Noted by the visit.
-            table.agenda.insert((due, keys.place.get()));
+            table.agenda.insert(due, keys.place.get());
             keys
         };
         let handles: Vec<_> = (0..100).map(|at| take(&mut table, &format!("kept:{at}"))).collect();
@@ -411,7 +418,10 @@ mod tests {
         }
         assert!(table.places.len() <= 3 * handles.len(), "{}", table.places.len());
         assert_eq!(
-            (table.agenda.len(), table.entries.len() - table.vacant.len()),
+            (
+                table.agenda.until(now + Duration::from_secs(1)).count(),
+                table.entries.len() - table.vacant.len()
+            ),
             (table.places.len(), table.places.len())
         );
         for (at, keys) in handles.iter().enumerate() {
@@ -481,5 +491,54 @@ mod tests {
             woken += u32::from(effects.sooner);
         }
         assert_eq!(woken, 1);
+    }
+
+    /// Else each renewal moves its lock in the agenda twice.
+    #[test]
+    fn the_answer_to_a_renewal_mostly_leaves_its_entry_where_it_is_in_the_agenda() {
+        let now = Instant::now();
+        let terms = terms(now);
+        let lease = terms.lease;
+        let (mut table, keys) = (LockTable::new(terms.into(), None), Arc::new(Keys::new("", "stock")));
+        let nobody: Weak<dyn OwnerEnds> = Weak::<Nobody>::new();
+        type Visit<'a> = &'a mut dyn FnMut(&mut LockEntry, &mut dyn FnMut() -> u64, Moment);
+        let mut visit = |now, visit: Visit<'_>| {
+            let at = Moment { now, slept: Duration::ZERO };
+            let mut effects = VisitEffects::default();
+            table.visit(&keys, &nobody, now, &mut effects, |entry, number| visit(entry, number, at));
+            table.due(now);
+            table.agenda.first()
+        };
+        let owner = Owner::new();
+        visit(now, &mut |entry, number, at| {
+            let id = number();
+            entry.enter(Waiter::new(id, owner.clone(), owner.clone(), true, at.now)).unwrap();
+            let ask =
+                AcquireParams { once: false, lease, uuid: "me", fence: None, takes: false, names: false };
+            let Admission::Ask(asked) = entry.admit(id, number(), ask, at) else {
+                panic!("nobody is before it")
+            };
+            let (fixed, max_hold, at_least) = (false, None, None);
+            let new =
+                NewLevel { level: 1, lease, fixed, max_hold, at_least, fate: Arc::default(), token: None };
+            assert!(entry.granted(id, &asked, &new, Spread::default(), at).is_ok());
+        });
+        let mut renewals = Vec::new();
+        for (round, answer) in [(1, true), (2, true), (3, false)] {
+            let now = now + round * lease.duration() / 3;
+            let asked = visit(now, &mut |entry, number, at| {
+                renewals = entry.check(at, true, crate::base::MasterSet::NONE, number);
+            });
+            assert_eq!(renewals.len(), 1);
+            let answered = visit(now, &mut |entry, _, at| {
+                let answer = if answer { Ok(&Reply::Done) } else { Err(crate::base::Outcome::Unknown) };
+                entry.conclude(&renewals[0], answer, Spread::default(), at);
+            });
+            let third = now + lease.duration() / 3;
+            assert_eq!(asked, Some(third));
+            // A failed one is tried again soon.
+            assert_eq!(answered == asked, answer);
+            assert!(answered <= asked);
+        }
     }
 }

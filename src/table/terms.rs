@@ -35,9 +35,11 @@ impl Terms {
 
     /// A third of the lease after that, or up to a thirtieth earlier.
     pub(super) fn renew_at(&self, sent: Instant) -> Instant {
-        let step = (self.lease.duration() / 30).as_nanos().max(1);
+        // In 64 bits, which are 584 years: this is asked for each renewal.
+        let nanos = |time: Duration| time.as_nanos() as u64;
+        let step = nanos(self.lease.duration() / 30).max(1);
         let third = after(sent, self.lease.duration() / 3);
-        let ahead = third.saturating_duration_since(self.epoch).as_nanos() % step;
-        third.checked_sub(Duration::from_nanos(ahead as u64)).unwrap_or(third)
+        let ahead = nanos(third.saturating_duration_since(self.epoch)) % step;
+        third.checked_sub(Duration::from_nanos(ahead)).unwrap_or(third)
     }
 }

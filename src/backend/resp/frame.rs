@@ -65,7 +65,10 @@ impl Input {
         }
         let frame = &self.bytes[self.begin..self.seen];
         self.begin = self.seen;
-        redis::parse_redis_value(frame).map(Some)
+        match integers(frame) {
+            Some(numbers) => Ok(Some(numbers)),
+            None => redis::parse_redis_value(frame).map(Some),
+        }
     }
 }
 
@@ -105,6 +108,22 @@ fn integer(bytes: &[u8]) -> Option<(i64, usize)> {
     let end = line.iter().take(DIGITS + 2).position(|byte| *byte == b'\r')?;
     let is_whole = line.get(end + 1) == Some(&b'\n');
     Some((number(&line[..end]).filter(|_| is_whole)?, end + 3))
+}
+
+/// An array of nothing but integers: what the script answers that renews many holds.
+fn integers(frame: &[u8]) -> Option<Value> {
+    let head = frame.strip_prefix(b"*")?;
+    let end = head.iter().position(|byte| *byte == b'\r')?;
+    let count = usize::try_from(number(&head[..end])?).ok()?;
+    let mut rest = head.get(end + 2..)?;
+    // No element is shorter: of a count that is too large nothing is reserved.
+    let mut numbers = Vec::with_capacity(count.min(rest.len() / ":0\r\n".len()));
+    while numbers.len() < count {
+        let (number, length) = integer(rest)?;
+        numbers.push(Value::Int(number));
+        rest = &rest[length..];
+    }
+    rest.is_empty().then_some(Value::Array(numbers))
 }
 
 /// So many digits can't overflow.

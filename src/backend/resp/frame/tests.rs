@@ -16,7 +16,7 @@ pub(super) fn decoded(bytes: &[u8], cuts: impl IntoIterator<Item = usize>) -> Re
     Ok(answers)
 }
 
-pub(super) const ANSWERS: [&str; 22] = [
+pub(super) const ANSWERS: [&str; 24] = [
     "+OK\r\n",
     "+hash\r\n",
     "-NOSCRIPT No matching script.\r\n",
@@ -29,6 +29,8 @@ pub(super) const ANSWERS: [&str; 22] = [
     "$5\r\na\r\nb\n\r\n",
     "*-1\r\n",
     "*0\r\n",
+    "*3\r\n:1\r\n:0\r\n:-2\r\n",
+    "*2\r\n:1\r\n:9223372036854775807\r\n",
     "*2\r\n:1\r\n*2\r\n$1\r\nx\r\n_\r\n",
     "%1\r\n$4\r\nrole\r\n+master\r\n",
     "~1\r\n#t\r\n",
