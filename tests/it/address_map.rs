@@ -7,7 +7,7 @@ use nestlock::{Builder, ErrorKind};
 
 use crate::support::cluster::Cluster;
 use crate::support::proxy::{Fault, Proxy};
-use crate::support::sentinel::{Group, NAME};
+use crate::support::sentinel::{Group, NAME, Setup};
 use crate::support::server::Server;
 use crate::support::{SECOND, eventually, options, soon, without_timers};
 
@@ -73,7 +73,7 @@ async fn a_cluster_is_used_at_the_addresses_that_its_own_are_mapped_to() {
 
 #[tokio::test]
 async fn the_master_of_sentinels_is_at_the_address_that_theirs_is_mapped_to() {
-    let (group, proxies) = Group::behind_proxies().await;
+    let (group, proxies) = Group::behind_proxies(Setup::default()).await;
     let faults = closed(&proxies);
     let builder = || options().sentinel(group.urls("", ""), NAME).lease(9 * SECOND);
     let with_map = || without_timers(mapped(builder(), &proxies, &group.servers));

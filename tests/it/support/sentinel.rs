@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::child::Child;
 use super::proxy::Proxy;
-use super::server::{Server, free_port};
+use super::server::{Server, client, free_port};
 use super::{PATIENCE, eventually};
 
 /// The name that the sentinels know the master by.
@@ -40,6 +40,8 @@ pub struct Setup<'a> {
     pub password: Option<&'a str>,
     /// The password of the sentinels.
     pub sentinel_password: Option<&'a str>,
+    /// A further user of master, replicas and sentinels, as the words of a rule: `["bob", "on", ">secret", "~*", "&*", "+@all"]`.
+    pub user: &'a [&'a str],
     /// An old master that is alive is not demoted, which outside of tests takes ten seconds.
     pub silent: bool,
 }
@@ -62,10 +64,10 @@ impl Group {
     }
 
     /// The same with a proxy before each server, by whose port the others, the sentinels and clients know it.
-    pub async fn behind_proxies() -> (Group, Vec<Proxy>) {
+    pub async fn behind_proxies(setup: Setup<'_>) -> (Group, Vec<Proxy>) {
         let (mut servers, mut proxies) = (Vec::new(), Vec::<Proxy>::new());
         for _ in 0..3 {
-            let mut server = server(None, Setup::default()).await;
+            let mut server = server(None, setup).await;
             let proxy = Proxy::to(&server).await;
             server.announce("replica-announce-port", proxy.port()).await;
             if let Some(master) = proxies.first() {
@@ -74,7 +76,7 @@ impl Group {
             servers.push(server);
             proxies.push(proxy);
         }
-        (Group::watched(servers, Setup::default()).await, proxies)
+        (Group::watched(servers, setup).await, proxies)
     }
 
     async fn watched(servers: Vec<Server>, setup: Setup<'_>) -> Group {
@@ -235,6 +237,10 @@ async fn server(master: Option<&Server>, setup: Setup<'_>) -> Server {
     if let Some(password) = setup.password {
         args.extend(["--requirepass", password, "--masterauth", password]);
     }
+    if !setup.user.is_empty() {
+        args.push("--user");
+        args.extend(setup.user);
+    }
     Server::with(&args).await
 }
 
@@ -286,6 +292,9 @@ impl Sentinel {
         }
         if let Some(password) = &self.password {
             text += &format!("requirepass {password}\nsentinel sentinel-pass {password}\n");
+        }
+        if !setup.user.is_empty() {
+            text += &format!("user {}\n", setup.user.join(" "));
         }
         std::fs::write(self.dir.path().join("conf"), text).unwrap();
     }
@@ -351,8 +360,7 @@ impl Sentinel {
     }
 
     pub async fn try_ask<T: redis::FromRedisValue>(&self, command: &[&str]) -> RedisResult<T> {
-        let login = self.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
-        let client = redis::Client::open(format!("redis://{login}127.0.0.1:{}", self.port))?;
+        let client = client(self.port, self.password.as_deref())?;
         let wait = Some(Duration::from_secs(5));
         let config = AsyncConnectionConfig::new().set_connection_timeout(wait).set_response_timeout(wait);
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;

@@ -10,7 +10,7 @@ use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, RedisResult};
+use redis::{AsyncConnectionConfig, IntoConnectionInfo, RedisConnectionInfo, RedisResult};
 use tempfile::TempDir;
 
 use super::child::Child;
@@ -271,8 +271,7 @@ impl Server {
 
     async fn try_admin(&self) -> RedisResult<MultiplexedConnection> {
         let password = self.args.iter().position(|arg| arg == "--requirepass");
-        let login = password.map(|at| format!(":{}@", self.args[at + 1])).unwrap_or_default();
-        let client = redis::Client::open(format!("redis://{login}127.0.0.1:{}", self.port))?;
+        let client = client(self.port, password.map(|at| &*self.args[at + 1]))?;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(PATIENCE))
             .set_response_timeout(Some(PATIENCE));
@@ -355,6 +354,16 @@ impl Server {
     pub async fn set(&self, option: &str, value: impl Display) {
         self.ask::<()>(&["CONFIG", "SET", option, &value.to_string()]).await;
     }
+}
+
+/// A client for the looks of tests at this port. The password is given as it is: in a URL some characters would be encoded.
+pub(super) fn client(port: u16, password: Option<&str>) -> RedisResult<redis::Client> {
+    let settings = RedisConnectionInfo::default();
+    let settings = match password {
+        Some(password) => settings.set_password(password),
+        None => settings,
+    };
+    redis::Client::open(("127.0.0.1", port).into_connection_info()?.set_redis_settings(settings))
 }
 
 /// A port that nobody listens on. Below those that systems give to outgoing connections: one of these could

@@ -11,6 +11,7 @@ use crate::deployment::Deployment;
 use crate::faults::{Fault, Plan, Step};
 use crate::job::{LEASE, Setting};
 use crate::journal::{Event, Journal};
+use crate::login::Login;
 use crate::options::{Run, Shape};
 use crate::support::eventually;
 use crate::{Result, clock, probe, report};
@@ -33,7 +34,7 @@ pub(crate) async fn run(options: Run) -> Result<bool> {
     let journal = Arc::new(Journal::create(&folder.join("faults.log"))?);
     // All that the processes send goes through the proxies in this one.
     journal.clone().note_stalls();
-    let deployment = Deployment::start(shape).await;
+    let deployment = Deployment::start(shape, Login::of(seed)).await;
     deployment.set_counters_apart().await;
     let mut crew = Crew::start(&deployment, &folder, seed)?;
     let probes = probe::start(&deployment, &journal);

@@ -1,5 +1,6 @@
 //! The processes that take locks, as their parent sees them.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -10,8 +11,13 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::Result;
 use crate::deployment::Deployment;
 use crate::job::{Job, PROCESSES};
+use crate::login::{Login, Scan};
 use crate::support::child::Child;
 use crate::worker::{END, REST, RESTING};
+
+/// The files with the outputs of a process: what it printed and nobody expected, and its errors.
+const STDOUT: &str = "stdout";
+const STDERR: &str = "stderr";
 
 /// Dropping it kills them.
 pub(crate) struct Crew {
@@ -39,9 +45,9 @@ impl Crew {
 
     /// SIGKILL, and another one in its place.
     pub(crate) fn kill(&mut self, process: usize) -> Result<()> {
-        let mut member = self.members.remove(process);
-        member.child.kill();
-        let job = Job { life: member.job.life + 1, ..member.job };
+        let member = self.members.remove(process);
+        let job = Job { life: member.job.life + 1, ..member.job.clone() };
+        drop(member);
         self.members.insert(process, Member::start(job)?);
         Ok(())
     }
@@ -90,7 +96,27 @@ impl Member {
     fn start(job: Job) -> Result<Member> {
         let dir = tempfile::Builder::new().prefix("nestlock-torture-").tempdir()?;
         let args = ["worker".to_owned(), serde_json::to_string(&job)?];
-        let child = Child::start(dir.path(), &std::env::current_exe()?, &args, &[], Stdio::inherit())?;
+        let errors = File::create_new(job.file(STDERR))?;
+        let child = Child::start(dir.path(), &std::env::current_exe()?, &args, &[], Stdio::from(errors))?;
         Ok(Member { job, child, _dir: dir })
+    }
+
+    /// What the process has put out stays in the folder of the run, and goes where the errors of this one go.
+    fn pass_on(&self) -> Result<()> {
+        let printed = self.child.lines_so_far().join("\n");
+        std::fs::write(self.job.file(STDOUT), &printed)?;
+        let errors = std::fs::read(self.job.file(STDERR))?;
+        let all = format!("{printed}{}", String::from_utf8_lossy(&errors));
+        eprint!("{}", Scan::of(&Login::of(self.job.seed)).mask(&all));
+        Ok(())
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.child.kill();
+        if let Err(error) = self.pass_on() {
+            eprintln!("torture: the outputs of process {}: {error}", self.job.process);
+        }
     }
 }

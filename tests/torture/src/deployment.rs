@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use crate::job::{AHEAD, NAMES, PROCESSES, Target};
+use crate::login::Login;
 use crate::options::Shape;
 use crate::support::cluster::Cluster;
 use crate::support::proxy::Proxy;
-use crate::support::sentinel::{self, Group};
+use crate::support::sentinel::{self, Group, Setup};
 use crate::support::server::Server;
 
 /// What the keys of fencing counters begin with.
@@ -19,6 +20,7 @@ pub(crate) struct Deployment {
     servers: Servers,
     /// Before each server: one for each process, or one for all where the servers themselves name it to clients.
     proxies: Vec<Vec<Proxy>>,
+    login: Login,
 }
 
 pub(crate) enum Servers {
@@ -28,14 +30,19 @@ pub(crate) enum Servers {
 }
 
 impl Deployment {
-    pub(crate) async fn start(shape: Shape) -> Deployment {
+    pub(crate) async fn start(shape: Shape, login: Login) -> Deployment {
+        let (password, rule) = (login.password(), login.rule());
+        let rule: Vec<&str> = rule.iter().map(String::as_str).collect();
+        let mut args = vec!["--requirepass", &password, "--masterauth", &password, "--user"];
+        args.extend(&rule);
         match shape {
             Shape::Masters(count) => {
                 let (mut servers, mut proxies) = (Vec::new(), Vec::new());
                 for _ in 0..count {
                     // A single master keeps what it has acknowledged when it is killed. Several need not.
                     let kept = ["--appendonly", "yes", "--appendfsync", "always"];
-                    let server = Server::with(if count == 1 { &kept } else { &[] }).await;
+                    let kept: &[&str] = if count == 1 { &kept } else { &[] };
+                    let server = Server::with(&[&args, kept].concat()).await;
                     let mut before = Vec::new();
                     for _ in 0..PROCESSES {
                         before.push(Proxy::to(&server).await);
@@ -43,31 +50,44 @@ impl Deployment {
                     servers.push(server);
                     proxies.push(before);
                 }
-                Deployment { servers: Servers::Masters(servers), proxies }
+                Deployment { servers: Servers::Masters(servers), proxies, login }
             }
             Shape::Sentinel => {
-                let (group, proxies) = Group::behind_proxies().await;
+                let setup = Setup {
+                    password: Some(&password),
+                    sentinel_password: Some(&password),
+                    user: &rule,
+                    silent: false,
+                };
+                let (group, proxies) = Group::behind_proxies(setup).await;
                 let proxies = proxies.into_iter().map(|proxy| vec![proxy]).collect();
-                Deployment { servers: Servers::Sentinel(group), proxies }
+                Deployment { servers: Servers::Sentinel(group), proxies, login }
             }
             Shape::Cluster => {
-                let (cluster, proxies) = Cluster::behind_proxies(FAILED_AFTER, &[]).await;
+                let (cluster, proxies) = Cluster::behind_proxies(FAILED_AFTER, &args).await;
                 let proxies = proxies.into_iter().map(|proxy| vec![proxy]).collect();
-                Deployment { servers: Servers::Cluster(cluster), proxies }
+                Deployment { servers: Servers::Cluster(cluster), proxies, login }
             }
         }
     }
 
     /// What a process connects to.
     pub(crate) fn target(&self, process: usize) -> Target {
-        let urls = || self.proxies.iter().map(|before| before[process % before.len()].url()).collect();
+        let local = |port: u16| format!("127.0.0.1:{port}");
+        let addresses =
+            || self.proxies.iter().map(|before| local(before[process % before.len()].port())).collect();
         match &self.servers {
-            Servers::Masters(_) => Target::Servers(urls()),
+            Servers::Masters(_) => Target::Servers(addresses()),
             Servers::Sentinel(group) => {
-                Target::Sentinel { sentinels: group.urls("", ""), name: sentinel::NAME.to_owned() }
+                let sentinels = group.sentinels.iter().map(|sentinel| local(sentinel.port())).collect();
+                Target::Sentinel { sentinels, name: sentinel::NAME.to_owned() }
             }
-            Servers::Cluster(_) => Target::Cluster(urls()),
+            Servers::Cluster(_) => Target::Cluster(addresses()),
         }
+    }
+
+    pub(crate) fn login(&self) -> &Login {
+        &self.login
     }
 
     pub(crate) fn servers(&self) -> &Servers {

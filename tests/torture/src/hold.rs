@@ -8,9 +8,9 @@ use std::time::Duration;
 use nestlock::{Claim, ErrorKind, FencedGuard, Guard, Locks, Loss};
 use tokio::time::{Instant, sleep};
 
-use crate::clock;
 use crate::journal::{Event, Journal};
 use crate::spool::Spool;
+use crate::{clock, trace};
 
 /// How often a hold is looked at while it lasts.
 pub(crate) const LOOK: Duration = Duration::from_millis(5);
@@ -62,6 +62,7 @@ impl User {
 
     /// An operation ended with an error.
     pub(crate) fn failed(&self, how: &str, error: &(dyn std::error::Error + Send + Sync + 'static)) {
+        trace::error(how, error);
         let kind = match error.downcast_ref::<nestlock::Error>() {
             Some(error) => format!("{:?}", error.kind()),
             None => error.to_string(),
@@ -84,7 +85,9 @@ pub(crate) struct Request<'a> {
 impl<'a> Request<'a> {
     /// It is granted, and this is its guard.
     pub(crate) fn granted(self, guard: &Guard, token: Option<u64>) -> Hold<'a> {
-        self.holds_until(guard.valid_until(), token)
+        let hold = self.holds_until(guard.valid_until(), token);
+        trace::show(guard);
+        hold
     }
 
     /// It is granted, and its guard is good until then.
@@ -160,7 +163,7 @@ impl Hold<'_> {
         match answer {
             Ok(()) if was_lost => self.user.wrong("a check confirmed a lost hold".into()),
             Ok(()) => self.user.journal.write(Event::Checked { request: self.request, from }),
-            Err(error) if error.kind() == ErrorKind::Lost => {}
+            Err(error) if error.kind() == ErrorKind::Lost => trace::error("check", &error),
             // Nobody knows. The guard stays as it is.
             Err(error) => self.user.failed("check", &error),
         }

@@ -3,8 +3,8 @@
 use nestlock::{ErrorKind, Guards};
 use tokio::time::{Duration, Instant, sleep};
 
-use crate::clock;
 use crate::hold::{Hold, LOOK, Request, User};
+use crate::{clock, trace};
 
 /// Requests that are under way. Dropping them ends them.
 pub(crate) struct Requests<'a>(Vec<(&'a str, Request<'a>)>);
@@ -18,6 +18,7 @@ impl<'a> Requests<'a> {
     pub(crate) fn granted(self, user: &'a User, guards: &Guards) -> Holds<'a> {
         // The first deadline is that of all.
         let until = guards.valid_until();
+        trace::show(guards);
         let held = |(name, request): (&'a str, Request<'a>)| (name, request.holds_until(until, None));
         Holds { user, holds: self.0.into_iter().map(held).collect() }
     }
@@ -63,7 +64,7 @@ impl Holds<'_> {
                 Err(error) if error.lock() == Some(name) && error.kind() != ErrorKind::Lost => {
                     self.user.failed("check of several", error);
                 }
-                Err(_) => {}
+                Err(error) => trace::error("check of several", error),
             }
         }
         self.look(guards)

@@ -1,9 +1,12 @@
 //! Names and times of a run.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
+use nestlock::Credentials;
 use serde::{Deserialize, Serialize};
 
+use crate::login::{Login, USER};
 use crate::options::Shape;
 
 /// The locks that all processes take.
@@ -20,20 +23,28 @@ pub(crate) const PROCESSES: usize = 4;
 /// In each process.
 pub(crate) const TASKS: usize = 3;
 
-/// What a process is to do. Its parent gives it as JSON.
+/// After which time a process whose credentials are provided logs in again.
+const RENEWED_AFTER: Duration = Duration::from_secs(2);
+
+/// What a process is to do. Its parent gives it as JSON. The password is not in it: it follows from the seed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Job {
     /// Which of the processes, and how often it was started before.
     pub(crate) process: usize,
     pub(crate) life: u64,
     pub(crate) seed: u64,
-    pub(crate) folder: std::path::PathBuf,
+    pub(crate) folder: PathBuf,
     pub(crate) target: Target,
 }
 
 impl Job {
-    pub(crate) fn log(&self) -> std::path::PathBuf {
-        self.folder.join(format!("process-{}-{}.log", self.process, self.life))
+    pub(crate) fn log(&self) -> PathBuf {
+        self.file("log")
+    }
+
+    /// What it puts out beside its log, by where: what the crate logs, and what the process writes to its outputs.
+    pub(crate) fn file(&self, kind: &str) -> PathBuf {
+        self.folder.join(format!("process-{}-{}.{kind}", self.process, self.life))
     }
 }
 
@@ -45,7 +56,7 @@ pub(crate) struct Setting {
     pub(crate) seconds: u64,
 }
 
-/// Where the locks are kept.
+/// Where the locks are kept: hosts and ports.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Target {
     Servers(Vec<String>),
@@ -54,19 +65,29 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    pub(crate) fn builder(&self) -> nestlock::Builder {
-        let builder = nestlock::Locks::builder()
+    /// `provides`: user and password come from a provider, and not from URLs. To sentinels they are in URLs all the same.
+    pub(crate) fn builder(&self, login: &Login, provides: bool) -> nestlock::Builder {
+        let mut builder = nestlock::Locks::builder()
             .lease(LEASE)
             .node_timeout(NODE_TIMEOUT)
             .poll_interval(POLL)
             .unavailable_after(Duration::from_secs(5));
+        if provides {
+            let password = login.password();
+            builder = builder.credentials(move || {
+                let credentials = Credentials::new(USER, password.clone()).renew_after(RENEWED_AFTER);
+                async move { Ok::<_, std::io::Error>(credentials) }
+            });
+        }
+        let url = |login: String| move |address: &String| format!("redis://{login}{address}");
+        let (known, of_server) = (login.in_url(), if provides { String::new() } else { login.in_url() });
         match self {
-            Target::Servers(urls) => match &urls[..] {
-                [one] => builder.server(one),
-                several => builder.servers(several),
+            Target::Servers(all) => match &all[..] {
+                [one] => builder.server(url(of_server)(one)),
+                several => builder.servers(several.iter().map(url(of_server))),
             },
-            Target::Sentinel { sentinels, name } => builder.sentinel(sentinels, name),
-            Target::Cluster(nodes) => builder.cluster(nodes),
+            Target::Sentinel { sentinels, name } => builder.sentinel(sentinels.iter().map(url(known)), name),
+            Target::Cluster(nodes) => builder.cluster(nodes.iter().map(url(of_server))),
         }
     }
 }

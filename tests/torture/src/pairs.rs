@@ -6,8 +6,8 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use tokio::time::sleep;
 
-use crate::clock;
 use crate::hold::User;
+use crate::{clock, trace};
 
 /// How often they meet.
 const ROUND: u64 = 50_000_000;
@@ -20,12 +20,16 @@ pub(crate) async fn meet(user: User, mut random: StdRng) {
         sleep(Duration::from_micros(random.random_range(0..2_000))).await;
         let name = format!("pair-{round}");
         let request = user.asks(&name, "pair", true);
-        if let Ok(guard) = user.locks.mutex(&name).lock().within(Duration::from_secs(20)).await {
+        let met = async {
+            let guard = user.locks.mutex(&name).lock().within(Duration::from_secs(20)).await?;
             let mut hold = request.granted(&guard, None);
             sleep(Duration::from_micros(random.random_range(0..3_000))).await;
             hold.look(&guard);
             hold.leaves();
-            let _ = guard.release().await;
+            guard.release().await
+        };
+        if let Err(error) = met.await {
+            trace::error("pair", &error);
         }
     }
 }

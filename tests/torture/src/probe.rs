@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use crate::clock;
 use crate::deployment::Deployment;
 use crate::journal::{Event, Journal};
+use crate::login::Login;
 
 /// An answer that takes longer is written down.
 const LATE: u64 = 200_000_000;
@@ -23,17 +24,17 @@ pub(crate) fn start(deployment: &Deployment, journal: &Arc<Journal>) -> JoinSet<
     let mut probes = JoinSet::new();
     for server in 0..deployment.all().len() {
         for proxy in deployment.before(server, Some(0)) {
-            probes.spawn(ask(proxy.url(), journal.clone()));
+            probes.spawn(ask(proxy.port(), deployment.login().clone(), journal.clone()));
         }
     }
     probes
 }
 
-async fn ask(url: String, journal: Arc<Journal>) {
+async fn ask(port: u16, login: Login, journal: Arc<Journal>) {
     let mut connection = None;
     loop {
         let from = clock::now();
-        let answer = ping(&url, &mut connection).await;
+        let answer = ping(port, &login, &mut connection).await;
         if answer.is_err() {
             connection = None;
         }
@@ -44,15 +45,15 @@ async fn ask(url: String, journal: Arc<Journal>) {
     }
 }
 
-async fn ping(url: &str, connection: &mut Option<MultiplexedConnection>) -> RedisResult<()> {
+async fn ping(port: u16, login: &Login, connection: &mut Option<MultiplexedConnection>) -> RedisResult<()> {
     let open = match connection {
         Some(open) => open,
         None => {
             let config = AsyncConnectionConfig::new()
                 .set_connection_timeout(Some(PATIENCE))
                 .set_response_timeout(Some(PATIENCE));
-            let client = redis::Client::open(url)?;
-            connection.insert(client.get_multiplexed_async_connection_with_config(&config).await?)
+            connection
+                .insert(login.client(port)?.get_multiplexed_async_connection_with_config(&config).await?)
         }
     };
     redis::cmd("PING").exec_async(open).await

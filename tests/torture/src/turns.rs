@@ -9,6 +9,7 @@ use tokio::time::sleep;
 
 use crate::hold::User;
 use crate::job::LEASE;
+use crate::trace;
 
 const NAME: &str = "turn";
 /// How often a hold is checked.
@@ -26,7 +27,8 @@ pub(crate) async fn take(user: User, mut random: StdRng) {
             request = request.fixed_lease(LEASE);
         }
         let asked = user.asks(NAME, "turn", true);
-        if let Ok(guard) = request.await {
+        let taken = async {
+            let guard = request.await?;
             let mut hold = asked.granted(&guard, None);
             if random.random() {
                 hold.stay(&guard, stay).await;
@@ -34,7 +36,10 @@ pub(crate) async fn take(user: User, mut random: StdRng) {
                 hold.stay_and_check(&guard, stay, CHECK).await;
             }
             hold.leaves();
-            let _ = guard.release().await;
+            guard.release().await
+        };
+        if let Err(error) = taken.await {
+            trace::error("turn", &error);
         }
         sleep(Duration::from_millis(random.random_range(1..20))).await;
     }

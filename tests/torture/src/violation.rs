@@ -77,13 +77,14 @@ impl Violation {
     }
 
     /// With the faults at that time, and shortly before.
-    pub(crate) fn print(&self, history: &History) {
+    pub(crate) fn in_words(&self, history: &History) -> String {
         let when = |at| When { at, begun: history.begun.unwrap_or_default() };
-        println!("\nVIOLATION at {}: {}", when(self.at), self.what);
+        let mut text = format!("\nVIOLATION at {}: {}", when(self.at), self.what);
         let shortly = self.from.saturating_sub(4_000_000_000);
         for fault in history.faults.iter().filter(|fault| fault.from <= self.at && shortly <= fault.to) {
-            println!("    fault from {} to {}: {}", when(fault.from), when(fault.to), fault.what);
+            text += &format!("\n    fault from {} to {}: {}", when(fault.from), when(fault.to), fault.what);
         }
+        text
     }
 }
 

@@ -12,11 +12,12 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::hold::User;
-use crate::job::{Job, TASKS};
+use crate::job::{Job, NAMES, TASKS};
 use crate::journal::{Event, Journal};
+use crate::login::Login;
 use crate::operation::Operation;
 use crate::spool::Spool;
-use crate::{Result, claims, forced, pairs, turns};
+use crate::{Result, claims, forced, pairs, trace, turns};
 
 /// What a parent says: all tasks end what they do, and nothing is held any more.
 pub(crate) const REST: &str = "rest";
@@ -26,6 +27,7 @@ pub(crate) const END: &str = "end";
 pub(crate) const RESTING: &str = "resting";
 
 pub(crate) async fn work(job: Job) -> Result<()> {
+    trace::start(&job.file("trace"))?;
     let journal = Arc::new(Journal::create(&job.log())?);
     journal.write(Event::Begun { process: job.process });
     journal.clone().note_stalls();
@@ -74,10 +76,21 @@ pub(crate) async fn work(job: Job) -> Result<()> {
 
 /// A process may be started while no server answers.
 async fn connect(job: &Job) -> Locks {
+    // Both ways to give credentials, in half of the processes each.
+    let builder = job.target.builder(&Login::of(job.seed), job.process % 2 == 1);
+    trace::show(&builder);
     loop {
-        match job.target.builder().connect().await {
-            Ok(locks) => return locks,
-            Err(_) => sleep(Duration::from_millis(200)).await,
+        match builder.clone().connect().await {
+            Ok(locks) => {
+                trace::show(&locks);
+                trace::show(&locks.mutex(NAMES[0]));
+                trace::show(&locks.mutexes(NAMES));
+                return locks;
+            }
+            Err(error) => {
+                trace::error("connect", &error);
+                sleep(Duration::from_millis(200)).await;
+            }
         }
     }
 }

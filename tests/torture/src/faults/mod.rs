@@ -26,6 +26,8 @@ pub(crate) enum Kind {
     Fill,
     Evict,
     Strip,
+    /// The user is off: standing connections end, and new ones are refused.
+    Refuse,
     KillClients,
     FailOver,
     Move,
@@ -58,6 +60,7 @@ impl Kind {
             Fill => "memory full",
             Evict => "memory full, keys evicted",
             Strip => "rights withdrawn",
+            Refuse => "logins refused",
             KillClients => "connections killed",
             FailOver => "failover on demand",
             Move => "slot moved",

@@ -12,7 +12,7 @@ use crate::job::PROCESSES;
 use crate::options::Shape;
 
 /// What comes often stands here more than once.
-const OF_SERVERS: [Kind; 16] = [
+const OF_SERVERS: [Kind; 17] = [
     Kill,
     Kill,
     Kill,
@@ -25,6 +25,7 @@ const OF_SERVERS: [Kind; 16] = [
     Fill,
     Evict,
     Strip,
+    Refuse,
     KillClients,
     FailOver,
     Move,

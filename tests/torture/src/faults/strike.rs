@@ -11,6 +11,7 @@ use crate::Result;
 use crate::crew::Crew;
 use crate::deployment::{Deployment, Servers};
 use crate::job::{NAMES, PROCESSES};
+use crate::login::{Login, USER};
 use crate::support::cluster::Cluster;
 use crate::support::eventually;
 use crate::support::proxy::{Proxy, Which};
@@ -59,7 +60,7 @@ impl Fault {
                 node.thaw();
             }
             (FailOver, Servers::Cluster(cluster)) => hand_over(cluster, partner(first)).await,
-            (Move, Servers::Cluster(cluster)) => self.move_slot(cluster, first).await?,
+            (Move, Servers::Cluster(cluster)) => self.move_slot(cluster, first, on.login()).await?,
             _ => {
                 join_all(servers.iter().map(|server| self.strike_one(on, *server))).await;
             }
@@ -127,6 +128,7 @@ impl Fault {
                 server.set("maxmemory-policy", "noeviction").await;
             }
             Strip => self.strip(server).await,
+            Refuse => self.refuse_logins(server).await,
             KillClients => {
                 let kind = ["normal", "pubsub"][self.variant % 2];
                 let _ = server.try_ask::<()>(&["CLIENT", "KILL", "TYPE", kind]).await;
@@ -141,10 +143,17 @@ impl Fault {
     async fn strip(&self, server: &Server) {
         let rights: [&[&str]; 5] =
             [&["-publish"], &["-eval", "-evalsha"], &["-subscribe"], &["-pexpire"], &["resetchannels"]];
-        let command = [&["ACL", "SETUSER", "default"], rights[self.variant % rights.len()]].concat();
+        let command = [&["ACL", "SETUSER", USER], rights[self.variant % rights.len()]].concat();
         let _ = server.try_ask::<()>(&command).await;
         sleep(self.time).await;
-        server.ask::<()>(&["ACL", "SETUSER", "default", "+@all", "allchannels"]).await;
+        server.ask::<()>(&["ACL", "SETUSER", USER, "+@all", "allchannels"]).await;
+    }
+
+    async fn refuse_logins(&self, server: &Server) {
+        let _ = server.try_ask::<()>(&["ACL", "SETUSER", USER, "off"]).await;
+        let _ = server.try_ask::<()>(&["CLIENT", "KILL", "USER", USER]).await;
+        sleep(self.time).await;
+        server.ask::<()>(&["ACL", "SETUSER", USER, "on"]).await;
     }
 
     async fn disturb(&self, proxy: &Proxy) {
@@ -199,7 +208,7 @@ impl Fault {
     }
 
     /// The slot of a lock goes to another node, with clients at work all the while.
-    async fn move_slot(&self, cluster: &Cluster, from: usize) -> Result<()> {
+    async fn move_slot(&self, cluster: &Cluster, from: usize, login: &Login) -> Result<()> {
         let name = NAMES[self.server % NAMES.len()];
         let mut others = Vec::new();
         for (at, node) in cluster.nodes().iter().enumerate() {
@@ -209,14 +218,15 @@ impl Fault {
         }
         let to = others[self.variant % others.len()];
         let (source, port) = (cluster.node(from), cluster.node(to).port().to_string());
-        let slot = cluster.slot(name).await.to_string();
+        let (slot, password) = (cluster.slot(name).await.to_string(), login.password());
         cluster.begin_move(name, from, to).await;
         sleep(self.time / 2).await;
         eventually("a slot without keys", async || {
             let keys: Vec<String> = source.ask(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]).await;
             for key in &keys {
                 // It may have ended by now.
-                let _ = source.try_ask::<String>(&["MIGRATE", "127.0.0.1", &port, key, "0", "10000"]).await;
+                let way = ["MIGRATE", "127.0.0.1", &port, key, "0", "10000", "AUTH", &password];
+                let _ = source.try_ask::<String>(&way).await;
             }
             keys.is_empty()
         })
