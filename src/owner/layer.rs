@@ -10,25 +10,11 @@ use crate::owner::scope::Scope;
 
 /// A layer of `tower` that makes each request an [`Owner`] of its own.
 ///
-/// A server runs all requests of a keep-alive connection in one task, and a task is one owner by default. So a request would re-enter what
-/// an earlier one on the same connection still holds: [`guide::owners`](crate::guide::owners#servers). With this layer outside of all
-/// others no request is taken for another one. Calls that a request nests re-enter as ever, and what it keeps beyond its answer stays its
-/// own.
+/// A server runs all HTTP/1 requests of a keep-alive connection in one task, and a task is one owner by default. So a request would
+/// re-enter what an earlier one on the same connection still holds. With this layer outside of all others no request is taken for another
+/// one. Calls that a request nests re-enter as ever, and what it keeps beyond its answer stays its own.
 ///
-/// It takes the feature `tower`. With axum, whose `layer` runs the last one first:
-///
-/// ```ignore
-/// let app = axum::Router::new().route("/{item}/sell", post(sell)).layer(OwnerLayer::new());
-/// axum::serve(listener, app).await?;
-/// ```
-///
-/// With tonic:
-///
-/// ```ignore
-/// tonic::transport::Server::builder().layer(OwnerLayer::new()).add_service(shop).serve(address).await?;
-/// ```
-///
-/// With any service:
+/// It takes the feature `tower`. [`guide::owners`](crate::guide::owners#servers) has samples with axum and with tonic. With any service:
 ///
 /// ```
 /// use std::task::{Context, Poll};

@@ -1,4 +1,4 @@
-//! The README and the guides: that their links lead somewhere, in the repository and in the API documentation.
+//! The README and the guides: that their links lead somewhere, in the repository and in the API documentation, and that samples run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -111,6 +111,28 @@ fn each_page_is_linked_from_the_readme_and_is_a_guide_with_links_to_modules() {
 fn the_readme_is_read_in_a_few_minutes() {
     let words = read("README.md").split_whitespace().count();
     assert!(words <= 1_500, "{words} words; move what a newcomer does not need to the guides");
+}
+
+/// Of the files in a folder and below it.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+/// `tests/samples` runs those of the guides that the crate ignores, and finds them by this fence.
+#[test]
+fn a_sample_that_is_ignored_is_a_guides_and_runs_elsewhere() {
+    let mut ignored = 0;
+    for path in ["src", "docs"].iter().flat_map(|folder| files(&root().join(folder))) {
+        let Ok(text) = fs::read_to_string(&path) else { continue };
+        let is_guide = path.extension().is_some_and(|end| end == "md");
+        let fences = text.lines().map(|line| line.trim_start_matches(['/', '!', ' ']));
+        for fence in fences.filter(|line| line.starts_with("```") && line.contains("ignore")) {
+            assert!(is_guide && fence == "```rust,ignore", "{}: {fence}", path.display());
+            ignored += 1;
+        }
+    }
+    assert!(ignored > 0 && !read("README.md").contains("ignore\n"));
 }
 
 /// Those of Redisson and redsync.
