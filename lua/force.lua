@@ -16,8 +16,8 @@ if kind.ok ~= 'hash' or redis.call('PTTL', KEYS[1]) < 0 then
   return kind
 end
 redis.call('DEL', KEYS[1])
-local heard = redis.pcall(ARGV[2] or 'PUBLISH', ARGV[1], '0')
-if type(heard) == 'table' and ARGV[2] == 'SPUBLISH' then
+local sent = redis.pcall(ARGV[2] or 'PUBLISH', ARGV[1], '0')
+if type(sent) == 'table' and ARGV[2] == 'SPUBLISH' then
   redis.pcall('PUBLISH', ARGV[1], '0')
 end
 return -1

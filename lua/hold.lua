@@ -13,8 +13,8 @@ if ARGV[2] == '0' then
   local ended = redis.pcall('HDEL', KEYS[1], ARGV[1])
   if ended == 1 then
     -- An error here (no right to the channel) must not hide that the lock is free.
-    local heard = redis.pcall(ARGV[4] or 'PUBLISH', ARGV[3], '0')
-    if type(heard) == 'table' and ARGV[4] == 'SPUBLISH' then
+    local sent = redis.pcall(ARGV[4] or 'PUBLISH', ARGV[3], '0')
+    if type(sent) == 'table' and ARGV[4] == 'SPUBLISH' then
       -- The node knows no sharded channels (Redis 6), or the user may not use them: those who wait were refused them too.
       redis.pcall('PUBLISH', ARGV[3], '0')
     end

@@ -27,8 +27,8 @@ else
   return -2
 end
 -- Those who wait know the TTL that was.
-local heard = redis.pcall(ARGV[4], ARGV[3], '0')
-if type(heard) == 'table' and ARGV[4] == 'SPUBLISH' then
+local sent = redis.pcall(ARGV[4], ARGV[3], '0')
+if type(sent) == 'table' and ARGV[4] == 'SPUBLISH' then
   redis.pcall('PUBLISH', ARGV[3], '0')
 end
 return -1
