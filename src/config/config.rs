@@ -273,7 +273,7 @@ impl Builder {
     ///
     /// The provider has 5 s for an answer. Where it fails, panics or takes longer, the new connection is not made: an error of kind
     /// [`Unavailable`](crate::ErrorKind::Unavailable), with the provider's error as its source, so that must not have a password in its
-    /// text. A request tries again, as where a server is away. Standing connections live on until the server closes them, and the provider
+    /// text. A request tries again, as where a server is away. Standing connections stay open until the server closes them, and the provider
     /// is asked again after 1 s, later every 30 s.
     ///
     /// If a server refuses what it returned, [`connect`](Builder::connect) fails with [`Denied`](crate::ErrorKind::Denied). A server that has
@@ -290,7 +290,7 @@ impl Builder {
     /// use std::time::Duration;
     /// use nestlock::{Credentials, Locks};
     /// let from_file = || async {
-    ///     let password = tokio::fs::read_to_string("/run/secrets/redis").await?;
+    ///     let password = tokio::fs::read_to_string("/run/secrets/redis").await?; // tokio's feature `fs`
     ///     // A new password is used at most ten seconds after it is in the file.
     ///     Ok::<_, std::io::Error>(Credentials::new("app", password.trim()).renew_after(Duration::from_secs(10)))
     /// };
