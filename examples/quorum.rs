@@ -23,7 +23,7 @@ type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 /// Short, so that this does not take long. The default is 30 s; a lease should be many times `node_timeout`, which is 500 ms.
 const LEASE: Duration = Duration::from_secs(2);
 
-/// Where the lock is kept. One that fails does so for a while; the others do not know of it.
+/// Where the lock is kept. One that fails does so for a while; the others do not notice.
 enum Place {
     Memory(Memory),
     Server(String),

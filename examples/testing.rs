@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_outage_is_told_and_nothing_is_transferred() {
+    async fn an_outage_is_reported_and_nothing_is_transferred() {
         let store = Memory::new();
         let locks = Locks::builder().memory(&store).connect().await.unwrap();
         let cashier = cashier(locks, Duration::ZERO);

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_is_told_from_other_fields() {
+    fn a_hold_is_distinguished_from_other_fields() {
         let uuid = "4be5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a";
         for field in [format!("{uuid}:7"), format!("web@host:{uuid}:12")] {
             assert!(is_hold(&field), "{field}");

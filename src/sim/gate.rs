@@ -82,7 +82,7 @@ type Slot = Mutex<Option<Task>>;
 /// A task that waits for a turn.
 type Waiting = (Arc<Slot>, Arc<Bell>);
 
-/// Whether a task was woken since it was polled. The runtime does not tell that from a turn.
+/// Whether a task was woken since it was polled. The runtime does not distinguish that from a turn.
 struct Bell {
     rung: AtomicBool,
     waker: Mutex<Waker>,

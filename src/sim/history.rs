@@ -106,7 +106,7 @@ impl LevelRecord {
         self.field != other.field || fellows || !self.owner.starts_with(&other.owner)
     }
 
-    /// Whether its process knows of no loss of its hold. The level itself may be over.
+    /// Whether its process has reported no loss of its hold. The level itself may be over.
     fn is_of_live_hold(&self) -> bool {
         field_of(&self.session, self.name).is_some_and(|field| field == self.field)
     }

@@ -186,7 +186,7 @@ impl SimMaster {
         overtaken
     }
 
-    /// Whether its count of a field can be told: it is unknown where commands ran out of order.
+    /// Whether its count of a field is known: it is not where commands ran out of order.
     pub(super) fn is_sure_of(&self, field: &str) -> bool {
         !lock(&self.state).overtaken.contains(field)
     }
@@ -200,7 +200,7 @@ impl SimMaster {
         })
     }
 
-    /// What it counts of a field that holds the lock of this key; `None`: nothing, or it can't be told.
+    /// What it counts of a field that holds the lock of this key; `None`: nothing, or it is unknown.
     pub(super) fn count_of(&self, key: &str, field: &str) -> Option<u32> {
         let (_, count) = self.holder(key).filter(|(held, _)| held == field)?;
         self.is_sure_of(field).then_some(count)

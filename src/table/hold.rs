@@ -486,7 +486,7 @@ impl Hold {
         if let Action::Repair { lease, .. } = &mut action
             && !self.is_watched()
         {
-            // Nobody would end it there, should it be the longest.
+            // Nobody would end it there if it is the longest.
             *lease = Lease::rest(self.end().saturating_duration_since(now));
         }
         let masters = match action {

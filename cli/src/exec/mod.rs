@@ -118,7 +118,7 @@ async fn enter(
 
 /// Waits for the lock as the options ask.
 async fn acquire(mutex: &Mutex, options: &ExecOptions) -> Result<Hold, Failure> {
-    // `try_lock` would not tell who has it.
+    // `try_lock` would not report who has it.
     let within = if options.no_wait { Some(Duration::ZERO) } else { options.wait };
     let granted = if options.fenced {
         let mut request = mutex.clone().fenced().lock();

@@ -12,7 +12,7 @@ use crate::status::{NOT_EXECUTABLE, NOT_FOUND, say};
 /// Its first argument. The second is the number of its parent.
 pub(crate) const START: &str = "--internal-start";
 
-/// Stops itself until the watchdog knows of it, and becomes the user's command then.
+/// Stops itself until the watchdog knows its number, and becomes the user's command then.
 ///
 /// The kernel kills it when the command ends (on Linux): that is inherited by what it becomes.
 pub(crate) fn start(mut args: impl Iterator<Item = OsString>) -> ExitCode {

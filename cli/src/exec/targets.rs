@@ -159,13 +159,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_watchdog_reads_what_it_is_told() {
-        let told = Targets::new(Pid::INIT, true, "nestlock-1-2".to_owned());
-        let read = Targets::read(told.line().trim_end()).unwrap();
+    fn the_watchdog_reads_the_line_that_it_is_sent() {
+        let sent = Targets::new(Pid::INIT, true, "nestlock-1-2".to_owned());
+        let read = Targets::read(sent.line().trim_end()).unwrap();
         assert_eq!((read.child, read.leads, read.mark), (Some(Pid::INIT), true, "nestlock-1-2".to_owned()));
-        let mut told = told;
-        told.forget_child();
-        assert_eq!(Targets::read(told.line().trim_end()).unwrap().child, None);
+        let mut sent = sent;
+        sent.forget_child();
+        assert_eq!(Targets::read(sent.line().trim_end()).unwrap().child, None);
         for line in ["", "child", "child x 1 a", "child 1 1", "until 5"] {
             assert!(Targets::read(line).is_none(), "{line}");
         }

@@ -89,7 +89,7 @@ impl Watchdog {
         Ok(())
     }
 
-    /// Tells it whom to kill, and when they have to be dead unless this is called again. An earlier time counts too.
+    /// Sends it whom to kill, and when they have to be dead unless this is called again. An earlier time counts too.
     pub(super) async fn guard(&mut self, targets: &Targets, until: Instant) -> Result<()> {
         let line = targets.line();
         if self.targets != line {

@@ -67,8 +67,8 @@ struct Running {
     /// What another watchdog keeps open too.
     kept: Option<OwnedFd>,
     /// Whether TERM was sent, and whether before a loss.
-    told: bool,
-    told_early: bool,
+    signalled: bool,
+    signalled_early: bool,
     /// When KILL is sent, if anything is left then.
     kill_at: Option<Instant>,
 }
@@ -98,7 +98,7 @@ pub(super) async fn run(
     if let Some(watchdog) = running.watchdog.take()
         && watchdog.dismiss().await
     {
-        running.told_early = true;
+        running.signalled_early = true;
     }
     let Some(status) = running.status else { return Err(Failure::lost("the command did not end")) };
     let why = match running.lost.take() {
@@ -118,7 +118,7 @@ pub(super) async fn run(
             }
         },
     };
-    let why = why.or_else(|| running.told_early.then(|| "its lease was about to end".to_owned()));
+    let why = why.or_else(|| running.signalled_early.then(|| "its lease was about to end".to_owned()));
     match why {
         None => Ok(code(status)),
         Some(why) => {
@@ -226,8 +226,8 @@ async fn begin(
         json: work.json,
         status: None,
         lost: None,
-        told: false,
-        told_early: false,
+        signalled: false,
+        signalled_early: false,
         margin,
         look_every,
         kept,
@@ -270,10 +270,10 @@ impl Running {
     /// Does what is due. `until`: when the child has to be killed, if the lease is not renewed.
     async fn look(&mut self, until: Instant) {
         let now = Instant::now();
-        if self.lost.is_none() && !self.told && self.status.is_none() && until <= now + self.kill_after {
+        if self.lost.is_none() && !self.signalled && self.status.is_none() && until <= now + self.kill_after {
             // Before the message, which waits where standard error is full and nobody reads it.
             self.end_all(Signal::TERM);
-            self.told_early = true;
+            self.signalled_early = true;
             let left = until.saturating_duration_since(now);
             if !left.is_zero() {
                 let left = shown(left);
@@ -315,7 +315,7 @@ impl Running {
             return now + LEFT;
         }
         let mut next = now + self.look_every;
-        if self.lost.is_none() && !self.told {
+        if self.lost.is_none() && !self.signalled {
             next = next.min(before(until, self.kill_after).max(now));
         }
         if self.lost.is_none() {
@@ -338,7 +338,7 @@ impl Running {
     }
 
     fn end_all(&mut self, signal: Signal) {
-        self.told = true;
+        self.signalled = true;
         let reach = if self.lost.is_some() || self.status.is_none() { Reach::All } else { Reach::Group };
         self.targets.signal(signal, self.status.is_none(), reach);
     }

@@ -75,7 +75,7 @@ async fn an_environment_that_outlived_its_hold_is_no_key() {
 
 /// It is in another container, where the path leads to another file: it would wait for the command around it, which waits for it.
 #[tokio::test]
-async fn who_cannot_enter_the_hold_around_it_is_told_so() {
+async fn a_call_that_cannot_enter_the_hold_around_it_reports_so() {
     let server = Server::start().await;
     let text = script(
         "export NESTLOCK_HOLDS=$(echo \"$NESTLOCK_HOLDS\" | sed 's,\"/proc/[^\"]*\",\"/proc/self/fd/0\",'); nestlock exec --wait 100ms a -- true",

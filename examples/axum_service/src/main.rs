@@ -159,14 +159,14 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     println!("serving on http://{address}");
 
     if std::env::args().nth(1).as_deref() == Some("serve") {
-        let (stop, told) = tokio::sync::oneshot::channel::<()>();
-        let telling = tokio::spawn(async move {
-            told_to_stop().await?;
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let requested = tokio::spawn(async move {
+            stop_requested().await?;
             drop(stop);
             Ok::<_, std::io::Error>(())
         });
-        serve(listener, App::new(locks), async { _ = told.await }).await?;
-        telling.await??;
+        serve(listener, App::new(locks), async { _ = stopped.await }).await?;
+        requested.await??;
         println!("shut down");
         return Ok(());
     }
@@ -185,8 +185,8 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(())
 }
 
-/// Until somebody tells this process to stop: a service manager by `SIGTERM`, a person by Ctrl-C.
-async fn told_to_stop() -> std::io::Result<()> {
+/// Until this process is asked to stop: by a service manager with `SIGTERM`, by a person with Ctrl-C.
+async fn stop_requested() -> std::io::Result<()> {
     #[cfg(unix)]
     {
         let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;

@@ -32,7 +32,7 @@ impl Started {
         Started(child.unwrap_or_else(|error| panic!("{command:?}: {error}")))
     }
 
-    /// Tells it to stop, as a service manager does.
+    /// Asks it to stop, as a service manager does.
     async fn terminate(&self) {
         let id = self.0.id().expect("it runs").to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
@@ -96,7 +96,7 @@ async fn copy(redis: SocketAddr) -> (Started, SocketAddr) {
 }
 
 #[tokio::test]
-async fn a_copy_that_is_told_to_stop_answers_its_requests_and_frees_its_locks() {
+async fn a_copy_that_is_stopped_answers_its_requests_and_frees_its_locks() {
     let (_server, redis) = redis().await;
     let ((one, first), (two, second)) = (copy(redis).await, copy(redis).await);
     let (mut at_one, mut at_two) =

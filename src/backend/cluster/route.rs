@@ -282,7 +282,7 @@ fn slot_of(call: &Call) -> Result<u16, Failure> {
     }
 }
 
-/// The failure of a call that is not retried any more. A redirection is reported as one that was followed in vain.
+/// The failure of a call that is not retried any more. A redirection is reported as one that led to no answer.
 fn final_failure(failure: Failure, call: &Call) -> Failure {
     if redis_error::redirect(&failure).is_none() {
         return failure;

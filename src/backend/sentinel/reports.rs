@@ -118,7 +118,7 @@ pub(super) struct MasterReport {
 }
 
 impl ReportHistory {
-    /// The last reports of sentinels that did not answer now. For a while only the leader of a failover knows of it: 1. It
+    /// The last reports of sentinels that did not answer now. For a while only the leader of a failover reports it: 1. It
     /// reports that the master is about to be replaced, and all clients disconnect. 2. It promotes a replica, and does not answer for
     /// a second. 3. The others name the old master, which accepts writes. Without the last report of the leader a lock would be
     /// granted there and lost with it, and two owners would hold the lock.
@@ -476,7 +476,7 @@ mod tests {
         assert_eq!(client.look(silent()), None);
         assert_eq!(client.connect(silent()), 2);
         advance(SILENCE).await;
-        // They still do not know of the promotion, so it was undone.
+        // They still do not report the promotion, so it was undone.
         assert_eq!(client.look(silent()), Some(1));
     }
 

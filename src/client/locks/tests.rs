@@ -70,7 +70,7 @@ async fn a_release_after_a_long_sleep_is_lost_though_nobody_looked() {
 
 /// The answer to its release is lost, and asked for again before `close` gives up.
 #[tokio::test(start_paused = true)]
-async fn close_is_told_of_a_release_whose_answer_was_lost() {
+async fn close_asks_again_for_a_release_whose_answer_was_lost() {
     let store = crate::Memory::new();
     let locks = Locks::builder().memory(&store).connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();

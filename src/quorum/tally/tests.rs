@@ -146,7 +146,7 @@ fn what_a_young_master_lacks_is_no_loss_and_to_be_given_to_it() {
     assert_eq!(verdict.spread.lacking, MasterSet::one(1));
 }
 
-/// Were it put back there, a forced release of which one master has not heard would be undone.
+/// Were it put back there, a forced release that one master has not run would be undone.
 #[test]
 fn what_old_masters_lack_is_not_put_back_without_a_majority() {
     let answers = || vec![Ok(Reply::Done), Ok(Reply::Gone), failed(Outcome::Unknown)];

@@ -112,9 +112,9 @@ fn the_backend_hears_of_subscriptions_in_the_order_of_the_visits() {
         });
         threads.into_iter().for_each(|thread| thread.join().expect("it panics nowhere"));
         assert!(lock(&session.table).is_empty());
-        let told = lock(&silent.0);
-        let alternates = told.iter().enumerate().all(|(at, on)| *on == (at % 2 == 0));
-        assert!(alternates && told.last() != Some(&true), "{:?}", *told);
+        let notices = lock(&silent.0);
+        let alternates = notices.iter().enumerate().all(|(at, on)| *on == (at % 2 == 0));
+        assert!(alternates && notices.last() != Some(&true), "{:?}", *notices);
     });
 }
 
@@ -253,16 +253,16 @@ fn what_the_background_sent_is_answered_or_given_up_once() {
 
 /// What was answered to a client of a store, and whether the lock was free by then.
 #[derive(Default)]
-struct Told(Turn<Vec<(&'static str, bool)>>, atomic::AtomicBool);
+struct Notices(Turn<Vec<(&'static str, bool)>>, atomic::AtomicBool);
 
-impl Told {
+impl Notices {
     fn note(&self, what: &'static str) {
         let free = self.1.load(SeqCst);
         lock(&self.0).push((what, free));
     }
 }
 
-impl Events for Told {
+impl Events for Notices {
     fn reconnected(&self) {}
 
     fn subscribed(&self, _: &str) {
@@ -281,11 +281,11 @@ impl Events for Told {
 /// Notices are delivered once the store is not locked, so that they may overtake each other. The last one is no older
 /// than the release: each makes a waiter ask once more.
 #[test]
-fn a_client_of_a_store_is_told_something_after_each_release() {
+fn a_client_of_a_store_is_notified_after_each_release() {
     in_all_orders(|| {
-        let (memory, told, now) = (Memory::new(), Arc::<Told>::default(), Instant::now());
+        let (memory, notices, now) = (Memory::new(), Arc::<Notices>::default(), Instant::now());
         let lease = Lease::DEFAULT;
-        let client = memory.visit(|store| store.join(Arc::downgrade(&told) as Weak<dyn Events>));
+        let client = memory.visit(|store| store.join(Arc::downgrade(&notices) as Weak<dyn Events>));
         let call = |action| Call::of("stock", "theirs:1", action);
         let acquire = call(Action::Acquire { count: 1, lease });
         memory.visit(|store| store.receive(acquire, now));
@@ -299,17 +299,17 @@ fn a_client_of_a_store_is_told_something_after_each_release() {
             })
         };
         let releases = {
-            let (memory, told, end) = (memory.clone(), told.clone(), call(Action::END));
+            let (memory, notices, end) = (memory.clone(), notices.clone(), call(Action::END));
             thread::spawn(move || {
                 memory.visit(|store| {
-                    told.1.store(true, SeqCst);
+                    notices.1.store(true, SeqCst);
                     store.receive(end, now)
                 });
             })
         };
         let held = subscribes.join().expect("it panics nowhere");
         releases.join().expect("it panics nowhere");
-        let told = lock(&told.0);
-        assert!(!held || told.last().is_some_and(|(_, free)| *free), "{:?}", *told);
+        let notices = lock(&notices.0);
+        assert!(!held || notices.last().is_some_and(|(_, free)| *free), "{:?}", *notices);
     });
 }

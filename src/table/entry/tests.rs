@@ -446,7 +446,7 @@ impl World {
         panic!("due again and again: {:#?}", self.entry);
     }
 
-    /// The server is told of the subscription, this process of its confirmation and of messages.
+    /// The server gets the subscription, this process its confirmation and the messages.
     fn confirm(&mut self) {
         self.wake();
         self.subscribes();

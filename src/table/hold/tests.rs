@@ -164,7 +164,7 @@ fn a_count_is_lowered_behind_an_acquire_that_was_under_way() {
 }
 
 #[test]
-fn a_loss_is_final_and_told_once() {
+fn a_loss_is_final_and_reported_once() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
     hold.enter(level(1, None), 1);

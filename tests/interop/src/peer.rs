@@ -1,4 +1,4 @@
-//! A process of another library, which does what it is told line by line.
+//! A process of another library, which takes a command a line.
 
 use std::collections::HashMap;
 use std::process::Stdio;

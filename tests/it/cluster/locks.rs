@@ -264,7 +264,7 @@ async fn a_grant_that_replicas_have_to_acknowledge_is_on_one() {
 }
 
 #[tokio::test]
-async fn who_holds_a_lock_is_told_by_the_node_of_its_slot() {
+async fn who_holds_a_lock_is_reported_by_the_node_of_its_slot() {
     let cluster = Cluster::shared().await;
     let ours = locks(cluster).await;
     let theirs = without_timers(cluster).label("billing@web-7").connect().await.unwrap();

@@ -166,7 +166,7 @@ async fn looks(cluster: &Cluster) -> u64 {
 async fn the_topology_is_queried_once_a_poll_finds_a_lock_free_without_a_message() {
     let cluster = Cluster::start().await;
     let locks = builder(&cluster).poll_interval(SECOND / 2).connect().await.unwrap();
-    let name = cluster.name_on(0, "unheard").await;
+    let name = cluster.name_on(0, "unanswered").await;
     let (stock, node) = (locks.mutex(&name), cluster.node(0));
     let mut prompt = false;
     // A busy machine may be late by seconds, once or twice.

@@ -104,7 +104,7 @@ async fn the_longest_time_of_all_levels_counts() {
 
 /// A waiter knows a lease that is longer, and no timer but that wakes it.
 #[tokio::test]
-async fn whoever_waits_is_told_that_the_lock_is_free_sooner() {
+async fn a_waiter_is_notified_that_the_lock_is_free_sooner() {
     let home = Home::start().await;
     let ours = without_timers(&home).lease(LONG).connect().await.unwrap().mutex("stock");
     let theirs = without_timers(&home).lease(LONG).connect().await.unwrap().mutex("stock");

@@ -16,7 +16,7 @@ async fn labelled(home: &Home) -> Locks {
 }
 
 #[tokio::test]
-async fn a_holder_is_told_with_its_label_its_field_its_count_and_its_lease() {
+async fn a_holder_is_reported_with_its_label_its_field_its_count_and_its_lease() {
     let home = Home::start().await;
     let (theirs, ours) = (labelled(&home).await, long_lived(&home).await);
     let stock = ours.mutex("stock");
@@ -177,7 +177,7 @@ async fn what_this_process_holds_and_waits_for_is_listed_without_a_command() {
 }
 
 #[tokio::test]
-async fn a_child_that_waits_for_its_sibling_is_told_that_this_process_holds_it() {
+async fn a_timeout_below_a_sibling_reports_that_this_process_holds_it() {
     let home = Home::start().await;
     let stock = long_lived(&home).await.mutex("stock");
     let held = stock.run(async {

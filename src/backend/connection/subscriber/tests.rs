@@ -101,7 +101,7 @@ async fn a_server_that_is_down_is_reported_once_and_subscribed_to_after_its_rest
     }
     // A subscription that was there before the connection for commands is lost once more: it may be at another server.
     assert!(!seen.contains(&Event::NotSubscribed("c".into())), "{seen:?}");
-    // So is it in the log, whatever the number of attempts. The connections for commands and for messages are told apart.
+    // So is it in the log, whatever the number of attempts. The connections for commands and for messages have different messages.
     let lost = log.count("connection to Redis lost, reconnecting");
     assert!(lost > 0 && log.count("subscriber connection to Redis lost") > 0);
     until(async || log.count("reconnected to Redis") == lost).await;

@@ -130,10 +130,10 @@ async fn a_message_about_the_master_is_followed_at_once_and_one_about_another_is
     assert_eq!((asked(), moved.try_recv().is_ok()), (2, false));
     let logged = || (log.count("another server is the master now"), log.count("a failover has begun"));
     assert_eq!(logged(), (0, 0));
-    let told = Instant::now();
+    let reported = Instant::now();
     one.publish("+switch-master", "stock master 7 master 8");
     let moved = timeout(POLL, moved.recv()).await.unwrap().unwrap();
-    assert!(moved - told < SECOND);
+    assert!(moved - reported < SECOND);
     assert_eq!((logged(), log.count("server=\"master:8\"")), ((1, 0), 1));
     watch.abort();
 }

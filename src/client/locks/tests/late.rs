@@ -42,7 +42,7 @@ async fn slow(masters: usize) -> Locks {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_over_before_its_grant_is_told_is_given_up_in_time() {
+async fn a_lease_that_is_over_before_its_grant_is_reported_is_given_up_in_time() {
     for masters in [1, 3] {
         let stock = slow(masters).await.mutex("stock");
         let brief = Duration::from_millis(100);

@@ -91,7 +91,7 @@ async fn a_token_is_known_to_a_majority_before_it_is_handed_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_a_majority_may_not_have_heard_of_is_not_handed_out() {
+async fn a_token_that_a_majority_may_not_have_is_not_handed_out() {
     let stores = masters("stock", &[100, 50, 0]);
     let (ours, theirs) = (locks(&stores).await, locks(&stores).await);
     stores[2].stall(5 * SECOND);

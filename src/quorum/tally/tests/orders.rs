@@ -20,7 +20,7 @@ use Vote::{Busy, Deferred, Done, Foreign, Free, Gone, NotRun, Unknown};
 /// A master's vote, and whether it is young. `None`: it is not asked, for it is young.
 type Given = Option<(Vote, bool)>;
 
-/// What the verdict tells its caller, as far as a caller makes a difference.
+/// What the verdict reports to its caller, as far as a caller makes a difference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Means {
     /// Granted; or the hold stands.
@@ -118,7 +118,7 @@ fn means(rule: Rule, all: [Given; 3]) -> Means {
 }
 
 /// The same of a verdict.
-fn told(rule: Rule, verdict: &Verdict) -> Means {
+fn meaning(rule: Rule, verdict: &Verdict) -> Means {
     match (&verdict.result, rule) {
         (Err(_), _) => Means::Undecided,
         (Ok(Reply::NotALock(_) | Reply::Busy(..)), _) => Means::Refused,
@@ -215,14 +215,14 @@ fn the_verdict_is_what_all_answers_mean_and_comes_as_soon_as_it_is_certain() {
                 possible
             }
         };
-        let told = verdict.as_ref().map(|verdict| told(rule, verdict));
+        let meant = verdict.as_ref().map(|verdict| meaning(rule, verdict));
         let expected = match (rule, &possible[..]) {
             // Of what is left on a minority, each master is asked for itself. By force each one is freed that can be.
             (Rule::Remains, _) | (Rule::Force, [Means::Undecided]) if !pending(answered).is_empty() => None,
             (_, [one]) => Some(*one),
             _ => None,
         };
-        assert_eq!(told, expected, "{rule:?}: {answered:?}, of which may come {possible:?}");
+        assert_eq!(meant, expected, "{rule:?}: {answered:?}, of which may come {possible:?}");
     });
     assert!(cases > 20_000, "{cases}");
 }
@@ -237,9 +237,9 @@ fn no_master_that_may_have_the_field_is_left_out() {
             set(|at| answered[at].flatten().is_some_and(|(vote, young)| is(vote, young)))
         };
         let case = format!("{rule:?}: {answered:?}: {verdict:?}");
-        let told = told(rule, &verdict);
+        let meant = meaning(rule, &verdict);
         let has = of(&|vote, _| may_have(vote));
-        let remains = match (rule, told) {
+        let remains = match (rule, meant) {
             (Rule::Fresh, Means::Refused | Means::Undecided) => has,
             // A master that did not confirm the end.
             (Rule::End { .. }, Means::Gone) | (Rule::Remains, _) => {
@@ -252,14 +252,14 @@ fn no_master_that_may_have_the_field_is_left_out() {
             _ => MasterSet::NONE,
         };
         assert_eq!(spread.remains, remains, "{case}");
-        if !(matches!(rule, Rule::Standing | Rule::Claim) && told == Means::Gone) {
+        if !(matches!(rule, Rule::Standing | Rule::Claim) && meant == Means::Gone) {
             assert_eq!(spread.unanswered, pending(answered), "{case}");
         }
         // What is said to be lacking is put there, and what is said to be absent is never ended: neither may have it.
         assert!(spread.absent.within(has.union(pending(answered))).is_empty(), "{case}");
         assert!(spread.lacking.within(has.union(pending(answered))).is_empty(), "{case}");
         let missing = of(&|vote, _| vote == Gone);
-        if let (Rule::End { repeated }, Means::Gone) = (rule, told) {
+        if let (Rule::End { repeated }, Means::Gone) = (rule, meant) {
             assert_eq!(spread.missing, missing, "{case}");
             // A guard reports a loss where a majority lacked it, or nobody is known to have had it.
             let lacked = of(&|vote, young| vote == Gone && !young && !repeated).len() >= 2;
@@ -270,17 +270,17 @@ fn no_master_that_may_have_the_field_is_left_out() {
                 "{case}"
             );
         }
-        if matches!(rule, Rule::Standing | Rule::Claim) && told == Means::Yes {
+        if matches!(rule, Rule::Standing | Rule::Claim) && meant == Means::Yes {
             assert_eq!(spread.lacking, missing, "{case}");
         }
         // What is no lock fails a request for good, so that one master is not believed.
         let foreign = of(&|vote, _| vote == Foreign).len();
         assert_eq!(
             matches!(verdict.result, Ok(Reply::NotALock(_))),
-            told == Means::Refused && foreign >= 2,
+            meant == Means::Refused && foreign >= 2,
             "{case}"
         );
-        // "Not run" lets a request forget its field: no master that was heard may have it.
+        // "Not run" lets a request forget its field: no master that answered may have it.
         if let (Rule::Fresh, Err(Failure { outcome: Outcome::NotRun, .. })) = (rule, &verdict.result) {
             assert!(has.is_empty(), "{case}");
         }
