@@ -1,12 +1,13 @@
 //! The masters of a `Locks`, asked as one. What stands above does not know how many there are.
 
-use std::future::poll_fn;
+use std::future::{poll_fn, ready};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::backend::{Backend, BoxFuture};
-use crate::base::{Failure, MasterSet};
+use crate::base::{Failure, MasterSet, Outcome};
+use crate::error::{Error, ErrorKind};
 use crate::quorum::tally::{Tally, Verdict};
 use crate::wire::keys::Keys;
 use crate::wire::{Action, Call, Pending, Reply, Rule};
@@ -17,6 +18,8 @@ pub(crate) struct Quorum {
     masters: Box<[Arc<dyn Backend>]>,
     /// How long a master has no vote on fresh grants after it was started; `None`: it has one at once.
     probation: Option<Duration>,
+    /// The process that has the connections to them; `None`: there are none.
+    process: Option<u32>,
 }
 
 /// What one master answered.
@@ -27,7 +30,18 @@ pub(crate) struct Stragglers<T = Reported>(Vec<(usize, BoxFuture<T>)>);
 
 impl Quorum {
     pub(crate) fn new(masters: Vec<Arc<dyn Backend>>, probation: Option<Duration>) -> Quorum {
-        Quorum { masters: masters.into(), probation }
+        let is_portable = masters.iter().all(|master| master.is_portable());
+        let process = (!is_portable).then(std::process::id);
+        Quorum { masters: masters.into(), probation, process }
+    }
+
+    /// Whether this is a copy in the child of a `fork`, which sends nothing. It has the ids of its parent:
+    ///
+    /// 1. The parent takes a lock with the field `uuid:6`.
+    /// 2. The next id of the child is 6 too, so it asks for the lock with the same field.
+    /// 3. The server takes that for the hold that is there, and both have the lock.
+    fn is_copied(&self) -> bool {
+        self.process.is_some_and(|process| process != std::process::id())
     }
 
     fn is_young(&self, index: usize) -> bool {
@@ -56,7 +70,7 @@ impl Quorum {
         if !masters.contains(0) || (rule == Rule::Fresh && self.is_young(0)) {
             return Box::pin(self.put_to_all(rule, masters, call)).await;
         }
-        let answer = master.clone().run(call.clone()).await;
+        let answer = run(master, call, self.is_copied()).await;
         (self.of_one(rule, call, answer), Stragglers(Vec::new()))
     }
 
@@ -75,9 +89,10 @@ impl Quorum {
 
     async fn put_to_all(&self, rule: Rule, masters: MasterSet, call: &Call) -> (Verdict, Stragglers) {
         let mut tally = self.tally(rule, masters);
+        let is_copied = self.is_copied();
         let asked = (0..self.masters.len()).filter(|index| tally.awaits(*index));
         let mut asking =
-            Stragglers(asked.map(|index| (index, self.masters[index].clone().run(call.clone()))).collect());
+            Stragglers(asked.map(|index| (index, run(&self.masters[index], call, is_copied))).collect());
         let verdict = poll_fn(|cx| {
             asking.poll(cx, |index, answer| tally.count(index, self.is_young(index), answer));
             tally.verdict().map_or(Poll::Pending, Poll::Ready)
@@ -93,18 +108,19 @@ impl Quorum {
             && commands.iter().all(is_for_all)
         {
             let calls = commands.iter().map(|pending| pending.call.clone()).collect();
-            let answers = master.clone().run_all(calls).await.into_iter().zip(commands);
+            let answers = run_all(master, calls, self.is_copied()).await.into_iter().zip(commands);
             let verdicts =
                 answers.map(|(answer, pending)| self.of_one(Rule::Standing, &pending.call, answer));
             return (verdicts.collect(), Stragglers(Vec::new()));
         }
         let tally = |pending: &Pending| self.tally(pending.rule(), pending.masters);
         let mut tallies: Vec<Tally> = commands.iter().map(tally).collect();
+        let is_copied = self.is_copied();
         let mut asking = Stragglers(Vec::with_capacity(self.masters.len()));
         for (index, master) in self.masters.iter().enumerate() {
             let calls: Vec<Call> = asked(commands, index).map(|(_, pending)| pending.call.clone()).collect();
             if !calls.is_empty() {
-                asking.0.push((index, master.clone().run_all(calls)));
+                asking.0.push((index, run_all(master, calls, is_copied)));
             }
         }
         // A repair is certain before anybody has answered.
@@ -176,6 +192,25 @@ impl Quorum {
     pub(crate) fn close(&self) {
         self.masters.iter().for_each(|master| master.close());
     }
+}
+
+/// One master's answer.
+fn run(master: &Arc<dyn Backend>, call: &Call, is_copied: bool) -> BoxFuture<Reported> {
+    if is_copied { Box::pin(ready(Err(not_run()))) } else { master.clone().run(call.clone()) }
+}
+
+/// Its answers to many calls.
+fn run_all(master: &Arc<dyn Backend>, calls: Vec<Call>, is_copied: bool) -> BoxFuture<Vec<Reported>> {
+    match is_copied {
+        true => Box::pin(ready(calls.iter().map(|_| Err(not_run())).collect())),
+        false => master.clone().run_all(calls),
+    }
+}
+
+#[cold]
+fn not_run() -> Failure {
+    let message = "this `Locks` was connected before the process forked, and is its parent's; connect a new one in the child";
+    Failure { outcome: Outcome::NotRun, error: Error::new(ErrorKind::Misuse, message) }
 }
 
 /// The commands that are for a master, with their places.

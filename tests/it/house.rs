@@ -168,7 +168,8 @@ fn only_the_recorder_names_metrics() {
 }
 
 /// A generator in this process is copied by `fork`: both processes would write the same fields, and each take the
-/// other's hold for its own. No test can fork without `unsafe`, so that this looks at where the ids come from.
+/// other's hold for its own. `tests/forks` forks, and a program may have used such a generator before it does; so this looks at where
+/// the ids come from.
 #[test]
 fn ids_come_from_the_operating_system() {
     let locks = sources().remove(Path::new("client/locks.rs")).unwrap();

@@ -28,6 +28,8 @@ struct Handle(Arc<Shared>);
 struct Shared {
     calls: Mutex<Calls>,
     writer: Writer,
+    /// Which process has opened it.
+    process: u32,
 }
 
 /// Called by the connection's task: with each push before the answers behind it are delivered, and once more when the connection has
@@ -43,7 +45,7 @@ impl Pipe {
         answers: usize,
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> RedisResult<(Pipe, Vec<Value>)> {
-        let shared = Arc::new(Shared { calls: Mutex::default(), writer });
+        let shared = Arc::new(Shared { calls: Mutex::default(), writer, process: std::process::id() });
         let pipe = Pipe(Arc::new(Handle(shared.clone())));
         let first = if answers > 0 { Some(shared.call(None, answers, encode)?) } else { None };
         let task = Task { shared: shared.clone(), reader, input: Input::default(), on_push };
@@ -81,6 +83,11 @@ impl Pipe {
 }
 
 impl Shared {
+    /// Whether this is a copy in the child of a `fork`, whose parent has the same socket.
+    fn is_copied(&self) -> bool {
+        self.process != std::process::id()
+    }
+
     fn call(
         &self,
         deadline: Option<Instant>,
@@ -116,7 +123,9 @@ impl Drop for Handle {
         let task = lock(&self.0.calls).close();
         task.into_iter().for_each(Waker::wake);
         // The task may not be polled for long, and it has the other half.
-        self.0.writer.shut_down();
+        if !self.0.is_copied() {
+            self.0.writer.shut_down();
+        }
     }
 }
 
@@ -179,6 +188,10 @@ impl Task {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, answers: &mut Vec<Value>, woken: &mut Vec<Waker>) -> Poll<End> {
+        // On a runtime of the parent that the child goes on with: what is read here would be missing there.
+        if self.shared.is_copied() {
+            return Poll::Pending;
+        }
         // Before anything is looked at: what comes from now on wakes the task.
         if lock(&self.shared.calls).sleep(cx) {
             return Poll::Ready(End::Closed);

@@ -1,7 +1,7 @@
 //! Masters that answer at once, later, or not at all.
 
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::*;
 use crate::base::{Lease, Mutex, Outcome, lock};
@@ -160,4 +160,23 @@ async fn the_error_of_a_command_names_the_lock() {
     let (quorum, _) = quorum([(); 3].map(|()| Fake { fails: true, ..Fake::default() }));
     let error = quorum.ask(&acquire()).await.0.result.unwrap_err().error.to_string();
     assert!(error.contains("stock") && error.contains("away"), "{error}");
+}
+
+/// It has the ids and the sockets of its parent. Of stores in this process it has a copy.
+#[tokio::test]
+async fn a_copy_behind_a_fork_asks_no_server() {
+    async fn asks<const N: usize>(masters: [Fake; N]) -> (Vec<(Outcome, ErrorKind)>, usize) {
+        let (mut quorum, masters) = quorum(masters);
+        quorum.process = quorum.process.map(|_| 0);
+        let one = quorum.ask(&acquire()).await.0;
+        let end = [command(Action::Release { count: 0 })];
+        // Of those that are asked, nobody answers to a pipeline.
+        let many = timeout(Duration::from_secs(1), quorum.ask_all(&end)).await.map(|(many, _)| many);
+        let failed = |verdict: Verdict| verdict.result.err().map(|it| (it.outcome, it.error.kind()));
+        let asked = masters.iter().map(|master| lock(&master.asked).len()).sum();
+        ([one].into_iter().chain(many.into_iter().flatten()).filter_map(failed).collect(), asked)
+    }
+    let refused = vec![(Outcome::NotRun, ErrorKind::Misuse); 2];
+    assert_eq!(asks([Fake::default()]).await, (refused.clone(), 0));
+    assert_eq!(asks([(); 3].map(|()| Fake::default())).await, (refused, 0));
 }

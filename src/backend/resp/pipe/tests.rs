@@ -21,6 +21,14 @@ async fn pipe(room: usize) -> (Pipe, DuplexStream, UnboundedReceiver<PushKind>) 
     (pipe, theirs, pushes)
 }
 
+/// A pipe that another process has opened: what the child of a `fork` has.
+fn copied((reader, writer): (Reader, Writer)) -> Pipe {
+    let shared = Arc::new(Shared { calls: Mutex::default(), writer, process: 0 });
+    let (input, on_push) = (Input::default(), Box::new(drop));
+    drop(tokio::spawn(Task { shared: shared.clone(), reader, input, on_push }.run()));
+    Pipe(Arc::new(Handle(shared)))
+}
+
 fn command(text: &str) -> impl FnOnce(&mut Vec<u8>) {
     |bytes| bytes.extend_from_slice(text.as_bytes())
 }
@@ -93,6 +101,27 @@ async fn a_server_that_answers_to_nothing_is_left() {
     assert!(pipe.send(None, command("later")).await.is_err());
     drop(pipe);
     assert_eq!(server.read(&mut [0]).await.unwrap(), 0, "it was closed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_came_for_the_parent_is_not_read_behind_a_fork() {
+    let (ours, mut server) = duplex(4);
+    let _pipe = copied(simulated(ours));
+    assert!(timeout(Duration::from_secs(1), server.write_all(b"+OK\r\n")).await.is_err(), "it was read");
+}
+
+#[tokio::test]
+async fn a_copy_behind_a_fork_does_not_end_the_connection_of_the_parent() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut parents = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let ours = parents.try_clone().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let (reader, writer) = tokio::net::TcpStream::from_std(ours).unwrap().into_split();
+    drop(copied((Box::pin(reader), Writer::Tcp(writer))));
+    std::io::Write::write_all(&mut parents, b"PING").unwrap();
+    let (mut server, mut bytes) = (listener.accept().unwrap().0, [0; 4]);
+    std::io::Read::read_exact(&mut server, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"PING");
 }
 
 #[tokio::test(start_paused = true)]

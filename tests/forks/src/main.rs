@@ -1,0 +1,156 @@
+//! A process that forks, and takes locks in both of the processes that it is then. Each prints what it gets, a line each.
+//!
+//! `forks URL WHAT [drop|release]`: `WHAT` is what the child uses, see [`What`]. With a third word the parent has the lock when it forks,
+//! and that is what the child does with its copy of the guard; without one it takes the lock afterwards, before the child asks for it.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use fork::{Fork, fork};
+use nestlock::{ErrorKind, Guard, Locks, Mutex};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::{sleep, timeout};
+
+type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
+
+/// What the child uses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// A `Locks` of its own, on a runtime of its own.
+    Own,
+    /// The `Locks` of its parent, on a runtime of its own. The threads of the parent's runtime are not in the child.
+    Inherited,
+    /// The `Locks` of its parent, on the runtime of its parent, which has no thread of its own.
+    Continued,
+}
+
+const NAME: &str = "stock";
+/// How long the child waits for a lock.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The child ends after this time, whatever it does.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let url = args.first().ok_or("the server is missing")?;
+    let what = match args.get(1).map(String::as_str) {
+        Some("own") => What::Own,
+        Some("inherited") => What::Inherited,
+        Some("continued") => What::Continued,
+        other => return Err(format!("unknown: {other:?}").into()),
+    };
+    let ends_by_release = args.get(2).map(|arg| arg == "release");
+    let runtime = match what {
+        What::Inherited => Builder::new_multi_thread().worker_threads(1).enable_all().build()?,
+        What::Own | What::Continued => Builder::new_current_thread().enable_all().build()?,
+    };
+    let locks = runtime.block_on(Locks::connect(url))?;
+    let stock = locks.mutex(NAME);
+    runtime.block_on(async { stock.lock().await?.release().await })?;
+    let held = if ends_by_release.is_some() { Some(runtime.block_on(stock.lock())?) } else { None };
+    let (mut here, there) = UnixStream::pair()?;
+    match fork()? {
+        Fork::Child => {
+            drop((here, stock));
+            if let Err(error) = child(
+                url,
+                what,
+                locks,
+                runtime,
+                held.map(|guard| (guard, ends_by_release == Some(true))),
+                &there,
+            ) {
+                println!("child failed: {error}");
+            }
+            // The runtime is not dropped: it would wait for threads that are not in this process.
+            std::process::exit(0);
+        }
+        Fork::Parent(_) => {
+            drop(there);
+            let guard = match held {
+                Some(guard) => guard,
+                None => runtime.block_on(stock.lock())?,
+            };
+            println!("parent has {}", guard.field());
+            here.write_all(b"\n")?;
+            // Until the child has ended.
+            here.read_to_end(&mut Vec::new())?;
+            runtime.block_on(after(&stock, guard))
+        }
+    }
+}
+
+/// Its parent holds the lock.
+fn child(
+    url: &str,
+    what: What,
+    locks: Locks,
+    runtime: Runtime,
+    held: Option<(Guard, bool)>,
+    mut there: &UnixStream,
+) -> Result<()> {
+    there.read_exact(&mut [0])?;
+    let runtime = match what {
+        What::Continued => runtime,
+        _ => {
+            std::mem::forget(runtime);
+            Builder::new_current_thread().enable_all().build()?
+        }
+    };
+    let done = runtime.block_on(async { timeout(LIMIT, take(url, what, locks, held)).await });
+    // Its driver would be dropped.
+    std::mem::forget(runtime);
+    done?
+}
+
+async fn take(url: &str, what: What, locks: Locks, held: Option<(Guard, bool)>) -> Result<()> {
+    let locks = match what {
+        What::Own => Locks::connect(url).await?,
+        _ => locks,
+    };
+    let stock = locks.mutex(NAME);
+    show("try_lock", stock.try_lock().await).await;
+    show("within", stock.try_lock().within(PATIENCE).await).await;
+    show("another", locks.mutex("shelf").try_lock().await).await;
+    if let Some((guard, by_release)) = held {
+        println!("child check: {:?}", guard.check().await.map_err(|error| error.kind()));
+        if by_release {
+            println!("child release: {:?}", guard.release().await.map_err(|error| error.kind()));
+        } else {
+            drop(guard);
+        }
+        // What is left to the background, where there is one.
+        sleep(Duration::from_millis(300)).await;
+    }
+    Ok(())
+}
+
+async fn show(what: &str, asked: nestlock::Result<Option<Guard>>) {
+    match asked {
+        Ok(Some(guard)) => {
+            println!("child {what}: has {}", guard.field());
+            let _ = guard.release().await;
+        }
+        Ok(None) => println!("child {what}: busy"),
+        Err(error) => println!("child {what}: {:?}", error.kind()),
+    }
+}
+
+/// The child has ended: the parent goes on.
+async fn after(stock: &Mutex, guard: Guard) -> Result<()> {
+    let mut checked = guard.check().await;
+    // A child that went on with the runtime may have got what the kernel had to report to it.
+    for _ in 0..20 {
+        if !checked.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unavailable) {
+            break;
+        }
+        sleep(Duration::from_millis(100)).await;
+        checked = guard.check().await;
+    }
+    println!("parent check: {:?}", checked.map_err(|error| error.kind()));
+    guard.release().await?;
+    stock.lock().await?.release().await?;
+    println!("parent is done");
+    Ok(())
+}
