@@ -69,7 +69,7 @@ impl MasterSet {
 }
 
 /// How the masters differ after a command of a hold. With a single master, `remains` and `missing` alone can have it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spread {
     /// Masters that lack the field of a live hold: it has to be written there.
     pub(crate) lacking: MasterSet,
@@ -99,7 +99,7 @@ impl Spread {
 
 /// Masters that certainly do not have a hold's field, so that its end need not be sent to them. Otherwise: 1. A master is away for
 /// long. 2. The end of each lock that is taken and released in that time would be sent to it again and again, for a lease.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Absence {
     absent: MasterSet,
     /// Masters that were asked to write the field later.
@@ -107,6 +107,8 @@ pub(crate) struct Absence {
 }
 
 impl Absence {
+    pub(crate) const NONE: Absence = Absence { absent: MasterSet::NONE, repaired: MasterSet::NONE };
+
     /// The acquire did not run on these masters.
     pub(crate) fn note(&mut self, masters: MasterSet) {
         self.absent = self.absent.union(masters.without(self.repaired));

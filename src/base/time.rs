@@ -1,5 +1,7 @@
 //! All arithmetic of leases, drift and waits. Nothing here reads a clock: `now` and `sent` are arguments.
 
+use std::num::NonZeroU64;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -26,6 +28,39 @@ impl Moment {
     /// Converts an instant of this timeline to tokio's clock.
     pub(crate) fn local(self, at: Instant) -> Instant {
         at.checked_sub(self.slept).unwrap_or(at)
+    }
+}
+
+/// An `Instant` that is seldom there: an `Option` of it takes half the room. To the nanosecond, within a hundred years.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Stamp(NonZeroU64);
+
+/// Stamps count from here.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+impl Stamp {
+    /// The stamp of [`START`], in nanoseconds: so far from both ends that nothing before or behind it is cut.
+    const MIDDLE: u64 = 1 << 62;
+
+    pub(crate) fn at(self) -> Instant {
+        let nanos = self.0.get();
+        match nanos.checked_sub(Stamp::MIDDLE) {
+            Some(later) => *START + Duration::from_nanos(later),
+            None => *START - Duration::from_nanos(Stamp::MIDDLE - nanos),
+        }
+    }
+}
+
+impl From<Instant> for Stamp {
+    fn from(at: Instant) -> Stamp {
+        let nanos = |time: Duration| {
+            time.as_secs().saturating_mul(1_000_000_000).saturating_add(time.subsec_nanos().into())
+        };
+        let stamp = match at.checked_duration_since(*START) {
+            Some(later) => Stamp::MIDDLE.saturating_add(nanos(later)),
+            None => Stamp::MIDDLE.saturating_sub(nanos(START.saturating_duration_since(at))),
+        };
+        Stamp(NonZeroU64::new(stamp).unwrap_or(NonZeroU64::MIN))
     }
 }
 
@@ -110,5 +145,17 @@ mod tests {
     fn a_wait_of_thirty_years_is_for_ever() {
         let (now, shorter) = (Instant::now(), FAR - Duration::from_nanos(1));
         assert_eq!((limit(now, FAR), limit(now, shorter)), (None, Some(now + shorter)));
+    }
+
+    #[test]
+    fn a_stamp_is_the_instant_in_half_the_room() {
+        assert_eq!((size_of::<Stamp>(), size_of::<Option<Stamp>>()), (8, 8));
+        let (start, step, mut before) = (*START, Duration::from_nanos(1), None);
+        for at in [start - step, start, start + step, start + 2 * step, after(start, FAR)] {
+            let stamp = Stamp::from(at);
+            assert_eq!(stamp.at(), at);
+            assert!(before < Some(stamp), "they have the order of the instants");
+            before = Some(stamp);
+        }
     }
 }

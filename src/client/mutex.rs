@@ -154,7 +154,7 @@ impl Mutex {
         let owner = Owner::current();
         self.handle.table(|table, at| {
             let hold = table.entry_of(&self.keys)?.live().filter(|hold| at.now < hold.end())?;
-            let lives = |level: &&Level| level.max_hold.is_none_or(|end| at.now < end);
+            let lives = |level: &&Level| level.max_hold.is_none_or(|end| at.now < end.at());
             let levels = hold.levels_of(&owner).filter(lives).count();
             (levels > 0).then(|| look(hold, levels))
         })

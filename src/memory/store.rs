@@ -239,7 +239,7 @@ impl Store {
                 self.fenced(key, reply, fence.as_deref(), held, now)
             }
             Action::END | Action::Settle { count: 0, .. } => match self.held_by(key, field, now) {
-                Some(_) => self.free(key, &keys.channel),
+                Some(_) => self.free(key, keys.channel()),
                 None => Reply::Gone,
             },
             Action::Move { lease } => {
@@ -270,7 +270,7 @@ impl Store {
                 })
             }
             Action::Force => match self.held(key, now) {
-                Some(_) => self.free(key, &keys.channel),
+                Some(_) => self.free(key, keys.channel()),
                 None => Reply::Free,
             },
             Action::Look => self.held(key, now).map_or(Reply::Free, |held| Reply::busy(held.left(now))),
@@ -311,7 +311,7 @@ impl Store {
             }
             _ => return Reply::Gone,
         }
-        self.publish(&call.keys.channel);
+        self.publish(call.keys.channel());
         Reply::Done
     }
 

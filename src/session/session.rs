@@ -182,7 +182,7 @@ impl Session {
             if let Some(on) = effects.subscribe.take() {
                 // While the table is locked: else 1. one visit wants the messages, 2. another does not, 3. the second
                 // is passed on before the first, and a waiter relies on messages that nobody asked for.
-                self.quorum.subscribe(&keys.channel, on);
+                self.quorum.subscribe(keys.channel(), on);
             }
             result
         };

@@ -7,10 +7,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::base::meter::Sample;
-use crate::base::{Fate, Lease, MasterSet, Moment, Spread, after, limit};
+use crate::base::{Fate, Lease, Moment, Spread, Stamp, after, limit};
 use crate::error::Loss;
 use crate::owner::Owner;
-use crate::table::entry::{LockEntry, LogEvent, is_of_tree, may_enter};
+use crate::table::effects::LogEvent;
+use crate::table::entry::{LockEntry, is_of_tree, may_enter};
 use crate::table::hold::{Hold, Sender};
 use crate::table::level::Level;
 use crate::table::queue::{Ambiguous, Waiter, WaiterState};
@@ -95,8 +96,8 @@ impl NewLevel {
             owner: request.owner.clone(),
             branch: request.branch,
             watched: !self.fixed,
-            until: self.fixed.then_some(ends),
-            max_hold: self.max_hold.and_then(|longest| limit(from, longest)),
+            until: self.fixed.then(|| ends.into()),
+            max_hold: self.max_hold.and_then(|longest| limit(from, longest)).map(Stamp::from),
             fate: self.fate.clone(),
         }
     }
@@ -198,7 +199,7 @@ impl LockEntry {
         if let Some(level) = above.filter(|level| !request.owner.is_within(&level.owner)) {
             request.warned = true;
             let news = LogEvent::SelfWait { asks: request.owner.clone(), holds: level.owner.clone() };
-            self.out.log.push(news);
+            self.out.log(news);
         }
     }
 
@@ -365,7 +366,7 @@ impl LockEntry {
         }
         hold.lacked_by(spread.lacking, at.now);
         if let Action::Acquire { count: 1, .. } = pending.call.action {
-            hold.absence.note(spread.absent);
+            hold.certainly_lacked_by(spread.absent);
         }
         let (depth, token) = (hold.count(), hold.token());
         self.waits_no_more(id);
@@ -403,8 +404,7 @@ impl LockEntry {
 
     /// The acquire was answered "busy": the request sleeps until then, unless something happened meanwhile.
     pub(crate) fn refused(&mut self, id: u64, pause: Pause) {
-        let missed = std::mem::take(&mut self.missed);
-        self.reported = MasterSet::NONE;
+        let missed = self.subscription.sleeps();
         match pause {
             // Those who settle a split vote publish: all would ask again in step.
             Pause::Polling(until) => self.pauses(id, until),

@@ -5,78 +5,19 @@ use std::task::Waker;
 
 use tokio::time::Instant;
 
-use crate::base::meter::{self, Sample};
-use crate::base::telemetry::Context;
-use crate::base::{Fate, MasterSet};
-use crate::error::Loss;
 use crate::owner::{Owner, Position};
+use crate::table::effects::Out;
 use crate::table::handed_over::HandedOver;
 use crate::table::hold::Hold;
 use crate::table::level::Level;
 use crate::table::orphans::Orphans;
 use crate::table::queue::{Queue, Waiter, WaiterState};
 use crate::table::seen::Seen;
+use crate::table::subscription::Subscription;
 use crate::table::terms::Terms;
 use crate::table::turns::Turns;
-use crate::table::waits::{LongWait, Waits};
+use crate::table::waits::Waits;
 use crate::wire::keys::Keys;
-
-/// What is to be done once no lock is held any more.
-#[derive(Debug, Default)]
-pub(crate) struct Effects {
-    pub(crate) wake: Vec<Waker>,
-    pub(crate) resolve: Vec<Arc<Fate>>,
-    pub(crate) log: Vec<LogEvent>,
-}
-
-impl Effects {
-    /// `None`, as mostly: there is nothing to do. Boxed, since it is handed up through each visit.
-    pub(super) fn take(&mut self) -> Option<Box<Effects>> {
-        let nothing = self.wake.is_empty() && self.resolve.is_empty() && self.log.is_empty();
-        (!nothing).then(|| Box::new(std::mem::take(self)))
-    }
-
-    pub(super) fn measure(&mut self, sample: Sample) {
-        if meter::ON {
-            self.log.push(LogEvent::Measured(sample));
-        }
-    }
-}
-
-/// What is logged, or counted.
-#[derive(Debug)]
-pub(crate) enum LogEvent {
-    Lost {
-        field: Arc<str>,
-        loss: Loss,
-    },
-    OutOfOrder {
-        field: Arc<str>,
-    },
-    SelfWait {
-        asks: Owner,
-        holds: Owner,
-    },
-    Settled {
-        field: Arc<str>,
-    },
-    RenewedLate {
-        field: Arc<str>,
-        failures: u32,
-    },
-    Waits(Box<LongWait>),
-    /// A request that waited has left its line. To be dropped where nothing is locked.
-    WaitEnded(#[allow(dead_code, reason = "its drop is what counts")] Arc<Context>),
-    Measured(Sample),
-}
-
-/// Whether messages of the lock's releases reach this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Subscription {
-    Off,
-    Asked,
-    On,
-}
 
 /// Changes only while the table is locked.
 #[derive(Debug)]
@@ -89,14 +30,6 @@ pub(crate) struct LockEntry {
     pub(super) queue: Queue,
     pub(super) waits: Waits,
     pub(super) subscription: Subscription,
-    /// The masters whose messages arrive.
-    pub(super) subscribed_at: MasterSet,
-    /// Those whose message of a release came since a request was last woken by one: the others' messages are of the same.
-    pub(super) reported: MasterSet,
-    /// Such a message came while the request asked, which may have been too early.
-    pub(super) missed: bool,
-    /// Releases of our own whose message has not come back yet, for each master: it is no news.
-    pub(super) echoes: Vec<u32>,
     pub(super) turns: Turns,
     /// Who had the lock when the masters refused it last.
     pub(super) seen: Seen,
@@ -104,9 +37,7 @@ pub(crate) struct LockEntry {
     pub(super) handed_over: HandedOver,
     /// The session is not closed: what is held is renewed, and what is offered can be ended.
     pub(super) is_open: bool,
-    pub(super) out: Effects,
-    /// Who waits until no command of the hold is under way.
-    pub(super) idlers: Vec<Waker>,
+    pub(super) out: Out,
     /// When the table looks at it next.
     pub(super) scheduled: Option<Instant>,
     /// Nothing was left of it after the last visit.
@@ -115,27 +46,21 @@ pub(crate) struct LockEntry {
 
 impl LockEntry {
     pub(super) fn new(keys: Arc<Keys>, place: Position, terms: impl Into<Arc<Terms>>) -> LockEntry {
-        // Mostly there is one: a vector that grows by itself begins with room for four.
-        let (holds, queue) = (Vec::with_capacity(1), Queue::new());
         LockEntry {
             keys,
             place,
             terms: terms.into(),
-            holds,
+            // Mostly there is one: a vector that grows by itself begins with room for four.
+            holds: Vec::with_capacity(1),
             orphans: Orphans::default(),
-            queue,
+            queue: Queue::default(),
             waits: Waits::default(),
-            subscription: Subscription::Off,
-            subscribed_at: MasterSet::NONE,
-            reported: MasterSet::NONE,
-            missed: false,
-            echoes: Vec::new(),
+            subscription: Subscription::default(),
             turns: Turns::default(),
             seen: Seen::default(),
             handed_over: HandedOver::default(),
             is_open: true,
-            out: Effects::default(),
-            idlers: Vec::new(),
+            out: Out::default(),
             scheduled: None,
             idle: true,
         }
@@ -143,12 +68,11 @@ impl LockEntry {
 
     /// Nothing is left of it: what comes next finds it as a new one.
     pub(super) fn rest(&mut self) {
-        self.missed = false;
         self.turns = Turns::default();
         self.seen = Seen::default();
         self.orphans.rest();
         self.queue.rest();
-        self.out.wake.append(&mut self.idlers);
+        self.wake_idlers();
     }
 
     /// Another handle of the same lock uses it. While nothing else is left of it, it stays for the newest of them.
@@ -249,12 +173,18 @@ impl LockEntry {
     /// Wakes this one as soon as a command of this process for the lock is over, or a request leaves. For whoever need not be
     /// the head of a line, which alone is woken otherwise.
     pub(crate) fn wake_when_idle(&mut self, waker: &Waker) {
-        self.idlers.push(waker.clone());
+        self.queue.wake_when_idle(waker.clone());
+    }
+
+    pub(super) fn wake_idlers(&mut self) {
+        if let Some(idlers) = self.queue.idlers() {
+            self.out.wake(idlers);
+        }
     }
 
     /// Wakes whoever can go on now.
     pub(super) fn wake_next(&mut self, now: Instant) {
-        self.out.wake.append(&mut self.idlers);
+        self.wake_idlers();
         if self.queue.is_empty() {
             return self.withdraw(now);
         }
@@ -266,7 +196,9 @@ impl LockEntry {
         };
         let next = next.filter(|request| request.phase == WaiterState::Waiting).map(|request| request.id);
         let woken = next.and_then(|id| self.queue.get_mut(id)).and_then(|request| request.wake(now));
-        self.out.wake.extend(woken);
+        if let Some(woken) = woken {
+            self.out.wake([woken]);
+        }
     }
 }
 

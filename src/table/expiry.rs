@@ -8,7 +8,8 @@ use crate::base::meter::Sample;
 use crate::base::{Lease, MasterSet, Moment, Spread, after};
 use crate::error::Loss;
 use crate::owner::Owner;
-use crate::table::entry::{LockEntry, LogEvent, is_of_tree};
+use crate::table::effects::LogEvent;
+use crate::table::entry::{LockEntry, is_of_tree};
 use crate::table::hold::{Hold, Sender, UnderWay};
 use crate::table::queue::HeadCheck;
 use crate::wire::{Action, Pending};
@@ -19,7 +20,7 @@ impl LockEntry {
         let Some(at) = self.holds.iter().position(|hold| hold.id == id) else { return };
         if !self.holds[at].levels.is_empty() {
             let waiting = self.queue.iter_mut().filter(|request| is_of_tree(request, &self.holds[at]));
-            self.out.wake.extend(waiting.filter_map(|request| request.wake(now)));
+            self.out.wake(waiting.filter_map(|request| request.wake(now)));
         }
         let hold = &mut self.holds[at];
         if !hold.levels.is_empty() && hold.loss().is_none() {
@@ -29,26 +30,26 @@ impl LockEntry {
         // Once: the server may answer later that it is gone.
         if !fates.is_empty() {
             let field = hold.field.clone();
-            self.out.log.push(LogEvent::Lost { field, loss });
+            self.out.log(LogEvent::Lost { field, loss });
             self.out.measure(Sample::Lost(loss));
         }
-        self.out.resolve.extend(fates);
+        self.out.resolve(fates);
         self.freed(now);
     }
 
     /// Wakes every request: what they wait for will not come.
     pub(crate) fn wake_all(&mut self, now: Instant) {
         let woken = self.queue.iter_mut().filter_map(|request| request.wake(now));
-        self.out.wake.extend(woken);
+        self.out.wake(woken);
     }
 
     /// Whoever waits for anything here looks again, and finds out what has changed around it.
     pub(crate) fn wake_everyone(&mut self, now: Instant) {
         self.wake_all(now);
-        self.out.wake.append(&mut self.idlers);
+        self.wake_idlers();
         let levels = self.holds.iter().flat_map(|hold| &hold.levels).map(|level| level.fate.clone());
         let leaving = self.holds.iter().flat_map(|hold| hold.leaving.iter().cloned());
-        self.out.resolve.extend(levels.chain(leaving));
+        self.out.resolve(levels.chain(leaving));
     }
 
     /// Whoever has sent the background's commands does not run: their answers may never be looked at.
@@ -138,14 +139,14 @@ impl LockEntry {
             ids.push(hold.id);
             if hold.is_gone() && at.now >= hold.stands_until {
                 // Whoever still had it has dropped it by now.
-                hold.spread = Spread::default();
+                hold.apart.set_spread(Spread::NONE);
             }
             let tried = hold.levels.is_empty() && hold.command.is_none() && hold.failures > 0;
             if tried && at.now >= hold.stands_until {
                 // The server has dropped it by now, confirmed or not.
                 hold.goes(false);
-                hold.spread = Spread::default();
-                self.out.resolve.extend(hold.leave_with(Err(Loss::Expired)));
+                hold.apart.set_spread(Spread::NONE);
+                self.out.resolve(hold.leave_with(Err(Loss::Expired)));
             }
         }
         for id in ids {
@@ -157,14 +158,14 @@ impl LockEntry {
     /// key's, this client ends the key.
     pub(crate) fn end_late(&mut self, id: u64, at: Moment) {
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) else { return };
-        let over = hold.levels.iter().filter(|level| level.max_hold.is_some_and(|end| end <= at.now));
+        let over = hold.levels.iter().filter(|level| level.max_hold.is_some_and(|end| end.at() <= at.now));
         for level in over.filter(|level| level.fate.seal(Loss::MaxHold)) {
-            self.out.resolve.push(level.fate.clone());
-            self.out.log.push(LogEvent::Lost { field: hold.field.clone(), loss: Loss::MaxHold });
+            self.out.resolve([level.fate.clone()]);
+            self.out.log(LogEvent::Lost { field: hold.field.clone(), loss: Loss::MaxHold });
             self.out.measure(Sample::Lost(Loss::MaxHold));
             // Children that wait to enter find that there is nothing left to enter.
             let waiting = self.queue.iter_mut().filter(|request| request.owner.is_within(&level.owner));
-            self.out.wake.extend(waiting.filter_map(|request| request.wake(at.now)));
+            self.out.wake(waiting.filter_map(|request| request.wake(at.now)));
         }
         if !hold.lives() || at.now < hold.end() {
             return;
@@ -191,7 +192,7 @@ impl LockEntry {
         for head in heads.into_iter().flatten() {
             match self.queue.check(head, now) {
                 HeadCheck::Not => {}
-                HeadCheck::Woken(waker) => self.out.wake.push(waker),
+                HeadCheck::Woken(waker) => self.out.wake([waker]),
                 // What it was woken for is the next one's now, which may have asked and gone to sleep before.
                 HeadCheck::PassedOver => self.freed(now),
             }
@@ -258,7 +259,7 @@ impl Hold {
         let no = numbers();
         let pending = self.begin(action, Sender::Background, no, now);
         if let Action::Repair { .. } = pending.call.action {
-            self.absence.repair(pending.masters);
+            self.apart.change(|apart| apart.absence.repair(pending.masters));
         }
         Some(pending)
     }
@@ -283,7 +284,7 @@ impl Hold {
             at(true, self.end());
         }
         for level in self.levels.iter().filter(|level| level.fate.loss().is_none()) {
-            level.max_hold.into_iter().for_each(|limit| at(true, limit));
+            level.max_hold.into_iter().for_each(|limit| at(true, limit.at()));
         }
         self.offered_until().into_iter().for_each(|until| at(true, until));
         self.gives_up_at(waiting).into_iter().for_each(|given_up| at(true, given_up));

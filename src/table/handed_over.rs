@@ -3,22 +3,26 @@
 use std::collections::VecDeque;
 
 /// The last holds that were handed over, by their ids. What a master answers late to one of them is not undone: the field is that of the
-/// claim.
+/// claim. Mostly there are none: a pointer then.
 #[derive(Debug, Default)]
-pub(super) struct HandedOver(VecDeque<u64>);
+pub(super) struct HandedOver(Option<Box<Last>>);
+
+#[derive(Debug, Default)]
+struct Last(VecDeque<u64>);
 
 impl HandedOver {
     const MOST: usize = 16;
 
     pub(super) fn note(&mut self, hold: u64) {
-        if self.0.len() == Self::MOST {
-            self.0.pop_front();
+        let Last(holds) = &mut **self.0.get_or_insert_default();
+        if holds.len() == Self::MOST {
+            holds.pop_front();
         }
-        self.0.push_back(hold);
+        holds.push_back(hold);
     }
 
     pub(super) fn has(&self, hold: u64) -> bool {
-        self.0.contains(&hold)
+        self.0.as_ref().is_some_and(|last| last.0.contains(&hold))
     }
 }
 

@@ -100,7 +100,7 @@ impl LockEntry {
         self.pauses(front, until);
         // It has to set its timer.
         let woken = self.queue.get_mut(front).and_then(|request| request.wake(now));
-        self.out.wake.extend(woken);
+        self.out.wake(woken);
     }
 }
 
@@ -119,7 +119,7 @@ impl Hold {
             && self.leaving.is_empty()
             && self.fence.is_none()
             && self.is_kept_for(now).is_none()
-            && self.spread.lacking.is_empty()
+            && self.apart.spread.lacking.is_empty()
             && self.stands <= 1
             && self.offer.is_in_time(self.terms.handoff, now)
             && after(now, lease / 2) <= self.sure_until

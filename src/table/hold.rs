@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::base::{Absence, Fate, Lease, MasterSet, Spread, after};
+use crate::base::{Fate, Lease, MasterSet, Stamp, after};
 use crate::error::Loss;
 use crate::owner::Owner;
+use crate::table::apart::Apart;
+use crate::table::leaving::Leaving;
 use crate::table::level::Level;
 use crate::table::offer::Offer;
 use crate::table::terms::Terms;
@@ -90,26 +92,14 @@ pub(crate) struct Hold {
     pub(super) failures: u32,
     /// How long the machine had slept when the lease was last confirmed.
     pub(super) slept: Duration,
-    /// Levels that left while a command was under way: the one that carries their release out reports what became of it.
-    pub(super) leaving: Vec<Arc<Fate>>,
-    /// Masters that lack it, those where it may stand though it is gone, and those whose answers are still to come.
-    pub(super) spread: Spread,
-    pub(super) absence: Absence,
-    /// Masters whose answer to what makes the field came while another command, as its end, was under way there: what that finds shows
-    /// which of the two ran first. 1. A master does not know the acquire's script; two others grant. 2. The end of the hold runs there, and
-    /// finds nothing. 3. The acquire runs, by the text of its script. Its answer may be looked at before the end's.
-    pub(super) late: MasterSet,
-    /// Masters where what makes the field had no answer while the hold stood. It may run yet, behind an end that finds nothing:
-    /// over a connection that was replaced since.
-    pub(super) unsure: MasterSet,
+    pub(super) leaving: Leaving,
+    pub(super) apart: Apart,
     /// Its fencing token, once it is granted, and the counter that has to remember it.
     pub(super) fence: Option<Arc<Fence>>,
     /// To whom of this process it may pass.
     pub(super) offer: Offer,
     /// Until then nobody else is to have the lock: what ends the hold before keeps the lock standing.
-    kept_until: Option<Instant>,
-    /// Whose field is replaced by this one's, where it goes on with the hold of another process.
-    from: Option<Arc<str>>,
+    kept_until: Option<Stamp>,
     /// When the first of its levels, since it had none, was granted.
     pub(super) since: Instant,
 }
@@ -142,15 +132,11 @@ impl Hold {
             release_tried: false,
             failures: 0,
             slept: Duration::ZERO,
-            leaving: Vec::new(),
-            spread: Spread::default(),
-            absence: Absence::default(),
-            late: MasterSet::NONE,
-            unsure: MasterSet::NONE,
+            leaving: Leaving::default(),
+            apart: Apart::default(),
             fence,
             offer: Offer::default(),
             kept_until: None,
-            from: None,
             since: now,
         };
         let pending = hold.begin(Action::Acquire { count: 1, lease }, Sender::Request, no, now);
@@ -167,8 +153,8 @@ impl Hold {
         now: Instant,
     ) -> (Hold, Pending) {
         let (mut hold, _) = Hold::asked(no, keys, field, terms, lease, None, now);
-        hold.from = Some(from);
-        let pending = hold.begin(Action::Move { lease }, Sender::Request, no, now);
+        let mut pending = hold.begin(Action::Move { lease }, Sender::Request, no, now);
+        pending.call.from = Some(from);
         (hold, pending)
     }
 
@@ -243,7 +229,7 @@ impl Hold {
 
     /// Whether some masters may have it yet.
     pub(super) fn has_remains(&self) -> bool {
-        !self.spread.remains.union(self.spread.unanswered).is_empty()
+        !self.apart.spread.remains.union(self.apart.spread.unanswered).is_empty()
     }
 
     /// Its end is under way.
@@ -293,7 +279,7 @@ impl Hold {
             return self.sure_until;
         }
         let latest = self.levels.iter().filter_map(|level| level.until).max();
-        latest.map_or(self.sure_until, |latest| latest.min(self.sure_until))
+        latest.map_or(self.sure_until, |latest| latest.at().min(self.sure_until))
     }
 
     /// Whether the key may outlive the hold, and nobody renews it: then this client ends the key.
@@ -328,7 +314,7 @@ impl Hold {
     /// Until when one level is good.
     pub(crate) fn end_of(&self, level: u64) -> Instant {
         let limit = self.level(level).and_then(|level| level.max_hold);
-        limit.map_or(self.end(), |limit| limit.min(self.end()))
+        limit.map_or(self.end(), |limit| limit.at().min(self.end()))
     }
 
     /// The server confirmed a lease. Only ever forward: no script shortens a TTL.
@@ -352,7 +338,7 @@ impl Hold {
     pub(super) fn extended(&mut self, level: u64, lease: Lease, sent: Instant) {
         let until = lease.valid_until(sent, self.terms.drift);
         if let Some(at) = self.place(level) {
-            self.levels[at].until = self.levels[at].until.max(Some(until));
+            self.levels[at].until = self.levels[at].until.max(Some(until.into()));
         }
     }
 
@@ -394,12 +380,12 @@ impl Hold {
 
     /// Nobody else is to have the lock until then.
     pub(super) fn keep_until(&mut self, until: Instant) {
-        self.kept_until = self.kept_until.max(Some(until));
+        self.kept_until = self.kept_until.max(Some(until.into()));
     }
 
     /// For how long its lock is to stand beyond its end, if it ends now.
     pub(super) fn is_kept_for(&self, now: Instant) -> Option<Duration> {
-        self.kept_until?.checked_duration_since(now).filter(|left| !left.is_zero())
+        self.kept_until?.at().checked_duration_since(now).filter(|left| !left.is_zero())
     }
 
     /// What ends it now. Behind the time of `at_least` also where the first try was sent before. The lock of a hold that was lost is not
@@ -419,12 +405,12 @@ impl Hold {
             return None;
         }
         match self.state {
-            State::Gone { .. } => (!self.spread.remains.is_empty()).then_some(Action::END),
+            State::Gone { .. } => (!self.apart.spread.remains.is_empty()).then_some(Action::END),
             _ if self.levels.is_empty() => Some(Action::END),
             // Else the key, if it stands, is ended when the last guard goes.
             State::Lost { ends_key, .. } => ends_key.then_some(Action::END),
             // First of all: it may be what a majority lacks.
-            State::Stands { .. } if !self.spread.lacking.is_empty() => {
+            State::Stands { .. } if !self.apart.spread.lacking.is_empty() => {
                 Some(Action::Repair { count: self.count(), lease: self.terms.lease })
             }
             State::Stands { unsettled: true } => {
@@ -450,7 +436,7 @@ impl Hold {
 
     /// Masters lack the hold, by their last answers.
     pub(super) fn lacked_by(&mut self, masters: MasterSet, now: Instant) {
-        self.spread.lacking = masters;
+        self.apart.set_lacking(masters);
         // Once: 1. young masters lack it, and have another's field that a late command has left. 2. The repair changes nothing.
         // 3. The settle behind it finds the same, and so on without a pause.
         if !masters.is_empty() && self.lives() && self.failures <= 1 {
@@ -490,12 +476,11 @@ impl Hold {
             *lease = Lease::rest(self.end().saturating_duration_since(now));
         }
         let masters = match action {
-            Action::Repair { .. } => self.spread.lacking,
-            _ if self.is_gone() => self.spread.remains,
+            Action::Repair { .. } => self.apart.spread.lacking,
+            _ if self.is_gone() => self.apart.spread.remains,
             _ => MasterSet::ALL,
         };
-        // What has answered before goes before it.
-        self.late = self.late.without(masters);
+        self.apart.is_not_late(masters);
         let repeated = action.is_end() && self.release_tried;
         let fence = self.fence.as_ref().filter(|_| action.is_counted(self.failures > 0)).cloned();
         let call = Call {
@@ -505,7 +490,7 @@ impl Hold {
             fence,
             sharded: false,
             names: false,
-            from: self.from.clone().filter(|_| matches!(action, Action::Move { .. })),
+            from: None,
         };
         Pending { hold: self.id, no, call, masters, repeated, sent: now }
     }

@@ -8,7 +8,8 @@ use tokio::time::Instant;
 use crate::base::telemetry::{Context, Place};
 use crate::base::{Moment, after};
 use crate::holder::Holder;
-use crate::table::entry::{LockEntry, LogEvent};
+use crate::table::effects::LogEvent;
+use crate::table::entry::LockEntry;
 use crate::table::hold::Hold;
 use crate::table::seen::Owned;
 use crate::table::waits::{LongWait, Wait};
@@ -85,7 +86,7 @@ impl LockEntry {
     pub(super) fn waits_no_more(&mut self, id: u64) {
         // Most have never waited.
         if !self.waits.is_empty() {
-            self.out.log.extend(self.waits.end(id).map(LogEvent::WaitEnded));
+            self.waits.end(id).into_iter().for_each(|ended| self.out.log(LogEvent::WaitEnded(ended)));
         }
     }
 
@@ -98,7 +99,7 @@ impl LockEntry {
             let waited = request.waits(epoch, at.now);
             let (place, context, by) = (wait.place, wait.context.clone(), by.clone());
             let wait = LongWait { waited, place, context, by, waiting };
-            self.out.log.push(LogEvent::Waits(Box::new(wait)));
+            self.out.log(LogEvent::Waits(Box::new(wait)));
         });
     }
 

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
-
-use crate::base::Fate;
+use crate::base::{Fate, Stamp};
 use crate::owner::Owner;
 
 /// One acquisition inside a hold: what one guard stands for.
@@ -17,7 +15,7 @@ pub(crate) struct Level {
     /// Renewed by the watchdog: it has no end of its own.
     pub(super) watched: bool,
     /// The end of a fixed lease, or what `extend` promised.
-    pub(super) until: Option<Instant>,
-    pub(crate) max_hold: Option<Instant>,
+    pub(super) until: Option<Stamp>,
+    pub(crate) max_hold: Option<Stamp>,
     pub(super) fate: Arc<Fate>,
 }

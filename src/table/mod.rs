@@ -2,13 +2,16 @@
 
 mod admission;
 mod agenda;
+mod apart;
 mod claims;
+mod effects;
 mod entry;
 mod expiry;
 mod handed_over;
 mod handoff;
 mod hold;
 mod holder;
+mod leaving;
 mod level;
 mod offer;
 mod order;
@@ -24,7 +27,8 @@ mod waits;
 
 pub(crate) use admission::{AcquireParams, Admission, NewLevel, NotHeld, Pause};
 pub(crate) use claims::HandOver;
-pub(crate) use entry::{LockEntry, LogEvent};
+pub(crate) use effects::LogEvent;
+pub(crate) use entry::LockEntry;
 pub(crate) use expiry::retry_pause;
 pub(crate) use handoff::Taken;
 pub(crate) use hold::Hold;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::base::after;
+use crate::base::{Stamp, after};
 use crate::table::queue::HEAD_PATIENCE;
 
 /// How far a hold has passed on without a command.
@@ -13,7 +13,7 @@ pub(super) struct Offer {
     /// When the grant by the server was processed.
     granted: Option<Instant>,
     /// It is offered until then.
-    until: Option<Instant>,
+    until: Option<Stamp>,
     /// It has passed on.
     passed: bool,
     /// Its end lets other processes go first.
@@ -41,11 +41,11 @@ impl Offer {
 
     /// The hold is offered to the next owner, who has to come soon.
     pub(super) fn make(&mut self, longest: Duration, now: Instant) {
-        self.until = self.ends(longest).map(|end| end.min(after(now, HEAD_PATIENCE)));
+        self.until = self.ends(longest).map(|end| end.min(after(now, HEAD_PATIENCE)).into());
     }
 
     pub(super) fn until(&self) -> Option<Instant> {
-        self.until
+        self.until.map(Stamp::at)
     }
 
     /// The next owner has it.

@@ -34,7 +34,7 @@ impl Hold {
         let (mut hold, _) = Hold::asked(pending.hold, keys, field, terms, lease, None, now);
         hold.finish(pending.hold, now);
         hold.goes(true);
-        hold.spread.remains = masters;
+        hold.apart.change(|apart| apart.spread.remains = masters);
         hold
     }
 
@@ -43,9 +43,13 @@ impl Hold {
     }
 }
 
+/// Mostly there are none: a pointer then.
+#[derive(Debug, Default)]
+pub(crate) struct Orphans(Option<Box<Left>>);
+
 /// In the order in which they are due, so that thousands cost no more than those that have something to do.
 #[derive(Debug, Default)]
-pub(crate) struct Orphans {
+struct Left {
     holds: BTreeMap<u64, Orphan>,
     dues: BTreeSet<(Instant, u64)>,
     rests_until: Option<Instant>,
@@ -61,33 +65,69 @@ struct Orphan {
 
 impl Orphans {
     pub(super) fn is_empty(&self) -> bool {
-        self.holds.is_empty()
+        self.0.as_ref().is_none_or(|left| left.holds.is_empty())
     }
 
     /// There is none: the next one is looked at when it is due.
     pub(super) fn rest(&mut self) {
-        self.rests_until = None;
+        self.0 = None;
     }
 
     pub(super) fn ids(&self) -> impl Iterator<Item = u64> {
-        self.holds.keys().copied()
+        self.0.iter().flat_map(|left| left.holds.keys().copied())
     }
 
     pub(super) fn take_in(&mut self, hold: Hold) {
+        let left = self.0.get_or_insert_default();
         let (id, due) = (hold.id, hold.due_as_orphan());
-        self.dues.insert((due, id));
-        self.holds.insert(id, Orphan { hold, due });
+        left.dues.insert((due, id));
+        left.holds.insert(id, Orphan { hold, due });
     }
 
     pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Hold> {
-        self.tidy();
-        let orphan = self.holds.get_mut(&id)?;
-        self.lent = Some(id);
+        let left = self.0.as_mut()?;
+        left.tidy();
+        let orphan = left.holds.get_mut(&id)?;
+        left.lent = Some(id);
         Some(&mut orphan.hold)
     }
 
     /// Looks at the one that was lent out.
     pub(super) fn tidy(&mut self) {
+        if let Some(left) = &mut self.0 {
+            left.tidy();
+        }
+    }
+
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.0.as_ref()?.due()
+    }
+
+    /// What has to be sent now. What the masters have dropped by themselves is forgotten.
+    pub(super) fn check(
+        &mut self,
+        now: Instant,
+        away: MasterSet,
+        numbers: &mut dyn FnMut() -> u64,
+    ) -> Vec<Pending> {
+        self.0.as_mut().map_or_else(Vec::new, |left| left.check(now, away, numbers))
+    }
+
+    /// This master has a connection again: what it may have waits no longer.
+    pub(crate) fn retry(&mut self, master: usize, now: Instant) {
+        for id in self.ids().collect::<Vec<_>>() {
+            if let Some(hold) = self.get_mut(id).filter(|hold| hold.apart.spread.remains.contains(master)) {
+                // 1. It is being ended there, and the connection breaks. 2. There is another one. 3. The failure is reported.
+                hold.retry_at = now;
+                hold.doubt();
+            }
+        }
+        self.tidy();
+    }
+}
+
+impl Left {
+    fn tidy(&mut self) {
         if let Some(id) = self.lent.take() {
             self.note(id);
         }
@@ -109,18 +149,12 @@ impl Orphans {
         }
     }
 
-    pub(super) fn due(&self) -> Option<Instant> {
+    fn due(&self) -> Option<Instant> {
         let (first, _) = self.dues.first()?;
         Some(self.rests_until.map_or(*first, |rests_until| rests_until.max(*first)))
     }
 
-    /// What has to be sent now. What the masters have dropped by themselves is forgotten.
-    pub(super) fn check(
-        &mut self,
-        now: Instant,
-        away: MasterSet,
-        numbers: &mut dyn FnMut() -> u64,
-    ) -> Vec<Pending> {
+    fn check(&mut self, now: Instant, away: MasterSet, numbers: &mut dyn FnMut() -> u64) -> Vec<Pending> {
         self.tidy();
         let mut commands = Vec::new();
         if self.due().is_none_or(|due| now < due) {
@@ -132,26 +166,14 @@ impl Orphans {
             let Some(Orphan { hold, .. }) = self.holds.get_mut(&id) else { continue };
             if hold.stands_until <= now {
                 // Whoever still had it has dropped it by now.
-                hold.spread = Spread::default();
+                hold.apart.set_spread(Spread::NONE);
             }
-            if hold.spread.remains.without(away).is_empty() && hold.next_action().is_some() {
+            if hold.apart.spread.remains.without(away).is_empty() && hold.next_action().is_some() {
                 hold.failed(now);
             }
             commands.extend(hold.due_command(now, false, numbers));
             self.note(id);
         }
         commands
-    }
-
-    /// This master has a connection again: what it may have waits no longer.
-    pub(crate) fn retry(&mut self, master: usize, now: Instant) {
-        for id in self.holds.keys().copied().collect::<Vec<_>>() {
-            if let Some(hold) = self.get_mut(id).filter(|hold| hold.spread.remains.contains(master)) {
-                // 1. It is being ended there, and the connection breaks. 2. There is another one. 3. The failure is reported.
-                hold.retry_at = now;
-                hold.doubt();
-            }
-        }
-        self.tidy();
     }
 }

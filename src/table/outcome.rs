@@ -8,7 +8,8 @@ use tokio::time::Instant;
 use crate::base::meter::{self, Sample};
 use crate::base::{Fate, Lease, MasterSet, Moment, Outcome, Spread, after};
 use crate::error::Loss;
-use crate::table::entry::{LockEntry, LogEvent};
+use crate::table::effects::LogEvent;
+use crate::table::entry::LockEntry;
 use crate::table::hold::{Hold, Sender, UnderWay};
 use crate::wire::{Action, Pending, Reply};
 
@@ -51,12 +52,12 @@ impl LockEntry {
     /// A guard goes: its level counts no more, from now on. `no`: release it by this command, if none is under way;
     /// else in the background.
     pub(crate) fn leave(&mut self, id: u64, level: u64, no: Option<u64>, at: Moment) -> ReleaseStep {
-        let place = self.place.clone();
         self.end_late(id, at);
         let Some(hold) = self.hold(id) else { return ReleaseStep::Released };
         let passes = hold.may_pass(at.now);
         let Some(left) = hold.leave(level) else { return ReleaseStep::Released };
-        left.level.owner.forget(&place);
+        left.level.owner.forget(&self.place);
+        let Some(hold) = self.hold(id) else { return ReleaseStep::Released };
         hold.retry_at = at.now;
         hold.failures = 0;
         let is_last = hold.levels.is_empty();
@@ -86,7 +87,7 @@ impl LockEntry {
             self.expect_echoes(pending);
         }
         if !left.in_order {
-            self.out.log.push(LogEvent::OutOfOrder { field });
+            self.out.log(LogEvent::OutOfOrder { field });
         }
         self.sweep(at.now);
         leave
@@ -234,10 +235,10 @@ impl LockEntry {
             self.expect_no_echo_of(spread.remains.union(spread.missing));
         }
         if settled {
-            self.out.log.push(LogEvent::Settled { field: field.clone() });
+            self.out.log(LogEvent::Settled { field: field.clone() });
         }
         if late > 0 && renews {
-            self.out.log.push(LogEvent::RenewedLate { field, failures: late });
+            self.out.log(LogEvent::RenewedLate { field, failures: late });
         }
     }
 
@@ -284,7 +285,7 @@ impl LockEntry {
                 let mut left = Hold::left_behind(pending, MasterSet::one(master), self.terms.clone(), now);
                 // 1. The command waits in a connection that is replaced. 2. This end finds nothing. 3. The command runs.
                 if answer == LateAnswer::Unknown {
-                    left.unsure.insert(master);
+                    left.apart.change(|apart| apart.unsure.insert(master));
                 }
                 self.orphans.take_in(left);
             }
@@ -295,50 +296,54 @@ impl LockEntry {
         if acquired || ended {
             // Else 1. a renewal has no answer there, nor has the end behind it, 2. the renewal is given up first, 3. the end is
             // forgotten.
-            hold.spread.unanswered.remove(master);
+            hold.apart.change(|apart| apart.spread.unanswered.remove(master));
         }
         let silent = ended && answer != LateAnswer::There;
         // Where a repair fails somebody else has the key: the next renewal shows whether that is still so.
         let shows = !ended && !matches!(pending.call.action, Action::Repair { .. });
         if acquired && matches!(answer, LateAnswer::Missing | LateAnswer::Unsent) {
-            hold.absence.note(MasterSet::one(master));
-            hold.spread.remains = hold.spread.remains.without(hold.absence.masters());
+            hold.apart.change(|apart| {
+                apart.absence.note(MasterSet::one(master));
+                apart.spread.remains = apart.spread.remains.without(apart.absence.masters());
+            });
         }
         match answer {
             // 1. The acquire runs there late, behind a renewal that found nothing. 2. The end finds what it has made. 3. The repair runs.
-            _ if left && hold.is_ending() && hold.absence.repaired().contains(master) => {
+            _ if left && hold.is_ending() && hold.apart.absence.repaired().contains(master) => {
                 hold.remains_at(MasterSet::one(master), now);
             }
             // What the end finds there shows whether it ran behind this. One that has run already shows nothing.
             LateAnswer::Unknown if left => {
-                hold.unsure.insert(master);
+                hold.apart.change(|apart| apart.unsure.insert(master));
                 if hold.is_gone() {
                     hold.remains_at(MasterSet::one(master), now);
                 }
             }
             // So does what a renewal finds, which may show that the hold is gone.
-            _ if left && !hold.is_gone() && hold.command.is_some() => hold.late.insert(master),
+            _ if left && !hold.is_gone() && hold.command.is_some() => {
+                hold.apart.change(|apart| apart.late.insert(master))
+            }
             _ if left && hold.is_gone() => hold.remains_at(MasterSet::one(master), now),
-            LateAnswer::Missing if hold.is_gone() && ended && hold.late.contains(master) => {
+            LateAnswer::Missing if hold.is_gone() && ended && hold.apart.late.contains(master) => {
                 hold.remains_at(MasterSet::one(master), now)
             }
             LateAnswer::Missing | LateAnswer::There
                 if hold.is_gone()
                     && ended
-                    && hold.unsure.contains(master)
-                    && (answer == LateAnswer::Missing || hold.absence.repaired().contains(master)) =>
+                    && hold.apart.unsure.contains(master)
+                    && (answer == LateAnswer::Missing || hold.apart.absence.repaired().contains(master)) =>
             {
-                hold.unsure.remove(master);
+                hold.apart.change(|apart| apart.unsure.remove(master));
                 let later = after(now, hold.terms.retry);
                 hold.remains_at(MasterSet::one(master), later);
             }
             LateAnswer::Unsent | LateAnswer::Unknown
-                if hold.is_gone() && ended && !hold.absence.masters().contains(master) =>
+                if hold.is_gone() && ended && !hold.apart.absence.masters().contains(master) =>
             {
                 hold.remains_at(MasterSet::one(master), now);
             }
             LateAnswer::Missing if (hold.lives() || hold.is_offered()) && shows => {
-                let lacking = hold.spread.lacking.union(MasterSet::one(master));
+                let lacking = hold.apart.spread.lacking.union(MasterSet::one(master));
                 hold.lacked_by(lacking, now);
             }
             _ => {}
@@ -351,7 +356,7 @@ impl LockEntry {
 
     fn resolve_leaving(&mut self, id: u64, outcome: Result<(), Loss>) {
         if let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) {
-            self.out.resolve.extend(hold.leave_with(outcome));
+            self.out.resolve(hold.leave_with(outcome));
         }
     }
 
@@ -365,7 +370,8 @@ impl LockEntry {
             let command = hold.give_up(pending.no, now);
             if asked && left {
                 hold.goes(true);
-                (hold.spread, hold.retry_at) = (spread, now);
+                hold.apart.set_spread(spread);
+                hold.retry_at = now;
             } else if asked {
                 self.holds.retain(|hold| hold.id != pending.hold);
             } else if command.is_some_and(|command| command.sender.is_background()) {
@@ -408,7 +414,7 @@ impl LockEntry {
             None => self.orphans.take_in(Hold::left_behind(pending, masters, self.terms.clone(), now)),
             Some(hold) if hold.is_gone() => hold.remains_at(masters, now),
             // Where no end is under way, it is sent behind this.
-            Some(hold) => hold.late = hold.late.union(masters),
+            Some(hold) => hold.apart.change(|apart| apart.late = apart.late.union(masters)),
         }
         self.sweep(now);
     }
@@ -422,8 +428,8 @@ impl Hold {
         // 1. An acquire waits for a master in a connection that is replaced. 2. The end fails there, or is sent to others alone. 3. It is
         // sent there, and finds nothing. 4. The acquire runs. So the end counts where it was answered.
         let ended = if pending.is_end() { concluded.without(spread.remains) } else { MasterSet::NONE };
-        spread.remains = spread.remains.without(self.absence.masters());
-        spread.unanswered = spread.unanswered.without(self.absence.masters());
+        spread.remains = spread.remains.without(self.apart.absence.masters());
+        spread.unanswered = spread.unanswered.without(self.apart.absence.masters());
         if self.is_gone() && !spread.remains.is_empty() && !doubted {
             self.failed(now);
         } else {
@@ -431,35 +437,46 @@ impl Hold {
         }
         // 1. The end reaches some masters. 2. Another one's grant comes meanwhile, or is still to come.
         let over = if doubted { MasterSet::NONE } else { asked };
-        spread.remains = spread.remains.union(self.spread.remains.without(over));
+        spread.remains = spread.remains.union(self.apart.spread.remains.without(over));
         // Where a repair may have made the field that the end found, the end's answer shows nothing of the acquire.
-        let repaired = self.unsure.within(self.absence.repaired()).within(ended);
-        let again = self.late.union(self.unsure).within(spread.missing).union(repaired);
-        if !again.within(self.unsure).is_empty() {
+        let repaired = self.apart.unsure.within(self.apart.absence.repaired()).within(ended);
+        let again = self.apart.late.union(self.apart.unsure).within(spread.missing).union(repaired);
+        if !again.within(self.apart.unsure).is_empty() {
             self.retry_at = after(now, self.terms.retry);
         }
         spread.remains = spread.remains.union(again);
-        (self.late, self.unsure) = (self.late.without(concluded), self.unsure.without(ended));
-        spread.unanswered = spread.unanswered.union(self.spread.unanswered.without(asked));
-        self.spread = spread;
+        spread.unanswered = spread.unanswered.union(self.apart.spread.unanswered.without(asked));
+        if self.apart.is_somewhere() || spread != Spread::NONE {
+            self.apart.change(|apart| {
+                (apart.late, apart.unsure) = (apart.late.without(concluded), apart.unsure.without(ended));
+                apart.spread = spread;
+            });
+        }
         self.goes(self.has_remains());
     }
 
     /// Notes where what makes its field was given up before the verdict. 1. The acquire waits for a master in a connection that is
     /// replaced; two others grant. 2. The end of the hold finds nothing there. 3. The acquire runs.
     pub(super) fn may_be_made_late(&mut self, pending: &Pending, spread: Spread) {
-        if pending.call.action.creates() {
+        if !spread.given_up.is_empty() && pending.call.action.creates() {
             // Where its end was answered before, the one that is sent behind this is the second.
             let open = match self.is_gone() {
-                true => self.spread.remains.union(self.spread.unanswered),
+                true => self.apart.spread.remains.union(self.apart.spread.unanswered),
                 false => MasterSet::ALL,
             };
-            self.unsure = self.unsure.union(spread.given_up.within(open));
+            self.apart.change(|apart| apart.unsure = apart.unsure.union(spread.given_up.within(open)));
+        }
+    }
+
+    /// A grant shows that these do not have it.
+    pub(super) fn certainly_lacked_by(&mut self, masters: MasterSet) {
+        if !masters.is_empty() {
+            self.apart.change(|apart| apart.absence.note(masters));
         }
     }
 
     fn remains_at(&mut self, masters: MasterSet, now: Instant) {
-        self.spread.remains = self.spread.remains.union(masters);
+        self.apart.change(|apart| apart.spread.remains = apart.spread.remains.union(masters));
         // 1. An end runs there. 2. A late grant does, and is answered first. 3. So the end's answer does not show it.
         self.doubt();
         self.retry_at = self.retry_at.max(now);
@@ -467,7 +484,7 @@ impl Hold {
 
     /// Sets what became of the releases that wait for it. Returns those that are to be resolved.
     pub(super) fn leave_with(&mut self, outcome: Result<(), Loss>) -> Vec<Arc<Fate>> {
-        let leaving = std::mem::take(&mut self.leaving);
+        let leaving = self.leaving.take();
         leaving.iter().for_each(|fate| fate.release(outcome));
         leaving
     }

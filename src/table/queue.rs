@@ -15,6 +15,9 @@ pub(crate) const HEAD_PATIENCE: Duration = Duration::from_millis(50);
 /// From so many requests on they are counted by their trees: a visit would look at each of them.
 const MANY: usize = if cfg!(test) { 3 } else { 32 };
 
+/// As many as may well ask at once, each for another lock.
+const MOST_SPARE: usize = 64;
+
 /// What a request is doing while it is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaiterState {
@@ -70,15 +73,27 @@ pub(crate) struct Ambiguous;
 #[derive(Debug, Default)]
 struct Kin(HashMap<Tree, u32>);
 
-/// The requests under way, by time of arrival.
+/// The requests under way, by time of arrival. At rest a lock has none: its queue is a pointer then, and the room goes to whoever asks next.
+#[derive(Debug, Default)]
+pub(crate) struct Queue(Option<Box<Waiters>>);
+
 #[derive(Debug)]
-pub(crate) struct Queue {
+struct Waiters {
     requests: VecDeque<Waiter>,
     /// Owners that were seen to ask from two branches at once.
     proven: Vec<Owner>,
     /// Where they are many.
     kin: Option<Box<Kin>>,
+    /// Who waits until no command of the hold is under way.
+    idlers: Vec<Waker>,
 }
+
+/// Room for queues that none has a use for now: without it each request would make its own.
+#[derive(Debug, Default)]
+pub(super) struct Spare(
+    #[allow(clippy::vec_box, reason = "a queue takes its room and gives it back as a pointer")]
+    Vec<Box<Waiters>>,
+);
 
 impl Waiter {
     pub(crate) fn new(id: u64, owner: Owner, ambient: Owner, bare: bool, now: Instant) -> Waiter {
@@ -184,47 +199,67 @@ impl Waiter {
 }
 
 impl Queue {
-    pub(super) fn new() -> Queue {
-        Queue { requests: VecDeque::with_capacity(1), proven: Vec::new(), kin: None }
+    /// Before a visit of a lock of which nothing is left: it may bring a request.
+    pub(super) fn take_room(&mut self, spare: &mut Spare) {
+        if self.0.is_none() {
+            self.0 = spare.0.pop();
+        }
+    }
+
+    /// Behind a visit.
+    pub(super) fn give_room(&mut self, spare: &mut Spare) {
+        if let Some(room) = self.0.take_if(|waiters| waiters.is_room())
+            // What was grown for many is nobody's to keep.
+            && spare.0.len() < MOST_SPARE
+            && room.requests.capacity() <= MANY
+        {
+            spare.0.push(room);
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.requests.is_empty()
+        self.0.as_ref().is_none_or(|waiters| waiters.requests.is_empty())
     }
 
     /// There is neither a request nor a hold: no proof is left.
     pub(super) fn rest(&mut self) {
-        self.proven.clear();
+        if let Some(waiters) = &mut self.0 {
+            waiters.proven.clear();
+        }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.requests.len()
+        self.0.as_ref().map_or(0, |waiters| waiters.requests.len())
     }
 
     /// The one that came first.
     pub(super) fn first(&self) -> Option<&Waiter> {
-        self.requests.front()
+        self.0.as_ref()?.requests.front()
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Waiter> {
-        self.requests.iter_mut()
-    }
-
-    /// Requests come in the order of their numbers.
-    fn place(&self, id: u64) -> Option<usize> {
-        // Mostly it is the first.
-        if self.requests.front().is_some_and(|first| first.id == id) {
-            return Some(0);
-        }
-        self.requests.binary_search_by_key(&id, |request| request.id).ok()
+        self.0.as_mut().map(|waiters| waiters.requests.iter_mut()).unwrap_or_default()
     }
 
     pub(super) fn get(&self, id: u64) -> Option<&Waiter> {
-        self.place(id).map(|at| &self.requests[at])
+        let waiters = self.0.as_ref()?;
+        waiters.place(id).map(|at| &waiters.requests[at])
     }
 
     pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Waiter> {
-        self.place(id).map(|at| &mut self.requests[at])
+        let waiters = self.0.as_mut()?;
+        waiters.place(id).map(|at| &mut waiters.requests[at])
+    }
+
+    /// Wakes this one by [`idlers`](Queue::idlers).
+    pub(super) fn wake_when_idle(&mut self, waker: Waker) {
+        self.0.get_or_insert_default().idlers.push(waker);
+    }
+
+    /// No command of the hold is under way any more: those who wait for that, each once. Mostly there are none.
+    pub(super) fn idlers(&mut self) -> Option<Vec<Waker>> {
+        let idlers = &mut self.0.as_mut()?.idlers;
+        (!idlers.is_empty()).then(|| std::mem::take(idlers))
     }
 
     /// Puts a request at the end. `holds`: whether its owner itself has a guard of the lock now, lost or not.
@@ -232,58 +267,27 @@ impl Queue {
     /// A call chain never has two bare requests of one owner under way at once, so two of them prove branches, which queue.
     /// A bare request that begins after the proof while its owner holds may be nested in that hold, and must not wait, or
     /// be a branch, and must not enter: the two look the same.
-    pub(super) fn enter(&mut self, mut request: Waiter, holds: bool) -> Result<(), Ambiguous> {
-        if request.bare {
-            if self.proven.contains(&request.owner) {
-                if holds {
-                    return Err(Ambiguous);
-                }
-                request.branch = true;
-            } else if self.may_have_kin(&request.owner) && self.bare(&request.owner).next().is_some() {
-                request.branch = true;
-                self.prove(&request.owner);
-            }
-        }
-        self.count(&request.owner);
-        self.requests.push_back(request);
-        Ok(())
+    pub(super) fn enter(&mut self, request: Waiter, holds: bool) -> Result<(), Ambiguous> {
+        self.0.get_or_insert_default().enter(request, holds)
     }
 
     /// Whether there may be requests of this owner's tree.
     pub(super) fn may_have_kin(&self, owner: &Owner) -> bool {
-        self.kin.as_ref().is_none_or(|kin| kin.0.contains_key(&owner.tree()))
-    }
-
-    /// One more request comes, of this owner. What passes to an heir stays in its tree.
-    fn count(&mut self, owner: &Owner) {
-        if self.kin.is_none() && self.requests.len() >= MANY {
-            let mut kin = Box::<Kin>::default();
-            self.requests.iter().for_each(|request| kin.count(&request.owner));
-            self.kin = Some(kin);
-        }
-        if let Some(kin) = &mut self.kin {
-            kin.count(owner);
-        }
-    }
-
-    fn bare<'a>(&'a mut self, owner: &'a Owner) -> impl Iterator<Item = &'a mut Waiter> {
-        self.requests.iter_mut().filter(move |request| request.bare && request.owner == *owner)
+        self.0.as_ref().is_some_and(|waiters| waiters.may_have_kin(owner))
     }
 
     /// Marks the bare requests of this owner as branches.
     pub(super) fn prove(&mut self, owner: &Owner) {
-        self.bare(owner).for_each(|request| request.branch = true);
-        if !self.proven.contains(owner) {
-            self.proven.push(owner.clone());
-        }
+        self.0.get_or_insert_default().prove(owner);
     }
 
     /// The owner is granted the lock by what stands in no line. Its bare requests that are under way show that both are branches of it, as
     /// two requests do. Whether there are any.
     pub(super) fn prove_beside(&mut self, owner: &Owner) -> bool {
-        let beside = self.may_have_kin(owner) && self.bare(owner).next().is_some();
+        let Some(waiters) = &mut self.0 else { return false };
+        let beside = waiters.may_have_kin(owner) && waiters.bare(owner).next().is_some();
         if beside {
-            self.prove(owner);
+            waiters.prove(owner);
         }
         beside
     }
@@ -291,40 +295,36 @@ impl Queue {
     /// An owner has ended: its requests are its heir's. Two that come together so are branches too: each was begun in a
     /// scope of its own, and both outlived it.
     pub(super) fn pass_on(&mut self, owner: &Owner, heir: impl Fn() -> Owner) {
+        let Some(waiters) = &mut self.0 else { return };
         let mut heirs = Vec::new();
-        for request in self.requests.iter_mut().filter(|request| request.owner == *owner) {
+        for request in waiters.requests.iter_mut().filter(|request| request.owner == *owner) {
             request.owner = heir();
             heirs.push(request.owner.clone());
         }
         for heir in heirs {
-            if self.bare(&heir).nth(1).is_some() {
-                self.prove(&heir);
+            if waiters.bare(&heir).nth(1).is_some() {
+                waiters.prove(&heir);
             }
         }
     }
 
     /// Takes a request out.
     pub(super) fn leave(&mut self, id: u64) -> Option<Waiter> {
-        let at = self.place(id)?;
-        let request = self.requests.remove(at)?;
-        if let Some(kin) = &mut self.kin {
-            kin.discount(&request.owner);
-        }
-        self.kin.take_if(|kin| kin.0.is_empty());
-        Some(request)
+        self.0.as_mut()?.leave(id)
     }
 
     /// The proof stands until its owner has neither a hold nor a request here.
     pub(super) fn forget_proofs(&mut self, holds: impl Fn(&Owner) -> bool) {
-        if !self.proven.is_empty() {
-            let requests = &self.requests;
-            self.proven.retain(|owner| holds(owner) || requests.iter().any(|one| one.owner == *owner));
+        let Some(waiters) = &mut self.0 else { return };
+        if !waiters.proven.is_empty() {
+            let requests = &waiters.requests;
+            waiters.proven.retain(|owner| holds(owner) || requests.iter().any(|one| one.owner == *owner));
         }
     }
 
     /// The first in line among those that qualify, passed-over ones left out.
     pub(super) fn front(&self, qualifies: impl Fn(&Waiter) -> bool) -> Option<&Waiter> {
-        self.requests.iter().find(|request| !request.parked && qualifies(request))
+        self.0.as_ref()?.requests.iter().find(|request| !request.parked && qualifies(request))
     }
 
     /// When the head has to be looked at, if it keeps somebody waiting.
@@ -354,6 +354,84 @@ impl Queue {
             return HeadCheck::PassedOver;
         }
         request.wake(now).map_or(HeadCheck::Not, HeadCheck::Woken)
+    }
+}
+
+impl Default for Waiters {
+    fn default() -> Waiters {
+        // Mostly there is one: what grows by itself begins with room for four.
+        let requests = VecDeque::with_capacity(1);
+        Waiters { requests, proven: Vec::new(), kin: None, idlers: Vec::new() }
+    }
+}
+
+impl Waiters {
+    /// Nothing is in it.
+    fn is_room(&self) -> bool {
+        self.requests.is_empty() && self.proven.is_empty() && self.idlers.is_empty()
+    }
+
+    /// Requests come in the order of their numbers.
+    fn place(&self, id: u64) -> Option<usize> {
+        // Mostly it is the first.
+        if self.requests.front().is_some_and(|first| first.id == id) {
+            return Some(0);
+        }
+        self.requests.binary_search_by_key(&id, |request| request.id).ok()
+    }
+
+    fn enter(&mut self, mut request: Waiter, holds: bool) -> Result<(), Ambiguous> {
+        if request.bare {
+            if self.proven.contains(&request.owner) {
+                if holds {
+                    return Err(Ambiguous);
+                }
+                request.branch = true;
+            } else if self.may_have_kin(&request.owner) && self.bare(&request.owner).next().is_some() {
+                request.branch = true;
+                self.prove(&request.owner);
+            }
+        }
+        self.count(&request.owner);
+        self.requests.push_back(request);
+        Ok(())
+    }
+
+    fn may_have_kin(&self, owner: &Owner) -> bool {
+        self.kin.as_ref().is_none_or(|kin| kin.0.contains_key(&owner.tree()))
+    }
+
+    /// One more request comes, of this owner. What passes to an heir stays in its tree.
+    fn count(&mut self, owner: &Owner) {
+        if self.kin.is_none() && self.requests.len() >= MANY {
+            let mut kin = Box::<Kin>::default();
+            self.requests.iter().for_each(|request| kin.count(&request.owner));
+            self.kin = Some(kin);
+        }
+        if let Some(kin) = &mut self.kin {
+            kin.count(owner);
+        }
+    }
+
+    fn bare<'a>(&'a mut self, owner: &'a Owner) -> impl Iterator<Item = &'a mut Waiter> {
+        self.requests.iter_mut().filter(move |request| request.bare && request.owner == *owner)
+    }
+
+    fn prove(&mut self, owner: &Owner) {
+        self.bare(owner).for_each(|request| request.branch = true);
+        if !self.proven.contains(owner) {
+            self.proven.push(owner.clone());
+        }
+    }
+
+    fn leave(&mut self, id: u64) -> Option<Waiter> {
+        let at = self.place(id)?;
+        let request = self.requests.remove(at)?;
+        if let Some(kin) = &mut self.kin {
+            kin.discount(&request.owner);
+        }
+        self.kin.take_if(|kin| kin.0.is_empty());
+        Some(request)
     }
 }
 

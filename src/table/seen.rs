@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::base::after;
+use crate::base::{Stamp, after};
 use crate::holder::Holder;
 
 /// Who has a lock.
@@ -19,7 +19,7 @@ pub(crate) struct Owned {
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// With when its lease ends, if it is not renewed.
-    last: Option<(Box<Holder>, Instant)>,
+    last: Option<(Box<Holder>, Stamp)>,
     /// When this process learned last that the lock changed hands.
     changed: Option<Instant>,
 }
@@ -31,7 +31,7 @@ impl Seen {
         if self.changed.is_none_or(|changed| changed < sent) {
             self.last = holder.map(|holder| {
                 let until = after(sent, holder.remaining_lease());
-                (holder, until)
+                (holder, until.into())
             });
         }
     }
@@ -44,7 +44,7 @@ impl Seen {
     /// Who has the lock now. `None`: the lease is over, and nobody here knows whether it was renewed.
     pub(super) fn holder(&self, now: Instant) -> Option<Holder> {
         let (holder, until) = self.last.as_ref()?;
-        let left = until.saturating_duration_since(now);
+        let left = until.at().saturating_duration_since(now);
         (left > Duration::ZERO).then(|| holder.with(holder.count(), left))
     }
 }

@@ -8,8 +8,10 @@ use tokio::time::Instant;
 
 use crate::owner::{OwnerEnds, Position};
 use crate::table::agenda::Agenda;
-use crate::table::entry::{Effects, LockEntry};
+use crate::table::effects::Effects;
+use crate::table::entry::LockEntry;
 use crate::table::hold::Hold;
+use crate::table::queue::Spare;
 use crate::table::terms::Terms;
 use crate::wire::keys::Keys;
 
@@ -34,6 +36,7 @@ pub(crate) struct LockTable {
     channels: HashMap<Arc<str>, Vec<Arc<str>>>,
     /// Each entry's next due time.
     agenda: Agenda,
+    spare: Spare,
     numbers: u64,
     /// Renewal has ended, because the `Locks` was closed.
     pub(crate) closed: bool,
@@ -92,6 +95,7 @@ impl LockTable {
             most_idle: FEWEST_IDLE,
             channels: HashMap::new(),
             agenda: Agenda::default(),
+            spare: Spare::default(),
             numbers: 0,
             closed: false,
             asleep: None,
@@ -223,6 +227,9 @@ impl LockTable {
             Box::new(LockEntry::new(keys.clone(), position(keys, session), self.terms.clone()))
         });
         entry.is_open = !self.closed;
+        if entry.idle {
+            entry.queue.take_room(&mut self.spare);
+        }
         (place, entry, &mut self.numbers)
     }
 
@@ -281,6 +288,7 @@ impl LockTable {
             entry.rest();
         }
         entry.idle = is_idle;
+        entry.queue.give_room(&mut self.spare);
         effects.out = entry.out.take();
         // Where another runtime may take over what nobody looks at, there is to be something.
         let lingers = self.takeover.is_none();
@@ -305,7 +313,7 @@ impl LockTable {
 
     /// Notes who needs a channel. Returns whether the backend has to change its subscription: it ends only when the last lock goes.
     fn subscribe(&mut self, keys: &Keys, on: bool) -> bool {
-        let listening = self.channels.entry(keys.channel.clone()).or_default();
+        let listening = self.channels.entry(keys.channel().clone()).or_default();
         listening.retain(|name| *name != keys.name);
         if on {
             // Also where it is subscribed to already: each entry waits for a confirmation of its own.
@@ -314,7 +322,7 @@ impl LockTable {
         }
         let last = listening.is_empty();
         if last {
-            self.channels.remove(&keys.channel);
+            self.channels.remove(keys.channel());
         }
         last
     }
@@ -374,13 +382,13 @@ mod tests {
     fn a_channel_is_subscribed_to_until_no_lock_of_it_needs_it() {
         let mut table = LockTable::new(terms(Instant::now()).into(), None);
         let [one, other] = ["x", "{x}"].map(|name| Keys::new("", name));
-        assert_eq!(one.channel, other.channel);
+        assert_eq!(one.channel(), other.channel());
         assert!(table.subscribe(&one, true) && table.subscribe(&other, true));
-        assert_eq!(table.names_of(&one.channel), [one.name.clone(), other.name.clone()]);
+        assert_eq!(table.names_of(one.channel()), [one.name.clone(), other.name.clone()]);
         assert!(!table.subscribe(&one, false));
-        assert_eq!(table.names_of(&one.channel), vec![other.name.clone()]);
+        assert_eq!(table.names_of(one.channel()), vec![other.name.clone()]);
         assert!(table.subscribe(&other, false));
-        assert!(table.names_of(&one.channel).is_empty());
+        assert!(table.names_of(one.channel()).is_empty());
     }
 
     #[test]

@@ -24,13 +24,16 @@ pub(crate) struct LongWait {
     pub(crate) waiting: usize,
 }
 
-/// Those that were refused once, and are in their line yet.
+/// Those that were refused once, and are in their line yet. Mostly there are none: a pointer then.
 #[derive(Debug, Default)]
-pub(super) struct Waits {
-    /// In the order of their numbers.
+pub(super) struct Waits(Option<Box<Refused>>);
+
+#[derive(Debug)]
+struct Refused {
+    /// In the order of their numbers. Never empty.
     requests: VecDeque<Wait>,
     /// When one of them is to be reported, or earlier: the one that it was set for may be gone.
-    due: Option<Instant>,
+    due: Instant,
 }
 
 /// One of them.
@@ -45,50 +48,58 @@ pub(super) struct Wait {
 
 impl Waits {
     pub(super) fn is_empty(&self) -> bool {
-        self.requests.is_empty()
+        self.0.is_none()
     }
 
     pub(super) fn due(&self) -> Option<Instant> {
-        self.due
-    }
-
-    fn place_of(&self, id: u64) -> Result<usize, usize> {
-        self.requests.binary_search_by_key(&id, |wait| wait.id)
+        self.0.as_ref().map(|refused| refused.due)
     }
 
     pub(super) fn begin(&mut self, wait: Wait) {
-        if let Err(at) = self.place_of(wait.id) {
-            self.due = Some(self.due.map_or(wait.due, |due| due.min(wait.due)));
-            self.requests.insert(at, wait);
+        let Some(refused) = &mut self.0 else {
+            self.0 = Some(Box::new(Refused { due: wait.due, requests: VecDeque::from([wait]) }));
+            return;
+        };
+        if let Err(at) = refused.place_of(wait.id) {
+            refused.due = refused.due.min(wait.due);
+            refused.requests.insert(at, wait);
         }
     }
 
     /// What comes back is to be dropped once nothing is locked.
     pub(super) fn set_context(&mut self, id: u64, context: Arc<Context>) -> Option<Arc<Context>> {
-        match self.place_of(id) {
-            Ok(at) => self.requests[at].context.replace(context),
-            Err(_) => Some(context),
+        match self.0.as_mut().and_then(|refused| refused.get_mut(id)) {
+            Some(wait) => wait.context.replace(context),
+            None => Some(context),
         }
     }
 
     /// What comes back is to be dropped once nothing is locked.
     pub(super) fn end(&mut self, id: u64) -> Option<Arc<Context>> {
-        let wait = self.place_of(id).ok().and_then(|at| self.requests.remove(at))?;
-        if self.requests.is_empty() {
-            self.due = None;
-        }
+        let refused = self.0.as_mut()?;
+        let wait = refused.place_of(id).ok().and_then(|at| refused.requests.remove(at))?;
+        self.0.take_if(|refused| refused.requests.is_empty());
         wait.context
     }
 
     /// Hands those that are due to `report`. Each is due again after `pause`.
     pub(super) fn report(&mut self, now: Instant, pause: Duration, mut report: impl FnMut(&Wait)) {
-        if self.due.is_none_or(|due| now < due) {
-            return;
-        }
-        for wait in self.requests.iter_mut().filter(|wait| wait.due <= now) {
+        let Some(refused) = self.0.as_mut().filter(|refused| refused.due <= now) else { return };
+        for wait in refused.requests.iter_mut().filter(|wait| wait.due <= now) {
             report(wait);
             wait.due = after(now, pause);
         }
-        self.due = self.requests.iter().map(|wait| wait.due).min();
+        refused.due = refused.requests.iter().map(|wait| wait.due).min().unwrap_or(refused.due);
+    }
+}
+
+impl Refused {
+    fn place_of(&self, id: u64) -> Result<usize, usize> {
+        self.requests.binary_search_by_key(&id, |wait| wait.id)
+    }
+
+    fn get_mut(&mut self, id: u64) -> Option<&mut Wait> {
+        let at = self.place_of(id).ok()?;
+        self.requests.get_mut(at)
     }
 }

@@ -1,7 +1,7 @@
 //! The names on the wire: a lock's key, its release channel and its fencing counter, as Redisson forms them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, ErrorKind, Result, shown};
 
@@ -73,7 +73,8 @@ fn beside(what: &str, prefix: &str, name: &str) -> String {
 pub(crate) struct Keys {
     pub(crate) name: Arc<str>,
     pub(crate) key: Arc<str>,
-    pub(crate) channel: Arc<str>,
+    /// Made for the first who needs it: a lock that is only held needs none.
+    pub(super) channel: OnceLock<Arc<str>>,
     pub(crate) place: Place,
 }
 
@@ -96,9 +97,18 @@ impl Place {
 
 impl Keys {
     pub(crate) fn new(prefix: &str, name: &str) -> Keys {
-        let (shown, channel) = (Arc::from(name), channel(prefix, name).into());
+        let shown = Arc::from(name);
         let key = if prefix.is_empty() { Arc::clone(&shown) } else { key(prefix, name).into() };
-        Keys { name: shown, key, channel, place: Place(AtomicUsize::new(Place::UNKNOWN)) }
+        let (channel, place) = (OnceLock::new(), Place(AtomicUsize::new(Place::UNKNOWN)));
+        Keys { name: shown, key, channel, place }
+    }
+
+    /// The channel that its releases are published on.
+    pub(crate) fn channel(&self) -> &Arc<str> {
+        self.channel.get_or_init(|| {
+            let prefix = self.key.strip_suffix(&*self.name).unwrap_or_default();
+            channel(prefix, &self.name).into()
+        })
     }
 }
 

@@ -435,7 +435,7 @@ impl Call {
         let mut count = ArgumentCount(2);
         self.put(&mut count);
         // At once what most calls take.
-        bytes.reserve(128 + script.len() + self.key().len() + self.field.len() + self.keys.channel.len());
+        bytes.reserve(160 + script.len() + 2 * self.key().len() + self.field.len());
         put_head(b'*', count.0, bytes);
         bytes.extend_from_slice(script);
         self.put(bytes);
@@ -449,7 +449,7 @@ impl Call {
         if let Some(fence) = fence {
             to.text(&fence.counter);
         }
-        let (field, channel) = (&*self.field, &*self.keys.channel);
+        let field = &*self.field;
         match self.action {
             Action::Acquire { count, lease } => {
                 to.text(field);
@@ -464,13 +464,13 @@ impl Call {
             Action::Release { count } => {
                 to.text(field);
                 to.number(count.into());
-                to.text(channel);
+                to.text(self.keys.channel());
                 self.put_sharded(to);
             }
             Action::Keep { lease } => {
                 to.text(field);
                 to.text(&kept_field(field));
-                to.text(channel);
+                to.text(self.keys.channel());
                 to.text(if self.sharded { SPUBLISH } else { "PUBLISH" });
                 to.number(lease.millis());
             }
@@ -482,7 +482,7 @@ impl Call {
                 let creates = matches!(self.action, Action::Repair { .. });
                 to.text(field);
                 to.number(count.into());
-                to.text(channel);
+                to.text(self.keys.channel());
                 to.text(if self.sharded { SPUBLISH } else { "PUBLISH" });
                 to.number(lease.millis());
                 if creates || fence.is_some() {
@@ -490,7 +490,7 @@ impl Call {
                 }
             }
             Action::Force => {
-                to.text(channel);
+                to.text(self.keys.channel());
                 self.put_sharded(to);
             }
             Action::Look | Action::Who => {}
@@ -663,7 +663,7 @@ mod tests {
     }
 
     fn keys() -> Arc<Keys> {
-        Arc::new(Keys { channel: "ch".into(), ..Keys::new("", "k") })
+        Arc::new(Keys { channel: Arc::<str>::from("ch").into(), ..Keys::new("", "k") })
     }
 
     fn calls() -> [Call; 9] {

@@ -84,7 +84,7 @@ impl Cluster {
     /// Chooses how the release of a lock is published. Its waiters subscribe by the same rule.
     fn publish(&self, call: &mut Call) {
         let sharded = matches!(self.messages, Messages::Sharded(_));
-        call.sharded = sharded && call.action.publishes() && is_sharded(&call.keys.channel);
+        call.sharded = sharded && call.action.publishes() && is_sharded(call.keys.channel());
     }
 }
 

@@ -224,10 +224,10 @@ impl Nodes {
     /// Publishes a release at the node that serves the slot: those who wait subscribe there until the slot has moved, and the script
     /// has published where it ran, at the node that the slot migrates to. Returns at once. Where that fails they poll.
     fn publish_at_owner(&self, call: &Call) {
-        let Ok(owner) = self.owner(slot(&call.keys.channel)) else { return };
+        let Ok(owner) = self.owner(slot(call.keys.channel())) else { return };
         let Ok(link) = owner.server.line().link_now() else { return };
         let mut publish = redis::cmd("SPUBLISH");
-        publish.arg(&*call.keys.channel).arg("0");
+        publish.arg(&**call.keys.channel()).arg("0");
         let limit = Limit::new(self.node_timeout);
         self.runtime.spawn(async move {
             let _ = timeout_at(limit.answer_by, link.connection.send(&publish, Some(limit.send_by))).await;

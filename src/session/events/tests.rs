@@ -51,7 +51,7 @@ async fn a_subscription_that_is_refused_or_lost_is_brought_to_its_entry() {
     ];
     for (end, left) in ends.into_iter().zip([true, false]) {
         for keys in [&stock, &other] {
-            events.subscribed(&keys.channel);
+            events.subscribed(keys.channel());
         }
         assert_eq!(is_on(), [true, true]);
         end(&*events);

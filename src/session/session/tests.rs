@@ -292,7 +292,7 @@ fn a_client_of_a_store_is_notified_after_each_release() {
         let subscribes = {
             let memory = memory.clone();
             thread::spawn(move || {
-                memory.visit(|store| store.subscribe(client, &Keys::new("", "stock").channel));
+                memory.visit(|store| store.subscribe(client, Keys::new("", "stock").channel()));
                 memory.visit(|store| store.run_backlog(now));
                 // As a waiter does, that asks behind its confirmation.
                 memory.visit(|store| !store.live(now).is_empty())

@@ -120,9 +120,9 @@ fn a_hold_with_a_command_under_way_is_not_handed_over_before_its_answer() {
     assert_eq!(hand_over(&mut world), HandOver::Wait, "a settle is due");
     let [settle] = &world.due()[..] else { panic!("it is due") };
     assert_eq!(hand_over(&mut world), HandOver::Wait, "it is under way");
-    world.entry.out.wake.clear();
+    world.entry.out.made().wake.clear();
     world.entry.conclude(settle, Ok(&Reply::Gone), Spread::default(), world.at);
-    assert_eq!(world.entry.out.wake.len(), 1, "it is woken");
+    assert_eq!(world.entry.out.made().wake.len(), 1, "it is woken");
     assert_eq!(hand_over(&mut world), HandOver::Lost(Loss::Gone));
 }
 

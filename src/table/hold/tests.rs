@@ -44,7 +44,8 @@ fn hold(now: Instant, asked: u64) -> Hold {
 
 fn level(id: u64, until: Option<Instant>) -> Level {
     let (owner, fate) = (Owner::new(), Arc::default());
-    Level { id, owner, branch: false, watched: until.is_none(), until, max_hold: None, fate }
+    let (watched, until) = (until.is_none(), until.map(Stamp::from));
+    Level { id, owner, branch: false, watched, until, max_hold: None, fate }
 }
 
 #[test]
@@ -101,7 +102,7 @@ fn a_watched_level_keeps_a_fixed_one_alive() {
 fn a_level_whose_max_hold_is_over_leaves_the_key_to_its_lease() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
-    hold.enter(Level { max_hold: Some(now + seconds(5)), ..level(1, None) }, 1);
+    hold.enter(Level { max_hold: Some((now + seconds(5)).into()), ..level(1, None) }, 1);
     assert_eq!((hold.end_of(1), hold.end()), (now + seconds(5), over(now, 30)));
     assert!(hold.levels[0].fate.seal(Loss::MaxHold));
     assert!(hold.lives() && !hold.is_renewable());
@@ -236,7 +237,7 @@ fn an_end_that_may_have_run_is_known_to_be_repeated() {
         hold.unknown(no, now);
     }
     hold.goes(true);
-    hold.spread.remains = MasterSet::one(2);
+    hold.apart.change(|apart| apart.spread.remains = MasterSet::one(2));
     let end = hold.begin(Action::END, Sender::Background, 4, now);
     assert_eq!((end.masters, end.rule()), (MasterSet::one(2), Rule::Remains));
 }
@@ -331,7 +332,7 @@ fn an_end_or_a_lower_count_is_owed_until_it_is_confirmed() {
     assert!(hold.owes(), "it is under way");
     hold.finish(2, now).unwrap();
     hold.goes(false);
-    hold.spread.remains = MasterSet::one(1);
+    hold.apart.change(|apart| apart.spread.remains = MasterSet::one(1));
     assert!(!hold.owes(), "what a minority may have holds nothing");
 }
 
@@ -367,9 +368,9 @@ fn what_was_answered_late_goes_before_a_command_that_is_sent_later() {
     let mut hold = hold(now, 30);
     hold.enter(level(1, None), 1);
     for (no, action) in [(2, Action::Renew { lease: lease(30) }), (3, Action::END)] {
-        hold.late = MasterSet::one(2);
+        hold.apart.change(|apart| apart.late = MasterSet::one(2));
         hold.begin(action, Sender::Background, no, now);
-        assert_eq!(hold.late, MasterSet::NONE);
+        assert_eq!(hold.apart.late, MasterSet::NONE);
         hold.finish(no, now).unwrap();
     }
 }

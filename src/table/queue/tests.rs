@@ -20,7 +20,7 @@ fn request(id: u64, owner: &Owner, bare: bool, now: Instant) -> Waiter {
 }
 
 fn queue_of(owners: &[&Owner], now: Instant) -> Queue {
-    let mut queue = Queue::new();
+    let mut queue = Queue::default();
     for (id, owner) in (1..).zip(owners) {
         queue.enter(request(id, owner, true, now), false).unwrap();
     }
@@ -186,7 +186,7 @@ fn a_sleep_is_over_at_its_end() {
 fn requests_of_a_tree_are_found_among_many_until_the_last_of_them_goes() {
     let now = Instant::now();
     let (tree, strangers) = (Owner::new(), Owner::new());
-    let mut queue = Queue::new();
+    let mut queue = Queue::default();
     let enter = |queue: &mut Queue, id: u64, owner: Owner| {
         queue.enter(Waiter::new(id, owner.clone(), owner, false, now), false).unwrap();
     };
@@ -200,5 +200,28 @@ fn requests_of_a_tree_are_found_among_many_until_the_last_of_them_goes() {
     }
     assert!(!queue.may_have_kin(&tree));
     (0..2 * MANY as u64).for_each(|id| drop(queue.leave(id)));
-    assert!(queue.kin.is_none(), "few are looked at one by one");
+    assert!(queue.0.is_some_and(|waiters| waiters.kin.is_none()), "few are looked at one by one");
+}
+
+#[test]
+fn the_room_of_a_queue_goes_to_whoever_asks_next() {
+    let (now, owner, mut spare) = (Instant::now(), Owner::new(), Spare::default());
+    let [mut queue, mut next] = [Queue::default(), Queue::default()];
+    queue.take_room(&mut spare);
+    assert!(queue.0.is_none(), "there is none yet");
+    queue.enter(request(1, &owner, true, now), false).unwrap();
+    queue.give_room(&mut spare);
+    assert!(spare.0.is_empty() && queue.len() == 1, "it asks");
+    queue.leave(1).unwrap();
+    queue.give_room(&mut spare);
+    assert!(queue.0.is_none() && spare.0.len() == 1);
+    next.take_room(&mut spare);
+    assert!(next.0.is_some() && next.is_empty() && spare.0.is_empty());
+    next.wake_when_idle(Waker::noop().clone());
+    next.give_room(&mut spare);
+    assert!(spare.0.is_empty() && next.idlers().is_some_and(|idlers| idlers.len() == 1), "it waits");
+    (0..2 * MANY as u64).for_each(|id| next.enter(request(id, &owner, false, now), false).unwrap());
+    (0..2 * MANY as u64).for_each(|id| drop(next.leave(id)));
+    next.give_room(&mut spare);
+    assert!(next.0.is_none() && spare.0.is_empty(), "what was grown for many is dropped");
 }

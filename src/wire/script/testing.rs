@@ -84,7 +84,7 @@ impl Call {
             _ => return None,
         };
         let field = if action == Action::Force { "" } else { args.first().copied().unwrap_or_default() };
-        let fits = channel.is_none_or(|channel| **channel == *keys.channel);
+        let fits = channel.is_none_or(|channel| **channel == **keys.channel());
         let call = Call { keys, field: field.into(), action, fence, sharded, names, from };
         fits.then(|| (script.sha.as_str(), call))
     }
@@ -179,7 +179,7 @@ fn each_call_is_read_as_it_was_written() {
                 assert_eq!(script, *call.script().sha);
                 assert_eq!((&read.field, read.action, &read.fence), (&call.field, call.action, &call.fence));
                 assert_eq!((read.sharded, read.names, &read.from), (call.sharded, call.names, &call.from));
-                assert_eq!((&read.keys.key, &read.keys.channel), (&keys.key, &keys.channel));
+                assert_eq!((&read.keys.key, read.keys.channel()), (&keys.key, keys.channel()));
             }
         }
     }

@@ -37,7 +37,7 @@ fn a_settle_after_a_renewal_without_an_answer_is_a_late_renewal() {
     let mut world = World::new(1);
     world.take();
     let late = |world: &mut World| {
-        let log = std::mem::take(&mut world.entry.out.log);
+        let log = std::mem::take(&mut world.entry.out.made().log);
         log.into_iter().filter(|event| matches!(event, LogEvent::RenewedLate { .. })).count()
     };
     let renewal = world.renewal();
@@ -62,7 +62,7 @@ fn a_renewal_that_succeeds_after_failures_is_logged() {
     let (granted, _) = world.take();
     let inner = world.takes_for(&owner, LEASE);
     let late = |world: &mut World| {
-        let log = std::mem::take(&mut world.entry.out.log);
+        let log = std::mem::take(&mut world.entry.out.made().log);
         let late = log.into_iter().filter_map(|event| match event {
             LogEvent::RenewedLate { failures, .. } => Some(failures),
             _ => None,

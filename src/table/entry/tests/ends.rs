@@ -33,7 +33,7 @@ fn a_loss_is_logged_once_and_wakes_all_who_would_have_entered() {
     let waiting = [holder.child(), holder.child()].map(|child| world.asks(&child, false));
     assert!(waiting.iter().all(|id| !world.is_woken(*id)));
     world.entry.conclude(&renewal, Ok(&Reply::Gone), Spread::default(), world.at());
-    assert_eq!((losses(&world.entry.out), world.guards[0].fate.loss()), (1, Some(Loss::Gone)));
+    assert_eq!((losses(world.entry.out.made()), world.guards[0].fate.loss()), (1, Some(Loss::Gone)));
     world.wake();
     assert!(waiting.iter().all(|id| world.is_woken(*id)));
 }
@@ -47,7 +47,7 @@ fn what_the_server_answers_of_a_lost_hold_is_no_second_loss() {
     let sent = world.sends();
     let [end] = &sent[..] else { panic!("{sent:?}") };
     world.entry.conclude(end, Ok(&Reply::Gone), Spread::default(), world.at());
-    assert_eq!((losses(&world.entry.out), world.guards[0].fate.loss()), (1, Some(Loss::Expired)));
+    assert_eq!((losses(world.entry.out.made()), world.guards[0].fate.loss()), (1, Some(Loss::Expired)));
 }
 
 /// A minority of masters may have it yet: kept, it would be in the others' way there.
@@ -76,7 +76,7 @@ fn a_release_that_finds_nothing_logs_no_loss() {
         panic!("it is held")
     };
     let meaning = world.entry.conclude(&release, Ok(&Reply::Gone), Spread::default(), world.at());
-    assert_eq!((meaning, losses(&world.entry.out)), (Meaning::Lost(Loss::Gone), 0));
+    assert_eq!((meaning, losses(world.entry.out.made())), (Meaning::Lost(Loss::Gone), 0));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_guard_that_goes_before_a_nested_one_is_logged() {
         world.holds(&owner);
         let guard = &world.guards[first];
         world.entry.leave(guard.hold, guard.level, None, world.at());
-        let log = &world.entry.out.log;
+        let log = &world.entry.out.made().log;
         assert_eq!(log.iter().filter(|event| matches!(event, LogEvent::OutOfOrder { .. })).count(), logged);
     }
 }
@@ -106,7 +106,7 @@ fn whoever_waits_for_the_background_is_woken_when_it_ends() {
     let idler = Arc::<Flag>::default();
     world.entry.wake_when_idle(&Waker::from(idler.clone()));
     world.entry.wake_everyone(world.now);
-    let notified = &world.entry.out.resolve;
+    let notified = &world.entry.out.made().resolve;
     assert!(
         notified.iter().any(|fate| Arc::ptr_eq(fate, &world.guards[0].fate)),
         "its guard waits for the release"
@@ -136,7 +136,7 @@ fn what_a_former_background_has_sent_is_settled_at_once() {
 #[test]
 fn no_message_is_expected_of_an_end_that_a_former_background_has_sent() {
     let mut world = World::new(1);
-    (world.entry.subscription, world.entry.subscribed_at) = (Subscription::On, MasterSet::one(0));
+    world.entry.subscription = Subscription::by(MasterSet::one(0));
     let (granted, level) = world.take();
     world.entry.leave(granted.hold, level, None, world.at());
     assert_eq!(world.sends().len(), 1);
@@ -339,9 +339,9 @@ fn a_release_is_not_reported_as_a_late_renewal() {
     world.holds(&owner);
     let is_reported = |world: &mut World, pending: &Pending| {
         world.entry.holds[0].failures = 1;
-        world.entry.out.log.clear();
+        world.entry.out.made().log.clear();
         world.entry.conclude(pending, Ok(&Reply::Done), Spread::default(), world.at());
-        world.entry.out.log.iter().any(|event| matches!(event, LogEvent::RenewedLate { .. }))
+        world.entry.out.made().log.iter().any(|event| matches!(event, LogEvent::RenewedLate { .. }))
     };
     let (inner, at) = (world.guards[1].level, world.at());
     let ReleaseStep::Send(release) = world.entry.leave(hold, inner, Some(900), at) else {

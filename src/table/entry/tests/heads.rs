@@ -160,7 +160,7 @@ fn a_wait_for_an_owner_in_whose_scope_the_request_runs_is_reported_once() {
                 break;
             }
         }
-        let log = std::mem::take(&mut world.entry.out.log);
+        let log = std::mem::take(&mut world.entry.out.made().log);
         log.iter().filter(|event| matches!(event, LogEvent::SelfWait { .. })).count()
     };
     assert_eq!(reports(&stranger, &holder, true), 0, "it asks, and does not wait");

@@ -18,7 +18,7 @@ fn no_message_of_a_release_is_expected_from_a_master_that_did_not_run_it() {
     ];
     for (spread, asks) in spreads.into_iter().zip([1, 1, 1, 0]) {
         let mut world = World::new(1);
-        (world.entry.subscription, world.entry.subscribed_at) = (Subscription::On, MasterSet::first(3));
+        world.entry.subscription = Subscription::by(MasterSet::first(3));
         let (pending, level) = world.take();
         let at = world.at();
         let ReleaseStep::Send(release) = world.entry.leave(pending.hold, level, Some(8), at) else {
@@ -45,7 +45,7 @@ fn one_release_that_each_master_reports_wakes_once() {
     let now = Instant::now();
     let (owner, later) = (Owner::new(), now + LEASE);
     entry.enter(Waiter::new(1, owner.clone(), owner, false, now)).unwrap();
-    (entry.subscription, entry.subscribed_at) = (Subscription::On, MasterSet::first(3));
+    entry.subscription = Subscription::by(MasterSet::first(3));
     let mut is_woken = |master: usize| {
         entry.sleeps(1, later);
         entry.message(master, now);
@@ -60,7 +60,7 @@ fn one_release_that_each_master_reports_wakes_once() {
 /// Subscribed, with a release that is under way.
 fn releasing() -> (World, Pending) {
     let mut world = World::new(1);
-    (world.entry.subscription, world.entry.subscribed_at) = (Subscription::On, MasterSet::one(0));
+    world.entry.subscription = Subscription::by(MasterSet::one(0));
     let (pending, level) = world.take();
     let ReleaseStep::Send(release) = world.entry.leave(pending.hold, level, Some(8), world.at()) else {
         panic!("it is held")
@@ -101,7 +101,7 @@ fn no_message_of_a_release_is_expected_behind_a_lost_subscription() {
 #[test]
 fn the_message_of_a_release_is_no_news_though_a_renewal_was_answered_late() {
     let mut world = World::new(1);
-    (world.entry.subscription, world.entry.subscribed_at) = (Subscription::On, MasterSet::one(0));
+    world.entry.subscription = Subscription::by(MasterSet::one(0));
     let (granted, level) = world.take();
     world.now += LEASE / 3;
     let sent = world.sends();
@@ -126,8 +126,7 @@ fn a_head_that_was_notified_of_a_release_while_it_asked_sleeps_for_a_short_time(
         let mut world = World::new(1);
         let id = world.asks(&Owner::new(), true);
         let pending = world.askers[0].asking.take().unwrap();
-        (world.entry.subscription, world.entry.subscribed_at) = (Subscription::On, MasterSet::first(3));
-        world.entry.reported = MasterSet::one(0);
+        world.entry.subscription = Subscription::by(MasterSet::first(3)).reported(MasterSet::one(0));
         if notified {
             world.entry.message(1, world.now);
         }
@@ -148,7 +147,7 @@ fn what_was_seen_of_a_holder_ends_with_its_hold() {
         let id = world.asks(&Owner::new(), true);
         let mut pending = world.askers[0].asking.take().unwrap();
         pending.call.names = names;
-        (world.entry.subscription, world.entry.subscribed_at) = (Subscription::On, MasterSet::first(1));
+        world.entry.subscription = Subscription::by(MasterSet::first(1));
         world.entry.conclude(&pending, Ok(&Reply::held_by(holder())), Spread::default(), world.at());
         world.entry.sleeps(id, world.now + LEASE);
         world
@@ -189,7 +188,7 @@ fn an_answer_that_was_sent_before_a_release_names_nobody() {
         let id = world.asks(&Owner::new(), true);
         let mut pending = world.askers[0].asking.take().unwrap();
         pending.call.names = true;
-        (world.entry.subscription, world.entry.subscribed_at) = (Subscription::On, MasterSet::first(1));
+        world.entry.subscription = Subscription::by(MasterSet::first(1));
         world.now += STEP;
         world.entry.message(0, world.now);
         if asks_behind {

@@ -235,7 +235,7 @@ fn what_may_not_be_as_it_was_granted_does_not_pass_on() {
         ("a failure", |hold, _| hold.failures = 1),
         ("an end that may have run", |hold, _| hold.release_tried = true),
         ("a release that waits", |hold, _| hold.leaving.push(Arc::default())),
-        ("lacking on a master", |hold, _| hold.spread.lacking = MasterSet::one(1)),
+        ("lacking on a master", |hold, _| hold.apart.set_lacking(MasterSet::one(1))),
         ("more levels there", |hold, _| hold.stands = 2),
         ("nearly over", |hold, now| hold.sure_until = now + LEASE / 2 - MOMENT),
         ("too long", |hold, now| hold.sure_until = now + LEASE + MOMENT),
@@ -277,7 +277,7 @@ fn a_hold_with_a_fixed_lease_or_for_one_does_not_pass_on() {
 #[test]
 fn a_release_behind_its_max_hold_does_not_pass_on() {
     let (mut world, _) = one_holds(1);
-    world.entry.holds[0].levels[0].max_hold = Some(world.now);
+    world.entry.holds[0].levels[0].max_hold = Some(world.now.into());
     assert!(!world.offers(true));
 }
 
@@ -299,7 +299,7 @@ fn what_is_offered_ends_where_it_may_be_gone() {
     type Sign = fn(&mut World);
     let signs: [(&str, Sign); 3] = [
         ("a message", |world| {
-            world.entry.subscribed_at = MasterSet::one(0);
+            world.entry.subscription = Subscription::by(MasterSet::one(0));
             world.entry.message(0, world.now);
         }),
         ("a reconnect", |world| world.entry.ask_all(world.now)),

@@ -294,7 +294,7 @@ fn a_longer_lease_counts_for_the_level_that_it_was_asked_for() {
     let extension = extend(99).unwrap();
     assert!(extend(100).is_none(), "one command at a time");
     assert_eq!(world.entry.conclude(&extension, Ok(&Reply::Done), Spread::default(), at), Meaning::Done);
-    assert_eq!(world.entry.live().unwrap().levels[0].until, Some(at.now + 2 * LEASE));
+    assert_eq!(world.entry.live().unwrap().levels[0].until, Some((at.now + 2 * LEASE).into()));
 }
 
 /// Two commands could pass each other.

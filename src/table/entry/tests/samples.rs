@@ -5,7 +5,7 @@ use super::*;
 impl World {
     /// What was counted since the last call.
     fn counted(&mut self) -> Vec<Sample> {
-        let log = std::mem::take(&mut self.entry.out.log).into_iter();
+        let log = std::mem::take(&mut self.entry.out.made().log).into_iter();
         let kept = std::mem::take(&mut self.samples).into_iter();
         kept.chain(log.filter_map(sample)).collect()
     }

@@ -251,7 +251,7 @@ fn a_head_that_was_notified_while_it_asked_does_not_sleep() {
         let id = world.asks(&Owner::new(), true);
         let pending = world.askers[0].asking.take().unwrap();
         if notified {
-            (world.entry.subscription, world.entry.subscribed_at) = (Subscription::On, MasterSet::one(0));
+            world.entry.subscription = Subscription::by(MasterSet::one(0));
             world.entry.message(0, world.now);
         }
         let until = world.now + LEASE;

@@ -9,7 +9,7 @@ impl World {
     /// What the log reports of waits since the last call: how long each has waited, and by whose fault.
     fn reported(&mut self) -> Vec<(Duration, Option<String>)> {
         self.entry.check(Moment { now: self.now, slept: Duration::ZERO }, true, MasterSet::NONE, &mut || 0);
-        let log = std::mem::take(&mut self.entry.out.log).into_iter();
+        let log = std::mem::take(&mut self.entry.out.made().log).into_iter();
         let waits = log.filter_map(|event| match event {
             LogEvent::Waits(wait) => Some((wait.waited, wait.by.map(|by| by.holder.field().to_owned()))),
             _ => None,

@@ -7,7 +7,7 @@ fn any_name_is_taken_or_rejected_with_a_short_message() {
         Ok(()) => {
             let keys = Keys::new(&prefix, &name);
             assert_eq!((&*keys.name, &*keys.key), (&*name, &*[&*prefix, &*name].concat()));
-            assert!(keys.channel.starts_with(&prefix) && keys.channel.contains(&name));
+            assert!(keys.channel().starts_with(&prefix) && keys.channel().contains(&name));
         }
         Err(error) => {
             let message = error.to_string();
