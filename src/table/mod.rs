@@ -13,6 +13,7 @@ mod hold;
 mod holder;
 mod leaving;
 mod level;
+mod messages;
 mod offer;
 mod order;
 mod orphans;
