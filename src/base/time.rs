@@ -74,9 +74,9 @@ pub(crate) struct Drift {
 impl Drift {
     /// The drift over a lease.
     pub(crate) fn of(self, lease: Duration) -> Duration {
-        Duration::try_from_secs_f64(lease.as_secs_f64() * self.factor)
-            .unwrap_or(Duration::MAX)
-            .saturating_add(self.slack)
+        // To the nearest nanosecond. A conversion from seconds would take most of the time of a deadline.
+        let nanos = lease.as_secs_f64() * self.factor * 1e9 + 0.5;
+        Duration::from_nanos(nanos as u64).saturating_add(self.slack)
     }
 }
 
