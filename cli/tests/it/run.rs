@@ -16,8 +16,9 @@ pub(crate) const NESTLOCK: &str = env!("CARGO_BIN_EXE_nestlock");
 
 /// The command without a terminal, and without what the environment of the tests may have.
 pub(crate) fn nestlock(args: &[&str]) -> Command {
-    let mut command = Command::new("setsid");
-    command.arg(NESTLOCK).args(args).kill_on_drop(true).stdin(Stdio::null());
+    // A signal that is ignored here would be there too: who runs the tests by `nohup`, or in a shell's background, ignores some.
+    let mut command = Command::new("env");
+    command.args(["--default-signal", "setsid", NESTLOCK]).args(args).kill_on_drop(true).stdin(Stdio::null());
     for name in ["REDIS_URL", "NESTLOCK_PASSWORD", "NESTLOCK_KEY_PREFIX", "NESTLOCK_HOLDS"] {
         command.env_remove(name);
     }
