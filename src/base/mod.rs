@@ -19,7 +19,7 @@ pub(crate) use masters::{Absence, MasterSet, Spread};
 pub(crate) use sync::{Mutex, atomic, lock};
 #[cfg(test)]
 pub(crate) use testing::simulation::gated;
-pub(crate) use time::{Drift, Lease, Moment, Stamp, after, limit};
+pub(crate) use time::{Drift, FAR, Lease, Moment, Stamp, after, limit};
 pub(crate) use users_code::unless_it_panics;
 
 /// What a task of the crate is spawned as. A simulation puts it behind a gate, which polls it late or not at all.

@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 const LONGEST: Duration = Duration::from_millis((1 << 52) - 1);
 
 /// Stands for "for ever" where an instant can't be that far away.
-const FAR: Duration = Duration::from_secs(30 * 365 * 86_400);
+pub(crate) const FAR: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 /// `now`, and how long the machine has slept up to now.
 ///
@@ -36,7 +36,8 @@ impl Moment {
 pub(crate) struct Stamp(NonZeroU64);
 
 /// Stamps count from here.
-static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+/// Not by tokio's clock: where a test has paused one, that panics in a destructor of a thread's.
+static START: LazyLock<Instant> = LazyLock::new(|| Instant::from_std(std::time::Instant::now()));
 
 impl Stamp {
     /// The stamp of [`START`], in nanoseconds: so far from both ends that nothing before or behind it is cut.

@@ -447,6 +447,7 @@ impl Attempts {
             Admission::Unfenced => Err(Error::new(ErrorKind::Misuse, UNFENCED)),
             Admission::Wait { refused: true, .. } if over => Ok(Look::Over),
             Admission::Wait { refused: true, until } => {
+                session.check_process()?;
                 self.options.waits();
                 self.waiting.begin(&self.options.keys.name, session.config.grouping.as_ref());
                 // In slices, like every wait for a lease's end: the machine may sleep past it.
@@ -455,6 +456,7 @@ impl Attempts {
                 Ok(Look::Wait(until.into_iter().chain(self.limit).chain(again).min()))
             }
             Admission::Wait { refused: false, until } => {
+                session.check_process()?;
                 let patience = session.terms.patience;
                 // Also where the server answers: a full one may put the command before this one off for ever.
                 let patience = if over { patience } else { patience.max(session.config.unavailable_after) };

@@ -44,6 +44,12 @@ impl Quorum {
         self.process.is_some_and(|process| process != std::process::id())
     }
 
+    /// Before what is decided without a command: 1. The parent holds a lock, and forks. 2. In the child a request waits for the copy of that
+    /// hold. 3. Its copied guard is dropped, and the hold passes on to the request.
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        if self.is_copied() { Err(of_the_parent()) } else { Ok(()) }
+    }
+
     fn is_young(&self, index: usize) -> bool {
         self.probation.is_some_and(|probation| self.masters[index].is_younger_than(probation))
     }
@@ -209,8 +215,13 @@ fn run_all(master: &Arc<dyn Backend>, calls: Vec<Call>, is_copied: bool) -> BoxF
 
 #[cold]
 fn not_run() -> Failure {
+    Failure { outcome: Outcome::NotRun, error: of_the_parent() }
+}
+
+#[cold]
+fn of_the_parent() -> Error {
     let message = "this `Locks` was connected before the process forked, and is its parent's; connect a new one in the child";
-    Failure { outcome: Outcome::NotRun, error: Error::new(ErrorKind::Misuse, message) }
+    Error::new(ErrorKind::Misuse, message)
 }
 
 /// The commands that are for a master, with their places.

@@ -292,6 +292,11 @@ impl Session {
         Err(Error::new(ErrorKind::Closed, why))
     }
 
+    /// The error of a request that would wait in the child of a fork, where nobody ends its wait.
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        self.quorum.check_process()
+    }
+
     /// Whether the order is watched in which owners take locks.
     pub(crate) fn watches_order(&self) -> bool {
         self.order.is_some()

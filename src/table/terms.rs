@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::base::{Drift, Lease, after};
+use crate::base::{Drift, FAR, Lease, after};
 
 /// The same for all holds of a session.
 #[derive(Clone, Copy, Debug)]
@@ -37,9 +37,38 @@ impl Terms {
     pub(super) fn renew_at(&self, sent: Instant) -> Instant {
         // In 64 bits, which are 584 years: this is asked for each renewal.
         let nanos = |time: Duration| time.as_nanos() as u64;
-        let step = nanos(self.lease.duration() / 30).max(1);
+        // Of a lease that is longer than a deadline can be, no more than of the longest one: it would be due at once, for ever.
+        let step = nanos((self.lease.duration() / 30).min(FAR / 10)).max(1);
         let third = after(sent, self.lease.duration() / 3);
         let ahead = nanos(third.saturating_duration_since(self.epoch)) % step;
         third.checked_sub(Duration::from_nanos(ahead)).unwrap_or(third)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A lease may be longer than a deadline can be.
+    #[test]
+    fn a_renewal_is_not_due_at_once_however_long_the_lease() {
+        let (now, drift) = (Instant::now(), Drift { factor: 0.0, slack: Duration::ZERO });
+        for years in [1, 100, 1_000, 100_000] {
+            let lease = Lease::new("lease", Duration::from_secs(years * 365 * 86_400), drift).unwrap();
+            let (second, times) = (Duration::from_secs(1), Duration::from_secs(60));
+            let terms = Terms {
+                masters: 1,
+                lease,
+                drift,
+                patience: times,
+                retry: second,
+                epoch: now,
+                handoff: Duration::ZERO,
+                warn_after: None,
+            };
+            let sent = now + second;
+            let (due, third) = (terms.renew_at(sent) - sent, (lease.duration() / 3).min(FAR));
+            assert!(due > third * 9 / 10 - second && due <= third, "{years} years: {due:?}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use tokio::task::unconstrained;
 use tokio::time::Instant;
 
 use crate::backend::connection::dial;
-use crate::backend::resp::{self, OnPush, Pipe, TOO_LATE, unsent};
+use crate::backend::resp::{self, COPIED, OnPush, Pipe, TOO_LATE, unsent};
 use crate::wire::Call;
 
 /// How many commands may wait for the driver of a connection over TLS: no limit. If the queue could be full, a command would be sent
@@ -19,8 +19,9 @@ const QUEUE: usize = Semaphore::MAX_PERMITS;
 #[derive(Clone)]
 pub(crate) enum Commands {
     Plain(Pipe),
-    /// By the redis crate, which has the certificates that it was given, and does not return them.
-    Tls(MultiplexedConnection),
+    /// By the redis crate, which has the certificates that it was given, and does not return them. The second is which process has opened
+    /// it.
+    Tls(MultiplexedConnection, u32),
 }
 
 /// A script's name, or its text.
@@ -47,7 +48,9 @@ impl Commands {
                     on_push(info);
                     Ok::<(), SendError>(())
                 });
-            Box::pin(dial::connect(client, &config)).await.map(Commands::Tls)
+            Box::pin(dial::connect(client, &config))
+                .await
+                .map(|connection| Commands::Tls(connection, std::process::id()))
         } else {
             resp::open(info, on_push).await.map(Commands::Plain)
         };
@@ -56,14 +59,25 @@ impl Commands {
 
     /// Sends a command, but not after the deadline: then it fails with an [unsent](resp::why_unsent) error.
     pub(crate) async fn send(&self, cmd: &Cmd, deadline: Option<Instant>) -> RedisResult<Value> {
+        self.check_process()?;
         check(deadline)?;
         match self {
             Commands::Plain(pipe) => pipe.send(deadline, |bytes| cmd.write_packed_command(bytes)).await,
-            Commands::Tls(connection) => {
+            Commands::Tls(connection, _) => {
                 let mut connection = connection.clone();
                 Box::pin(async move { unconstrained(connection.send_packed_command(cmd)).await }).await
             }
         }
+    }
+
+    /// In the child of a fork nothing is sent: its parent would take the answer for that to a command of its own. The commands of calls
+    /// are not sent there by those who ask.
+    fn check_process(&self) -> RedisResult<()> {
+        let is_copied = match self {
+            Commands::Plain(pipe) => pipe.is_copied(),
+            Commands::Tls(_, process) => *process != std::process::id(),
+        };
+        if is_copied { Err(unsent(COPIED)) } else { Ok(()) }
     }
 
     /// Like [`send`](Commands::send), for the command of a call.
@@ -86,13 +100,14 @@ impl Commands {
         pipeline: &Pipeline,
         deadline: Option<Instant>,
     ) -> RedisResult<Vec<Value>> {
+        self.check_process()?;
         check(deadline)?;
         match self {
             Commands::Plain(pipe) => {
                 let encode = |bytes: &mut Vec<u8>| bytes.extend(pipeline.get_packed_pipeline());
                 pipe.send_all(deadline, pipeline.len(), encode).await
             }
-            Commands::Tls(connection) => {
+            Commands::Tls(connection, _) => {
                 let mut connection = connection.clone();
                 let sent = async move {
                     unconstrained(connection.send_packed_commands(pipeline, 0, pipeline.len())).await

@@ -26,6 +26,12 @@ pub(crate) async fn open_simulated(
     over(socket::simulated(stream), settings, on_push).await
 }
 
+/// The same of what the child of a `fork` has.
+#[cfg(test)]
+pub(crate) fn open_copied(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Pipe {
+    Pipe::copied(socket::simulated(stream))
+}
+
 async fn over(
     halves: (Reader, Writer),
     settings: &RedisConnectionInfo,

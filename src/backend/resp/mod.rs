@@ -9,6 +9,6 @@ mod unsent;
 
 pub(crate) use hello::open;
 #[cfg(test)]
-pub(crate) use hello::open_simulated;
+pub(crate) use hello::{open_copied, open_simulated};
 pub(crate) use pipe::{OnPush, Pipe};
-pub(crate) use unsent::{TOO_LATE, unsent, why_unsent};
+pub(crate) use unsent::{COPIED, TOO_LATE, unsent, why_unsent};

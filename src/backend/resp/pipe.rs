@@ -68,6 +68,20 @@ impl Pipe {
         Ok(one.unwrap_or(Value::Nil))
     }
 
+    /// What the child of a `fork` has: another process has opened it.
+    #[cfg(test)]
+    pub(super) fn copied((reader, writer): (Reader, Writer)) -> Pipe {
+        let shared = Arc::new(Shared { calls: Mutex::default(), writer, process: 0 });
+        let (input, on_push) = (Input::default(), Box::new(drop));
+        drop(tokio::spawn(Task { shared: shared.clone(), reader, input, on_push }.run()));
+        Pipe(Arc::new(Handle(shared)))
+    }
+
+    /// Whether this is a copy in the child of a `fork`, whose parent has the same socket.
+    pub(crate) fn is_copied(&self) -> bool {
+        self.0.0.is_copied()
+    }
+
     /// The same for several commands with so many answers.
     pub(crate) async fn send_all(
         &self,

@@ -6,6 +6,7 @@ const NOT_SENT: &str = "not sent";
 
 /// Why a command was not sent.
 pub(crate) const TOO_LATE: &str = "the node timeout was over first";
+pub(crate) const COPIED: &str = "the connection is of the process that has forked this one";
 pub(crate) const CONNECTION_LOST: &str = "the connection was lost first";
 
 pub(crate) fn unsent(why: &'static str) -> RedisError {
@@ -17,5 +18,5 @@ pub(crate) fn why_unsent(error: &RedisError) -> Option<&'static str> {
     if error.kind() != ErrorKind::Client {
         return None;
     }
-    [TOO_LATE, CONNECTION_LOST].into_iter().find(|why| error.detail() == Some(*why))
+    [TOO_LATE, COPIED, CONNECTION_LOST].into_iter().find(|why| error.detail() == Some(*why))
 }

@@ -28,6 +28,8 @@ enum What {
 const NAME: &str = "stock";
 /// How long the child waits for a lock.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a hold may pass on to another owner in its process: longer than until the child drops its copy.
+const HANDOFF: Duration = Duration::from_secs(4);
 /// The child ends after this time, whatever it does.
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -45,7 +47,7 @@ fn main() -> Result<()> {
         What::Inherited => Builder::new_multi_thread().worker_threads(1).enable_all().build()?,
         What::Own | What::Continued => Builder::new_current_thread().enable_all().build()?,
     };
-    let locks = runtime.block_on(Locks::connect(url))?;
+    let locks = runtime.block_on(Locks::builder().server(url).local_handoff(HANDOFF).connect())?;
     let stock = locks.mutex(NAME);
     runtime.block_on(async { stock.lock().await?.release().await })?;
     let held = if ends_by_release.is_some() { Some(runtime.block_on(stock.lock())?) } else { None };
@@ -114,12 +116,16 @@ async fn take(url: &str, what: What, locks: Locks, held: Option<(Guard, bool)>) 
     show("within", stock.try_lock().within(PATIENCE).await).await;
     show("another", locks.mutex("shelf").try_lock().await).await;
     if let Some((guard, by_release)) = held {
+        // Another owner. It waits for the hold of this one, as far as the child knows.
+        let other = tokio::spawn(stock.clone().lock().within(PATIENCE));
+        tokio::task::yield_now().await;
         println!("child check: {:?}", guard.check().await.map_err(|error| error.kind()));
         if by_release {
             println!("child release: {:?}", guard.release().await.map_err(|error| error.kind()));
         } else {
             drop(guard);
         }
+        show("other owner", other.await?.map(Some)).await;
         // What is left to the background, where there is one.
         sleep(Duration::from_millis(300)).await;
     }

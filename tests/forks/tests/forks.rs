@@ -82,6 +82,8 @@ async fn a_guard_from_before_a_fork_is_the_parents() {
         let output = forked(&how).await;
         assert_eq!(output.of("child try_lock:"), "Misuse");
         assert_eq!(output.of("child check:"), "Err(Misuse)");
+        // In the child its copy is released, and would pass on without a command.
+        assert_eq!(output.of("child other owner:"), "Misuse", "{:?}", output.lines);
         if how[1] == "release" {
             assert_eq!(output.of("child release:"), "Err(Misuse)", "{:?}", output.lines);
         }

@@ -82,3 +82,15 @@ async fn a_refused_connection_does_not_show_a_password_that_the_server_repeats()
     let text = format!("{error} {error:?}");
     assert!(text.contains("is not shown") && !text.contains("hunter2"), "{text}");
 }
+
+/// Its parent would take the answer for that to a command of its own.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_sent_over_the_connection_of_a_parent_process() {
+    let (ours, mut server) = duplex(1024);
+    let commands = Commands::Plain(resp::open_copied(ours));
+    let (ping, soon) = (redis::cmd("PING"), Duration::from_secs(9));
+    let one = timeout(soon, commands.send(&ping, None)).await.unwrap().unwrap_err();
+    let many = timeout(soon, commands.send_all(redis::pipe().cmd("PING"), None)).await.unwrap().unwrap_err();
+    assert_eq!([one, many].map(|error| why_unsent(&error)), [Some(COPIED); 2]);
+    assert!(timeout(Duration::from_secs(9), server.read(&mut [0])).await.is_err(), "nothing was sent");
+}

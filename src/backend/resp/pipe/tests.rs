@@ -21,14 +21,6 @@ async fn pipe(room: usize) -> (Pipe, DuplexStream, UnboundedReceiver<PushKind>) 
     (pipe, theirs, pushes)
 }
 
-/// A pipe that another process has opened: what the child of a `fork` has.
-fn copied((reader, writer): (Reader, Writer)) -> Pipe {
-    let shared = Arc::new(Shared { calls: Mutex::default(), writer, process: 0 });
-    let (input, on_push) = (Input::default(), Box::new(drop));
-    drop(tokio::spawn(Task { shared: shared.clone(), reader, input, on_push }.run()));
-    Pipe(Arc::new(Handle(shared)))
-}
-
 fn command(text: &str) -> impl FnOnce(&mut Vec<u8>) {
     |bytes| bytes.extend_from_slice(text.as_bytes())
 }
@@ -106,7 +98,7 @@ async fn a_server_that_answers_to_nothing_is_left() {
 #[tokio::test(start_paused = true)]
 async fn what_came_for_the_parent_is_not_read_behind_a_fork() {
     let (ours, mut server) = duplex(4);
-    let _pipe = copied(simulated(ours));
+    let _pipe = Pipe::copied(simulated(ours));
     assert!(timeout(Duration::from_secs(1), server.write_all(b"+OK\r\n")).await.is_err(), "it was read");
 }
 
@@ -117,7 +109,7 @@ async fn a_copy_behind_a_fork_does_not_end_the_connection_of_the_parent() {
     let ours = parents.try_clone().unwrap();
     ours.set_nonblocking(true).unwrap();
     let (reader, writer) = tokio::net::TcpStream::from_std(ours).unwrap().into_split();
-    drop(copied((Box::pin(reader), Writer::Tcp(writer))));
+    drop(Pipe::copied((Box::pin(reader), Writer::Tcp(writer))));
     std::io::Write::write_all(&mut parents, b"PING").unwrap();
     let (mut server, mut bytes) = (listener.accept().unwrap().0, [0; 4]);
     std::io::Read::read_exact(&mut server, &mut bytes).unwrap();
