@@ -35,9 +35,9 @@ impl Moment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stamp(NonZeroU64);
 
-/// Stamps count from here.
-/// Not by tokio's clock: where a test has paused one, that panics in a destructor of a thread's.
-static START: LazyLock<Instant> = LazyLock::new(|| Instant::from_std(std::time::Instant::now()));
+/// Stamps count from here. An origin, which nothing is compared with: any instant would do. Not of tokio's clock: where a test has paused
+/// one, that panics in a destructor of a thread's.
+static START: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
 
 impl Stamp {
     /// The stamp of [`START`], in nanoseconds: so far from both ends that nothing before or behind it is cut.
@@ -45,10 +45,10 @@ impl Stamp {
 
     pub(crate) fn at(self) -> Instant {
         let nanos = self.0.get();
-        match nanos.checked_sub(Stamp::MIDDLE) {
+        Instant::from_std(match nanos.checked_sub(Stamp::MIDDLE) {
             Some(later) => *START + Duration::from_nanos(later),
             None => *START - Duration::from_nanos(Stamp::MIDDLE - nanos),
-        }
+        })
     }
 }
 
@@ -57,6 +57,7 @@ impl From<Instant> for Stamp {
         let nanos = |time: Duration| {
             time.as_secs().saturating_mul(1_000_000_000).saturating_add(time.subsec_nanos().into())
         };
+        let at = at.into_std();
         let stamp = match at.checked_duration_since(*START) {
             Some(later) => Stamp::MIDDLE.saturating_add(nanos(later)),
             None => Stamp::MIDDLE.saturating_sub(nanos(START.saturating_duration_since(at))),
@@ -151,7 +152,7 @@ mod tests {
     #[test]
     fn a_stamp_is_the_instant_in_half_the_room() {
         assert_eq!((size_of::<Stamp>(), size_of::<Option<Stamp>>()), (8, 8));
-        let (start, step, mut before) = (*START, Duration::from_nanos(1), None);
+        let (start, step, mut before) = (Instant::from_std(*START), Duration::from_nanos(1), None);
         for at in [start - step, start, start + step, start + 2 * step, after(start, FAR)] {
             let stamp = Stamp::from(at);
             assert_eq!(stamp.at(), at);
