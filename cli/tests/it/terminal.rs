@@ -20,8 +20,9 @@ impl Terminal {
     fn run(server: &Server, line: &str) -> Terminal {
         // A shell in between would be interrupted too.
         let line = format!("exec {}", line.replace("nestlock ", &format!("{NESTLOCK} ")));
-        let mut child = Command::new("script")
-            .args(["--quiet", "--return", "--command", &line, "/dev/null"])
+        // As in [`nestlock`](crate::run::nestlock): an interrupt that is ignored here would be there too.
+        let mut child = Command::new("env")
+            .args(["--default-signal", "script", "--quiet", "--return", "--command", &line, "/dev/null"])
             .env("REDIS_URL", server.url())
             .env("SHELL", "/bin/sh")
             .env_remove("NESTLOCK_HOLDS")
