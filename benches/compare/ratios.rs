@@ -132,6 +132,7 @@ fn share(seen: &Throughput) -> Row {
 /// What a waiter that missed its message would wait for.
 const POLL_CAP: Duration = Duration::from_secs(5);
 
+/// The target, as a multiple of the floor.
 const HANDOFF: f64 = 0.85;
 
 fn handoff(seen: &Timed) -> Row {
