@@ -85,22 +85,34 @@ impl LockEntry {
             return;
         }
         // Of each turn, also of one that nobody took over.
-        let longer = self.turns.end();
-        if !self.hold(pending.hold).is_some_and(|hold| hold.offer.yields()) {
-            return;
+        let yields = self.hold(pending.hold).is_some_and(|hold| hold.offer.yields());
+        let longer = self.turns.end(yields);
+        if yields {
+            let round_trip = now.saturating_duration_since(pending.sent);
+            self.front_pauses(2 * round_trip + longer, now);
         }
-        let round_trip = now.saturating_duration_since(pending.sent);
-        // 1. The end is sent, and the machine sleeps for hours, or the answer is looked at late. 2. Nothing wakes who pauses.
-        let pause = (2 * round_trip + longer).min(LONGEST_PAUSE);
-        let until = after(now, pause);
-        // One that asks has an answer to come, which decides.
+    }
+
+    /// Another process has released the lock, for those that have waited for longer than this one, if any. Returns whether the next
+    /// request of this process lets them go first. Not where this process has the lock already: the message was late, and who pauses is
+    /// offered nothing.
+    pub(super) fn lets_older_go_first(&mut self, now: Instant) -> bool {
+        let pause = self.turns.until_due();
+        !pause.is_zero() && self.live().is_none() && self.front_pauses(pause, now)
+    }
+
+    /// The next request of this process asks no sooner than that. Not one that asks already: it has an answer to come, which decides.
+    /// Returns whether one pauses.
+    fn front_pauses(&mut self, pause: Duration, now: Instant) -> bool {
         let comes =
             |front: &&Waiter| matches!(front.phase, WaiterState::Waiting | WaiterState::Asleep { .. });
-        let Some(front) = self.outer_front().filter(comes).map(|front| front.id) else { return };
-        self.pauses(front, until);
+        let Some(front) = self.outer_front().filter(comes).map(|front| front.id) else { return false };
+        // 1. The end is sent, and the machine sleeps for hours, or the answer is looked at late. 2. Nothing wakes who pauses.
+        self.pauses(front, after(now, pause.min(LONGEST_PAUSE)));
         // It has to set its timer.
         let woken = self.queue.get_mut(front).and_then(|request| request.wake(now));
         self.out.wake(woken);
+        true
     }
 }
 

@@ -34,6 +34,9 @@ impl LockEntry {
             // Not a hold of this process, which knows of that without an answer, and may have ended it meanwhile.
             let ours = holds_of(&pending.call.field);
             let theirs = holder.clone().filter(|holder| holds_of(holder.field()) != ours);
+            if let Some(session) = theirs.as_deref().and_then(|holder| holds_of(holder.field())) {
+                self.turns.saw(session);
+            }
             self.seen.note(theirs, pending.sent);
         }
     }

@@ -71,13 +71,16 @@ impl LockEntry {
             return;
         }
         asked.reported = MasterSet::one(master);
-        self.freed(now);
-        if !echo {
-            self.ask_all(now);
-            self.turns.note();
-            // Who had it has released it.
-            self.seen.clear(now);
+        if echo {
+            return self.freed(now);
         }
+        self.turns.note();
+        if !self.lets_older_go_first(now) {
+            self.freed(now);
+        }
+        self.ask_all(now);
+        // Who had it has released it.
+        self.seen.clear(now);
     }
 
     /// A release is being sent: its messages will come back to this process, and are no news.

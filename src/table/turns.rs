@@ -1,28 +1,159 @@
-//! `Turns`: how often other processes have the lock between the turns of this one.
+//! `Turns`: how often other processes have the lock between the turns of this one, and how many of them there are.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-/// How much longer a process lets others go first for each release of theirs that it missed.
+/// How much longer a process lets others go first for each release of theirs that it missed, and for each turn that is due to one of them.
 const MISSED: Duration = Duration::from_micros(500);
 
-/// Releases of other processes, as far as their messages arrived.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Turns {
+/// So many other processes are told apart at most.
+const MOST: usize = 32;
+
+/// A process that has not had the lock for so many releases by others, for each process that is known, is taken to be gone; of few processes
+/// for as many as of [`FEW`].
+const ROUNDS: usize = 3;
+
+const FEW: usize = 4;
+
+/// At rest there are no other processes.
+#[derive(Debug, Default)]
+pub(super) struct Turns(Option<Box<Others>>);
+
+/// Releases of other processes, as far as their messages arrived, and who the lock was seen with.
+#[derive(Debug, Default)]
+struct Others {
     since: u32,
     before: u32,
+    /// All releases, as a clock.
+    releases: u64,
+    /// Each with when it was seen last.
+    seen: Vec<(u64, u64)>,
+    /// In its last turn this process had the lock for as long as it may.
+    whole: bool,
 }
 
 impl Turns {
     /// Another process has released the lock.
     pub(super) fn note(&mut self) {
-        self.since = self.since.saturating_add(1);
+        let others = self.0.get_or_insert_default();
+        others.since = others.since.saturating_add(1);
+        others.releases += 1;
     }
 
-    /// A turn of this process is over. Returns how much longer than usual it would let others go first: where they had fewer turns between
-    /// its last two than between the two before, it came too early.
-    pub(super) fn end(&mut self) -> Duration {
-        let missed = self.before.saturating_sub(self.since);
-        (self.since, self.before) = (0, self.since);
+    /// Holds of this session had the lock when this process was refused it.
+    pub(super) fn saw(&mut self, session: &str) {
+        let mut hasher = DefaultHasher::new();
+        session.hash(&mut hasher);
+        self.0.get_or_insert_default().saw(hasher.finish());
+    }
+
+    /// A turn of this process is over, which was a whole one if `whole`. Returns how much longer than usual it would let others go first:
+    /// where they had fewer turns between its last two than between the two before, it came too early.
+    pub(super) fn end(&mut self, whole: bool) -> Duration {
+        let others = match &mut self.0 {
+            Some(others) => others,
+            none if whole => none.get_or_insert_default(),
+            None => return Duration::ZERO,
+        };
+        let missed = others.before.saturating_sub(others.since);
+        (others.since, others.before, others.whole) = (0, others.since, whole);
         MISSED.saturating_mul(missed)
+    }
+
+    /// For how long this process lets others go first where one of them has released the lock now: there are processes whose last turn is
+    /// longer ago. The one whose is longest ago lets nobody go first, so the lock is not free for longer.
+    ///
+    /// Without it whoever is fastest is next, and that is the same few of many processes: a server notifies them in one order.
+    pub(super) fn until_due(&self) -> Duration {
+        let Some(others) = self.0.as_ref().filter(|others| others.whole) else { return Duration::ZERO };
+        MISSED.saturating_mul(others.known().saturating_sub(others.since))
+    }
+}
+
+impl Others {
+    fn saw(&mut self, process: u64) {
+        let now = self.releases;
+        if let Some((_, at)) = self.seen.iter_mut().find(|(known, _)| *known == process) {
+            *at = now;
+            return;
+        }
+        if self.seen.len() == MOST {
+            let oldest = self.oldest();
+            self.seen.retain(|(_, at)| *at >= oldest);
+        }
+        if self.seen.len() < MOST {
+            self.seen.push((process, now));
+        }
+    }
+
+    /// What was seen before is taken to be gone.
+    fn oldest(&self) -> u64 {
+        self.releases.saturating_sub((ROUNDS * self.seen.len().max(FEW)) as u64)
+    }
+
+    /// How many processes there are.
+    fn known(&self) -> u32 {
+        let oldest = self.oldest();
+        self.seen.iter().filter(|(_, at)| *at >= oldest).count() as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After a whole turn, in which these had the lock before.
+    fn behind(sessions: &[&str]) -> Turns {
+        let mut turns = Turns::default();
+        sessions.iter().for_each(|session| turns.saw(session));
+        turns.end(true);
+        turns
+    }
+
+    #[test]
+    fn others_go_first_until_each_of_them_had_a_turn() {
+        let mut turns = behind(&["a", "b", "a", "c"]);
+        let due = [0; 5].map(|_| {
+            turns.note();
+            turns.until_due()
+        });
+        assert_eq!(due, [2, 1, 0, 0, 0].map(|missed| missed * MISSED));
+    }
+
+    /// Nobody else of it waited: its hold did not pass on, so it keeps nobody waiting for long.
+    #[test]
+    fn who_has_not_had_a_whole_turn_lets_nobody_go_first() {
+        let mut turns = behind(&["a", "b", "c"]);
+        turns.end(false);
+        turns.note();
+        assert_eq!(turns.until_due(), Duration::ZERO);
+        assert_eq!(Turns::default().until_due(), Duration::ZERO);
+    }
+
+    #[test]
+    fn who_has_not_had_the_lock_for_long_is_not_waited_for() {
+        for (releases, known) in [(12, 2), (13, 0)] {
+            let mut turns = behind(&["a", "b"]);
+            (0..releases).for_each(|_| turns.note());
+            turns.end(true);
+            assert_eq!(turns.until_due(), known * MISSED, "{releases}");
+        }
+        // Of many for longer.
+        let mut turns = behind(&["a", "b", "c", "d", "e"]);
+        (0..15).for_each(|_| turns.note());
+        turns.end(true);
+        assert_eq!(turns.until_due(), 5 * MISSED);
+    }
+
+    /// The room is theirs who are there.
+    #[test]
+    fn as_many_are_known_as_there_is_room_for() {
+        let names: Vec<String> = (0..40).map(|no| no.to_string()).collect();
+        let mut turns = behind(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(turns.until_due(), MOST as u32 * MISSED);
+        (0..97).for_each(|_| turns.note());
+        turns.saw("another");
+        turns.end(true);
+        assert_eq!(turns.until_due(), MISSED);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::late::MOMENT;
 use super::*;
+use crate::holder::Holder;
 use crate::table::hold::Sender;
 use crate::table::offer::Offer;
 use crate::table::queue::HEAD_PATIENCE;
@@ -182,7 +183,7 @@ fn what_other_processes_released_counts_for_one_turn() {
     (0..1_000_000).for_each(|_| world.entry.turns.note());
     assert!(!world.offers(true));
     world.arrives();
-    let (after, later) = (world.entry.turns.end(), world.entry.turns.end());
+    let (after, later) = (world.entry.turns.end(false), world.entry.turns.end(false));
     assert!(after > Duration::ZERO && later.is_zero(), "{after:?}, {later:?}");
 }
 
@@ -393,7 +394,7 @@ fn who_came_too_early_lets_others_go_first_for_longer() {
     let mut turns = Turns::default();
     let mut turn = |releases| {
         (0..releases).for_each(|_| turns.note());
-        turns.end()
+        turns.end(true)
     };
     let longer = [turn(3), turn(3), turn(1), turn(1), turn(3)];
     let each = Duration::from_micros(500);
@@ -428,10 +429,56 @@ fn nothing_is_taken_but_what_is_offered() {
 fn others_go_first_for_longer_than_two_round_trips_where_this_process_came_too_early() {
     let (mut world, waits) = ends_a_turn();
     (0..2).for_each(|_| world.entry.turns.note());
-    world.entry.turns.end();
+    world.entry.turns.end(true);
     world.now += STEP;
     world.arrives();
     world.poll(world.asker(waits));
     let longer = Duration::from_millis(1);
     assert_eq!(world.askers[world.asker(waits)].nap, Some(world.now + 2 * STEP + longer));
+}
+
+/// In this order: 1. This process has had the lock for as long as it may. 2. Two others are known, of which one releases it now.
+#[test]
+fn a_message_lets_those_go_first_who_have_waited_for_longer() {
+    for (known, waits) in [(["a:1", "b:1"], true), (["a:1", "a:2"], false)] {
+        let (mut world, next) = ends_a_turn();
+        world.now += STEP;
+        world.arrives();
+        world.now += 2 * STEP;
+        world.poll(world.asker(next));
+        let at = world.asker(next);
+        let pending = world.askers[at].asking.take().expect("its pause is over");
+        let (left, until) = (LEASE, world.now + LEASE);
+        for field in known {
+            let named = Reply::held_by(Holder::new(field, 1, left));
+            let call = Call { names: true, ..pending.call.clone() };
+            world.entry.note_holder(&Pending { call, ..pending.clone() }, &named);
+        }
+        world.entry.conclude(&pending, Ok(&Reply::busy(left)), Spread::default(), world.at());
+        world.entry.refused(next, Pause::Notified { until, soon: until });
+        world.entry.subscription = Subscription::by(MasterSet::one(0));
+        world.entry.message(0, world.now);
+        world.wake();
+        assert!(world.is_woken(next), "at least to set its timer");
+        world.poll(world.asker(next));
+        let asker = &world.askers[world.asker(next)];
+        let pause = waits.then(|| world.now + Duration::from_micros(500));
+        assert_eq!((asker.asking.is_some(), asker.nap.filter(|_| waits)), (!waits, pause), "{known:?}");
+        // It does not wait for the next one.
+        world.now += Duration::from_micros(500);
+        world.poll(world.asker(next));
+        assert!(world.askers[world.asker(next)].asking.is_some());
+    }
+}
+
+/// In this order: 1. This process is granted the lock. 2. The message of the release before it arrives. 3. It has something to pass on.
+#[test]
+fn a_message_behind_a_grant_makes_nobody_pause() {
+    let (mut world, waiting) = one_holds(1);
+    ["a", "b"].iter().for_each(|session| world.entry.turns.saw(session));
+    world.entry.turns.end(true);
+    world.entry.subscription = Subscription::by(MasterSet::one(0));
+    world.entry.message(0, world.now);
+    let phase = world.entry.queue.get(waiting[0]).map(|request| request.phase);
+    assert_eq!(phase, Some(WaiterState::Waiting));
 }
