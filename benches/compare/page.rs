@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::peers::{Peers, targets};
 use crate::plot::{self, Axes, Bar, Line};
 use crate::ratios::rows;
 use crate::results::{
@@ -30,6 +31,15 @@ fn figures(results: &Path) -> Result<Figures> {
     put("ratios", ratios(results));
     if rows(results).iter().any(|row| row.client && row.met == Some(false)) {
         put("missed", String::new());
+    }
+    // Of the last comparison with other libraries on this machine, if there is one.
+    if let Ok(peers) = get::<Peers>(&results.with_file_name("peers.json"), "peers") {
+        put(
+            "targets",
+            table(&targets(&peers), |of| {
+                format!("| {} | {} | {} | {} |", of.what, of.target, of.measured, verdict(of.met))
+            }),
+        );
     }
     for section in ["pair", "handoff"] {
         put(section, times(&get(results, section)?));
@@ -77,9 +87,13 @@ fn table<T>(of: &[T], line: impl Fn(&T) -> String) -> String {
 
 fn ratios(results: &Path) -> String {
     table(&rows(results), |row| {
-        let met = row.met.map_or("", |met| if met { "met" } else { "**missed**" });
+        let met = row.met.map_or("", verdict);
         format!("| {} | {} | {} | {} | {met} |", row.what, row.floor, row.target, row.measured)
     })
+}
+
+fn verdict(met: bool) -> &'static str {
+    if met { "met" } else { "**missed**" }
 }
 
 fn times(timed: &Timed) -> String {

@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::results::{Case, Crowd, Many, Quantiles, Rate, Throughput, Timed, get};
+use crate::results::{Case, Crowd, Instructions, Many, Quantiles, Rate, Throughput, Timed, get};
 use crate::spread::Spread;
+use crate::store::Counts;
 
 /// One line of the table.
 pub(crate) struct Row {
@@ -42,6 +43,8 @@ pub(crate) fn rows(file: &Path) -> Vec<Row> {
     rows.extend(get::<Timed>(file, "handoff").ok().map(|seen| handoff(&seen)));
     rows.extend(get::<Many>(file, "many").ok().map(|seen| many(&seen)));
     rows.extend(get::<Vec<Crowd>>(file, "crowd").ok().map(|seen| crowd(&seen)));
+    rows.extend(get::<Vec<Instructions>>(file, "instructions").ok().and_then(|seen| executed(&seen)));
+    rows.extend(get::<Counts>(file, "counts").ok().and_then(|seen| allocated(&seen)));
     for count in [3, 5] {
         let seen = get::<Timed>(file, &format!("quorum-{count}")).ok();
         rows.extend(seen.as_ref().map(|seen| quorum(count, seen)));
@@ -169,6 +172,33 @@ fn crowd(seen: &[Crowd]) -> Row {
         target: "≤ 3".to_owned(),
         measured: format!("at most {most:.2}"),
         met: Some(most <= 3.0),
+        client: false,
+        ratio: None,
+    }
+}
+
+/// The name of the case that locks and releases a free lock.
+const LOCK: &str = "lock and release";
+
+fn executed(seen: &[Instructions]) -> Option<Row> {
+    const MOST: u64 = 26_000;
+    let groups = &seen.iter().find(|of| of.name == LOCK)?.groups;
+    let count = groups.iter().map(|(_, count)| count).sum::<u64>();
+    Some(counted("instructions of the client for a pair", MOST as f64, count as f64, 0))
+}
+
+fn allocated(seen: &Counts) -> Option<Row> {
+    let pair = seen.allocations.iter().find(|of| of.name == LOCK)?;
+    Some(counted("allocations of the client for a pair", 9.0, pair.blocks, 1))
+}
+
+fn counted(what: &'static str, most: f64, count: f64, decimals: usize) -> Row {
+    Row {
+        what,
+        floor: "–",
+        target: format!("≤ {most:.0}"),
+        measured: format!("{count:.decimals$}"),
+        met: Some(count <= most),
         client: false,
         ratio: None,
     }

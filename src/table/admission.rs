@@ -244,16 +244,23 @@ impl LockEntry {
         if let Some(offered) = self.offered_to(id, &ask, now) {
             return Admission::Take(offered);
         }
+        let (busy, front) = (self.live().is_some(), self.outer_front().map(|front| front.id));
+        let Some(request) = self.queue.get(id) else { return Admission::Wait { until: None, refused: true } };
+        // Before what ends: 1. The head waits for the end of a hold, and not for its own time. 2. That is answered, which does not wake who
+        // pauses. 3. Nothing wakes it for a node timeout.
+        if let Some(until) = request.pauses_until(now).filter(|_| front == Some(id) && !ask.once) {
+            return Admission::Wait { until: Some(until), refused: true };
+        }
         // What this process releases goes first, or a request would meet its own past. Once: a release that the
         // server does not answer must not keep a request from asking itself.
         if self.holds.iter().any(|hold| hold.ends() && hold.failures == 0) {
-            return Admission::Wait {
-                until: self.holds.iter().filter_map(Hold::overdue).min(),
-                refused: false,
-            };
+            let until = self.holds.iter().filter_map(Hold::overdue).min();
+            if request.sleeps_until(now).is_none() {
+                // The answer wakes it.
+                self.no_longer_asleep(id);
+            }
+            return Admission::Wait { until, refused: false };
         }
-        let (busy, front) = (self.live().is_some(), self.outer_front().map(|front| front.id));
-        let Some(request) = self.queue.get(id) else { return Admission::Wait { until: None, refused: true } };
         if front != Some(id) {
             let head = front.and_then(|front| self.queue.get(front));
             let moves = head.is_some_and(|head| head.phase == WaiterState::Asking || head.is_woken());

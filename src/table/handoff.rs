@@ -85,7 +85,11 @@ impl LockEntry {
             return;
         }
         // Of each turn, also of one that nobody took over.
-        let yields = self.hold(pending.hold).is_some_and(|hold| hold.offer.yields());
+        let Some(hold) = self.hold(pending.hold) else { return };
+        if !hold.offer.turn_ends() {
+            return;
+        }
+        let yields = hold.offer.yields();
         let longer = self.turns.end(yields);
         if yields {
             let round_trip = now.saturating_duration_since(pending.sent);
@@ -94,11 +98,16 @@ impl LockEntry {
     }
 
     /// Another process has released the lock, for those that have waited for longer than this one, if any. Returns whether the next
-    /// request of this process lets them go first. Not where this process has the lock already: the message was late, and who pauses is
+    /// request of this process lets them go first. Not where this process has, offers or ends a hold: the message was late, and who pauses is
     /// offered nothing.
     pub(super) fn lets_older_go_first(&mut self, now: Instant) -> bool {
         let pause = self.turns.until_due();
-        !pause.is_zero() && self.live().is_none() && self.front_pauses(pause, now)
+        let stands = |hold: &Hold| hold.lives() || hold.is_offered() || hold.ends();
+        let pauses = !pause.is_zero() && !self.holds.iter().any(stands) && self.front_pauses(pause, now);
+        if pauses {
+            self.turns.waits();
+        }
+        pauses
     }
 
     /// The next request of this process asks no sooner than that. Not one that asks already: it has an answer to come, which decides.

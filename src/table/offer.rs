@@ -64,6 +64,12 @@ impl Offer {
         self.yields = self.passed && !self.is_in_time(longest, now);
     }
 
+    /// The hold is not there any more. Returns whether it was there until now: its end may be sent more than once, and a hold that was never
+    /// granted has one too.
+    pub(super) fn turn_ends(&mut self) -> bool {
+        self.granted.take().is_some()
+    }
+
     /// Whether others go first. Once: the next end of the hold is a repetition.
     pub(super) fn yields(&mut self) -> bool {
         std::mem::take(&mut self.yields)

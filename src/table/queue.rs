@@ -162,6 +162,14 @@ impl Waiter {
         }
     }
 
+    /// Until when nothing wakes it.
+    pub(super) fn pauses_until(&self, now: Instant) -> Option<Instant> {
+        match self.phase {
+            WaiterState::Pausing { until } if now < until => Some(until),
+            _ => None,
+        }
+    }
+
     /// The answer that it got, or is about to get, is out of date: it asks once more before it sleeps.
     pub(super) fn asks_once_more(&mut self) {
         match self.phase {

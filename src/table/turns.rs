@@ -9,7 +9,7 @@ const MISSED: Duration = Duration::from_micros(500);
 /// So many other processes are told apart at most.
 const MOST: usize = 32;
 
-/// A process that has not had the lock for so many releases by others, for each process that is known, is taken to be gone; of few processes
+/// A process that has not had the lock for so many turns, for each process that is known, is taken to be gone; of few processes
 /// for as many as of [`FEW`].
 const ROUNDS: usize = 3;
 
@@ -24,12 +24,16 @@ pub(super) struct Turns(Option<Box<Others>>);
 struct Others {
     since: u32,
     before: u32,
-    /// All releases, as a clock.
-    releases: u64,
+    /// All turns, also those of this process, as a clock.
+    turns: u64,
+    /// When the last turn of this process ended.
+    ended: u64,
     /// Each with when it was seen last.
     seen: Vec<(u64, u64)>,
     /// In its last turn this process had the lock for as long as it may.
     whole: bool,
+    /// It has let others go first, and nobody was seen to have the lock since.
+    in_vain: bool,
 }
 
 impl Turns {
@@ -37,7 +41,8 @@ impl Turns {
     pub(super) fn note(&mut self) {
         let others = self.0.get_or_insert_default();
         others.since = others.since.saturating_add(1);
-        others.releases += 1;
+        others.turns += 1;
+        others.in_vain = false;
     }
 
     /// Holds of this session had the lock when this process was refused it.
@@ -55,32 +60,42 @@ impl Turns {
             none if whole => none.get_or_insert_default(),
             None => return Duration::ZERO,
         };
+        // 1. Many processes have the lock now and then. 2. This one would let all of them go first, at each release of one.
+        if std::mem::take(&mut others.in_vain) {
+            others.seen.retain(|(_, at)| *at >= others.ended);
+        }
         let missed = others.before.saturating_sub(others.since);
         (others.since, others.before, others.whole) = (0, others.since, whole);
+        // Who is seen from now on is seen later.
+        others.turns += 1;
+        others.ended = others.turns;
         MISSED.saturating_mul(missed)
     }
 
-    /// For how long this process lets others go first where one of them has released the lock now: there are processes whose last turn is
-    /// longer ago. The one whose is longest ago lets nobody go first, so the lock is not free for longer.
+    /// For how long this process lets others go first where one of them has released the lock now: for each that is known and had no turn
+    /// since its own. The one whose last turn is longest ago lets nobody go first.
     ///
     /// Without it whoever is fastest is next, and that is the same few of many processes: a server notifies them in one order.
     pub(super) fn until_due(&self) -> Duration {
         let Some(others) = self.0.as_ref().filter(|others| others.whole) else { return Duration::ZERO };
         MISSED.saturating_mul(others.known().saturating_sub(others.since))
     }
+
+    /// It lets them go first.
+    pub(super) fn waits(&mut self) {
+        self.0.iter_mut().for_each(|others| others.in_vain = true);
+    }
 }
 
 impl Others {
     fn saw(&mut self, process: u64) {
-        let now = self.releases;
+        self.in_vain = false;
+        let (now, oldest) = (self.turns, self.oldest());
         if let Some((_, at)) = self.seen.iter_mut().find(|(known, _)| *known == process) {
             *at = now;
             return;
         }
-        if self.seen.len() == MOST {
-            let oldest = self.oldest();
-            self.seen.retain(|(_, at)| *at >= oldest);
-        }
+        self.seen.retain(|(_, at)| *at >= oldest);
         if self.seen.len() < MOST {
             self.seen.push((process, now));
         }
@@ -88,7 +103,7 @@ impl Others {
 
     /// What was seen before is taken to be gone.
     fn oldest(&self) -> u64 {
-        self.releases.saturating_sub((ROUNDS * self.seen.len().max(FEW)) as u64)
+        self.turns.saturating_sub((ROUNDS * self.seen.len().max(FEW)) as u64)
     }
 
     /// How many processes there are.
@@ -132,7 +147,7 @@ mod tests {
 
     #[test]
     fn who_has_not_had_the_lock_for_long_is_not_waited_for() {
-        for (releases, known) in [(12, 2), (13, 0)] {
+        for (releases, known) in [(10, 2), (11, 0)] {
             let mut turns = behind(&["a", "b"]);
             (0..releases).for_each(|_| turns.note());
             turns.end(true);
@@ -140,7 +155,7 @@ mod tests {
         }
         // Of many for longer.
         let mut turns = behind(&["a", "b", "c", "d", "e"]);
-        (0..15).for_each(|_| turns.note());
+        (0..13).for_each(|_| turns.note());
         turns.end(true);
         assert_eq!(turns.until_due(), 5 * MISSED);
     }
@@ -155,5 +170,22 @@ mod tests {
         turns.saw("another");
         turns.end(true);
         assert_eq!(turns.until_due(), MISSED);
+    }
+
+    /// In this order: 1. Two others are known. 2. One of them releases the lock, and the other one does not come. 3. This process has a turn.
+    #[test]
+    fn who_does_not_come_when_others_let_it_go_first_is_not_waited_for_again() {
+        for (comes, known) in [(false, 1), (true, 2)] {
+            let mut turns = behind(&["a", "b"]);
+            turns.note();
+            turns.saw("a");
+            assert_eq!(turns.until_due(), MISSED);
+            turns.waits();
+            if comes {
+                turns.saw("b");
+            }
+            turns.end(true);
+            assert_eq!(turns.until_due(), known * MISSED);
+        }
     }
 }

@@ -8,9 +8,12 @@ mod holds;
 mod page;
 mod results;
 mod server;
+mod targets;
 mod work;
 
 pub(crate) use page::write;
+pub(crate) use results::Peers;
+pub(crate) use targets::targets;
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,7 +22,7 @@ use crate::benchmark::Benchmark;
 use crate::floor::Floor;
 use crate::machine;
 use crate::peers::fleet::Candidate;
-use crate::peers::results::{Case, Holds, Peers, Rounds};
+use crate::peers::results::{Case, Holds, Rounds};
 use crate::peers::server::Server;
 use crate::peers::work::{Sample, Work};
 use crate::server::Result;

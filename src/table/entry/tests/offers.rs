@@ -471,14 +471,81 @@ fn a_message_lets_those_go_first_who_have_waited_for_longer() {
     }
 }
 
-/// In this order: 1. This process is granted the lock. 2. The message of the release before it arrives. 3. It has something to pass on.
-#[test]
-fn a_message_behind_a_grant_makes_nobody_pause() {
-    let (mut world, waiting) = one_holds(1);
-    ["a", "b"].iter().for_each(|session| world.entry.turns.saw(session));
+/// Others are known, whose turns are due.
+fn is_behind_others(world: &mut World) {
+    ["a", "b", "c"].iter().for_each(|session| world.entry.turns.saw(session));
     world.entry.turns.end(true);
     world.entry.subscription = Subscription::by(MasterSet::one(0));
+}
+
+/// In this order: 1. This process is granted the lock. 2. The message of the release before it arrives, while it holds the lock, offers it,
+/// or ends it. 3. Who pauses then is not offered the lock, and not woken by its end.
+#[test]
+fn a_message_behind_a_grant_makes_nobody_pause() {
+    for when in ["held", "offered", "ending"] {
+        let (mut world, waiting) = one_holds(1);
+        if when == "ending" {
+            world.entry.is_open = false;
+        }
+        if when != "held" {
+            assert_eq!(world.offers(true), when == "offered");
+        }
+        is_behind_others(&mut world);
+        world.entry.message(0, world.now);
+        let phase = world.entry.queue.get(waiting[0]).map(|request| request.phase);
+        assert_eq!(phase, Some(WaiterState::Waiting), "{when}");
+    }
+}
+
+/// In this order: 1. The head pauses. 2. A hold of this process ends. 3. The pause is over, before the end is answered, or after.
+#[test]
+fn who_pauses_while_a_hold_ends_asks_when_both_are_over() {
+    for is_answered_first in [true, false] {
+        let (mut world, waiting) = one_holds(1);
+        let next = world.asker(waiting[0]);
+        world.entry.is_open = false;
+        assert!(!world.offers(true));
+        let until = world.now + 2 * STEP;
+        world.entry.pauses(waiting[0], until);
+        world.poll(next);
+        assert_eq!((world.askers[next].nap, world.askers[next].asking.is_some()), (Some(until), false));
+        if is_answered_first {
+            world.arrives();
+            world.now = until;
+        } else {
+            world.now = until;
+            world.poll(next);
+            assert!(world.askers[next].asking.is_none(), "it would meet the hold of its own process");
+            world.arrives();
+            assert!(world.is_woken(waiting[0]), "by the answer");
+        }
+        world.poll(next);
+        assert!(world.askers[next].asking.is_some());
+    }
+}
+
+/// It is no turn: its hold was never granted, or had ended before.
+#[test]
+fn an_end_of_what_had_no_turn_changes_nothing_about_turns() {
+    let (mut world, _) = one_holds(0);
+    is_behind_others(&mut world);
+    world.entry.holds[0].offer = Offer::default();
+    assert!(!world.offers(true));
+    world.arrives();
+    assert!(world.entry.turns.until_due() > Duration::ZERO, "its last turn was a whole one");
+}
+
+/// The next time nobody pauses for them.
+#[test]
+fn who_does_not_come_when_the_head_pauses_is_forgotten() {
+    let (mut world, next) = ends_a_turn();
+    world.now += STEP;
+    world.arrives();
+    world.entry.queue.get_mut(next).unwrap().phase = WaiterState::Waiting;
+    is_behind_others(&mut world);
     world.entry.message(0, world.now);
-    let phase = world.entry.queue.get(waiting[0]).map(|request| request.phase);
-    assert_eq!(phase, Some(WaiterState::Waiting));
+    let until = world.now + Duration::from_millis(1);
+    assert_eq!(world.entry.queue.get(next).unwrap().phase, WaiterState::Pausing { until });
+    world.entry.turns.end(true);
+    assert!(world.entry.turns.until_due().is_zero());
 }
