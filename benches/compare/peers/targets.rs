@@ -1,7 +1,7 @@
 //! What the comparison with other libraries is to show, and whether it does.
 
 use crate::peers::holds::Rest;
-use crate::peers::results::{Holds, Peers, Rounds};
+use crate::peers::results::{Case, Holds, Peers, Rounds};
 use crate::peers::work::{Sample, Work};
 use crate::spread::Spread;
 
@@ -70,7 +70,8 @@ fn of_work(rounds: &Rounds) -> Vec<Option<Target>> {
         }
         Work::Processes { .. } => {
             let share = |end: fn(f64, f64) -> f64| {
-                rounds.case(OURS)?.spread(|of| of.shares.iter().copied().reduce(end))
+                let equal = |of: &Sample| of.shares.iter().sum::<f64>() / of.shares.len() as f64;
+                rounds.case(OURS)?.spread(|of| Some(of.shares.iter().copied().reduce(end)? / equal(of)))
             };
             vec![
                 line(": least share, an equal one = 1", AtLeast(0.5), share(f64::min)),
@@ -82,14 +83,24 @@ fn of_work(rounds: &Rounds) -> Vec<Option<Target>> {
 }
 
 fn of_holds(of: &Holds) -> Vec<Option<Target>> {
+    let ours = of.cases.iter().find(|case| case.name == OURS);
     let line = |what: &str, limit, unit, figure: fn(&Rest) -> Option<f64>| {
-        let case = of.cases.iter().find(|case| case.name == OURS)?;
-        target(format!("{} holds: {what}", of.holds), Limit::AtMost(limit), unit, case.spread(figure))
+        target(format!("{} holds: {what}", of.holds), Limit::AtMost(limit), unit, ours?.spread(figure))
+    };
+    // In a round behind another one they take room that was taken before.
+    let memory = |case: &Case<Rest>| {
+        let most = case.samples.iter().filter_map(|of| of.resident).reduce(f64::max)?;
+        target(
+            format!("{} holds: memory of each", of.holds),
+            Limit::AtMost(700.0),
+            " bytes",
+            Some(Spread::of([most])),
+        )
     };
     vec![
         line("the client's processor", 2.0, " % of a core", |of| Some(of.kept.as_ref()?.client? * 100.0)),
         line("the server's", 3.0, " % of a core", |of| Some(of.kept.as_ref()?.server * 100.0)),
-        line("memory of each", 700.0, " bytes", |of| of.resident),
+        ours.and_then(memory),
     ]
 }
 
@@ -124,7 +135,6 @@ fn target(what: String, limit: Limit, unit: &str, of: Option<Spread>) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peers::results::Case;
 
     fn sample(micros: f64, longest: f64, shares: &[f64]) -> Sample {
         let (server, client, commands) = (micros / 2.0, None, None);
@@ -163,9 +173,10 @@ mod tests {
             crowd[0].ends_with("longest wait, the mean = 1 ≤ 3.00 × 3.75 × (3.75–3.75) false"),
             "{crowd:?}"
         );
-        let ours = case(OURS, vec![sample(1.0, 251.0, &[0.5, 1.5])]);
+        let ours = case(OURS, vec![sample(1.0, 251.0, &[0.25, 0.75])]);
         let seen = lines(Work::Processes { count: 2 }, vec![ours]);
         let met: Vec<bool> = seen.iter().map(|line| line.ends_with("true")).collect();
         assert_eq!(met, [true, true, false], "{seen:?}");
+        assert!(seen[0].contains("0.50 × (0.50–0.50)") && seen[1].contains("1.50 × (1.50–1.50)"), "{seen:?}");
     }
 }
