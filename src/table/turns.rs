@@ -6,7 +6,7 @@ use std::time::Duration;
 /// How much longer a process lets others go first for each release of theirs that it missed, and for each turn that is due to one of them.
 const MISSED: Duration = Duration::from_micros(500);
 
-/// So many other processes are told apart at most.
+/// So many other processes are distinguished at most.
 const MOST: usize = 32;
 
 /// A process that has not had the lock for so many turns, for each process that is known, is taken to be gone; of few processes
