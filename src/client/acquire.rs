@@ -213,7 +213,11 @@ struct Attempts {
     /// It was refused once: the log reports it where it waits for long.
     reported: bool,
     waiting: Waiting,
-    tries: u32,
+    /// An attempt was refused, or failed.
+    tried: bool,
+    /// How many random pauses it has made. A wait for a message is none: woken at once by the end of what it left on one master itself, a
+    /// request would ask without a pause between.
+    pauses: u32,
     /// Why the last attempt failed: it had no answer, or one that came too late.
     last_failure: Option<Error>,
     /// Since when all attempts have failed.
@@ -284,7 +288,8 @@ impl Attempts {
             once,
             reported: false,
             waiting: Waiting::default(),
-            tries: 0,
+            tried: false,
+            pauses: 0,
             last_failure: None,
             failing_since: None,
             polls_at: None,
@@ -478,7 +483,7 @@ impl Attempts {
     fn asks_for_name(&self, at: Moment) -> bool {
         const SOON: Duration = Duration::from_secs(1);
         let ends_soon = || self.limit.is_some_and(|limit| limit <= after(at.by_tokio(), SOON));
-        if self.once { self.options.reports } else { self.tries > 0 || ends_soon() }
+        if self.once { self.options.reports } else { self.tried || ends_soon() }
     }
 
     /// Sends one acquire. Its undoing is armed before it is sent: a dropped future may leave it running.
@@ -608,7 +613,7 @@ impl Attempts {
         if telemetry::has_spans() {
             telemetry::granted(&granted.field, granted.depth);
         }
-        if self.tries > 0 {
+        if self.tried {
             telemetry::acquired_after_waiting(&keys.name, &granted.field, self.began.elapsed());
         }
         let (handle, level) = (&self.options.handle, granted.level);
@@ -634,25 +639,28 @@ impl Attempts {
         }
         self.waits();
         let session = &self.options.handle;
-        let pause = session.pause(self.tries);
+        let pause = session.pause(self.pauses);
         // From when it was asked: this future may be polled long after it was answered, and no message is published at the end
         // of a lease.
         let lease_end = after(pending.sent, left + Duration::from_millis(1));
-        self.polls_at = self.visit(|entry, _, at| {
-            let pause = after(at.now, pause);
+        let (polls_at, paused) = self.visit(|entry, _, at| {
+            let (pause, subscribed) = (after(at.now, pause), entry.is_subscribed());
             let poll = after(at.now, session.config.poll_interval);
             let latest = lease_end.min(poll);
             let soon = latest.min(pause);
-            let nap = match (split, entry.is_subscribed()) {
+            let nap = match (split, subscribed) {
                 (true, _) => Pause::Polling(pause),
                 (false, true) => Pause::Notified { until: latest, soon },
                 (false, false) => Pause::Notified { until: soon, soon },
             };
             entry.conclude(pending, Ok(reply), spread, at);
             entry.refused(self.id(), nap);
-            (entry.is_subscribed() && poll < lease_end).then_some(poll)
+            // Refused for the first time it is about to subscribe, and is woken once it has.
+            ((subscribed && poll < lease_end).then_some(poll), split || !subscribed && self.tried)
         });
-        self.tries = self.tries.saturating_add(1);
+        self.polls_at = polls_at;
+        self.pauses = self.pauses.saturating_add(paused.into());
+        self.tried = true;
     }
 
     fn failed(&mut self, pending: &Pending, failure: Failure, spread: Spread) -> Result<Attempt> {
@@ -675,14 +683,15 @@ impl Attempts {
         if error.kind() != ErrorKind::Unavailable || over || session.away_too_long(self.began).is_some() {
             return Err(error);
         }
-        let pause = session.pause(self.tries);
+        let pause = session.pause(self.pauses);
         self.visit(|entry, _, at| match undone {
             // The master publishes the end of what it left: it would ask again at once, and so on.
             true => entry.pauses(self.id(), after(at.now, pause)),
             false => entry.sleeps(self.id(), after(at.now, pause)),
         });
         telemetry::attempt_failed(&self.options.keys.name, &error);
-        self.tries = self.tries.saturating_add(1);
+        self.tried = true;
+        self.pauses = self.pauses.saturating_add(1);
         self.last_failure = Some(error);
         self.waits();
         Ok(Attempt::Again)

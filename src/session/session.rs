@@ -381,12 +381,19 @@ impl Session {
         if outage.is_none() { None } else { outage.fresh(self.terms.patience, Instant::now()) }
     }
 
-    /// A random pause, longer from try to try.
-    pub(crate) fn pause(&self, tries: u32) -> Duration {
+    /// A random pause. Both bounds double from pause to pause.
+    pub(crate) fn pause(&self, pauses: u32) -> Duration {
         const LONGEST: Duration = Duration::from_secs(1);
         let (low, high) = self.config.retry_delay.clone().into_inner();
-        let pause = random_between(low, high).saturating_mul(1 << tries.min(8));
-        pause.clamp(Duration::from_millis(1), LONGEST.max(high))
+        let doubled = |bound: Duration| bound.saturating_mul(1 << pauses.min(8));
+        let (mut shortest, mut longest) = (doubled(low), doubled(high));
+        if longest > LONGEST.max(high) {
+            longest = LONGEST.max(high);
+            // Random also at its longest. 1. Three ask three masters at once, and each gets one. 2. If all pause for the same time, they
+            // ask at once again, and so on without end.
+            shortest = shortest.min(low.max(longest / 2));
+        }
+        random_between(shortest, longest).max(Duration::from_millis(1))
     }
 }
 

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -93,18 +94,24 @@ async fn a_session_is_open_until_it_is_closed() {
     }
 }
 
-/// Those who compete ask again at different times, and less and less often.
+/// Those who compete ask again at different times, and less and less often. Also those who have paused so often that they pause no
+/// longer from time to time.
 #[test]
 fn pauses_are_random_and_grow_up_to_a_second() {
     let session = session(&[Memory::new()]);
-    let (low, high) = session.config.retry_delay.clone().into_inner();
-    for tries in [0, 1, 2, 3, 40] {
-        let longest = Duration::from_secs(1).max(high);
-        let (least, most) =
-            ((low * (1 << tries.min(8))).min(longest), (high * (1 << tries.min(8))).min(longest));
-        for _ in 0..50 {
-            let pause = session.pause(tries);
-            assert!(pause >= least && pause <= most, "{tries}: {pause:?}");
-        }
+    let millis = Duration::from_millis;
+    let bounds = [
+        (0, 50..=250),
+        (1, 100..=500),
+        (2, 200..=1_000),
+        (3, 400..=1_000),
+        (4, 500..=1_000),
+        (40, 500..=1_000),
+    ];
+    for (pauses, bounds) in bounds {
+        let bounds = millis(*bounds.start())..=millis(*bounds.end());
+        let drawn: Vec<_> = (0..50).map(|_| session.pause(pauses)).collect();
+        assert!(drawn.iter().all(|pause| bounds.contains(pause)), "{pauses}: {drawn:?}");
+        assert!(drawn.iter().collect::<BTreeSet<_>>().len() > 10, "{pauses}: {drawn:?}");
     }
 }

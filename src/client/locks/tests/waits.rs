@@ -30,6 +30,39 @@ async fn no_message_ends_the_pause_after_a_split_vote() {
     second.release().await.unwrap();
 }
 
+/// A request that was woken for a lock that others had taken first has not paused for that.
+#[tokio::test(start_paused = true)]
+async fn a_pause_is_no_longer_for_the_times_that_others_were_first() {
+    const PAUSE: Duration = Duration::from_millis(10);
+    let stores: Vec<_> = (0..3).map(|_| Memory::new()).collect();
+    let stock = async |stores: &[Memory]| {
+        let builder = Locks::builder().masters(stores.iter().map(Master::memory)).lease(60 * SECOND);
+        builder.retry_delay(PAUSE..=PAUSE).connect().await.unwrap().mutex("stock")
+    };
+    let (theirs, first, second) =
+        ([stock(&stores).await, stock(&stores).await], stock(&stores[..1]).await, stock(&stores[1..2]).await);
+    let mut held = theirs[0].lock().await.unwrap();
+    let waiting = tokio::spawn(stock(&stores).await.lock());
+    for turn in 1..=10 {
+        sleep(2 * SECOND).await;
+        // In one poll, so that the next one is first.
+        let (released, next) = tokio::join!(held.release(), theirs[turn % 2].lock());
+        released.unwrap();
+        held = next.unwrap();
+    }
+    sleep(2 * SECOND).await;
+    let (released, one, other) = tokio::join!(held.release(), first.lock(), second.lock());
+    released.unwrap();
+    let begun = Instant::now();
+    sleep(PAUSE / 2).await;
+    one.unwrap().release().await.unwrap();
+    other.unwrap().release().await.unwrap();
+    let guard = waiting.await.unwrap().unwrap();
+    let paused = begun.elapsed();
+    assert!(PAUSE <= paused && paused < 2 * PAUSE, "it pauses once, and no longer than at first: {paused:?}");
+    guard.release().await.unwrap();
+}
+
 /// In this order: 1. A request's acquire is on its way, in a connection that is replaced. 2. The request is dropped, and its end finds
 /// nothing. 3. The acquire runs. For a free lock, and on one master as on three.
 #[tokio::test(start_paused = true)]
