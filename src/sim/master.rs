@@ -24,7 +24,7 @@ pub(super) struct SimMaster {
 #[derive(Default)]
 struct State {
     /// Of each field the command that was sent last, of those that have run.
-    newest: BTreeMap<Arc<str>, u64>,
+    newest: BTreeMap<Arc<str>, Order>,
     /// Fields of which a command ran behind one that was sent after it: what the older one asked for may stand.
     overtaken: BTreeSet<Arc<str>>,
     /// How far its clock was set forward or back, in microseconds.
@@ -40,6 +40,13 @@ pub(super) enum Answered {
     Reply(Reply),
     /// An error out of the script.
     Refused,
+}
+
+/// When a command was sent: with which write, among those of all processes, and its place among those of its connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Order {
+    pub(super) sent: u64,
+    pub(super) place: u64,
 }
 
 /// One life of a master.
@@ -175,7 +182,7 @@ impl SimMaster {
     }
 
     /// Notes that a command of this field runs. Whether one that was sent after it has run before.
-    pub(super) fn overtaken(&self, field: &Arc<str>, order: u64) -> bool {
+    pub(super) fn overtaken(&self, field: &Arc<str>, order: Order) -> bool {
         let mut state = lock(&self.state);
         let newest = state.newest.entry(field.clone()).or_default();
         let overtaken = order < *newest;

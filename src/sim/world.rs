@@ -91,6 +91,8 @@ struct World<'a> {
     allowed: Allowed,
     alarm: Arc<Notify>,
     leaked: Arc<Mutex<Vec<Held>>>,
+    /// Since when most masters have had other counts, by process and name.
+    miscounted: Mutex<BTreeMap<(usize, &'static str), Instant>>,
 }
 
 struct SimProcess {
@@ -119,7 +121,17 @@ impl<'a> World<'a> {
         };
         let (phases, leaked) = (Arc::default(), Arc::default());
         let allowed = program.allowed();
-        let world = World { program, history, network, processes, phases, allowed, alarm, leaked };
+        let world = World {
+            program,
+            history,
+            network,
+            processes,
+            phases,
+            allowed,
+            alarm,
+            leaked,
+            miscounted: Mutex::default(),
+        };
         world.history.set_patience(program.patience());
         world.history.set_handoff(program.setup.handoff.min(program.setup.lease / 6), program.setup.lease);
         if program.restarts_tokens() {
@@ -245,19 +257,32 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Whatever has gone wrong: where a process has had all answers about a hold, most masters count its levels.
+    /// Whatever has gone wrong: where a process has had all answers about a hold, most masters count its levels. Over streams soon:
+    /// what the verdict did not wait for takes up to a node timeout, and is sent again by its text where the script is unknown.
     fn quiet_counts_are_right(&self) {
+        let setup = &self.program.setup;
+        let soon = 2 * (setup.node_timeout + setup.latency + setup.lateness);
+        let soon = if self.program.over_streams { soon } else { Duration::ZERO };
         for one in self.living() {
             for name in NAMES {
                 let quiet = one.session.table(|table, _| {
                     let hold = table.entry(name)?.live()?;
                     Some((hold.field.to_string(), hold.at_rest()?))
                 });
-                let Some((field, levels)) = quiet else { continue };
+                let Some((field, levels)) = quiet else {
+                    lock(&self.miscounted).remove(&(one.process.id, name));
+                    continue;
+                };
                 let counts: Vec<_> =
                     self.network.masters.iter().map(|master| master.count_of(name, &field)).collect();
                 let wrong = counts.iter().filter(|count| count.is_some_and(|count| count != levels)).count();
-                if wrong > counts.len() / 2 {
+                if wrong <= counts.len() / 2 {
+                    lock(&self.miscounted).remove(&(one.process.id, name));
+                    continue;
+                }
+                let since =
+                    *lock(&self.miscounted).entry((one.process.id, name)).or_insert_with(Instant::now);
+                if since.elapsed() >= soon {
                     let text =
                         format!("{field} of {name} has {levels} levels, and the masters count {counts:?}");
                     self.history.violated(Promise::Depth, text);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -12,13 +12,16 @@ use tokio::time::Instant;
 
 use crate::base::{Events, lock};
 use crate::sim::dice::Key;
-use crate::sim::master::Run;
+use crate::sim::master::{Order, Run};
 use crate::sim::network::Network;
 use crate::sim::stream::requests::Requests;
 use crate::sim::stream::server::Server;
 
 /// After this long a server finds out that a client is gone that it can't reach.
 const KEEPALIVE: Duration = Duration::from_secs(2);
+
+/// And after this long the system of a client that a server is, where nothing is sent.
+const CLIENT_KEEPALIVE: Duration = Duration::from_secs(10);
 
 pub(super) struct Connection {
     network: Arc<Network>,
@@ -45,6 +48,8 @@ struct State {
     answers: Lane,
     /// What the server has not run.
     unread: Requests,
+    /// How many requests it has run.
+    run: u64,
     /// What the client has not read.
     inbox: VecDeque<u8>,
     reader: Option<Waker>,
@@ -101,6 +106,12 @@ impl State {
             Direction::Requests => &mut self.requests,
             Direction::Answers => &mut self.answers,
         }
+    }
+
+    /// The place of the next request among all of this connection.
+    fn runs(&mut self) -> u64 {
+        self.run += 1;
+        self.run
     }
 
     fn ends(&mut self, end: End) -> Option<Waker> {
@@ -246,13 +257,31 @@ impl Connection {
                 let mut state = lock(&self.state);
                 state.silent = true;
                 (state.requests.chunks, state.answers.chunks) = Default::default();
+                // That the client has closed it, which was on its way, does not arrive any more.
+                if state.left {
+                    self.closes(state);
+                } else {
+                    drop(state);
+                    self.is_found_dead();
+                }
             }
             Then::Closes => self.leaves(),
         }
     }
 
-    /// Runs all requests that have arrived in full, and sends their answers.
-    fn run_requests(&self, order: u64) {
+    /// The client's system will find out that it is dead.
+    fn is_found_dead(&self) {
+        let me = self.me.clone();
+        self.network.agenda.add(Instant::now() + CLIENT_KEEPALIVE, self.key.bits(), move || {
+            let Some(connection) = me.upgrade() else { return };
+            let reader = lock(&connection.state).ends(End::Reset);
+            reader.into_iter().for_each(Waker::wake);
+        });
+    }
+
+    /// Runs all requests that have arrived in full, and sends their answers. `sent`: when, among all chunks of all processes. Several may
+    /// have been sent in one.
+    fn run_requests(&self, sent: u64) {
         let mut answers = String::new();
         loop {
             // Nothing is locked while it runs: it may send messages over this connection.
@@ -265,6 +294,7 @@ impl Connection {
                     answers += "*2\r\n$4\r\npong\r\n$0\r\n\r\n";
                 }
                 _ => {
+                    let order = Order { sent, place: lock(&self.state).runs() };
                     let (answer, shown) = self.server.answer(&words, order);
                     answers += &answer;
                     if let Some(shown) = shown {
@@ -350,9 +380,13 @@ impl Connection {
         if std::mem::replace(&mut state.left, true) || state.gone {
             return;
         }
-        let silent = state.silent;
+        self.closes(state);
+    }
+
+    /// The server will find out that the client has closed it.
+    fn closes(&self, mut state: MutexGuard<'_, State>) {
+        let at = Instant::now() + if state.silent { KEEPALIVE } else { self.network.latency };
         let lane = state.lane(Direction::Requests);
-        let at = Instant::now() + if silent { KEEPALIVE } else { self.network.latency };
         let at = at.max(lane.last.unwrap_or(at));
         lane.last = Some(at);
         let (bytes, order, forgets) = (Vec::new(), 0, false);

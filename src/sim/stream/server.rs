@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use tokio::time::Instant;
 
 use crate::base::lock;
-use crate::sim::master::{Answered, Run, SimMaster};
+use crate::sim::master::{Answered, Order, Run, SimMaster};
 use crate::sim::network::Network;
 use crate::wire::{Action, Call, Renewals};
 
@@ -25,7 +25,7 @@ struct Scripts {
     run: u64,
     known: BTreeSet<&'static str>,
     /// When commands were sent whose script was unknown, by their keys and arguments.
-    refused: BTreeMap<String, u64>,
+    refused: BTreeMap<String, Order>,
 }
 
 impl Server {
@@ -61,7 +61,7 @@ impl Server {
     }
 
     /// The answer to a command, and what it was, where it is one of a lock. `order`: when it was sent, among all of all processes.
-    pub(super) fn answer(&self, words: &[&str], order: u64) -> (String, Option<String>) {
+    pub(super) fn answer(&self, words: &[&str], order: Order) -> (String, Option<String>) {
         let plain = |answer: &str| (format!("{answer}\r\n"), None);
         match words {
             ["EVALSHA" | "EVAL", script @ ..] if Renewals::read(script).is_some() => self.renew(words, order),
@@ -92,7 +92,7 @@ impl Server {
     }
 
     /// Of several holds, by one script.
-    fn renew(&self, words: &[&str], order: u64) -> (String, Option<String>) {
+    fn renew(&self, words: &[&str], order: Order) -> (String, Option<String>) {
         let Some((script, calls)) = Renewals::read(&words[1..]) else { return (String::new(), None) };
         if words[0] == "EVALSHA" && !self.knows(script) {
             lock(&self.scripts).refused.insert(words[2..].join(" "), order);
@@ -110,7 +110,7 @@ impl Server {
         (answers, Some(shown.join("; ")))
     }
 
-    fn call(&self, call: Call, order: u64) -> (String, Option<String>) {
+    fn call(&self, call: Call, order: Order) -> (String, Option<String>) {
         let (master, history) = (self.master(), &self.network.history);
         if call.action == Action::Force
             && let Some((field, _)) = master.holder(&call.keys.key)

@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::base::{Failure, Outcome, after, lock};
 use crate::error::{Error, ErrorKind};
-use crate::sim::master::Answered;
+use crate::sim::master::{Answered, Order};
 use crate::sim::network::Weather;
 use crate::sim::wire::{Answer, Incoming, Link};
 use crate::wire::{Action, Call, Reply};
@@ -27,7 +27,7 @@ impl Answer {
 struct Sent {
     no: u64,
     /// Among the commands of all processes.
-    order: u64,
+    order: Order,
     connection: u64,
     run: u64,
     back: Duration,
@@ -55,7 +55,7 @@ impl Link {
         state.sent = at.max(state.sent);
         let (connection, run) = (state.connection, state.run.number);
         drop(state);
-        let order = network.history.command();
+        let order = Order { sent: network.history.command(), place: 0 };
         let lost = weather.loses_command || network.is_cut(self.process, self.master);
         self.note(|| {
             let takes = (at - now).as_millis();
