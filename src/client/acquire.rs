@@ -215,9 +215,10 @@ struct Attempts {
     waiting: Waiting,
     /// An attempt was refused, or failed.
     tried: bool,
-    /// How many random pauses it has made. A wait for a message is none: woken at once by the end of what it left on one master itself, a
-    /// request would ask without a pause between.
+    /// How many random pauses it has made, each soon behind the one before.
     pauses: u32,
+    /// When the last of them is over.
+    paused_until: Option<Instant>,
     /// Why the last attempt failed: it had no answer, or one that came too late.
     last_failure: Option<Error>,
     /// Since when all attempts have failed.
@@ -290,6 +291,7 @@ impl Attempts {
             waiting: Waiting::default(),
             tried: false,
             pauses: 0,
+            paused_until: None,
             last_failure: None,
             failing_since: None,
             polls_at: None,
@@ -638,8 +640,8 @@ impl Attempts {
             return;
         }
         self.waits();
+        let pause = self.next_pause();
         let session = &self.options.handle;
-        let pause = session.pause(self.pauses);
         // From when it was asked: this future may be polled long after it was answered, and no message is published at the end
         // of a lease.
         let lease_end = after(pending.sent, left + Duration::from_millis(1));
@@ -659,8 +661,25 @@ impl Attempts {
             ((subscribed && poll < lease_end).then_some(poll), split || !subscribed && self.tried)
         });
         self.polls_at = polls_at;
-        self.pauses = self.pauses.saturating_add(paused.into());
+        if paused {
+            self.pauses_for(pause);
+        }
         self.tried = true;
+    }
+
+    /// For how long it pauses, if it does: longer each time. What it competed for long ago is decided.
+    fn next_pause(&mut self) -> Duration {
+        let session = &self.options.handle;
+        let long_ago = |until| after(until, session.longest_pause()) < Instant::now();
+        if self.paused_until.is_some_and(long_ago) {
+            self.pauses = 0;
+        }
+        session.pause(self.pauses)
+    }
+
+    fn pauses_for(&mut self, pause: Duration) {
+        self.pauses = self.pauses.saturating_add(1);
+        self.paused_until = Some(after(Instant::now(), pause));
     }
 
     fn failed(&mut self, pending: &Pending, failure: Failure, spread: Spread) -> Result<Attempt> {
@@ -683,7 +702,7 @@ impl Attempts {
         if error.kind() != ErrorKind::Unavailable || over || session.away_too_long(self.began).is_some() {
             return Err(error);
         }
-        let pause = session.pause(self.pauses);
+        let pause = self.next_pause();
         self.visit(|entry, _, at| match undone {
             // The master publishes the end of what it left: it would ask again at once, and so on.
             true => entry.pauses(self.id(), after(at.now, pause)),
@@ -691,7 +710,7 @@ impl Attempts {
         });
         telemetry::attempt_failed(&self.options.keys.name, &error);
         self.tried = true;
-        self.pauses = self.pauses.saturating_add(1);
+        self.pauses_for(pause);
         self.last_failure = Some(error);
         self.waits();
         Ok(Attempt::Again)

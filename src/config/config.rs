@@ -411,9 +411,9 @@ impl Builder {
     /// The bounds of the random pause before a request asks again. Default: 50 ms to 250 ms.
     ///
     /// Such a pause follows an attempt without an answer, a split vote of several masters, and each poll where the release
-    /// messages can't be subscribed to. Both bounds double from pause to pause of a request, the upper one up to a second or, where
-    /// that is longer, its own value. Then the lower one is at most half of it, so that those who compete do not ask in step. A
-    /// pause is never shorter than 1 ms.
+    /// messages can't be subscribed to. Both bounds double from pause to pause, the upper one up to a second or, where that is longer,
+    /// twice its value, and the lower one up to half of that. So those who compete do not ask in step, even if the range is one value.
+    /// A pause is never shorter than 1 ms. Of a range of zero each pause is 1 ms.
     ///
     /// Rejected: a range without a value in it.
     pub fn retry_delay(mut self, range: RangeInclusive<Duration>) -> Self {

@@ -383,17 +383,18 @@ impl Session {
 
     /// A random pause. Both bounds double from pause to pause.
     pub(crate) fn pause(&self, pauses: u32) -> Duration {
-        const LONGEST: Duration = Duration::from_secs(1);
         let (low, high) = self.config.retry_delay.clone().into_inner();
-        let doubled = |bound: Duration| bound.saturating_mul(1 << pauses.min(8));
-        let (mut shortest, mut longest) = (doubled(low), doubled(high));
-        if longest > LONGEST.max(high) {
-            longest = LONGEST.max(high);
-            // Random also at its longest. 1. Three ask three masters at once, and each gets one. 2. If all pause for the same time, they
-            // ask at once again, and so on without end.
-            shortest = shortest.min(low.max(longest / 2));
-        }
+        let doubled = |bound: Duration| bound.saturating_mul(1 << pauses.min(16));
+        let longest = doubled(high).min(self.longest_pause());
+        // Random in the end, however narrow the range is. 1. Three ask three masters at once, and each gets one. 2. If all pause for the
+        // same time, they ask at once again, and so on without end.
+        let shortest = doubled(low).min(low.max(longest / 2));
         random_between(shortest, longest).max(Duration::from_millis(1))
+    }
+
+    /// The upper bound does not grow beyond this.
+    pub(crate) fn longest_pause(&self) -> Duration {
+        self.config.retry_delay.end().saturating_mul(2).max(Duration::from_secs(1))
     }
 }
 

@@ -42,9 +42,10 @@ impl Program {
         let loses_tokens = forces && setup.masters > 1 && setup.fenced.contains(&true);
         Allowed {
             unavailable: late || neglects || loses_tokens || faults.iter().any(Fault::fails_requests),
-            // Several masters that were restarted have no vote for long, and connections end with their runtime.
+            // Several masters that were restarted have no vote for long, and connections end with a runtime that is theirs.
             unavailable_in_the_end: !self.over_streams
-                || self.has(|kind| matches!(kind, FaultKind::Restart(..) | FaultKind::EndsRuntime(_))),
+                || self.has(|kind| matches!(kind, FaultKind::Restart(..)))
+                || !setup.portable && self.has(|kind| matches!(kind, FaultKind::EndsRuntime(_))),
             closed: self.has_op(|op| matches!(op, Op::Close))
                 || self.has(|kind| matches!(kind, FaultKind::EndsRuntime(_))),
             losses: late || forces || unrenewed || faults.iter().any(Fault::ends_holds),

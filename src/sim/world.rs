@@ -91,8 +91,14 @@ struct World<'a> {
     allowed: Allowed,
     alarm: Arc<Notify>,
     leaked: Arc<Mutex<Vec<Held>>>,
-    /// Since when most masters have had other counts, by process and name.
-    miscounted: Mutex<BTreeMap<(usize, &'static str), Instant>>,
+    /// What most masters have not counted, by process and name.
+    miscounted: Mutex<BTreeMap<(usize, &'static str), Miscounted>>,
+}
+
+struct Miscounted {
+    field: String,
+    levels: u32,
+    since: Instant,
 }
 
 struct SimProcess {
@@ -261,7 +267,7 @@ impl<'a> World<'a> {
     /// what the verdict did not wait for takes up to a node timeout, and is sent again by its text where the script is unknown.
     fn quiet_counts_are_right(&self) {
         let setup = &self.program.setup;
-        let soon = 2 * (setup.node_timeout + setup.latency + setup.lateness);
+        let soon = setup.node_timeout + setup.latency + setup.lateness;
         let soon = if self.program.over_streams { soon } else { Duration::ZERO };
         for one in self.living() {
             for name in NAMES {
@@ -280,8 +286,7 @@ impl<'a> World<'a> {
                     lock(&self.miscounted).remove(&(one.process.id, name));
                     continue;
                 }
-                let since =
-                    *lock(&self.miscounted).entry((one.process.id, name)).or_insert_with(Instant::now);
+                let since = self.miscounted_since((one.process.id, name), &field, levels);
                 if since.elapsed() >= soon {
                     let text =
                         format!("{field} of {name} has {levels} levels, and the masters count {counts:?}");
@@ -289,6 +294,15 @@ impl<'a> World<'a> {
                 }
             }
         }
+    }
+
+    /// Since when most masters have had another count.
+    fn miscounted_since(&self, which: (usize, &'static str), field: &str, levels: u32) -> Instant {
+        let mut miscounted = lock(&self.miscounted);
+        let known = miscounted.get(&which).filter(|known| known.field == field && known.levels == levels);
+        let since = known.map_or_else(Instant::now, |known| known.since);
+        miscounted.insert(which, Miscounted { field: field.to_owned(), levels, since });
+        since
     }
 
     fn counts_are_right(&self, standing: &[u64]) {

@@ -17,6 +17,7 @@ mod tokens;
 mod unpolled;
 mod waits;
 
+use std::ops::RangeInclusive;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -173,24 +174,22 @@ async fn a_re_entry_whose_hold_is_gone_is_an_error_though_the_guard_goes_at_once
 }
 
 #[tokio::test]
-async fn a_pause_doubles_from_try_to_try_up_to_a_second() {
+async fn a_pause_doubles_from_pause_to_pause_and_is_random_in_the_end() {
     let pauses = async |from, to| {
         let delay = Duration::from_millis(from)..=Duration::from_millis(to);
         let locks =
             Locks::builder().memory(&crate::Memory::new()).retry_delay(delay).connect().await.unwrap();
-        [0, 1, 3, 8, u32::MAX].map(|tries| locks.handle.pause(tries).as_millis())
+        [0, 1, 3, 8, u32::MAX].map(|before| locks.handle.pause(before).as_millis())
     };
-    assert_eq!(pauses(10, 10).await[..3], [10, 20, 80]);
-    assert!(pauses(10, 10).await[3..].iter().all(|pause| (500..=1000).contains(pause)), "and is random then");
+    let ranges = async |from, to, ranges: [RangeInclusive<u128>; 5]| {
+        let drawn = pauses(from, to).await;
+        assert!(drawn.iter().zip(&ranges).all(|(pause, range)| range.contains(pause)), "{drawn:?}");
+    };
+    ranges(10, 10, [10..=10, 10..=20, 40..=80, 500..=1000, 500..=1000]).await;
+    ranges(1, 1, [1..=1, 1..=2, 4..=8, 128..=256, 500..=1000]).await;
+    ranges(3000, 3000, [3000..=3000, 3000..=6000, 3000..=6000, 3000..=6000, 3000..=6000]).await;
+    ranges(20, 30, [20..=30, 30..=60, 120..=240, 500..=1000, 500..=1000]).await;
     assert_eq!(pauses(0, 0).await, [1; 5]);
-    assert_eq!(pauses(3000, 3000).await, [3000; 5], "nor less than it is set to");
-    assert!(
-        pauses(20, 30)
-            .await
-            .into_iter()
-            .zip([20..=30, 40..=60, 160..=240])
-            .all(|(pause, range)| range.contains(&pause))
-    );
 }
 
 #[test]

@@ -30,9 +30,9 @@ async fn no_message_ends_the_pause_after_a_split_vote() {
     second.release().await.unwrap();
 }
 
-/// A request that was woken for a lock that others had taken first has not paused for that.
+/// Neither does a request pause for longer that was woken for a lock which others had taken first, nor one that competed long ago.
 #[tokio::test(start_paused = true)]
-async fn a_pause_is_no_longer_for_the_times_that_others_were_first() {
+async fn those_who_have_waited_for_long_pause_for_no_longer() {
     const PAUSE: Duration = Duration::from_millis(10);
     let stores: Vec<_> = (0..3).map(|_| Memory::new()).collect();
     let stock = async |stores: &[Memory]| {
@@ -41,8 +41,12 @@ async fn a_pause_is_no_longer_for_the_times_that_others_were_first() {
     };
     let (theirs, first, second) =
         ([stock(&stores).await, stock(&stores).await], stock(&stores[..1]).await, stock(&stores[1..2]).await);
-    let mut held = theirs[0].lock().await.unwrap();
+    let split = (first.lock().await.unwrap(), second.lock().await.unwrap());
     let waiting = tokio::spawn(stock(&stores).await.lock());
+    sleep(SECOND).await;
+    let (one, other, held) = tokio::join!(split.0.release(), split.1.release(), theirs[0].lock());
+    one.and(other).unwrap();
+    let mut held = held.unwrap();
     for turn in 1..=10 {
         sleep(2 * SECOND).await;
         // In one poll, so that the next one is first.
