@@ -20,7 +20,7 @@ use crate::client::guard::{Granted, Guard};
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::holder::Shown;
 use crate::owner::Owner;
-use crate::session::{Handle, clock};
+use crate::session::{Handle, Session, clock};
 use crate::table::{
     AcquireParams, Admission, Ambiguous, LockEntry, Meaning, NewLevel, NotHeld, Owned, Pause, Taken, Waiter,
 };
@@ -213,19 +213,8 @@ struct Attempts {
     /// It was refused once: the log reports it where it waits for long.
     reported: bool,
     waiting: Waiting,
-    /// An attempt was refused, or failed.
-    tried: bool,
-    /// How many random pauses it has made, each soon behind the one before.
-    pauses: u32,
-    /// When the last of them is over.
-    paused_until: Option<Instant>,
-    /// Why the last attempt failed: it had no answer, or one that came too late.
-    last_failure: Option<Error>,
-    /// Since when all attempts have failed.
-    failing_since: Option<Instant>,
-    /// When it asks again, though it is subscribed and the other hold's lease is not over then: a lock that is free by that time was
-    /// released without a message.
-    polls_at: Option<Instant>,
+    /// `None`: no attempt was refused, or failed.
+    attempted: Option<Box<Attempted>>,
     /// Since when it waits for a command of this process to end. Not from the beginning of its wait: 1. it has waited in line for long.
     /// 2. The hold before it ends by itself, and wakes it. 3. The end of that hold is not sent yet.
     behind_since: Option<Instant>,
@@ -241,6 +230,38 @@ enum Look {
     Over,
     /// Wait until woken, at most until then.
     Wait(Option<Instant>),
+}
+
+/// What has come of the attempts of a request. Boxed: those who wait in line have made none.
+#[derive(Default)]
+struct Attempted {
+    /// How many random pauses it has made, each soon behind the one before.
+    pauses: u32,
+    /// When the last of them is over.
+    paused_until: Option<Instant>,
+    /// Why the last attempt failed: it had no answer, or one that came too late.
+    last_failure: Option<Error>,
+    /// Since when all attempts have failed.
+    failing_since: Option<Instant>,
+    /// When it asks again, though it is subscribed and the other hold's lease is not over then: a lock that is free by that time was
+    /// released without a message.
+    polls_at: Option<Instant>,
+}
+
+impl Attempted {
+    /// For how long it pauses, if it does: longer each time. What it competed for long ago is decided.
+    fn next_pause(&mut self, session: &Session) -> Duration {
+        let long_ago = |until| after(until, session.longest_pause()) < Instant::now();
+        if self.paused_until.is_some_and(long_ago) {
+            self.pauses = 0;
+        }
+        session.pause(self.pauses)
+    }
+
+    fn pauses_for(&mut self, pause: Duration) {
+        self.pauses = self.pauses.saturating_add(1);
+        self.paused_until = Some(after(Instant::now(), pause));
+    }
 }
 
 /// An acquire under way. Dropped while it is, its outcome is unknown.
@@ -289,12 +310,7 @@ impl Attempts {
             once,
             reported: false,
             waiting: Waiting::default(),
-            tried: false,
-            pauses: 0,
-            paused_until: None,
-            last_failure: None,
-            failing_since: None,
-            polls_at: None,
+            attempted: None,
             behind_since: None,
         }
     }
@@ -332,27 +348,31 @@ impl Attempts {
 
     async fn until_granted(&mut self) -> Result<Guard, NotGranted> {
         loop {
-            let Some(turn) = self.until_admitted().await? else {
-                // A request that waited behind others has not asked the masters itself: they may be away.
-                let away = self.last_failure.take().or_else(|| self.options.handle.away());
-                return Err(away.map_or_else(|| self.busy_too_long(), NotGranted::Failed));
-            };
-            let attempt = match turn {
-                Turn::Ask(pending) => self.attempt(pending).await?,
-                Turn::Granted(guard) => Attempt::Granted(guard),
-            };
-            match attempt {
-                Attempt::Granted(guard) => {
-                    // With its grant it left its line.
-                    self.id = None;
-                    return Ok(guard);
+            // Those who wait in line have no attempt: boxed, it takes no room of theirs.
+            let attempt = match self.until_admitted().await? {
+                Some(Turn::Ask(pending)) => Box::pin(self.attempt(pending)),
+                Some(Turn::Granted(guard)) => return Ok(self.granted_to(guard)),
+                None => {
+                    // A request that waited behind others has not asked the masters itself: they may be away.
+                    let failure = self.attempted.as_mut().and_then(|attempted| attempted.last_failure.take());
+                    let away = failure.or_else(|| self.options.handle.away());
+                    return Err(away.map_or_else(|| self.busy_too_long(), NotGranted::Failed));
                 }
-                Attempt::Again if self.last_failure.is_none() && self.is_over() => {
+            };
+            match attempt.await? {
+                Attempt::Granted(guard) => return Ok(self.granted_to(guard)),
+                Attempt::Again if !self.has_failed() && self.is_over() => {
                     return Err(self.busy_too_long());
                 }
                 Attempt::Again => {}
             }
         }
+    }
+
+    /// With its grant it left its line.
+    fn granted_to(&mut self, guard: Guard) -> Guard {
+        self.id = None;
+        guard
     }
 
     /// Waits for this request's turn. `None`: its time is over.
@@ -485,7 +505,7 @@ impl Attempts {
     fn asks_for_name(&self, at: Moment) -> bool {
         const SOON: Duration = Duration::from_secs(1);
         let ends_soon = || self.limit.is_some_and(|limit| limit <= after(at.by_tokio(), SOON));
-        if self.once { self.options.reports } else { self.tried || ends_soon() }
+        if self.once { self.options.reports } else { self.attempted.is_some() || ends_soon() }
     }
 
     /// Sends one acquire. Its undoing is armed before it is sent: a dropped future may leave it running.
@@ -592,7 +612,8 @@ impl Attempts {
             Ok((level, entry.granted(self.id(), pending, &new, spread, at)?))
         });
         let (level, (depth, token, _spent)) = granted?;
-        if self.polls_at.is_some_and(|at| at <= pending.sent) {
+        let polls_at = self.attempted.as_ref().and_then(|attempted| attempted.polls_at);
+        if polls_at.is_some_and(|at| at <= pending.sent) {
             // 1. It is subscribed at a node, which leaves the cluster. 2. The lock is released; no message arrives. 3. The poll finds it
             // free.
             self.options.handle.quorum.doubt_messages();
@@ -615,7 +636,7 @@ impl Attempts {
         if telemetry::has_spans() {
             telemetry::granted(&granted.field, granted.depth);
         }
-        if self.tried {
+        if self.attempted.is_some() {
             telemetry::acquired_after_waiting(&keys.name, &granted.field, self.began.elapsed());
         }
         let (handle, level) = (&self.options.handle, granted.level);
@@ -640,8 +661,8 @@ impl Attempts {
             return;
         }
         self.waits();
-        let pause = self.next_pause();
-        let session = &self.options.handle;
+        let (asked_before, session) = (self.attempted.is_some(), self.options.handle.clone());
+        let pause = self.attempted.get_or_insert_default().next_pause(&session);
         // From when it was asked: this future may be polled long after it was answered, and no message is published at the end
         // of a lease.
         let lease_end = after(pending.sent, left + Duration::from_millis(1));
@@ -658,28 +679,13 @@ impl Attempts {
             entry.conclude(pending, Ok(reply), spread, at);
             entry.refused(self.id(), nap);
             // Refused for the first time it is about to subscribe, and is woken once it has.
-            ((subscribed && poll < lease_end).then_some(poll), split || !subscribed && self.tried)
+            ((subscribed && poll < lease_end).then_some(poll), split || !subscribed && asked_before)
         });
-        self.polls_at = polls_at;
+        let attempted = self.attempted.get_or_insert_default();
+        attempted.polls_at = polls_at;
         if paused {
-            self.pauses_for(pause);
+            attempted.pauses_for(pause);
         }
-        self.tried = true;
-    }
-
-    /// For how long it pauses, if it does: longer each time. What it competed for long ago is decided.
-    fn next_pause(&mut self) -> Duration {
-        let session = &self.options.handle;
-        let long_ago = |until| after(until, session.longest_pause()) < Instant::now();
-        if self.paused_until.is_some_and(long_ago) {
-            self.pauses = 0;
-        }
-        session.pause(self.pauses)
-    }
-
-    fn pauses_for(&mut self, pause: Duration) {
-        self.pauses = self.pauses.saturating_add(1);
-        self.paused_until = Some(after(Instant::now(), pause));
     }
 
     fn failed(&mut self, pending: &Pending, failure: Failure, spread: Spread) -> Result<Attempt> {
@@ -697,28 +703,32 @@ impl Attempts {
         let now = Instant::now();
         // The session's outage alone is not enough: 1. a full server refuses the acquire, 2. it answers the release that
         // undoes it, or another hold's renewal, 3. that ends the outage, and so for ever.
-        let failing_until = after(*self.failing_since.get_or_insert(now), session.config.unavailable_after);
+        let attempted = self.attempted.get_or_insert_default();
+        let failing_until =
+            after(*attempted.failing_since.get_or_insert(now), session.config.unavailable_after);
         let over = self.is_over() || failing_until <= now;
         if error.kind() != ErrorKind::Unavailable || over || session.away_too_long(self.began).is_some() {
             return Err(error);
         }
-        let pause = self.next_pause();
+        let attempted = self.attempted.get_or_insert_default();
+        let pause = attempted.next_pause(&session);
+        attempted.pauses_for(pause);
         self.visit(|entry, _, at| match undone {
             // The master publishes the end of what it left: it would ask again at once, and so on.
             true => entry.pauses(self.id(), after(at.now, pause)),
             false => entry.sleeps(self.id(), after(at.now, pause)),
         });
         telemetry::attempt_failed(&self.options.keys.name, &error);
-        self.tried = true;
-        self.pauses_for(pause);
-        self.last_failure = Some(error);
+        self.attempted.get_or_insert_default().last_failure = Some(error);
         self.waits();
         Ok(Attempt::Again)
     }
 
     /// The next attempt. This one was answered, so the failures before it count no more.
     fn again(&mut self) -> Attempt {
-        (self.last_failure, self.failing_since) = (None, None);
+        if let Some(attempted) = &mut self.attempted {
+            (attempted.last_failure, attempted.failing_since) = (None, None);
+        }
         Attempt::Again
     }
 
@@ -744,6 +754,11 @@ impl Attempts {
             self.options.handle.measure(&keys.name, Sample::TimedOut);
         }
         NotGranted::Busy { name: keys.name.clone(), within, by }
+    }
+
+    /// Whether its last attempt failed.
+    fn has_failed(&self) -> bool {
+        self.attempted.as_ref().is_some_and(|attempted| attempted.last_failure.is_some())
     }
 
     /// Whether it makes no further attempt.
