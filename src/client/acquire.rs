@@ -249,9 +249,10 @@ struct Attempted {
 }
 
 impl Attempted {
-    /// For how long it pauses, if it does: longer each time. What it competed for long ago is decided.
-    fn next_pause(&mut self, session: &Session) -> Duration {
-        let long_ago = |until| after(until, session.longest_pause()) < Instant::now();
+    /// For how long it pauses, if it does: longer each time. What it competed for long ago is decided. `asked`: when the attempt was
+    /// sent, which may take longer than any pause.
+    fn next_pause(&mut self, asked: Instant, session: &Session) -> Duration {
+        let long_ago = |until| after(until, session.longest_pause()) < asked;
         if self.paused_until.is_some_and(long_ago) {
             self.pauses = 0;
         }
@@ -598,7 +599,7 @@ impl Attempts {
                     Err(NotHeld::Taken) => Ok(self.again()),
                     // Not as one that was answered: 1. The masters take longer than the lease. 2. Each grant is over before its
                     // answer is read, and is undone. 3. The next one is asked for at once, and so for ever.
-                    Err(NotHeld::Late) => self.unsuccessful(self.too_late(), true),
+                    Err(NotHeld::Late) => self.unsuccessful(pending, self.too_late(), true),
                 }
             }
         }
@@ -662,7 +663,7 @@ impl Attempts {
         }
         self.waits();
         let (asked_before, session) = (self.attempted.is_some(), self.options.handle.clone());
-        let pause = self.attempted.get_or_insert_default().next_pause(&session);
+        let pause = self.attempted.get_or_insert_default().next_pause(pending.sent, &session);
         // From when it was asked: this future may be polled long after it was answered, and no message is published at the end
         // of a lease.
         let lease_end = after(pending.sent, left + Duration::from_millis(1));
@@ -693,12 +694,12 @@ impl Attempts {
         // Masters that have not answered yet may grant it all the same.
         self.visit(|entry, _, at| entry.conclude(pending, Err(outcome), spread, at));
         let undone = !spread.remains.union(spread.unanswered).is_empty();
-        self.unsuccessful(error, undone)
+        self.unsuccessful(pending, error, undone)
     }
 
     /// An attempt failed: there is another one after a pause, unless the time for it is over. `undone`: what it left on a master is
     /// ended there.
-    fn unsuccessful(&mut self, error: Error, undone: bool) -> Result<Attempt> {
+    fn unsuccessful(&mut self, pending: &Pending, error: Error, undone: bool) -> Result<Attempt> {
         let session = self.options.handle.clone();
         let now = Instant::now();
         // The session's outage alone is not enough: 1. a full server refuses the acquire, 2. it answers the release that
@@ -711,7 +712,7 @@ impl Attempts {
             return Err(error);
         }
         let attempted = self.attempted.get_or_insert_default();
-        let pause = attempted.next_pause(&session);
+        let pause = attempted.next_pause(pending.sent, &session);
         attempted.pauses_for(pause);
         self.visit(|entry, _, at| match undone {
             // The master publishes the end of what it left: it would ask again at once, and so on.
@@ -792,3 +793,6 @@ fn unanswered() -> Error {
 
 const AMBIGUOUS: &str = "this request may be nested in a hold of its owner, or stand beside it in another branch of the same \
     task, and the two look the same; take the lock by `run`, or put each branch into a `scope`";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,23 @@
+use tokio::time::advance;
+
+use super::*;
+use crate::Locks;
+
+/// Otherwise those who compete for masters that answer late would pause for the shortest time, each time.
+#[tokio::test(start_paused = true)]
+async fn a_pause_is_long_ago_by_when_the_attempt_behind_it_was_sent() {
+    let locks = Locks::in_memory();
+    let (mut attempted, second) = (Attempted::default(), Duration::from_secs(1));
+    for pauses in 0..10 {
+        let asked = Instant::now();
+        // It takes longer than any pause.
+        advance(2 * second).await;
+        let pause = attempted.next_pause(asked, locks.session());
+        assert_eq!(attempted.pauses, pauses);
+        attempted.pauses_for(pause);
+        advance(pause).await;
+    }
+    advance(2 * second).await;
+    attempted.next_pause(Instant::now(), locks.session());
+    assert_eq!(attempted.pauses, 0);
+}
