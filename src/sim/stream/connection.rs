@@ -20,7 +20,7 @@ use crate::sim::stream::server::Server;
 /// After this long a server finds out that a client is gone that it can't reach.
 const KEEPALIVE: Duration = Duration::from_secs(2);
 
-/// And after this long the system of a client that a server is, where nothing is sent.
+/// And after this long the system of a client finds out that a server is gone.
 const CLIENT_KEEPALIVE: Duration = Duration::from_secs(10);
 
 pub(super) struct Connection {
