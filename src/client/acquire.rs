@@ -17,6 +17,7 @@ use crate::base::telemetry::{self, AcquireSpan, Place};
 use crate::base::{Failure, Fate, Lease, Moment, Outcome, Spread, after, limit};
 use crate::client::fenced_guard::UNFENCED;
 use crate::client::guard::{Granted, Guard};
+use crate::client::hold_times::{HoldTimes, Times};
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::holder::Shown;
 use crate::owner::Owner;
@@ -33,22 +34,37 @@ pub(super) struct AcquireOptions {
     handle: Handle,
     keys: Arc<Keys>,
     pub(super) within: Option<Duration>,
-    pub(super) fixed_lease: Option<Duration>,
-    pub(super) max_hold: Option<Duration>,
-    pub(super) at_least: Option<Duration>,
+    pub(super) times: HoldTimes,
     pub(super) owner: Option<Owner>,
     /// Not for a `run`: the owner of a bare request is not its alone.
     pub(super) bare: bool,
     /// The hold is to have a fencing token.
     fenced: bool,
-    /// Set once the request waits for others. For whoever asks for several locks, and must hold none behind one that it waits for.
-    pub(super) waits: Option<Arc<AtomicBool>>,
-    /// The number at which the request that it is a part of began, if it may be a later part: those have come in between.
-    pub(super) began: u64,
+    /// Of what it is a part.
+    pub(super) part: Option<Arc<Part>>,
     /// Without a grant it ends with an error, and not with nothing.
     pub(super) reports: bool,
     /// Where it was asked for.
     pub(super) place: Place,
+}
+
+/// A request for one of several locks.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// Set once it waits for others: whoever asks for several locks must hold none behind one that it waits for.
+    waits: AtomicBool,
+    /// The session's number when the request for all of them began.
+    began: u64,
+}
+
+impl Part {
+    pub(super) fn new(began: u64) -> Part {
+        Part { waits: AtomicBool::new(false), began }
+    }
+
+    pub(super) fn waits(&self) -> bool {
+        self.waits.load(Relaxed)
+    }
 }
 
 impl AcquireOptions {
@@ -64,14 +80,11 @@ impl AcquireOptions {
             handle,
             keys,
             within,
-            fixed_lease: None,
-            max_hold: None,
-            at_least: None,
+            times: HoldTimes::default(),
             owner: None,
             bare: true,
             fenced,
-            waits: None,
-            began: u64::MAX,
+            part: None,
             reports: within.is_none(),
             place: Location::caller(),
         }
@@ -83,9 +96,14 @@ impl AcquireOptions {
 
     /// Others are before it, or its attempt failed: nobody knows when it is granted.
     fn waits(&self) {
-        if let Some(waits) = &self.waits {
-            waits.store(true, Relaxed);
+        if let Some(part) = &self.part {
+            part.waits.store(true, Relaxed);
         }
+    }
+
+    /// The number at which the request that it is a part of began, if it may be a later part: those have come in between.
+    fn began(&self) -> u64 {
+        self.part.as_ref().map_or(u64::MAX, |part| part.began)
     }
 
     /// What an attempt that is made now asks of the fencing counter.
@@ -320,11 +338,10 @@ impl Attempts {
     fn begin(&mut self) -> Result<()> {
         let session = &self.options.handle;
         keys::check(&self.options.keys.name, &session.config.prefix)?;
-        if let Some(asked) = self.options.fixed_lease {
+        if let Some(asked) = self.options.times.fixed_lease() {
             self.lease = session.config.lease("fixed_lease", asked)?;
         }
-        let AcquireOptions { at_least, fixed_lease, max_hold, .. } = self.options;
-        session.config.check_at_least(at_least, fixed_lease, max_hold)?;
+        self.options.times.check(&session.config)?;
         session.check_open()?;
         if runtime::Handle::try_current().is_err() {
             let message = "a lock can be awaited inside a tokio runtime only; use `block_on` of a runtime";
@@ -339,11 +356,12 @@ impl Attempts {
     /// The order of locks is watched. From here on the owner is the one that is current now.
     #[cold]
     fn asks_in_order(&mut self) {
-        let AcquireOptions { handle, keys, owner, place, began, .. } = &mut self.options;
+        let began = self.options.began();
+        let AcquireOptions { handle, keys, owner, place, .. } = &mut self.options;
         let owner = owner.get_or_insert_with(Owner::current);
         // Who does not wait is in nobody's way.
         if !self.once {
-            handle.asks_in_order(owner, &keys.name, place, *began);
+            handle.asks_in_order(owner, &keys.name, place, began);
         }
     }
 
@@ -423,7 +441,7 @@ impl Attempts {
                         let (id, ambient) = (number(), Owner::current());
                         let owner = self.options.owner.clone().unwrap_or_else(|| ambient.clone());
                         let request = Waiter::new(id, owner, ambient, self.options.bare, at.now);
-                        entry.enter_again(request.taking(self.takes()), self.options.began)?;
+                        entry.enter_again(request.taking(self.takes()), self.options.began())?;
                         id
                     }
                 };
@@ -624,9 +642,8 @@ impl Attempts {
     }
 
     fn new_level(&self, level: u64, fate: Arc<Fate>, token: Option<u64>) -> NewLevel {
-        let (fixed, max_hold) = (self.options.fixed_lease.is_some(), self.options.max_hold);
-        let at_least = self.options.at_least;
-        NewLevel { level, lease: self.lease, fixed, max_hold, at_least, fate, token }
+        let Times { fixed_lease, max_hold, at_least } = self.options.times.get();
+        NewLevel { level, lease: self.lease, fixed: fixed_lease.is_some(), max_hold, at_least, fate, token }
     }
 
     fn guard(&self, granted: Granted) -> Guard {
@@ -652,7 +669,7 @@ impl Attempts {
 
     /// Whether it may take over a hold of this process: one that is renewed and has no token.
     fn takes(&self) -> bool {
-        !self.options.fenced && self.options.fixed_lease.is_none()
+        !self.options.fenced && self.options.times.fixed_lease().is_none()
     }
 
     /// Somebody else holds the lock. With a subscription the message of a release wakes the request; without one it polls.

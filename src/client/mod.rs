@@ -7,6 +7,7 @@ mod fenced;
 mod fenced_guard;
 mod guard;
 mod guard_scope;
+mod hold_times;
 mod lock_status;
 mod locks;
 mod mutex;

@@ -65,12 +65,12 @@ impl Request {
 
 /// The options that all requests take.
 macro_rules! methods {
-    ($name:ident $($(#[$doc:meta])* $option:ident($argument:ident: $type:ty) = $value:expr;)*) => {
+    ($name:ident $($(#[$doc:meta])* $option:ident($argument:ident: $type:ty) => |$options:ident| $set:expr;)*) => {
         impl $name {
             $(
                 $(#[$doc])*
                 pub fn $option(mut self, $argument: $type) -> Self {
-                    self.0.set(|options| options.$option = Some($value));
+                    self.0.set(|$options| $set);
                     self
                 }
             )*
@@ -95,7 +95,7 @@ macro_rules! options {
             $name
 
             #[doc = $within]
-            within(limit: Duration) = limit;
+            within(limit: Duration) => |options| options.within = Some(limit);
 
             /// Gives the hold this lease, and never renews it. Default: the builder's lease, renewed while the guard lives.
             ///
@@ -112,7 +112,7 @@ macro_rules! options {
             /// assert_eq!(guard.lost().await, nestlock::Loss::Expired); // ten seconds later
             /// # Ok(()) }
             /// ```
-            fixed_lease(lease: Duration) = lease;
+            fixed_lease(lease: Duration) => |options| options.times.set().fixed_lease = Some(lease);
 
             /// Ends the hold after that long, also where it would be renewed. Default: never.
             ///
@@ -127,7 +127,7 @@ macro_rules! options {
             /// assert_eq!(hung.await.unwrap_err().loss(), Some(nestlock::Loss::MaxHold)); // five minutes later
             /// # Ok(()) }
             /// ```
-            max_hold(limit: Duration) = limit;
+            max_hold(limit: Duration) => |options| options.times.set().max_hold = Some(limit);
 
             /// Keeps the lock from all others for at least that long after the grant, also where the hold is released before.
             /// Default: not at all.
@@ -156,7 +156,7 @@ macro_rules! options {
             /// assert!(nightly.try_lock().await?.is_some());
             /// # Ok(()) }
             /// ```
-            at_least(time: Duration) = time;
+            at_least(time: Duration) => |options| options.times.set().at_least = Some(time);
 
             /// Asks as this owner. Default: the owner that is current at the first poll.
             ///
@@ -171,7 +171,7 @@ macro_rules! options {
             /// guard.release().await
             /// # }
             /// ```
-            owner(owner: &Owner) = owner.clone();
+            owner(owner: &Owner) => |options| options.owner = Some(owner.clone());
         }
     };
 
@@ -180,19 +180,19 @@ macro_rules! options {
             $name
 
             #[doc = concat!("As [`", $plain, "::within`].")]
-            within(limit: Duration) = limit;
+            within(limit: Duration) => |options| options.within = Some(limit);
 
             #[doc = concat!("As [`", $plain, "::fixed_lease`].")]
-            fixed_lease(lease: Duration) = lease;
+            fixed_lease(lease: Duration) => |options| options.times.set().fixed_lease = Some(lease);
 
             #[doc = concat!("As [`", $plain, "::max_hold`].")]
-            max_hold(limit: Duration) = limit;
+            max_hold(limit: Duration) => |options| options.times.set().max_hold = Some(limit);
 
             #[doc = concat!("As [`", $plain, "::at_least`].")]
-            at_least(time: Duration) = time;
+            at_least(time: Duration) => |options| options.times.set().at_least = Some(time);
 
             #[doc = concat!("As [`", $plain, "::owner`].")]
-            owner(owner: &Owner) = owner.clone();
+            owner(owner: &Owner) => |options| options.owner = Some(owner.clone());
         }
     };
 }

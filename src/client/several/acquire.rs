@@ -5,7 +5,6 @@ use std::future::Future;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,8 +13,9 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::base::meter::Sample;
 use crate::base::telemetry::{self, Place};
 use crate::base::{after, limit};
-use crate::client::acquire::{AcquireOptions, NotGranted};
+use crate::client::acquire::{AcquireOptions, NotGranted, Part};
 use crate::client::guard::Guard;
+use crate::client::hold_times::HoldTimes;
 use crate::client::request::Request;
 use crate::client::run::{Asks, Watching};
 use crate::client::several::guards::Guards;
@@ -32,9 +32,7 @@ pub(super) struct AllOptions {
     /// By name, each once.
     keys: Arc<[Arc<Keys>]>,
     pub(super) within: Option<Duration>,
-    pub(super) fixed_lease: Option<Duration>,
-    pub(super) max_hold: Option<Duration>,
-    pub(super) at_least: Option<Duration>,
+    pub(super) times: HoldTimes,
     pub(super) owner: Option<Owner>,
     bare: bool,
     fenced: bool,
@@ -51,7 +49,7 @@ impl AllOptions {
                 "no name was given: `mutexes` takes one or more; name what they guard, such as `account:1`";
             return Err(Error::new(ErrorKind::Config, message));
         }
-        self.handle.config.check_at_least(self.at_least, self.fixed_lease, self.max_hold)?;
+        self.times.check(&self.handle.config)?;
         let prefix = &self.handle.config.prefix;
         self.keys
             .iter()
@@ -76,21 +74,9 @@ impl RequestAll {
         within: Option<Duration>,
         fenced: bool,
     ) -> RequestAll {
-        let (fixed_lease, max_hold, at_least, owner) = (None, None, None, None);
+        let (times, owner) = (HoldTimes::default(), None);
         let (bare, reports, place) = (true, within.is_none(), Location::caller());
-        let options = AllOptions {
-            handle,
-            keys,
-            within,
-            fixed_lease,
-            max_hold,
-            at_least,
-            owner,
-            bare,
-            fenced,
-            reports,
-            place,
-        };
+        let options = AllOptions { handle, keys, within, times, owner, bare, fenced, reports, place };
         RequestAll { options, asking: None, answered: false }
     }
 
@@ -153,8 +139,7 @@ enum Slot {
     Free,
     Asking {
         request: Request,
-        /// It waits for others: nobody knows when it is granted.
-        waits: Arc<AtomicBool>,
+        part: Arc<Part>,
     },
     Held {
         guard: Guard,
@@ -238,7 +223,7 @@ impl Gathering {
                 let guards = self.held();
                 // Not with each grant: 1. The first name is granted. 2. The second one is not, and all is given back. 3. The first
                 // one would be kept from everybody for nothing.
-                options.at_least.into_iter().for_each(|time| guards.keep(time));
+                options.times.get().at_least.into_iter().for_each(|time| guards.keep(time));
                 return Poll::Ready(Ok(guards));
             }
         }
@@ -263,18 +248,16 @@ impl Gathering {
         self.begun = true;
         for (slot, keys) in self.slots.iter_mut().zip(&*options.keys) {
             if matches!(slot, Slot::Free) {
-                let waits = Arc::<AtomicBool>::default();
+                let part = Arc::new(Part::new(self.began));
                 let mut one =
                     AcquireOptions::new(options.handle.clone(), keys.clone(), within, options.fenced);
-                one.fixed_lease = options.fixed_lease;
-                one.max_hold = options.max_hold;
+                one.times = options.times.of_one();
                 one.owner = Some(self.owner.clone());
                 one.bare = options.bare;
-                one.began = self.began;
+                one.part = Some(part.clone());
                 one.reports = options.reports;
-                one.waits = Some(waits.clone());
                 one.place = options.place;
-                *slot = Slot::Asking { request: Request::new(one), waits };
+                *slot = Slot::Asking { request: Request::new(one), part };
             }
         }
     }
@@ -301,7 +284,7 @@ impl Gathering {
     }
 
     fn first_that_waits(&self) -> Option<usize> {
-        self.slots.iter().position(|slot| matches!(slot, Slot::Asking { waits, .. } if waits.load(Relaxed)))
+        self.slots.iter().position(|slot| matches!(slot, Slot::Asking { part, .. } if part.waits()))
     }
 
     /// Gives back what is held from there on, and asks for it no more. What is under way is awaited, and given back then: dropped, it
@@ -310,7 +293,7 @@ impl Gathering {
         for slot in self.slots.iter_mut().skip(from) {
             let goes = match slot {
                 Slot::Free => false,
-                Slot::Asking { waits, .. } => waits.load(Relaxed),
+                Slot::Asking { part, .. } => part.waits(),
                 Slot::Held { .. } => true,
             };
             if goes {

@@ -1,0 +1,42 @@
+//! How long a hold is to last, where its request says so.
+
+use std::time::Duration;
+
+use crate::config::Config;
+use crate::error::Result;
+
+/// Boxed: few requests say any of it, and there may be 100,000 that wait.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HoldTimes(Option<Box<Times>>);
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Times {
+    pub(super) fixed_lease: Option<Duration>,
+    pub(super) max_hold: Option<Duration>,
+    pub(super) at_least: Option<Duration>,
+}
+
+impl HoldTimes {
+    pub(super) fn set(&mut self) -> &mut Times {
+        self.0.get_or_insert_default()
+    }
+
+    pub(super) fn get(&self) -> Times {
+        self.0.as_deref().copied().unwrap_or_default()
+    }
+
+    pub(super) fn fixed_lease(&self) -> Option<Duration> {
+        self.0.as_ref()?.fixed_lease
+    }
+
+    /// Without `at_least`: of one name of several, which are kept once all are granted.
+    pub(super) fn of_one(&self) -> HoldTimes {
+        HoldTimes(self.0.as_ref().map(|times| Box::new(Times { at_least: None, ..**times })))
+    }
+
+    /// Whether `at_least` is possible beside the others.
+    pub(super) fn check(&self, config: &Config) -> Result<()> {
+        let Times { fixed_lease, max_hold, at_least } = self.get();
+        config.check_at_least(at_least, fixed_lease, max_hold)
+    }
+}
