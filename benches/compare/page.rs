@@ -156,6 +156,7 @@ fn many<T>(put: &mut impl FnMut(&str, String) -> T, seen: &Many, counts: &Counts
         ("processor", format!("{:.1}", seen.cpu_share * 100.0)),
         ("processor a renewal", format!("{:.1}", seen.cpu_share * seconds * 1e6 / seen.renewals as f64)),
         ("heap", format!("{:.0}", counts.bytes_per_hold)),
+        ("heap of a waiter", format!("{:.0}", counts.bytes_per_waiter)),
         (
             "resident",
             seen.rss_per_hold
@@ -275,7 +276,8 @@ mod tests {
             ),
             (
                 "counts",
-                json!({ "pairs": 1_000, "tasks_spawned": 0, "bytes_per_hold": 3_395.2, "sizes": [["`Mutex`", 24]],
+                json!({ "pairs": 1_000, "tasks_spawned": 0, "bytes_per_hold": 3_395.2,
+                    "bytes_per_waiter": 1_060.0, "sizes": [["`Mutex`", 24]],
                     "allocations": [{ "name": "run", "blocks": 24.0, "bytes": 10_531.4 }] }),
             ),
             ("machine", json!({ "facts": [["cores", "2"], ["server", "Redis 7.0.15"]] })),

@@ -1,5 +1,5 @@
-//! What is counted and not timed: allocations and tasks of an uncontended lock and release, bytes of a hold, sizes of
-//! the futures. `scripts/bench` runs it on a server of its own.
+//! What is counted and not timed: allocations and tasks of an uncontended lock and release, bytes of a hold and of a request
+//! that waits, sizes of the futures. `scripts/bench` runs it on a server of its own.
 
 #[path = "../shared/floor.rs"]
 mod floor;
@@ -11,7 +11,7 @@ mod store;
 use std::path::PathBuf;
 
 use clap::Parser;
-use nestlock::{Guard, Locks, Mutex, scope};
+use nestlock::{Guard, Locks, Mutex, Owner, scope};
 
 use crate::floor::{Floor, Key};
 use crate::server::{Result, patient};
@@ -23,6 +23,7 @@ static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 const PAIRS: u64 = 1_000;
 const HOLDS: u64 = 10_000;
+const WAITERS: u64 = 10_000;
 
 /// Counts allocations, tasks and bytes, on the server in REDIS_URL.
 #[derive(Parser)]
@@ -55,8 +56,9 @@ async fn main() -> Result<()> {
     let sizes = sizes(&free, &outer);
     outer.release().await?;
     let bytes_per_hold = bytes_per_hold(&locks).await?;
+    let bytes_per_waiter = bytes_per_waiter(&locks).await?;
     locks.close().await?;
-    let counts = Counts { pairs: PAIRS, allocations, tasks_spawned, bytes_per_hold, sizes };
+    let counts = Counts { pairs: PAIRS, allocations, tasks_spawned, bytes_per_hold, bytes_per_waiter, sizes };
     print(&counts);
     put(&options.results, "counts", &counts)
 }
@@ -129,6 +131,27 @@ async fn bytes_per_hold(locks: &Locks) -> Result<f64> {
     Ok((after - before) as f64 / HOLDS as f64)
 }
 
+/// Its task included.
+async fn bytes_per_waiter(locks: &Locks) -> Result<f64> {
+    let lock = locks.mutex("count:waiters");
+    let held = lock.lock().owner(&Owner::new()).await?;
+    let before = dhat::HeapStats::get().curr_bytes;
+    let mut waiting = Vec::with_capacity(WAITERS as usize);
+    for _ in 0..WAITERS {
+        let lock = lock.clone();
+        waiting.push(tokio::spawn(async move { lock.lock().await.map(drop) }));
+    }
+    while locks.held().iter().all(|held| held.waiting() < WAITERS as usize) {
+        tokio::task::yield_now().await;
+    }
+    let after = dhat::HeapStats::get().curr_bytes;
+    held.release().await?;
+    for waiter in waiting {
+        waiter.await??;
+    }
+    Ok((after - before) as f64 / WAITERS as f64)
+}
+
 fn sizes(lock: &Mutex, guard: &Guard) -> Vec<(String, usize)> {
     let job = || std::future::ready(0_usize);
     let sizes = [
@@ -140,8 +163,14 @@ fn sizes(lock: &Mutex, guard: &Guard) -> Vec<(String, usize)> {
         ("`run(run(work))`, less the work", size_of_val(&lock.run(lock.run(job()))) - size_of_val(&job())),
         ("`scope(work)`, less the work", size_of_val(&scope(job())) - size_of_val(&job())),
         ("`guard.lost()`", size_of_val(&guard.lost())),
+        ("`guard.release()`", size_of_output(Guard::release)),
     ];
     sizes.map(|(name, size)| (name.to_owned(), size)).into()
+}
+
+/// Of a future that takes what it is made of.
+fn size_of_output<T, F>(_: impl FnOnce(T) -> F) -> usize {
+    size_of::<F>()
 }
 
 fn print(counts: &Counts) {
@@ -151,6 +180,7 @@ fn print(counts: &Counts) {
     }
     println!("\n{} tasks spawned by {} locks and releases", counts.tasks_spawned, counts.pairs);
     println!("{:.0} bytes on the heap for each hold", counts.bytes_per_hold);
+    println!("{:.0} bytes for each request that waits, its task included", counts.bytes_per_waiter);
     let sizes: Vec<String> = counts.sizes.iter().map(|(name, size)| format!("{name} {size}")).collect();
     println!("bytes of each: {}", sizes.join(", "));
 }

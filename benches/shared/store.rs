@@ -23,6 +23,7 @@ pub(crate) struct Counts {
     pub(crate) allocations: Vec<Allocations>,
     pub(crate) tasks_spawned: i64,
     pub(crate) bytes_per_hold: f64,
+    pub(crate) bytes_per_waiter: f64,
     pub(crate) sizes: Vec<(String, usize)>,
 }
 

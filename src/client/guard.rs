@@ -154,11 +154,12 @@ impl Guard {
             self.leaves_order();
         }
         let lost = |loss| Err(Error::lost(loss).on(&self.keys.name));
-        match step {
+        // By reference: moved out, the command would have its room twice in each task that has a lock.
+        match &step {
             ReleaseStep::Released => Ok(()),
-            ReleaseStep::Lost(loss) => lost(loss),
+            ReleaseStep::Lost(loss) => lost(*loss),
             ReleaseStep::Wait => self.await_release(self.handle.terms.patience).await?.or_else(lost),
-            ReleaseStep::Send(pending) => match self.command(&pending).await {
+            ReleaseStep::Send(pending) => match self.command(pending).await {
                 Ok(Meaning::Done) => Ok(()),
                 Ok(Meaning::Lost(loss)) => lost(loss),
                 // Given up while this future was not polled: the background carries it out.

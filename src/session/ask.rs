@@ -40,9 +40,10 @@ impl Session {
             // 1. n1 answers 101, n2 answers 51, and 101 is handed out. 2. It is released. 3. The next holder is granted by n2 and
             // n3, and gets 52. Only who still holds the lock may get the answer that its token is known: else 4. the next holder
             // has 52 already when 101 reaches n2.
-            let acknowledging = pending.acknowledging(highest);
-            let acknowledged = Box::pin(self.ask_once(&acknowledging, &mut late.0[1])).await;
-            verdict = verdict.acknowledged(acknowledged);
+            let late = &mut late.0[1];
+            // Boxed: it is rare, and would have its room in each task that has a lock.
+            let renewal = Box::pin(async move { self.ask_once(&pending.acknowledging(highest), late).await });
+            verdict = verdict.acknowledged(renewal.await);
         }
         (verdict, late)
     }
