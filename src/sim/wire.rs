@@ -66,6 +66,8 @@ struct State {
     client: u64,
     message_end: Arc<MessageEnd>,
     subscribed: BTreeSet<Arc<str>>,
+    /// How many requests to subscribe wait at a master that stands still.
+    held: usize,
 }
 
 /// What has reached the process and was not looked at.
@@ -116,6 +118,7 @@ impl Link {
                     client,
                     message_end,
                     subscribed: BTreeSet::new(),
+                    held: 0,
                 }),
             }
         })

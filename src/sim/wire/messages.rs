@@ -59,7 +59,11 @@ impl Link {
             return;
         }
         if let Some(until) = network.stalled_until(self.master) {
-            return self.add(until, move |link| link.subscribe_there((connection, run), channel, request));
+            lock(&self.state).held += 1;
+            return self.add(until, move |link| {
+                lock(&link.state).held -= 1;
+                link.subscribe_there((connection, run), channel, request);
+            });
         }
         let mut state = lock(&self.state);
         if state.connection != connection || state.closed {
@@ -82,8 +86,9 @@ impl Link {
     }
 
     pub(super) fn unsubscribe_there(&self, connection: u64, client: u64, channel: Arc<str>) {
-        if let Some(until) = self.network.stalled_until(self.master) {
-            // Behind a request to subscribe that waits there too.
+        let held = (lock(&self.state).held > 0).then(Instant::now);
+        if let Some(until) = self.network.stalled_until(self.master).or(held) {
+            // Behind a request to subscribe that waits there too, also where it arrives when the master goes on.
             return self.add(until, move |link| link.unsubscribe_there(connection, client, channel));
         }
         let mut state = lock(&self.state);

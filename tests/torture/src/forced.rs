@@ -29,6 +29,7 @@ async fn take_once(user: &User, random: &mut StdRng) -> Result<()> {
     let (forces, is_fixed) = (random.random_ratio(1, 3), random.random_ratio(3, 4));
     let mutex = user.locks.mutex(NAME);
     if forces {
+        user.forces(NAME);
         let from = clock::now();
         let forced = mutex.force_release().await;
         // Without an answer it may run later.

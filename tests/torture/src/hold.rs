@@ -55,6 +55,11 @@ impl User {
         Request { user: self, request, is_over: false }
     }
 
+    /// The lock is going to be released by force.
+    pub(crate) fn forces(&self, name: &str) {
+        self.journal.write(Event::Forces { name: name.to_owned() });
+    }
+
     /// The lock was released by force since that time. Not `certain`: or will be.
     pub(crate) fn forced(&self, name: &str, from: u64, certain: bool) {
         self.journal.write(Event::Forced { name: name.to_owned(), from, certain });

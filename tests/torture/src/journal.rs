@@ -59,6 +59,8 @@ pub(crate) enum Event {
     Claimed { request: u64, claim: String, until: u64 },
     /// The crate confirmed that the hold stood at some time between then and now.
     Checked { request: u64, from: u64 },
+    /// The lock is going to be released by force.
+    Forces { name: String },
     /// The lock was released by force, between then and now. Not `certain`: or will be later.
     Forced { name: String, from: u64, certain: bool },
     /// An operation ended with an error of this kind.

@@ -161,6 +161,7 @@ impl History {
         let mut open = BTreeMap::<u64, Open>::new();
         // Those that have left: their name, and their place among its holds.
         let mut left = BTreeMap::<u64, (String, usize)>::new();
+        let mut forcing = BTreeMap::<String, u64>::new();
         // The work of a `run` is looked at from inside: where the process stood still between the crate's look at the
         // hold and this one, the hold may have ended in between. Where any process stood still the machine may have, and not
         // each of them notes that.
@@ -239,7 +240,9 @@ impl History {
                         (hold.end, hold.claim) = (until, Some(Claimed { field: claim, until }));
                     }
                 }
+                Event::Forces { name } => drop(forcing.insert(name, at)),
                 Event::Forced { name, from, certain } => {
+                    forcing.remove(&name);
                     let to = if certain { at } else { at + nanos(2 * LEASE) };
                     self.forced.entry(name).or_default().push((from, to));
                 }
@@ -260,6 +263,9 @@ impl History {
         // The process was killed.
         for hold in open.into_values() {
             self.hold(who, hold, None);
+        }
+        for (name, from) in forcing {
+            self.forced.entry(name).or_default().push((from, from + nanos(2 * LEASE)));
         }
     }
 

@@ -100,6 +100,16 @@ fn tokens_that_fall_or_stay_are_found() {
 }
 
 #[test]
+fn a_hold_that_was_over_when_it_was_seen_may_have_been_granted_before_others() {
+    let until = |until| Event::Granted { request: 0, until: Some(until * MS), token: Some(4) };
+    let one = [(5, asked(0)), (11, fenced(0, 5)), (12, leaving(0))];
+    for (end, asked_at, found) in [(30, 0, 1), (19, 0, 0), (19, 13, 1)] {
+        let two = [(asked_at, asked(0)), (20, until(end)), (21, leaving(0))];
+        assert_eq!(disorders(&history(&[&one, &two])).len(), found);
+    }
+}
+
+#[test]
 fn tokens_that_fall_where_a_counter_was_ahead_and_is_lost_are_no_violation() {
     let ahead = |request| asked_for(request, crate::job::AHEAD);
     let one = [(0, ahead(0)), (1, fenced(0, 5)), (10, leaving(0))];
@@ -196,6 +206,14 @@ fn a_lock_that_is_taken_by_force_is_another_owners_and_a_check_shows_it() {
     let lost = Event::Lost { request: 0, loss: "Gone".into() };
     let gone = [(0, asked(0)), (1, granted(0, 3000)), (500, lost)];
     assert!(unexplained_losses(&history(&[&gone, &force])).is_empty());
+    // A process that is killed while it forces notes no more.
+    let forces = Event::Forces { name: "stock".into() };
+    assert!(unexplained_losses(&history(&[&gone, &[(98, forces.clone())]])).is_empty());
+    let later = [(6200, asked(0)), (6201, granted(0, 9000)), (6500, gone[2].1.clone())];
+    assert_eq!(unexplained_losses(&history(&[&later, &[(98, forces.clone())]])).len(), 1);
+    let answered = [(98, forces), (99, forced(98))];
+    let again = [(200, asked(0)), (201, granted(0, 3000)), (500, gone[2].1.clone())];
+    assert_eq!(unexplained_losses(&history(&[&again, &answered])).len(), 1);
     // Without an answer it may run later.
     let force = |certain| Event::Forced { name: "stock".into(), from: 2 * MS, certain };
     let after = [(60, asked(0)), (61, granted(0, 3000)), (2000, leaving(0))];

@@ -6,7 +6,8 @@ use crate::job::AHEAD;
 /// Holds of a lock of which the later one has a token that is not greater.
 ///
 /// Where two holds overlap since a server lost the first one, the order of their grants is not that of their tokens:
-/// only a request that began after the other was granted counts. Where counters are ahead of the time, tokens may fall
+/// only a request that began after the other was granted counts. The same is true of a hold that was over when it was seen: its process
+/// stood still in between, and it may have been granted before the other. Where counters are ahead of the time, tokens may fall
 /// when one of them is lost, as documented.
 pub(super) fn disorders(history: &History) -> Vec<(String, Hold, Hold)> {
     let mut found = Vec::new();
@@ -21,7 +22,8 @@ pub(super) fn disorders(history: &History) -> Vec<(String, Hold, Hold)> {
             if let Some((before, above)) = highest
                 && token <= above
                 && (before.granted < hold.asked
-                    || !history.may_have_lost(before.asked.min(hold.asked), hold.granted))
+                    || hold.granted < hold.end
+                        && !history.may_have_lost(before.asked.min(hold.asked), hold.granted))
             {
                 found.push((name.clone(), before.clone(), hold.clone()));
             }
