@@ -18,7 +18,10 @@ if ARGV[2] == '0' then
       -- The node knows no sharded channels (Redis 6), or the user may not use them: those who wait were refused them too.
       redis.pcall('PUBLISH', ARGV[3], '0')
     end
-    return -1
+    if ARGV[4] or type(sent) ~= 'number' then
+      return -1
+    end
+    return -4 - sent
   end
   if type(ended) == 'table' and string.sub(ended.err, 1, 9) ~= 'WRONGTYPE' then
     return redis.error_reply(ended.err .. ' script: user_script')

@@ -9,6 +9,7 @@
 --
 -- Replies  -1        released, or the count is that low
 --          -2        not held: the field is not there
+--          -4 - n    released, and n clients are subscribed to the channel (where ARGV[4] is left out)
 --          a string  the count could not be lowered, and why (a full server); the hold stands
 
 if type(count) ~= 'string' then

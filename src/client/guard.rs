@@ -207,7 +207,7 @@ impl Guard {
         scopeguard::ScopeGuard::into_inner(unknown);
         let at = match verdict.result {
             // It was held until then, whatever the machine slept since.
-            Ok(Reply::Done) if pending.is_end() => self.handle.glance(Instant::now()),
+            Ok(Reply::Done | Reply::Ended(_)) if pending.is_end() => self.handle.glance(Instant::now()),
             _ => self.handle.moment(),
         };
         let meaning = conclude(at, verdict.answer(), verdict.spread);

@@ -486,7 +486,8 @@ impl Builder {
     /// For how long a released lock may pass from one task of this `Locks` to the next that waits for it, without a command. Default:
     /// 10 ms, counted from the grant by the server.
     ///
-    /// When that is over, the next release is sent to the server, and requests of this `Locks` let those of other processes go first.
+    /// When that is over, the next release is sent to the server, and requests of this `Locks` let those of other processes go first,
+    /// if any wait.
     /// So a hundred tasks that wait for one lock take it at the speed of memory, and no other process waits for them much longer
     /// than that. [The guide](crate::guide::leases) describes what passes on, and what does not. Zero: every release is sent. A sixth
     /// of the lease counts, where that is less.

@@ -239,7 +239,10 @@ impl Store {
                 self.fenced(key, reply, fence.as_deref(), held, now)
             }
             Action::END | Action::Settle { count: 0, .. } => match self.held_by(key, field, now) {
-                Some(_) => self.free(key, keys.channel()),
+                Some(_) => {
+                    let listeners = self.free(key, keys.channel());
+                    if *action == Action::END { Reply::Ended(listeners) } else { Reply::Done }
+                }
                 None => Reply::Gone,
             },
             Action::Move { lease } => {
@@ -270,7 +273,10 @@ impl Store {
                 })
             }
             Action::Force => match self.held(key, now) {
-                Some(_) => self.free(key, keys.channel()),
+                Some(_) => {
+                    self.free(key, keys.channel());
+                    Reply::Done
+                }
                 None => Reply::Free,
             },
             Action::Look => self.held(key, now).map_or(Reply::Free, |held| Reply::busy(held.left(now))),
@@ -334,17 +340,19 @@ impl Store {
         Reply::Done
     }
 
-    fn free(&mut self, key: &str, channel: &Arc<str>) -> Reply {
+    /// How many clients are notified.
+    fn free(&mut self, key: &str, channel: &Arc<str>) -> u64 {
         self.locks.remove(key);
-        self.publish(channel);
-        Reply::Done
+        self.publish(channel)
     }
 
-    fn publish(&mut self, channel: &Arc<str>) {
+    fn publish(&mut self, channel: &Arc<str>) -> u64 {
+        let before = self.notices.len();
         for client in self.clients.values().filter(|client| client.channels.contains(channel)) {
             self.notices
                 .push(Notice { to: client.events.clone(), kind: NoticeKind::Message(channel.clone()) });
         }
+        (self.notices.len() - before) as u64
     }
 
     /// Removes expired locks now and then: the number of names is not bounded.

@@ -84,7 +84,9 @@ impl Quorum {
     fn of_one(&self, rule: Rule, call: &Call, answer: Reported) -> Verdict {
         let is_young = self.is_young(0);
         match answer {
-            Ok(Reply::Done) if !is_young && rule.is_about_a_hold() => Verdict::DONE,
+            Ok(reply @ (Reply::Done | Reply::Ended(_))) if !is_young && rule.is_about_a_hold() => {
+                Verdict { result: Ok(reply), ..Verdict::DONE }
+            }
             answer => {
                 let mut tally = Tally::new(rule, 1, MasterSet::one(0));
                 tally.count(0, is_young, answer);

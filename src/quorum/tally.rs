@@ -94,6 +94,8 @@ pub(super) struct Tally {
     failure: Option<Failure>,
     /// The tokens of those that granted.
     tokens: Vec<u64>,
+    /// How many were subscribed where one of them ended a hold.
+    listeners: Option<u64>,
 }
 
 impl Tally {
@@ -120,6 +122,7 @@ impl Tally {
             deferral: None,
             failure: None,
             tokens: Vec::new(),
+            listeners: None,
         }
     }
 
@@ -151,6 +154,10 @@ impl Tally {
                 self.tokens.push(token);
             }
             Ok(Reply::Done) => self.done.insert(master),
+            Ok(Reply::Ended(listeners)) => {
+                self.done.insert(master);
+                self.listeners = Some(listeners);
+            }
             Ok(Reply::Gone) if young => self.gone_young.insert(master),
             Ok(Reply::Gone) => self.gone.insert(master),
             Ok(Reply::Free) => self.free.insert(master),
@@ -287,7 +294,12 @@ impl Tally {
             (yes, no) = (yes.union(no), MasterSet::NONE);
         }
         if self.is_majority(yes) {
-            let reply = if self.done.is_empty() { Reply::Gone } else { Reply::Done };
+            let reply = match self.listeners {
+                _ if self.done.is_empty() => Reply::Gone,
+                // Of several masters each has listeners of its own.
+                Some(listeners) if self.masters == 1 => Reply::Ended(listeners),
+                _ => Reply::Done,
+            };
             return Some(self.ended(reply));
         }
         if self.is_blocking(no) {

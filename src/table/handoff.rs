@@ -12,7 +12,7 @@ use crate::table::admission::{AcquireParams, NewLevel};
 use crate::table::entry::LockEntry;
 use crate::table::hold::{Hold, State};
 use crate::table::queue::{HEAD_PATIENCE, Waiter, WaiterState};
-use crate::wire::Pending;
+use crate::wire::{Pending, Reply};
 
 /// For so long at most a process lets others go first.
 const LONGEST_PAUSE: Duration = HEAD_PATIENCE;
@@ -79,8 +79,9 @@ impl LockEntry {
     }
 
     /// The end of a hold was answered. Where it had passed on for as long as it may, the next request of this process asks only when
-    /// those of other processes had the time to: 1. it is woken by the answer, they by a message. 2. It would always come first.
-    pub(super) fn lets_others_go_first(&mut self, pending: &Pending, now: Instant) {
+    /// those of other processes had the time to: 1. it is woken by the answer, they by a message. 2. It would always come first. Not where
+    /// nobody else was notified, and nobody else had the lock lately: it would wait for nobody.
+    pub(super) fn lets_others_go_first(&mut self, pending: &Pending, reply: &Reply, now: Instant) {
         if !pending.is_end() {
             return;
         }
@@ -90,8 +91,11 @@ impl LockEntry {
             return;
         }
         let yields = hold.offer.yields();
+        let ours = u64::from(!self.subscription.confirmed().is_empty());
+        let is_alone =
+            matches!(reply, Reply::Ended(listeners) if *listeners <= ours && self.turns.are_ours());
         let longer = self.turns.end(yields);
-        if yields {
+        if yields && !is_alone {
             let round_trip = now.saturating_duration_since(pending.sent);
             self.front_pauses(2 * round_trip + longer, now);
         }

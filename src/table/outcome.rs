@@ -186,7 +186,7 @@ impl LockEntry {
                 Meaning::Done
             }
         };
-        self.lets_others_go_first(pending, at.now);
+        self.lets_others_go_first(pending, reply, at.now);
         self.sweep(at.now);
         if pending.is_end() && !frees_nobody {
             self.freed(at.now);

@@ -300,7 +300,7 @@ impl LockTable {
             _ => {}
         }
         if due != before {
-            effects.sooner = self.schedule(place, before, due);
+            effects.sooner = self.schedule(place, before, due, now);
         }
         if let Some((keys, on)) = subscribe {
             effects.subscribe = self.subscribe(&keys, on).then_some(on);
@@ -328,14 +328,22 @@ impl LockTable {
     }
 
     /// Moves an entry in the agenda. Whether the watchdog, asleep, has to be woken.
-    fn schedule(&mut self, place: usize, before: Option<Instant>, due: Option<Instant>) -> bool {
+    fn schedule(
+        &mut self,
+        place: usize,
+        before: Option<Instant>,
+        due: Option<Instant>,
+        now: Instant,
+    ) -> bool {
         if let Some(before) = before {
             self.agenda.remove(before, place);
         }
         let Some(due) = due else { return false };
         self.agenda.insert(due, place);
-        // Only for what is sooner than it knows: a lock that is taken and released again costs it nothing.
-        let sooner = self.asleep.is_some_and(|until| until.is_none_or(|until| due < until));
+        // Only for what is sooner than it knows: a lock that is taken and released again costs it nothing. Or where its time to wake is
+        // over: tokio's timers have steps of a millisecond.
+        let sooner =
+            self.asleep.is_some_and(|until| until.is_none_or(|until| due < until || until.max(due) <= now));
         if sooner {
             self.asleep = None;
         }
@@ -499,6 +507,22 @@ mod tests {
             woken += u32::from(effects.sooner);
         }
         assert_eq!(woken, 1);
+    }
+
+    /// It sleeps until 10 ms from the beginning, or for longer.
+    #[test]
+    fn what_is_due_wakes_the_background_where_it_is_due_sooner_or_the_background_sleeps_too_long() {
+        let begun = Instant::now();
+        let at = |millis| begun + Duration::from_millis(millis);
+        for (due, now, wakes) in
+            [(9, 5, true), (10, 5, false), (11, 10, false), (10, 10, true), (11, 11, true)]
+        {
+            let mut table = LockTable::new(terms(begun).into(), None);
+            table.schedule(0, None, Some(at(10)), begun);
+            table.due(begun);
+            assert_eq!(table.schedule(1, None, Some(at(due)), at(now)), wakes, "{due} {now}");
+            assert!(!table.schedule(2, None, Some(at(due)), at(now)) || !wakes, "once");
+        }
     }
 
     /// Else each renewal moves its lock in the agenda twice.

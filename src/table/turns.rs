@@ -52,6 +52,11 @@ impl Turns {
         self.0.get_or_insert_default().saw(hasher.finish());
     }
 
+    /// Whether no other process is known, nor has released the lock since the turn before the last one of this process ended.
+    pub(super) fn are_ours(&self) -> bool {
+        self.0.as_ref().is_none_or(|others| others.since == 0 && others.before == 0 && others.known() == 0)
+    }
+
     /// A turn of this process is over, which was a whole one if `whole`. Returns how much longer than usual it would let others go first:
     /// where they had fewer turns between its last two than between the two before, it came too early.
     pub(super) fn end(&mut self, whole: bool) -> Duration {

@@ -135,6 +135,8 @@ pub(crate) enum Count {
 pub(crate) enum Reply {
     /// It is as asked: granted, released, lowered, renewed, settled, freed.
     Done,
+    /// The hold has ended, and so many clients were subscribed to the channel of its release.
+    Ended(u64),
     /// Granted, with this fencing token; or a counter stands at it.
     Token(u64),
     /// The count could not be lowered, or the counter raised (a full server): the hold stands, and must be settled later.
@@ -344,6 +346,8 @@ static COUNT: Script = script!("count", concat!(lua!("fence"), lua!("count")));
 const DONE: i64 = -1;
 const GONE: i64 = -2;
 const FREE: i64 = -3;
+/// Less how many clients are subscribed.
+const ENDED: i64 = -4;
 
 const SPUBLISH: &str = "SPUBLISH";
 
@@ -551,6 +555,7 @@ impl Call {
             (Look | Who | Count(_), value) => return Err(self.garbled(&value)),
             (Acquire { .. }, value @ Value::Int(DONE)) if fenced => return Err(self.garbled(&value)),
             (_, Value::Int(DONE)) => Reply::Done,
+            (Action::END, Value::Int(ended @ ..=ENDED)) => Reply::Ended(ENDED.abs_diff(ended)),
             (Force, value) => return Err(self.garbled(&value)),
             (_, Value::Int(GONE)) => Reply::Gone,
             (_, value) => return Err(self.garbled(&value)),
@@ -869,9 +874,26 @@ mod tests {
     }
 
     #[test]
+    fn an_end_is_answered_by_how_many_are_subscribed() {
+        for action in [Action::END, Action::Release { count: 1 }, Action::Keep { lease: lease() }] {
+            for (answer, listeners) in [(-4, 0), (-5, 1), (i64::MIN, i64::MAX as u64 - 3)] {
+                let reply = Call::of("k", "f:1", action).decode(Value::Int(answer));
+                let expected = (action == Action::END).then_some(Reply::Ended(listeners));
+                assert_eq!(reply.ok(), expected, "{action:?} {answer}");
+            }
+        }
+    }
+
+    #[test]
     fn only_a_grant_is_taken_for_one() {
         assert!(Reply::Done.is_grant() && Reply::Token(7).is_grant());
-        let others = [Reply::Gone, Reply::Free, Reply::busy(Duration::ZERO), Reply::Deferred("full".into())];
+        let others = [
+            Reply::Ended(0),
+            Reply::Gone,
+            Reply::Free,
+            Reply::busy(Duration::ZERO),
+            Reply::Deferred("full".into()),
+        ];
         assert!(!others.iter().any(Reply::is_grant));
     }
 

@@ -88,6 +88,11 @@ impl Cluster {
     }
 }
 
+/// A node counts its own clients only, and others receive what it publishes too.
+fn uncounted(reply: Reply) -> Reply {
+    if let Reply::Ended(_) = reply { Reply::Done } else { reply }
+}
+
 impl Backend for Cluster {
     fn run(self: Arc<Self>, mut call: Call) -> BoxFuture<Result<Reply, Failure>> {
         self.publish(&mut call);
@@ -95,13 +100,16 @@ impl Backend for Cluster {
         Box::pin(async move {
             let answer = self.nodes.answer(&call).await;
             self.name_right.learn(&answer);
-            answer
+            answer.map(uncounted)
         })
     }
 
     fn run_all(self: Arc<Self>, mut calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>> {
         calls.iter_mut().for_each(|call| self.publish(call));
-        Box::pin(async move { self.nodes.answer_all(&calls).await })
+        Box::pin(async move {
+            let answers = self.nodes.answer_all(&calls).await;
+            answers.into_iter().map(|answer| answer.map(uncounted)).collect()
+        })
     }
 
     fn is_younger_than(&self, age: Duration) -> bool {

@@ -49,7 +49,7 @@ async fn a_call_runs_in_its_first_poll_and_is_answered_later() {
     let mut both = client.clone().run_all(vec![release("me:1"), acquire("you:1")]);
     assert!(both.poll_unpin(&mut cx).is_pending());
     let Poll::Ready(answers) = both.poll_unpin(&mut cx) else { panic!("it is still pending") };
-    assert_eq!(answers.into_iter().map(Result::unwrap).collect::<Vec<_>>(), [Reply::Done, Reply::Done]);
+    assert_eq!(answers.into_iter().map(Result::unwrap).collect::<Vec<_>>(), [Reply::Ended(0), Reply::Done]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -88,7 +88,7 @@ async fn a_stalled_store_runs_commands_that_arrived_in_the_stall_at_its_end() {
         tokio::task::yield_now().await;
         memory.stall(Duration::ZERO);
     });
-    assert_eq!(early.unwrap(), Reply::Done);
+    assert_eq!(early.unwrap(), Reply::Ended(0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -268,4 +268,20 @@ async fn a_client_is_portable_and_leaves_the_store_when_it_is_dropped() {
     assert!(is_joined());
     drop(client);
     assert!(!is_joined());
+}
+
+#[tokio::test]
+async fn an_end_is_answered_by_how_many_are_subscribed() {
+    let memory = Memory::new();
+    let (client, _events) = joined(&memory);
+    let (other, mut events) = joined(&memory);
+    for (subscribed, expected) in [(false, Reply::Ended(0)), (true, Reply::Ended(1))] {
+        client.clone().run(acquire("me:1")).await.unwrap();
+        if subscribed {
+            let channel = release("me:1").keys.channel().clone();
+            other.subscribe(&channel);
+            while events.next().await != Event::Subscribed(channel.to_string()) {}
+        }
+        assert_eq!(client.clone().run(release("me:1")).await.unwrap(), expected);
+    }
 }

@@ -534,3 +534,14 @@ fn what_a_young_master_has_moved_is_no_vote_and_is_ended_without_a_majority() {
         failure.error
     );
 }
+
+#[test]
+fn only_one_master_alone_knows_how_many_are_subscribed() {
+    for (masters, expected) in [(1, Reply::Ended(2)), (3, Reply::Done)] {
+        let answers = (0..masters).map(|_| Ok(Reply::Ended(2))).collect();
+        let (_, verdict) = judge(tally(Rule::End { repeated: false }, masters), answers);
+        assert_eq!(verdict.result.unwrap(), expected);
+    }
+    let gone = judge(tally(Rule::End { repeated: false }, 1), vec![Ok(Reply::Gone)]).1;
+    assert_eq!(gone.result.unwrap(), Reply::Gone);
+}

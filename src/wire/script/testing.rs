@@ -112,6 +112,7 @@ impl Reply {
         let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
         match self {
             Reply::Done => format!(":{DONE}\r\n"),
+            Reply::Ended(listeners) => format!(":{}\r\n", ENDED - *listeners as i64),
             Reply::Gone => format!(":{GONE}\r\n"),
             Reply::Free => format!(":{FREE}\r\n"),
             Reply::Busy(left, Some(holder)) => {

@@ -8,6 +8,7 @@ use crate::backend::connection::ChannelKind;
 use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer, until};
 use crate::config::{AddressMap, Seeds};
 use crate::wire::keys::{Keys, channel};
+use crate::wire::{Action, Call, Reply};
 
 #[test]
 fn a_channel_is_sharded_if_it_is_in_the_slot_of_each_key_that_it_may_be_of() {
@@ -338,4 +339,22 @@ async fn a_node_that_does_not_know_sharded_channels_is_replaced_by_plain_ones() 
     events.expect_none();
     task.leave(&channel);
     until(async || !*plain.borrow()).await;
+}
+
+/// Its node counts those that are subscribed to it, and plain messages go to all nodes.
+#[tokio::test]
+async fn on_a_cluster_an_end_is_not_answered_by_how_many_are_subscribed() {
+    let (server, sharded, _events) = lone().await;
+    let events = EventRecorder::new();
+    let seeds = Seeds::new([server.url("")]);
+    let plain = Cluster::connect(&seeds, ALONE, Duration::from_secs(10), false, events.sender()).await;
+    for cluster in [sharded, plain.unwrap().0] {
+        let acquire =
+            Call::of("stock", "me:1", Action::Acquire { count: 1, lease: crate::base::Lease::DEFAULT });
+        let end = Call { action: Action::END, ..acquire.clone() };
+        cluster.clone().run(acquire.clone()).await.unwrap();
+        assert_eq!(cluster.clone().run(end.clone()).await.unwrap(), Reply::Done);
+        let all = cluster.clone().run_all(vec![acquire, end]).await;
+        assert!(all.into_iter().all(|answer| answer.unwrap() == Reply::Done));
+    }
 }

@@ -625,3 +625,29 @@ async fn many_holds_are_renewed_one_by_one_where_a_script_may_not_have_their_key
         assert_eq!((server.count("EVALSHA"), server.count("EVAL ")), (4, 0));
     }
 }
+
+/// Also where the script is unknown, and is sent by its text, as the first time.
+#[tokio::test]
+async fn an_end_is_answered_by_how_many_are_subscribed() {
+    let server = TestServer::start(&[]).await;
+    let mut events = EventRecorder::new();
+    let (backend, _) =
+        RedisServer::connect(&server.url("").into(), ALONE, LONG, events.sender()).await.unwrap();
+    let end = Call { action: Action::END, ..acquire("stock") };
+    for (subscribed, expected) in
+        [(false, Reply::Ended(0)), (false, Reply::Ended(0)), (true, Reply::Ended(1))]
+    {
+        backend.clone().run(acquire("stock")).await.unwrap();
+        if subscribed {
+            backend.subscribe(end.keys.channel());
+            while events.next().await != Event::Subscribed(end.keys.channel().to_string()) {}
+        }
+        assert_eq!(backend.clone().run(end.clone()).await.unwrap(), expected);
+    }
+    assert_eq!(backend.clone().run(end.clone()).await.unwrap(), Reply::Gone);
+    // Not to a settle.
+    backend.clone().run(acquire("stock")).await.unwrap();
+    backend.unsubscribe(end.keys.channel());
+    let settle = Call { action: Action::Settle { count: 0, lease: Lease::DEFAULT }, ..end };
+    assert_eq!(backend.clone().run(settle).await.unwrap(), Reply::Done);
+}

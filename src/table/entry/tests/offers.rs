@@ -166,6 +166,33 @@ fn ends_a_turn() -> (World, u64) {
     (world, waiting[1])
 }
 
+/// There is no other process that waits, or it does not listen.
+#[test]
+fn nobody_goes_first_where_nobody_else_was_notified() {
+    for (listeners, subscribed, heard_of, asks) in [
+        (0, false, false, true),
+        (1, false, false, false),
+        (1, true, false, true),
+        (2, true, false, false),
+        (0, false, true, false),
+    ] {
+        let (mut world, waits) = ends_a_turn();
+        if subscribed {
+            world.entry.subscription = Subscription::by(MasterSet::one(0));
+        }
+        if heard_of {
+            world.entry.turns.note();
+        }
+        let no = world.flight[0].no;
+        world.ran.insert(no, Reply::Ended(listeners));
+        world.now += STEP;
+        world.arrives();
+        let next = world.asker(waits);
+        world.poll(next);
+        assert_eq!(world.askers[next].asking.is_some(), asks, "{listeners} {subscribed} {heard_of}");
+    }
+}
+
 /// In this order: 1. The end is sent. 2. The machine sleeps, or the answer is looked at late.
 #[test]
 fn others_go_first_for_a_moment_however_late_the_answer_is() {
