@@ -68,7 +68,7 @@ async fn clients(reach: &Reach) -> Result<Growth> {
     for locks in all {
         locks.close().await?;
     }
-    Ok(Growth { what: "processes of ten tasks: a hand-off".to_owned(), points })
+    Ok(Growth { what: "`Locks` of ten tasks: a hand-off".to_owned(), points })
 }
 
 /// A free lock, beside that many that are held.

@@ -167,7 +167,7 @@ fn many(seen: &Many) -> Row {
 fn crowd(seen: &[Crowd]) -> Row {
     let most = seen.iter().map(Crowd::per_handoff).fold(0.0, f64::max);
     Row {
-        what: "commands a hand-off, up to 1,000 waiters",
+        what: "commands a hand-off, 10 to 1,000 waiters",
         floor: "–",
         target: "≤ 3".to_owned(),
         measured: format!("at most {most:.2}"),

@@ -102,7 +102,7 @@ fn row(cells: &[String]) -> String {
 pub(crate) fn overview(peers: &Peers) -> String {
     let names = peers.libraries.iter().map(|of| of.name.as_str());
     let libraries: Vec<&str> = names.filter(|name| *name != "floor").collect();
-    let mut columns = vec!["times the floor", "the floor", "better is"];
+    let mut columns = vec!["times the floor, of", "the floor", "better is"];
     columns.extend(&libraries);
     let rows = lines(&peers.works, |rounds| {
         let floor = rounds.case("floor");
