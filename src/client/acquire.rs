@@ -36,7 +36,7 @@ pub(super) struct AcquireOptions {
     pub(super) within: Option<Duration>,
     pub(super) times: HoldTimes,
     pub(super) owner: Option<Owner>,
-    /// Not for a `run`: the owner of a bare request is not its alone.
+    /// It was not asked for by a `run`: the owner of a bare request is not its alone.
     pub(super) bare: bool,
     /// The hold is to have a fencing token.
     fenced: bool,
@@ -107,11 +107,11 @@ impl AcquireOptions {
     }
 
     /// What an attempt that is made now asks of the fencing counter.
-    fn fence(&self) -> Option<Arc<Fence>> {
-        let session = self.fenced.then_some(&self.handle)?;
+    fn fence(&self) -> Arc<Fence> {
+        let session = &self.handle;
         let counter = keys::counter(&session.config.prefix, &self.keys.name).into();
         let least = (!session.quorum.has_time()).then(clock::time_of_day);
-        Some(Arc::new(Fence { counter, least, stays: session.config.token_ttl }))
+        Arc::new(Fence { counter, least, stays: session.config.token_ttl })
     }
 
     /// The error, where the key of the lock or of its counter holds something else.
@@ -191,7 +191,7 @@ impl From<Error> for NotGranted {
 
 /// Begins a request, which asks until the lock is granted, or the time for it is over. Called in the first poll.
 ///
-/// No `async fn`, which would have room for its arguments twice: the allocator keeps no more than a kilobyte at hand.
+/// No `async fn`, which would have room for its arguments twice: glibc's allocator keeps no more than a kilobyte at hand for each thread.
 pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Guard, NotGranted>> + Send {
     let span = AcquireSpan::begin(&options.keys.name, options.place, || options.handle.system());
     let mut attempts = Attempts::new(options);
@@ -233,7 +233,7 @@ struct Attempts {
     waiting: Waiting,
     /// `None`: no attempt was refused, or failed.
     attempted: Option<Box<Attempted>>,
-    /// Since when it waits for a command of this process to end. Not from the beginning of its wait: 1. it has waited in line for long.
+    /// Since when it waits for a command of this process to end, which is given up after a time. Not from the beginning of its wait: 1. it has waited in line for long.
     /// 2. The hold before it ends by itself, and wakes it. 3. The end of that hold is not sent yet.
     behind_since: Option<Instant>,
 }
@@ -428,7 +428,8 @@ impl Attempts {
         session.check_open()?;
         // Else all waiters would find out one after the other, each by an attempt of its own.
         session.is_away(self.began).map_or(Ok(()), Err)?;
-        let (uuid, fence) = (&*session.uuid, self.options.fence());
+        let (uuid, counter) = (&*session.uuid, || self.options.fence());
+        let fence = self.options.fenced.then_some(&counter as &dyn Fn() -> Arc<Fence>);
         // By both clocks, also where it comes anew: its acquire is dated by this, and must not have begun before the machine slept.
         let at = session.moment();
         let names = self.asks_for_name(at);

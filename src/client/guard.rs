@@ -282,6 +282,7 @@ impl Guard {
     /// guard.release().await
     /// # }
     /// ```
+    #[must_use]
     pub fn valid_until(&self) -> Instant {
         let seen = self.handle.table(|table, at| {
             let hold = table.entry_of(&self.keys)?.hold_of_guard(self.hold)?;
@@ -311,7 +312,7 @@ impl Guard {
     /// [`Config`](ErrorKind::Config): a lease that is too short or too long; nothing was sent.
     /// [`Lost`](ErrorKind::Lost): the hold is over. [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied):
     /// the server did not answer within the node timeout (two of them behind another command of the hold; with `replicas`,
-    /// more), or refused; the hold stands as it did.
+    /// more), or refused; the hold is good until the earlier [`valid_until`](Guard::valid_until) at least.
     /// [`Closed`](ErrorKind::Closed): after `close`, guards can only be released.
     ///
     /// # Cancel safety
@@ -390,10 +391,10 @@ impl Guard {
 
     /// Gives the hold up to whoever [`resume`](crate::Mutex::resume)s the claim: in another process, or in this one.
     ///
-    /// The lock stays held. Its lease is filled up first, where it is renewed, and then this process neither renews nor releases it: what is
+    /// The lock stays held. Its lease is renewed to its full length first, where it is renewed, and then this process neither renews nor releases it: what is
     /// not resumed before the lease is over is free. So the one who gets the claim has to be there by then: take the lock with a lease that
-    /// is longer than the way takes ([`Builder::lease`](crate::Builder::lease), [`fixed_lease`](crate::futures::Lock::fixed_lease)), or
-    /// [`extend`](Guard::extend) it before. `max_hold` and `at_least` end with this guard, and do not go along.
+    /// is longer than the hand-over takes ([`Builder::lease`](crate::Builder::lease), [`fixed_lease`](crate::futures::Lock::fixed_lease)), or
+    /// [`extend`](Guard::extend) it before. `max_hold` and `at_least` end with this guard, and are not carried over.
     ///
     /// The example of [`Claim`] has it.
     ///
@@ -523,6 +524,7 @@ impl Guard {
     /// guard.release().await
     /// # }
     /// ```
+    #[must_use]
     pub fn owner(&self) -> Owner {
         let owner = self.handle.table(|table, _| {
             let hold = table.entry_of(&self.keys)?.hold_of_guard(self.hold)?;

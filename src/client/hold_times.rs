@@ -17,7 +17,7 @@ pub(super) struct Times {
 }
 
 impl HoldTimes {
-    pub(super) fn set(&mut self) -> &mut Times {
+    pub(super) fn get_mut(&mut self) -> &mut Times {
         self.0.get_or_insert_default()
     }
 
@@ -29,8 +29,8 @@ impl HoldTimes {
         self.0.as_ref()?.fixed_lease
     }
 
-    /// Without `at_least`: of one name of several, which are kept once all are granted.
-    pub(super) fn of_one(&self) -> HoldTimes {
+    /// For one name of several, which are kept once all are granted.
+    pub(super) fn without_at_least(&self) -> HoldTimes {
         HoldTimes(self.0.as_ref().map(|times| Box::new(Times { at_least: None, ..**times })))
     }
 

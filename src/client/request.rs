@@ -112,7 +112,7 @@ macro_rules! options {
             /// assert_eq!(guard.lost().await, nestlock::Loss::Expired); // ten seconds later
             /// # Ok(()) }
             /// ```
-            fixed_lease(lease: Duration) => |options| options.times.set().fixed_lease = Some(lease);
+            fixed_lease(lease: Duration) => |options| options.times.get_mut().fixed_lease = Some(lease);
 
             /// Ends the hold after that long, also where it would be renewed. Default: never.
             ///
@@ -127,21 +127,21 @@ macro_rules! options {
             /// assert_eq!(hung.await.unwrap_err().loss(), Some(nestlock::Loss::MaxHold)); // five minutes later
             /// # Ok(()) }
             /// ```
-            max_hold(limit: Duration) => |options| options.times.set().max_hold = Some(limit);
+            max_hold(limit: Duration) => |options| options.times.get_mut().max_hold = Some(limit);
 
             /// Keeps the lock from all others for at least that long after the grant, also where the hold is released before.
             /// Default: not at all.
             ///
-            /// For a job that is shorter than the clocks of its copies differ: the first one is done before the second one asks. A
-            /// release before that time, by a drop or the end of a `run` too, ends the hold, and leaves the lock standing as nobody's
-            /// for the rest of the time. The server's TTL ends that, not this process. So until then everybody is refused or waits, this
+            /// For a job that each process starts by its own clock, and that takes less time than these clocks differ: the first one is
+            /// done before the second one asks. A release before that time, by a drop or the end of a `run` too, ends the hold, and
+            /// leaves the lock standing as nobody's for the rest of the time. The server's TTL ends that, not this process. So until then everybody is refused or waits, this
             /// task too. In a nested hold it counts for the hold: the longest time of all its levels, from the grant of each.
             ///
             /// It is no lease: a process that crashes before its release leaves the lock to the lease, whatever is asked here. A lock that
             /// is lost is not kept. [`force_release`](crate::Mutex::force_release) frees a lock that is kept.
             ///
             /// A time of more than `fixed_lease` or `max_hold`, and one that would be no lease, is an error of kind
-            /// [`Config`](ErrorKind::Config) when the future is awaited. Zero is as without.
+            /// [`Config`](ErrorKind::Config) when the future is awaited. Zero: no minimum.
             ///
             /// ```
             /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
@@ -156,7 +156,7 @@ macro_rules! options {
             /// assert!(nightly.try_lock().await?.is_some());
             /// # Ok(()) }
             /// ```
-            at_least(time: Duration) => |options| options.times.set().at_least = Some(time);
+            at_least(time: Duration) => |options| options.times.get_mut().at_least = Some(time);
 
             /// Asks as this owner. Default: the owner that is current at the first poll.
             ///
@@ -183,13 +183,13 @@ macro_rules! options {
             within(limit: Duration) => |options| options.within = Some(limit);
 
             #[doc = concat!("As [`", $plain, "::fixed_lease`].")]
-            fixed_lease(lease: Duration) => |options| options.times.set().fixed_lease = Some(lease);
+            fixed_lease(lease: Duration) => |options| options.times.get_mut().fixed_lease = Some(lease);
 
             #[doc = concat!("As [`", $plain, "::max_hold`].")]
-            max_hold(limit: Duration) => |options| options.times.set().max_hold = Some(limit);
+            max_hold(limit: Duration) => |options| options.times.get_mut().max_hold = Some(limit);
 
             #[doc = concat!("As [`", $plain, "::at_least`].")]
-            at_least(time: Duration) => |options| options.times.set().at_least = Some(time);
+            at_least(time: Duration) => |options| options.times.get_mut().at_least = Some(time);
 
             #[doc = concat!("As [`", $plain, "::owner`].")]
             owner(owner: &Owner) => |options| options.owner = Some(owner.clone());

@@ -88,7 +88,7 @@ impl Session {
                 masters.remove(master);
                 let mut answered = answers(answered).into_iter();
                 me.straggled(commands, master, |_| {
-                    answered.next().map_or(LateAnswer::Unknown, |answer| late(&answer))
+                    answered.next().map_or(LateAnswer::Unknown, |answer| late_answer(&answer))
                 });
             });
             polled.await;
@@ -123,7 +123,7 @@ impl Session {
 }
 
 /// What a straggler's answer means for the field.
-fn late(answer: &Reported) -> LateAnswer {
+fn late_answer(answer: &Reported) -> LateAnswer {
     match answer {
         Ok(Reply::Done | Reply::Ended(_) | Reply::Token(_) | Reply::Deferred(_)) => LateAnswer::There,
         Ok(_) => LateAnswer::Missing,

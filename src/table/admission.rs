@@ -52,8 +52,8 @@ pub(crate) struct AcquireParams<'a> {
     pub(crate) once: bool,
     pub(crate) lease: Lease,
     pub(crate) uuid: &'a str,
-    /// The grant is to have a fencing token.
-    pub(crate) fence: Option<Arc<Fence>>,
+    /// The grant is to have a fencing token: what it asks of the counter. Made for an attempt only, and not for each look of a waiter.
+    pub(crate) fence: Option<&'a dyn Fn() -> Arc<Fence>>,
     /// It may take over what is offered.
     pub(crate) takes: bool,
     /// It asks who has the lock, if it is busy.
@@ -278,7 +278,8 @@ impl LockEntry {
         }
         let field = wire::field(ask.uuid, no);
         let (keys, terms) = (self.keys.clone(), self.terms.clone());
-        let (hold, mut pending) = Hold::asked(no, keys, field, terms, ask.lease, ask.fence, now);
+        let fence = ask.fence.map(|fence| fence());
+        let (hold, mut pending) = Hold::asked(no, keys, field, terms, ask.lease, fence, now);
         // Also where it may sleep on the answer. One that is not subscribed asks again behind that.
         pending.call.names = ask.names || (self.is_subscribed() && !ask.once);
         self.holds.push(hold);

@@ -223,7 +223,9 @@ impl Gathering {
                 let guards = self.held();
                 // Not with each grant: 1. The first name is granted. 2. The second one is not, and all is given back. 3. The first
                 // one would be kept from everybody for nothing.
-                options.times.get().at_least.into_iter().for_each(|time| guards.keep(time));
+                if let Some(time) = options.times.get().at_least {
+                    guards.keep(time);
+                }
                 return Poll::Ready(Ok(guards));
             }
         }
@@ -251,7 +253,7 @@ impl Gathering {
                 let part = Arc::new(Part::new(self.began));
                 let mut one =
                     AcquireOptions::new(options.handle.clone(), keys.clone(), within, options.fenced);
-                one.times = options.times.of_one();
+                one.times = options.times.without_at_least();
                 one.owner = Some(self.owner.clone());
                 one.bare = options.bare;
                 one.part = Some(part.clone());
@@ -322,7 +324,8 @@ impl Gathering {
     }
 
     /// A name is lost before all are granted: it, and what is behind it, is asked for again after a pause. Without a pause a lease
-    /// that is too short for the wait would be asked for again and again.
+    /// that is too short for the wait would be asked for again and again. What is under way is dropped here, and undone in the
+    /// background, which has the time of the pause.
     fn begin_again(&mut self, from: usize, loss: Loss, options: &AllOptions) {
         self.waited = from;
         self.slots.iter_mut().skip(from).for_each(|slot| *slot = Slot::Free);

@@ -29,19 +29,19 @@ macro_rules! options {
             /// earlier: [`Guards::valid_until`](crate::Guards::valid_until) has the least. One that ends while another is waited for
             /// is asked for again, so a fixed lease has to be longer than the wait. See also
             /// [`Lock::fixed_lease`](crate::futures::Lock::fixed_lease).
-            fixed_lease(lease: Duration) => |options| options.times.set().fixed_lease = Some(lease);
+            fixed_lease(lease: Duration) => |options| options.times.get_mut().fixed_lease = Some(lease);
 
             /// Ends each hold after that long, also where it would be renewed. Default: never.
             ///
             /// It counts from the grant of each name, as [`fixed_lease`](Self::fixed_lease) does. See also
             /// [`Lock::max_hold`](crate::futures::Lock::max_hold).
-            max_hold(limit: Duration) => |options| options.times.set().max_hold = Some(limit);
+            max_hold(limit: Duration) => |options| options.times.get_mut().max_hold = Some(limit);
 
             /// Keeps each lock from all others for at least that long after the last grant. Default: not at all.
             ///
             /// Only where all are granted: what is given back meanwhile is free at once. See
             /// [`Lock::at_least`](crate::futures::Lock::at_least).
-            at_least(time: Duration) => |options| options.times.set().at_least = Some(time);
+            at_least(time: Duration) => |options| options.times.get_mut().at_least = Some(time);
 
             /// Asks as this owner. Default: the owner that is current at the first poll.
             ///
@@ -58,13 +58,13 @@ macro_rules! options {
             within(limit: Duration) => |options| options.within = Some(limit);
 
             #[doc = concat!("As [`", $plain, "::fixed_lease`].")]
-            fixed_lease(lease: Duration) => |options| options.times.set().fixed_lease = Some(lease);
+            fixed_lease(lease: Duration) => |options| options.times.get_mut().fixed_lease = Some(lease);
 
             #[doc = concat!("As [`", $plain, "::max_hold`].")]
-            max_hold(limit: Duration) => |options| options.times.set().max_hold = Some(limit);
+            max_hold(limit: Duration) => |options| options.times.get_mut().max_hold = Some(limit);
 
             #[doc = concat!("As [`", $plain, "::at_least`].")]
-            at_least(time: Duration) => |options| options.times.set().at_least = Some(time);
+            at_least(time: Duration) => |options| options.times.get_mut().at_least = Some(time);
 
             #[doc = concat!("As [`", $plain, "::owner`].")]
             owner(owner: &Owner) => |options| options.owner = Some(owner.clone());
