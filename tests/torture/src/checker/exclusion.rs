@@ -30,7 +30,8 @@ pub(super) fn overlaps(history: &History) -> Vec<Overlap> {
                 continue;
             }
             for before in &open {
-                if history.may_have_been_forced(name, before.asked, hold.granted) {
+                // Either of them: this one may have been granted before the other, and be reported late.
+                if history.may_have_been_forced(name, before.asked.min(hold.asked), hold.granted) {
                     continue;
                 }
                 let documented = history.may_have_lost(before.asked.min(hold.asked), hold.granted);
