@@ -26,6 +26,8 @@ const THEIRS: &str = "0f3c9a44-77e0-4e0c-8d1f-2b6d7c1f5a90:3";
 const KEPT: &str = "e4a85f5e-2103-4c02-ade1-d8e0aa7691bb:0";
 
 const DONE: Value = Value::Int(-1);
+/// A release that ended a hold, with nobody subscribed to its channel.
+const ENDED: Value = Value::Int(-4);
 const GONE: Value = Value::Int(-2);
 const FREE: Value = Value::Int(-3);
 

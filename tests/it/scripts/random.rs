@@ -56,9 +56,8 @@ impl Step {
                 (None, Some(_)) if count == 1 => (before, None),
                 _ => (before, Some(GONE)),
             },
-            Step::Release(field, 0) | Step::Settle(field, 0, _) if mine(field).is_some() => {
-                (None, Some(DONE))
-            }
+            Step::Release(field, 0) if mine(field).is_some() => (None, Some(ENDED)),
+            Step::Settle(field, 0, _) if mine(field).is_some() => (None, Some(DONE)),
             Step::Release(field, count) => match mine(field) {
                 Some(stands) => (Some((field, stands.min(count))), Some(DONE)),
                 None => (before, Some(GONE)),

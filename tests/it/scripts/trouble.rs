@@ -130,7 +130,7 @@ async fn the_rights_that_the_scripts_need_are_these() {
     assert_eq!(wire.renew(OURS, LEASE).await, DONE);
     assert_eq!(wire.settle(OURS, 2, LEASE).await, DONE);
     assert!(is_busy(&wire.look().await));
-    assert_eq!(wire.release(OURS, 0).await, DONE);
+    assert_eq!(wire.release(OURS, 0).await, ENDED);
     assert_eq!(wire.acquire(OURS, 1, LEASE).await, DONE);
     assert_eq!(wire.force().await, DONE);
     let log: Vec<Value> = admin.ask(&["ACL", "LOG"]).await;
@@ -166,7 +166,7 @@ async fn a_full_server_refuses_grants_and_still_takes_releases() {
     assert_eq!(wire.renew(OURS, 2 * LEASE).await, DONE);
     assert!(wire.end().await > before.1);
     assert!(is_busy(&wire.acquire(THEIRS, 1, LEASE).await));
-    assert_eq!(wire.release(OURS, 0).await, DONE);
+    assert_eq!(wire.release(OURS, 0).await, ENDED);
     assert_eq!(wire.look().await, FREE);
     let text = refusal(wire.try_acquire(OURS, 1, LEASE).await);
     assert!(text.contains("OOM"), "{text}");

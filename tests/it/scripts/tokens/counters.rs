@@ -192,7 +192,7 @@ async fn on_a_full_server_a_renewal_is_made_and_its_raise_put_off() {
     assert_eq!(wire.raise(OURS, "7").await, DONE);
     assert!(wire.stays().await > 60);
     assert!(is_busy(&wire.take(THEIRS, "7").await));
-    assert_eq!(wire.release(OURS, 0).await, DONE);
+    assert_eq!(wire.release(OURS, 0).await, ENDED);
     let refused = wire.try_take(THEIRS, "1", "7", DAY).await.unwrap_err().to_string();
     assert!(refused.contains("OOM"), "{refused}");
     assert_eq!((wire.look().await, wire.counter().await.as_deref()), (FREE, Some("7")));
