@@ -68,5 +68,6 @@ impl Floor {
 
 /// A floor that did not do the work would be too low.
 fn granted(reply: i64) -> Result<()> {
-    if reply == -1 { Ok(()) } else { Err(format!("the script answered {reply}").into()) }
+    // From -4 down: released, and how many are subscribed.
+    if matches!(reply, -1 | ..=-4) { Ok(()) } else { Err(format!("the script answered {reply}").into()) }
 }
