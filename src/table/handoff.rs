@@ -79,8 +79,8 @@ impl LockEntry {
     }
 
     /// The end of a hold was answered. Where it had passed on for as long as it may, the next request of this process asks only when
-    /// those of other processes had the time to: 1. it is woken by the answer, they by a message. 2. It would always come first. Not where
-    /// nobody else was notified, and nobody else had the lock lately: it would wait for nobody.
+    /// those of other processes had the time to: 1. it is woken by the answer, they by a message. 2. It would always come first. Mostly not
+    /// where nobody else was notified, and nobody else had the lock lately: it would wait for nobody.
     pub(super) fn lets_others_go_first(&mut self, pending: &Pending, reply: &Reply, now: Instant) {
         if !pending.is_end() {
             return;
@@ -91,11 +91,11 @@ impl LockEntry {
             return;
         }
         let yields = hold.offer.yields();
-        let ours = u64::from(!self.subscription.confirmed().is_empty());
-        let is_alone =
-            matches!(reply, Reply::Ended(listeners) if *listeners <= ours && self.turns.are_ours());
+        // This process is subscribed, so that others may be too, and its own subscription is the only one.
+        let counts_us_alone = *reply == Reply::Ended(1) && !self.subscription.confirmed().is_empty();
+        let is_alone = counts_us_alone && self.turns.are_ours();
         let longer = self.turns.end(yields);
-        if yields && !is_alone {
+        if yields && !(is_alone && self.turns.skips_a_pause()) {
             let round_trip = now.saturating_duration_since(pending.sent);
             self.front_pauses(2 * round_trip + longer, now);
         }

@@ -15,6 +15,10 @@ const ROUNDS: usize = 3;
 
 const FEW: usize = 4;
 
+/// Of so many pauses one is made where nobody is known who would go first. Whoever polls, or is subscribed elsewhere, is not known before it
+/// has had the lock once.
+const SKIPPED: u8 = 8;
+
 /// At rest there are no other processes.
 #[derive(Debug, Default)]
 pub(super) struct Turns(Option<Box<Others>>);
@@ -34,6 +38,8 @@ struct Others {
     whole: bool,
     /// It has let others go first, and nobody was seen to have the lock since.
     in_vain: bool,
+    /// How many pauses were skipped since the last one.
+    skipped: u8,
 }
 
 impl Turns {
@@ -55,6 +61,13 @@ impl Turns {
     /// Whether no other process is known, nor has released the lock since the turn before the last one of this process ended.
     pub(super) fn are_ours(&self) -> bool {
         self.0.as_ref().is_none_or(|others| others.since == 0 && others.before == 0 && others.known() == 0)
+    }
+
+    /// Nobody is known who would go first. Whether the pause is skipped.
+    pub(super) fn skips_a_pause(&mut self) -> bool {
+        let others = self.0.get_or_insert_default();
+        others.skipped = (others.skipped + 1) % SKIPPED;
+        others.skipped > 0
     }
 
     /// A turn of this process is over, which was a whole one if `whole`. Returns how much longer than usual it would let others go first:
@@ -175,6 +188,16 @@ mod tests {
         turns.saw("another");
         turns.end(true);
         assert_eq!(turns.until_due(), MISSED);
+    }
+
+    #[test]
+    fn of_the_pauses_for_nobody_one_in_eight_is_made() {
+        let mut turns = Turns::default();
+        let skipped = [0; 16].map(|_| turns.skips_a_pause());
+        assert_eq!(
+            (skipped.iter().filter(|skips| !**skips).count(), skipped[7], skipped[15]),
+            (2, false, false)
+        );
     }
 
     /// In this order: 1. Two others are known. 2. One of them releases the lock, and the other one does not come. 3. This process has a turn.
