@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::Result;
 use crate::clock::nanos;
-use crate::job::LEASE;
+use crate::job::{LEASE, NODE_TIMEOUT};
 use crate::journal::{self, Entry, Event};
 
 /// All that happened.
@@ -153,6 +153,11 @@ impl History {
         }
         history.holds.values_mut().for_each(|holds| holds.sort_by_key(|hold| hold.granted));
         history.faults.sort_by_key(|fault| fault.from);
+        // A majority has run it. A master that hangs, or that gets it late, runs it when the fault is over, as documented.
+        for (from, to) in history.forced.values_mut().flatten() {
+            let during = history.faults.iter().filter(|fault| fault.from <= *to && *from <= fault.to);
+            *to = during.map(|fault| fault.to + nanos(NODE_TIMEOUT)).fold(*to, u64::max);
+        }
         history
     }
 

@@ -212,6 +212,12 @@ fn a_lock_that_is_taken_by_force_is_another_owners_and_a_check_shows_it() {
     for (at, found) in [(99, 0), (40, 1)] {
         assert_eq!(overlaps(&history(&[&late, &next, &[(at, forced(at - 1))]])).len(), found);
     }
+    // A master that hangs runs it when it goes on.
+    let gone_late = [(900, asked(0)), (901, granted(0, 3000)), (950, gone[2].1.clone())];
+    for (fault_ends, found) in [(500, 0), (300, 1)] {
+        let hangs = [(fault_ends, fault(90, false))];
+        assert_eq!(unexplained_losses(&history(&[&gone_late, &force, &hangs])).len(), found);
+    }
     // A process that is killed while it forces notes no more.
     let forces = Event::Forces { name: "stock".into() };
     assert!(unexplained_losses(&history(&[&gone, &[(98, forces.clone())]])).is_empty());
