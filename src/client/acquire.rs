@@ -191,7 +191,8 @@ impl From<Error> for NotGranted {
 
 /// Begins a request, which asks until the lock is granted, or the time for it is over. Called in the first poll.
 ///
-/// No `async fn`, which would have room for its arguments twice: glibc's allocator keeps no more than a kilobyte at hand for each thread.
+/// No `async fn`, which would have room for its arguments twice: glibc's allocator keeps no more than a kilobyte at hand for
+/// each thread.
 pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Guard, NotGranted>> + Send {
     let span = AcquireSpan::begin(&options.keys.name, options.place, || options.handle.system());
     let mut attempts = Attempts::new(options);
@@ -233,7 +234,8 @@ struct Attempts {
     waiting: Waiting,
     /// `None`: no attempt was refused, or failed.
     attempted: Option<Box<Attempted>>,
-    /// Since when it waits for a command of this process to end, which is given up after a time. Not from the beginning of its wait: 1. it has waited in line for long.
+    /// Since when it waits for a command of this process to end, which is given up after a time. Not from the beginning of its wait: 1. it
+    /// has waited in line for long.
     /// 2. The hold before it ends by itself, and wakes it. 3. The end of that hold is not sent yet.
     behind_since: Option<Instant>,
 }

@@ -391,7 +391,7 @@ impl Guard {
 
     /// Gives the hold up to whoever [`resume`](crate::Mutex::resume)s the claim: in another process, or in this one.
     ///
-    /// The lock stays held. Its lease is renewed to its full length first, where it is renewed, and then this process neither renews nor releases it: what is
+    /// The lock stays held. A lease that is renewed is renewed once more first. Then this process neither renews nor releases it: what is
     /// not resumed before the lease is over is free. So the one who gets the claim has to be there by then: take the lock with a lease that
     /// is longer than the hand-over takes ([`Builder::lease`](crate::Builder::lease), [`fixed_lease`](crate::futures::Lock::fixed_lease)), or
     /// [`extend`](Guard::extend) it before. `max_hold` and `at_least` end with this guard, and are not carried over.

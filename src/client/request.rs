@@ -134,8 +134,9 @@ macro_rules! options {
             ///
             /// For a job that each process starts by its own clock, and that takes less time than these clocks differ: the first one is
             /// done before the second one asks. A release before that time, by a drop or the end of a `run` too, ends the hold, and
-            /// leaves the lock standing as nobody's for the rest of the time. The server's TTL ends that, not this process. So until then everybody is refused or waits, this
-            /// task too. In a nested hold it counts for the hold: the longest time of all its levels, from the grant of each.
+            /// leaves the lock standing as nobody's for the rest of the time. The server's TTL ends that, not this process. So until
+            /// then everybody is refused or waits, this task too. In a nested hold it counts for the hold: the longest time of all its
+            /// levels, from the grant of each.
             ///
             /// It is no lease: a process that crashes before its release leaves the lock to the lease, whatever is asked here. A lock that
             /// is lost is not kept. [`force_release`](crate::Mutex::force_release) frees a lock that is kept.
