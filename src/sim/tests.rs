@@ -19,7 +19,7 @@ const STREAM_SEEDS: u64 = 100;
 const FOUND: [(u64, u32); 3] = [(49276, 0), (3490, 3), (13022479, 7)];
 
 /// Those that have found one of the checker.
-const MISTAKEN: [(u64, u32); 25] = [
+const MISTAKEN: [(u64, u32); 26] = [
     (21, 1),
     (404, 3),
     (409, 3),
@@ -45,6 +45,7 @@ const MISTAKEN: [(u64, u32); 25] = [
     (13045687, 7),
     (13062697, 7),
     (36036775, 7),
+    (38089645, 7),
 ];
 
 /// As those, over streams.

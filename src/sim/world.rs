@@ -263,12 +263,12 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Whatever has gone wrong: where a process has had all answers about a hold, most masters count its levels. Over streams soon:
-    /// what the verdict did not wait for takes up to a node timeout, and is sent again by its text where the script is unknown.
+    /// Whatever has gone wrong: where a process has had all answers about a hold, most masters count its levels, at the latest when
+    /// what the verdict did not wait for has run. Until then two of three may differ: one that has the command under way, and one
+    /// that was full and counts a level that it could not take back.
     fn quiet_counts_are_right(&self) {
         let setup = &self.program.setup;
         let soon = setup.node_timeout + setup.latency + setup.lateness;
-        let soon = if self.program.over_streams { soon } else { Duration::ZERO };
         for one in self.living() {
             for name in NAMES {
                 let quiet = one.session.table(|table, _| {
