@@ -330,7 +330,7 @@ mod tests {
                 "| server | Redis 7.0.15 |",
             ],
         );
-        for absent in ["{{", "## Several masters", "## How it grows", "Why a target is missed", "valgrind"] {
+        for absent in ["{{", "## Several masters", "## How it grows", "Why targets are missed", "valgrind"] {
             assert!(!page.contains(absent), "{page}");
         }
     }
@@ -352,7 +352,7 @@ mod tests {
             ],
         );
         assert!(
-            page.contains("Why a target is missed") && page.contains(", 3405 with what the allocator keeps.")
+            page.contains("Why targets are missed") && page.contains(", 3405 with what the allocator keeps.")
         );
         for absent in ["{{", "1 of 3 masters, cores kept awake:"] {
             assert!(!page.contains(absent), "{page}");

@@ -234,9 +234,8 @@ struct Attempts {
     waiting: Waiting,
     /// `None`: no attempt was refused, or failed.
     attempted: Option<Box<Attempted>>,
-    /// Since when it waits for a command of this process to end, which is given up after a time. Not from the beginning of its wait: 1. it
-    /// has waited in line for long.
-    /// 2. The hold before it ends by itself, and wakes it. 3. The end of that hold is not sent yet.
+    /// Since when it waits for a command of this process to end, which is given up after a time. Not from the beginning of its wait: 1. It
+    /// has waited in line for long. 2. The hold before it ends by itself, and wakes it. 3. The end of that hold is not sent yet.
     behind_since: Option<Instant>,
 }
 

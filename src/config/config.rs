@@ -53,6 +53,7 @@ const LOCAL_HANDOFF: Duration = Duration::from_millis(10);
 ///     .token_ttl(Duration::from_secs(24 * 60 * 60))
 ///     .replicas(0, Duration::ZERO) // none are waited for
 ///     .warn_after(Duration::from_secs(30)) // the lease by default
+///     .local_handoff(Duration::from_millis(10))
 ///     // .sharded_channels(true), for a `cluster` alone
 ///     // .label("billing@web-7"), none by default
 ///     // .metric_label(|name| …), none by default
@@ -486,11 +487,10 @@ impl Builder {
     /// For how long a released lock may pass from one task of this `Locks` to the next that waits for it, without a command. Default:
     /// 10 ms, counted from the grant by the server.
     ///
-    /// When that is over, the next release is sent to the server, and requests of this `Locks` let those of other processes go first,
-    /// if any wait.
-    /// So a hundred tasks that wait for one lock take it at the speed of memory, and no other process waits for them much longer
-    /// than that. [The guide](crate::guide::leases) describes what passes on, and what does not. Zero: every release is sent. A sixth
-    /// of the lease counts, where that is less.
+    /// When that is over, the next release is sent to the server, and requests of this `Locks` let those of other processes go first
+    /// that are known to wait. So a hundred tasks that wait for one lock take it at the speed of memory, and each process has it for
+    /// about that time in its turn. [The guide](crate::guide::leases) describes what passes on, what does not, and who is known to wait.
+    /// Zero: every release is sent. A sixth of the lease counts, where that is less.
     pub fn local_handoff(mut self, longest: Duration) -> Self {
         self.local_handoff = longest;
         self

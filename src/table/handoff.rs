@@ -104,7 +104,7 @@ impl LockEntry {
     /// Another process has released the lock, for those that have waited for longer than this one, if any. Returns whether the next
     /// request of this process lets them go first. Not where this process has, offers or ends a hold: the message was late, and who pauses is
     /// offered nothing.
-    pub(super) fn lets_older_go_first(&mut self, now: Instant) -> bool {
+    pub(super) fn lets_longest_waiting_go_first(&mut self, now: Instant) -> bool {
         let pause = self.turns.until_due();
         let stands = |hold: &Hold| hold.lives() || hold.is_offered() || hold.ends();
         let pauses = !pause.is_zero() && !self.holds.iter().any(stands) && self.front_pauses(pause, now);

@@ -75,7 +75,7 @@ impl LockEntry {
             return self.freed(now);
         }
         self.turns.note();
-        if !self.lets_older_go_first(now) {
+        if !self.lets_longest_waiting_go_first(now) {
             self.freed(now);
         }
         self.ask_all(now);

@@ -9,17 +9,17 @@ const MISSED: Duration = Duration::from_micros(500);
 /// So many other processes are distinguished at most.
 const MOST: usize = 32;
 
-/// A process that has not had the lock for so many turns, for each process that is known, is taken to be gone; of few processes
-/// for as many as of [`FEW`].
+/// A process is taken to be gone once it has not had the lock for this many turns for each process that is known, and for each of
+/// [`FEW`] at least.
 const ROUNDS: usize = 3;
 
 const FEW: usize = 4;
 
 /// Of so many pauses one is made where nobody is known who would go first. Whoever polls, or is subscribed elsewhere, is not known before it
 /// has had the lock once.
-const SKIPPED: u8 = 4;
+const ONE_IN: u8 = 4;
 
-/// At rest there are no other processes.
+/// Of a lock without waiters there is nothing.
 #[derive(Debug, Default)]
 pub(super) struct Turns(Option<Box<Others>>);
 
@@ -66,7 +66,7 @@ impl Turns {
     /// Nobody is known who would go first. Whether the pause is skipped.
     pub(super) fn skips_a_pause(&mut self) -> bool {
         let others = self.0.get_or_insert_default();
-        others.skipped = (others.skipped + 1) % SKIPPED;
+        others.skipped = (others.skipped + 1) % ONE_IN;
         others.skipped > 0
     }
 

@@ -13,7 +13,7 @@ pub enum Phase {
     Waiting,
     /// Its acquire is under way.
     Asking,
-    /// It was refused. `soon`: it asks again after a short pause; else at the poll cap.
+    /// It was refused. `soon`: it asks again after a short pause; else at the poll interval.
     Asleep {
         /// For a short time.
         soon: bool,
@@ -474,7 +474,7 @@ impl Entry {
         self.tries.iter().all(|one| one.stage == Stage::None)
     }
 
-    /// Whether a request waits for what never comes. `lost`: a message was lost, so that the poll cap has to do.
+    /// Whether a request waits for what never comes. `lost`: a message was lost, so that the poll interval has to do.
     pub(super) fn is_stuck(&self, lost: bool) -> bool {
         self.waiters[0].is_some_and(|head| !lost || head.phase != Phase::Asleep { soon: false })
     }

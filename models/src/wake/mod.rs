@@ -16,7 +16,7 @@
 //! - **Each command runs once and is answered**: what a lost one leaves is the other model's. So a request is
 //!   refused, never failed.
 //! - **Timers**: the short ones (a pause after a split vote, or before the subscription is confirmed) may end at any
-//!   time. The long ones (the poll cap, the end of the other's lease) end only where nothing else can happen, and
+//!   time. The long ones (the poll interval, the end of the other's lease) end only where nothing else can happen, and
 //!   only where messages are lost: the property is that nobody needs them otherwise.
 //! - **Two attempts of a process are known at once**: one under way or held, and what an earlier one has left. A
 //!   request that would be the third waits for a short time.
@@ -136,7 +136,7 @@ pub enum Step {
     Arrive(usize),
     /// A waiter that was woken is polled, or its short timer ends.
     Poll(usize, usize),
-    /// The poll cap, or the end of the other's lease.
+    /// The poll interval, or the end of the other's lease.
     PollCap(usize, usize),
     /// A request is dropped.
     Drop(usize, usize),

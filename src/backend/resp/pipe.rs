@@ -82,7 +82,7 @@ impl Pipe {
         self.0.0.is_copied()
     }
 
-    /// The same for several commands with so many answers.
+    /// As `send`, for several commands that have so many answers together.
     pub(crate) async fn send_all(
         &self,
         deadline: Option<Instant>,

@@ -92,7 +92,7 @@ impl Session {
 
 /// 1. One visit wants the messages. 2. Another does not. 3. The second is passed on before the first.
 #[test]
-fn the_backend_hears_of_subscriptions_in_the_order_of_the_visits() {
+fn the_backend_is_notified_of_subscriptions_in_the_order_of_the_visits() {
     in_all_orders(|| {
         let (session, silent, keys) = session();
         let threads = [(); 2].map(|()| {

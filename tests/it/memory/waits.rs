@@ -31,7 +31,7 @@ async fn a_limited_wait_ends_with_its_limit() {
 #[tokio::test(start_paused = true)]
 async fn a_released_lock_is_the_next_ones_at_that_moment() {
     let home = Home::start().await;
-    // No multiple of the poll cap, at which they would ask without a message.
+    // No multiple of the poll interval, at which they would ask without a message.
     let work = LEASE + 1_234 * MILLISECOND;
     let guard = stock(&home).await.lock().await.unwrap();
     // A waiter of the same process would be woken directly; these are notified by messages.

@@ -93,7 +93,7 @@ pub fn less_drift(lease: Duration) -> Duration {
     lease - lease / 100 - Duration::from_millis(2)
 }
 
-/// No timer wakes a waiter: neither the poll cap, nor the pause of one that is notified of no release. What it gets, it gets by an
+/// No timer wakes a waiter: neither the poll interval, nor the pause of one that is notified of no release. What it gets, it gets by an
 /// event.
 pub fn without_timers(builder: nestlock::Builder) -> nestlock::Builder {
     builder.poll_interval(Duration::MAX).retry_delay(HOUR..=HOUR)

@@ -12,7 +12,7 @@ use crate::support::{builder, enlisted, eventually, parked, soon};
 #[tokio::test]
 async fn a_waiter_that_replaced_a_head_asks_again_when_the_head_is_back_and_gone() {
     let server = Server::start().await;
-    // The poll cap is what the head asks again by; each of the two comes to be asleep behind the other.
+    // The poll interval is what the head asks again by; each of the two comes to be asleep behind the other.
     let cap = Duration::from_millis(150);
     let locks = builder(&server.url()).poll_interval(cap).connect().await.unwrap();
     let stock = locks.mutex("stock");

@@ -140,7 +140,7 @@ async fn the_poll_cap_finds_what_a_half_open_subscription_does_not_report() {
     for _ in 0..3 {
         attempts.seen().await;
     }
-    // Otherwise it was the silence of the connection that was noticed, many poll caps later.
+    // Otherwise it was the silence of the connection that was noticed, many poll intervals later.
     let address = proxy.url().replace("redis://", "");
     let noticed = log::find(|e| e.mentions(&address) && e.mentions("subscriber connection"));
     assert!(noticed.is_none(), "{noticed:?}");

@@ -36,7 +36,7 @@ async fn a_late_grant_is_ended_also_where_another_was_ended_before() {
 
 /// The answer to a re-entry never comes, and then neither does that to the end of the hold: the second one counts.
 #[tokio::test(start_paused = true)]
-async fn an_end_that_a_master_did_not_hear_of_is_sent_again_though_an_earlier_command_was_lost_there_too() {
+async fn an_end_that_did_not_reach_a_master_is_sent_again_though_an_earlier_command_was_lost_there_too() {
     let stores = [Memory::new(), Memory::new(), Memory::new()];
     let stock = locks(&stores).await.mutex("stock");
     let outer = stock.lock().await.unwrap();

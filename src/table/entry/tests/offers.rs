@@ -169,7 +169,7 @@ fn ends_a_turn() -> (World, u64) {
 /// There is no other process that waits, or it does not listen.
 #[test]
 fn nobody_goes_first_where_nobody_else_was_notified() {
-    for (listeners, subscribed, heard_of, asks) in [
+    for (listeners, subscribed, noted, asks) in [
         // It may not subscribe, and others neither.
         (0, false, false, false),
         (1, false, false, false),
@@ -181,7 +181,7 @@ fn nobody_goes_first_where_nobody_else_was_notified() {
         if subscribed {
             world.entry.subscription = Subscription::by(MasterSet::one(0));
         }
-        if heard_of {
+        if noted {
             world.entry.turns.note();
         }
         let no = world.flight[0].no;
@@ -190,7 +190,7 @@ fn nobody_goes_first_where_nobody_else_was_notified() {
         world.arrives();
         let next = world.asker(waits);
         world.poll(next);
-        assert_eq!(world.askers[next].asking.is_some(), asks, "{listeners} {subscribed} {heard_of}");
+        assert_eq!(world.askers[next].asking.is_some(), asks, "{listeners} {subscribed} {noted}");
     }
 }
 
