@@ -21,9 +21,9 @@ use crate::sim::dice::Key;
 /// Far more than any run needs: it ends one that goes round in circles.
 const MOST_POLLS: u64 = 200_000;
 
-/// And for each second. 1. A master lacks a hold that is not repaired: nobody renews it here. 2. A request gets that master alone, until the
-/// lease is over: it pauses, and asks again. That has taken up to 115 polls a second for each of three names.
-const MOST_POLLS_A_SECOND: u64 = 480;
+/// And for each second, and each name that is locked. 1. A master lacks a hold that is not repaired: nobody renews it here. 2. A request
+/// gets that master alone, until the lease is over: it pauses, and asks again. That has taken 115 polls a second.
+const MOST_POLLS_A_SECOND: u64 = 160;
 
 /// And at one time.
 const MOST_POLLS_AT_ONCE: u64 = 3_000;
@@ -55,6 +55,8 @@ pub(super) struct Process {
     start: Instant,
     /// How far its time of day is ahead.
     skew: Duration,
+    /// How many names are locked.
+    names: u64,
     state: Mutex<State>,
     /// Notified of a panic, or of polls without end.
     alarm: Arc<Notify>,
@@ -100,10 +102,16 @@ impl Wake for Bell {
 }
 
 impl Process {
-    pub(super) fn new(id: usize, key: Key, lateness: Duration, alarm: Arc<Notify>) -> Arc<Process> {
+    pub(super) fn new(
+        id: usize,
+        key: Key,
+        lateness: Duration,
+        names: u64,
+        alarm: Arc<Notify>,
+    ) -> Arc<Process> {
         let state = Mutex::new(State { lateness, ..State::default() });
         let skew = Duration::from_millis(key.with(99).roll(300));
-        Arc::new(Process { id, key, start: Instant::now(), skew, state, alarm })
+        Arc::new(Process { id, key, start: Instant::now(), skew, names, state, alarm })
     }
 
     /// From now on those of its tasks that are woken at once are polled in the order in which they were made. The runtime wakes those
@@ -315,7 +323,7 @@ impl Future for Gated {
             let before = state.polls_at.filter(|(at, _)| *at == now).map_or(0, |(_, polls)| polls);
             state.polls_at = Some((now, before + 1));
             let seconds = (now - this.process.start).as_secs();
-            let without_end = state.polls > MOST_POLLS + MOST_POLLS_A_SECOND * seconds;
+            let without_end = state.polls > MOST_POLLS + MOST_POLLS_A_SECOND * this.process.names * seconds;
             if without_end || before > MOST_POLLS_AT_ONCE {
                 drop(state);
                 this.process.fail("polled without end".to_owned());

@@ -1,5 +1,6 @@
 //! What happens in one run, as data: who asks for what, and what goes wrong. A part of it can be taken out, and the rest stays.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -313,6 +314,17 @@ impl Program {
             }
         }
         self.callers.iter().for_each(|caller| each(&caller.ops, look));
+    }
+
+    /// How many names its callers lock.
+    pub(super) fn count_of_names(&self) -> u64 {
+        let mut names = BTreeSet::new();
+        self.each_op(&mut |op| {
+            if let Op::Lock(of) | Op::Run(of) | Op::Resume(of, _) = op {
+                names.insert(of.name);
+            }
+        });
+        names.len() as u64
     }
 }
 

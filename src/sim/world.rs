@@ -116,7 +116,10 @@ impl<'a> World<'a> {
         let alarm = Arc::new(Notify::new());
         let key = Key::new(program.seed).with(4);
         let processes: Vec<_> = (0..program.setup.processes)
-            .map(|id| Process::new(id, key.with(id as u64), program.setup.lateness, alarm.clone()))
+            .map(|id| {
+                let key = key.with(id as u64);
+                Process::new(id, key, program.setup.lateness, program.count_of_names(), alarm.clone())
+            })
             .collect();
         let processes = if program.over_streams {
             run_agenda(&network);
