@@ -316,7 +316,7 @@ impl Program {
         self.callers.iter().for_each(|caller| each(&caller.ops, look));
     }
 
-    /// How many names its callers lock.
+    /// How many names its callers lock, and one where they lock none.
     pub(super) fn count_of_names(&self) -> u64 {
         let mut names = BTreeSet::new();
         self.each_op(&mut |op| {
@@ -324,7 +324,7 @@ impl Program {
                 names.insert(of.name);
             }
         });
-        names.len() as u64
+        names.len().max(1) as u64
     }
 }
 
