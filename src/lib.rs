@@ -44,7 +44,7 @@
 //!
 //! # The types
 //!
-//! - [`Locks`]: the entry point, one for the process. [`Builder`] has the options, [`Server`] is the address of a server,
+//! - [`Locks`]: the entry point, one for the process. [`Builder`] has the options, [`Server`] is the address of a server, [`Tls`] how it is reached over TLS,
 //!   [`Credentials`] are what a provider returns where they change, [`Memory`] a store in a server's place,
 //!   and [`Master`] any of those that a quorum is made of.
 //! - [`Mutex`]: a lock by its name. [`run`](Mutex::run) works under it; [`lock`](Mutex::lock) and
@@ -108,7 +108,7 @@ pub use client::{FencedGuards, FencedMutexes, Guards, Mutexes, Tokens};
 pub use config::Builder;
 pub use config::Credentials;
 pub use config::Master;
-pub use config::Server;
+pub use config::{Server, Tls};
 pub use error::{Error, ErrorKind, Loss, Result};
 pub use holder::Holder;
 pub use memory::Memory;

@@ -306,7 +306,7 @@ pub(in crate::backend) mod fakes {
 
         /// Sends a message over all of its connections.
         pub(in crate::backend) fn publish(&self, channel: &str, text: &str) {
-            self.send(&array(&["message", channel, text]));
+            self.send(&array(&["message", channel, text]).replacen('*', ">", 1));
         }
 
         /// Sends this over all of its connections: an answer that was held back.
@@ -388,10 +388,9 @@ pub(in crate::backend) mod fakes {
             ["HELLO", ..] => "%1\r\n+role\r\n+master\r\n".to_owned(),
             ["SUBSCRIBE" | "UNSUBSCRIBE", channel] => {
                 let head = array(&[&words[0].to_lowercase(), channel]);
-                head.replacen("*2", "*3", 1) + ":1\r\n"
+                head.replacen("*2", ">3", 1) + ":1\r\n"
             }
-            // As over a connection that is subscribed: elsewhere anything but an error is an answer.
-            ["PING"] => array(&["pong", ""]),
+            ["PING"] => "+PONG\r\n".to_owned(),
             _ => "+OK\r\n".to_owned(),
         })
     }

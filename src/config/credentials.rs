@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::destination::Destination;
 use crate::config::master::MasterKind;
 use crate::config::server::Server;
 use crate::error::{Result, rejected};
@@ -113,7 +114,7 @@ pub(super) fn check(masters: &[MasterKind]) -> Result<()> {
         MasterKind::Sentinel(_) | MasterKind::Memory(_) => &[],
     });
     let has_login = |server: &&Server| {
-        let settings = server.info().map(redis::ConnectionInfo::redis_settings);
+        let settings = server.usable().map(Destination::redis_settings);
         settings.is_some_and(|settings| settings.username().or(settings.password()).is_some())
     };
     if let Some(server) = servers.into_iter().find(has_login) {

@@ -90,7 +90,7 @@ pub(super) fn checked(masters: Vec<MasterKind>) -> Result<Vec<MasterKind>> {
     }
     for (at, master) in masters.iter().enumerate() {
         match master {
-            MasterKind::Server(server) => drop(server.client()?),
+            MasterKind::Server(server) => drop(server.destination()?),
             MasterKind::Sentinel(master) => master.check()?,
             MasterKind::Cluster(seeds) => seeds.check()?,
             MasterKind::Memory(_) => {}
@@ -140,7 +140,7 @@ impl SentinelMaster {
                 "sentinel was given an empty name of the master; give the one by which the sentinels monitor it",
             ));
         }
-        self.sentinels.iter().try_for_each(|sentinel| sentinel.client().map(drop))
+        self.sentinels.iter().try_for_each(|sentinel| sentinel.destination().map(drop))
     }
 
     /// One sentinel in common is enough: the same name is the same master to it.

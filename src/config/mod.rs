@@ -3,18 +3,24 @@
 mod address_map;
 mod config;
 mod credentials;
+mod destination;
 mod limits;
 mod master;
 mod seeds;
 mod server;
+mod tls;
 
 pub(crate) use address_map::AddressMap;
 pub use config::Builder;
 pub(crate) use config::Config;
 pub use credentials::Credentials;
 pub(crate) use credentials::Provider;
+pub(crate) use destination::Destination;
 pub(crate) use limits::Replicas;
 pub use master::Master;
 pub(crate) use master::{MasterKind, SentinelMaster};
 pub(crate) use seeds::Seeds;
 pub use server::Server;
+pub use tls::Tls;
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+pub(crate) use tls::{Pem, library};

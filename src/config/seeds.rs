@@ -3,8 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use redis::{ConnectionAddr, ConnectionInfo};
+use redis::ConnectionAddr;
 
+use crate::config::destination::Destination;
 use crate::config::server::Server;
 use crate::error::{Error, Result, rejected};
 
@@ -23,7 +24,7 @@ impl Seeds {
 
     /// How to connect to a node at this address: as the seed there is given or, where none is, like the first.
     pub(crate) fn at(&self, host: &str, port: u16) -> Option<Server> {
-        let is_there = |seed: &&Server| match seed.info().map(ConnectionInfo::addr) {
+        let is_there = |seed: &&Server| match seed.usable().map(Destination::addr) {
             Some(ConnectionAddr::Tcp(at, its) | ConnectionAddr::TcpTls { host: at, port: its, .. }) => {
                 at == host && *its == port
             }
@@ -38,13 +39,13 @@ impl Seeds {
             return Err(rejected("no node was given to `cluster`; name one at least, better several"));
         };
         for seed in self.all() {
-            seed.client()?;
-            let Some(info) = seed.info() else { continue };
-            let wrong = if matches!(info.addr(), ConnectionAddr::Unix(_)) {
+            seed.destination()?;
+            let Some(to) = seed.usable() else { continue };
+            let wrong = if matches!(to.addr(), ConnectionAddr::Unix(_)) {
                 "a node of a cluster can't be given by its socket: the others are reached by host and port"
-            } else if info.redis_settings().db() != 0 {
+            } else if to.redis_settings().db() != 0 {
                 "a cluster has no database but 0; leave it out of the URLs given to `cluster`"
-            } else if first.info().is_some_and(|first| !has_same_login(info, first)) {
+            } else if first.usable().is_some_and(|first| !has_same_login(to, first)) {
                 "the URLs given to `cluster` must have the same user, password and TLS settings: they hold for all its nodes"
             } else {
                 continue;
@@ -68,17 +69,10 @@ impl Seeds {
     }
 }
 
-fn has_same_login(one: &ConnectionInfo, other: &ConnectionInfo) -> bool {
-    let login = |info: &ConnectionInfo| {
-        let redis = info.redis_settings();
-        // Certificates can be compared by what is shown of them alone. Each seed is connected to with its own.
-        let tls = match info.addr() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-                Some((*insecure, format!("{tls_params:?}")))
-            }
-            _ => None,
-        };
-        (redis.username().map(str::to_owned), redis.password().map(str::to_owned), tls)
+fn has_same_login(one: &Destination, other: &Destination) -> bool {
+    let login = |to: &Destination| {
+        let redis = to.redis_settings();
+        (redis.username().map(str::to_owned), redis.password().map(str::to_owned), to.tls())
     };
     login(one) == login(other)
 }
@@ -124,30 +118,33 @@ mod tests {
     #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
     #[test]
     fn seeds_have_the_same_tls_settings() {
-        use redis::IntoConnectionInfo;
-        // Which of them a TLS library takes is not asked here.
-        let info = |url: &str| url.into_connection_info().unwrap();
-        let alike = |one: &str, other: &str| has_same_login(&info(one), &info(other));
+        use crate::config::Tls;
+        let alike =
+            |one: Server, other: Server| has_same_login(one.usable().unwrap(), other.usable().unwrap());
         for mark in ["", "/#insecure"] {
-            assert!(alike(&format!("rediss://a:1{mark}"), &format!("rediss://b:2{mark}")), "{mark}");
+            let url = |host: &str| Server::from(format!("rediss://{host}{mark}"));
+            assert!(alike(url("a:1"), url("b:2")), "{mark}");
         }
+        let with =
+            |host: &str, pem: &str| Server::from(format!("rediss://{host}")).tls(Tls::new().authorities(pem));
+        assert!(alike(with("a:1", "one"), with("b:2", "one")));
+        assert!(alike("rediss://a:1/#insecure".into(), Server::from(("b", 2)).tls(Tls::new().insecure())));
         for (one, other) in [
-            ("rediss://a:1/#insecure", "rediss://b:2"),
-            ("rediss://a:1", "redis://b:2"),
-            ("redis://a:1", "rediss://b:2"),
+            ("rediss://a:1/#insecure".into(), "rediss://b:2".into()),
+            ("rediss://a:1".into(), "redis://b:2".into()),
+            (with("a:1", "one"), "rediss://b:2".into()),
+            (with("a:1", "one"), with("b:2", "other")),
         ] {
-            assert!(!alike(one, other) && !alike(other, one), "{one} {other}");
+            let shown = format!("{one:?} {other:?}");
+            assert!(!alike(one, other), "{shown}");
         }
-        let none = redis::TlsCertificates { client_tls: None, root_cert: None };
-        let own = redis::Client::build_with_tls("rediss://a:1", none).unwrap().get_connection_info().clone();
-        assert!(has_same_login(&own, &own) && !has_same_login(&own, &info("rediss://b:2")));
     }
 
     #[test]
     fn a_seed_is_connected_to_as_it_was_given_and_other_nodes_like_the_first() {
         let seeds = Seeds::new(["redis://one:secret@a:1", "redis://two:secret@b:2"]);
         let user = |host, port| {
-            seeds.at(host, port).unwrap().info().unwrap().redis_settings().username().map(str::to_owned)
+            seeds.at(host, port).unwrap().usable().unwrap().redis_settings().username().map(str::to_owned)
         };
         assert_eq!([user("a", 1), user("b", 2), user("c", 3)].map(Option::unwrap), ["one", "two", "one"]);
         assert!(Seeds::new([""; 0]).at("a", 1).is_none());

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
+use crate::config::destination::{Destination, over_tls};
+use crate::config::tls::Tls;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Where a Redis server is, and the credentials for it.
@@ -21,18 +23,19 @@ use crate::error::{Error, ErrorKind, Result};
 /// be used is kept, and reported by `connect` as an error of kind [`ErrorKind::Config`]. Neither `Debug` nor any error shows
 /// credentials.
 ///
-/// With the feature `redis-1`, a `Client` or a `ConnectionInfo` of the redis crate, version 1, is accepted too. One that was
-/// built with `TlsCertificates` keeps them: name the authorities in its `root_cert` too, for the system's are not added. Its linger time
-/// is used over TLS only.
+/// A query or a fragment that has no meaning here is an error too: it may be a setting that is meant to protect something.
+///
+/// With the feature `redis-1`, a `Client` or a `ConnectionInfo` of the redis crate, version 1, is accepted too. Its linger time is not
+/// used. The redis crate does not return certificates that it was given: one that was built with `TlsCertificates` is refused, and
+/// they are given to [`tls`](Server::tls).
 ///
 /// # TLS
 ///
 /// With `tls-rustls` a server's certificate is verified by rustls, against the system's authorities or those in the files that
 /// `SSL_CERT_FILE` and `SSL_CERT_DIR` name, read at each connection. With `tls-native-tls` alone the system's own TLS library
-/// verifies it. With both, rustls does.
+/// verifies it. With both, rustls does. [`tls`](Server::tls) gives other authorities, or a certificate of the client's.
 ///
-/// With `tls-rustls`, the first server over TLS installs the ring provider as rustls's provider of cryptography for the whole
-/// process, unless the program has installed one before.
+/// rustls uses the provider of cryptography that the program has installed or, if there is none, that of ring.
 ///
 /// ```
 /// use nestlock::Server;
@@ -47,23 +50,42 @@ pub struct Server(Arc<Location>);
 enum Location {
     Usable {
         address: Arc<str>,
-        info: Box<ConnectionInfo>,
+        destination: Box<Destination>,
     },
     /// What is wrong. Never a part of what was given: a password can stand anywhere in an address that can't be read.
     Unusable(String),
 }
 
 impl Server {
+    /// Connects over TLS with these settings, also to an address that does not ask for TLS itself.
+    ///
+    /// They hold for what is found by this address too: the masters that a sentinel names, the nodes of a cluster. `#insecure` at the end
+    /// of a URL keeps its meaning.
+    ///
+    /// ```
+    /// use nestlock::{Server, Tls};
+    /// let server = Server::from(("redis.example", 6379)).tls(Tls::new().authorities_file("/etc/redis/ca.pem"));
+    /// # let _ = server;
+    /// ```
+    #[must_use]
+    pub fn tls(self, tls: Tls) -> Server {
+        let Location::Usable { destination, .. } = &*self.0 else { return self };
+        if matches!(destination.addr(), ConnectionAddr::Unix(_)) {
+            return Server::unusable(
+                "a server that is given by its socket is not reached over TLS; leave out `tls`",
+            );
+        }
+        Server::to((**destination).clone().with_tls(tls))
+    }
+
     /// How to connect; an error of kind `Config` where the address can't be used.
-    pub(crate) fn client(&self) -> Result<redis::Client> {
+    pub(crate) fn destination(&self) -> Result<Destination> {
         match &*self.0 {
-            Location::Usable { address, info } => {
-                choose_crypto(info.addr());
-                redis::Client::open((**info).clone()).map_err(|e| {
-                    Error::new(ErrorKind::Config, "this server's settings can't be used; correct its address")
-                        .at(address)
-                        .because(e)
-                })
+            Location::Usable { address, destination } => {
+                if let Some(tls) = destination.tls() {
+                    tls.check().map_err(|error| error.at(address))?;
+                }
+                Ok((**destination).clone())
             }
             Location::Unusable(wrong) => Err(Error::new(ErrorKind::Config, wrong.as_str())),
         }
@@ -77,34 +99,48 @@ impl Server {
         }
     }
 
-    /// What it was made of, where it can be used.
-    pub(crate) fn info(&self) -> Option<&ConnectionInfo> {
+    /// Where it leads, if it can be used.
+    pub(crate) fn usable(&self) -> Option<&Destination> {
         match &*self.0 {
-            Location::Usable { info, .. } => Some(info),
+            Location::Usable { destination, .. } => Some(destination),
             Location::Unusable(_) => None,
         }
     }
 
     /// A server at another address, with the same credentials and settings. A socket has no other address.
     pub(super) fn at(&self, host: &str, port: u16) -> Server {
-        let Some(info) = self.info() else { return self.clone() };
-        let host = host.to_owned();
-        Server::from_info(info.clone().set_addr(match info.addr().clone() {
-            ConnectionAddr::Tcp(..) => ConnectionAddr::Tcp(host, port),
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-                ConnectionAddr::TcpTls { host, port, insecure, tls_params }
-            }
-            other => other,
-        }))
+        self.usable().map_or_else(|| self.clone(), |destination| Server::to(destination.at(host, port)))
     }
 
-    fn from_url(url: &str) -> Server {
-        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-        if ["rediss", "valkeys"].iter().any(|tls| scheme.eq_ignore_ascii_case(tls)) && !has_tls() {
-            return Server::unusable(NO_TLS);
+    /// TLS is read here, since the redis crate knows its scheme with features alone that are not needed otherwise.
+    fn from_url(text: &str) -> Server {
+        let Some(mut url) = redis::parse_redis_url(text) else {
+            let error = text.into_connection_info().err();
+            return Server::unusable(error.map_or_else(String::new, |error| unreadable(&error)));
+        };
+        let (is_tls, is_socket) =
+            (["rediss", "valkeys"].contains(&url.scheme()), url.scheme().ends_with("unix"));
+        let known: &[&str] = if is_socket { &["db", "user", "pass", "protocol"] } else { &["protocol"] };
+        if url.query_pairs().any(|(name, _)| !known.contains(&&*name)) {
+            return Server::unusable(UNKNOWN_QUERY);
+        }
+        let insecure = match url.fragment() {
+            None => false,
+            Some("insecure") if is_tls => true,
+            Some(_) => return Server::unusable(UNKNOWN_FRAGMENT),
+        };
+        url.set_fragment(None);
+        if is_tls && url.set_scheme("redis").is_err() {
+            return Server::unusable(UNKNOWN_FRAGMENT);
         }
         match url.into_connection_info() {
-            Ok(info) => Server::from_info(info),
+            Ok(info) => {
+                let addr = match info.addr().clone() {
+                    ConnectionAddr::Tcp(host, port) if is_tls => over_tls(host, port, insecure),
+                    other => other,
+                };
+                Server::from_info(info.set_addr(addr))
+            }
             // Its description is fixed text; its detail would repeat a part of the URL.
             Err(e) => Server::unusable(unreadable(&e)),
         }
@@ -127,10 +163,18 @@ impl Server {
     }
 
     fn from_info(info: ConnectionInfo) -> Server {
-        if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) && !has_tls() {
+        match info.addr() {
+            ConnectionAddr::TcpTls { tls_params: Some(_), .. } => Server::unusable(CERTIFICATES),
+            _ => Server::to(Destination::new(info)),
+        }
+    }
+
+    fn to(destination: Destination) -> Server {
+        if destination.tls().is_some() && !has_tls() {
             return Server::unusable(NO_TLS);
         }
-        Server(Arc::new(Location::Usable { address: address_of(info.addr()).into(), info: Box::new(info) }))
+        let address = address_of(destination.addr()).into();
+        Server(Arc::new(Location::Usable { address, destination: Box::new(destination) }))
     }
 
     fn unusable(wrong: impl Into<String>) -> Server {
@@ -140,6 +184,16 @@ impl Server {
 
 const NO_TLS: &str = "this server's address asks for TLS, but nestlock was built without it: \
      enable its feature `tls-rustls` or `tls-native-tls`";
+
+const CERTIFICATES: &str = "the redis crate does not return the certificates, or the choice to accept any host name, that this client \
+     was built with: make the server of its URL, and give them to `Server::tls` in a `Tls`";
+
+const UNKNOWN_QUERY: &str = "the server's address can't be used: its URL has a query parameter that is not known; write \
+     redis://user:password@host:port/database, or unix:///path?db=database&user=user&pass=password, with what is special in URLs \
+     percent-encoded";
+
+const UNKNOWN_FRAGMENT: &str = "the server's address can't be used: behind `#` a URL may have `insecure` alone, and rediss:// alone; \
+     write redis://user:password@host:port/database, with what is special in URLs percent-encoded";
 
 const fn has_tls() -> bool {
     cfg!(any(feature = "tls-rustls", feature = "tls-native-tls"))
@@ -169,20 +223,6 @@ fn address_of(addr: &ConnectionAddr) -> String {
         other => other.to_string(),
     }
 }
-
-/// rustls panics at the first connection where it can't determine the cryptography to use: where the program has chosen none, and two
-/// are built in. A choice of the program is left alone.
-#[cfg(feature = "tls-rustls")]
-fn choose_crypto(addr: &ConnectionAddr) {
-    let tls = matches!(addr, ConnectionAddr::TcpTls { .. });
-    if tls && rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Fails where another thread was faster: its choice stands.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    }
-}
-
-#[cfg(not(feature = "tls-rustls"))]
-fn choose_crypto(_: &ConnectionAddr) {}
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -261,7 +301,7 @@ mod tests {
 
     fn wrong(server: impl Into<Server>) -> String {
         let server = server.into();
-        let error = server.client().unwrap_err();
+        let error = server.destination().map(drop).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
         format!("{error} {error:?} {server:?}")
     }
@@ -276,7 +316,7 @@ mod tests {
         ] {
             let server = Server::from(url);
             assert_eq!(&*server.address(), address);
-            server.client().unwrap();
+            server.destination().unwrap();
             assert!(!format!("{server:?}").contains("secret"));
         }
         assert_eq!(Server::from(("LOCALHOST", 7)).address(), Server::from("redis://localhost:7").address());
@@ -325,9 +365,9 @@ mod tests {
 
     #[cfg(feature = "tls-rustls")]
     #[test]
-    fn tls_has_its_cryptography() {
-        Server::from("rediss://host").client().unwrap();
-        assert!(rustls::crypto::CryptoProvider::get_default().is_some());
+    fn tls_installs_no_cryptography_for_the_whole_program() {
+        Server::from("rediss://host").destination().unwrap();
+        assert!(rustls::crypto::CryptoProvider::get_default().is_none());
     }
 
     #[cfg(feature = "redis-1")]
@@ -336,7 +376,7 @@ mod tests {
         let client = redis::Client::open("redis://:secret@host:7/2").unwrap();
         let server = Server::from(&client);
         assert_eq!(&*server.address(), "host:7");
-        assert_eq!(server.client().unwrap().get_connection_info().redis_settings().db(), 2);
+        assert_eq!(server.destination().unwrap().redis_settings().db(), 2);
         assert_eq!(Server::from(client.get_connection_info()).address(), Server::from(client).address());
     }
 }

@@ -131,15 +131,17 @@ fn only_the_clock_sets_a_timer_by_a_lease() {
     }
 }
 
-/// Otherwise one kind of connection would be left without the authorities that it must trust.
+/// Otherwise one kind of connection would be left without what holds for the others: deadlines, authorities, the end with its last handle.
 #[test]
 fn connections_are_made_in_one_place() {
     for (path, code) in sources() {
-        let dials = ["get_multiplexed_async_connection", "get_async_pubsub"].map(|call| code.contains(call));
-        let is_place = path == Path::new("backend/connection/dial.rs");
-        assert_eq!(dials.contains(&true), is_place, "{}", path.display());
-        let is_place = path == Path::new("backend/resp/socket.rs");
-        assert_eq!(code.contains("TcpStream::connect("), is_place, "{}", path.display());
+        let code: Vec<&str> = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+        let has = |text: &str| code.iter().any(|line| line.contains(text));
+        let is_at = |place: &str| path == Path::new(place);
+        assert_eq!(has("TcpStream::connect("), is_at("backend/resp/socket.rs"), "{}", path.display());
+        let tls = has("tokio_rustls") || has("tokio_native_tls");
+        assert_eq!(tls, is_at("backend/resp/tls.rs"), "{}", path.display());
+        assert!(!has("redis::aio") && !has("redis::Client::"), "{}", path.display());
     }
 }
 

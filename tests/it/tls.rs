@@ -2,10 +2,12 @@
 
 #![cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 
-use nestlock::{ErrorKind, Locks};
+use nestlock::{Credentials, Error, ErrorKind, Locks, Tls};
 
 use crate::support::process::Worker;
+use crate::support::sentinel::{NAME, Sentinel, Setup};
 use crate::support::server::Server;
+use crate::support::{builder, eventually, options, soon, without_timers};
 
 #[tokio::test]
 async fn a_lock_is_taken_and_released_over_tls() {
@@ -21,12 +23,12 @@ async fn a_lock_is_taken_and_released_over_tls() {
     assert_eq!(server.keys().await, ["stock"]);
     let plain = crate::support::locks(&server.url()).await;
     let waits = tokio::spawn(async move { plain.mutex("stock").lock().await });
-    crate::support::eventually("the waiter", async || !server.channels().await.is_empty()).await;
+    eventually("the waiter", async || !server.channels().await.is_empty()).await;
     worker.say("release");
     worker.expect("released").await;
-    let guard = crate::support::soon("the lock", waits).await.unwrap().unwrap();
+    let guard = soon("the lock", waits).await.unwrap().unwrap();
     worker.say("wait");
-    crate::support::eventually("the waiter over TLS", async || !server.channels().await.is_empty()).await;
+    eventually("the waiter over TLS", async || !server.channels().await.is_empty()).await;
     guard.release().await.unwrap();
     worker.expect("holding").await;
     assert!(worker.wait().await.success());
@@ -42,10 +44,18 @@ async fn a_certificate_of_an_unknown_authority_is_not_trusted() {
 }
 
 #[tokio::test]
-async fn a_server_without_tls_is_reported() {
-    let server = Server::start().await;
-    let error = Locks::connect(format!("rediss://127.0.0.1:{}", server.port())).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+async fn a_port_without_tls_and_one_with_it_are_told_apart() {
+    let server = Server::tls().await;
+    let hint = async |url: String| {
+        let error = Locks::connect(url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        error.to_string()
+    };
+    // Redis answers nothing to a handshake at a port without TLS.
+    let text = hint(format!("rediss://localhost:{}", server.port())).await;
+    assert!(text.contains("port is one for TLS"), "{text}");
+    let text = hint(format!("redis://localhost:{}", server.tls_port())).await;
+    assert!(text.contains("rediss://"), "{text}");
 }
 
 /// No library that another crate turns on makes a difference to it.
@@ -58,52 +68,220 @@ async fn a_url_that_asks_for_no_proof_is_asked_for_none() {
     guard.release().await.unwrap();
 }
 
+/// One that the redis crate was given is not returned by it.
 #[cfg(feature = "redis-1")]
+#[tokio::test]
+async fn a_client_of_the_redis_crate_with_certificates_is_refused_with_the_way_out() {
+    let none = redis::TlsCertificates { client_tls: None, root_cert: None };
+    let client = redis::Client::build_with_tls("rediss://:hidden@localhost", none).unwrap();
+    let error = Locks::connect(client).await.unwrap_err();
+    let text = format!("{error} {error:?}");
+    assert_eq!(error.kind(), ErrorKind::Config, "{text}");
+    assert!(text.contains("Server::tls") && !text.contains("hidden"), "{text}");
+    let server = Server::tls().await;
+    let client = redis::Client::open(server.tls_url()).unwrap();
+    let given = nestlock::Server::from(client).tls(trusting(&server));
+    builder("redis://127.0.0.1")
+        .server(given)
+        .connect()
+        .await
+        .unwrap()
+        .mutex("stock")
+        .run(async {})
+        .await
+        .unwrap();
+}
+
+/// Trusts the server's authority.
+fn trusting(server: &Server) -> Tls {
+    Tls::new().authorities(std::fs::read(server.ca_file()).unwrap())
+}
+
+fn unavailable(error: &Error) -> String {
+    let text = format!("{error} {error:?}").to_lowercase();
+    assert!(error.kind() == ErrorKind::Unavailable && !text.contains("hidden"), "{text}");
+    text
+}
+
 mod certificates {
-    use nestlock::{Error, ErrorKind, Locks};
-    use redis::{ClientTlsConfig, TlsCertificates};
+    use super::*;
 
-    use crate::support::builder;
-    use crate::support::server::Server;
-
-    /// A connection that trusts the server's authority, and has this certificate for itself.
-    async fn connect(server: &Server, own: Option<(Vec<u8>, Vec<u8>)>) -> nestlock::Result<Locks> {
-        let client_tls = own.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
-        let root_cert = Some(std::fs::read(server.ca_file()).unwrap());
-        // A server without a password takes any user's.
+    /// A server without a password takes any user's.
+    async fn connect(server: &Server, tls: Tls) -> nestlock::Result<Locks> {
         let url = server.tls_url().replace("rediss://", "rediss://default:hidden@");
-        let client = redis::Client::build_with_tls(url, TlsCertificates { client_tls, root_cert }).unwrap();
-        builder("redis://127.0.0.1").server(client).connect().await
-    }
-
-    fn unavailable(error: &Error) -> String {
-        let text = format!("{error} {error:?}").to_lowercase();
-        assert!(error.kind() == ErrorKind::Unavailable && !text.contains("hidden"), "{text}");
-        text
+        builder("redis://127.0.0.1").server(nestlock::Server::from(url).tls(tls)).connect().await
     }
 
     #[tokio::test]
     async fn a_certificate_for_another_name_is_not_trusted() {
         let server = Server::tls().await;
-        connect(&server, None).await.unwrap().close().await.unwrap();
+        connect(&server, trusting(&server)).await.unwrap().close().await.unwrap();
         server.restart_as_another().await;
-        let text = unavailable(&connect(&server, None).await.unwrap_err());
+        let text = unavailable(&connect(&server, trusting(&server)).await.unwrap_err());
         assert!(text.contains("not trusted") && text.contains("certificate"), "{text}");
     }
 
     #[tokio::test]
     async fn a_client_shows_the_certificate_that_it_was_given() {
         let server = Server::tls_with(&["--tls-auth-clients", "yes"]).await;
-        unavailable(&connect(&server, None).await.unwrap_err());
-        unavailable(&connect(&server, Some(server.client_certificate(false))).await.unwrap_err());
-        let locks = connect(&server, Some(server.client_certificate(true))).await.unwrap();
+        unavailable(&connect(&server, trusting(&server)).await.unwrap_err());
+        let with = |trusted| {
+            let (certificate, key) = server.client_certificate(trusted);
+            trusting(&server).client_certificate(certificate, key)
+        };
+        unavailable(&connect(&server, with(false)).await.unwrap_err());
+        let locks = connect(&server, with(true)).await.unwrap();
         let guard = locks.mutex("stock").lock().await.unwrap();
         assert_eq!(server.keys().await, ["stock"]);
         guard.release().await.unwrap();
     }
+
+    /// They are read at each connection.
+    #[tokio::test]
+    async fn a_certificate_that_is_replaced_on_disk_is_used_from_the_next_connection_on() {
+        let server = Server::tls_with(&["--tls-auth-clients", "yes"]).await;
+        let dir = tempfile::tempdir().unwrap();
+        let [ca, certificate, key] = ["ca", "certificate", "key"].map(|name| dir.path().join(name));
+        let put = |from: &std::path::Path, to| drop(std::fs::copy(from, to).unwrap());
+        let [stranger, secret] = server.client_files(false);
+        let tls = Tls::new().authorities_file(&ca).client_certificate_files(&certificate, &key);
+        let missing = connect(&server, tls.clone()).await.unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::Config, "{missing}");
+        put(&server.ca_file(), &ca);
+        put(&stranger, &certificate);
+        put(&secret, &key);
+        unavailable(&connect(&server, tls.clone()).await.unwrap_err());
+        put(&server.client_files(true)[0], &certificate);
+        let locks = connect(&server, tls).await.unwrap();
+        let guard = locks.mutex("stock").lock().await.unwrap();
+        // For a while no connection can be made; the hold is renewed once one can.
+        put(&stranger, &certificate);
+        server.ask::<u64>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+        eventually("no connection", async || server.clients().await == 0).await;
+        put(&server.client_files(true)[0], &certificate);
+        eventually("a connection", async || server.clients().await > 0).await;
+        guard.release().await.unwrap();
+        assert_eq!(server.keys().await, [""; 0]);
+    }
 }
 
-#[cfg(feature = "redis-1")]
+/// A waiter is woken by a message, each kind of connection is made anew, and no lock is lost or left.
+async fn works_and_survives_broken_connections(builder: nestlock::Builder, servers: &[&Server]) {
+    let builder = without_timers(builder);
+    let (ours, theirs) = (builder.clone().connect().await.unwrap(), builder.connect().await.unwrap());
+    let is_subscribed = async || {
+        for server in servers {
+            if server.channels().await.is_empty() {
+                return false;
+            }
+        }
+        true
+    };
+    let guard = ours.mutex("stock").lock().await.unwrap();
+    let waits = tokio::spawn(theirs.mutex("stock").lock());
+    eventually("a subscription", is_subscribed).await;
+    for kind in ["pubsub", "normal"] {
+        for server in servers {
+            server.ask::<u64>(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]).await;
+        }
+        eventually("a subscription again", is_subscribed).await;
+    }
+    // Asked over new connections: the answer is the server's.
+    eventually("a holder", async || {
+        theirs.mutex("stock").holder().await.is_ok_and(|holder| holder.is_some())
+    })
+    .await;
+    guard.release().await.unwrap();
+    let guard = soon("the waiter", waits).await.unwrap().unwrap();
+    guard.release().await.unwrap();
+    eventually("no key", async || {
+        for server in servers {
+            if !server.keys().await.is_empty() {
+                return false;
+            }
+        }
+        true
+    })
+    .await;
+    ours.close().await.unwrap();
+    theirs.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_works_over_tls_though_connections_break() {
+    let server = Server::tls().await;
+    let given = nestlock::Server::from(server.tls_url()).tls(trusting(&server));
+    works_and_survives_broken_connections(options().server(given), &[&server]).await;
+}
+
+#[tokio::test]
+async fn a_quorum_of_three_works_over_tls_though_connections_break() {
+    let servers = [Server::tls().await, Server::tls().await, Server::tls().await];
+    let given = servers.each_ref().map(|one| nestlock::Server::from(one.tls_url()).tls(trusting(one)));
+    let builder = options().servers(given).delayed_restart(false);
+    works_and_survives_broken_connections(builder, &servers.each_ref()).await;
+}
+
+/// One node that has all slots: it names itself to clients over TLS by its port for TLS.
+#[tokio::test]
+async fn a_cluster_works_over_tls_though_connections_break() {
+    let node = Server::tls_with(&["--cluster-enabled", "yes", "--tls-cluster", "yes"]).await;
+    node.ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
+    eventually("a cluster that works", async || {
+        node.ask::<String>(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok")
+    })
+    .await;
+    let seed = nestlock::Server::from(node.tls_url()).tls(trusting(&node));
+    works_and_survives_broken_connections(options().cluster([seed]), &[&node]).await;
+}
+
+/// The sentinel asks for a password, and so does its master, which it names by the port for TLS.
+#[tokio::test]
+async fn sentinels_with_a_password_work_over_tls_though_connections_break() {
+    let master = Server::tls_with(&["--requirepass", "hidden", "--masterauth", "hidden"]).await;
+    for sentinel_password in [Some("hidden"), None] {
+        let setup =
+            Setup { password: Some("hidden"), sentinel_password, tls: Some(&master), ..Setup::default() };
+        let sentinel = Sentinel::start(master.tls_port(), setup).await;
+        let url = format!("rediss://:hidden@localhost:{}", sentinel.tls_port());
+        let given = nestlock::Server::from(url).tls(trusting(&master));
+        works_and_survives_broken_connections(options().sentinel([given], NAME), &[&master]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_provider_of_credentials_works_over_tls() {
+    let server = Server::tls().await;
+    let rule = ["ACL", "SETUSER", "bob", "on", ">one", "~*", "&*", "+@all"];
+    server.ask::<()>(&rule).await;
+    let password = std::sync::Arc::new(std::sync::Mutex::new("one"));
+    let provider = {
+        let password = password.clone();
+        move || {
+            let password = *password.lock().unwrap();
+            async move {
+                let soon = std::time::Duration::from_millis(200);
+                Ok::<_, std::io::Error>(Credentials::new("bob", password).renew_after(soon))
+            }
+        }
+    };
+    let given = nestlock::Server::from(server.tls_url()).tls(trusting(&server));
+    let locks = options().server(given).credentials(provider).connect().await.unwrap();
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    server.reset_commands_run().await;
+    *password.lock().unwrap() = "two";
+    server.ask::<()>(&["ACL", "SETUSER", "bob", ">two", "<one"]).await;
+    eventually("a login", async || server.commands_run().await.contains_key("auth")).await;
+    guard.release().await.unwrap();
+    works_and_survives_broken_connections(
+        options()
+            .server(nestlock::Server::from(server.tls_url()).tls(trusting(&server)))
+            .credentials(|| async { Ok::<_, std::io::Error>(Credentials::new("bob", "two")) }),
+        &[&server],
+    )
+    .await;
+}
+
 mod expired {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -119,15 +297,13 @@ mod expired {
     #[tokio::test]
     async fn a_master_whose_certificate_has_expired_is_warned_of_once_in_an_outage() {
         let (one, two, three) = (Server::start().await, Server::start().await, Server::tls().await);
-        let root_cert = Some(std::fs::read(three.ca_file()).unwrap());
         // A server without a password takes any user's.
         let (port, attempts) = counted(three.tls_url().trim_start_matches("rediss://").to_owned()).await;
         let address = format!("localhost:{port}");
         let url = format!("rediss://default:hidden@{address}");
-        let certificates = redis::TlsCertificates { client_tls: None, root_cert };
         let connect = async || {
-            let client = redis::Client::build_with_tls(url.as_str(), certificates.clone()).unwrap();
-            let masters = [one.url().into(), two.url().into(), nestlock::Server::from(client)];
+            let given = nestlock::Server::from(url.as_str()).tls(super::trusting(&three));
+            let masters = [one.url().into(), two.url().into(), given];
             Locks::builder().servers(masters).delayed_restart(false).connect().await.unwrap()
         };
         let warnings = || {

@@ -16,10 +16,10 @@ use crate::backend::cluster::shard_reports::{Inbox, NodeReports};
 use crate::backend::cluster::slots::{NodeAddress, Slots};
 use crate::backend::cluster::topology::Topology;
 use crate::backend::cluster::usage::Usage;
-use crate::backend::connection::{CLOSED, Endpoint, Line, State, redis_error, tuned};
-use crate::backend::server::{RedisServer, Role, SHORTEST_CONNECT};
+use crate::backend::connection::{CLOSED, Endpoint, Line, State, connect_limit, tuned};
+use crate::backend::server::{RedisServer, Role};
 use crate::base::{Events, Failure, Outcome, after, lock, telemetry};
-use crate::config::{AddressMap, Seeds};
+use crate::config::{AddressMap, Seeds, Server};
 use crate::error::{Error, ErrorKind, Result, rejected};
 
 pub(super) struct Nodes {
@@ -109,7 +109,7 @@ impl Nodes {
 
     /// The time limit of an attempt to connect.
     pub(super) fn connect_limit(&self) -> Duration {
-        self.node_timeout.max(SHORTEST_CONNECT)
+        connect_limit(self.seeds.all().first().and_then(Server::usable), self.node_timeout)
     }
 
     /// Makes the watch task query the topology soon.
@@ -169,12 +169,11 @@ impl Nodes {
         let server = self.seeds.at(&node_address.host, node_address.port);
         let server = server.ok_or_else(|| rejected("no node was given to `cluster`"))?;
         let address = server.address();
-        let client = tuned(&server.client()?, self.node_timeout)
-            .map_err(|error| redis_error::unreachable(error, &address))?;
+        let to = tuned(&server.destination()?, self.node_timeout);
         let identity = Arc::downgrade(&self.identity);
         let gate = gate(identity, self.topology_requested.clone(), node_address.clone(), address.clone());
         let gate = Some(gate);
-        Ok(Endpoint { client, address, gate, login: self.role.login.clone() })
+        Ok(Endpoint { to, address, gate, login: self.role.login.clone() })
     }
 
     /// Whether a node is part of the cluster, as far as is known, so that it forwards messages. Not if its command connection is

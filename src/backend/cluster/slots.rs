@@ -4,9 +4,9 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use redis::{ConnectionAddr, ConnectionInfo};
+use redis::ConnectionAddr;
 
-use crate::config::AddressMap;
+use crate::config::{AddressMap, Destination};
 
 /// The number of slots of a cluster.
 const COUNT: u16 = 16_384;
@@ -20,8 +20,8 @@ pub(super) struct NodeAddress {
 
 impl NodeAddress {
     /// The address of a seed. `None` for a Unix socket.
-    pub(super) fn seed(info: &ConnectionInfo) -> Option<NodeAddress> {
-        match info.addr() {
+    pub(super) fn seed(to: &Destination) -> Option<NodeAddress> {
+        match to.addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 Some(NodeAddress { host: host.as_str().into(), port: *port })
             }

@@ -14,7 +14,7 @@ use crate::backend::cluster::topology::{Topology, parse_answer, slots_command};
 use crate::backend::connection::dial::too_long;
 use crate::backend::connection::{Commands, Endpoint, Line, redis_error};
 use crate::base::telemetry;
-use crate::config::AddressMap;
+use crate::config::{AddressMap, Destination};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The next node is queried after this long without an answer: the first one may be frozen.
@@ -157,7 +157,7 @@ impl Nodes {
     pub(super) fn seed_addresses(&self) -> Vec<NodeAddress> {
         let mut node_addresses = Vec::new();
         for node_address in
-            self.seeds.all().iter().filter_map(|seed| seed.info()).filter_map(NodeAddress::seed)
+            self.seeds.all().iter().filter_map(|seed| seed.usable()).filter_map(NodeAddress::seed)
         {
             if !node_addresses.contains(&node_address) {
                 node_addresses.push(node_address);
@@ -233,32 +233,28 @@ fn more_useful(known: Option<Error>, error: Error) -> Error {
 async fn query_node(candidate: Candidate, limit: Duration) -> Result<NodeReport> {
     let Candidate { node_address, endpoint, line, address_map } = candidate;
     // Outside of the limit: see `Reconnector`.
-    let client = if line.is_none() { Some(endpoint.client().await?.0) } else { None };
-    match timeout(limit, send_query(&endpoint, client, line.clone())).await {
+    let to = if line.is_none() { Some(endpoint.destination().await?.0) } else { None };
+    match timeout(limit, send_query(&endpoint, to, line.clone())).await {
         Ok(answer) => {
             let (topology, address) =
                 (parse_answer(answer?, &node_address, &endpoint.address)?, endpoint.address);
             let topology = topology.mapped(&address_map);
             Ok(NodeReport { topology, node_address, address, line })
         }
-        Err(_) => Err(redis_error::not_sent(&too_long(limit), &endpoint.address).error),
+        Err(_) => Err(redis_error::not_sent(&too_long(limit, &endpoint.to), &endpoint.address).error),
     }
 }
 
 /// Sends the query over the node's command connection or, if there is none, over a temporary one.
-async fn send_query(
-    endpoint: &Endpoint,
-    client: Option<redis::Client>,
-    line: Option<Arc<Line>>,
-) -> Result<Value> {
+async fn send_query(endpoint: &Endpoint, to: Option<Destination>, line: Option<Arc<Line>>) -> Result<Value> {
     let slots_command = slots_command();
     let unreachable = |error| endpoint.unreachable(error, false);
     if let Some(line) = line {
         let link = line.link(Instant::now()).await.map_err(|failure| failure.error)?;
         return link.send_whenever(&slots_command).await.map_err(unreachable);
     }
-    let client = client.as_ref().unwrap_or(&endpoint.client);
-    let connection = Commands::connect(client, Box::new(drop)).await.map_err(unreachable)?;
+    let to = to.as_ref().unwrap_or(&endpoint.to);
+    let connection = Commands::connect(to, Box::new(drop)).await.map_err(unreachable)?;
     connection.send(&slots_command, None).await.map_err(unreachable)
 }
 

@@ -20,7 +20,7 @@ type ByName<T> = std::collections::HashMap<Arc<str>, T>;
 
 /// A request to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ChannelRequest {
+pub(crate) enum ChannelRequest {
     Subscribe,
     Unsubscribe,
 }

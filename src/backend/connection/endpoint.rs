@@ -3,23 +3,24 @@
 use std::future::pending;
 use std::sync::Arc;
 
-use redis::{Client, RedisError};
+use redis::RedisError;
 use tokio::sync::watch;
 
 use crate::backend::BoxFuture;
 use crate::backend::connection::commands::Commands;
 use crate::backend::connection::login::{LoggedIn, Login};
 use crate::backend::connection::redis_error;
+use crate::config::Destination;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A server to connect to.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
-    pub(crate) client: Client,
+    pub(crate) to: Destination,
     pub(crate) address: Arc<str>,
     /// Checks each new command connection before a command is sent over it.
     pub(crate) gate: Option<Gate>,
-    /// Where the credentials come from, if they are not the client's own.
+    /// Where the credentials come from, if they are not those of its URL.
     pub(crate) login: Option<Login>,
 }
 
@@ -32,14 +33,12 @@ pub(crate) type Target = watch::Receiver<Option<Endpoint>>;
 
 impl Endpoint {
     /// How to make one connection now, and with what it logs in, if a provider of credentials is asked. That takes as long as it takes.
-    pub(crate) async fn client(&self) -> Result<(Client, Option<LoggedIn>)> {
-        let Some(login) = &self.login else { return Ok((self.client.clone(), None)) };
+    pub(crate) async fn destination(&self) -> Result<(Destination, Option<LoggedIn>)> {
+        let Some(login) = &self.login else { return Ok((self.to.clone(), None)) };
         let logged_in = login.begin().await.map_err(|error| error.at(&self.address))?;
-        let info = self.client.get_connection_info();
-        let settings = info.redis_settings().clone();
+        let settings = self.to.redis_settings().clone();
         let settings = settings.set_username(logged_in.user()).set_password(logged_in.password());
-        let client = Client::open(info.clone().set_redis_settings(settings));
-        Ok((client.map_err(|error| self.unreachable(error, false))?, Some(logged_in)))
+        Ok((self.to.with_redis_settings(settings), Some(logged_in)))
     }
 
     /// An attempt to connect that failed. `accepted`: what the provider of credentials returned was accepted before. Then what is

@@ -18,14 +18,16 @@ mod settings;
 mod subscriber;
 
 pub(crate) use backoff::Backoff;
+pub(crate) use channels::ChannelRequest;
 pub(crate) use commands::Commands;
 pub(crate) use connection::{CLOSED, Line, Link, LinkStatus, State};
+pub(crate) use dial::connect_limit;
 pub(crate) use endpoint::{Endpoint, Gate, Target, moved};
 pub(crate) use evalsha::{ask, ask_about_data, ask_all, ask_together, info_replication};
 pub(crate) use handshake::Purpose;
-pub(crate) use listener::ChannelKind;
+pub(crate) use listener::{ChannelKind, Listener, Received, Requester, open as listen};
 pub(crate) use login::Login;
 pub(crate) use name_right::NameRight;
 pub(crate) use server_info::{ServerClock, ServerInfo};
-pub(crate) use settings::{for_messages, tuned};
+pub(crate) use settings::tuned;
 pub(crate) use subscriber::Subscriber;

@@ -2,26 +2,19 @@
 
 use std::time::Duration;
 
+use redis::ProtocolVersion;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{ProtocolVersion, RedisError};
 
-/// The client with the settings of this crate: no delay for small packets, TCP keepalive, and RESP3, in which the redis crate
-/// reports the end of a connection.
-pub(crate) fn tuned(client: &redis::Client, node_timeout: Duration) -> Result<redis::Client, RedisError> {
-    let info = client.get_connection_info();
-    let mut redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+use crate::config::Destination;
+
+/// The destination with the settings of this crate: no delay for small packets, TCP keepalive, and RESP3.
+pub(crate) fn tuned(to: &Destination, node_timeout: Duration) -> Destination {
+    let mut redis = to.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
     if redis.lib_name().is_none() && !redis.skip_set_lib_name() {
         redis = redis.set_lib_name(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
     }
-    let tcp = tcp_settings(info.tcp_settings().clone(), node_timeout);
-    redis::Client::open(info.clone().set_redis_settings(redis).set_tcp_settings(tcp))
-}
-
-/// The client for a subscriber connection. In RESP2 such a connection can only subscribe, and that is all it has to do.
-pub(crate) fn for_messages(client: &redis::Client) -> Result<redis::Client, RedisError> {
-    let info = client.get_connection_info();
-    let redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
-    redis::Client::open(info.clone().set_redis_settings(redis))
+    let tcp = tcp_settings(to.tcp_settings().clone(), node_timeout);
+    to.with_redis_settings(redis).with_tcp_settings(tcp)
 }
 
 fn tcp_settings(given: TcpSettings, node_timeout: Duration) -> TcpSettings {

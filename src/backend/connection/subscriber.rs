@@ -167,11 +167,11 @@ impl Task {
         let mut attempt = pin!(async move {
             sleep(pause).await;
             let Some(site) = site else { return Err(End::Lost("no master is known yet".into())) };
-            let (client, logged_in) = site.client().await.map_err(|error| End::Lost(error.to_string()))?;
-            match timeout(limit, listener::open(&client, kind, logged_in.is_some())).await {
+            let (to, logged_in) = site.destination().await.map_err(|error| End::Lost(error.to_string()))?;
+            match timeout(limit, listener::open(&to, kind)).await {
                 Ok(Ok((requester, listener))) => Ok((requester, listener, logged_in)),
                 Ok(Err(error)) => Err(End::Lost(site.unreachable(error, false).to_string())),
-                Err(_) => Err(End::Lost(too_long(limit))),
+                Err(_) => Err(End::Lost(too_long(limit, &to))),
             }
         });
         loop {
@@ -319,17 +319,13 @@ impl Task {
 
 /// One channel per request, so that a refusal concerns that channel only. Requests are sent at once and answered in their order,
 /// so many of them take one round trip.
-async fn request(mut requester: Requester, kind: ChannelRequest, channel: Arc<str>, limit: Duration) -> Done {
+async fn request(requester: Requester, kind: ChannelRequest, channel: Arc<str>, limit: Duration) -> Done {
     let answer = timeout(limit, requester.request(kind, &channel)).await;
     (Some((kind, channel)), request_result(answer, limit))
 }
 
 /// Logs in again with each new pair of credentials. Ends with the error of a connection that is not usable any more.
-async fn keep_logged_in(
-    logged_in: Option<LoggedIn>,
-    mut requester: Requester,
-    address: Arc<str>,
-) -> RedisError {
+async fn keep_logged_in(logged_in: Option<LoggedIn>, requester: Requester, address: Arc<str>) -> RedisError {
     let Some(mut logged_in) = logged_in else { return pending().await };
     loop {
         let auth = logged_in.next().await;
@@ -340,7 +336,7 @@ async fn keep_logged_in(
     }
 }
 
-async fn ping(mut requester: Requester, limit: Duration) -> Done {
+async fn ping(requester: Requester, limit: Duration) -> Done {
     (None, request_result(timeout(limit, requester.ping()).await, limit))
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::task::{Context, Poll, Waker};
 
-use redis::{RedisError, RedisResult, Value};
+use redis::{PushKind, RedisError, RedisResult, Value};
 use tokio::time::Instant;
 
 use crate::backend::resp::frame::garbled;
@@ -60,6 +60,8 @@ struct Slot {
     missing: usize,
     answers: Vec<Value>,
     failed: Option<RedisError>,
+    /// The push that answers it, if its answer is no error: of a subscription, and its channel.
+    confirmed_by: Option<Box<(PushKind, String)>>,
     waker: Option<Waker>,
     /// Nobody waits for it.
     given_up: bool,
@@ -89,6 +91,11 @@ impl Calls {
         (slot.begin, slot.end, slot.deadline, slot.missing) = (begin, end, deadline, answers);
         self.order.push_back(at);
         Ok(at)
+    }
+
+    /// A call that has just entered is answered by this push, or by an error.
+    pub(super) fn confirm_by(&mut self, at: usize, kind: PushKind, channel: &str) {
+        self.slots[at].confirmed_by = Some(Box::new((kind, channel.to_owned())));
     }
 
     /// What whoever has made the call that has just entered writes now, if anything, as by [`begin_write`](Calls::begin_write). Else the
@@ -148,11 +155,12 @@ impl Calls {
         true
     }
 
-    /// So many of these bytes were written. Returns whether there is more: the rest, or what has come meanwhile.
-    pub(super) fn written(&mut self, mut bytes: Vec<u8>, count: usize) -> bool {
+    /// So many of these bytes were written. `is_owing`: a part of them waits for room all the same. Returns whether the task has to go on:
+    /// with the rest, or with what has come meanwhile.
+    pub(super) fn written(&mut self, mut bytes: Vec<u8>, count: usize, is_owing: bool) -> bool {
         self.writing = false;
         let is_whole = count == bytes.len();
-        self.full = !is_whole;
+        self.full = !is_whole || is_owing;
         self.given -= (bytes.len() - count) as u64;
         if is_whole {
             bytes.clear();
@@ -167,7 +175,7 @@ impl Calls {
         if !is_whole || self.left > 0 {
             self.remove_left();
         }
-        !self.out.is_empty()
+        is_owing || !self.out.is_empty()
     }
 
     fn remove_left(&mut self) {
@@ -230,10 +238,19 @@ impl Calls {
         place(self.slots[at].begin)..place(self.slots[at].end)
     }
 
-    /// Brings answers to their calls.
+    /// Brings answers to their calls. A push that answers none is skipped: a server ends a subscription by itself when its slot moves.
     pub(super) fn deliver(&mut self, answers: &mut Vec<Value>, woken: &mut Vec<Waker>) -> RedisResult<()> {
         for answer in answers.drain(..) {
             let sent = self.order.front().copied().filter(|at| self.slots[*at].begin < self.given);
+            if let Value::Push { kind, data } = &answer {
+                let is_answer = |at: usize| {
+                    let expected = self.slots[at].confirmed_by.as_deref();
+                    expected.is_some_and(|(its, channel)| its == kind && names(data, channel))
+                };
+                if !sent.is_some_and(is_answer) {
+                    continue;
+                }
+            }
             let at = sent.ok_or_else(|| garbled("an answer to nothing"))?;
             let slot = &mut self.slots[at];
             slot.missing -= 1;
@@ -360,6 +377,15 @@ impl Calls {
     /// The task, if it sleeps and nobody writes.
     pub(super) fn task(&mut self) -> Option<Waker> {
         if self.writing { None } else { self.task.take() }
+    }
+}
+
+/// Whether a push is about this channel.
+fn names(data: &[Value], channel: &str) -> bool {
+    match data.first() {
+        Some(Value::BulkString(bytes)) => bytes == channel.as_bytes(),
+        Some(Value::SimpleString(text)) => text == channel,
+        _ => false,
     }
 }
 

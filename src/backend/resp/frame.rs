@@ -72,6 +72,9 @@ impl Input {
     }
 }
 
+/// With this byte TLS reports an error: what answers does not understand plain text.
+const ALERT: u8 = 21;
+
 /// The first element in these bytes.
 struct Element {
     length: usize,
@@ -81,6 +84,9 @@ struct Element {
 
 /// `None`: its first line has not come as a whole.
 fn element(bytes: &[u8]) -> RedisResult<Option<Element>> {
+    if bytes.first() == Some(&ALERT) {
+        return Err(garbled("it speaks TLS: its URL has to begin with rediss://"));
+    }
     let Some(end) = bytes.iter().take(LONGEST_LINE).position(|byte| *byte == b'\n') else {
         return if bytes.len() < LONGEST_LINE { Ok(None) } else { Err(garbled("a line without an end")) };
     };

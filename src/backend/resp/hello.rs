@@ -1,7 +1,7 @@
 //! What is sent first over a connection: protocol, credentials, database, and the name of this library.
 
 use redis::{
-    Cmd, ConnectionInfo, ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisResult, ServerErrorKind,
+    Cmd, ConnectionAddr, ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisResult, ServerErrorKind,
     Value, cmd,
 };
 
@@ -10,11 +10,22 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::backend::resp::pipe::{OnPush, Pipe};
 use crate::backend::resp::socket::{self, Reader, Writer};
+use crate::config::Destination;
 
-/// Connects to a server without TLS, and does what is needed before the first command.
-pub(crate) async fn open(info: &ConnectionInfo, on_push: OnPush) -> RedisResult<Pipe> {
-    over(socket::open(info).await?, info.redis_settings(), on_push).await
+/// Connects to a server, and does what is needed before the first command.
+pub(crate) async fn open(to: &Destination, on_push: OnPush) -> RedisResult<Pipe> {
+    let opened = over(socket::open(to).await?, to.redis_settings(), on_push).await;
+    match opened {
+        // What a port for TLS does with a command in plain text.
+        Err(error) if error.is_connection_dropped() && matches!(to.addr(), ConnectionAddr::Tcp(..)) => {
+            let text = format!("{error}; {ONE_FOR_TLS}");
+            Err(std::io::Error::new(std::io::ErrorKind::ConnectionReset, text).into())
+        }
+        opened => opened,
+    }
 }
+
+const ONE_FOR_TLS: &str = "if the server's port is one for TLS, its URL has to begin with rediss://";
 
 /// The same over a stream that a simulation has made.
 #[cfg(test)]

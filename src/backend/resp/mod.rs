@@ -5,6 +5,8 @@ mod frame;
 mod hello;
 mod pipe;
 mod socket;
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+mod tls;
 mod unsent;
 
 pub(crate) use hello::open;

@@ -68,6 +68,19 @@ impl Pipe {
         Ok(one.unwrap_or(Value::Nil))
     }
 
+    /// Sends a command of a subscription, which is answered by that push about the channel, or by an error. `on_push` is called with it
+    /// too, in order with all others.
+    pub(crate) async fn send_for_push(
+        &self,
+        (kind, channel): (PushKind, &str),
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> RedisResult<Value> {
+        let answer = self.0.0.call_for(None, 1, encode, Some((kind, channel)))?;
+        answer.came().await?;
+        let one = lock(&answer.shared.calls).answers(answer.at).pop();
+        Ok(one.unwrap_or(Value::Nil))
+    }
+
     /// What the child of a `fork` has: another process has opened it.
     #[cfg(test)]
     pub(super) fn copied((reader, writer): (Reader, Writer)) -> Pipe {
@@ -108,11 +121,24 @@ impl Shared {
         answers: usize,
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> RedisResult<Answer<'_>> {
+        self.call_for(deadline, answers, encode, None)
+    }
+
+    fn call_for(
+        &self,
+        deadline: Option<Instant>,
+        answers: usize,
+        encode: impl FnOnce(&mut Vec<u8>),
+        push: Option<(PushKind, &str)>,
+    ) -> RedisResult<Answer<'_>> {
         // Apart from the callers, of whom there are hardly any to wake here: a vector for one waker is an allocation for each call.
         let (mut woken, mut task) = (Vec::new(), None);
         let (answer, bytes) = {
             let mut calls = lock(&self.calls);
             let answer = Answer { shared: self, at: calls.enter(deadline, answers, encode)? };
+            if let Some((kind, channel)) = push {
+                calls.confirm_by(answer.at, kind, channel);
+            }
             let bytes = calls.begin_write_by_caller(Instant::now, &mut woken);
             if bytes.is_none() {
                 task = calls.task();
@@ -122,8 +148,9 @@ impl Shared {
         if let Some(bytes) = bytes {
             // An error is left to the task, which gets it too.
             let count = self.writer.try_write(&bytes).unwrap_or(0);
+            let is_owing = self.writer.is_owing();
             let mut calls = lock(&self.calls);
-            if calls.written(bytes, count) {
+            if calls.written(bytes, count, is_owing) {
                 task = calls.task();
             }
         }
@@ -224,6 +251,10 @@ impl Task {
 
     fn write(&mut self, cx: &mut Context<'_>, woken: &mut Vec<Waker>) -> RedisResult<()> {
         loop {
+            match self.shared.writer.poll_flush(cx) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(flushed) => flushed?,
+            }
             let bytes = {
                 let mut calls = lock(&self.shared.calls);
                 if calls.puts_off() {
@@ -240,7 +271,7 @@ impl Task {
                 _ => 0,
             };
             // What is left is written in the next turn, or when the socket has room.
-            lock(&self.shared.calls).written(bytes, count);
+            lock(&self.shared.calls).written(bytes, count, self.shared.writer.is_owing());
             match written {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(Ok(0)) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
@@ -268,7 +299,12 @@ impl Task {
             }
             let garbled = loop {
                 match self.input.next() {
-                    Ok(Some(Value::Push { kind, data })) => (self.on_push)(PushInfo { kind, data }),
+                    Ok(Some(Value::Push { kind, data })) => {
+                        if is_confirmation(&kind) {
+                            answers.push(Value::Push { kind: kind.clone(), data: data.clone() });
+                        }
+                        (self.on_push)(PushInfo { kind, data });
+                    }
                     Ok(Some(answer)) => answers.push(answer),
                     Ok(None) => break Ok(()),
                     Err(why) => break Err(why),
@@ -278,6 +314,14 @@ impl Task {
             garbled?;
         }
     }
+}
+
+/// Whether a push may be the answer to a command.
+fn is_confirmation(kind: &PushKind) -> bool {
+    matches!(
+        kind,
+        PushKind::Subscribe | PushKind::Unsubscribe | PushKind::SSubscribe | PushKind::SUnsubscribe
+    )
 }
 
 /// With its runtime, too, maybe before its first poll. That is no disconnection: what makes connections is on the same runtime.

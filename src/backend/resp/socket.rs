@@ -7,12 +7,16 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use redis::io::tcp::{TcpSettings, socket2::SockRef};
-use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisResult};
+use redis::{ConnectionAddr, ErrorKind, RedisResult};
 #[cfg(test)]
 use tokio::io::AsyncWrite;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::{TcpStream, lookup_host, tcp};
 use tokio::task::JoinSet;
+
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+use crate::backend::resp::tls::{self, Sealed};
+use crate::config::Destination;
 
 /// What is received, for the one task that reads.
 pub(super) type Reader = Pin<Box<dyn AsyncRead + Send>>;
@@ -22,6 +26,8 @@ pub(super) enum Writer {
     Tcp(tcp::OwnedWriteHalf),
     #[cfg(unix)]
     Unix(tokio::net::unix::OwnedWriteHalf),
+    #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+    Sealed(Sealed),
     /// Of a simulation, by the task that reads alone.
     #[cfg(test)]
     Simulated(crate::base::Mutex<Pin<Box<dyn AsyncWrite + Send>>>),
@@ -34,6 +40,8 @@ impl Writer {
             Writer::Tcp(half) => half.try_write(bytes),
             #[cfg(unix)]
             Writer::Unix(half) => half.try_write(bytes),
+            #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+            Writer::Sealed(stream) => stream.try_write(bytes),
             #[cfg(test)]
             Writer::Simulated(_) => Err(io::ErrorKind::WouldBlock.into()),
         }
@@ -46,9 +54,34 @@ impl Writer {
             Writer::Tcp(half) => SockRef::from(half.as_ref()).shutdown(Shutdown::Both),
             #[cfg(unix)]
             Writer::Unix(half) => SockRef::from(half.as_ref()).shutdown(Shutdown::Both),
+            #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+            Writer::Sealed(stream) => {
+                stream.socket().map_or(Ok(()), |socket| socket.shutdown(Shutdown::Both))
+            }
             #[cfg(test)]
             Writer::Simulated(_) => Ok(()),
         };
+    }
+
+    /// Whether a part of what it took waits for room, so that the task has to [flush](Writer::poll_flush) it.
+    pub(super) fn is_owing(&self) -> bool {
+        match self {
+            #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+            Writer::Sealed(stream) => stream.is_owing(),
+            _ => false,
+        }
+    }
+
+    /// For the task that reads: gives to the socket what was taken.
+    pub(super) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+            Writer::Sealed(stream) => stream.poll_flush(cx),
+            _ => {
+                let _ = cx;
+                Poll::Ready(Ok(()))
+            }
+        }
     }
 
     /// For the task that reads.
@@ -58,6 +91,8 @@ impl Writer {
                 Writer::Tcp(half) => ready!(half.as_ref().poll_write_ready(cx))?,
                 #[cfg(unix)]
                 Writer::Unix(half) => ready!(half.as_ref().poll_write_ready(cx))?,
+                #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+                Writer::Sealed(stream) => return stream.poll_write(cx, bytes),
                 #[cfg(test)]
                 Writer::Simulated(half) => return crate::base::lock(half).as_mut().poll_write(cx, bytes),
             }
@@ -78,14 +113,23 @@ pub(super) fn poll_read(
     pin!(reader.read_buf(bytes)).poll(cx)
 }
 
-/// Connects to a server without TLS.
-pub(super) async fn open(info: &ConnectionInfo) -> RedisResult<(Reader, Writer)> {
-    match info.addr() {
+/// Connects to a server.
+pub(super) async fn open(to: &Destination) -> RedisResult<(Reader, Writer)> {
+    match to.addr() {
         ConnectionAddr::Tcp(host, port) => {
-            let stream = connect_to_any(lookup_host((&**host, *port)).await?.collect()).await?;
-            set_options(&stream, info.tcp_settings())?;
-            let (reader, writer) = stream.into_split();
+            let (reader, writer) = connect(host, *port, to.tcp_settings()).await?.into_split();
             Ok((Box::pin(reader), Writer::Tcp(writer)))
+        }
+        #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+        ConnectionAddr::TcpTls { host, port, .. } => {
+            let settings = to.tcp_settings();
+            let socket = connect(host, *port, settings).await?;
+            #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+            let longest = settings.user_timeout();
+            #[cfg(not(any(target_os = "android", target_os = "fuchsia", target_os = "linux")))]
+            let longest = None;
+            let stream = tls::open(socket, host, &to.tls().unwrap_or_default(), longest).await?;
+            Ok((Box::pin(stream.clone()), Writer::Sealed(stream)))
         }
         #[cfg(unix)]
         ConnectionAddr::Unix(path) => {
@@ -94,6 +138,12 @@ pub(super) async fn open(info: &ConnectionInfo) -> RedisResult<(Reader, Writer)>
         }
         _ => Err((ErrorKind::InvalidClientConfig, "this kind of address is not supported here").into()),
     }
+}
+
+async fn connect(host: &str, port: u16, settings: &TcpSettings) -> RedisResult<TcpStream> {
+    let stream = connect_to_any(lookup_host((host, port)).await?.collect()).await?;
+    set_options(&stream, settings)?;
+    Ok(stream)
 }
 
 /// All addresses at once: one that nobody answers at does not keep the others.
@@ -128,6 +178,12 @@ fn set_options(stream: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     socket.set_tcp_user_timeout(settings.user_timeout())?;
     Ok(())
+}
+
+/// Both halves of a stream over TLS.
+#[cfg(all(test, any(feature = "tls-rustls", feature = "tls-native-tls")))]
+pub(super) fn sealed(stream: Sealed) -> (Reader, Writer) {
+    (Box::pin(stream.clone()), Writer::Sealed(stream))
 }
 
 /// Both halves of a stream that a simulation has made.

@@ -1,23 +1,20 @@
 //! Queries the sentinels of a master for its address, and watches for changes.
 
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_core::Stream;
-use redis::aio::PubSub;
-use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo, RedisResult, Value};
+use redis::{RedisConnectionInfo, RedisResult, Value};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::backend::connection::{
-    Backoff, Commands, Endpoint, Login, dial, for_messages, redis_error, tuned,
+    Backoff, ChannelKind, ChannelRequest, Commands, Endpoint, Listener, Login, Received, Requester,
+    connect_limit, listen, redis_error, tuned,
 };
 use crate::backend::sentinel::reports::{MasterReport, Report, ReportHistory, ReportedMaster, decide_master};
 use crate::base::{lock, telemetry};
-use crate::config::{AddressMap, SentinelMaster, Server};
+use crate::config::{AddressMap, Destination, SentinelMaster, Server};
 use crate::error::{Error, ErrorKind, Result, shown};
 
 /// How long the other sentinels are waited for once one has named a master: of two reports that differ the newer one counts.
@@ -44,12 +41,11 @@ pub(crate) struct Sentinels {
     sentinels: Box<[Sentinel]>,
     name: Arc<str>,
     /// How to connect to the master, except for its address.
-    template: Box<ConnectionInfo>,
+    template: Box<Destination>,
     /// The credentials of the master, if they are not those of the first URL.
     login: Option<Login>,
     /// Reports are compared as they are. Only a connection is made to where this leads.
     address_map: AddressMap,
-    node_timeout: Duration,
     limit: Duration,
     history: Mutex<ReportHistory>,
 }
@@ -58,7 +54,7 @@ pub(crate) struct Sentinels {
 struct Sentinel {
     address: Arc<str>,
     /// With the credentials, and without, if it rejects them: many sentinels have no password although their master has one.
-    clients: Arc<[redis::Client]>,
+    destinations: Arc<[Destination]>,
 }
 
 impl Sentinels {
@@ -71,9 +67,9 @@ impl Sentinels {
     ) -> Result<Sentinels> {
         let sentinel = |server: &Server| Sentinel::new(server, node_timeout);
         let sentinels = master.sentinels.iter().map(sentinel).collect::<Result<Vec<_>>>()?;
-        let first = master.sentinels.first().map(Server::client);
+        let first = master.sentinels.first().map(Server::destination);
         let first = first.unwrap_or_else(|| Err(Error::new(ErrorKind::Config, "no sentinel was given")))?;
-        let template = Box::new(first.get_connection_info().clone());
+        let template = Box::new(tuned(&first, node_timeout));
         let name = master.name.clone();
         Ok(Sentinels {
             sentinels: sentinels.into(),
@@ -81,8 +77,7 @@ impl Sentinels {
             template,
             login,
             address_map,
-            node_timeout,
-            limit: limit.min(LONGEST),
+            limit: limit.min(connect_limit(Some(&first), LONGEST)),
             history: Mutex::default(),
         })
     }
@@ -111,10 +106,8 @@ impl Sentinels {
         }
         let named = self.mapped(named);
         let address = format!("{}, master `{}`", named.address(), self.shown()).into();
-        let info = self.template.as_ref().clone().set_addr(at(self.template.addr(), &named));
-        let client = redis::Client::open(info).and_then(|client| tuned(&client, self.node_timeout));
-        let client = client.map_err(|error| redis_error::unreachable(error, &address))?;
-        Ok(Endpoint { client, address, gate: None, login: self.login.clone() })
+        let to = self.template.at(&named.host, named.port);
+        Ok(Endpoint { to, address, gate: None, login: self.login.clone() })
     }
 
     fn mapped(&self, named: ReportedMaster) -> ReportedMaster {
@@ -186,40 +179,23 @@ async fn gather(
     }
 }
 
-/// The address of a master, of the same kind as that of the sentinels.
-fn at(address: &ConnectionAddr, named: &ReportedMaster) -> ConnectionAddr {
-    let (host, port) = (named.host.clone(), named.port);
-    match address {
-        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-            ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
-        }
-        _ => ConnectionAddr::Tcp(host, port),
-    }
-}
-
 impl Sentinel {
     fn new(server: &Server, node_timeout: Duration) -> Result<Sentinel> {
-        let (client, address) = (server.client()?, server.address());
-        let info = client.get_connection_info();
+        let (to, address) = (server.destination()?, server.address());
         // A sentinel has no databases: the number in its URL is for the master.
-        let with = info.redis_settings().clone().set_db(0);
+        let with = to.redis_settings().clone().set_db(0);
         let has_credentials = with.username().or(with.password()).is_some();
         let without = has_credentials.then(RedisConnectionInfo::default);
-        let client = |redis| {
-            let client = redis::Client::open(info.clone().set_redis_settings(redis));
-            client.and_then(|client| for_messages(&tuned(&client, node_timeout)?))
-        };
-        let clients =
-            [Some(with), without].into_iter().flatten().map(client).collect::<RedisResult<Vec<_>>>();
-        let clients = clients.map_err(|error| redis_error::unreachable(error, &address))?.into();
-        Ok(Sentinel { address, clients })
+        let destination = |settings| tuned(&to.with_redis_settings(settings), node_timeout);
+        let destinations = [Some(with), without].into_iter().flatten().map(destination).collect();
+        Ok(Sentinel { address, destinations })
     }
 
     async fn report(self, name: Arc<str>, limit: Duration) -> Report {
         let mut report = None;
         let query = async {
-            for client in &*self.clients {
-                let answer = match ask(client, &name).await {
+            for to in &*self.destinations {
+                let answer = match ask(to, &name).await {
                     Ok((address, details)) => Report::read(address, &details, &self.address),
                     Err(error) => Report::refused(error, &self.address),
                 };
@@ -247,8 +223,8 @@ impl Sentinel {
         loop {
             sleep(backoff.pause()).await;
             let since = Instant::now();
-            for client in &*self.clients {
-                if let Ok(Ok(connection)) = timeout(limit, subscribe(client)).await {
+            for to in &*self.destinations {
+                if let Ok(Ok(connection)) = timeout(limit, subscribe(to)).await {
                     // Messages before the subscription were missed.
                     hint.notify_one();
                     forward(connection, &name, &hint, limit).await;
@@ -260,38 +236,52 @@ impl Sentinel {
     }
 }
 
-async fn ask(client: &redis::Client, name: &str) -> RedisResult<(Value, Value)> {
-    let connection = Commands::connect(client, Box::new(drop)).await?;
+async fn ask(to: &Destination, name: &str) -> RedisResult<(Value, Value)> {
+    let connection = Commands::connect(to, Box::new(drop)).await?;
     let mut pipeline = redis::Pipeline::with_capacity(2);
     pipeline.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
     pipeline.cmd("SENTINEL").arg("MASTER").arg(name);
     let mut answers = connection.send_all(&pipeline, None).await?.into_iter();
     let address = answers.next().unwrap_or(Value::Nil);
-    Ok((address, answers.next().unwrap_or(Value::Nil)))
+    Ok((address, in_pairs(answers.next().unwrap_or(Value::Nil))))
 }
 
-async fn subscribe(client: &redis::Client) -> RedisResult<PubSub> {
-    let mut connection = dial::listen(client).await?;
-    for channel in FAILOVER_CHANNELS {
-        connection.subscribe(channel).await?;
+/// A map as RESP2 has it, which has none.
+fn in_pairs(answer: Value) -> Value {
+    match answer {
+        Value::Map(pairs) => {
+            Value::Array(pairs.into_iter().flat_map(|(name, value)| [name, value]).collect())
+        }
+        other => other,
     }
-    Ok(connection)
+}
+
+async fn subscribe(to: &Destination) -> RedisResult<(Requester, Listener)> {
+    let (requester, listener) = listen(to, ChannelKind::Plain).await?;
+    for channel in FAILOVER_CHANNELS {
+        requester.request(ChannelRequest::Subscribe, channel).await?;
+    }
+    Ok((requester, listener))
 }
 
 /// Forwards messages as hints until the connection ends.
-async fn forward(connection: PubSub, name: &str, hint: &Notify, limit: Duration) {
-    let (mut sink, mut stream) = connection.split();
+async fn forward(
+    (requester, mut listener): (Requester, Listener),
+    name: &str,
+    hint: &Notify,
+    limit: Duration,
+) {
     loop {
-        let message = poll_fn(|context| Pin::new(&mut stream).poll_next(context));
-        match timeout(QUIET, message).await {
-            Ok(Some(message)) => {
+        match timeout(QUIET, listener.next()).await {
+            Ok(Some(Received::Message(message))) => {
                 let text = String::from_utf8_lossy(message.get_payload_bytes()).into_owned();
                 if text.split(' ').any(|part| part == name) {
                     hint.notify_one();
                 }
             }
+            Ok(Some(_)) => {}
             Ok(None) => return,
-            Err(_) if matches!(timeout(limit, sink.ping::<Value>()).await, Ok(Ok(_))) => {}
+            Err(_) if matches!(timeout(limit, requester.ping()).await, Ok(Ok(()))) => {}
             Err(_) => return,
         }
     }

@@ -7,4 +7,4 @@ mod server;
 mod source;
 
 pub(crate) use role::Role;
-pub(crate) use server::{RedisServer, SHORTEST_CONNECT};
+pub(crate) use server::RedisServer;

@@ -240,9 +240,9 @@ impl Reconnector {
         let (paired_with, status) = (self.source.paired_with(), Arc::new(LinkStatus::default()));
         let on_push = on_push(id, status.clone(), Arc::downgrade(&self.line));
         // Outside of the limit: the provider of credentials may take longer than a server, and has a limit of its own.
-        let (client, logged_in) = endpoint.client().await?;
+        let (to, logged_in) = endpoint.destination().await?;
         let connect = async {
-            let connection = Commands::connect(&client, on_push).await;
+            let connection = Commands::connect(&to, on_push).await;
             let connection = connection.map_err(|error| endpoint.unreachable(error, accepted))?;
             let run_id = self.purpose.check(&connection, &self.line, &status.data, &endpoint.address).await?;
             self.check_same_server(paired_with, &run_id, &endpoint.address)?;
@@ -253,7 +253,9 @@ impl Reconnector {
         };
         match timeout(self.limit, connect).await {
             Ok(link) => Ok((link?, endpoint)),
-            Err(_) => Err(redis_error::not_sent(&dial::too_long(self.limit), &endpoint.address).error),
+            Err(_) => {
+                Err(redis_error::not_sent(&dial::too_long(self.limit, &endpoint.to), &endpoint.address).error)
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::{
     ChannelKind, Endpoint, Line, Link, NameRight, Purpose, ServerClock, Subscriber, ask, ask_about_data,
-    ask_all, ask_together, redis_error, tuned,
+    ask_all, ask_together, connect_limit, redis_error, tuned,
 };
 use crate::backend::resp::{TOO_LATE, unsent};
 use crate::backend::sentinel::Sentinels;
@@ -25,9 +25,6 @@ use crate::wire::{Call, Reply};
 
 /// The size of a pipeline: large enough to save round trips, small enough that another caller's command does not wait long.
 const CHUNK: usize = 500;
-
-/// The least time limit of an attempt to connect, for short node timeouts.
-pub(crate) const SHORTEST_CONNECT: Duration = Duration::from_secs(1);
 
 /// A backend over one Redis server: a connection for commands, and one for messages.
 pub(crate) struct RedisServer {
@@ -57,12 +54,10 @@ impl RedisServer {
         node_timeout: Duration,
         events: Weak<dyn Events>,
     ) -> Result<(Arc<RedisServer>, Option<Error>)> {
-        let (client, address) = (server.client()?, server.address());
-        let client = tuned(&client, node_timeout).map_err(|e| redis_error::unreachable(e, &address))?;
-        let login = role.login.clone();
-        let source =
-            Source::Fixed(Box::new(Endpoint { client, address: address.clone(), gate: None, login }));
-        RedisServer::over(source, address, role, node_timeout, events).await
+        let (to, address) = (tuned(&server.destination()?, node_timeout), server.address());
+        let (login, limit) = (role.login.clone(), connect_limit(Some(&to), node_timeout));
+        let source = Source::Fixed(Box::new(Endpoint { to, address: address.clone(), gate: None, login }));
+        RedisServer::over(source, address, role, (node_timeout, limit), events).await
     }
 
     /// Connects to the server that the sentinels name, now and after each failover.
@@ -72,23 +67,22 @@ impl RedisServer {
         node_timeout: Duration,
         events: Weak<dyn Events>,
     ) -> Result<(Arc<RedisServer>, Option<Error>)> {
-        let limit = node_timeout.max(SHORTEST_CONNECT);
+        let limit = connect_limit(master.sentinels.first().and_then(Server::usable), node_timeout);
         let sentinels =
             Sentinels::new(master, role.login.clone(), role.address_map.clone(), node_timeout, limit)?;
         let address = master.to_string().into();
-        RedisServer::over(Source::Sentinel(sentinels), address, role, node_timeout, events).await
+        RedisServer::over(Source::Sentinel(sentinels), address, role, (node_timeout, limit), events).await
     }
 
     async fn over(
         source: Source,
         address: Arc<str>,
         role: Role,
-        node_timeout: Duration,
+        (node_timeout, limit): (Duration, Duration),
         events: Weak<dyn Events>,
     ) -> Result<(Arc<RedisServer>, Option<Error>)> {
         // Fails outside of a runtime, where the spawns below would panic.
         runtime()?;
-        let limit = node_timeout.max(SHORTEST_CONNECT);
         let purpose = Purpose {
             needs_age: role.needs_age,
             one_of_several: !role.alone,
@@ -139,7 +133,7 @@ impl RedisServer {
         let address = endpoint.address.clone();
         let purpose =
             Purpose { needs_age: role.needs_age, paired: role.replicas.is_some(), ..Purpose::default() };
-        let limit = node_timeout.max(SHORTEST_CONNECT);
+        let limit = connect_limit(Some(&endpoint.to), node_timeout);
         let reconnector =
             Reconnector::new(Source::Fixed(Box::new(endpoint)), address.clone(), purpose, events, limit);
         let line = reconnector.line();

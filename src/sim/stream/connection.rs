@@ -290,9 +290,6 @@ impl Connection {
             match *words {
                 ["SUBSCRIBE", channel] => answers += &self.subscribe(channel),
                 ["UNSUBSCRIBE", channel] => answers += &self.unsubscribe(channel),
-                ["PING"] if lock(&self.state).message_end.is_some() => {
-                    answers += "*2\r\n$4\r\npong\r\n$0\r\n\r\n";
-                }
                 _ => {
                     let order = Order { sent, place: lock(&self.state).runs() };
                     let (answer, shown) = self.server.answer(&words, order);
@@ -408,7 +405,7 @@ impl Connection {
 
 /// In the second version of the protocol.
 fn confirmed(what: &str, channel: &str, count: usize) -> String {
-    format!("*3\r\n${}\r\n{what}\r\n${}\r\n{channel}\r\n:{count}\r\n", what.len(), channel.len())
+    format!(">3\r\n${}\r\n{what}\r\n${}\r\n{channel}\r\n:{count}\r\n", what.len(), channel.len())
 }
 
 /// What the master publishes is written to the connection.
@@ -422,7 +419,7 @@ impl Events for MessageEnd {
 
     fn message(&self, channel: &str) {
         let Some(connection) = self.0.upgrade() else { return };
-        let message = format!("*3\r\n$7\r\nmessage\r\n${}\r\n{channel}\r\n$1\r\n0\r\n", channel.len());
+        let message = format!(">3\r\n$7\r\nmessage\r\n${}\r\n{channel}\r\n$1\r\n0\r\n", channel.len());
         let (agenda, tie, channel) = (&connection.network.agenda, connection.key.bits(), channel.to_owned());
         let me = self.0.clone();
         // The store notifies its clients in an order that no seed decides.

@@ -23,6 +23,7 @@ pub struct Sentinel {
     child: Mutex<Option<Child>>,
     dir: TempDir,
     port: u16,
+    tls_port: Option<u16>,
     password: Option<String>,
 }
 
@@ -42,6 +43,8 @@ pub struct Setup<'a> {
     pub sentinel_password: Option<&'a str>,
     /// A further user of master, replicas and sentinels, as the words of a rule: `["bob", "on", ">secret", "~*", "&*", "+@all"]`.
     pub user: &'a [&'a str],
+    /// The server whose certificate the sentinels have: clients connect to them over TLS, and they to the master.
+    pub tls: Option<&'a Server>,
     /// An old master that is alive is not demoted, which outside of tests takes ten seconds.
     pub silent: bool,
 }
@@ -267,12 +270,13 @@ impl Sentinel {
         }
     }
 
-    async fn start(master: u16, setup: Setup<'_>) -> Sentinel {
+    pub async fn start(master: u16, setup: Setup<'_>) -> Sentinel {
         let dir = tempfile::Builder::new().prefix("nestlock-sentinel-").tempdir().unwrap();
         let password = setup.sentinel_password.map(str::to_owned);
-        let mut sentinel = Sentinel { child: Mutex::default(), dir, port: 0, password };
+        let mut sentinel = Sentinel { child: Mutex::default(), dir, port: 0, tls_port: None, password };
         for _ in 0..20 {
             sentinel.port = free_port();
+            sentinel.tls_port = setup.tls.map(|_| free_port());
             sentinel.configure(master, setup);
             if sentinel.run().await {
                 return sentinel;
@@ -287,6 +291,12 @@ impl Sentinel {
              sentinel down-after-milliseconds {NAME} 2000\nsentinel failover-timeout {NAME} 10000\n",
             self.port
         );
+        if let (Some(server), Some(port)) = (setup.tls, self.tls_port) {
+            text += &format!("tls-port {port}\ntls-replication yes\ntls-auth-clients no\n");
+            for (option, file) in server.tls_files() {
+                text += &format!("{option} {}\n", file.display());
+            }
+        }
         if let Some(password) = setup.password {
             text += &format!("sentinel auth-pass {NAME} {password}\n");
         }
@@ -326,6 +336,10 @@ impl Sentinel {
 
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    pub fn tls_port(&self) -> u16 {
+        self.tls_port.expect("start it with `tls`")
     }
 
     /// SIGSTOP.

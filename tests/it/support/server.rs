@@ -127,7 +127,22 @@ impl Server {
 
     /// `rediss://localhost:port`, of a server with TLS.
     pub fn tls_url(&self) -> String {
-        format!("rediss://localhost:{}", self.tls_port.expect("start it by Server::tls()"))
+        format!("rediss://localhost:{}", self.tls_port())
+    }
+
+    pub fn tls_port(&self) -> u16 {
+        self.tls_port.expect("start it by Server::tls()")
+    }
+
+    /// Its certificate, its key, and that of its authority, by the options that name them.
+    pub fn tls_files(&self) -> [(&'static str, PathBuf); 3] {
+        [("tls-cert-file", tls::CERT), ("tls-key-file", tls::KEY), ("tls-ca-cert-file", tls::CA)]
+            .map(|(option, file)| (option, self.dir.path().join(file)))
+    }
+
+    /// The files of a certificate for a client, and of its key; of the server's authority, or of one that nobody trusts.
+    pub fn client_files(&self, trusted: bool) -> [PathBuf; 2] {
+        [if trusted { tls::CLIENT } else { tls::STRANGER }, tls::KEY].map(|file| self.dir.path().join(file))
     }
 
     /// The certificate of the authority that signed the server's: a subprocess takes it as `SSL_CERT_FILE`.
@@ -152,9 +167,8 @@ impl Server {
 
     /// A certificate for a client, and its key; of the server's authority, or of one that nobody trusts.
     pub fn client_certificate(&self, trusted: bool) -> (Vec<u8>, Vec<u8>) {
-        let certificate = if trusted { tls::CLIENT } else { tls::STRANGER };
-        let read = |file| std::fs::read(self.dir.path().join(file)).unwrap();
-        (read(certificate), read(tls::KEY))
+        let [certificate, key] = self.client_files(trusted).map(|file| std::fs::read(file).unwrap());
+        (certificate, key)
     }
 
     /// The server's own directory.
@@ -243,12 +257,8 @@ impl Server {
         args.extend(["--port".into(), self.port.to_string(), "--dir".into(), text(dir)]);
         if let Some(port) = self.tls_port {
             args.extend(["--tls-port".into(), port.to_string(), "--tls-auth-clients".into(), "no".into()]);
-            for (option, file) in [
-                ("--tls-cert-file", tls::CERT),
-                ("--tls-key-file", tls::KEY),
-                ("--tls-ca-cert-file", tls::CA),
-            ] {
-                args.extend([option.into(), text(&dir.join(file))]);
+            for (option, file) in self.tls_files() {
+                args.extend([format!("--{option}"), text(&file)]);
             }
         }
         args.extend(self.args.iter().cloned());

@@ -40,7 +40,7 @@ async fn link() -> (Link, DuplexStream) {
     let (ours, theirs) = duplex(1024);
     let settings =
         RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
-    let connection = Commands::Plain(resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap());
+    let connection = Commands::over(resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap());
     (
         Link { connection, id: 1, status: Arc::default(), paired_with: None, run_id: None, logged_in: None },
         theirs,
@@ -81,7 +81,7 @@ async fn a_node_forwards_messages_unless_it_is_refused_while_others_are_not() {
     assert_eq!(nodes.pubsub_node(), None);
     nodes.set_pubsub_node(&node_address(2));
     assert_eq!(nodes.pubsub_node(), Some(node_address(2)));
-    assert_eq!(nodes.connect_limit(), SHORTEST_CONNECT);
+    assert_eq!(nodes.connect_limit(), connect_limit(None, Duration::ZERO));
     nodes.close();
 }
 

@@ -83,7 +83,7 @@ async fn nodes_that_are_connected_to_are_asked_first_and_the_one_for_messages_la
     let (ours, _theirs) = duplex(1024);
     let settings =
         RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
-    let connection = Commands::Plain(resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap());
+    let connection = Commands::over(resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap());
     let link =
         Link { connection, id: 1, status: Arc::default(), paired_with: None, run_id: None, logged_in: None };
     let nodes = nodes(&[1, 4, 1]);

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::backend::resp::why_unsent;
+use crate::backend::resp::{self, why_unsent};
 use crate::wire::Action;
 
 /// 1. The socket is full. 2. Deadlines are over. 3. The server reads again.
@@ -18,7 +18,7 @@ async fn nothing_that_waits_for_room_is_sent_after_its_deadline() {
     let settings =
         RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
     let pipe = resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap();
-    let commands = &Commands::Plain(pipe);
+    let commands = &Commands::over(pipe);
     let ping = &redis::cmd("PING");
     let mut first = Box::pin(commands.send(ping, None));
     assert!(timeout(Duration::ZERO, first.as_mut()).await.is_err());
@@ -53,7 +53,7 @@ async fn nothing_is_sent_that_is_called_at_its_deadline() {
     let (ours, mut server) = duplex(1024);
     let settings =
         RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
-    let commands = Commands::Plain(resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap());
+    let commands = Commands::over(resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap());
     let (now, call) = (Instant::now(), Call::of("stock", "", Action::Look));
     for error in [
         commands.send(&redis::cmd("PING"), Some(now)).await.unwrap_err(),
@@ -70,14 +70,14 @@ async fn nothing_is_sent_that_is_called_at_its_deadline() {
 async fn a_refused_connection_does_not_show_a_password_that_the_server_repeats() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://bob:hunter2@{}/?protocol=resp3", listener.local_addr().unwrap());
-    let client = Client::open(url).unwrap();
+    let to = crate::config::Server::from(url).destination().unwrap();
     let refuse = async {
         let (mut server, _) = listener.accept().await.unwrap();
         assert!(server.read(&mut [0; 1024]).await.unwrap() > 0);
         server.write_all(b"-ERR no such thing: AUTH bob hunter2\r\n+OK\r\n+OK\r\n").await.unwrap();
         server
     };
-    let (connected, _server) = tokio::join!(Commands::connect(&client, Box::new(drop)), refuse);
+    let (connected, _server) = tokio::join!(Commands::connect(&to, Box::new(drop)), refuse);
     let error = connected.err().unwrap();
     let text = format!("{error} {error:?}");
     assert!(text.contains("is not shown") && !text.contains("hunter2"), "{text}");
@@ -87,7 +87,7 @@ async fn a_refused_connection_does_not_show_a_password_that_the_server_repeats()
 #[tokio::test(start_paused = true)]
 async fn nothing_is_sent_over_the_connection_of_a_parent_process() {
     let (ours, mut server) = duplex(1024);
-    let commands = Commands::Plain(resp::open_copied(ours));
+    let commands = Commands::over(resp::open_copied(ours));
     let (ping, soon) = (redis::cmd("PING"), Duration::from_secs(9));
     let one = timeout(soon, commands.send(&ping, None)).await.unwrap().unwrap_err();
     let many = timeout(soon, commands.send_all(redis::pipe().cmd("PING"), None)).await.unwrap().unwrap_err();

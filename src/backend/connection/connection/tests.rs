@@ -22,7 +22,7 @@ async fn link(id: u64, paired_with: Option<u64>) -> (Link, DuplexStream) {
     let settings =
         RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
     let pipe = resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap();
-    let connection = Commands::Plain(pipe);
+    let connection = Commands::over(pipe);
     (Link { connection, id, status: Arc::default(), paired_with, run_id: None, logged_in: None }, theirs)
 }
 

@@ -4,12 +4,17 @@ use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
 
-use redis::aio::AsyncStream;
-use redis::{Client, ConnectionAddr};
+use redis::ConnectionAddr;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::backend::BoxFuture;
+use crate::config::Destination;
 
-pub(crate) type Stream = Pin<Box<dyn AsyncStream + Send>>;
+pub(crate) type Stream = Pin<Box<dyn AsyncStream>>;
+
+pub(crate) trait AsyncStream: AsyncRead + AsyncWrite + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Send> AsyncStream for S {}
 
 /// Makes a stream to a host.
 pub(crate) type Dial = fn(&str) -> BoxFuture<io::Result<Stream>>;
@@ -24,8 +29,8 @@ pub(crate) fn simulate(dial: Option<Dial>) {
 }
 
 /// The stream of a connection that is simulated.
-pub(in crate::backend) async fn stream(client: &Client) -> Option<io::Result<Stream>> {
+pub(in crate::backend) async fn stream(to: &Destination) -> Option<io::Result<Stream>> {
     let dial = DIAL.get()?;
-    let ConnectionAddr::Tcp(host, _) = client.get_connection_info().addr() else { return None };
+    let ConnectionAddr::Tcp(host, _) = to.addr() else { return None };
     Some(dial(host).await)
 }

@@ -19,7 +19,7 @@ async fn checked(purpose: Purpose, answers: &[&str]) -> (Result<Option<Arc<str>>
     let (ours, mut server) = duplex(1024);
     let settings =
         RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
-    let connection = Commands::Plain(resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap());
+    let connection = Commands::over(resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap());
     let state = watch::Sender::new(State::Down { attempt: 0, failed: None });
     let address: Arc<str> = "host:1".into();
     let line = Line { state, address: address.clone(), server_info: Arc::default(), main: None };

@@ -2,6 +2,7 @@ use futures::FutureExt;
 
 use super::*;
 use crate::backend::testing::fakes::{FakeServer, usual};
+use crate::config::Server;
 
 fn push(kind: PushKind, texts: &[&str]) -> PushInfo {
     let data = texts.iter().map(|text| Value::BulkString(text.as_bytes().to_vec())).collect();
@@ -14,9 +15,9 @@ fn sent(kind: &str, channel: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_a_server_sends_to_a_sharded_subscriber_is_received_in_its_order_until_the_connection_is_lost() {
+async fn what_aserver_sends_to_a_sharded_subscriber_is_received_in_its_order_until_the_connection_is_lost() {
     let (sender, pushes) = unbounded_channel();
-    let mut listener = Listener::Resp3(pushes);
+    let mut listener = Listener(pushes);
     for info in [
         push(PushKind::SSubscribe, &["c"]),
         push(PushKind::Invalidate, &[]),
@@ -35,28 +36,48 @@ async fn what_a_server_sends_to_a_sharded_subscriber_is_received_in_its_order_un
     assert!(matches!(listener.next().now_or_never(), Some(None)));
 }
 
+async fn connected(kind: ChannelKind) -> (Requester, Listener) {
+    open(&Server::from("redis://a:1/?protocol=resp3").destination().unwrap(), kind).await.unwrap()
+}
+
 /// In this order: 1. A request is sent. 2. The slot of another channel moves, and the server ends that subscription. 3. It answers.
 #[tokio::test]
 async fn the_end_of_another_subscription_is_no_answer() {
     let server = FakeServer::start("a", usual);
-    let client = Client::open("redis://a:1/?protocol=resp3").unwrap();
-    let (mut requester, _listener) = open(&client, ChannelKind::Sharded, false).await.unwrap();
-    for (request, kind, channel, is_answer) in [
-        (ChannelRequest::Subscribe, "ssubscribe", "c", true),
-        (ChannelRequest::Subscribe, "ssubscribe", "d", false),
-        (ChannelRequest::Subscribe, "sunsubscribe", "c", false),
-        (ChannelRequest::Unsubscribe, "sunsubscribe", "c", true),
-        (ChannelRequest::Unsubscribe, "sunsubscribe", "d", false),
-    ] {
-        server.answers(move |_| Some(sent(kind, channel)));
-        let answer = requester.request(request, "c").await;
-        assert_eq!(answer.is_ok(), is_answer, "{request:?}: {kind} {channel}: {answer:?}");
+    let (requester, mut listener) = connected(ChannelKind::Sharded).await;
+    for (request, kind) in
+        [(ChannelRequest::Subscribe, "ssubscribe"), (ChannelRequest::Unsubscribe, "sunsubscribe")]
+    {
+        server.answers(move |_| Some(sent("sunsubscribe", "d") + &sent(kind, "c")));
+        requester.request(request, "c").await.unwrap();
+        assert!(matches!(listener.next().await, Some(Received::Unsubscribed(channel)) if channel == "d"));
+        assert!(listener.next().now_or_never().is_some());
+        server.answers(move |_| Some(sent("sunsubscribe", "d") + "-NOPERM no\r\n"));
+        requester.request(request, "c").await.unwrap_err();
+        assert!(listener.next().now_or_never().is_some());
     }
-    for (answer, is_answer) in [("+PONG\r\n".to_owned(), true), (sent("sunsubscribe", "c"), false)] {
-        server.answers(move |_| Some(answer.clone()));
-        assert_eq!(requester.ping().await.is_ok(), is_answer);
-    }
+    server.answers(|_| Some(sent("sunsubscribe", "c") + "+PONG\r\n"));
+    requester.ping().await.unwrap();
     server.answers(|_| Some("-NOPERM no\r\n".to_owned()));
-    requester.request(ChannelRequest::Subscribe, "c").await.unwrap_err();
     requester.ping().await.unwrap_err();
+    server.answers(|_| Some("+OK\r\n".to_owned()));
+    requester.request(ChannelRequest::Subscribe, "c").await.unwrap_err();
+}
+
+/// Each answer comes to the request that it belongs to, however many are under way.
+#[tokio::test]
+async fn requests_that_are_sent_together_are_answered_each_by_its_own() {
+    let refuses = |words: &[&str]| match words {
+        [_, "refused"] => Some("-NOPERM no\r\n".to_owned()),
+        words => usual(words),
+    };
+    let server = FakeServer::start("a", refuses);
+    let (requester, mut listener) = connected(ChannelKind::Plain).await;
+    let subscribe = |channel| requester.request(ChannelRequest::Subscribe, channel);
+    let answers = futures::join!(subscribe("a"), subscribe("refused"), requester.ping(), subscribe("b"));
+    assert!(matches!(answers, (Ok(()), Err(_), Ok(()), Ok(()))), "{answers:?}");
+    server.publish("b", "0");
+    assert!(
+        matches!(listener.next().await, Some(Received::Message(message)) if message.get_channel_name() == "b")
+    );
 }

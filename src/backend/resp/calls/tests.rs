@@ -31,7 +31,7 @@ fn enter(calls: &mut Calls, answers: usize, bytes: &[u8]) -> usize {
 pub(super) fn write(calls: &mut Calls, most: usize) -> Vec<u8> {
     let Some(bytes) = calls.begin_write() else { return Vec::new() };
     let given = bytes[..most.min(bytes.len())].to_vec();
-    calls.written(bytes, given.len());
+    calls.written(bytes, given.len(), false);
     given
 }
 
@@ -153,7 +153,7 @@ fn the_room_of_a_call_is_used_by_the_next_one_unless_it_is_large() {
         calls.enter(None, 1, |out| *out = vec![b'x'; KEPT + 1]).unwrap();
         let bytes = calls.begin_write().unwrap();
         enter(&mut calls, 1, b"next");
-        assert!(calls.written(bytes, KEPT + 1));
+        assert!(calls.written(bytes, KEPT + 1, false));
         assert!(calls.out.capacity() <= KEPT && calls.out == b"next");
     }
 }
@@ -171,7 +171,7 @@ fn what_comes_during_a_write_is_behind_it_and_can_be_taken_out() {
     assert!(by_caller(&mut calls).is_none() && calls.begin_write().is_none() && calls.task().is_none());
     calls.leave(two);
     calls.leave(one);
-    assert!(calls.written(bytes, 2), "there is more to write");
+    assert!(calls.written(bytes, 2, false), "there is more to write");
     assert_eq!(write(&mut calls, 100), b"ethree");
     assert!(polled(&mut calls, three).is_pending());
 }
@@ -184,11 +184,11 @@ fn a_call_is_written_by_its_caller_if_it_is_alone_or_fills_a_packet_and_the_sock
     let packet = [b'x'; PACKET];
     enter(&mut calls, 1, &packet);
     assert!(by_caller(&mut calls).is_none(), "somebody writes");
-    calls.written(bytes, 5);
+    calls.written(bytes, 5, false);
     // The socket takes a part of it, and then nothing.
     let bytes = by_caller(&mut calls).unwrap();
     assert_eq!(bytes, packet);
-    assert!(calls.written(bytes, 1));
+    assert!(calls.written(bytes, 1, false));
     enter(&mut calls, 1, &packet);
     assert!(by_caller(&mut calls).is_none(), "the task waits for room");
     assert_eq!(write(&mut calls, usize::MAX).len(), 2 * PACKET - 1);
@@ -280,7 +280,7 @@ fn a_call_that_is_left_during_a_write_without_room_is_never_sent() {
     let bytes = calls.begin_write().unwrap();
     calls.leave(two);
     calls.leave(one);
-    assert!(calls.written(bytes, 0));
+    assert!(calls.written(bytes, 0, false));
     assert_eq!(write(&mut calls, 100), b"three");
     deliver(&mut calls, [3]).unwrap();
     assert_eq!(*calls.answers(three), [Value::Int(3)]);

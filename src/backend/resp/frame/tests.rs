@@ -58,6 +58,7 @@ fn answers_are_the_same_wherever_their_bytes_are_cut() {
 #[test]
 fn what_no_server_sends_is_an_error_at_once() {
     for garbage in [
+        "\u{15}\u{3}\u{3}\0\u{2}\u{2}(",
         "HTTP/1.1 400 Bad Request\r\n",
         "\r\n",
         ":1\n",

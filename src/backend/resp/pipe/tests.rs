@@ -190,13 +190,12 @@ async fn a_waker_may_own_another_call() {
 fn the_connection_is_closed_with_its_last_handle_though_its_task_is_not_polled() {
     use std::io::Read;
 
-    use redis::IntoConnectionInfo;
-
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let info = format!("redis://{}", listener.local_addr().unwrap()).into_connection_info().unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let to = crate::config::Server::from(url).destination().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let pipe = runtime.block_on(async {
-        let halves = crate::backend::resp::socket::open(&info).await.unwrap();
+        let halves = crate::backend::resp::socket::open(&to).await.unwrap();
         Pipe::start(halves, Box::new(drop), 0, |_| ()).await.unwrap().0
     });
     let mut server = listener.accept().unwrap().0;

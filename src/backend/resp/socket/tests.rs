@@ -1,10 +1,14 @@
 use std::time::Duration;
 
-use redis::IntoConnectionInfo;
 use redis::io::tcp::socket2::TcpKeepalive;
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::config::Server;
+
+fn of(url: String) -> Destination {
+    Server::from(url).destination().unwrap()
+}
 
 #[tokio::test]
 async fn a_stream_has_the_settings_of_its_client() {
@@ -14,8 +18,8 @@ async fn a_stream_has_the_settings_of_its_client() {
     let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
     #[cfg(target_os = "linux")]
     let settings = settings.set_user_timeout(Duration::from_secs(9));
-    let info = format!("redis://{}", listener.local_addr().unwrap()).into_connection_info().unwrap();
-    let (_reader, writer) = open(&info.set_tcp_settings(settings)).await.unwrap();
+    let to = of(format!("redis://{}", listener.local_addr().unwrap()));
+    let (_reader, writer) = open(&to.with_tcp_settings(settings)).await.unwrap();
     let Writer::Tcp(half) = &writer else { panic!("it is a TCP socket") };
     let socket = SockRef::from(half.as_ref());
     assert!(half.as_ref().nodelay().unwrap() && socket.keepalive().unwrap());
@@ -46,15 +50,15 @@ async fn of_several_addresses_of_a_name_one_is_enough() {
 async fn a_server_is_reached_by_ipv6_and_over_a_unix_socket() {
     let Ok(listener) = TcpListener::bind("[::1]:0").await else { return };
     let port = listener.local_addr().unwrap().port();
-    let info = format!("redis://[::1]:{port}").into_connection_info().unwrap();
-    assert!(matches!(open(&info).await.unwrap().1, Writer::Tcp(_)));
+    let to = of(format!("redis://[::1]:{port}"));
+    assert!(matches!(open(&to).await.unwrap().1, Writer::Tcp(_)));
     #[cfg(unix)]
     {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("redis");
         let _listener = tokio::net::UnixListener::bind(&path).unwrap();
-        let info = format!("redis+unix://{}", path.display()).into_connection_info().unwrap();
-        assert!(matches!(open(&info).await.unwrap().1, Writer::Unix(_)));
+        let to = of(format!("redis+unix://{}", path.display()));
+        assert!(matches!(open(&to).await.unwrap().1, Writer::Unix(_)));
     }
 }
 
@@ -62,8 +66,8 @@ async fn a_server_is_reached_by_ipv6_and_over_a_unix_socket() {
 #[tokio::test]
 async fn a_write_to_a_socket_that_was_shut_down_fails() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let info = format!("redis://{}", listener.local_addr().unwrap()).into_connection_info().unwrap();
-    let (_reader, writer) = open(&info).await.unwrap();
+    let to = of(format!("redis://{}", listener.local_addr().unwrap()));
+    let (_reader, writer) = open(&to).await.unwrap();
     writer.shut_down();
     let write = std::future::poll_fn(|cx| writer.poll_write(cx, b"late"));
     let written = tokio::time::timeout(Duration::from_secs(20), write).await.unwrap();
@@ -74,8 +78,8 @@ async fn a_write_to_a_socket_that_was_shut_down_fails() {
 #[tokio::test]
 async fn a_write_to_a_socket_without_room_waits_for_room() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let info = format!("redis://{}", listener.local_addr().unwrap()).into_connection_info().unwrap();
-    let (_reader, writer) = open(&info).await.unwrap();
+    let to = of(format!("redis://{}", listener.local_addr().unwrap()));
+    let (_reader, writer) = open(&to).await.unwrap();
     let mut theirs = listener.accept().await.unwrap().0;
     let part = vec![0; 1 << 16];
     while writer.try_write(&part).is_ok() {}

@@ -58,18 +58,29 @@ fn sentinels(urls: &[&str]) -> Sentinels {
     .unwrap()
 }
 
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+#[tokio::test(start_paused = true)]
+async fn the_master_is_reached_as_the_sentinels_are() {
+    use crate::config::Tls;
+    let tls = Tls::new().authorities_file("ca.pem");
+    let mut sentinels = sentinels(&["redis://one:1"]);
+    let _one = FakeServer::start("one", |words| names(7, words).or_else(|| usual(words)));
+    assert_eq!(sentinels.endpoint(true).await.unwrap().to.tls(), None);
+    let over_tls = Server::from("rediss://:secret@one:1/3#insecure").tls(tls.clone());
+    *sentinels.template = over_tls.destination().unwrap();
+    let to = sentinels.endpoint(true).await.unwrap().to;
+    assert_eq!(to.tls(), Some(tls.insecure()));
+    assert_eq!(to.addr().to_string(), "master:7");
+    assert_eq!((to.redis_settings().password(), to.redis_settings().db()), (Some("secret"), 3));
+}
+
+/// A map in RESP3, and pairs in RESP2.
 #[test]
-fn the_master_is_reached_as_the_sentinels_are() {
-    let named = ReportedMaster { host: "master".into(), port: 7, epoch: 0, being_replaced: false };
-    for (sentinel, master) in [
-        (ConnectionAddr::Tcp("sentinel".into(), 1), ConnectionAddr::Tcp("master".into(), 7)),
-        (
-            ConnectionAddr::TcpTls { host: "sentinel".into(), port: 1, insecure: true, tls_params: None },
-            ConnectionAddr::TcpTls { host: "master".into(), port: 7, insecure: true, tls_params: None },
-        ),
-    ] {
-        assert_eq!(at(&sentinel, &named), master);
-    }
+fn what_a_sentinel_answers_in_a_map_is_read_as_pairs() {
+    let pair = || [Value::SimpleString("config-epoch".into()), Value::Int(7)];
+    let [name, value] = pair();
+    assert_eq!(in_pairs(Value::Map(vec![(name, value)])), Value::Array(pair().into()));
+    assert_eq!(in_pairs(Value::Array(pair().into())), Value::Array(pair().into()));
 }
 
 /// What it answers to those who have logged in, and to those who have not.
@@ -77,27 +88,30 @@ fn the_master_is_reached_as_the_sentinels_are() {
 async fn a_sentinel_that_rejects_the_credentials_is_asked_without_and_another_one_is_not() {
     let urls = ["redis://:secret@one:1"];
     let asked = |server: &FakeServer| server.count("SENTINEL GET-MASTER-ADDR-BY-NAME");
+    let logins = |server: &FakeServer| server.count("HELLO 3 AUTH");
     let one = FakeServer::start("one", |words| names(7, words).or_else(|| usual(words)));
     assert_eq!(&*sentinels(&urls).endpoint(true).await.unwrap().address, "master:7, master `stock`");
-    assert_eq!((asked(&one), one.count("AUTH")), (1, 1));
+    assert_eq!((asked(&one), logins(&one), one.count("HELLO")), (1, 1, 1));
 
-    let without_password = |words: &[&str]| match words {
-        ["AUTH", ..] => Some("-ERR AUTH called without any password configured\r\n".to_owned()),
+    let without_user = |words: &[&str]| match words {
+        ["HELLO", "3", "AUTH", ..] => Some("-WRONGPASS invalid username-password pair\r\n".to_owned()),
         _ => names(7, words).or_else(|| usual(words)),
     };
-    let one = FakeServer::start("one", without_password);
+    let one = FakeServer::start("one", without_user);
     assert_eq!(&*sentinels(&urls).endpoint(true).await.unwrap().address, "master:7, master `stock`");
-    assert_eq!((asked(&one), one.count("AUTH")), (1, 1));
+    assert_eq!((asked(&one), logins(&one), one.count("HELLO")), (1, 1, 2));
 
     one.answers(|words| match words {
-        ["AUTH", ..] => Some("-WRONGPASS invalid username-password pair\r\n".to_owned()),
-        ["SENTINEL", ..] => Some("-NOAUTH Authentication required.\r\n".to_owned()),
+        ["HELLO", "3", "AUTH", ..] => Some("-WRONGPASS invalid username-password pair\r\n".to_owned()),
+        ["HELLO", ..] => {
+            Some("-NOAUTH HELLO must be called with the client already authenticated\r\n".to_owned())
+        }
         _ => usual(words),
     });
     let error = sentinels(&urls).endpoint(true).await.err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.to_string().contains("password is wrong"), "{error}");
-    assert_eq!((asked(&one), one.count("AUTH")), (2, 2));
+    assert_eq!((asked(&one), logins(&one), one.count("HELLO")), (1, 2, 4));
 }
 
 /// A sentinel that names the server at the port that is stored.

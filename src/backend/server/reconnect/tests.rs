@@ -4,8 +4,8 @@ use super::*;
 use crate::backend::testing::{Event, EventRecorder, TestServer};
 
 fn endpoint(url: &str) -> Endpoint {
-    let client = redis::Client::open(format!("{url}?protocol=resp3")).unwrap();
-    Endpoint { client, address: url.into(), gate: None, login: None }
+    let to = crate::config::Server::from(format!("{url}?protocol=resp3")).destination().unwrap();
+    Endpoint { to, address: url.into(), gate: None, login: None }
 }
 
 /// A line for commands, with a connection of that number.
@@ -22,7 +22,7 @@ async fn command_line(server: &TestServer, id: u64) -> Arc<Line> {
 }
 
 async fn set_up(line: &Line, server: &TestServer, id: u64) {
-    let connection = Commands::connect(&endpoint(&server.url("")).client, Box::new(drop)).await.unwrap();
+    let connection = Commands::connect(&endpoint(&server.url("")).to, Box::new(drop)).await.unwrap();
     let link =
         Link { connection, id, status: Arc::default(), paired_with: None, run_id: None, logged_in: None };
     line.state.send_replace(State::Up(link));

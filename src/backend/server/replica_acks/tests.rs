@@ -110,8 +110,8 @@ fn queued_acquires_fail_when_the_runtime_of_the_connection_ends() {
 async fn without_replicas(server: &TestServer, user: &str) -> (Role, Endpoint, EventRecorder) {
     let role = Role { replicas: Some(Replicas { count: 0, wait: Duration::from_millis(1) }), ..ALONE };
     let url = server.url(user);
-    let client = redis::Client::open(format!("{url}/?protocol=resp3")).unwrap();
-    (role, Endpoint { client, address: "host:1".into(), gate: None, login: None }, EventRecorder::new())
+    let to = crate::config::Server::from(format!("{url}/?protocol=resp3")).destination().unwrap();
+    (role, Endpoint { to, address: "host:1".into(), gate: None, login: None }, EventRecorder::new())
 }
 
 /// A failover on the way of one of them would leave grants that other replicas acknowledge.

@@ -151,8 +151,8 @@ async fn a_call_to_a_frozen_server_is_unknown_and_its_connection_is_replaced() {
 async fn only_the_only_master_waits_for_a_connection() {
     let _hangs = FakeServer::start("hangs", |_| None);
     for alone in [true, false] {
-        let client = redis::Client::open("redis://hangs:1/?protocol=resp3").unwrap();
-        let endpoint = Endpoint { client, address: "hangs:1".into(), gate: None, login: None };
+        let to = Server::from("redis://hangs:1/?protocol=resp3").destination().unwrap();
+        let endpoint = Endpoint { to, address: "hangs:1".into(), gate: None, login: None };
         let (role, events) = (Role { alone, ..ALONE }, EventRecorder::new());
         let runtime = tokio::runtime::Handle::current();
         let server = RedisServer::begin(endpoint, &role, LONG, events.sender(), |_| None, &runtime);
@@ -372,17 +372,16 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-/// Over a real TLS port, with a self-signed certificate. No crypto provider was installed before.
-#[cfg(all(feature = "redis-1", any(feature = "tls-rustls", feature = "tls-native-tls")))]
+/// Over a real TLS port, with a self-signed certificate. The program has installed no provider of cryptography.
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 #[tokio::test]
 async fn a_server_is_reached_over_tls() {
     let server = TestServer::start_tls().await;
-    let root_cert = Some(std::fs::read(server.certificate()).unwrap());
+    let tls = crate::Tls::new().authorities_file(server.certificate());
     let url = format!("rediss://localhost:{}", server.tls_port());
-    let certificates = redis::TlsCertificates { client_tls: None, root_cert };
-    let client = redis::Client::build_with_tls(url.as_str(), certificates).unwrap();
+    let given = Server::from(&url).tls(tls);
     let mut events = EventRecorder::new();
-    let backend = connect(&client.into(), LONG, events.sender()).await.unwrap();
+    let backend = connect(&given, LONG, events.sender()).await.unwrap();
     for _ in 0..2 {
         assert_eq!(backend.clone().run(look("a")).await.unwrap(), Reply::Free);
     }

@@ -6,11 +6,11 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
-use redis::IntoConnectionInfo;
 use redis::io::tcp::socket2::SockRef;
 
 use super::*;
 use crate::backend::resp::socket;
+use crate::config::Server;
 
 const CALLERS: u64 = 4;
 
@@ -74,9 +74,9 @@ fn stress(calls: u64, padding: u64, seed: u64) {
     let (sender, receiver) = channel();
     let server = thread::spawn(move || serve(listener.accept().unwrap().0, Dice(seed + 1), sender));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let info = format!("redis://{address}").into_connection_info().unwrap();
+    let to = Server::from(format!("redis://{address}")).destination().unwrap();
     let pipe = runtime.block_on(async {
-        let halves = socket::open(&info).await.unwrap();
+        let halves = socket::open(&to).await.unwrap();
         if let socket::Writer::Tcp(half) = &halves.1 {
             SockRef::from(half.as_ref()).set_send_buffer_size(4096).unwrap();
         }

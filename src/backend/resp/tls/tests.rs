@@ -1,0 +1,268 @@
+use std::future::poll_fn;
+use std::pin::pin;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::time::{sleep, timeout};
+
+use super::*;
+use crate::backend::resp::pipe::Pipe;
+use crate::backend::resp::socket::sealed;
+use crate::backend::resp::{TOO_LATE, why_unsent};
+
+const LONG: Duration = Duration::from_secs(9);
+
+/// The server's end of a connection over TLS.
+type Server = Pin<Box<dyn Stream>>;
+
+/// A certificate for `localhost`, in PEM, and its key. It is its own authority.
+fn certificate() -> (String, String) {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    (made.cert.pem(), made.signing_key.serialize_pem())
+}
+
+#[cfg(feature = "tls-rustls")]
+async fn accept(certificate: &str, key: &str, stream: DuplexStream) -> io::Result<Server> {
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+    let config =
+        rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();
+    Ok(Box::pin(tokio_rustls::TlsAcceptor::from(Arc::new(config)).accept(stream).await?))
+}
+
+#[cfg(not(feature = "tls-rustls"))]
+async fn accept(certificate: &str, key: &str, stream: DuplexStream) -> io::Result<Server> {
+    let identity = native_tls::Identity::from_pkcs8(certificate.as_bytes(), key.as_bytes()).unwrap();
+    let acceptor = tokio_native_tls::TlsAcceptor::from(native_tls::TlsAcceptor::new(identity).unwrap());
+    Ok(Box::pin(acceptor.accept(stream).await.map_err(io::Error::other)?))
+}
+
+/// Both ends of a connection over a stream that takes so many bytes until the other side reads.
+async fn connected(room: usize, longest: Duration) -> (Sealed, Server) {
+    let (certificate, key) = certificate();
+    let (ours, theirs) = duplex(room);
+    let connector = connector(&Tls::new().authorities(&certificate)).unwrap();
+    let (ours, theirs) =
+        tokio::join!(handshake(connector, "localhost", ours), accept(&certificate, &key, theirs));
+    (Sealed::over(ours.unwrap(), longest), theirs.unwrap())
+}
+
+async fn pipe(room: usize) -> (Pipe, Server) {
+    let (stream, server) = connected(room, LONGEST).await;
+    (Pipe::start(sealed(stream), Box::new(drop), 0, |_| ()).await.unwrap().0, server)
+}
+
+fn command(length: usize) -> impl FnOnce(&mut Vec<u8>) {
+    move |bytes| bytes.extend(std::iter::repeat_n(b'x', length))
+}
+
+/// How many bytes come until there are no more.
+async fn received(server: &mut Server) -> usize {
+    let (mut count, mut bytes) = (0, vec![0; 1 << 16]);
+    while let Ok(Ok(read @ 1..)) = timeout(LONG, server.read(&mut bytes)).await {
+        count += read;
+    }
+    count
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_are_answered_in_their_order_over_tls() {
+    let (pipe, mut server) = pipe(1 << 16).await;
+    let (one, two) = (pipe.send(None, command(10)), pipe.send_all(None, 2, command(20)));
+    let answers = async {
+        let mut bytes = [0; 30];
+        server.read_exact(&mut bytes).await.unwrap();
+        for part in [b":1\r".as_slice(), b"\n:2\r\n:", b"3\r\n"] {
+            server.write_all(part).await.unwrap();
+            server.flush().await.unwrap();
+        }
+    };
+    let (one, two, ()) = tokio::join!(one, two, answers);
+    assert_eq!(one.unwrap(), redis::Value::Int(1));
+    assert_eq!(two.unwrap(), [redis::Value::Int(2), redis::Value::Int(3)]);
+    drop(pipe);
+}
+
+/// A call alone is written by its caller: no task is woken for it.
+#[tokio::test(start_paused = true)]
+async fn a_call_over_tls_is_sent_in_its_first_poll() {
+    let (pipe, mut server) = pipe(1 << 16).await;
+    let mut call = pin!(pipe.send(None, command(10)));
+    assert!(futures::poll!(call.as_mut()).is_pending());
+    let mut bytes = [0; 10];
+    assert!(matches!(futures::poll!(pin!(server.read_exact(&mut bytes))), Poll::Ready(Ok(10))));
+}
+
+/// 1. The stream is full, and the TLS library has a part of a call. 2. Deadlines are over. 3. The server reads again.
+#[tokio::test(start_paused = true)]
+async fn a_full_stream_over_tls_sends_nothing_that_is_too_late_or_given_up() {
+    let (pipe, mut server) = pipe(4096).await;
+    let large = 3 * RECORD;
+    let mut first = Box::pin(pipe.send(None, command(large)));
+    assert!(timeout(Duration::ZERO, first.as_mut()).await.is_err());
+    let deadline = Some(Instant::now() + Duration::from_secs(1));
+    let mut late = Box::pin(pipe.send(deadline, command(100)));
+    let mut left = Box::pin(pipe.send(None, command(100)));
+    assert!(timeout(Duration::ZERO, late.as_mut()).await.is_err());
+    assert!(timeout(Duration::ZERO, left.as_mut()).await.is_err());
+    sleep(Duration::from_secs(2)).await;
+    drop(left);
+    let (count, late) = tokio::join!(received(&mut server), late);
+    assert_eq!(count, large, "all of the call that has begun, and nothing else");
+    assert_eq!(why_unsent(&late.unwrap_err()), Some(TOO_LATE));
+    drop(first);
+    // And the connection works on.
+    let mut next = Box::pin(pipe.send(None, command(50)));
+    assert!(timeout(Duration::ZERO, next.as_mut()).await.is_err());
+    assert_eq!(received(&mut server).await, 50);
+}
+
+/// 1. The TLS library has what the stream has no room for. 2. The process is stopped for longer than a socket would hold it. 3. There is room.
+#[tokio::test(start_paused = true)]
+async fn what_has_waited_for_room_for_too_long_is_not_sent() {
+    let (stream, mut server) = connected(4096, Duration::from_secs(5)).await;
+    let part = vec![0; RECORD];
+    let taken = poll_fn(|cx| stream.poll_write(cx, &part)).await.unwrap();
+    assert_eq!(taken, RECORD);
+    assert!(stream.is_owing());
+    assert!(stream.try_write(&part).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock));
+    sleep(Duration::from_secs(6)).await;
+    let mut bytes = vec![0; RECORD];
+    let read = server.read(&mut bytes);
+    assert!(timeout(LONG, read).await.is_err(), "no whole record has come");
+    for _ in 0..2 {
+        let error = poll_fn(|cx| stream.poll_flush(cx)).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+    assert!(stream.is_owing());
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_byte_comes_once_and_in_order_however_little_room_there_is() {
+    for room in [100, 5000, RECORD + 100] {
+        let (stream, mut server) = connected(room, LONGEST).await;
+        let sent: Vec<u8> = (0..50_000_u32).map(|at| at as u8 ^ (at >> 8) as u8).collect();
+        let write = async {
+            let mut rest = &sent[..];
+            while !rest.is_empty() {
+                // As callers and the task do, in turns.
+                let count = match stream.try_write(rest) {
+                    Ok(count) => count,
+                    Err(_) => poll_fn(|cx| stream.poll_write(cx, rest)).await.unwrap(),
+                };
+                rest = &rest[count..];
+            }
+            poll_fn(|cx| stream.poll_flush(cx)).await.unwrap();
+        };
+        let mut came = vec![0; sent.len()];
+        let read = async { server.read_exact(&mut came).await.unwrap() };
+        tokio::join!(write, read);
+        assert!(came == sent, "{room}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_connection_over_tls_fails_what_is_under_way() {
+    let (pipe, server) = pipe(1 << 16).await;
+    let mut call = Box::pin(pipe.send(None, command(10)));
+    assert!(timeout(Duration::ZERO, call.as_mut()).await.is_err());
+    drop(server);
+    let error = timeout(LONG, call).await.unwrap().unwrap_err();
+    assert!(error.is_io_error() && why_unsent(&error).is_none(), "{error}");
+    let error = pipe.send(None, command(10)).await.unwrap_err();
+    assert!(why_unsent(&error).is_some(), "{error}");
+}
+
+/// A middlebox has changed what comes.
+#[tokio::test(start_paused = true)]
+async fn garbage_in_a_connection_over_tls_ends_it() {
+    let (certificate, key) = certificate();
+    let ((ours, mut middle), (far, theirs)) = (duplex(1 << 16), duplex(1 << 16));
+    let connector = connector(&Tls::new().authorities(&certificate)).unwrap();
+    let (garbage, mut garbled) = tokio::sync::oneshot::channel::<()>();
+    tokio::spawn(async move {
+        let mut far = far;
+        tokio::select! {
+            _ = tokio::io::copy_bidirectional(&mut middle, &mut far) => {}
+            _ = &mut garbled => {
+                middle.write_all(&[23, 3, 3, 0, 40]).await.unwrap();
+                middle.write_all(&[7; 40]).await.unwrap();
+                std::future::pending::<()>().await;
+            }
+        }
+    });
+    let (ours, theirs) =
+        tokio::join!(handshake(connector, "localhost", ours), accept(&certificate, &key, theirs));
+    let (_server, stream) = (theirs.unwrap(), Sealed::over(ours.unwrap(), LONGEST));
+    let pipe = Pipe::start(sealed(stream), Box::new(drop), 0, |_| ()).await.unwrap().0;
+    let mut call = Box::pin(pipe.send(None, command(10)));
+    assert!(timeout(Duration::ZERO, call.as_mut()).await.is_err());
+    garbage.send(()).unwrap();
+    assert!(timeout(LONG, call).await.unwrap().unwrap_err().is_io_error());
+}
+
+async fn refusal(tls: Tls, host: &str) -> String {
+    let (certificate, key) = certificate();
+    let (ours, theirs) = duplex(1 << 16);
+    let connector = connector(&tls).unwrap();
+    let (ours, _) = tokio::join!(handshake(connector, host, ours), accept(&certificate, &key, theirs));
+    ours.err().unwrap().to_string()
+}
+
+#[tokio::test]
+async fn a_certificate_is_verified_unless_the_settings_ask_for_none() {
+    let (other, _) = certificate();
+    let text = refusal(Tls::new().authorities(&other), "localhost").await;
+    assert!(text.to_lowercase().contains("certificate"), "{text}");
+    let (certificate, key) = certificate();
+    for (tls, host, is_trusted) in [
+        (Tls::new().authorities(&certificate), "localhost", true),
+        (Tls::new().authorities(&certificate), "other.invalid", false),
+        (Tls::new().authorities(&other).insecure(), "other.invalid", true),
+        (Tls::new().insecure(), "localhost", true),
+    ] {
+        let (ours, theirs) = duplex(1 << 16);
+        let connector = connector(&tls).unwrap();
+        let (ours, _) = tokio::join!(handshake(connector, host, ours), accept(&certificate, &key, theirs));
+        assert_eq!(ours.is_ok(), is_trusted, "{host}: {tls:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_does_not_speak_tls_is_reported_as_such() {
+    let connector = || connector(&Tls::new().insecure()).unwrap();
+    let (ours, mut theirs) = duplex(1 << 16);
+    let answers = async {
+        theirs.write_all(b"-ERR Protocol error: invalid request, as of some proxy\r\n").await.unwrap();
+        theirs
+    };
+    let (ours, _theirs) = tokio::join!(handshake(connector(), "localhost", ours), answers);
+    let text = ours.err().unwrap().to_string();
+    assert!(text.contains(NO_TLS), "{text}");
+    let (ours, theirs) = duplex(1 << 16);
+    drop(theirs);
+    let error = handshake(connector(), "localhost", ours).await.err().unwrap();
+    assert!(error.is_io_error(), "{error}");
+}
+
+#[test]
+fn a_file_is_read_at_each_connection() {
+    let dir = tempfile::tempdir().unwrap();
+    let [ca, cert, key] = ["ca", "cert", "key"].map(|name| dir.path().join(name));
+    let tls = Tls::new().authorities_file(&ca).client_certificate_files(&cert, &key);
+    let missing = connector(&tls).err().unwrap();
+    assert_eq!(missing.kind(), ErrorKind::InvalidClientConfig);
+    assert!(missing.to_string().contains("ca"), "{missing}");
+    let (pem, secret) = certificate();
+    std::fs::write(&ca, &pem).unwrap();
+    std::fs::write(&cert, &pem).unwrap();
+    std::fs::write(&key, &secret).unwrap();
+    connector(&tls).unwrap();
+    std::fs::write(&key, "secret").unwrap();
+    let wrong = connector(&tls).err().unwrap();
+    assert!(wrong.to_string().contains("private key") && !wrong.to_string().contains("secret"), "{wrong}");
+}
