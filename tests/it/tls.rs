@@ -142,7 +142,7 @@ mod certificates {
         let server = Server::tls_with(&["--tls-auth-clients", "yes"]).await;
         let dir = tempfile::tempdir().unwrap();
         let [ca, certificate, key] = ["ca", "certificate", "key"].map(|name| dir.path().join(name));
-        let put = |from: &std::path::Path, to| drop(std::fs::copy(from, to).unwrap());
+        let put = |from: &std::path::Path, to| _ = std::fs::copy(from, to).unwrap();
         let [stranger, secret] = server.client_files(false);
         let tls = Tls::new().authorities_file(&ca).client_certificate_files(&certificate, &key);
         let missing = connect(&server, tls.clone()).await.unwrap_err();
