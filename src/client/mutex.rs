@@ -77,7 +77,7 @@ impl Mutex {
         Lock(self.request(None, false))
     }
 
-    /// Asks once. Resolves to `None` where somebody else holds the lock.
+    /// Asks once, or for as long as [`within`](TryLock::within) allows. Resolves to `None` where somebody else holds the lock.
     ///
     /// See [`TryLock`] for options, errors and cancel safety.
     ///

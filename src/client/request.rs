@@ -270,8 +270,8 @@ impl Future for Lock {
 ///
 /// # Errors
 ///
-/// As [`Lock`], but for [`Timeout`](ErrorKind::Timeout), which is `None` here. [`Unavailable`](ErrorKind::Unavailable) comes
-/// after one attempt.
+/// As [`Lock`], but for [`Timeout`](ErrorKind::Timeout), which is `None` here. Without [`within`](TryLock::within)
+/// [`Unavailable`](ErrorKind::Unavailable) comes after one attempt.
 ///
 /// # Cancel safety
 ///
@@ -345,8 +345,8 @@ impl Future for FencedLock {
 ///
 /// # Errors
 ///
-/// As [`FencedLock`], but for [`Timeout`](ErrorKind::Timeout), which is `None` here. [`Unavailable`](ErrorKind::Unavailable)
-/// comes after one attempt.
+/// As [`FencedLock`], but for [`Timeout`](ErrorKind::Timeout), which is `None` here. Without
+/// [`within`](FencedTryLock::within) [`Unavailable`](ErrorKind::Unavailable) comes after one attempt.
 ///
 /// # Cancel safety
 ///

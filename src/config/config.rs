@@ -379,10 +379,10 @@ impl Builder {
         self
     }
 
-    /// For how long `lock` goes on while the server, or too many of several, do not answer or have no vote. Default: 10 s.
+    /// For how long a request goes on while the server, or too many of several, do not answer or have no vote. Default: 10 s.
     ///
-    /// Zero: not at all; [`Duration::MAX`]: for ever. A `lock` with [`within`](crate::futures::Lock::within) ends when that is over, if
-    /// it is sooner; a `try_lock`, a release or a look makes one attempt.
+    /// Zero: not at all; [`Duration::MAX`]: for ever. A request with [`within`](crate::futures::Lock::within) ends when that is over, if
+    /// it is sooner; a `try_lock` without it, a release or a look makes one attempt.
     pub fn unavailable_after(mut self, time: Duration) -> Self {
         self.unavailable_after = time;
         self

@@ -141,8 +141,9 @@ impl Future for LockAll {
 ///
 /// # Errors
 ///
-/// As [`LockAll`], but for [`Timeout`](crate::ErrorKind::Timeout), which is `None` here. [`Unavailable`](crate::ErrorKind::Unavailable)
-/// comes after one attempt, and so does [`Lost`](crate::ErrorKind::Lost) for a hold that was lost before all were granted.
+/// As [`LockAll`], but for [`Timeout`](crate::ErrorKind::Timeout), which is `None` here. Without [`within`](TryLockAll::within)
+/// [`Unavailable`](crate::ErrorKind::Unavailable) comes after one attempt, and so does [`Lost`](crate::ErrorKind::Lost) for a hold that was
+/// lost before all were granted.
 ///
 /// # Cancel safety
 ///
@@ -208,8 +209,8 @@ impl Future for FencedLockAll {
 ///
 /// # Errors
 ///
-/// As [`FencedLockAll`], but for [`Timeout`](crate::ErrorKind::Timeout), which is `None` here.
-/// [`Unavailable`](crate::ErrorKind::Unavailable) comes after one attempt.
+/// As [`FencedLockAll`], but for [`Timeout`](crate::ErrorKind::Timeout), which is `None` here. Without
+/// [`within`](FencedTryLockAll::within) [`Unavailable`](crate::ErrorKind::Unavailable) comes after one attempt.
 ///
 /// # Cancel safety
 ///
