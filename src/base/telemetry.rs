@@ -86,9 +86,9 @@ pub(crate) fn absent(error: &Error) {
     tracing::warn!(%error, "a master can't be reached now; it is used once it can");
 }
 
-/// A server's certificate is not accepted at a reconnect: expired, most often.
+/// A server's certificate, or the client's, is not accepted at a reconnect: expired, most often.
 pub(crate) fn distrusted(error: &Error) {
-    tracing::warn!(%error, "a server is reachable, but its certificate is not accepted; it is used once the certificate is corrected");
+    tracing::warn!(%error, "a server is reachable, but a certificate is not accepted; it is used once that is corrected");
 }
 
 /// The provider of credentials has failed.

@@ -59,6 +59,17 @@ mod tests {
     use super::*;
     use crate::config::Server;
 
+    #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+    #[test]
+    fn a_connection_over_tls_has_time_for_its_handshakes_however_short_the_node_timeout_is() {
+        let limit = |url: &str, millis| {
+            let to = Server::from(url).destination().unwrap();
+            connect_limit(Some(&to), Duration::from_millis(millis)).as_millis()
+        };
+        assert_eq!([limit("redis://host", 50), limit("redis://host", 1500)], [1000, 1500]);
+        assert_eq!([limit("rediss://host", 50), limit("rediss://host", 6000)], [4000, 6000]);
+    }
+
     #[test]
     fn an_error_that_repeats_the_password_is_not_shown() {
         let to = Server::from("redis://bob:hunter2@localhost").destination().unwrap();

@@ -157,6 +157,11 @@ pub(crate) fn unreachable(error: RedisError, server: &Arc<str>) -> Error {
         (ErrorKind::Unavailable, "the server is too old: nestlock needs Redis 6.2 or later".into())
     } else if let Some(text) = answer(&error) {
         (ErrorKind::Unavailable, format!("the server refuses to work: {text}; {FIX_SERVER}"))
+    } else if is_refused_handshake(&error) {
+        (
+            ErrorKind::Unavailable,
+            format!("the server refuses the handshake of TLS: {error}; {GIVE_CERTIFICATE}"),
+        )
     } else if is_certificate(&error) {
         let message = format!(
             "the connection is not trusted: {error}; check the server's certificate, its dates and its names, and the \
@@ -174,7 +179,7 @@ pub(crate) fn unreachable(error: RedisError, server: &Arc<str>) -> Error {
 
 /// Whether an attempt to connect failed for a certificate: the server is reachable, and waiting does not help.
 pub(crate) fn is_distrusted(error: &Error) -> bool {
-    cause(error).is_some_and(is_certificate)
+    cause(error).is_some_and(|error| is_certificate(error) || is_refused_handshake(error))
 }
 
 /// Whether it failed for user or password.
@@ -196,8 +201,20 @@ pub(crate) fn provided_wrong(error: RedisError, kind: ErrorKind, server: &Arc<st
 
 /// By the text: the TLS libraries have no error type in common, and the redis crate maps them to different kinds.
 fn is_certificate(error: &RedisError) -> bool {
+    is_of_the_stream(error) && error.to_string().to_lowercase().contains("certificate")
+}
+
+/// Whether the server has ended the handshake by an alert of TLS. What is wrong is in its eyes the client's: 1. the client has none of
+/// the certificates that the server asks for; 2. in TLS 1.3 the client's handshake is complete then; 3. the alert is the answer to the
+/// first command. Its text may be "certificate required", "unknown CA" or, before TLS 1.3, a mere "handshake failure".
+fn is_refused_handshake(error: &RedisError) -> bool {
+    let text = error.to_string().to_lowercase();
+    let is_refusal = ["certificate", "unknown ca", "unknownca", "access denied", "accessdenied", "handshake"];
+    is_of_the_stream(error) && text.contains("alert") && is_refusal.iter().any(|part| text.contains(part))
+}
+
+fn is_of_the_stream(error: &RedisError) -> bool {
     matches!(error.kind(), RedisErrorKind::Io | RedisErrorKind::Client)
-        && error.to_string().to_lowercase().contains("certificate")
 }
 
 /// What the user can do about a refusal.
@@ -214,6 +231,9 @@ const ONE_MASTER: &str = "it is a node of a cluster: give it to `Builder::cluste
 const FIX_SERVER: &str = "correct the server, or try again later";
 
 const CHECK: &str = "check that the server runs, and the network";
+
+const GIVE_CERTIFICATE: &str = "if it asks clients for a certificate, give one by `Tls::client_certificate`, of an authority that the \
+     server trusts, and within its dates";
 
 const GIVE_CREDENTIALS: &str = "give both in its URL, redis://user:password@host:port";
 
@@ -434,11 +454,24 @@ mod tests {
             (io("no address found"), ErrorKind::Unavailable, "can't be reached"),
             (io("invalid peer Certificate"), ErrorKind::Unavailable, "is not trusted"),
             (by_client("bad certificate"), ErrorKind::Unavailable, "is not trusted"),
+            (
+                io("received fatal alert: CertificateRequired"),
+                ErrorKind::Unavailable,
+                "`Tls::client_certificate`",
+            ),
+            (io("received fatal alert: UnknownCA"), ErrorKind::Unavailable, "`Tls::client_certificate`"),
+            (
+                io("tlsv1 alert unknown ca: SSL alert number 48"),
+                ErrorKind::Unavailable,
+                "`Tls::client_certificate`",
+            ),
+            (io("sslv3 alert handshake failure"), ErrorKind::Unavailable, "`Tls::client_certificate`"),
+            (io("received fatal alert: InternalError"), ErrorKind::Unavailable, "can't be reached"),
             (io("whatever"), ErrorKind::Unavailable, "can't be reached"),
             (answered("ERR bad certificate"), ErrorKind::Unavailable, "refuses to work"),
         ] {
             let text = error.to_string();
-            let distrusted = words == "is not trusted";
+            let distrusted = ["is not trusted", "`Tls::client_certificate`"].contains(&words);
             let error = unreachable(error, &"host:1".into());
             assert_eq!((error.kind(), is_distrusted(&error)), (kind, distrusted), "{text}: {error}");
             assert!(error.to_string().contains(words), "{text}: {error}");

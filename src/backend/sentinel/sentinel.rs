@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use crate::backend::connection::dial::too_long;
 use crate::backend::connection::{
     Backoff, ChannelKind, ChannelRequest, Commands, Endpoint, Listener, Login, Received, Requester,
     connect_limit, listen, redis_error, tuned,
@@ -195,23 +196,28 @@ impl Sentinel {
         let mut report = None;
         let query = async {
             for to in &*self.destinations {
-                let answer = match ask(to, &name).await {
-                    Ok((address, details)) => Report::read(address, &details, &self.address),
-                    Err(error) => Report::refused(error, &self.address),
+                let (answer, refused) = match ask(to, &name).await {
+                    Ok((address, details)) => (Report::read(address, &details, &self.address), false),
+                    Err(error) => {
+                        let refused = redis_error::answer(&error).is_some();
+                        (Report::refused(error, &self.address), refused)
+                    }
                 };
                 let denied = matches!(answer, Report::Denied(_));
+                // By whatever error: a sentinel that knows no passwords may have one of its own for those who give one.
+                let tries_without = denied || (refused && matches!(answer, Report::Unreachable(_)));
                 // If both are denied, the error with the credentials is reported, not the one without.
                 if report.is_none() || !denied {
                     report = Some(answer);
                 }
-                if !denied {
+                if !tries_without {
                     break;
                 }
             }
         };
         let in_time = timeout(limit, query).await.is_ok();
         let timed_out = || {
-            let why = format!("the sentinel does not answer within {limit:?}");
+            let why = too_long(limit, &self.destinations[0]);
             Report::Unreachable(redis_error::not_sent(&why, &self.address).error)
         };
         report.filter(|_| in_time).unwrap_or_else(timed_out)

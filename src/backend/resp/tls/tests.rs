@@ -46,9 +46,28 @@ async fn connected(room: usize, longest: Duration) -> (Sealed, Server) {
     let (certificate, key) = certificate();
     let (ours, theirs) = duplex(room);
     let connector = connector(&Tls::new().authorities(&certificate)).unwrap();
-    let (ours, theirs) =
-        tokio::join!(handshake(connector, "localhost", ours), accept(&certificate, &key, theirs));
-    (Sealed::over(ours.unwrap(), longest), theirs.unwrap())
+    let mut accepting = pin!(accept(&certificate, &key, theirs));
+    let mut connecting = pin!(handshake(connector, "localhost", ours));
+    let mut accepted = None;
+    let ours = loop {
+        tokio::select! {
+            biased;
+            ours = &mut connecting => break ours.unwrap(),
+            theirs = &mut accepting, if accepted.is_none() => accepted = Some(theirs.unwrap()),
+        }
+    };
+    let mut stream = Sealed::over(ours, longest);
+    // The last part of its handshake, for which there may be no room until the client reads.
+    let theirs = poll_fn(|cx| match accepted.take() {
+        Some(theirs) => Poll::Ready(theirs),
+        None => {
+            let mut none = [];
+            let _ = Pin::new(&mut stream).poll_read(cx, &mut ReadBuf::new(&mut none));
+            accepting.as_mut().poll(cx).map(Result::unwrap)
+        }
+    });
+    let theirs = theirs.await;
+    (stream, theirs)
 }
 
 async fn pipe(room: usize) -> (Pipe, Server) {
