@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::runtime;
 
+use crate::base::atomic::Ordering::SeqCst;
 use crate::base::{Failure, Moment, Outcome, gated};
 use crate::quorum::{Reported, Stragglers, Verdict};
 use crate::session::session::Session;
@@ -100,10 +101,25 @@ impl Session {
         let (reply, stragglers) = self.quorum.force(keys).await;
         // 1. All masters are asked, and do not know the script. 2. Two are sent its text and answer, which is the verdict. 3. Were
         // the third one's future dropped, a dead holder's field would stay there for its lease.
-        if let (false, Ok(runtime)) = (stragglers.is_empty(), runtime::Handle::try_current()) {
-            drop(runtime.spawn(gated(stragglers.poll_all(|_, _| {}))));
+        if let (false, Ok(runtime), Some(me)) =
+            (stragglers.is_empty(), runtime::Handle::try_current(), self.me.upgrade())
+        {
+            me.forcing.fetch_add(1, SeqCst);
+            let over = scopeguard::guard(me, |me| {
+                me.forcing.fetch_sub(1, SeqCst);
+                me.nudge.notify_waiters();
+            });
+            drop(runtime.spawn(gated(async move {
+                stragglers.poll_all(|_, _| {}).await;
+                drop(over);
+            })));
         }
         reply
+    }
+
+    /// Whether a forced release has still to reach some master.
+    pub(crate) fn is_forcing(&self) -> bool {
+        self.forcing.load(SeqCst) > 0
     }
 
     /// A master has answered those of these commands that were for it, or never will.

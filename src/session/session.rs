@@ -50,6 +50,8 @@ pub(crate) struct Session {
     /// Which background task it is that works; zero: none.
     pub(super) active_watchdog: AtomicU64,
     pub(super) watchdogs_started: AtomicU64,
+    /// How many forced releases have not reached all masters yet.
+    pub(super) forcing: AtomicU64,
     /// What the backends report goes through them: the backends themselves do not keep them alive.
     _events: Vec<Arc<dyn Events>>,
 }
@@ -100,6 +102,7 @@ impl Session {
             owner_ends: me.clone(),
             active_watchdog: AtomicU64::new(0),
             watchdogs_started: AtomicU64::new(0),
+            forcing: AtomicU64::new(0),
             _events: events,
         })
     }

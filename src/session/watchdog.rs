@@ -109,7 +109,9 @@ async fn attend(session: &Arc<Session>, number: u64) -> bool {
             continue;
         }
         session.progress.notify_waiters();
-        if session.stage() > Stage::Open && sent.is_empty() && session.table(|table, _| table.is_empty()) {
+        let at_rest =
+            || sent.is_empty() && !session.is_forcing() && session.table(|table, _| table.is_empty());
+        if session.stage() > Stage::Open && at_rest() {
             return true;
         }
         tokio::select! {

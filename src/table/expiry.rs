@@ -127,7 +127,7 @@ impl LockEntry {
         let waiting = self.queue.len();
         let mut ids = Vec::new();
         for hold in &mut self.holds {
-            if hold.gives_up_at(waiting).is_some_and(|t| t <= at.now)
+            if hold.gives_up_at(waiting, self.is_open).is_some_and(|t| t <= at.now)
                 && let Some(no) = hold.command.as_ref().map(|command| command.no)
             {
                 hold.unknown(no, at.now);
@@ -232,9 +232,13 @@ impl Hold {
         theirs.map(|command| after(command.sent, self.terms.patience))
     }
 
-    /// When its command is given up, where it keeps somebody waiting.
-    fn gives_up_at(&self, waiting: usize) -> Option<Instant> {
+    /// When its command is given up, where it keeps somebody waiting. `open`: the session is not closed.
+    fn gives_up_at(&self, waiting: usize, open: bool) -> Option<Instant> {
         let overdue = self.overdue()?;
+        if !open {
+            // `close` waits for it, and needs the other half of its time for what undoes it.
+            return overdue.checked_sub(self.terms.patience / 2);
+        }
         // The one that asks keeps nobody waiting by itself.
         match waiting > usize::from(self.asks()) || !self.leaving.is_empty() {
             true => Some(overdue),
@@ -287,7 +291,7 @@ impl Hold {
             level.max_hold.into_iter().for_each(|limit| at(true, limit.at()));
         }
         self.offered_until().into_iter().for_each(|until| at(true, until));
-        self.gives_up_at(waiting).into_iter().for_each(|given_up| at(true, given_up));
+        self.gives_up_at(waiting, renews).into_iter().for_each(|given_up| at(true, given_up));
         due
     }
 }

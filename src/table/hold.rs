@@ -422,10 +422,12 @@ impl Hold {
         }
     }
 
-    /// Whether an end, or the count that stands, has still to reach the masters.
+    /// Whether an end, or the count that stands, has still to reach the masters. Also of a hold that is asked for: once the session is
+    /// closed, its grant is undone.
     pub(super) fn owes(&self) -> bool {
         let owed = |action| !matches!(action, Action::Repair { .. });
-        !self.is_gone() && (self.ends() || self.is_offered() || self.next_action().is_some_and(owed))
+        let ends = self.ends() || self.is_asked() || self.is_offered();
+        !self.is_gone() && (ends || self.next_action().is_some_and(owed))
     }
 
     /// The count that most masters have, where all is answered, and nothing has to be sent.

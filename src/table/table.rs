@@ -180,6 +180,11 @@ impl LockTable {
         self.entries().flat_map(|entry| &entry.holds).any(Hold::owes)
     }
 
+    /// Whether a minority of masters may still have a hold that is over.
+    pub(crate) fn has_orphans(&self) -> bool {
+        self.entries().any(|entry| !entry.orphans.is_empty())
+    }
+
     /// The next number.
     pub(crate) fn number(&mut self) -> u64 {
         self.numbers += 1;

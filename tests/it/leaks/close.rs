@@ -5,7 +5,7 @@ use nestlock::{Error, ErrorKind, Owner};
 use super::{long_lived, tidy};
 use crate::support::proxy::Proxy;
 use crate::support::server::Server;
-use crate::support::{eventually, locks, soon};
+use crate::support::{eventually, soon};
 
 #[tokio::test]
 async fn close_waits_for_a_release_that_is_under_way() {
@@ -58,19 +58,39 @@ fn waiting_requests_and_new_ones_are_closed_when_the_runtime_that_connected_has_
     });
 }
 
+/// The process may end behind it.
 #[tokio::test]
-async fn a_grant_that_comes_after_close_is_undone() {
-    let server = Server::start().await;
-    let proxy = Proxy::to(&server).await;
-    let ours = locks(&proxy.url()).await;
-    let stock = ours.mutex("stock");
-    let late = proxy.on(|c| c.is("acquire")).times(1).hold_reply();
-    let asks = tokio::spawn(stock.lock());
-    late.seen().await;
-    soon("close", ours.close()).await.unwrap();
-    late.let_through().await;
-    assert_eq!(soon("the answer", asks).await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
-    eventually("the undoing", async || server.keys().await.is_empty()).await;
+async fn close_waits_for_a_grant_that_is_under_way_and_undoes_it() {
+    for what in ["lock", "run", "several names", "resume"] {
+        let server = Server::start().await;
+        let proxy = Proxy::to(&server).await;
+        let (theirs, ours) = (long_lived(&server.url()).await, long_lived(&proxy.url()).await);
+        let claimed = theirs.mutex("claimed").lock().await.unwrap();
+        let claim = claimed.into_claim().await.unwrap();
+        if what != "resume" {
+            server.ask::<i64>(&["DEL", "claimed"]).await;
+        }
+        let late = proxy.on(|c| c.is("acquire") || c.is("move")).times(1).hold_reply();
+        let asks = tokio::spawn({
+            let (stock, several) = (ours.mutex("stock"), ours.mutexes(["stock", "order"]));
+            let claimed = ours.mutex("claimed");
+            async move {
+                match what {
+                    "lock" => stock.lock().await.map(drop),
+                    "run" => stock.run(std::future::pending::<()>()).await,
+                    "several names" => several.lock().await.map(drop),
+                    _ => claimed.resume(&claim).await.map(drop),
+                }
+            }
+        });
+        late.seen().await;
+        let mut closing = Box::pin(ours.close());
+        assert!(futures::poll!(&mut closing).is_pending(), "{what}");
+        late.let_through().await;
+        soon("the close", closing).await.unwrap();
+        assert!(server.keys().await.is_empty(), "{what}: {:?}", server.keys().await);
+        assert_eq!(soon("the answer", asks).await.unwrap().unwrap_err().kind(), ErrorKind::Closed, "{what}");
+    }
 }
 
 #[test]

@@ -18,6 +18,47 @@ async fn a_release_is_sent_to_a_master_that_was_away_once_it_is_back() {
     assert!(begun.elapsed() <= 3 * SECOND, "not by the end of its lease: {:?}", begun.elapsed());
 }
 
+/// The process may end behind it.
+#[tokio::test(start_paused = true)]
+async fn close_waits_for_a_minority_that_has_a_hold_yet() {
+    let stores = stores(3);
+    for end in ["a release", "a dropped guard", "a forced release", "a refused request"] {
+        let (ours, theirs) = (locks(&stores).await, locks(&stores).await);
+        let guard =
+            if end == "a forced release" { &theirs } else { &ours }.mutex("stock").lock().await.unwrap();
+        stores[2].stall(SECOND * 4 / 10);
+        match end {
+            "a release" => guard.release().await.unwrap(),
+            "a dropped guard" => drop(guard),
+            "a forced release" => {
+                assert!(ours.mutex("stock").force_release().await.unwrap());
+                std::mem::forget(guard);
+            }
+            _ => {
+                guard.release().await.unwrap();
+                let guard = theirs.mutex("stock").lock().await.unwrap();
+                assert!(ours.mutex("stock").try_lock().await.unwrap().is_none());
+                guard.release().await.unwrap();
+                theirs.close().await.unwrap();
+            }
+        }
+        ours.close().await.unwrap();
+        assert!(are_free(&stores), "{end}: {stores:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_does_not_wait_for_long_for_a_minority_that_stays_away() {
+    let stores = stores(3);
+    let locks = locks(&stores).await;
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    stores[2].stall(3600 * SECOND);
+    guard.release().await.unwrap();
+    let begun = Instant::now();
+    locks.close().await.unwrap();
+    assert_eq!(begun.elapsed(), SECOND, "two node timeouts");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_minority_that_stays_away_does_not_keep_the_next_one_waiting() {
     let stores = stores(3);

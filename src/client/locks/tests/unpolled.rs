@@ -1,5 +1,6 @@
 //! Futures that are not polled for long: what became of them, and of whoever is beside them.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use futures::poll;
@@ -30,6 +31,32 @@ async fn a_free_lock_is_tried_beside_a_request_whose_answer_nobody_looks_at() {
     assert!(!stock.is_locked().await.unwrap()); // the lease is over
     let got = stock.try_lock().owner(&Owner::new()).await.unwrap();
     assert!(got.is_some(), "None on a free lock");
+}
+
+/// As with a `select!` whose other branch closes.
+#[tokio::test(start_paused = true)]
+async fn close_ends_what_a_future_has_under_way_that_is_not_polled_any_more() {
+    let store = Memory::new();
+    for what in ["request", "release", "extension"] {
+        let locks = Locks::builder().memory(&store).connect().await.unwrap();
+        let stock = locks.mutex("stock");
+        let guard = if what == "request" { None } else { Some(stock.lock().await.unwrap()) };
+        let mut future: Pin<Box<dyn Future<Output = ()>>> = match (what, guard) {
+            ("extension", Some(guard)) => {
+                Box::pin(async move { guard.extend(SECOND).await.unwrap_or_default() })
+            }
+            (_, Some(guard)) => Box::pin(async { guard.release().await.unwrap_or_default() }),
+            _ => Box::pin(async { drop(stock.lock().await) }),
+        };
+        assert!(poll!(&mut future).is_pending()); // it has run, and its answer is not looked at
+        let began = Instant::now();
+        locks.close().await.unwrap();
+        assert!(began.elapsed() < SECOND, "{what}: {:?} of the two node timeouts", began.elapsed());
+        if what != "extension" {
+            assert_eq!(format!("{store:?}"), "Memory { locks: {} }", "{what}");
+        }
+        drop(future);
+    }
 }
 
 #[tokio::test(start_paused = true)]
