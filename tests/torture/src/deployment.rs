@@ -57,7 +57,7 @@ impl Deployment {
                     password: Some(&password),
                     sentinel_password: Some(&password),
                     user: &rule,
-                    silent: false,
+                    ..Setup::default()
                 };
                 let (group, proxies) = Group::behind_proxies(setup).await;
                 let proxies = proxies.into_iter().map(|proxy| vec![proxy]).collect();
