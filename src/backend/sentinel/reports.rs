@@ -91,6 +91,7 @@ impl Report {
 /// The reports that one client has received so far. Configuration epochs start again when the sentinels are set up again; the order
 /// in which reports were first seen never does.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct ReportHistory {
     /// Each report that was ever received, by host, port and epoch, in the order in which they were first seen.
     seen: Vec<(String, u16, u64)>,
@@ -152,7 +153,7 @@ impl ReportHistory {
     pub(super) fn is_decided_by(&self, named: &ReportedMaster) -> bool {
         let known = self.last.values().map(|(known, _)| known).chain(&self.current);
         let is_newest = known.map(|known| known.epoch).max().is_some_and(|known| named.epoch > known);
-        is_newest || named.being_replaced && self.current.as_ref().is_some_and(|current| named.is_at(current))
+        is_newest || self.is_end_of_current(named)
     }
 
     fn record(&mut self, named: &[ReportedMaster]) {
@@ -174,15 +175,26 @@ impl ReportHistory {
             .rposition(|(host, port, epoch)| (host, *port, *epoch) == (&named.host, named.port, named.epoch))
     }
 
+    /// Whether it reports that the master of the last connection is about to be replaced.
+    fn is_end_of_current(&self, named: &ReportedMaster) -> bool {
+        named.being_replaced && self.current.as_ref().is_some_and(|current| named.is_at(current))
+    }
+
     /// Whether it counts less than earlier reports. 1. All sentinels name A in epoch 2. 2. They are set up again, except one that
     /// is cut off. 3. They name B in epoch 1. 4. Only the one that was left out answers. Likewise a single sentinel that is set up
     /// again may name any server.
+    ///
+    /// A report that the current master is about to be replaced is never stale, since it moves nobody to another server:
+    ///
+    /// 1. The sentinels are set up again while a client is connected to A. Their epochs are smaller than the one it knows.
+    /// 2. One leads a failover. Its report arrives first and [decides](Self::is_decided_by): it is the only one, with the smaller epoch.
+    /// 3. If it were stale, the client would stay, and what it is granted at A until the promotion is noticed would be lost.
     pub(super) fn is_stale(&self, decision: &MasterReport) -> bool {
         self.current.as_ref().is_some_and(|current| {
             let named = &decision.named;
             let older = self.first_seen(named) < self.first_seen(current);
             let lower = named.epoch < current.epoch && !decision.quorate;
-            !decision.by_majority && (older || lower)
+            !decision.by_majority && (older || lower) && !self.is_end_of_current(named)
         })
     }
 
@@ -255,7 +267,14 @@ pub(super) fn decide_master(
         // If the sentinels were set up again, except one, whose epoch is larger, the failover is reported with the smaller epoch.
         named.being_replaced |= replaced.iter().any(|one| one.is_at(&named));
         let (by_majority, quorate) = (is_majority(votes(&named)), is_majority(all.len()));
-        return Ok(MasterReport { named, by_majority, quorate });
+        let mut decision = MasterReport { named, by_majority, quorate };
+        // The newest report may be that of a sentinel that was left out, and silent: the leader of a failover was the first to answer.
+        if history.is_stale(&decision)
+            && let Some(end) = replaced.into_iter().find(|one| history.is_end_of_current(one))
+        {
+            decision.named = end;
+        }
+        return Ok(decision);
     }
     if let Some(error) = denied {
         return Err(error);
@@ -319,17 +338,47 @@ mod tests {
 
     impl Client {
         fn connect(&mut self, reports: Vec<Report>) -> u16 {
-            let decision =
-                decide_master(numbered(reports), Instant::now(), 3, "stock", false, &mut self.0).unwrap();
-            assert!(!self.0.is_stale(&decision));
-            self.0.current = Some(decision.named.clone());
-            decision.named.port
+            self.in_each_order(reports, |history, decision| {
+                assert!(!history.is_stale(decision));
+                history.current = Some(decision.named.clone());
+                decision.named.port
+            })
         }
 
         fn look(&mut self, reports: Vec<Report>) -> Option<u16> {
-            let decision =
-                decide_master(numbered(reports), Instant::now(), 3, "stock", false, &mut self.0).unwrap();
-            self.0.is_change(&decision).then_some(decision.named.port)
+            self.in_each_order(reports, |history, decision| {
+                history.is_change(decision).then_some(decision.named.port)
+            })
+        }
+
+        /// Decides as if the reports arrived in each order, one after the other: those behind one that decides are not waited for. The
+        /// history is that of the order which is given.
+        fn in_each_order<T: PartialEq + std::fmt::Debug>(
+            &mut self,
+            reports: Vec<Report>,
+            outcome: impl Fn(&mut ReportHistory, &MasterReport) -> T,
+        ) -> T {
+            let reports = numbered(reports);
+            let again = |at: usize| match &reports[at].1 {
+                Report::Master(named) => (at, Report::Master(named.clone())),
+                _ => (at, unreachable()),
+            };
+            let decide = |history: &mut ReportHistory, order: &[usize]| {
+                let decides = |at: &usize| match &reports[*at].1 {
+                    Report::Master(named) => history.is_decided_by(named),
+                    _ => false,
+                };
+                let count = order.iter().position(decides).map_or(order.len(), |at| at + 1);
+                let arrived = order[..count].iter().map(|at| again(*at)).collect();
+                let decision = decide_master(arrived, Instant::now(), 3, "stock", false, history).unwrap();
+                outcome(history, &decision)
+            };
+            let before = self.0.clone();
+            let expected = decide(&mut self.0, &[0, 1, 2]);
+            for order in [[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+                assert_eq!(decide(&mut before.clone(), &order), expected, "in the order {order:?}");
+            }
+            expected
         }
     }
 
@@ -485,6 +534,30 @@ mod tests {
         let mut client = Client::default();
         client.connect(vec![named(1, 5, false), named(1, 0, false), named(1, 0, false)]);
         assert_eq!(client.look(vec![named(1, 5, false), named(1, 0, false), named(1, 0, true)]), Some(1));
+    }
+
+    /// The sentinels were set up again: epochs are smaller, and the master was one before.
+    #[test]
+    fn a_single_report_that_the_master_is_about_to_be_replaced_is_never_stale() {
+        let mut client = Client::default();
+        for (port, epoch) in [(1, 0), (2, 1), (1, 2)] {
+            assert_eq!(client.connect([(); 3].map(|()| named(port, epoch, false)).into()), port);
+        }
+        assert_eq!(client.look(vec![named(1, 0, false), named(1, 0, false), named(1, 0, false)]), None);
+        let alone = || vec![named(1, 0, true), unreachable(), unreachable()];
+        assert_eq!(client.look(alone()), Some(1), "the client disconnects from it");
+        assert_eq!(client.connect(alone()), 1);
+        assert_eq!(client.look(alone()), None);
+        assert_eq!(client.look(vec![named(2, 1, false), unreachable(), unreachable()]), Some(2));
+    }
+
+    #[test]
+    fn a_single_report_of_a_failover_counts_beside_a_silent_sentinel_that_was_left_out_and_names_another() {
+        let mut client = Client::default();
+        client.connect(vec![named(1, 2, false), named(1, 2, false), named(1, 2, false)]);
+        assert_eq!(client.connect(vec![named(1, 2, false), named(2, 1, false), named(2, 1, false)]), 2);
+        assert_eq!(client.look(vec![named(1, 2, false), named(2, 1, true), named(2, 1, false)]), Some(2));
+        assert_eq!(client.look(vec![named(1, 2, true), named(2, 1, false), named(2, 1, false)]), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -222,6 +222,11 @@ impl Fault {
         soon("the fault's deed at the proxy", next).await.expect("the rule lives")
     }
 
+    /// Whether it is done to a command that [`done`](Fault::done) has not reported yet.
+    pub fn done_now(&self) -> Option<Command> {
+        self.hit.try_lock().ok()?.try_recv().ok()
+    }
+
     /// Whether a matching command arrived that [`seen`](Fault::seen) has not reported yet.
     pub fn seen_now(&self) -> Option<Command> {
         self.seen.try_lock().ok()?.try_recv().ok()

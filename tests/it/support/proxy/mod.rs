@@ -18,6 +18,7 @@ pub use fault::{Fault, On};
 use link::{End, Link};
 
 use super::resp::Command;
+use super::sentinel::Sentinel;
 use super::server::{Server, free_port};
 use super::{log, soon};
 
@@ -63,6 +64,15 @@ enum Door {
 impl Proxy {
     /// A proxy before this server. It finds the server again after a restart.
     pub async fn to(server: &Server) -> Proxy {
+        Proxy::to_port(server.port()).await
+    }
+
+    /// A proxy before a sentinel.
+    pub async fn to_sentinel(sentinel: &Sentinel) -> Proxy {
+        Proxy::to_port(sentinel.port()).await
+    }
+
+    async fn to_port(server: u16) -> Proxy {
         log::capture();
         let (port, listener) = loop {
             let port = free_port();
@@ -138,7 +148,7 @@ impl Proxy {
 
     /// From now on new connections go to that server, as if the address were given to another machine. Open ones stay open.
     pub fn lead_to(&self, server: &Server) {
-        *self.shared.server.lock().unwrap() = at(server);
+        *self.shared.server.lock().unwrap() = at(server.port());
     }
 
     /// How many connections stand.
@@ -152,8 +162,8 @@ impl Proxy {
     }
 }
 
-fn at(server: &Server) -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], server.port()))
+fn at(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
 }
 
 impl Drop for Proxy {
