@@ -241,7 +241,10 @@ impl Calls {
     /// Brings answers to their calls. A push that answers none is skipped: a server ends a subscription by itself when its slot moves.
     pub(super) fn deliver(&mut self, answers: &mut Vec<Value>, woken: &mut Vec<Waker>) -> RedisResult<()> {
         for answer in answers.drain(..) {
-            let sent = self.order.front().copied().filter(|at| self.slots[*at].begin < self.given);
+            // The first call may be refused though it could not be written: 1. A server sends why it hangs up. 2. It hangs up.
+            let is_refused = |begin| begin == 0 && matches!(answer, Value::ServerError(_));
+            let is_sent = |begin| begin < self.given || is_refused(begin);
+            let sent = self.order.front().copied().filter(|at| is_sent(self.slots[*at].begin));
             if let Value::Push { kind, data } = &answer {
                 let is_answer = |at: usize| {
                     let expected = self.slots[at].confirmed_by.as_deref();
@@ -290,7 +293,7 @@ impl Calls {
         (Poll::Pending, slot.waker.replace(cx.waker().clone()))
     }
 
-    /// Once they have come.
+    /// Once they have come, or the call has failed: those that came before.
     pub(super) fn answers(&mut self, at: usize) -> &mut Vec<Value> {
         &mut self.slots[at].answers
     }

@@ -1,8 +1,8 @@
 //! What is sent first over a connection: protocol, credentials, database, and the name of this library.
 
 use redis::{
-    Cmd, ConnectionAddr, ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisResult, ServerErrorKind,
-    Value, cmd,
+    Cmd, ConnectionAddr, ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisResult, ServerError,
+    ServerErrorKind, Value, cmd,
 };
 
 #[cfg(test)]
@@ -50,9 +50,20 @@ async fn over(
 ) -> RedisResult<Pipe> {
     let commands = commands(settings);
     let encode = |bytes: &mut Vec<u8>| commands.iter().for_each(|cmd| cmd.write_packed_command(bytes));
-    let (pipe, answers) = Pipe::start(halves, on_push, commands.len(), encode).await?;
+    let (pipe, answers, all) = Pipe::start(halves, on_push, commands.len(), encode).await?;
+    // What a server sends to whoever connects, and then hangs up, is the first answer: it takes no more clients, or is protected.
+    if let (Err(_), Some(Value::ServerError(refused))) = (&all, answers.first())
+        && !is_unknown(refused)
+    {
+        return Err(refused.clone().into());
+    }
     check(settings, answers)?;
-    Ok(pipe)
+    all.map(|()| pipe)
+}
+
+/// Whether it is the answer to a command that the server does not know. It may repeat the password.
+fn is_unknown(refused: &ServerError) -> bool {
+    refused.details().is_some_and(|text| text.to_lowercase().starts_with("unknown"))
 }
 
 fn commands(settings: &RedisConnectionInfo) -> Vec<Cmd> {

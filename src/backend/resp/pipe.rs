@@ -38,21 +38,23 @@ pub(crate) type OnPush = Box<dyn Fn(PushInfo) + Send + Sync>;
 
 impl Pipe {
     /// On the current runtime, which runs the task that reads. The commands that `encode` writes are sent first, so that even what a
-    /// server sends to whoever connects, before it hangs up, is their answer.
+    /// server sends to whoever connects, before it hangs up, is their answer. Returns the answers that came, and why others did not.
     pub(super) async fn start(
         (reader, writer): (Reader, Writer),
         on_push: OnPush,
         answers: usize,
         encode: impl FnOnce(&mut Vec<u8>),
-    ) -> RedisResult<(Pipe, Vec<Value>)> {
+    ) -> RedisResult<(Pipe, Vec<Value>, RedisResult<()>)> {
         let shared = Arc::new(Shared { calls: Mutex::default(), writer, process: std::process::id() });
         let pipe = Pipe(Arc::new(Handle(shared.clone())));
         let first = if answers > 0 { Some(shared.call(None, answers, encode)?) } else { None };
         let task = Task { shared: shared.clone(), reader, input: Input::default(), on_push };
         drop(tokio::spawn(gated(task.run())));
-        let Some(first) = first else { return Ok((pipe, Vec::new())) };
-        let answers = first.all().await?;
-        Ok((pipe, answers))
+        let Some(first) = first else { return Ok((pipe, Vec::new(), Ok(()))) };
+        let all = first.came().await;
+        let answers = std::mem::take(lock(&shared.calls).answers(first.at));
+        drop(first);
+        Ok((pipe, answers, all))
     }
 
     /// Sends a command, but not after its deadline. Its caller has to stop waiting then: a command that is not sent fails only when the

@@ -210,7 +210,8 @@ async fn a_server_that_takes_no_more_clients_is_unavailable_at_connect() {
     .await;
     let error = soon("connect", builder(&server.url()).connect()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.to_string().contains("127.0.0.1:"), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("max number of clients reached") && text.contains("127.0.0.1:"), "{text}");
     drop(crowd);
     eventually("a free place", async || builder(&server.url()).connect().await.is_ok()).await;
 }

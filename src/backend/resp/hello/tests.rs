@@ -48,3 +48,41 @@ fn what_is_refused_is_an_error_without_the_password() {
         assert!(error.to_string().contains("switch database"), "{error}");
     }
 }
+
+/// What connecting fails with where the server sends this, and hangs up.
+async fn turned_away(settings: &RedisConnectionInfo, sent: &str) -> redis::RedisError {
+    let (ours, mut server) = tokio::io::duplex(1024);
+    let sent = sent.to_owned();
+    tokio::spawn(async move {
+        tokio::io::AsyncWriteExt::write_all(&mut server, sent.as_bytes()).await.unwrap();
+        tokio::io::AsyncReadExt::read(&mut server, &mut [0; 1024]).await.unwrap();
+    });
+    open_simulated(ours, settings, Box::new(drop)).await.err().expect("the server has hung up")
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_a_server_hangs_up_is_the_error() {
+    const FULL: &str = "-ERR max number of clients reached\r\n";
+    const PROTECTED: &str = "-DENIED Redis is running in protected mode because no password is set\r\n";
+    for protocol in [ProtocolVersion::RESP2, ProtocolVersion::RESP3] {
+        for settings in [settings(protocol), settings(protocol).set_password("hunter2").set_db(7)] {
+            for (sent, why) in [(FULL, "max number of clients"), (PROTECTED, "protected mode")] {
+                let error = turned_away(&settings, sent).await;
+                assert!(error.to_string().contains(why), "{protocol:?}: {error}");
+                assert!(error.kind() != ErrorKind::AuthenticationFailed, "{protocol:?}: {error}");
+            }
+        }
+    }
+}
+
+/// An old server's answer to a command that is not needed is no reason.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_breaks_behind_an_answer_is_lost() {
+    let unknown = "-ERR Unknown subcommand or wrong number of arguments for 'SETINFO'\r\n";
+    for (protocol, sent) in
+        [(ProtocolVersion::RESP2, unknown.to_owned()), (ProtocolVersion::RESP3, format!("%0\r\n{unknown}"))]
+    {
+        let error = turned_away(&settings(protocol), &sent).await;
+        assert!(error.is_connection_dropped(), "{protocol:?}: {error}");
+    }
+}

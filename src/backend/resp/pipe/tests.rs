@@ -16,7 +16,7 @@ async fn pipe(room: usize) -> (Pipe, DuplexStream, UnboundedReceiver<PushKind>) 
     let (ours, theirs) = duplex(room);
     let (sender, pushes) = unbounded_channel();
     let on_push = Box::new(move |info: PushInfo| drop(sender.send(info.kind)));
-    let (pipe, answers) = Pipe::start(simulated(ours), on_push, 0, |_| ()).await.unwrap();
+    let (pipe, answers, _) = Pipe::start(simulated(ours), on_push, 0, |_| ()).await.unwrap();
     assert!(answers.is_empty());
     (pipe, theirs, pushes)
 }
@@ -137,7 +137,7 @@ async fn the_connection_is_closed_with_its_last_handle_and_reports_nothing() {
 async fn what_a_server_sends_to_whoever_connects_is_the_answer_to_the_first_command() {
     let (ours, mut server) = duplex(64);
     server.write_all(b"-ERR max number of clients reached\r\n").await.unwrap();
-    let (_, answers) = Pipe::start(simulated(ours), Box::new(drop), 1, command("HELLO")).await.unwrap();
+    let (_, answers, _) = Pipe::start(simulated(ours), Box::new(drop), 1, command("HELLO")).await.unwrap();
     assert!(matches!(answers[..], [Value::ServerError(_)]), "{answers:?}");
 }
 
@@ -275,7 +275,7 @@ async fn a_call_that_comes_while_the_task_is_polled_is_sent() {
     let (ours, mut server) = duplex(1024);
     let call = Arc::<std::sync::Mutex<Option<Call>>>::default();
     let stream = simulated(Calling(ours, call.clone()));
-    let (pipe, _) = Pipe::start(stream, Box::new(drop), 0, |_| ()).await.unwrap();
+    let (pipe, ..) = Pipe::start(stream, Box::new(drop), 0, |_| ()).await.unwrap();
     tokio::task::yield_now().await;
     let other = pipe.clone();
     *call.lock().unwrap() = Some(Box::pin(async move { other.send(None, command("two ")).await }));
@@ -295,7 +295,7 @@ async fn a_push_and_the_end_are_reported_before_the_calls_behind_them_have_an_ou
         let pending = asked.lock().unwrap().as_mut().map(|call| polled_once(call).is_pending());
         drop(sender.send((info.kind, pending)));
     });
-    let (pipe, _) = Pipe::start(simulated(ours), on_push, 0, |_| ()).await.unwrap();
+    let (pipe, ..) = Pipe::start(simulated(ours), on_push, 0, |_| ()).await.unwrap();
     let ask = || {
         let pipe = pipe.clone();
         let mut asked: Call = Box::pin(async move { pipe.send(None, command("one ")).await });
@@ -343,7 +343,7 @@ impl AsyncWrite for Leaving {
 async fn a_connection_that_is_closed_while_its_task_is_polled_reports_nothing() {
     let (last, (sender, mut pushes)) = (Arc::default(), unbounded_channel());
     let on_push = Box::new(move |info: PushInfo| drop(sender.send(info.kind)));
-    let (pipe, _) = Pipe::start(simulated(Leaving(Arc::clone(&last))), on_push, 0, |_| ()).await.unwrap();
+    let (pipe, ..) = Pipe::start(simulated(Leaving(Arc::clone(&last))), on_push, 0, |_| ()).await.unwrap();
     *last.lock().unwrap() = Some(pipe);
     assert_eq!(pushes.recv().await, None);
 }
@@ -365,7 +365,7 @@ async fn what_is_no_answer_ends_the_connection_behind_the_answers_before_it() {
     assert_eq!(pushes.recv().await, Some(PushKind::Disconnection));
 }
 
-/// A server that sends why it hangs up, and reads one byte.
+/// A server that sends why it hangs up, and reads so many bytes.
 struct HangingUp(usize, &'static [u8]);
 
 impl AsyncRead for HangingUp {
@@ -398,7 +398,13 @@ impl AsyncWrite for HangingUp {
 
 #[tokio::test]
 async fn why_a_server_hangs_up_is_read_though_nothing_can_be_written_any_more() {
-    let stream = simulated(HangingUp(1, b"-ERR max number of clients reached\r\n"));
-    let (_, answers) = Pipe::start(stream, Box::new(drop), 1, command("HELLO")).await.unwrap();
-    assert!(matches!(answers[..], [Value::ServerError(_)]), "{answers:?}");
+    for room in [0, 1] {
+        let stream = || simulated(HangingUp(room, b"-ERR max number of clients reached\r\n"));
+        for commands in [1, 3] {
+            let started = Pipe::start(stream(), Box::new(drop), commands, command("HELLO")).await;
+            let (_, answers, all) = started.unwrap();
+            assert!(matches!(answers[..], [Value::ServerError(_)]), "{answers:?}");
+            assert_eq!(all.is_ok(), commands == 1, "{all:?}");
+        }
+    }
 }
