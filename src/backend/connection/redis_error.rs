@@ -39,6 +39,12 @@ pub(crate) fn failed(error: RedisError, call: &Call, server: &Arc<str>) -> Failu
                  ACL SETUSER, or connect as another user"
             );
             (ErrorKind::Denied, message)
+        } else if is_scriptless(&error) {
+            let text = text.split(", with args").next().unwrap_or_default();
+            let message = format!(
+                "the server does not run scripts, so that `{name}` on {keys} did not begin: {text}; give the address of a Redis                  server, not that of a sentinel, on which EVALSHA and EVAL have their names"
+            );
+            (ErrorKind::Config, message)
         } else {
             (
                 ErrorKind::Unavailable,
@@ -246,7 +252,7 @@ fn outcome(error: &RedisError) -> Outcome {
     //
     // 1. A call is sent, and runs. A firewall rejects the packets behind it with ICMP, as if nothing listened.
     // 2. The system retransmits, gives the connection up, and reports what ICMP said: that it was refused.
-    if why_unsent(error).is_some() || (BEFORE_START.contains(&code) && !within) {
+    if why_unsent(error).is_some() || is_scriptless(error) || (BEFORE_START.contains(&code) && !within) {
         Outcome::NotRun
     } else {
         Outcome::Unknown
@@ -271,6 +277,15 @@ pub(crate) fn is_denied(error: &RedisError) -> bool {
         || text.contains("ACL failure in script")
         || text.contains("NOPERM")
         || text.contains("no permissions")
+}
+
+/// Whether the server does not know the command that runs a script: it is a sentinel, or the command was renamed. Not what the script
+/// calls: an error of that never names EVALSHA or EVAL.
+fn is_scriptless(error: &RedisError) -> bool {
+    let text = error.detail().unwrap_or_default().to_lowercase();
+    let unknown =
+        text.strip_prefix("unknown command").map(|text| text.trim_start_matches([' ', '\'', '`', '"']));
+    unknown.is_some_and(|name| name.starts_with("eval")) && !text.contains("user_script")
 }
 
 fn is_database(error: &RedisError) -> bool {
@@ -336,6 +351,26 @@ mod tests {
             Outcome::NotRun,
             ErrorKind::Denied,
         );
+    }
+
+    #[test]
+    fn a_server_that_does_not_know_the_command_did_not_run_it_and_never_will() {
+        for wire in [
+            "ERR unknown command 'EVALSHA', with args beginning with: 'f00' '1' 'stock' ",
+            "ERR unknown command `evalsha`, with args beginning with: `f00`, `1`, `stock`, ",
+            "ERR unknown command 'EVAL'",
+        ] {
+            expect(wire, Outcome::NotRun, ErrorKind::Config);
+            let text = failure(wire).error.to_string();
+            assert!(text.contains("`look` on key `stock`") && !text.contains("with args"), "{text}");
+        }
+        for wire in [
+            "ERR Unknown Redis command called from script script: f00, on @user_script:1.",
+            "ERR unknown command 'EVALSHA' script: user_script",
+            "ERR unknown command 'SPUBLISH'",
+        ] {
+            expect(wire, Outcome::Unknown, ErrorKind::Unavailable);
+        }
     }
 
     #[test]

@@ -340,3 +340,19 @@ async fn rights_revoked_under_a_guard_are_reported_by_the_release() {
     server.ask::<()>(&["ACL", "SETUSER", "bob", "+evalsha", "+eval"]).await;
     eventually("the release in the background", async || server.keys().await.is_empty()).await;
 }
+
+/// Nothing has run, so that nothing is repeated, undone, or waited for.
+#[tokio::test]
+async fn a_server_that_runs_no_scripts_is_an_error_at_once() {
+    let server = Server::with(&["--rename-command", "EVALSHA", "", "--rename-command", "EVAL", ""]).await;
+    let locks = builder(&server.url()).unavailable_after(Duration::MAX).connect().await.unwrap();
+    for error in [
+        soon("lock", locks.mutex("stock").lock()).await.unwrap_err(),
+        soon("try_lock", locks.mutex("stock").try_lock()).await.unwrap_err(),
+    ] {
+        assert_eq!((error.kind(), error.lock()), (ErrorKind::Config, Some("stock")), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("unknown command 'EVALSHA'") && text.contains("sentinel"), "{text}");
+    }
+    soon("close", locks.close()).await.unwrap();
+}
