@@ -1,6 +1,7 @@
 //! What a sleep of the machine does to a hold, by a clock that the test moves.
 
 mod asleep;
+mod attempts;
 mod branches;
 mod doubts;
 mod late;

@@ -146,13 +146,33 @@ enum Slot {
         /// While a name behind it is waited for.
         watching: Option<Watching>,
     },
+    /// It was held, and its release is awaited.
+    GoingBack(Pin<Box<dyn Future<Output = Result<()>> + Send>>),
 }
+
+/// How a request that makes one attempt asks.
+#[derive(Clone, Copy)]
+enum Pass {
+    /// For all names at once, as one that waits does.
+    AtOnce,
+    /// For one after the other, in their order, and once more for one that is busy, after longer and longer pauses until then.
+    InOrder { until: Instant, pause: Duration },
+}
+
+/// For so long at least a busy name is asked for once more: four times, where the answers take no time.
+const BRIEF: Duration = Duration::from_millis(15);
 
 /// A request for several locks, from its first poll until it is ready or dropped: with it go its requests and its guards.
 ///
 /// All names are asked for at once. As soon as one waits for others, what is behind it is given back, and is asked for again once that
 /// one is granted. So whoever waits holds names before that one only: of all who ask so, the one that waits for the last name waits for
 /// somebody who waits for nobody.
+///
+/// A single attempt that is refused releases what it was granted, and goes through the names once more, one by one. Of several that begin
+/// at once each may refuse another in the first pass: 1. A is granted `a`, and B `b`. 2. Each is refused the other name. 3. Both give
+/// back what they have, and nobody is granted both. In the second pass who is refused a name is refused by somebody who has gone further
+/// in the order, and whoever has gone furthest is refused by nobody, except by one who is still in its first pass. That one takes about
+/// as long as this one's first pass did, so for that long a busy name is asked for once more.
 struct Gathering {
     /// In the order of the names.
     slots: Box<[Slot]>,
@@ -161,6 +181,8 @@ struct Gathering {
     limit: Option<Instant>,
     /// It makes one attempt, and does not wait for others.
     once: bool,
+    pass: Pass,
+    started: Instant,
     /// Whether it has asked for all at once.
     begun: bool,
     /// The session's number by then.
@@ -170,30 +192,42 @@ struct Gathering {
     /// One that was not granted in the time for it, and whose it was, where that is known. What is under way is answered before this ends.
     busy: Option<(Arc<str>, Option<Box<Owned>>)>,
     losses: u32,
-    /// After a loss: it asks again then.
+    /// After a loss, and before a busy name is asked for once more: it asks again then.
     pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl Gathering {
     fn new(options: &AllOptions) -> Gathering {
         let once = options.within == Some(Duration::ZERO);
-        let limit = options.within.and_then(|within| limit(Instant::now(), within));
+        let started = Instant::now();
+        let limit = options.within.and_then(|within| limit(started, within));
         let slots = options.keys.iter().map(|_| Slot::Free).collect();
         // Of all names, whoever polls this later.
         let owner = options.owner.clone().unwrap_or_else(Owner::current);
         let (begun, began, waited) = (false, options.handle.number(), 0);
         let (busy, losses, pause) = (None, 0, None);
-        Gathering { slots, owner, limit, once, begun, began, waited, busy, losses, pause }
+        let pass = Pass::AtOnce;
+        Gathering { slots, owner, limit, once, pass, started, begun, began, waited, busy, losses, pause }
     }
 
     fn poll(&mut self, options: &AllOptions, cx: &mut Context<'_>) -> Poll<Result<Guards, NotGranted>> {
         loop {
             self.poll_requests(cx)?;
             if let Some((name, by)) = self.busy.take() {
-                self.give_back(0);
+                if self.pauses_before_the_same_name() {
+                    continue;
+                }
+                if self.give_back(0) {
+                    self.busy = Some((name, by));
+                    continue;
+                }
                 if self.is_asking() {
                     self.busy = Some((name, by));
                     return Poll::Pending;
+                }
+                if self.has_second_pass() {
+                    self.go_in_order();
+                    continue;
                 }
                 let within = options.within.unwrap_or_default();
                 return Poll::Ready(Err(NotGranted::Busy { name, within, by }));
@@ -205,6 +239,8 @@ impl Gathering {
                     Some((at, loss)) => self.begin_again(at, loss, options),
                     None => return Poll::Pending,
                 }
+            } else if self.is_in_order() && self.is_asking() {
+                return Poll::Pending;
             } else if self.slots.iter().any(|slot| matches!(slot, Slot::Free)) {
                 if let Some(pause) = &mut self.pause {
                     ready!(pause.as_mut().poll(cx));
@@ -231,11 +267,12 @@ impl Gathering {
         }
     }
 
-    /// Asks for all that is neither held nor asked for, in the order of the names, or finds that the time for it is over.
+    /// Asks for all that is neither held nor asked for, in the order of the names, or finds that the time for it is over. In order: for
+    /// the first of them.
     fn ask(&mut self, options: &AllOptions) {
         let now = Instant::now();
         let within = match self.limit {
-            Some(limit) if self.begun => {
+            Some(limit) if self.begun && !self.once => {
                 let left = limit.saturating_duration_since(now);
                 if left.is_zero() {
                     let name = options.keys[self.waited].name.clone();
@@ -248,6 +285,7 @@ impl Gathering {
             _ => options.within,
         };
         self.begun = true;
+        let (reports, in_order) = (options.reports && !self.has_second_pass(), self.is_in_order());
         for (slot, keys) in self.slots.iter_mut().zip(&*options.keys) {
             if matches!(slot, Slot::Free) {
                 let part = Arc::new(Part::new(self.began));
@@ -257,17 +295,33 @@ impl Gathering {
                 one.owner = Some(self.owner.clone());
                 one.bare = options.bare;
                 one.part = Some(part.clone());
-                one.reports = options.reports;
+                one.reports = reports;
                 one.place = options.place;
                 *slot = Slot::Asking { request: Request::new(one), part };
+                if in_order {
+                    break;
+                }
             }
         }
     }
 
-    /// Polls each request. An error of one is that of all.
+    /// Polls each request, and each release. An error of a request is that of all.
     fn poll_requests(&mut self, cx: &mut Context<'_>) -> Result<()> {
         for slot in &mut self.slots {
-            let Slot::Asking { request, .. } = slot else { continue };
+            let request = match slot {
+                Slot::Asking { request, .. } => request,
+                Slot::GoingBack(release) => {
+                    if let Poll::Ready(released) = release.as_mut().poll(cx) {
+                        *slot = Slot::Free;
+                        if released.is_err() {
+                            // It may stand, and would be in the way of others for as long as this one goes on.
+                            self.pass = Pass::InOrder { until: self.started, pause: BRIEF };
+                        }
+                    }
+                    continue;
+                }
+                Slot::Free | Slot::Held { .. } => continue,
+            };
             match request.poll(cx) {
                 Poll::Pending => {}
                 Poll::Ready(Ok(guard)) => *slot = Slot::Held { guard, watching: None },
@@ -281,8 +335,36 @@ impl Gathering {
         Ok(())
     }
 
+    /// Something is under way.
     fn is_asking(&self) -> bool {
-        self.slots.iter().any(|slot| matches!(slot, Slot::Asking { .. }))
+        self.slots.iter().any(|slot| matches!(slot, Slot::Asking { .. } | Slot::GoingBack(_)))
+    }
+
+    fn is_in_order(&self) -> bool {
+        matches!(self.pass, Pass::InOrder { .. })
+    }
+
+    /// Whether it asks once more where a name is busy. With one name, whoever refuses it has it.
+    fn has_second_pass(&self) -> bool {
+        self.once && self.slots.len() > 1 && !self.is_in_order()
+    }
+
+    fn go_in_order(&mut self) {
+        let now = Instant::now();
+        let until = after(now, now.saturating_duration_since(self.started).max(BRIEF));
+        self.pass = Pass::InOrder { until, pause: Duration::from_millis(1) };
+    }
+
+    /// A name is busy: in order, it is asked for once more behind a pause, while all before it are held.
+    fn pauses_before_the_same_name(&mut self) -> bool {
+        let Pass::InOrder { until, pause } = &mut self.pass else { return false };
+        let next = after(Instant::now(), *pause);
+        let pauses = next <= *until;
+        if pauses {
+            *pause *= 2;
+            self.pause = Some(Box::pin(sleep_until(next)));
+        }
+        pauses
     }
 
     fn first_that_waits(&self) -> Option<usize> {
@@ -290,18 +372,22 @@ impl Gathering {
     }
 
     /// Gives back what is held from there on, and asks for it no more. What is under way is awaited, and given back then: dropped, it
-    /// would be of unknown outcome.
-    fn give_back(&mut self, from: usize) {
+    /// would be of unknown outcome. Returns whether releases are to be polled: a second pass begins when nothing is held.
+    fn give_back(&mut self, from: usize) -> bool {
+        let (awaited, mut begun) = (self.has_second_pass(), false);
         for slot in self.slots.iter_mut().skip(from) {
-            let goes = match slot {
-                Slot::Free => false,
-                Slot::Asking { part, .. } => part.waits(),
-                Slot::Held { .. } => true,
-            };
-            if goes {
-                *slot = Slot::Free;
+            match slot {
+                Slot::Asking { part, .. } if part.waits() => *slot = Slot::Free,
+                Slot::Held { .. } => {
+                    if let (Slot::Held { guard, .. }, true) = (std::mem::replace(slot, Slot::Free), awaited) {
+                        *slot = Slot::GoingBack(Box::pin(guard.release()));
+                        begun = true;
+                    }
+                }
+                Slot::Free | Slot::Asking { .. } | Slot::GoingBack(_) => {}
             }
         }
+        begun
     }
 
     /// The first name that was lost while another one is waited for. This task is woken at the next loss.
