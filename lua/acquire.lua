@@ -1,5 +1,6 @@
 -- Makes a field the holder of a free lock, or raises the count of a field that holds it already.
--- It is given the count that must stand afterwards, and adds the difference, so running it twice counts nothing twice.
+-- It is given the count that must stand afterwards, and adds the difference, so running it twice counts nothing twice. fields.lua and
+-- whose.lua stand behind it.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  the hold's field, `<uuid>:<id>`
@@ -11,7 +12,7 @@
 --          -2        lost: a re-entry found its hold gone
 --          0 or more busy: the TTL in ms of another's hold
 --          a list    busy, if `whose`: this TTL, the field, its count as text; the TTL alone where the user may not read them
---          a status  not a lock: the key's type (a hash or a string has no TTL)
+--          a status  not a lock: the key's type (a hash or a string has no TTL); if `whose`, also `fields` or `rwlock`
 
 -- First because it distinguishes free from held and is the answer where the lock is busy.
 local ttl = redis.call('PTTL', KEYS[1])
@@ -53,26 +54,19 @@ end
 if ARGV[2] ~= '1' then
   return -2
 end
-if not count and ttl >= 0 then
-  if ARGV[#ARGV] ~= 'whose' then
+if count or ttl < 0 then
+  local kind = redis.call('TYPE', KEYS[1])
+  -- What `SET NX PX` makes is another program's lock: fleets that are half moved exclude each other.
+  if kind.ok == 'string' and ttl >= 0 then
     return ttl
   end
-  -- By a command that may be denied: without its right only the name is missing. In parts: of a hash that is no lock, and large, it
-  -- reads some fields only.
-  local scan = redis.pcall('HSCAN', KEYS[1], '0')
-  if scan.err then
-    return {ttl}
-  end
-  local found = scan[2]
-  if not found[1] then
-    return ttl
-  end
-  -- Cut: another program's may be of any length, and it is only shown.
-  return {ttl, string.sub(found[1], 1, 512), string.sub(found[2], 1, 20)}
+  return kind
 end
-local kind = redis.call('TYPE', KEYS[1])
--- What `SET NX PX` makes is another program's lock: fleets that are half moved exclude each other.
-if kind.ok == 'string' and ttl >= 0 then
+if ARGV[#ARGV] ~= 'whose' then
   return ttl
 end
-return kind
+-- By a command that may be denied: without its right only the name is missing.
+local scan = redis.pcall('HSCAN', KEYS[1], '0')
+if scan.err then
+  return {ttl}
+end

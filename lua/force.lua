@@ -1,20 +1,12 @@
--- Frees a lock, whoever holds it. What is no lock of ours is not touched.
+-- Frees a lock, whoever holds it. It stands behind who.lua and fields.lua: what is no lock of ours is not touched.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  the lock's release channel
 -- ARGV[2]  the command that publishes; nothing: `PUBLISH`
 --
 -- Replies  -1        freed
---          -3        it was free
---          a status  not a lock: the key's type (a hash has no TTL, a string may have one)
+--          else      as who.lua, and never a list
 
-local kind = redis.call('TYPE', KEYS[1])
-if kind.ok == 'none' then
-  return -3
-end
-if kind.ok ~= 'hash' or redis.call('PTTL', KEYS[1]) < 0 then
-  return kind
-end
 redis.call('DEL', KEYS[1])
 local sent = redis.pcall(ARGV[2] or 'PUBLISH', ARGV[1], '0')
 if type(sent) == 'table' and ARGV[2] == 'SPUBLISH' then

@@ -1,17 +1,25 @@
--- Reports whether a lock is held, and for how long yet. It writes nothing.
+-- Reports whether a lock is held, and for how long yet. It writes nothing. fields.lua and whose.lua stand behind it.
 --
 -- KEYS[1]  the lock
+-- ARGV[1]  `whose`: where it is a hash, it is looked at whether that is a lock
 --
 -- Replies  -3        free
 --          0 or more busy: the TTL in ms
---          a status  not a lock: the key's type (a hash or a string has no TTL)
+--          a list    the same, if `whose`: this TTL, the field, its count as text; the TTL alone where the user may not read them
+--          a status  not a lock: the key's type (a hash or a string has no TTL); if `whose`, also `fields` or `rwlock`
 
 local kind = redis.call('TYPE', KEYS[1])
 if kind.ok == 'none' then
   return -3
 end
 local ttl = redis.call('PTTL', KEYS[1])
-if ttl >= 0 and (kind.ok == 'hash' or kind.ok == 'string') then
+if ttl < 0 or (kind.ok ~= 'hash' and kind.ok ~= 'string') then
+  return kind
+end
+if kind.ok == 'string' or ARGV[1] ~= 'whose' then
   return ttl
 end
-return kind
+local scan = redis.pcall('HSCAN', KEYS[1], '0')
+if scan.err then
+  return {ttl}
+end

@@ -56,7 +56,7 @@ impl Holder {
         &self.field
     }
 
-    /// How often the holder has the lock: 1, and one more for each re-entry. 0, if another program wrote what is no number.
+    /// How often the holder has the lock: 1, and one more for each re-entry.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count

@@ -224,6 +224,7 @@ pub mod guide {
     /// [what a lock on Redis can promise]: crate::guide::promises
     /// [options]: crate::guide::options
     /// [rights]: crate::guide::operations#rights-of-a-least-privilege-user
+    /// [keys]: crate::guide::operations#keys-and-channels
     #[doc = include_str!("../docs/cli.md")]
     pub mod cli {}
 
@@ -246,6 +247,7 @@ pub mod guide {
     /// [credentials that change]: crate::guide::operations#credentials-that-change
     /// [connections]: crate::guide::services#connections
     /// [TLS feature]: crate::guide::options#cargo-features
+    /// [those of a lock]: crate::guide::operations#keys-and-channels
     #[doc = include_str!("../docs/migrating.md")]
     pub mod migrating {}
 }

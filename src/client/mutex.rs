@@ -216,8 +216,6 @@ impl Mutex {
 
     /// Who holds the lock; `None`: it is free. Asks Redis.
     ///
-    /// `None` also for a hash of another program in which the first look finds no field: a large one, of which few are left.
-    ///
     /// Over several masters it is the holder whose field a majority has, with a count and a lease that a majority has too. `None` also
     /// where no majority has the same: after a split vote, or while the last answers to a grant or a release are under way, the lock may
     /// be refused to all and be nobody's.
@@ -245,7 +243,8 @@ impl Mutex {
     /// Frees the lock, whoever holds it. Returns false if it was free.
     ///
     /// For a lock whose holder is known to be gone, and its lease too long to wait for. Waiters wake, the holder's guard is
-    /// lost. A key that is no lock, or a lock of another kind (a plain string), is left alone.
+    /// lost. A key that is no lock, or a lock of another kind (a plain string, a read-write lock of Redisson), is left alone. To tell them
+    /// apart the user needs [a right](crate::guide::operations#who-holds-a-lock).
     ///
     /// Over several masters it frees the lock on those that answer, which have to be a majority. **A master that is away at that
     /// moment is not asked again**: asked later, it would free the lock of whoever has taken it by then. The old hold's field stays
@@ -270,7 +269,7 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`is_locked`](Mutex::is_locked). After [`Unavailable`](ErrorKind::Unavailable) the lock may have been freed.
+    /// As [`holder`](Mutex::holder). After [`Unavailable`](ErrorKind::Unavailable) the lock may have been freed.
     ///
     /// # Cancel safety
     ///

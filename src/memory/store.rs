@@ -279,8 +279,12 @@ impl Store {
                 }
                 None => Reply::Free,
             },
-            Action::Look => self.held(key, now).map_or(Reply::Free, |held| Reply::busy(held.left(now))),
-            Action::Who => self.held(key, now).map_or(Reply::Free, |held| Reply::held_by(held.holder(now))),
+            Action::Look if !call.names => {
+                self.held(key, now).map_or(Reply::Free, |held| Reply::busy(held.left(now)))
+            }
+            Action::Look | Action::Who => {
+                self.held(key, now).map_or(Reply::Free, |held| Reply::held_by(held.holder(now)))
+            }
             // Only nodes of a cluster are asked this: a store has all its keys.
             Action::Count(_) => {
                 let stands = fence.as_ref().and_then(|fence| self.counters.stands(&fence.counter, now));

@@ -168,7 +168,8 @@ impl Quorum {
     /// Looks at the lock. `rule`: what for.
     pub(crate) async fn look(&self, keys: &Arc<Keys>, rule: Rule) -> Reported {
         let action = if rule == Rule::Who { Action::Who } else { Action::Look };
-        self.put(rule, MasterSet::ALL, &Call::of_lock(keys, action)).await.0.result
+        let call = Call { names: true, ..Call::of_lock(keys, action) };
+        self.put(rule, MasterSet::ALL, &call).await.0.result
     }
 
     /// Begins or ends the subscription to a channel, at each master.

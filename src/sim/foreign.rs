@@ -40,7 +40,7 @@ impl Foreign {
             Foreign::Field if holder.is_some() => Fate::Runs(call),
             Foreign::Field => Fate::Answered(match call.action {
                 Action::Who => Reply::held_by(HeldBy::new("another", 1, left)),
-                Action::Acquire { count: 1, .. } if call.names => {
+                Action::Acquire { count: 1, .. } | Action::Look if call.names => {
                     Reply::held_by(HeldBy::new("another", 1, left))
                 }
                 Action::Acquire { count: 1, .. } | Action::Look => Reply::busy(left),

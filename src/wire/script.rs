@@ -25,7 +25,7 @@ pub(crate) struct Call {
     pub(crate) fence: Option<Arc<Fence>>,
     /// Whether a release is published on a sharded channel: on a cluster whose clients use them.
     pub(crate) sharded: bool,
-    /// Whether an acquire that finds the lock busy answers whose it is.
+    /// Whether an acquire or a look that finds the lock busy answers whose it is, and whether the hash is a lock at all.
     pub(crate) names: bool,
     /// Whose place the field takes, where it is moved.
     pub(crate) from: Option<Arc<str>>,
@@ -327,17 +327,24 @@ macro_rules! fenced {
     };
 }
 
-static ACQUIRE: Script = script!("acquire", lua!("acquire"));
+/// What only looks at a lock that another holds, and the last part of what does so where it is busy.
+macro_rules! naming {
+    ($name:literal) => {
+        concat!(lua!($name), lua!("fields"), lua!("whose"))
+    };
+}
+
+static ACQUIRE: Script = script!("acquire", naming!("acquire"));
 static MOVE: Script = script!("move", lua!("move"));
 static RELEASE: Script = script!("release", concat!(lua!("hold"), lua!("release")));
 static KEEP: Script = script!("keep", lua!("keep"));
 static RENEW: Script = script!("renew", lua!("renew"));
 static RENEW_ALL: Script = script!("renew_all", lua!("renew_all"));
 static SETTLE: Script = script!("settle", concat!(lua!("hold"), lua!("settle")));
-static FORCE: Script = script!("force", lua!("force"));
-static LOOK: Script = script!("look", lua!("look"));
-static WHO: Script = script!("who", lua!("who"));
-static ACQUIRE_FENCED: Script = fenced!("acquire", lua!("acquire"), "token");
+static FORCE: Script = script!("force", concat!(lua!("who"), lua!("fields"), lua!("force")));
+static LOOK: Script = script!("look", naming!("look"));
+static WHO: Script = script!("who", naming!("who"));
+static ACQUIRE_FENCED: Script = fenced!("acquire", naming!("acquire"), "token");
 static RENEW_FENCED: Script = fenced!("renew", lua!("renew"), "raise");
 static SETTLE_FENCED: Script = fenced!("settle", concat!(lua!("hold"), lua!("settle")), "raise");
 static COUNT: Script = script!("count", concat!(lua!("fence"), lua!("count")));
@@ -351,7 +358,7 @@ const ENDED: i64 = -4;
 
 const SPUBLISH: &str = "SPUBLISH";
 
-/// The last argument of an acquire that asks whose a busy lock is.
+/// The last argument of an acquire or a look that asks whose a busy lock is.
 const WHOSE: &str = "whose";
 
 impl Call {
@@ -511,7 +518,7 @@ impl Call {
                 }
             }
         }
-        if self.names && matches!(self.action, Action::Acquire { .. }) {
+        if self.names && matches!(self.action, Action::Acquire { .. } | Action::Look) {
             to.text(WHOSE);
         }
     }
@@ -531,8 +538,8 @@ impl Call {
         Ok(match (self.action, value) {
             (_, Value::ServerError(refused)) => return Err(refused.into()),
             // A key lives through its last millisecond: one that has none left is still held, not free.
-            (Acquire { .. } | Look | Who, Value::Int(ttl @ 0..)) => Reply::busy(left(ttl)),
-            (Acquire { .. } | Who, Value::Array(parts)) => match whose(&parts) {
+            (Acquire { .. } | Look, Value::Int(ttl @ 0..)) => Reply::busy(left(ttl)),
+            (Acquire { .. } | Look | Who, Value::Array(parts)) => match whose(&parts) {
                 Some(reply) => reply,
                 None => return Err(self.garbled(&Value::Array(parts))),
             },
@@ -584,7 +591,6 @@ fn whose(parts: &[Value]) -> Option<Reply> {
         [Value::Int(ttl @ 0..)] => Some(Reply::Nameless(left(*ttl))),
         [Value::Int(ttl @ 0..), Value::BulkString(field), Value::BulkString(count)] => {
             let (left, field) = (left(*ttl), String::from_utf8_lossy(field));
-            // One that is no number was written by another program.
             let count = str::from_utf8(count).ok().and_then(|count| count.parse().ok()).unwrap_or(0);
             Some(Reply::held_by(Holder::new(&*field, count, left)))
         }
@@ -601,6 +607,8 @@ fn no_lock(action: Action, kind: &str) -> String {
     match (action, kind) {
         (Action::Force | Action::Who, "string") => "a string, which is no lock of this kind".to_owned(),
         (_, "string" | "hash") => format!("a {kind} without a TTL"),
+        (_, "fields") => "a hash whose fields are not those of a lock".to_owned(),
+        (_, "rwlock") => "a read-write lock of Redisson".to_owned(),
         _ => format!("a {kind}"),
     }
 }
@@ -713,7 +721,7 @@ mod tests {
     fn an_acquire_says_last_that_it_asks_for_a_name() {
         for call in calls().into_iter().chain(fenced()) {
             let (plain, naming) = (words(&call.evalsha()), Call { names: true, ..call.clone() });
-            let asks = matches!(call.action, Action::Acquire { .. });
+            let asks = matches!(call.action, Action::Acquire { .. } | Action::Look);
             let last: &[&str] = if asks { &["whose"] } else { &[] };
             assert_eq!(words(&naming.evalsha()).strip_prefix(&*plain).unwrap(), last);
             let mut bytes = Vec::new();
@@ -941,21 +949,28 @@ mod tests {
         let hidden = Some(Reply::Nameless(Duration::from_millis(7)));
         let foreign = no("a string, which is no lock of this kind");
         let (hash, string) = (no("a hash without a TTL"), no("a string without a TTL"));
+        let (fields, rwlock) =
+            (no("a hash whose fields are not those of a lock"), no("a read-write lock of Redisson"));
         let (zset, counter) = (no("a zset"), no("a counter list"));
         let (named, odd) = (by("a:f:7", 3), by("f", 0));
         //                        acquire, release, renew, settle, force, look, who
-        let table: [(Value, [Option<Reply>; 7]); 14] = [
+        let table: [(Value, [Option<Reply>; 7]); 16] = [
             (Value::Int(-1), [Some(Done), Some(Done), Some(Done), Some(Done), Some(Done), None, None]),
             (Value::Int(-2), [Some(Gone), Some(Gone), Some(Gone), Some(Gone), None, None, None]),
             (Value::Int(-3), [None, None, None, None, Some(Free), Some(Free), Some(Free)]),
             (Value::Int(-4), [None, None, None, None, None, None, None]),
-            (Value::Int(0), [ms(1), None, None, None, None, ms(1), ms(1)]),
-            (Value::Int(29_999), [ms(29_999), None, None, None, None, ms(29_999), ms(29_999)]),
-            (list("a:f:7", "3"), [named.clone(), None, None, None, None, None, named]),
-            (list("f", "no number"), [odd.clone(), None, None, None, None, None, odd]),
-            (Value::Array(vec![Value::Int(7)]), [hidden.clone(), None, None, None, None, None, hidden]),
+            (Value::Int(0), [ms(1), None, None, None, None, ms(1), None]),
+            (Value::Int(29_999), [ms(29_999), None, None, None, None, ms(29_999), None]),
+            (list("a:f:7", "3"), [named.clone(), None, None, None, None, named.clone(), named]),
+            (list("f", "no number"), [odd.clone(), None, None, None, None, odd.clone(), odd]),
+            (
+                Value::Array(vec![Value::Int(7)]),
+                [hidden.clone(), None, None, None, None, hidden.clone(), hidden],
+            ),
             (text("hash"), [hash.clone(), None, None, None, hash.clone(), hash.clone(), hash]),
             (text("string"), [string.clone(), None, None, None, foreign.clone(), string, foreign]),
+            (text("fields"), [fields.clone(), None, None, None, fields.clone(), fields.clone(), fields]),
+            (text("rwlock"), [rwlock.clone(), None, None, None, rwlock.clone(), rwlock.clone(), rwlock]),
             (text("zset"), [zset.clone(), None, None, None, zset.clone(), zset.clone(), zset]),
             (
                 text("counter list"),

@@ -113,6 +113,11 @@ impl Wire {
         self.run("look", &[]).await.unwrap()
     }
 
+    /// The same with the question whether a hash is a lock.
+    async fn look_naming(&mut self) -> Value {
+        self.run("look", &["whose"]).await.unwrap()
+    }
+
     /// The content of the hash.
     async fn fields(&mut self) -> BTreeMap<String, String> {
         self.ask(&["HGETALL", KEY]).await

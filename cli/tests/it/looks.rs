@@ -148,6 +148,22 @@ async fn release_frees_a_lock_and_says_whose_it_was() {
     assert_eq!(running.end().await.0, Some(70));
 }
 
+/// A cart: `ls` leaves it out, and nothing else takes it for a lock either.
+#[tokio::test]
+async fn a_hash_that_is_no_lock_is_neither_shown_nor_freed() {
+    let server = Server::start().await;
+    server.ask::<()>(&["HSET", "cart", "product:17", "3"]).await;
+    server.ask::<()>(&["PEXPIRE", "cart", "20000"]).await;
+    let ended = end(on(&server, &["ls", "--all", "--json"])).await;
+    assert_eq!((ended.status, ended.out.as_str()), (Some(0), ""), "{ended:?}");
+    for args in [&["show", "cart"][..], &["release", "--force", "cart"], &["exec", "cart", "--", "true"]] {
+        let ended = end(on(&server, args)).await;
+        assert_eq!((ended.status, ended.out.as_str()), (Some(78), ""), "{ended:?}");
+        assert!(ended.err.contains("fields are not those of a lock"), "{ended:?}");
+    }
+    assert_eq!(server.keys().await, ["cart"]);
+}
+
 #[tokio::test]
 async fn a_master_is_found_by_its_sentinels() {
     let group = Group::start().await;

@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::run::{NESTLOCK, end, gone, on, start, status, ttl, watchdog_of};
 use crate::support::server::Server;
-use crate::support::{SECOND, eventually, is_running, soon};
+use crate::support::{SECOND, STRANGER, eventually, is_running, soon};
 
 /// A script in which `nestlock` is the command.
 fn script(text: &str) -> String {
@@ -124,7 +124,7 @@ async fn a_lock_that_was_taken_away_is_not_re_entered() {
     let mut stdin = child.stdin.take().unwrap();
     eventually("the lock", async || !server.keys().await.is_empty()).await;
     server.ask::<()>(&["DEL", "a"]).await;
-    server.ask::<()>(&["HSET", "a", "other", "1"]).await;
+    server.ask::<()>(&["HSET", "a", STRANGER, "1"]).await;
     server.ask::<()>(&["PEXPIRE", "a", "60000"]).await;
     tokio::io::AsyncWriteExt::write_all(&mut stdin, b"\n").await.unwrap();
     drop(stdin);

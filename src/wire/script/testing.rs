@@ -165,7 +165,7 @@ fn each_call_is_read_as_it_was_written() {
                     | Action::Who
             );
             let from = matches!(action, Action::Move { .. }).then(|| "f:9".into());
-            let names = sharded && matches!(action, Action::Acquire { .. });
+            let names = sharded && matches!(action, Action::Acquire { .. } | Action::Look);
             let (sharded, fields) =
                 (sharded && !plain, !matches!(action, Action::Force | Action::Look | Action::Who));
             let field = if fields { "f:1" } else { "" };

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 
 use super::{SECOND, builder, channels, locks, plain};
 use crate::support::cluster::Cluster;
-use crate::support::{self, eventually, soon};
+use crate::support::{self, STRANGER, eventually, soon};
 
 #[tokio::test]
 async fn a_frozen_node_stops_its_own_locks_alone() {
@@ -171,7 +171,7 @@ async fn the_topology_is_queried_once_a_poll_finds_a_lock_free_without_a_message
     let mut prompt = false;
     // A busy machine may be late by seconds, once or twice.
     for _ in 0..10 {
-        node.ask::<i64>(&["HSET", &name, "somebody:1", "1"]).await;
+        node.ask::<i64>(&["HSET", &name, STRANGER, "1"]).await;
         node.ask::<i64>(&["PEXPIRE", &name, "600000"]).await;
         let waiting = tokio::spawn(stock.lock());
         eventually("it listens", async || !channels(&cluster, &name).await.is_empty()).await;

@@ -6,7 +6,7 @@ use nestlock::{ErrorKind, Loss};
 
 use super::is;
 use crate::support::server::Server;
-use crate::support::{builder, eventually, locks, soon};
+use crate::support::{STRANGER, builder, eventually, locks, soon};
 
 const TTL: Duration = Duration::from_millis(1_500);
 
@@ -81,6 +81,38 @@ async fn a_key_that_is_no_lock_is_reported_at_once_and_left_untouched() {
     stock.lock().await.unwrap().release().await.unwrap();
 }
 
+/// A session, and what Redisson's read-write lock makes.
+#[tokio::test]
+async fn a_hash_of_another_program_is_no_lock_though_it_has_a_ttl() {
+    let server = Server::start().await;
+    let locks = locks(&server.url()).await;
+    let stock = locks.mutex("stock");
+    for (found, fields) in [
+        ("a hash whose fields are not those of a lock", &["user", "bob", "cart", "3"]),
+        ("a read-write lock of Redisson", &["mode", "read", STRANGER, "1"]),
+    ] {
+        server.ask::<()>(&[&["HSET", "stock"][..], fields].concat()).await;
+        server.ask::<()>(&["PEXPIRE", "stock", "600000"]).await;
+        let before: Vec<u8> = server.ask(&["DUMP", "stock"]).await;
+        for error in [
+            stock.force_release().await.unwrap_err(),
+            stock.holder().await.unwrap_err(),
+            stock.is_locked().await.unwrap_err(),
+            stock.remaining_lease().await.unwrap_err(),
+            soon("lock", stock.lock()).await.unwrap_err(),
+            soon("within", stock.lock().within(Duration::ZERO)).await.unwrap_err(),
+            soon("run", stock.run(async {})).await.unwrap_err(),
+        ] {
+            is(&error, ErrorKind::NotALock, Some("stock"), &[found, "untouched"]);
+        }
+        // It does not ask whose the lock is.
+        assert!(stock.try_lock().await.unwrap().is_none());
+        assert_eq!(server.ask::<Vec<u8>>(&["DUMP", "stock"]).await, before, "{found}");
+        assert!(server.ask::<i64>(&["PTTL", "stock"]).await > 500_000);
+        server.ask::<()>(&["DEL", "stock"]).await;
+    }
+}
+
 #[tokio::test]
 async fn a_list_with_a_ttl_is_no_lock_either() {
     let server = Server::start().await;
@@ -144,18 +176,14 @@ async fn a_key_that_is_replaced_under_a_guard_is_lost_and_left_untouched() {
 async fn the_field_of_another_library_is_named_as_it_stands() {
     let server = Server::start().await;
     let stock = locks(&server.url()).await.mutex("stock");
-    let java = "e4a85f5e-2103-4c02-ade1-d8e0aa7691bb:12";
-    for (field, count, shown) in [
-        (java, "3", java),
-        ("a\nb", "1", "a\\nb"),
-        ("x:e4a85f5e-2103-4c02-ade1-d8e0aa7691bb:write", "no number", "x:e4a85f5e"),
-    ] {
+    let odd = format!("a\nb:c:{STRANGER}");
+    for (field, count, shown) in [(STRANGER, "3", STRANGER), (&*odd, "1", "a\\nb:c:")] {
         server.ask::<()>(&["DEL", "stock"]).await;
         server.ask::<()>(&["HSET", "stock", field, count]).await;
         server.ask::<()>(&["PEXPIRE", "stock", "600000"]).await;
         let holder = stock.holder().await.unwrap().unwrap();
         assert_eq!((holder.label(), holder.field()), (None, field));
-        assert_eq!(holder.count(), count.parse().unwrap_or(0));
+        assert_eq!(holder.count(), count.parse::<usize>().unwrap());
         let error = stock.lock().within(Duration::ZERO).await.unwrap_err();
         is(&error, ErrorKind::Timeout, Some("stock"), &["held by", shown, "for another 599 s"]);
         assert_eq!(error.holder().map(|holder| holder.field()), Some(field));

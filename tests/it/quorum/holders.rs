@@ -7,7 +7,7 @@ use nestlock::{ErrorKind, Locks};
 use super::servers::{counts, over, servers};
 use super::{SECOND, builder, stores};
 use crate::support::server::Server;
-use crate::support::{eventually, soon};
+use crate::support::{STRANGER, eventually, soon};
 
 const LABEL: &str = "billing@web-7";
 
@@ -52,8 +52,10 @@ async fn where_no_majority_has_the_same_field_it_is_nobody() {
     let servers = servers(3).await;
     let locks = over(&servers).connect().await.unwrap();
     let stock = locks.mutex("stock");
-    for (server, field) in servers.iter().zip(["one:1", "two:2", "three:3"]) {
-        plant(server, field, 1, 600_000).await;
+    for (server, field) in
+        servers.iter().zip(["1", "2", "3"].map(|id| [&STRANGER[..STRANGER.len() - 1], id].concat()))
+    {
+        plant(server, &field, 1, 600_000).await;
     }
     assert_eq!(soon("the answer", stock.holder()).await.unwrap(), None);
     assert!(stock.is_locked().await.unwrap(), "and nobody gets it");
@@ -69,11 +71,11 @@ async fn count_and_lease_are_what_a_majority_has() {
     let servers = servers(3).await;
     let stock = over(&servers).connect().await.unwrap().mutex("stock");
     for (server, (count, millis)) in servers.iter().zip([(1, 500_000), (3, 600_000), (2, 100_000)]) {
-        plant(server, "java:12", count, millis).await;
+        plant(server, STRANGER, count, millis).await;
     }
     // By the two that answer first.
     let holder = soon("the answer", stock.holder()).await.unwrap().unwrap();
-    assert_eq!(holder.field(), "java:12");
+    assert_eq!(holder.field(), STRANGER);
     assert!((1..3).contains(&holder.count()), "{holder:?}");
     assert!(holder.remaining_lease() <= 500 * SECOND, "{holder:?}");
 }

@@ -7,7 +7,7 @@ use tracing::Level;
 use super::{SECOND, locks, stores};
 use crate::support::proxy::{Proxy, Which};
 use crate::support::server::Server;
-use crate::support::{eventually, log, soon};
+use crate::support::{STRANGER, eventually, log, soon};
 
 pub(super) async fn servers(count: usize) -> Vec<Server> {
     let mut servers = Vec::new();
@@ -106,7 +106,7 @@ async fn the_remaining_lease_is_that_of_a_majority_in_any_order_of_the_answers()
         ways.push(Proxy::to(server).await);
     }
     let stock = over_urls(ways.iter().map(Proxy::url)).connect().await.unwrap().mutex("stock");
-    servers[2].ask::<i64>(&["HSET", "stock", "other:1", "1"]).await;
+    servers[2].ask::<i64>(&["HSET", "stock", STRANGER, "1"]).await;
     servers[2].ask::<i64>(&["PEXPIRE", "stock", "600000"]).await;
     let guard = soon("the lock", stock.lock().fixed_lease(20 * SECOND)).await.unwrap();
     for late in 0..3 {

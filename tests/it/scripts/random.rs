@@ -5,7 +5,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::*;
 
-const FIELDS: [&str; 3] = [OURS, THEIRS, "f00:1"];
+const FIELDS: [&str; 3] = [OURS, THEIRS, "web@one:5be5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a:7"];
 
 /// What the lock is, as the rules have it: the only holder and its count.
 type Model = Option<(usize, u32)>;

@@ -128,17 +128,61 @@ async fn who_holds_a_lock_is_answered_to_who_asks_and_changes_nothing() {
     assert_eq!(whose(&wire.who().await.unwrap()), (THEIRS, "2"));
     assert!(is_busy(&wire.acquire(OURS, 1, 2 * LEASE).await));
     assert_eq!(wire.state().await, before);
-    // Of Redisson, and of another program.
-    for (field, count) in [("uuid:12", "3"), (&*"f".repeat(500), "no number"), ("", "")] {
+    // Of Redisson, with a thread of any number, and with a label.
+    let (random, labelled) = (THEIRS.replace(":3", ":-9223372036854775808"), format!("web@one:{THEIRS}"));
+    for (field, count) in [(THEIRS, "3"), (&random, "1"), (&labelled, "9223372036854775807")] {
         wire.plant(field, count).await;
         assert_eq!(whose(&wire.acquire_naming(OURS, LEASE).await), (field, count));
+        assert_eq!(whose(&wire.look_naming().await), (field, count));
         assert_eq!(whose(&wire.who().await.unwrap()), (field, count));
     }
-    // Of any length: it is shown, and no more.
-    wire.plant(&"f".repeat(5000), &"1".repeat(5000)).await;
-    let cut = (&*"f".repeat(512), &*"1".repeat(20));
-    assert_eq!(whose(&wire.acquire_naming(OURS, LEASE).await), cut);
-    assert_eq!(whose(&wire.who().await.unwrap()), cut);
+    // Two holds beside each other, which another program made.
+    wire.ask::<()>(&["HSET", KEY, THEIRS, "1"]).await;
+    assert_eq!(wire.force().await, DONE);
+}
+
+/// Each of these has a TTL: a session, a cart, a cache entry, counters.
+#[tokio::test]
+async fn a_hash_that_is_no_lock_is_nobodys_and_is_not_freed() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    let (long, many) = ("f".repeat(100_000), "1".repeat(20));
+    let (labelled, glued) = (format!("{}:{THEIRS}", "l".repeat(500)), format!("x{THEIRS}"));
+    let (upper, reader) = (THEIRS.replace('-', "_"), format!("{THEIRS}:write"));
+    for (fields, kind) in [
+        (&["user", "bob", "cart", "3"][..], "fields"),
+        (&["product:17", "3"], "fields"),
+        (&["3", "1"], "fields"),
+        (&["", ""], "fields"),
+        (&[&long, "1"], "fields"),
+        (&[&labelled, "1"], "fields"),
+        (&[&glued, "1"], "fields"),
+        (&[&upper, "1"], "fields"),
+        (&[THEIRS, "no number"], "fields"),
+        (&[THEIRS, ""], "fields"),
+        (&[THEIRS, "1.5"], "fields"),
+        (&[THEIRS, "-1"], "fields"),
+        (&[THEIRS, &many], "fields"),
+        (&[THEIRS, &long], "fields"),
+        // Not the first of them alone.
+        (&[THEIRS, "1", "user", "bob"], "fields"),
+        (&[THEIRS, "1", "mode", "dark"], "fields"),
+        // As Redisson writes them.
+        (&["mode", "read", THEIRS, "1"], "rwlock"),
+        (&["mode", "write", &reader, "1"], "rwlock"),
+        (&[THEIRS, "1", "mode", "write", &reader, "1"], "rwlock"),
+    ] {
+        wire.clear().await;
+        wire.ask::<()>(&[&["HSET", KEY][..], fields].concat()).await;
+        wire.ask::<()>(&["PEXPIRE", KEY, &LEASE.to_string()]).await;
+        let before = wire.state().await;
+        assert_eq!(wire.force().await, status(kind), "{fields:?}");
+        assert_eq!(wire.who().await.unwrap(), status(kind), "{fields:?}");
+        assert_eq!(wire.look_naming().await, status(kind), "{fields:?}");
+        assert_eq!(wire.acquire_naming(OURS, LEASE).await, status(kind), "{fields:?}");
+        assert!(is_busy(&wire.acquire(OURS, 1, LEASE).await) && is_busy(&wire.look().await), "{fields:?}");
+        assert_eq!(wire.state().await, before, "{fields:?}");
+    }
 }
 
 #[tokio::test]
@@ -166,16 +210,17 @@ async fn a_key_that_is_no_lock_of_this_kind_is_nobodys() {
 async fn of_a_large_hash_a_part_is_read() {
     let server = Server::start().await;
     let mut wire = Wire::to(&server).await;
-    wire.plant("f0", "1").await;
+    wire.plant(THEIRS, "1").await;
     for part in 0..20 {
         let fields: Vec<String> =
-            (1..1000).flat_map(|at| [format!("f{part}-{at}"), "1".to_owned()]).collect();
+            (1..1000).flat_map(|at| [format!("{THEIRS}{part:02}{at:03}"), "1".to_owned()]).collect();
         let command: Vec<&str> = ["HSET", KEY].into_iter().chain(fields.iter().map(String::as_str)).collect();
         wire.ask::<i64>(&command).await;
     }
-    let answer = wire.who().await.unwrap();
-    let (field, count) = whose(&answer);
-    assert!(field.starts_with('f') && count == "1");
+    assert_eq!(wire.who().await.unwrap(), status("fields"));
+    assert_eq!(wire.look_naming().await, status("fields"));
+    assert_eq!(wire.acquire_naming(OURS, LEASE).await, status("fields"));
+    assert_eq!(wire.force().await, status("fields"));
     let stats: String = wire.ask(&["INFO", "commandstats"]).await;
     let ran = |command: &str| stats.contains(&format!("cmdstat_{command}:"));
     assert!(ran("hscan") && !ran("hgetall") && !ran("hkeys"), "{stats}");

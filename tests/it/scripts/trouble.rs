@@ -131,18 +131,23 @@ async fn the_rights_that_the_scripts_need_are_these() {
     assert_eq!(wire.settle(OURS, 2, LEASE).await, DONE);
     assert!(is_busy(&wire.look().await));
     assert_eq!(wire.release(OURS, 0).await, ENDED);
-    assert_eq!(wire.acquire(OURS, 1, LEASE).await, DONE);
-    assert_eq!(wire.force().await, DONE);
     let log: Vec<Value> = admin.ask(&["ACL", "LOG"]).await;
     assert_eq!(log, []);
-    // One more, for a name.
+    // One more, to see whose it is.
     wire.acquire(OURS, 1, LEASE).await;
-    let Value::Array(parts) = wire.acquire_naming(THEIRS, LEASE).await else { panic!("no list") };
-    assert!(matches!(parts[..], [Value::Int(1..)]), "the TTL alone: {parts:?}");
+    for answer in [wire.acquire_naming(THEIRS, LEASE).await, wire.look_naming().await] {
+        let Value::Array(parts) = answer else { panic!("no list") };
+        assert!(matches!(parts[..], [Value::Int(1..)]), "the TTL alone: {parts:?}");
+    }
     assert!(is_denied(wire.who().await));
+    // What can't be looked at is not deleted.
+    assert!(is_denied(wire.run("force", &[CHANNEL]).await));
+    assert!(is_busy(&wire.look().await));
     admin.ask::<()>(&["ACL", "SETUSER", "worker", "+hscan"]).await;
     assert_eq!(whose(&wire.acquire_naming(THEIRS, LEASE).await), (OURS, "1"));
+    assert_eq!(whose(&wire.look_naming().await), (OURS, "1"));
     assert_eq!(whose(&wire.who().await.unwrap()), (OURS, "1"));
+    assert_eq!(wire.force().await, DONE);
 }
 
 #[tokio::test]

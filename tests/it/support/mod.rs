@@ -99,6 +99,9 @@ pub fn without_timers(builder: nestlock::Builder) -> nestlock::Builder {
     builder.poll_interval(Duration::MAX).retry_delay(HOUR..=HOUR)
 }
 
+/// The field of another program's hold, as Redisson writes it.
+pub const STRANGER: &str = "0f3c9a44-77e0-4e0c-8d1f-2b6d7c1f5a90:1";
+
 /// How long a test waits for what must come. Far beyond all that a busy machine needs, and beyond the node timeout of a
 /// [`Cluster`](cluster::Cluster), after which its nodes connect to each other anew.
 pub const PATIENCE: Duration = Duration::from_secs(90);

@@ -13,7 +13,7 @@ pub struct Script {
 }
 
 /// What stands around others, and is no script of its own: see `src/script.rs`.
-const PARTS: [&str; 5] = ["hold", "fence", "token", "raise", "count"];
+const PARTS: [&str; 7] = ["hold", "fields", "whose", "fence", "token", "raise", "count"];
 
 /// All of them; none where there is no such directory.
 pub fn all() -> &'static [Script] {
@@ -47,6 +47,8 @@ pub fn fenced_body(name: &str, around: &str) -> String {
 pub fn plain_body(name: &str) -> String {
     match name {
         "release" | "settle" => file("hold") + &file(name),
+        "acquire" | "look" | "who" => file(name) + &file("fields") + &file("whose"),
+        "force" => file("who") + &file("fields") + &file(name),
         _ => file(name),
     }
 }

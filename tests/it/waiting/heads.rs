@@ -7,7 +7,7 @@ use nestlock::{Owner, scope};
 use super::{asleep, foreign_guard, scripts_run, without_timers};
 use crate::support::proxy::Proxy;
 use crate::support::server::Server;
-use crate::support::{builder, enlisted, eventually, parked, soon};
+use crate::support::{STRANGER, builder, enlisted, eventually, parked, soon};
 
 #[tokio::test]
 async fn a_waiter_that_replaced_a_head_asks_again_when_the_head_is_back_and_gone() {
@@ -16,7 +16,7 @@ async fn a_waiter_that_replaced_a_head_asks_again_when_the_head_is_back_and_gone
     let cap = Duration::from_millis(150);
     let locks = builder(&server.url()).poll_interval(cap).connect().await.unwrap();
     let stock = locks.mutex("stock");
-    server.ask::<()>(&["HSET", "stock", "another-process:1", "1"]).await;
+    server.ask::<()>(&["HSET", "stock", STRANGER, "1"]).await;
     server.ask::<()>(&["PEXPIRE", "stock", "3600000"]).await;
     let mut head = enlisted(&stock);
     parked(&mut head, asleep(&server, 0)).await;

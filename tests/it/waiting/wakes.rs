@@ -5,13 +5,13 @@ use std::time::Duration;
 use nestlock::Owner;
 
 use crate::support::server::Server;
-use crate::support::{PATIENCE, builder, eventually, soon};
+use crate::support::{PATIENCE, STRANGER, builder, eventually, soon};
 
 const FOREVER: Duration = Duration::MAX;
 
 /// Somebody else's hold.
 async fn stranger(server: &Server, name: &str) {
-    server.ask::<()>(&["HSET", name, "stranger:1", "1"]).await;
+    server.ask::<()>(&["HSET", name, STRANGER, "1"]).await;
     server.ask::<()>(&["PEXPIRE", name, "600000"]).await;
 }
 

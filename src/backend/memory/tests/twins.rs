@@ -20,6 +20,8 @@ use crate::wire::{Action, Call, Fence, Reply};
 const STEP: Duration = Duration::from_secs(600);
 const TOLERANCE: Duration = Duration::from_secs(240);
 const LONG: Duration = Duration::from_secs(20);
+/// The scripts take nothing else for a hold.
+const UUID: &str = "4be5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a";
 
 /// One command, on one of two locks, by one of three fields.
 #[derive(Clone, Debug)]
@@ -92,10 +94,10 @@ impl Op {
         let fence = fence.filter(|_| {
             action.lease().is_some() && !action.is_end() && !matches!(action, Action::Move { .. })
         });
-        let from = Some(format!("uuid:{}", (self.field + 1) % 3 + 1).into())
+        let from = Some(format!("{UUID}:{}", (self.field + 1) % 3 + 1).into())
             .filter(|_| matches!(action, Action::Move { .. }));
         let names = self.stays > 1;
-        Some(Call { fence, names, from, ..Call::of(&key, &format!("uuid:{}", self.field + 1), action) })
+        Some(Call { fence, names, from, ..Call::of(&key, &format!("{UUID}:{}", self.field + 1), action) })
     }
 }
 

@@ -197,7 +197,7 @@ async fn a_refusal_to_wait_is_of_unknown_outcome_and_a_busy_lock_is_not_waited_f
     let events = EventRecorder::new();
     let backend =
         RedisServer::connect(&server.url("bob:pw@").into(), role, LONG, events.sender()).await.unwrap().0;
-    server.command("HSET busy other 1").await;
+    server.command("HSET busy 0f3c9a44-77e0-4e0c-8d1f-2b6d7c1f5a90:1 1").await;
     server.command("PEXPIRE busy 600000").await;
     let answer = timeout(LONG / 2, backend.clone().run(acquire("busy"))).await.unwrap();
     assert!(!answer.unwrap().is_grant());
@@ -227,7 +227,7 @@ async fn what_a_former_master_answers_is_no_answer_though_it_grants_nothing() {
     let server = TestServer::start(&[]).await;
     let (role, _, events) = without_replicas(&server, "").await;
     let backend = RedisServer::connect(&server.url("").into(), role, LONG, events.sender()).await.unwrap().0;
-    server.command("HSET busy other 1").await;
+    server.command("HSET busy 0f3c9a44-77e0-4e0c-8d1f-2b6d7c1f5a90:1 1").await;
     server.command("PEXPIRE busy 600000").await;
     let main = backend.line().link_now().unwrap();
     server.signal("STOP");

@@ -138,7 +138,7 @@ async fn a_waiter_asks_soon_after_the_machine_wakes() {
     clock!(SLEPT);
     let server = TestServer::start(&[]).await;
     let locks = connect!(Locks::builder().server(server.url("")).poll_interval(HOUR), SLEPT);
-    server.command("HSET stock other:1 1").await;
+    server.command("HSET stock 0f3c9a44-77e0-4e0c-8d1f-2b6d7c1f5a90:1 1").await;
     server.command("PEXPIRE stock 3600000").await;
     let stock = locks.mutex("stock");
     let waits = tokio::spawn(async move { stock.lock().await });

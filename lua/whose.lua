@@ -1,0 +1,5 @@
+-- Reports who holds a lock. It stands behind fields.lua.
+--
+-- Replies  a list  the TTL in ms, the field, its count as text
+
+return {ttl, fields[1], fields[2]}
