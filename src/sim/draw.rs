@@ -8,7 +8,7 @@ use crate::sim::program::{
 };
 
 /// What is drawn grows: a seed of an earlier edition draws what it did then.
-pub(super) const EDITION: u32 = 7;
+pub(super) const EDITION: u32 = 8;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -22,6 +22,11 @@ impl Program {
         if edition >= 6 {
             let mut dice = Dice::new(Key::new(seed).with(11));
             setup.handoff = dice.pick(&[0, 10, 200, 3_600_000]) * MILLISECOND;
+        }
+        let chains = Key::new(seed).with(15);
+        let has_chains = edition >= 8 && chains.one_in(8);
+        if has_chains {
+            setup.has_long_chains();
         }
         let forces = dice.one_in(4);
         let closes = dice.one_in(12);
@@ -48,6 +53,9 @@ impl Program {
         if edition >= 7 && keeps.one_in(3) {
             let mut dice = Dice::new(keeps);
             callers.iter_mut().for_each(|caller| writer.keep(&mut caller.ops, &mut dice));
+        }
+        if has_chains {
+            writer.chain(&mut callers, chains);
         }
         let count = dice.pick(&[0, 0, 1, 2, 3, 5, 8]);
         let deadly = dice.one_in(8);
@@ -140,6 +148,13 @@ impl Setup {
             handoff: Duration::ZERO,
             fenced: [dice.one_in(2), dice.one_in(2), false],
         }
+    }
+
+    /// The commands of a chain take longer than a lease.
+    fn has_long_chains(&mut self) {
+        (self.lease, self.longest_lease, self.latency) = (SECOND, 2 * SECOND, 40 * MILLISECOND);
+        self.lateness = self.lateness.min(20 * MILLISECOND);
+        self.trouble = self.trouble.max(10 * SECOND);
     }
 }
 
@@ -326,6 +341,48 @@ impl Writer<'_> {
         Locking { name, way, fenced, fixed, max_hold, at_least, inner, stays, watches, end }
     }
 
+    /// One or two hold a lock, and send one command of that hold after the other: as levels that are taken one under the other and then
+    /// released, or one after the other.
+    fn chain(&self, callers: &mut Vec<CallerPlan>, key: Key) {
+        let mut dice = Dice::new(key);
+        for at in 0..1 + dice.roll(2) {
+            let (process, begins) = (dice.roll(self.setup.processes), dice.time(self.setup.trouble / 2));
+            let (deep, short, runs) = (dice.one_in(2), dice.one_in(3), dice.pick(&[0, 1, 2]));
+            let mut link = |inner: Vec<Op>| {
+                // Longer than a grant takes, and too short to renew the hold.
+                let fixed = (short && dice.one_in(2)).then_some(10 * self.setup.latency);
+                let end = if dice.one_in(16) { End::Drop } else { End::Release };
+                let locking = Locking {
+                    name: 0,
+                    way: Way::Waits,
+                    fenced: false,
+                    fixed,
+                    max_hold: None,
+                    at_least: None,
+                    inner,
+                    stays: Duration::ZERO,
+                    watches: false,
+                    end,
+                };
+                match runs {
+                    0 => Op::Lock(locking),
+                    1 if dice.one_in(2) => Op::Lock(locking),
+                    _ => Op::Run(locking),
+                }
+            };
+            let mut inner = Vec::new();
+            for _ in 0..40 {
+                inner =
+                    if deep { vec![link(inner)] } else { inner.into_iter().chain([link(vec![])]).collect() };
+            }
+            let mut outer = link(inner);
+            if let Op::Lock(locking) | Op::Run(locking) = &mut outer {
+                (locking.fixed, locking.fenced) = (None, self.setup.fenced[0]);
+            }
+            callers.push(CallerPlan { id: 401 + at as u64, process, begins, ops: vec![outer] });
+        }
+    }
+
     /// Some of the callers hand their holds over, and others go on with them.
     fn hand_over(&self, callers: &mut Vec<CallerPlan>, key: Key) {
         let mut dice = Dice::new(key);
@@ -431,7 +488,7 @@ impl Writer<'_> {
         let (process, master) = (dice.roll(processes), dice.roll(masters));
         let one_in = dice.pick(&[1, 2, 5]);
         let slow = dice.pick(&[node_timeout / 2, 2 * node_timeout, 5 * node_timeout]);
-        let sides = [20, 20, 24, 30, 35, 35, 35, 35][self.edition as usize];
+        let sides = [20, 20, 24, 30, 35, 35, 35, 35, 35][self.edition as usize];
         let kind = match dice.roll(sides) {
             20..22 => {
                 let late = dice.pick(&[self.setup.latency, slow, lease.min(MINUTE)]);

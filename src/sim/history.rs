@@ -111,6 +111,14 @@ impl LevelRecord {
         field_of(&self.session, self.name).is_some_and(|field| field == self.field)
     }
 
+    /// Whether whoever has it knows of a loss of its hold.
+    fn is_lost(&self) -> bool {
+        match &self.handle {
+            Handle::Guard(guard) => guard.upgrade().is_some_and(|guard| guard.is_lost()),
+            Handle::Run(_) => !self.is_of_live_hold(),
+        }
+    }
+
     /// Whether its hold is good now, by what its process knows.
     pub(super) fn is_valid(&self) -> bool {
         match &self.handle {
@@ -179,6 +187,7 @@ struct State {
     numbers: u64,
     /// A master may be without its counters, and the time from which new ones begin may be earlier: then nothing orders the tokens.
     unordered: bool,
+    calm: bool,
     /// How long a request may wait with nobody before it, from the end of all trouble on; and the longest that one did.
     patience: Duration,
     longest_wait: Duration,
@@ -205,6 +214,11 @@ struct State {
 impl History {
     pub(super) fn new(shown: bool) -> History {
         History { start: Instant::now(), shown, state: Mutex::default() }
+    }
+
+    /// Nothing is lost that is renewed.
+    pub(super) fn set_calm(&self) {
+        lock(&self.state).calm = true;
     }
 
     pub(super) fn forget_order_of_tokens(&self) {
@@ -574,8 +588,14 @@ impl History {
     pub(super) fn left(&self, level: u64) {
         self.look_at_waits();
         let gone = lock(&self.state).levels.remove(&level);
-        if let Some(LevelRecord { caller, name, field, .. }) = gone {
-            self.note(|| format!("caller {caller} leaves {} ({field})", NAMES[name]));
+        if let Some(gone @ LevelRecord { caller, name, field, .. }) = &gone {
+            if lock(&self.state).calm && gone.watched && gone.is_lost() {
+                self.violated(
+                    Promise::Renewal,
+                    format!("{field} of p{} is lost, though all is well", gone.process),
+                );
+            }
+            self.note(|| format!("caller {caller} leaves {} ({field})", NAMES[*name]));
             self.forget_proofs();
             self.look_at_waits();
         }

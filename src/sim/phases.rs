@@ -53,6 +53,10 @@ impl Phases {
 
     /// In trouble that long; then until all is over.
     pub(super) async fn stay(&self, time: Duration) {
+        // A timer, even one that is over at once, would give others a turn between two commands of one caller.
+        if time.is_zero() && self.now() == Phase::Trouble {
+            return;
+        }
         tokio::select! {
             biased;
             () = self.until(Phase::Over) => {}

@@ -220,6 +220,23 @@ fn each_answer_is_for_its_own_call_where_scripts_are_forgotten() {
     }
 }
 
+/// So many levels are released one after the other, by guards or by the ends of runs, which takes longer than a lease. What is due in the
+/// background has no gap between two commands.
+#[test]
+fn a_hold_is_renewed_while_levels_of_it_are_released_for_longer_than_a_lease() {
+    for (kind, streams) in
+        [(Op::Lock as fn(Locking) -> Op, false), (Op::Run, false), (Op::Lock, true), (Op::Run, true)]
+    {
+        let nested = (0..40).fold(Vec::new(), |inner, _| vec![kind(locking(0, Duration::ZERO, inner))]);
+        let ops = nested.into_iter().map(|outer| (0, SECOND / 10, outer));
+        let mut program = Program { over_streams: streams, ..over_streams(1, 1, ops, Vec::new()) };
+        (program.setup.lease, program.setup.latency) = (SECOND, Duration::from_millis(60));
+        let Outcome { violation, lines, grants, .. } = run(&program, true);
+        assert_eq!(violation, None, "{}", lines.join("\n"));
+        assert_eq!(grants, 40);
+    }
+}
+
 /// What the runs of several seeds amount to.
 #[derive(Default)]
 struct Sums {

@@ -143,6 +143,9 @@ impl<'a> World<'a> {
         };
         world.history.set_patience(program.patience());
         world.history.set_handoff(program.setup.handoff.min(program.setup.lease / 6), program.setup.lease);
+        if world.allowed.calm {
+            world.history.set_calm();
+        }
         if program.restarts_tokens() {
             world.history.forget_order_of_tokens();
         }

@@ -222,11 +222,12 @@ impl LockEntry {
             self.no_longer_asleep(id);
             return Admission::Wait { until: None, refused: true };
         }
+        let renews = self.is_open;
         let Some(hold) = self.live_mut() else { return Admission::Wait { until: None, refused: true } };
         if ask.fence.is_some() && hold.fence.is_none() {
             return Admission::Unfenced;
         }
-        if hold.command.is_some() || hold.next_action().is_some() {
+        if !hold.is_idle(renews, now) {
             let until = hold.overdue();
             // Its pause is over. 1. It waits for a settle. 2. That is answered, which wakes nobody who sleeps. 3. It would look
             // again by the clock alone, and may meet a renewal each time.

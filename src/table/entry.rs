@@ -189,7 +189,7 @@ impl LockEntry {
             return self.withdraw(now);
         }
         let next = match self.live() {
-            Some(live) if live.command.is_none() && live.next_action().is_none() => self.inner_front(),
+            Some(live) if live.is_idle(self.is_open, now) => self.inner_front(),
             Some(_) => None,
             None if self.holds.iter().any(|hold| hold.ends() && hold.failures == 0) => None,
             None => self.outer_front(),

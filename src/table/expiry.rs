@@ -254,11 +254,10 @@ impl Hold {
     ) -> Option<Pending> {
         let due = |at: Instant| at <= now;
         let action = match self.next_action() {
-            Some(action) => due(self.retry_at).then_some(action),
-            None if renews && self.is_renewable() && due(self.renew_at) => {
+            None | Some(Action::Release { .. }) if self.renews_first(renews, now) => {
                 Some(Action::Renew { lease: self.terms.lease })
             }
-            None => None,
+            next => next.filter(|_| due(self.retry_at)),
         }?;
         let no = numbers();
         let pending = self.begin(action, Sender::Background, no, now);

@@ -18,7 +18,7 @@ use crate::wire::{Action, Pending, Reply};
 pub(crate) enum ReleaseStep {
     /// Send this, and report what came of it.
     Send(Pending),
-    /// Another command of the hold is under way: the background sends the release behind it, and resolves the fate.
+    /// Another command of the hold is under way, or goes before it: the background sends the release behind that, and resolves the fate.
     Wait,
     /// The hold was lost before.
     Lost(Loss),
@@ -70,10 +70,12 @@ impl LockEntry {
             self.sweep(at.now);
             return ReleaseStep::Released;
         }
+        let renews = self.is_open;
         let Some(hold) = self.hold(id) else { return ReleaseStep::Released };
+        let begins = hold.command.is_none() && !hold.is_unsettled() && !hold.renews_first(renews, at.now);
         let leave = match (left.level.fate.loss(), no) {
             (Some(loss), _) => ReleaseStep::Lost(loss),
-            (None, Some(no)) if hold.command.is_none() && !hold.is_unsettled() => {
+            (None, Some(no)) if begins => {
                 let (action, sender) =
                     (Action::Release { count: hold.count() }, Sender::Release(left.level.fate));
                 ReleaseStep::Send(hold.begin(action, sender, no, at.now))
@@ -103,20 +105,21 @@ impl LockEntry {
         waker: &Waker,
         now: Instant,
     ) -> Option<Pending> {
-        let hold = self.idle_hold(hold, waker)?;
+        let hold = self.idle_hold(hold, waker, now)?;
         Some(hold.begin(Action::Renew { lease }, Sender::Extension { level }, no, now))
     }
 
     /// Begins the renewal by which a guard asks whether its hold stands. `None`: as above.
     pub(crate) fn begin_check(&mut self, hold: u64, no: u64, waker: &Waker, now: Instant) -> Option<Pending> {
-        let hold = self.idle_hold(hold, waker)?;
+        let hold = self.idle_hold(hold, waker, now)?;
         let lease = hold.lease_left(now);
         Some(hold.begin(Action::Renew { lease }, Sender::Check, no, now))
     }
 
     /// The hold, where a command of it may be sent. `None`: `waker` is woken when that may have changed.
-    fn idle_hold(&mut self, id: u64, waker: &Waker) -> Option<&mut Hold> {
-        let is_idle = |hold: &&mut Hold| hold.command.is_none() && hold.next_action().is_none();
+    fn idle_hold(&mut self, id: u64, waker: &Waker, now: Instant) -> Option<&mut Hold> {
+        let renews = self.is_open;
+        let is_idle = |hold: &&mut Hold| hold.is_idle(renews, now);
         if self.hold(id).as_ref().is_some_and(is_idle) {
             return self.hold(id);
         }

@@ -351,3 +351,64 @@ fn a_release_is_not_reported_as_a_late_renewal() {
     let renewal = world.renews();
     assert!(is_reported(&mut world, &renewal));
 }
+
+impl World {
+    /// Takes a level below the one that was taken last.
+    fn nests(&mut self, owner: &Owner) -> (u64, u64) {
+        let hold = self.holds(owner);
+        (hold, self.guards.last().expect("it is granted").level)
+    }
+
+    fn leaves(&mut self, (hold, level): (u64, u64)) -> ReleaseStep {
+        let (no, moment) = (self.number(), self.at());
+        self.guards.retain(|guard| guard.level != level);
+        self.entry.leave(hold, level, Some(no), moment)
+    }
+}
+
+/// In this order: 1. A release is under way. 2. A renewal becomes due. 3. The release is answered, and whoever gets the answer asks for the
+/// next command of the hold at once.
+#[test]
+fn nothing_that_a_user_asks_for_puts_off_a_renewal_that_is_due() {
+    let mut world = World::new(1);
+    let owner = world.owners[0].clone();
+    let levels: Vec<_> = (0..4).map(|_| world.nests(&owner)).collect();
+    let hold = levels[0].0;
+    let ReleaseStep::Send(release) = world.leaves(levels[3]) else { panic!("nothing goes before it") };
+    world.now += LEASE / 3;
+    world.entry.conclude(&release, Ok(&Reply::Done), Spread::default(), world.at());
+    let (no, waker, now) = (world.number(), Waker::noop(), world.now);
+    assert!(matches!(world.leaves(levels[2]), ReleaseStep::Wait));
+    let inner = world.asks(&owner, false);
+    assert!(world.askers[world.asker(inner)].asking.is_none());
+    assert!(world.entry.begin_check(hold, no, waker, now).is_none());
+    assert!(world.entry.begin_extension((hold, levels[0].1), Lease::SHORTEST, no, waker, now).is_none());
+    let sent = world.sends();
+    let [renewal] = &sent[..] else { panic!("{sent:?}") };
+    assert_eq!(renewal.call.action, Action::Renew { lease: world.terms.lease });
+    world.entry.conclude(renewal, Ok(&Reply::Done), Spread::default(), world.at());
+    let sent = world.sends();
+    let [release] = &sent[..] else { panic!("{sent:?}") };
+    assert_eq!(release.call.action, Action::Release { count: 2 });
+    world.entry.conclude(release, Ok(&Reply::Done), Spread::default(), world.at());
+    world.wake();
+    assert!(world.is_woken(inner));
+}
+
+/// A renewal that fails has its pause, like any other. The last release waits for none, and neither does what is renewed no more.
+#[test]
+fn a_renewal_that_is_due_holds_back_no_release_for_long() {
+    for (fails, levels, closes) in [(true, 2, false), (false, 1, false), (false, 2, true)] {
+        let mut world = World::new(1);
+        let owner = world.owners[0].clone();
+        let levels: Vec<_> = (0..levels).map(|_| world.nests(&owner)).collect();
+        if fails {
+            let renewal = world.renews();
+            world.entry.conclude(&renewal, Err(Outcome::NotRun), Spread::default(), world.at());
+        } else {
+            world.now += LEASE / 3;
+        }
+        world.entry.is_open = !closes;
+        assert!(matches!(world.leaves(*levels.last().unwrap()), ReleaseStep::Send(_)), "{fails} {closes}");
+    }
+}

@@ -1,6 +1,7 @@
 //! What the model is put through, and what is looked at.
 
 use super::*;
+use crate::table::hold::Sender;
 
 impl World {
     pub(super) fn event(&mut self) {
@@ -87,6 +88,15 @@ impl World {
             assert!(hold.end() <= hold.sure_until, "good for longer than the server keeps it: {hold:#?}");
             let in_order = hold.levels.is_sorted_by(|one, next| next.owner.is_within(&one.owner));
             assert!(in_order, "two that are strangers to each other hold it: {hold:#?}");
+            if let Some(command) = hold.command.as_ref().filter(|_| hold.is_watched() && !hold.is_unsettled())
+            {
+                let renews =
+                    matches!((&command.action, &command.sender), (Action::Renew { .. }, Sender::Background));
+                assert!(
+                    renews || command.sent < hold.renew_at,
+                    "it puts off a renewal that was due: {hold:#?}"
+                );
+            }
             // By whose they were at their grants: what a child's branch leaves to its parent is nested in the parent's branch.
             let guards = self.guards.iter().filter(|guard| guard.hold == hold.id);
             let branches: Vec<_> = guards.filter_map(|guard| guard.branch_of.as_ref()).collect();
