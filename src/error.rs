@@ -214,6 +214,13 @@ impl Error {
         self
     }
 
+    /// The same error, for a log line that names the lock in a field of its own.
+    pub(crate) fn unnamed(&self) -> Error {
+        let mut error = self.again();
+        error.0.lock = None;
+        error
+    }
+
     /// A copy, for several callers that wait for one outcome.
     pub(crate) fn again(&self) -> Error {
         Error(self.0.clone())
@@ -267,14 +274,21 @@ impl fmt::Display for Error {
     }
 }
 
+/// For a `main` that returns it, and for `unwrap`, which print this: the kind, the message, and what has caused it, in one line.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = f.debug_struct("Error");
-        out.field("kind", &self.0.kind).field("message", &self.to_string());
-        if let Some(source) = &self.0.source {
-            out.field("source", source);
+        write!(f, "{:?}: {self}", self.0.kind)?;
+        // The message mostly has the cause's text already.
+        let mut last = self.to_string();
+        let mut cause = self.source();
+        while let Some(next) = cause {
+            let text = in_one_line(next.to_string());
+            if !last.contains(&text) {
+                write!(f, "; caused by: {text}")?;
+            }
+            (last, cause) = (text, next.source());
         }
-        out.finish()
+        Ok(())
     }
 }
 
@@ -291,6 +305,24 @@ mod tests {
     #[test]
     fn an_error_is_one_word_wide() {
         assert_eq!(size_of::<Error>(), size_of::<usize>());
+    }
+
+    /// It is what `main() -> Result` prints behind `Error: `.
+    #[test]
+    fn its_debug_is_a_line_that_reads_well_and_says_each_thing_once() {
+        let name: Arc<str> = "stock".into();
+        let lost = Error::lost(Loss::Gone).on(&name);
+        assert_eq!(format!("{lost:?}"), format!("Lost: {lost}"));
+        let io = || std::io::Error::other("connection reset\nby peer");
+        let bare = Error::new(ErrorKind::Unavailable, "the answer did not arrive")
+            .at(&"redis:6379".into())
+            .because(io());
+        let line = "Unavailable: the answer did not arrive (server redis:6379); caused by: connection reset\\nby peer";
+        assert_eq!((format!("{bare:?}"), format!("{bare:#?}")), (line.to_owned(), line.to_owned()));
+        // What the message quotes is not said again.
+        let quoted =
+            Error::new(ErrorKind::Unavailable, format!("it can't be reached: {}", io())).because(io());
+        assert_eq!(format!("{quoted:?}"), format!("Unavailable: {quoted}"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The outcome of one level of a hold, shared by its guard, which waits for it, and the lock table, which sets it.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
@@ -10,20 +11,29 @@ use crate::error::Loss;
 /// Set at most once, and final: a reply that arrives after the loss changes nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Fate {
-    loss: OnceLock<Loss>,
+    /// The number of the loss, and [`ANNOUNCED`] once it is counted; 0 while there is none. One byte: each level has one of these.
+    loss: AtomicU8,
     /// The result of a release that another guard's command carries out.
     released: OnceLock<Result<(), Loss>>,
     changed: Notify,
 }
 
+const ANNOUNCED: u8 = 0x80;
+
 impl Fate {
     pub(crate) fn loss(&self) -> Option<Loss> {
-        self.loss.get().copied()
+        loss_of(self.loss.load(SeqCst))
+    }
+
+    /// The loss, once it is counted: whoever waits for it, and then reads the program's metrics, finds it there.
+    pub(crate) fn announced_loss(&self) -> Option<Loss> {
+        let loss = self.loss.load(SeqCst);
+        loss_of(loss).filter(|_| loss & ANNOUNCED != 0)
     }
 
     /// Sets the loss. [`notify`](Fate::notify) must follow once no lock is held.
     pub(crate) fn seal(&self, loss: Loss) -> bool {
-        self.loss.set(loss).is_ok()
+        self.loss.compare_exchange(0, number(loss), SeqCst, SeqCst).is_ok()
     }
 
     pub(crate) fn released(&self) -> Option<Result<(), Loss>> {
@@ -37,11 +47,48 @@ impl Fate {
     }
 
     pub(crate) fn notify(&self) {
+        if self.loss().is_some() {
+            self.loss.fetch_or(ANNOUNCED, SeqCst);
+        }
         self.changed.notify_waiters();
     }
 
     /// Ready at the first [`notify`](Fate::notify) after this call.
     pub(crate) fn notified(&self) -> Notified<'_> {
         self.changed.notified()
+    }
+}
+
+fn number(loss: Loss) -> u8 {
+    match loss {
+        Loss::Expired => 1,
+        Loss::Gone => 2,
+        Loss::MaxHold => 3,
+        Loss::Suspended => 4,
+    }
+}
+
+fn loss_of(number: u8) -> Option<Loss> {
+    [Loss::Expired, Loss::Gone, Loss::MaxHold, Loss::Suspended]
+        .into_iter()
+        .nth((number & !ANNOUNCED).checked_sub(1)?.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_is_final_and_announced_by_the_next_notice_only() {
+        for loss in [Loss::Expired, Loss::Gone, Loss::MaxHold, Loss::Suspended] {
+            let fate = Fate::default();
+            fate.notify();
+            assert_eq!((fate.loss(), fate.announced_loss()), (None, None));
+            assert!(fate.seal(loss) && !fate.seal(Loss::Gone));
+            assert_eq!((fate.loss(), fate.announced_loss()), (Some(loss), None));
+            fate.notify();
+            assert_eq!((fate.loss(), fate.announced_loss()), (Some(loss), Some(loss)));
+            assert!(!fate.seal(Loss::Expired));
+        }
     }
 }

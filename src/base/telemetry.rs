@@ -12,6 +12,12 @@ use tracing::{Instrument, Level, Span};
 use crate::error::{Error, ErrorKind, Loss, shown};
 use crate::holder::{Holder, Shown};
 
+// All lines and spans have one target, which does not change where code moves: programs filter by it.
+macro_rules! warn { ($($line:tt)*) => { tracing::warn!(target: "nestlock", $($line)*) } }
+macro_rules! info { ($($line:tt)*) => { tracing::info!(target: "nestlock", $($line)*) } }
+macro_rules! debug { ($($line:tt)*) => { tracing::debug!(target: "nestlock", $($line)*) } }
+macro_rules! debug_span { ($($span:tt)*) => { tracing::debug_span!(target: "nestlock", $($span)*) } }
+
 /// Where in the program a request was made.
 pub(crate) type Place = &'static Location<'static>;
 
@@ -27,27 +33,27 @@ pub(crate) fn context() -> Option<Context> {
 
 /// The command connection was lost, and is replaced.
 pub(crate) fn connection_lost(server: &str, why: &str) {
-    tracing::warn!(server, why, "connection to Redis lost, reconnecting");
+    warn!(server, why, "connection to Redis lost, reconnecting");
 }
 
 /// A lost command connection was replaced.
 pub(crate) fn reconnected(server: &str) {
-    tracing::info!(server, "reconnected to Redis");
+    info!(server, "reconnected to Redis");
 }
 
 /// The sentinels report another master than the one that is connected to, or that this one is about to be replaced.
 pub(crate) fn master_moved(master: &str, server: &str, being_replaced: bool) {
     match being_replaced {
         true => {
-            tracing::info!(master = %shown(master), server, "a failover has begun, disconnecting from the master")
+            info!(master = %shown(master), server, "a failover has begun, disconnecting from the master")
         }
-        false => tracing::info!(master = %shown(master), server, "another server is the master now"),
+        false => info!(master = %shown(master), server, "another server is the master now"),
     }
 }
 
 /// A server does not report its uptime.
 pub(crate) fn age_unknown(server: &str) {
-    tracing::warn!(
+    warn!(
         server,
         "the server does not report its uptime, so a restart in which it lost locks goes unnoticed; grant the right to INFO"
     );
@@ -55,7 +61,7 @@ pub(crate) fn age_unknown(server: &str) {
 
 /// One of several masters may evict locks.
 pub(crate) fn evicts(server: &str, policy: &str) {
-    tracing::warn!(
+    warn!(
         server,
         policy,
         "the server may evict locks when its memory is full, so that two clients hold one lock; set maxmemory-policy to \
@@ -65,7 +71,7 @@ pub(crate) fn evicts(server: &str, policy: &str) {
 
 /// The clocks of two masters differ.
 pub(crate) fn clocks_apart(one: &str, other: &str, apart: Duration) {
-    tracing::warn!(
+    warn!(
         one,
         other,
         ?apart,
@@ -75,25 +81,22 @@ pub(crate) fn clocks_apart(one: &str, other: &str, apart: Duration) {
 
 /// An even number of masters.
 pub(crate) fn even_masters(masters: usize) {
-    tracing::warn!(
-        masters,
-        "an even number of masters tolerates no more failed masters than one master fewer"
-    );
+    warn!(masters, "an even number of masters tolerates no more failed masters than one master fewer");
 }
 
 /// A master can't be reached at the start.
 pub(crate) fn absent(error: &Error) {
-    tracing::warn!(%error, "a master can't be reached now; it is used once it can");
+    warn!(%error, "a master can't be reached now; it is used once it can");
 }
 
 /// A server's certificate, or the client's, is not accepted at a reconnect: expired, most often.
 pub(crate) fn distrusted(error: &Error) {
-    tracing::warn!(%error, "a server is reachable, but a certificate is not accepted; it is used once that is corrected");
+    warn!(%error, "a server is reachable, but a certificate is not accepted; it is used once that is corrected");
 }
 
 /// The provider of credentials has failed.
 pub(crate) fn credentials_missing(error: &Error) {
-    tracing::warn!(
+    warn!(
         %error,
         "no new credentials; standing connections stay as they are, and the provider is asked again"
     );
@@ -101,12 +104,12 @@ pub(crate) fn credentials_missing(error: &Error) {
 
 /// A server refuses user or password at a reconnect.
 pub(crate) fn reconnect_denied(error: &Error) {
-    tracing::warn!(%error, "the server refuses the login of a new connection; it is tried again");
+    warn!(%error, "the server refuses the login of a new connection; it is tried again");
 }
 
 /// A server refuses new credentials on a standing connection.
 pub(crate) fn login_refused(server: &str, code: &str) {
-    tracing::warn!(
+    warn!(
         server,
         code,
         "the server refuses new credentials; the connection stays logged in as before, and they are sent again"
@@ -115,17 +118,17 @@ pub(crate) fn login_refused(server: &str, code: &str) {
 
 /// A standing connection has logged in with new credentials.
 pub(crate) fn logged_in_again(server: &str) {
-    tracing::debug!(server, "logged in to Redis with new credentials");
+    debug!(server, "logged in to Redis with new credentials");
 }
 
 /// No node of a cluster answers the query for its topology.
 pub(crate) fn cluster_unseen(error: &Error) {
-    tracing::warn!(%error, "no node of the cluster reports its topology; the last known one is used, and the query is repeated");
+    warn!(%error, "no node of the cluster reports its topology; the last known one is used, and the query is repeated");
 }
 
 /// A node of another cluster answers at an address of this cluster.
 pub(crate) fn stranger(server: &str) {
-    tracing::warn!(
+    warn!(
         server,
         "a node of another cluster answers at an address of this cluster; no command is sent to it"
     );
@@ -133,7 +136,7 @@ pub(crate) fn stranger(server: &str) {
 
 /// A seed that could not be reached before is a node of another cluster.
 pub(crate) fn seed_of_another(server: &str) {
-    tracing::warn!(
+    warn!(
         server,
         "a seed is a node of another cluster than the one that is used; give seeds of one cluster only"
     );
@@ -141,7 +144,7 @@ pub(crate) fn seed_of_another(server: &str) {
 
 /// Most seeds are nodes of another cluster, and no node of the old one is left.
 pub(crate) fn cluster_replaced(server: &str) {
-    tracing::warn!(
+    warn!(
         server,
         "no node of the cluster is left, and most seeds are nodes of another one, which is used now"
     );
@@ -149,12 +152,12 @@ pub(crate) fn cluster_replaced(server: &str) {
 
 /// The subscriber connection was lost, or could not be made.
 pub(crate) fn subscriber_lost(server: &str, why: &str) {
-    tracing::warn!(server, why, "subscriber connection to Redis lost, waiters poll until it is restored");
+    warn!(server, why, "subscriber connection to Redis lost, waiters poll until it is restored");
 }
 
 /// A subscription was refused: waiters for that lock poll.
 pub(crate) fn subscription_refused(server: &str, channel: &str, why: &str) {
-    tracing::warn!(server, channel, why, "subscription refused, waiters for this lock poll");
+    warn!(server, channel, why, "subscription refused, waiters for this lock poll");
 }
 
 const ACQUIRE: &str = "nestlock.acquire";
@@ -169,7 +172,7 @@ impl AcquireSpan {
         place: Place,
         system: impl FnOnce() -> Option<&'static str>,
     ) -> AcquireSpan {
-        AcquireSpan(tracing::debug_span!(
+        AcquireSpan(debug_span!(
             ACQUIRE,
             nestlock.lock = %shown(name),
             nestlock.field = Empty,
@@ -224,7 +227,7 @@ impl HeldSpan {
         field: &str,
         system: impl FnOnce() -> Option<&'static str>,
     ) -> Option<HeldSpan> {
-        let span = tracing::debug_span!(
+        let span = debug_span!(
             "nestlock.held",
             nestlock.lock = %shown(name),
             nestlock.field = field,
@@ -247,32 +250,45 @@ impl HeldSpan {
 
 /// A lock was acquired, and another owner held it before.
 pub(crate) fn acquired_after_waiting(name: &str, field: &str, waited: Duration) {
-    tracing::debug!(name = %shown(name), field, ?waited, "lock acquired after waiting");
+    debug!(name = %shown(name), field, ?waited, "lock acquired after waiting");
 }
 
-/// A request waits for long. `by`: whose the lock is, where that is known, and whether it is an owner of this process. `waiting`: how many
-/// requests of this process there are.
+/// A request waits for long. `by`: whose the lock is, where that is known, whether it is an owner of this process, and for how long it has it.
+/// `waiting`: how many requests of this process there are.
 pub(crate) fn still_waiting(
     name: &str,
     (waited, place): (Duration, Place),
-    by: Option<(&Holder, bool)>,
+    by: Option<(&Holder, bool, Duration)>,
     waiting: usize,
     context: Option<&Context>,
 ) {
-    let (name, time) = (shown(name), Shown(waited));
-    let holder = match by {
-        Some((holder, true)) => format!("another owner of this process, {holder}"),
-        Some((holder, false)) => holder.to_string(),
-        None => "unknown".to_owned(),
+    let (holder, held, advice) = match by {
+        Some((holder, true, held)) => (
+            format!("another owner of this process, {holder}"),
+            format!("for {}", Shown(held)),
+            "an owner of this process has it; if it awaits the task in which this request stands, neither ends: run what the task does in the \
+             scope of a child of that owner, by `Owner::current().child().scope(…)`",
+        ),
+        Some((holder, false, held)) => (
+            holder.to_string(),
+            format!("for {} or longer", Shown(held)),
+            "another process has it, which works or hangs; `max_hold` there limits a holder, `within` here limits the wait",
+        ),
+        None => (
+            "unknown".to_owned(),
+            "unknown".to_owned(),
+            "who has it is not known here; `Mutex::holder` asks, and its error has the reason",
+        ),
     };
     let warn = || {
-        tracing::warn!(
-            %name,
-            ?waited,
+        warn!(
+            name = %shown(name),
+            waited = %Shown(waited),
             at = %place,
             %holder,
+            %held,
             waiting,
-            "lock `{name}`: a request at {place} has waited for {time}; the holder is {holder}"
+            "a request waits for a lock: {advice}"
         );
     };
     match context {
@@ -283,33 +299,31 @@ pub(crate) fn still_waiting(
 
 /// The server did not answer, or refused. The request is retried.
 pub(crate) fn attempt_failed(name: &str, error: &Error) {
-    tracing::debug!(name = %shown(name), %error, "attempt failed, retrying");
+    debug!(name = %shown(name), %error, "attempt failed, retrying");
 }
 
 /// A hold ended without a release.
 pub(crate) fn lost(name: &str, field: &str, loss: Loss) {
-    tracing::warn!(name = %shown(name), field, %loss, "lock lost");
+    warn!(name = %shown(name), field, %loss, "lock lost");
 }
 
 /// A guard was released before one that was acquired after it.
 pub(crate) fn out_of_order(name: &str, field: &str) {
-    let name = shown(name);
-    tracing::warn!(
-        %name,
+    warn!(
+        name = %shown(name),
         field,
-        "lock `{name}`: guards released out of nesting order; branches of one task that take bare guards look like one \
-         owner, use `run` or `scope` for each branch"
+        "guards released out of nesting order; branches of one task that take bare guards look like one owner, use `run` or `scope` for \
+         each branch"
     );
 }
 
 /// A request waits for an owner in whose scope it runs.
 pub(crate) fn self_wait(name: &str, asks: &dyn Debug, holds: &dyn Debug) {
-    let name = shown(name);
-    tracing::warn!(
-        %name,
+    warn!(
+        name = %shown(name),
         ?asks,
         ?holds,
-        "lock `{name}`: a request waits for an owner in whose scope it runs, which is likely a deadlock"
+        "a request waits for an owner in whose scope it runs, which is likely a deadlock"
     );
 }
 
@@ -318,37 +332,36 @@ pub(crate) fn self_wait(name: &str, asks: &dyn Debug, holds: &dyn Debug) {
 pub(crate) fn lock_order(outer: (&str, Place), inner: (&str, Place), before: (Place, Place)) {
     let (held, asked) = (shown(outer.0), shown(inner.0));
     let (held_at, asked_at, before_held_at, before_asked_at) = (outer.1, inner.1, before.0, before.1);
-    tracing::warn!(
+    warn!(
         %held,
         %held_at,
         %asked,
         %asked_at,
         %before_held_at,
         %before_asked_at,
-        "`{asked}` is asked for at {asked_at} while `{held}` is held, taken at {held_at}; before, `{held}` was asked for at \
-         {before_asked_at} while `{asked}` was held, taken at {before_held_at}: two that do so at once wait for each other; take them in one \
-         order, or together by `mutexes`"
+        "a lock is asked for while another is held, and before it was the other way round: two that do so at once wait for each other; take \
+         them in one order, or together by `mutexes`"
     );
 }
 
 /// What a command of unknown outcome left on the server was corrected.
 pub(crate) fn settled(name: &str, field: &str) {
-    tracing::debug!(name = %shown(name), field, "hold settled with the server");
+    debug!(name = %shown(name), field, "hold settled with the server");
 }
 
 /// A hold was renewed after failed attempts.
 pub(crate) fn renewed_late(name: &str, field: &str, failures: u32) {
-    tracing::warn!(name = %shown(name), field, failures, "lease renewed late");
+    warn!(name = %shown(name), field, failures, "lease renewed late");
 }
 
 /// A command in the background failed, and is retried.
 pub(crate) fn background_failed(name: &str, error: &Error) {
-    tracing::debug!(name = %shown(name), %error, "a command in the background failed, retrying");
+    debug!(name = %shown(name), %error, "a command in the background failed, retrying");
 }
 
 /// The work of a `run` succeeded, but its hold was gone, or its release could not be confirmed.
 pub(crate) fn release_unconfirmed(name: &str, error: &Error) {
-    tracing::warn!(name = %shown(name), %error, "work done, but its lock was gone or its release could not be confirmed");
+    warn!(name = %shown(name), error = %error.unnamed(), "work done, but its lock was gone or its release could not be confirmed");
 }
 
 #[cfg(test)]

@@ -177,7 +177,7 @@ impl NotGranted {
 }
 
 /// Of a message: who has the lock.
-fn held_by(Owned { holder, here }: &Owned) -> String {
+fn held_by(Owned { holder, here, .. }: &Owned) -> String {
     let (name, left) = (holder.name(), Shown(holder.remaining_lease()));
     let here = if *here { ", another owner of this process," } else { "" };
     format!("; it is held by {name}{here} for another {left}")
@@ -440,9 +440,9 @@ impl Attempts {
                 let id = match self.id {
                     Some(id) => id,
                     None => {
-                        let (id, ambient) = (number(), Owner::current());
-                        let owner = self.options.owner.clone().unwrap_or_else(|| ambient.clone());
-                        let request = Waiter::new(id, owner, ambient, self.options.bare, at.now);
+                        let (id, owner) =
+                            (number(), self.options.owner.clone().unwrap_or_else(Owner::current));
+                        let request = Waiter::new(id, owner, self.options.bare, at.now);
                         entry.enter_again(request.taking(self.takes()), self.options.began())?;
                         id
                     }
@@ -453,8 +453,11 @@ impl Attempts {
                     // It may not be the head, which alone is woken when the command that it waits for is answered.
                     entry.wake_when_idle(waker);
                 }
-                let waits =
-                    matches!(turn, Admission::Wait { refused: true, .. }) && !self.once && !self.reported;
+                let refused = matches!(turn, Admission::Wait { refused: true, .. }) && !self.once;
+                if refused {
+                    entry.warn_of_self_wait(id, Owner::surrounds);
+                }
+                let waits = refused && !self.reported;
                 if waits {
                     entry.waits(id, self.options.place, at.now);
                 }

@@ -540,7 +540,7 @@ async fn loss(handle: Handle, keys: Arc<Keys>, (id, level): (u64, u64), fate: Ar
     loop {
         // Made before the fate is read: else 1. it is read, 2. it changes, 3. this waits for a change that has been.
         let changed = fate.notified();
-        if let Some(loss) = fate.loss() {
+        if let Some(loss) = fate.announced_loss() {
             return loss;
         }
         let end = handle.visit_known(&keys.name, |entry, _, at| {
@@ -548,7 +548,12 @@ async fn loss(handle: Handle, keys: Arc<Keys>, (id, level): (u64, u64), fate: Ar
             entry.hold(id).map(|hold| hold.end_of(level))
         });
         match end.flatten() {
-            _ if fate.loss().is_some() => {}
+            // Another thread has found the loss, and is about to count it; or this one has.
+            _ if fate.loss().is_some() => {
+                if fate.announced_loss().is_none() {
+                    changed.await;
+                }
+            }
             // By a sleep of its own: the runtime of the background may have ended, or stand still.
             Some(end) => tokio::select! {
                 biased;

@@ -52,7 +52,7 @@ const LOCAL_HANDOFF: Duration = Duration::from_millis(10);
 ///     .delayed_restart(false) // `true` by default where there are several masters
 ///     .token_ttl(Duration::from_secs(24 * 60 * 60))
 ///     .replicas(0, Duration::ZERO) // none are waited for
-///     .warn_after(Duration::from_secs(30)) // the lease by default
+///     .warn_after(Duration::from_secs(30)) // by default after 5 s, then after each lease
 ///     .local_handoff(Duration::from_millis(10))
 ///     // .sharded_channels(true), for a `cluster` alone
 ///     // .label("billing@web-7"), none by default
@@ -114,7 +114,8 @@ pub(crate) struct Config {
     /// What stands before the id of each hold.
     pub(crate) label: Option<Arc<str>>,
     /// How often the log reports a request that waits; `None`: never.
-    pub(crate) warn_after: Option<Duration>,
+    /// How long a request waits before the log reports it, and then from report to report.
+    pub(crate) warn_after: Option<(Duration, Duration)>,
     /// Which locks are counted together; `None`: all.
     pub(crate) grouping: Option<Grouping>,
     /// Locks that are taken in two orders are reported.
@@ -544,10 +545,11 @@ impl Builder {
         self
     }
 
-    /// How long a request waits before a `tracing` warning reports it, and then again each time. Default: the lease.
+    /// How long a request waits before a `tracing` warning reports it, and then again each time. Default: 5 s or, if it is shorter, the
+    /// lease; then again after each lease.
     ///
-    /// The warning names the lock, the place in the code that asked, how long it has waited, and who has the lock, as far as
-    /// this process [knows](crate::Error::holder). A request begins to wait once it was refused: because somebody else has the lock,
+    /// The warning names the lock, the place in the code that asked, how long it has waited, who has the lock, as far as this process
+    /// [knows](crate::Error::holder), and for how long, and what may help. A request begins to wait once it was refused: because somebody else has the lock,
     /// others are before it, or its attempt was not answered. It ends nothing, and takes no command more;
     /// [`within`](crate::futures::Lock::within) ends a wait. [`Duration::MAX`]: never.
     ///
@@ -560,7 +562,7 @@ impl Builder {
     /// let stock = locks.mutex("stock");
     /// let guard = stock.lock().await?;
     /// let late = stock.lock().owner(&Owner::new()).within(3 * minute + minute / 2).await;
-    /// // Three warnings: a request at src/main.rs:9:18 has waited for 60 s; the holder is …
+    /// // Three warnings: a request waits for a lock: an owner of this process has it … waited=60 s at=src/main.rs:9:18 holder=…
     /// assert!(late.is_err());
     /// guard.release().await
     /// # }
@@ -653,7 +655,7 @@ impl Builder {
                 "retry_delay of {start:?}..={end:?} holds no value; its start must not be after its end"
             )));
         }
-        let warn_after = limits::warn_after(self.warn_after.unwrap_or(self.lease))?;
+        let warn_after = limits::warn_after(self.warn_after, self.lease)?;
         let replicas = limits::replicas(self.replicas, lease, &masters)?;
         let address_map = limits::address_map(self.address_map, &masters)?;
         let sharded_channels = limits::sharded_channels(self.sharded_channels, &masters)?;
@@ -729,7 +731,7 @@ impl Config {
             replicas: None,
             sharded_channels: true,
             label: None,
-            warn_after: Some(Lease::DEFAULT.duration()),
+            warn_after: Some((Duration::from_secs(5), Lease::DEFAULT.duration())),
             grouping: None,
             warn_lock_order: cfg!(debug_assertions),
             provider: None,
@@ -782,7 +784,7 @@ mod tests {
         assert_eq!(config.retry_delay, Duration::from_millis(50)..=Duration::from_millis(250));
         assert_eq!(config.token_ttl, Some(Lease::DAY));
         assert_eq!(config.local_handoff, Duration::from_millis(10));
-        assert_eq!(config.warn_after, Some(Duration::from_secs(30)));
+        assert_eq!(config.warn_after, Some((Duration::from_secs(5), Duration::from_secs(30))));
         assert!(!format!("{config:?}").contains("secret"));
     }
 
@@ -1002,11 +1004,12 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_reported_after_each_lease_or_as_asked_or_never() {
+    fn waits_are_reported_soon_and_then_after_each_lease_or_as_asked_or_never() {
         let warns = |builder: Builder| builder.check().unwrap().warn_after;
         let second = Duration::from_secs(1);
-        assert_eq!(warns(good().lease(7 * second)), Some(7 * second));
-        assert_eq!(warns(good().lease(7 * second).warn_after(second)), Some(second));
+        assert_eq!(warns(good().lease(7 * second)), Some((5 * second, 7 * second)));
+        assert_eq!(warns(good().lease(2 * second)), Some((2 * second, 2 * second)));
+        assert_eq!(warns(good().lease(7 * second).warn_after(second)), Some((second, second)));
         assert_eq!(warns(good().warn_after(Duration::MAX)), None);
         // A default must not make a short lease an error.
         assert!(warns(good().lease(second / 250)).is_some());

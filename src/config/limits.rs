@@ -71,15 +71,18 @@ pub(super) fn replicas(
     Ok(Some(Replicas { count, wait }))
 }
 
-/// How often a request that waits is reported; `None`: never.
-pub(super) fn warn_after(time: Duration) -> Result<Option<Duration>> {
+/// How long a request waits before it is reported, and then from report to report; `None`: never.
+pub(super) fn warn_after(asked: Option<Duration>, lease: Duration) -> Result<Option<(Duration, Duration)>> {
     const SHORTEST: Duration = Duration::from_millis(1);
+    /// A request that waits for its own caller is to be seen soon, and a standby that waits for days is not to fill the log.
+    const FIRST: Duration = Duration::from_secs(5);
+    let Some(time) = asked else { return Ok(Some((lease.min(FIRST), lease))) };
     if time < SHORTEST {
         return Err(rejected(format!(
             "warn_after of {time:?} would log without a pause; it must be at least {SHORTEST:?}"
         )));
     }
-    Ok((time < Duration::MAX).then_some(time))
+    Ok((time < Duration::MAX).then_some((time, time)))
 }
 
 /// Whether sharded channels are used, which only a cluster has.

@@ -2,7 +2,7 @@
 //! to an owner when each of its holders is that owner or one of its ancestors, and what a child still holds when it ends
 //! passes to its parent.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Weak};
@@ -14,10 +14,10 @@ use crate::base::{Mutex, lock};
 
 thread_local! {
     // Not `tokio::task_local!`: it panics where a scope is dropped while its thread ends, and clones the value for each poll.
-    static CURRENT: Cell<Option<Inner>> = const { Cell::new(None) };
+    static CURRENT: RefCell<Vec<Inner>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The innermost scope, and the task that runs in it. A `LocalSet` polls its tasks in the poll of the task that awaits it.
+/// A scope that is polled now, and the task that runs in it: the last one is the innermost. A `LocalSet` polls its tasks in the poll of the task that awaits it.
 /// Without the task's id: 1. A scope awaits a `LocalSet`. 2. Two of its tasks request one lock. 3. Both are taken for the
 /// scope's owner, and the second one re-enters what the first one holds.
 #[derive(Clone)]
@@ -125,12 +125,32 @@ impl Owner {
     /// ```
     #[must_use]
     pub fn current() -> Owner {
-        innermost().unwrap_or_else(|| {
-            Owner(match task::try_id() {
-                Some(id) => Kind::Task(id),
-                None => Kind::Thread(std::thread::current().id()),
-            })
+        innermost().unwrap_or_else(Owner::of_task)
+    }
+
+    /// The owner outside of any scope: the task, else the thread.
+    fn of_task() -> Owner {
+        Owner(match task::try_id() {
+            Some(id) => Kind::Task(id),
+            None => Kind::Thread(std::thread::current().id()),
         })
+    }
+
+    /// Whether what runs now runs inside of a scope of this owner or of a descendant, whatever scopes of other owners lie between, or
+    /// in the task that this owner is.
+    pub(crate) fn surrounds(&self) -> bool {
+        let here = task::try_id();
+        let read = CURRENT.try_with(|current| {
+            let current = current.borrow();
+            let scopes = current.iter().rev().filter(|inner| inner.task == here).map(|inner| &inner.owner);
+            let mut below = None::<&Owner>;
+            scopes.into_iter().any(|owner| {
+                // Where a child is not within it, neither is its parent: a deep recursion is one look.
+                let is_parent = below.replace(owner).is_some_and(|below| below.parent() == Some(owner));
+                !is_parent && owner.is_within(self)
+            })
+        });
+        read.unwrap_or(false) || Owner::of_task() == *self
     }
 
     /// A new child: it re-enters what this owner holds, and excludes this owner's other children.
@@ -283,28 +303,33 @@ impl Position {
 /// The owner of the innermost scope.
 fn innermost() -> Option<Owner> {
     let read = CURRENT.try_with(|current| {
-        let inner = current.take();
-        current.set(inner.clone());
-        inner
+        let current = current.borrow();
+        let inner = current.last().filter(|inner| inner.task == task::try_id());
+        inner.map(|inner| inner.owner.clone())
     });
-    let inner = read.ok().flatten().filter(|inner| inner.task == task::try_id());
-    inner.map(|inner| inner.owner)
+    read.ok().flatten()
 }
 
 /// Makes its owner the current one until it is dropped: around each poll of its work, and around the work's drop.
-pub(crate) struct Inside(Option<Option<Inner>>);
+/// It has how many scopes were around it.
+pub(crate) struct Inside(Option<usize>);
 
 /// Returns a guard rather than taking the work as a closure, which would add a frame to a stack of a thousand nested polls.
 pub(crate) fn inside(owner: &Owner) -> Inside {
     let inner = Inner { owner: owner.clone(), task: task::try_id() };
-    Inside(CURRENT.try_with(|current| current.replace(Some(inner))).ok())
+    let entered = CURRENT.try_with(|current| {
+        let mut current = current.borrow_mut();
+        current.push(inner);
+        current.len() - 1
+    });
+    Inside(entered.ok())
 }
 
 impl Drop for Inside {
     // Runs also when the work panics: the task that catches the panic is not this owner.
     fn drop(&mut self) {
         if let Some(before) = self.0.take() {
-            let _ = CURRENT.try_with(|current| current.set(before));
+            let _ = CURRENT.try_with(|current| current.borrow_mut().truncate(before));
         }
     }
 }

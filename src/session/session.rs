@@ -220,8 +220,18 @@ impl Session {
         let sooner = effects.sooner;
         // Most visits leave nothing.
         let events = effects.out.map_or_else(Vec::new, |out| {
-            out.resolve.into_iter().for_each(|fate| fate.notify());
-            out.wake.into_iter().for_each(Waker::wake);
+            // Also where the program's recorder panics.
+            let notified = scopeguard::guard((out.resolve, out.wake), |(resolve, wake)| {
+                resolve.into_iter().for_each(|fate| fate.notify());
+                wake.into_iter().for_each(Waker::wake);
+            });
+            // Before anybody learns of it: who reads the metrics behind `lost()` finds the loss counted.
+            for event in &out.log {
+                if let LogEvent::Measured(Sample::Lost { loss, fixed }) = event {
+                    self.measure(&keys.name, Sample::Lost { loss: *loss, fixed: *fixed });
+                }
+            }
+            drop(notified);
             out.log
         });
         // Once it is closed, also what makes nothing due may be the last that `close`, or the watchdog's end, waits for:
@@ -244,10 +254,12 @@ impl Session {
                 telemetry::renewed_late(name, field, *failures);
                 self.measure(name, Sample::RenewedLate);
             }
+            // A loss was counted before.
+            LogEvent::Measured(Sample::Lost { .. }) => {}
             LogEvent::Measured(sample) => self.measure(name, *sample),
             LogEvent::WaitEnded(_) => {}
             LogEvent::Waits(wait) => {
-                let by = wait.by.as_ref().map(|by| (&by.holder, by.here));
+                let by = wait.by.as_ref().map(|by| (&by.holder, by.here, by.held));
                 let context = wait.context.as_deref();
                 telemetry::still_waiting(name, (wait.waited, wait.place), by, wait.waiting, context);
             }

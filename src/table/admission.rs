@@ -180,23 +180,19 @@ impl LockEntry {
         if let Some(loss) = self.lost_above(request) {
             return Admission::Lost(loss);
         }
-        let once = ask.once;
-        let turn = match self.live().filter(|hold| is_of_tree(request, hold)) {
+        match self.live().filter(|hold| is_of_tree(request, hold)) {
             Some(_) => self.admit_nested(id, no, ask, now),
             None => self.admit_outermost(id, no, ask, now),
-        };
-        if !once && matches!(turn, Admission::Wait { refused: true, .. }) {
-            self.warn_of_self_wait(id);
         }
-        turn
     }
 
-    /// Waiting for an owner in whose scope the request itself runs can hardly end.
-    fn warn_of_self_wait(&mut self, id: u64) {
+    /// This request was refused, and waits. Waiting for an owner in whose scope the request itself runs can hardly end. `surrounds`:
+    /// whether an owner is one of those.
+    pub(crate) fn warn_of_self_wait(&mut self, id: u64, surrounds: impl Fn(&Owner) -> bool) {
         let Some(hold) = self.holds.iter().find(|hold| hold.lives()) else { return };
         let Some(request) = self.queue.get_mut(id).filter(|request| !request.warned) else { return };
-        let above = hold.levels.iter().find(|level| request.ambient.is_within(&level.owner));
-        if let Some(level) = above.filter(|level| !request.owner.is_within(&level.owner)) {
+        let mut strangers = hold.levels.iter().filter(|level| !request.owner.is_within(&level.owner));
+        if let Some(level) = strangers.find(|level| surrounds(&level.owner)) {
             request.warned = true;
             let news = LogEvent::SelfWait { asks: request.owner.clone(), holds: level.owner.clone() };
             self.out.log(news);

@@ -26,12 +26,13 @@ impl LockEntry {
         if !hold.levels.is_empty() && hold.loss().is_none() {
             self.out.measure(Sample::Ended(now.saturating_duration_since(hold.since)));
         }
+        let fixed = hold.levels.iter().all(|level| !level.watched);
         let fates = hold.lose(loss, ends_key, now);
         // Once: the server may answer later that it is gone.
         if !fates.is_empty() {
             let field = hold.field.clone();
             self.out.log(LogEvent::Lost { field, loss });
-            self.out.measure(Sample::Lost(loss));
+            self.out.measure(Sample::Lost { loss, fixed: fixed && loss == Loss::Expired });
         }
         self.out.resolve(fates);
         self.freed(now);
@@ -162,7 +163,7 @@ impl LockEntry {
         for level in over.filter(|level| level.fate.seal(Loss::MaxHold)) {
             self.out.resolve([level.fate.clone()]);
             self.out.log(LogEvent::Lost { field: hold.field.clone(), loss: Loss::MaxHold });
-            self.out.measure(Sample::Lost(Loss::MaxHold));
+            self.out.measure(Sample::Lost { loss: Loss::MaxHold, fixed: false });
             // Children that wait to enter find that there is nothing left to enter.
             let waiting = self.queue.iter_mut().filter(|request| request.owner.is_within(&level.owner));
             self.out.wake(waiting.filter_map(|request| request.wake(at.now)));

@@ -267,6 +267,11 @@ impl Hold {
         self.levels.iter().filter(|level| level.fate.loss().is_none() && owner.is_within(&level.owner))
     }
 
+    /// How long its owner has had it. One that was resumed has not been granted to a request.
+    pub(super) fn stands_for(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.offer.granted().unwrap_or(self.since))
+    }
+
     pub(super) fn is_watched(&self) -> bool {
         self.levels.iter().any(|level| level.watched && level.fate.loss().is_none())
     }

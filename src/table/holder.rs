@@ -46,19 +46,16 @@ impl LockEntry {
         if let Some(hold) = self.held(at) {
             let left = hold.end().saturating_duration_since(at.now);
             let holder = Holder::new(hold.field.clone(), hold.count() as usize, left);
-            return Some(Owned { holder, here: true });
+            return Some(Owned { holder, here: true, held: hold.stands_for(at.now) });
         }
-        let holder = self.seen.holder(at.now)?;
-        Some(Owned { holder, here: false })
+        self.seen.holder(at.now)
     }
 
     /// What this process has of the lock, and what it waits for. `None`: neither.
     pub(crate) fn usage(&self, at: Moment) -> Option<Usage> {
         let held = self.held(at).map(|hold| {
-            // One that was resumed has not been granted to a request.
-            let since = hold.offer.granted().unwrap_or(hold.since);
             let left = hold.end().saturating_duration_since(at.now);
-            (hold.count() as usize, at.now.saturating_duration_since(since), left)
+            (hold.count() as usize, hold.stands_for(at.now), left)
         });
         let (waiting, first) = (self.queue.len(), self.queue.first());
         if held.is_none() && waiting == 0 {
@@ -69,11 +66,11 @@ impl LockEntry {
         Some(Usage { held, waiting, longest, holder })
     }
 
-    /// This request was refused, and waits from now on: the log reports it each time that `warn_after` is over, until it leaves its line.
+    /// This request was refused, and waits from now on: the log reports it as `warn_after` allows, until it leaves its line.
     pub(crate) fn waits(&mut self, id: u64, place: Place, now: Instant) {
-        if let (Some(warn_after), Some(request)) = (self.terms.warn_after, self.queue.get(id)) {
+        if let (Some((first, _)), Some(request)) = (self.terms.warn_after, self.queue.get(id)) {
             let waited = request.waits(self.terms.epoch, now);
-            let due = after(now, warn_after.saturating_sub(waited));
+            let due = after(now, first.saturating_sub(waited));
             self.waits.begin(Wait { id, place, context: None, due });
         }
     }
@@ -95,9 +92,9 @@ impl LockEntry {
 
     /// Reports those that have waited for long.
     pub(super) fn report_waits(&mut self, at: Moment) {
-        let Some(warn_after) = self.terms.warn_after.filter(|_| !self.waits.is_empty()) else { return };
+        let Some((_, again)) = self.terms.warn_after.filter(|_| !self.waits.is_empty()) else { return };
         let (by, waiting, epoch) = (self.holder(at), self.queue.len(), self.terms.epoch);
-        self.waits.report(at.now, warn_after, |wait| {
+        self.waits.report(at.now, again, |wait| {
             let Some(request) = self.queue.get(wait.id) else { return };
             let waited = request.waits(epoch, at.now);
             let (place, context, by) = (wait.place, wait.context.clone(), by.clone());

@@ -271,7 +271,7 @@ impl LockEntry {
         // Its last guard has left, and finds out by its release.
         let found = matches!(command.sender, Sender::Release(_)) || !hold.leaving.is_empty();
         if found && hold.levels.is_empty() && hold.loss().is_none() {
-            self.out.measure(Sample::Lost(loss));
+            self.out.measure(Sample::Lost { loss, fixed: false });
         }
         self.resolve_leaving(pending.hold, Err(loss));
         self.lose(pending.hold, loss, false, at.now);

@@ -36,8 +36,6 @@ pub(super) enum WaiterState {
 pub(crate) struct Waiter {
     pub(super) id: u64,
     pub(super) owner: Owner,
-    /// The owner in whose scope the request's future was polled first.
-    pub(super) ambient: Owner,
     pub(super) bare: bool,
     /// Proven to be one of several branches of its owner: the owner's other branch levels are strangers to it.
     pub(super) branch: bool,
@@ -96,11 +94,10 @@ pub(super) struct Spare(
 );
 
 impl Waiter {
-    pub(crate) fn new(id: u64, owner: Owner, ambient: Owner, bare: bool, now: Instant) -> Waiter {
+    pub(crate) fn new(id: u64, owner: Owner, bare: bool, now: Instant) -> Waiter {
         Waiter {
             id,
             owner,
-            ambient,
             bare,
             branch: false,
             phase: WaiterState::Waiting,

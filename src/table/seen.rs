@@ -13,15 +13,26 @@ pub(crate) struct Owned {
     pub(crate) holder: Holder,
     /// It is an owner of this process.
     pub(crate) here: bool,
+    /// How long it has had the lock; another process at least so long.
+    pub(crate) held: Duration,
 }
 
 /// Who had the lock when the masters refused it to this process last, if the lock did not change hands since.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// With when its lease ends, if it is not renewed.
-    last: Option<(Box<Holder>, Stamp)>,
+    last: Option<Box<Last>>,
     /// When this process learned last that the lock changed hands.
     changed: Option<Instant>,
+}
+
+/// Another process's hold.
+#[derive(Debug)]
+struct Last {
+    holder: Holder,
+    /// When its lease ends, if it is not renewed.
+    until: Stamp,
+    /// Since when it is known to stand.
+    since: Instant,
 }
 
 impl Seen {
@@ -29,9 +40,11 @@ impl Seen {
     /// comes: it names who had the lock before. So it counts only where nothing is known to have changed since it was sent.
     pub(super) fn note(&mut self, holder: Option<Box<Holder>>, sent: Instant) {
         if self.changed.is_none_or(|changed| changed < sent) {
+            let before = self.last.take();
             self.last = holder.map(|holder| {
-                let until = after(sent, holder.remaining_lease());
-                (holder, until.into())
+                let same = before.filter(|last| last.holder.field() == holder.field());
+                let until = after(sent, holder.remaining_lease()).into();
+                Box::new(Last { holder: *holder, until, since: same.map_or(sent, |last| last.since) })
             });
         }
     }
@@ -42,16 +55,38 @@ impl Seen {
     }
 
     /// Who has the lock now. `None`: the lease is over, and nobody here knows whether it was renewed.
-    pub(super) fn holder(&self, now: Instant) -> Option<Holder> {
-        let (holder, until) = self.last.as_ref()?;
+    pub(super) fn holder(&self, now: Instant) -> Option<Owned> {
+        let Last { holder, until, since } = &**self.last.as_ref()?;
         let left = until.at().saturating_duration_since(now);
-        (left > Duration::ZERO).then(|| holder.with(holder.count(), left))
+        let held = now.saturating_duration_since(*since);
+        (left > Duration::ZERO).then(|| Owned {
+            holder: holder.with(holder.count(), left),
+            here: false,
+            held,
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hold_stands_since_it_was_seen_first() {
+        let (second, lease) = (Duration::from_secs(1), Duration::from_secs(10));
+        let began = Instant::now();
+        let mut seen = Seen::default();
+        let mut note = |field, at| {
+            seen.note(Some(Box::new(Holder::new(field, 1, lease))), began + at);
+            seen.holder(began + at + second).unwrap().held
+        };
+        assert_eq!(note("theirs:1", Duration::ZERO), second);
+        assert_eq!(note("theirs:1", 20 * second), 21 * second, "though it was not looked at for two leases");
+        assert_eq!(note("theirs:2", 30 * second), second);
+        seen.clear(began + 31 * second);
+        seen.note(Some(Box::new(Holder::new("theirs:2", 1, lease))), began + 32 * second);
+        assert_eq!(seen.holder(began + 33 * second).unwrap().held, second, "the lock was free in between");
+    }
 
     /// Also what was asked at that very moment: the answer may be about what was before.
     #[test]

@@ -474,7 +474,7 @@ mod tests {
             let (mut pending, mut id, level, owner) = (None, 0, 1_000_000, Owner::new());
             visit(&mut |entry, number| {
                 id = number();
-                entry.enter(Waiter::new(id, owner.clone(), owner.clone(), true, at.now)).unwrap();
+                entry.enter(Waiter::new(id, owner.clone(), true, at.now)).unwrap();
                 let ask =
                     AcquireParams { once: false, lease, uuid: "me", fence: None, takes: false, names: false };
                 let Admission::Ask(asked) = entry.admit(id, number(), ask, at) else {
@@ -549,7 +549,7 @@ mod tests {
         let owner = Owner::new();
         visit(now, &mut |entry, number, at| {
             let id = number();
-            entry.enter(Waiter::new(id, owner.clone(), owner.clone(), true, at.now)).unwrap();
+            entry.enter(Waiter::new(id, owner.clone(), true, at.now)).unwrap();
             let ask =
                 AcquireParams { once: false, lease, uuid: "me", fence: None, takes: false, names: false };
             let Admission::Ask(asked) = entry.admit(id, number(), ask, at) else {

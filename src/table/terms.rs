@@ -23,7 +23,7 @@ pub(crate) struct Terms {
     /// How long after its grant a hold may pass on to another owner; zero: never.
     pub(crate) handoff: Duration,
     /// How often the log reports a request that waits; `None`: never.
-    pub(crate) warn_after: Option<Duration>,
+    pub(crate) warn_after: Option<(Duration, Duration)>,
 }
 
 impl Terms {

@@ -4,7 +4,9 @@ mod recorder;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::future::Future;
 use std::path::Path;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use metrics::{LocalRecorderGuard, Unit};
@@ -145,6 +147,44 @@ async fn a_timeout_is_one_of_whoever_had_time() {
     guard.release().await.unwrap();
 }
 
+/// Who reads the metrics when it learns of a loss finds it there, whether it waits for the loss or asks in that very moment.
+#[tokio::test(start_paused = true)]
+async fn a_loss_is_counted_before_anybody_learns_of_it() {
+    /// Notes how many losses are counted when it is woken.
+    struct Woken(Recorded, std::sync::Mutex<Vec<f64>>);
+    impl std::task::Wake for Woken {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.1.lock().unwrap().push(self.0.value("nestlock_lost_total{lock=,loss=gone}"));
+        }
+    }
+    let kept: &'static std::sync::OnceLock<nestlock::Guard> = Box::leak(Box::default());
+    let early: &'static std::sync::Mutex<Vec<bool>> = Box::leak(Box::default());
+    let look = move || {
+        // It is asked for right before anything is counted.
+        if let Some(guard) = kept.get().filter(|guard| guard.is_lost()) {
+            let polled = std::pin::pin!(guard.lost()).poll(&mut Context::from_waker(Waker::noop()));
+            early.lock().unwrap().push(polled.is_ready());
+        }
+    };
+    let label = |builder: Builder| {
+        builder.metric_label(move |_| {
+            look();
+            "".into()
+        })
+    };
+    let measured = measured(label).await;
+    let guard = measured.locks.mutex("stock").lock().await.unwrap();
+    let guard = kept.get_or_init(|| guard);
+    let woken = std::sync::Arc::new(Woken(measured.recorded.clone(), Default::default()));
+    let mut waits = std::pin::pin!(guard.lost());
+    assert!(waits.as_mut().poll(&mut Context::from_waker(&woken.clone().into())).is_pending());
+    measured.store.lose("stock");
+    sleep(LEASE).await;
+    assert_eq!(woken.1.lock().unwrap().first(), Some(&1.0), "it was woken before the loss was counted");
+    assert_eq!(early.lock().unwrap().first(), Some(&false), "it was there before it was counted");
+    assert_eq!(soon("the loss", waits).await, Loss::Gone);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lost_hold_is_held_no_more_and_counted_with_its_reason() {
     let measured = measured(|builder| builder).await;
@@ -164,10 +204,14 @@ async fn a_lost_hold_is_held_no_more_and_counted_with_its_reason() {
     assert!(guard.release().await.is_err());
     assert_eq!((measured.now(), measured.samples(), measured.lost("gone")), ((0.0, 0.0), (2, 2), 2.0));
 
+    // Its end was asked for.
     let guard = stock.lock().fixed_lease(SECOND).await.unwrap();
     assert_eq!(guard.lost().await, Loss::Expired);
     drop(guard);
-    assert_eq!((measured.now(), measured.lost("expired")), ((0.0, 0.0), 1.0));
+    assert_eq!(
+        (measured.now(), measured.lost("expired"), measured.lost("fixed_lease")),
+        ((0.0, 0.0), 0.0, 1.0)
+    );
 
     let hung = stock.lock().max_hold(SECOND).run(std::future::pending::<()>());
     assert_eq!(hung.await.unwrap_err().loss(), Some(Loss::MaxHold));

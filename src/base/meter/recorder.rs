@@ -37,8 +37,9 @@ pub(crate) fn record(name: &str, grouping: Option<&Grouping>, sample: Sample) {
             gauge!(HELD, labels.clone()).decrement(1.0);
             histogram!(HOLD, labels).record(time);
         }
-        Sample::Lost(loss) => {
-            labels.push(Label::from_static_parts("loss", shown(loss)));
+        Sample::Lost { loss, fixed } => {
+            let why = if fixed { "fixed_lease" } else { shown(loss) };
+            labels.push(Label::from_static_parts("loss", why));
             counter!(LOST, labels).increment(1);
         }
         Sample::TimedOut => counter!(TIMEOUTS, labels).increment(1),

@@ -13,8 +13,8 @@ pub(crate) enum Sample {
     Held,
     /// It ended, released or lost, so long after it began.
     Ended(Duration),
-    /// It ended without a release.
-    Lost(Loss),
+    /// It ended without a release. `fixed`: with its fixed lease, as was asked for.
+    Lost { loss: Loss, fixed: bool },
     /// A request was not granted within the time that it had.
     TimedOut,
     /// A hold was renewed after failed attempts.

@@ -137,3 +137,27 @@ fn a_chain_of_a_million_owners_is_dropped_on_a_small_stack() {
     let thread = std::thread::Builder::new().stack_size(64 * 1024).spawn(move || drop().depth());
     assert_eq!(thread.unwrap().join().unwrap(), 1_000_000);
 }
+
+/// Whatever scopes of other owners lie between.
+#[tokio::test]
+async fn an_owner_surrounds_what_runs_in_its_scopes_and_in_its_task() {
+    let (task, outer, other) = (Owner::current(), Owner::new(), Owner::new());
+    let inner = outer.child();
+    let work = async {
+        assert!([&task, &outer, &inner].iter().all(|owner| owner.surrounds()));
+        assert!(!other.surrounds() && !outer.child().surrounds());
+        other
+            .scope(async { assert!([&task, &outer, &inner, &other].iter().all(|owner| owner.surrounds())) })
+            .await;
+        assert!(!other.surrounds());
+        let (task, outer, other) = (task.clone(), outer.clone(), other.clone());
+        let elsewhere = async move { (task.surrounds(), outer.surrounds(), other.surrounds()) };
+        assert_eq!(tokio::spawn(elsewhere).await.unwrap(), (false, false, false));
+    };
+    // Two trees, which alternate.
+    let work = Owner::new().scope(inner.scope(work));
+    outer.scope(Owner::new().scope(work)).await;
+    assert!(task.surrounds() && !outer.surrounds() && !inner.surrounds());
+    let beside = tokio::join!(outer.scope(async { outer.surrounds() }), async { outer.surrounds() });
+    assert_eq!(beside, (true, false));
+}

@@ -64,7 +64,7 @@ impl Session {
         let lease = self.terms.lease;
         self.visit(keys, |entry, number, at| {
             let id = number();
-            entry.enter(Waiter::new(id, owner.clone(), owner.clone(), false, at.now)).expect("no branches");
+            entry.enter(Waiter::new(id, owner.clone(), false, at.now)).expect("no branches");
             let ask =
                 AcquireParams { once: false, lease, uuid: "me", fence: None, takes: false, names: false };
             match entry.admit(id, number(), ask, at) {
@@ -145,9 +145,7 @@ fn nothing_is_left_to_an_owner_that_has_ended() {
             let live = entry.live().expect("it is held");
             assert!(live.levels_of(&child).all(|level| level.owner == parent), "{entry:?}");
             let waits = number();
-            entry
-                .enter(Waiter::new(waits, child.clone(), child.clone(), false, at.now))
-                .expect("no branches");
+            entry.enter(Waiter::new(waits, child.clone(), false, at.now)).expect("no branches");
             let again = entry.leave_line(waits, at.now).expect("it is in line");
             assert!(format!("{again:?}").contains(&format!("owner: {parent:?}")), "{again:?}");
             let ReleaseStep::Send(end) = entry.leave(pending.hold, level, Some(number()), at) else {

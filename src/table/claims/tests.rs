@@ -210,7 +210,7 @@ fn a_bare_request_of_the_owner_that_is_under_way_shows_that_a_resumed_hold_is_a_
     ] {
         let mut world = World::new();
         let pending = world.begin();
-        let request = Waiter::new(9, asks.clone(), asks.clone(), bare, world.at.now);
+        let request = Waiter::new(9, asks.clone(), bare, world.at.now);
         world.entry.enter(request).unwrap();
         world.resumed_by(&owner, &pending, Spread::default()).unwrap();
         let branch = |request: &Waiter| request.branch;

@@ -130,7 +130,7 @@ impl World {
             retry,
             epoch: now,
             handoff,
-            warn_after: Some(LEASE),
+            warn_after: Some((LEASE, LEASE)),
         };
         let roots = [Owner::new(), Owner::new()];
         let owners =
@@ -202,7 +202,7 @@ impl World {
     /// A request's first poll.
     fn begin(&mut self, owner: Owner, bare: bool, options: Options) {
         let id = self.number();
-        let request = Waiter::new(id, owner.clone(), owner, bare, self.now);
+        let request = Waiter::new(id, owner, bare, self.now);
         if self.entry.enter(request.taking(!options.fixed)).is_err() {
             return;
         }

@@ -16,7 +16,7 @@ impl Wake for Count {
 const LATE: Duration = HEAD_PATIENCE;
 
 fn request(id: u64, owner: &Owner, bare: bool, now: Instant) -> Waiter {
-    Waiter::new(id, owner.clone(), owner.clone(), bare, now)
+    Waiter::new(id, owner.clone(), bare, now)
 }
 
 fn queue_of(owners: &[&Owner], now: Instant) -> Queue {
@@ -188,7 +188,7 @@ fn requests_of_a_tree_are_found_among_many_until_the_last_of_them_goes() {
     let (tree, strangers) = (Owner::new(), Owner::new());
     let mut queue = Queue::default();
     let enter = |queue: &mut Queue, id: u64, owner: Owner| {
-        queue.enter(Waiter::new(id, owner.clone(), owner, false, now), false).unwrap();
+        queue.enter(Waiter::new(id, owner, false, now), false).unwrap();
     };
     (0..2 * MANY as u64).for_each(|id| enter(&mut queue, id, strangers.child()));
     assert!(queue.may_have_kin(&strangers) && !queue.may_have_kin(&tree));

@@ -288,4 +288,14 @@ async fn a_likely_self_wait_is_warned_of() {
     stock.lock().within(Duration::from_millis(20)).await.unwrap_err();
     guard.release().await.unwrap();
     assert_eq!(log::all(warned).len(), 1);
+    // The sample of the guide: the owner of the hold is not that of the innermost scope.
+    let waits =
+        stranger.scope(async { stock.lock().within(Duration::from_millis(20)).await.unwrap_err().kind() });
+    assert_eq!(stock.run(waits).await.unwrap(), ErrorKind::Timeout);
+    let warnings = log::all(warned);
+    assert_eq!(warnings.len(), 2);
+    assert!(
+        warnings[1].fields["asks"] == format!("{stranger:?}")
+            && warnings[1].fields["holds"].contains("depth 1")
+    );
 }

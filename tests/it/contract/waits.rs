@@ -31,8 +31,13 @@ async fn a_request_that_waits_is_reported_again_and_again_with_its_place_and_the
     assert_eq!(report.fields["at"].split(':').nth(1), Some(&*line.to_string()), "{report:?}");
     assert!(report.fields["at"].ends_with(".rs") || report.fields["at"].contains("waits.rs:"), "{report:?}");
     assert_eq!(report.fields["waiting"], "1");
-    for text in [&*name, "billing@web-7 for another ", "has waited for "] {
-        assert!(report.message.contains(text), "{text}: {report:?}");
+    for (field, text) in [
+        ("name", &*name),
+        ("holder", "billing@web-7 for another "),
+        ("waited", " ms"),
+        ("held", " or longer"),
+    ] {
+        assert!(report.fields[field].contains(text) && !report.message.contains(text), "{field}: {report:?}");
     }
     // The lock is another owner's of this process then.
     guard.release().await.unwrap();
@@ -42,6 +47,7 @@ async fn a_request_that_waits_is_reported_again_and_again_with_its_place_and_the
     eventually("a report of the second one", async || reports().len() > known).await;
     let report = reports().pop().unwrap();
     assert!(report.fields["holder"].starts_with("another owner of this process, "), "{report:?}");
+    assert!(report.fields["held"].starts_with("for ") && report.mentions("child"), "{report:?}");
     ours_now.release().await.unwrap();
     soon("the second one's turn", second).await.unwrap().unwrap().release().await.unwrap();
     let known = reports().len();

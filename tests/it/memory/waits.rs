@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use nestlock::{ErrorKind, Owner};
-use tokio::time::{Instant, sleep};
+use nestlock::{ErrorKind, Locks, Owner};
+use tokio::time::{Instant, sleep, timeout};
+use tracing::Level;
 
 use super::{HOUR, LEASE, MILLISECOND, NODE_TIMEOUT, SECOND, assert_now, locks, options, rest, stock};
-use crate::support::enlisted;
 use crate::support::home::memory::Home;
+use crate::support::{enlisted, log};
 
 #[tokio::test(start_paused = true)]
 async fn a_limited_wait_ends_with_its_limit() {
@@ -189,4 +190,23 @@ async fn a_nested_request_goes_on_as_soon_as_its_hold_is_settled() {
     let (inner, ()) = tokio::join!(stock.lock(), slow);
     assert_eq!(inner.unwrap().depth(), 2);
     assert!(begun.elapsed() < timeout + 2 * SECOND, "{:?}", begun.elapsed());
+}
+
+/// Nothing shows that it is awaited. By and by its wait does, and says what may help.
+#[tokio::test(start_paused = true)]
+async fn a_spawned_task_that_is_awaited_under_the_lock_is_warned_of_after_five_seconds() {
+    log::capture();
+    let stock = Locks::in_memory().mutex("awaited-under-the-lock");
+    let warnings = || log::all(|event| event.mentions(stock.name()) && event.level == Level::WARN);
+    let nested = stock.clone();
+    let held = stock.run(async { tokio::spawn(async move { nested.lock().await.map(drop) }).await });
+    assert!(timeout(5 * SECOND + 100 * MILLISECOND, held).await.is_err());
+    let warnings = warnings();
+    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+    assert_eq!((&*warning.fields["waited"], &*warning.fields["held"]), ("5 s", "for 5 s"));
+    assert!(warning.fields["holder"].starts_with("another owner of this process, "), "{warning:?}");
+    assert!(
+        warning.mentions("if it awaits the task") && warning.mentions("Owner::current().child()"),
+        "{warning:?}"
+    );
 }

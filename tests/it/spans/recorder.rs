@@ -78,7 +78,7 @@ fn place(id: &span::Id) -> usize {
 
 impl Subscriber for Spans {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        let ours = metadata.target().starts_with("nestlock") || metadata.target().starts_with("it::");
+        let ours = metadata.target() == "nestlock" || metadata.target().starts_with("it::");
         ours && *metadata.level() <= self.most
     }
 

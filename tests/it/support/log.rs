@@ -67,7 +67,7 @@ struct Capture;
 
 impl Subscriber for Capture {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("nestlock") || metadata.target().starts_with("it::")
+        metadata.target() == "nestlock" || metadata.target().starts_with("it::")
     }
 
     fn event(&self, event: &tracing::Event<'_>) {

@@ -6,7 +6,7 @@ impl World {
     /// What a request of this owner is to do that does not wait. It leaves at once, unless it is to ask.
     fn tries(&mut self, owner: &Owner) -> Admission {
         let (id, no) = (self.number(), self.number());
-        self.entry.enter(Waiter::new(id, owner.clone(), owner.clone(), true, self.now)).unwrap();
+        self.entry.enter(Waiter::new(id, owner.clone(), true, self.now)).unwrap();
         let lease = self.terms.lease;
         let ask = AcquireParams { once: true, lease, uuid: "me", fence: None, takes: false, names: false };
         let turn = self.entry.admit(id, no, ask, self.at());
@@ -149,26 +149,24 @@ fn a_wait_for_an_owner_in_whose_scope_the_request_runs_is_reported_once() {
     world.take();
     let inner = holder.child();
     world.takes_for(&inner, LEASE);
-    let mut reports = |owner: &Owner, ambient: &Owner, once| {
+    let mut reports = |owner: &Owner, ambient: &Owner| {
         let id = world.number();
-        world.entry.enter(Waiter::new(id, owner.clone(), ambient.clone(), false, world.now)).unwrap();
+        world.entry.enter(Waiter::new(id, owner.clone(), false, world.now)).unwrap();
         for no in [2 * id + 900, 2 * id + 901] {
             let lease = world.terms.lease;
-            let ask = AcquireParams { once, lease, uuid: "me", fence: None, takes: false, names: false };
+            let ask =
+                AcquireParams { once: false, lease, uuid: "me", fence: None, takes: false, names: false };
             world.entry.admit(id, no, ask, world.at());
-            if once {
-                break;
-            }
+            world.entry.warn_of_self_wait(id, |owner| ambient.is_within(owner));
         }
         let log = std::mem::take(&mut world.entry.out.made().log);
         log.iter().filter(|event| matches!(event, LogEvent::SelfWait { .. })).count()
     };
-    assert_eq!(reports(&stranger, &holder, true), 0, "it asks, and does not wait");
-    assert_eq!(reports(&stranger, &holder, true), 0, "it is refused, and does not wait");
-    assert_eq!(reports(&stranger, &holder, false), 1);
-    assert_eq!(reports(&stranger, &inner.child(), false), 1);
-    assert_eq!(reports(&stranger, &stranger, false), 0, "in nobody's scope");
-    assert_eq!(reports(&holder.child(), &holder, false), 0, "its sibling can go on");
+    assert_eq!(reports(&stranger, &holder), 1);
+    assert_eq!(reports(&stranger, &inner.child()), 1);
+    assert_eq!(reports(&stranger, &stranger), 0, "in nobody's scope");
+    assert_eq!(reports(&holder.child(), &holder), 0, "its sibling can go on");
+    assert_eq!(reports(&holder.child(), &inner), 1, "its sibling waits for it");
 }
 
 /// Its guard is kept. A minority of the masters may have the hold yet, or none.

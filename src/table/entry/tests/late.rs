@@ -8,7 +8,7 @@ impl World {
     /// A request of this owner, begun and polled once. Its place among the askers is found by its number.
     pub(super) fn asks(&mut self, owner: &Owner, bare: bool) -> u64 {
         let (id, lease, flag) = (self.number(), self.terms.lease, Arc::<Flag>::default());
-        let request = Waiter::new(id, owner.clone(), owner.clone(), bare, self.now);
+        let request = Waiter::new(id, owner.clone(), bare, self.now);
         self.entry.enter(request.taking(true)).unwrap();
         self.askers.push(Asker {
             id,
@@ -131,7 +131,7 @@ fn nothing_is_nested_in_a_level_whose_max_hold_is_over() {
     let owner = world.is_held_for_a_second();
     world.now += Duration::from_secs(1);
     let id = world.number();
-    world.entry.enter(Waiter::new(id, owner.clone(), owner, true, world.now)).unwrap();
+    world.entry.enter(Waiter::new(id, owner, true, world.now)).unwrap();
     let ask = AcquireParams {
         once: false,
         lease: world.terms.lease,

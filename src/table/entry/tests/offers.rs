@@ -380,7 +380,7 @@ fn a_grant_that_was_taken_away_is_no_hold_beside_an_offer() {
     );
     older = pending;
     world.entry.holds.insert(0, asked);
-    world.entry.enter(Waiter::new(id, owner.clone(), owner, true, world.now)).unwrap();
+    world.entry.enter(Waiter::new(id, owner, true, world.now)).unwrap();
     assert!(world.offers(true));
     let (lease, fate, now) = (world.terms.lease, Arc::<Fate>::default(), world.at());
     let new =

@@ -63,7 +63,10 @@ fn a_loss_ends_a_hold_and_is_counted_once() {
     world.now += STEP;
     world.entry.lose(hold, Loss::Gone, false, world.now);
     world.entry.lose(hold, Loss::Gone, false, world.now);
-    assert_eq!(world.counted(), [Sample::Held, Sample::Ended(STEP), Sample::Lost(Loss::Gone)]);
+    assert_eq!(
+        world.counted(),
+        [Sample::Held, Sample::Ended(STEP), Sample::Lost { loss: Loss::Gone, fixed: false }]
+    );
     world.now += STEP;
     world.release_by(1, false);
     world.release_by(0, true);
@@ -80,7 +83,10 @@ fn a_loss_that_a_release_finds_is_counted_and_that_of_a_request_is_not() {
         panic!("it is held")
     };
     world.entry.conclude(&release, Ok(&Reply::Gone), Spread::default(), world.at());
-    assert_eq!(world.counted(), [Sample::Ended(Duration::ZERO), Sample::Lost(Loss::Gone)]);
+    assert_eq!(
+        world.counted(),
+        [Sample::Ended(Duration::ZERO), Sample::Lost { loss: Loss::Gone, fixed: false }]
+    );
     // A request is dropped while it asks, and its end finds nothing.
     let id = world.asks(&Owner::new(), true);
     let at = world.asker(id);
@@ -102,7 +108,7 @@ fn a_level_whose_time_is_over_is_lost_and_the_hold_goes_on_until_its_end() {
     assert_eq!(world.counted(), [Sample::Held]);
     world.now += STEP;
     world.check();
-    assert_eq!(world.counted(), [Sample::Lost(Loss::MaxHold)]);
+    assert_eq!(world.counted(), [Sample::Lost { loss: Loss::MaxHold, fixed: false }]);
     world.now += LEASE;
     world.check();
     assert_eq!(world.counted(), [Sample::Ended(STEP + LEASE)]);

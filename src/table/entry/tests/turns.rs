@@ -73,7 +73,7 @@ fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
         let (longer, waker) = (Lease::new("lease", 2 * LEASE, DRIFT).unwrap(), Waker::noop());
         let enters = |world: &mut World| {
             let (id, no) = (world.number(), world.number());
-            world.entry.enter(Waiter::new(id, owner.clone(), owner.clone(), false, world.now)).unwrap();
+            world.entry.enter(Waiter::new(id, owner.clone(), false, world.now)).unwrap();
             let (lease, uuid, fence) = (world.terms.lease, "me", None);
             (
                 id,
@@ -367,7 +367,7 @@ fn a_level_that_was_granted_since_a_bare_request_began_is_one_of_a_branch() {
         let level = world.guards[1].level;
         let began = if is_older { level } else { level - 1 };
         let id = world.number();
-        world.entry.enter_again(Waiter::new(id, child.clone(), child, bare, world.now), began).unwrap();
+        world.entry.enter_again(Waiter::new(id, child, bare, world.now), began).unwrap();
         let level = world.entry.live().and_then(|hold| hold.level(level)).expect("it is held");
         assert_eq!(level.branch, bare && !is_older);
     }
@@ -381,7 +381,7 @@ fn a_request_that_asks_anew_beside_a_branch_and_a_level_from_before_is_ambiguous
     world.holds(&owner);
     world.holds(&owner);
     let (id, began) = (world.number(), world.guards[0].level);
-    let request = Waiter::new(id, owner.clone(), owner, true, world.now);
+    let request = Waiter::new(id, owner, true, world.now);
     assert!(world.entry.enter_again(request, began).is_err());
 }
 
