@@ -292,7 +292,7 @@ pub(in crate::backend) mod fakes {
             let fake = Fake { answer: Box::new(answer), requests: Vec::new(), connections: Vec::new() };
             let server = FakeServer(Arc::new(Mutex::new(fake)));
             SERVERS.with_borrow_mut(|servers| servers.insert(host.to_owned(), server.clone()));
-            dialing::simulate(Some(dial));
+            dialing::simulate(Some(dial), false);
             server
         }
 

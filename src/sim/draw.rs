@@ -68,7 +68,7 @@ impl Program {
         let faults = if dice.one_in(6) { writer.burst(&mut dice) } else { faults };
         let aimed = Key::new(seed).with(9);
         let faults = if edition >= 5 && aimed.one_in(5) { writer.all_over(aimed) } else { faults };
-        Program { seed, edition, over_streams: false, callers, faults, setup }
+        Program { seed, edition, over_streams: false, sealed: false, callers, faults, setup }
     }
 
     /// The same over streams. A command may need two round trips within its node timeout.
@@ -81,6 +81,12 @@ impl Program {
             self.disturb_connections(&mut dice);
         }
         self
+    }
+
+    /// Over streams as connections over TLS have them, without a cipher.
+    #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+    pub(super) fn over_sealed_streams(self) -> Program {
+        Program { sealed: true, ..self.over_streams() }
     }
 
     /// One kind of fault on all connections, again and again until the trouble is over.

@@ -14,6 +14,8 @@ pub(super) struct Program {
     pub(super) edition: u32,
     /// Over streams of bytes to a server, in place of a wire.
     pub(super) over_streams: bool,
+    /// What is written goes through what lies above a socket for TLS: its callers write, and a part may wait for room.
+    pub(super) sealed: bool,
     pub(super) setup: Setup,
     pub(super) callers: Vec<CallerPlan>,
     pub(super) faults: Vec<Fault>,
@@ -351,7 +353,11 @@ impl Op {
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let over = if self.over_streams { " over streams" } else { "" };
+        let over = match (self.over_streams, self.sealed) {
+            (_, true) => " over sealed streams",
+            (true, false) => " over streams",
+            (false, false) => "",
+        };
         writeln!(f, "seed {} of edition {}{over}: {:?}", self.seed, self.edition, self.setup)?;
         for fault in &self.faults {
             writeln!(f, "  fault at {:?} for {:?}: {:?}", fault.at, fault.lasts, fault.kind)?;

@@ -35,6 +35,7 @@ pub(super) struct Cable {
     server: Arc<Server>,
     process: usize,
     master: usize,
+    sealed: bool,
     state: Mutex<State>,
 }
 
@@ -48,24 +49,25 @@ struct State {
 }
 
 /// Makes all cables of a run. From now on this thread connects over them.
-pub(super) fn plug(network: &Arc<Network>, processes: usize) -> Vec<Vec<Arc<Cable>>> {
+/// `sealed`: what is written goes through what lies above a socket for TLS.
+pub(super) fn plug(network: &Arc<Network>, processes: usize, sealed: bool) -> Vec<Vec<Arc<Cable>>> {
     let servers: Vec<Arc<Server>> =
         (0..network.masters.len()).map(|master| Arc::new(Server::new(network.clone(), master))).collect();
     let cables = (0..processes).map(|process| {
         let cables = servers.iter().enumerate().map(|(master, server)| {
             let (network, server) = (network.clone(), server.clone());
-            Arc::new(Cable { network, server, process, master, state: Mutex::default() })
+            Arc::new(Cable { network, server, process, master, sealed, state: Mutex::default() })
         });
         cables.collect()
     });
     let cables: Vec<Vec<Arc<Cable>>> = cables.collect();
     CABLES.set(cables.clone());
-    dialing::simulate(Some(dial));
+    dialing::simulate(Some(dial), sealed);
     cables
 }
 
 pub(super) fn unplug() {
-    dialing::simulate(None);
+    dialing::simulate(None, false);
     CABLES.take();
 }
 
@@ -121,7 +123,7 @@ impl Cable {
             Connection::new(network, &self.server, (self.process, self.master), number, key.with(3));
         state.connections.retain(|connection| !connection.is_over());
         state.connections.push(connection.clone());
-        Ok(Box::pin(Socket(connection)))
+        Ok(Box::pin(Socket { connection, may_be_full: self.sealed }))
     }
 
     fn connections(&self) -> Vec<Arc<Connection>> {

@@ -79,6 +79,14 @@ fn two_runs_of_one_seed_are_the_same_over_streams() {
     assert!(traces > 1000, "only {traces} lines");
 }
 
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+#[test]
+fn two_runs_of_one_seed_are_the_same_over_sealed_streams() {
+    let traces: usize =
+        (0..20).map(|seed| run_twice(&Program::draw(seed, EDITION).over_sealed_streams()).lines.len()).sum();
+    assert!(traces > 1000, "only {traces} lines");
+}
+
 /// One process holds, re-enters and renews; another waits for the message of the release.
 fn handed_over(masters: usize) -> Program {
     let locks = [
@@ -133,7 +141,7 @@ fn over_streams(
     let callers = callers
         .map(|((process, begins, op), id)| CallerPlan { id, process, begins, ops: vec![op] })
         .collect();
-    Program { seed, edition: EDITION, over_streams: true, setup, callers, faults }
+    Program { seed, edition: EDITION, over_streams: true, sealed: false, setup, callers, faults }
 }
 
 /// One channel is subscribed, and the server confirms another one late. Meanwhile it is time for a ping, which is not sent behind a
@@ -293,6 +301,14 @@ fn promises_are_kept_over_streams() {
     let known = FOUND_OVER_STREAMS.into_iter().chain(MISTAKEN_OVER_STREAMS);
     keeps_promises(" over streams", known, STREAM_SEEDS, |seed, edition| {
         Program::draw(seed, edition).over_streams()
+    });
+}
+
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+#[test]
+fn promises_are_kept_over_sealed_streams() {
+    keeps_promises(" over sealed streams", [], STREAM_SEEDS, |seed, edition| {
+        Program::draw(seed, edition).over_sealed_streams()
     });
 }
 

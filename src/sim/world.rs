@@ -123,7 +123,7 @@ impl<'a> World<'a> {
             .collect();
         let processes = if program.over_streams {
             run_agenda(&network);
-            connect_over_streams(&program.setup, &network, processes).await
+            connect_over_streams(program, &network, processes).await
         } else {
             let wired = |process: Arc<Process>| process.clone().enter(|| connect(program, &network, process));
             processes.into_iter().map(wired).collect()
@@ -454,11 +454,12 @@ fn connect(program: &Program, network: &Arc<Network>, process: Arc<Process>) -> 
 
 /// All processes, as `Builder::connect` makes them. Each tries again until it is connected to most masters.
 async fn connect_over_streams(
-    setup: &Setup,
+    program: &Program,
     network: &Arc<Network>,
     processes: Vec<Arc<Process>>,
 ) -> Vec<SimProcess> {
-    let cables = stream::plug(network, processes.len());
+    let setup = &program.setup;
+    let cables = stream::plug(network, processes.len(), program.sealed);
     let mut connecting = Vec::new();
     for (process, cables) in processes.into_iter().zip(cables) {
         process.take_turns();

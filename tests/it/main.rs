@@ -35,6 +35,7 @@ mod replicas;
 mod scripts;
 mod sentinel;
 mod spans;
+mod streams;
 mod support_works;
 mod tls;
 mod traits;

@@ -2,11 +2,15 @@
 
 #![cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 
+use std::time::Duration;
+
 use nestlock::{Credentials, Error, ErrorKind, Locks, Tls};
 
+use crate::support::cluster::Cluster;
 use crate::support::process::Worker;
-use crate::support::sentinel::{NAME, Sentinel, Setup};
+use crate::support::sentinel::{Group, NAME, Sentinel, Setup};
 use crate::support::server::Server;
+use crate::support::tls::Certificates;
 use crate::support::{builder, eventually, options, soon, without_timers};
 
 #[tokio::test]
@@ -103,8 +107,28 @@ fn unavailable(error: &Error) -> String {
     text
 }
 
+/// The server refuses the client's certificate: this is not reported as if the server's own was wrong.
+fn is_about_the_client(error: &Error) {
+    let text = unavailable(error);
+    assert!(text.contains("`tls::client_certificate`") && !text.contains("not trusted"), "{text}");
+}
+
 mod certificates {
     use super::*;
+
+    /// In TLS 1.3 the refusal comes behind the handshake, before it within.
+    #[tokio::test]
+    async fn a_server_that_refuses_the_certificate_of_the_client_is_not_taken_for_one_whose_own_is_wrong() {
+        for version in ["TLSv1.2", "TLSv1.3"] {
+            let server = Server::tls_with(&["--tls-auth-clients", "yes", "--tls-protocols", version]).await;
+            let (certificate, key) = server.client_certificate(false);
+            let none = trusting(&server);
+            let strange = none.clone().client_certificate(certificate, key);
+            for tls in [none, strange] {
+                is_about_the_client(&connect(&server, tls).await.unwrap_err());
+            }
+        }
+    }
 
     /// A server without a password takes any user's.
     async fn connect(server: &Server, tls: Tls) -> nestlock::Result<Locks> {
@@ -124,12 +148,10 @@ mod certificates {
     #[tokio::test]
     async fn a_client_shows_the_certificate_that_it_was_given() {
         let server = Server::tls_with(&["--tls-auth-clients", "yes"]).await;
-        unavailable(&connect(&server, trusting(&server)).await.unwrap_err());
         let with = |trusted| {
             let (certificate, key) = server.client_certificate(trusted);
             trusting(&server).client_certificate(certificate, key)
         };
-        unavailable(&connect(&server, with(false)).await.unwrap_err());
         let locks = connect(&server, with(true)).await.unwrap();
         let guard = locks.mutex("stock").lock().await.unwrap();
         assert_eq!(server.keys().await, ["stock"]);
@@ -167,7 +189,7 @@ mod certificates {
 
 /// A waiter is woken by a message, each kind of connection is made anew, and no lock is lost or left.
 async fn works_and_survives_broken_connections(builder: nestlock::Builder, servers: &[&Server]) {
-    let builder = without_timers(builder);
+    let builder = builder.poll_interval(Duration::MAX);
     let (ours, theirs) = (builder.clone().connect().await.unwrap(), builder.connect().await.unwrap());
     let is_subscribed = async || {
         for server in servers {
@@ -222,31 +244,83 @@ async fn a_quorum_of_three_works_over_tls_though_connections_break() {
     works_and_survives_broken_connections(builder, &servers.each_ref()).await;
 }
 
-/// One node that has all slots: it names itself to clients over TLS by its port for TLS.
+/// Each node asks clients for a certificate, and names the others by their ports for TLS.
 #[tokio::test]
-async fn a_cluster_works_over_tls_though_connections_break() {
-    let node = Server::tls_with(&["--cluster-enabled", "yes", "--tls-cluster", "yes"]).await;
-    node.ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
-    eventually("a cluster that works", async || {
-        node.ask::<String>(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok")
-    })
-    .await;
-    let seed = nestlock::Server::from(node.tls_url()).tls(trusting(&node));
-    works_and_survives_broken_connections(options().cluster([seed]), &[&node]).await;
+async fn a_cluster_of_several_nodes_works_over_tls_though_connections_break_and_a_node_fails() {
+    let certificates = Certificates::new();
+    let cluster = Cluster::over_tls(&certificates, &["--tls-auth-clients", "yes"]).await;
+    let [certificate, key] = certificates.client();
+    let tls = Tls::new().authorities(certificates.authority()).client_certificate(certificate, key);
+    let seed = |node: &Server| nestlock::Server::from(node.tls_url()).tls(tls.clone());
+    let builder = || options().cluster(cluster.nodes()[..2].iter().map(seed));
+    let at = cluster.owner("stock").await;
+    works_and_survives_broken_connections(builder(), &[cluster.node(at)]).await;
+    let locks = builder().connect().await.unwrap();
+    for at in 0..3 {
+        let name = cluster.name_on(at, "order").await;
+        let guard = locks.mutex(&name).lock().await.unwrap();
+        assert_eq!(cluster.node(at).keys().await, [name.as_str()]);
+        guard.release().await.unwrap();
+    }
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    cluster.replicated(at, "stock").await;
+    cluster.fail_over(at + 3).await;
+    soon("the release", guard.release()).await.unwrap();
+    soon("the lock", locks.mutex("stock").run(async {})).await.unwrap();
+    assert!(cluster.node(at + 3).keys().await.is_empty());
+    let stranger = options().cluster([nestlock::Server::from(cluster.node(0).tls_url())
+        .tls(Tls::new().authorities(certificates.authority()))]);
+    is_about_the_client(&stranger.connect().await.unwrap_err());
 }
 
 /// The sentinel asks for a password, and so does its master, which it names by the port for TLS.
 #[tokio::test]
 async fn sentinels_with_a_password_work_over_tls_though_connections_break() {
-    let master = Server::tls_with(&["--requirepass", "hidden", "--masterauth", "hidden"]).await;
+    let certificates = Certificates::new();
+    let master =
+        Server::tls_among(&certificates, &["--requirepass", "hidden", "--masterauth", "hidden"]).await;
     for sentinel_password in [Some("hidden"), None] {
-        let setup =
-            Setup { password: Some("hidden"), sentinel_password, tls: Some(&master), ..Setup::default() };
+        let setup = Setup {
+            password: Some("hidden"),
+            sentinel_password,
+            tls: Some(&certificates),
+            ..Setup::default()
+        };
         let sentinel = Sentinel::start(master.tls_port(), setup).await;
         let url = format!("rediss://:hidden@localhost:{}", sentinel.tls_port());
         let given = nestlock::Server::from(url).tls(trusting(&master));
         works_and_survives_broken_connections(options().sentinel([given], NAME), &[&master]).await;
     }
+}
+
+#[tokio::test]
+async fn a_failover_is_followed_over_tls_and_its_hold_goes_on() {
+    let certificates = Certificates::new();
+    let setup = Setup {
+        password: Some("hidden"),
+        sentinel_password: Some("hidden"),
+        tls: Some(&certificates),
+        ..Setup::default()
+    };
+    let group = Group::with(setup).await;
+    let builder =
+        || without_timers(group.builder_over_tls(":hidden@", &certificates)).lease(Duration::from_secs(60));
+    let (ours, theirs) = (builder().connect().await.unwrap(), builder().connect().await.unwrap());
+    let guard = ours.mutex("stock").lock().await.unwrap();
+    let old = &group.servers[0];
+    let waiting = tokio::spawn(theirs.mutex("stock").lock());
+    eventually("it listens", async || !old.channels().await.is_empty()).await;
+    for server in &group.servers {
+        eventually("the replicas have it", async || server.keys().await == ["stock"]).await;
+    }
+    group.fail_over().await;
+    let new = group.failed_over(old).await;
+    eventually("the waiter listens there", async || !new.channels().await.is_empty()).await;
+    assert!(!guard.is_lost());
+    soon("the release", guard.release()).await.unwrap();
+    let next = soon("the waiter's turn, by message", waiting).await.unwrap().unwrap();
+    soon("the release", next.release()).await.unwrap();
+    assert!(new.keys().await.is_empty());
 }
 
 #[tokio::test]

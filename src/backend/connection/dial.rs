@@ -12,6 +12,10 @@ use crate::config::Destination;
 pub(super) async fn connect(to: &Destination, on_push: OnPush) -> RedisResult<Pipe> {
     #[cfg(test)]
     if let Some(stream) = testing::stream(to).await {
+        #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+        if testing::is_sealed() {
+            return resp::open_sealed(stream?, to.redis_settings(), on_push).await;
+        }
         return resp::open_simulated(stream?, to.redis_settings(), on_push).await;
     }
     // In a box: a handshake over TLS has a large future.

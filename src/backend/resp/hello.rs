@@ -37,6 +37,17 @@ pub(crate) async fn open_simulated(
     over(socket::simulated(stream), settings, on_push).await
 }
 
+/// The same, which is written to as one over TLS is.
+#[cfg(all(test, any(feature = "tls-rustls", feature = "tls-native-tls")))]
+pub(crate) async fn open_sealed(
+    stream: impl AsyncRead + AsyncWrite + Send + 'static,
+    settings: &RedisConnectionInfo,
+    on_push: OnPush,
+) -> RedisResult<Pipe> {
+    let longest = std::time::Duration::from_secs(60);
+    over(socket::sealed(super::tls::Sealed::over(stream, longest)), settings, on_push).await
+}
+
 /// The same of what the child of a `fork` has.
 #[cfg(test)]
 pub(crate) fn open_copied(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Pipe {

@@ -10,6 +10,8 @@ mod tls;
 mod unsent;
 
 pub(crate) use hello::open;
+#[cfg(all(test, any(feature = "tls-rustls", feature = "tls-native-tls")))]
+pub(crate) use hello::open_sealed;
 #[cfg(test)]
 pub(crate) use hello::{open_copied, open_simulated};
 pub(crate) use pipe::{OnPush, Pipe};

@@ -164,12 +164,17 @@ impl AsyncRead for Socket {
 
 impl AsyncWrite for Socket {
     /// Tried before the task's budget is asked for, so that a call is sent in the first poll that can send it.
+    ///
+    /// What the server has ended the connection for is in what it sent last, and is read: a write that fails for the end counts as
+    /// written, as it would have a moment earlier. 1. The client writes its part of the handshake. 2. The server refuses the certificate
+    /// at its beginning, sends an alert, and closes. 3. The rest can't be written, and the alert has not been read.
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             match self.0.try_write(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     ready!(self.0.poll_write_ready(cx))?;
                 }
+                Err(error) if is_end(&error) => return Poll::Ready(Ok(bytes.len())),
                 written => return Poll::Ready(written),
             }
         }
@@ -182,6 +187,10 @@ impl AsyncWrite for Socket {
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(SockRef::from(&*self.0).shutdown(std::net::Shutdown::Write))
     }
+}
+
+fn is_end(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 /// The handshake with the server of that name.
@@ -309,5 +318,7 @@ fn system() -> RedisResult<library::Authorities> {
     Ok(authorities)
 }
 
+#[cfg(test)]
+pub(super) mod testing;
 #[cfg(test)]
 mod tests;

@@ -53,6 +53,9 @@ struct State {
     /// What the client has not read.
     inbox: VecDeque<u8>,
     reader: Option<Waker>,
+    /// The client's end has no room until then; and who waits for it.
+    full_until: Option<Instant>,
+    writer: Option<Waker>,
     /// The client reads this behind all that is in the inbox.
     end: Option<End>,
     /// The client has dropped its end.
@@ -371,6 +374,36 @@ impl Connection {
         }
     }
 
+    /// Whether the client's end has no room. Who writes is woken once it has.
+    fn is_full(&self, cx: &Context<'_>) -> bool {
+        let mut state = lock(&self.state);
+        let now = Instant::now();
+        let until = match state.full_until {
+            // From here on it takes what it is given.
+            Some(until) if until <= now => {
+                state.full_until = None;
+                return false;
+            }
+            Some(until) => until,
+            None => {
+                let key = self.key.with(8).with(state.requests.sent);
+                if !key.with(1).one_in(8) {
+                    return false;
+                }
+                let until = now + Duration::from_micros(100) + key.with(2).time(self.network.latency);
+                state.full_until = Some(until);
+                let me = self.me.clone();
+                self.network.agenda.add(until, self.key.bits(), move || {
+                    let writer = me.upgrade().and_then(|me| lock(&me.state).writer.take());
+                    writer.into_iter().for_each(Waker::wake);
+                });
+                until
+            }
+        };
+        state.writer = Some(cx.waker().clone());
+        now < until
+    }
+
     /// The client drops its end. What it has sent still arrives.
     pub(super) fn is_left(&self) {
         let mut state = lock(&self.state);
@@ -432,11 +465,15 @@ impl Events for MessageEnd {
 }
 
 /// The client's end, as a socket is used.
-pub(super) struct Socket(pub(super) Arc<Connection>);
+pub(super) struct Socket {
+    pub(super) connection: Arc<Connection>,
+    /// Now and then it has no room for a moment.
+    pub(super) may_be_full: bool,
+}
 
 impl AsyncRead for Socket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let mut state = lock(&self.0.state);
+        let mut state = lock(&self.connection.state);
         if !state.inbox.is_empty() {
             let count = buf.remaining().min(state.inbox.len());
             let bytes: Vec<u8> = state.inbox.drain(..count).collect();
@@ -455,11 +492,14 @@ impl AsyncRead for Socket {
 }
 
 impl AsyncWrite for Socket {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if lock(&self.0.state).end.is_some() {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if lock(&self.connection.state).end.is_some() {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        self.0.send(Direction::Requests, bytes.to_vec());
+        if self.may_be_full && self.connection.is_full(cx) {
+            return Poll::Pending;
+        }
+        self.connection.send(Direction::Requests, bytes.to_vec());
         Poll::Ready(Ok(bytes.len()))
     }
 
@@ -468,13 +508,13 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.is_left();
+        self.connection.is_left();
         Poll::Ready(Ok(()))
     }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        self.0.is_left();
+        self.connection.is_left();
     }
 }

@@ -5,9 +5,10 @@ use std::time::Duration;
 use nestlock::{ErrorKind, Locks};
 
 use super::{LONG, QUICK, tidy};
-use crate::support::proxy::{Fault, On, Proxy, Which};
+use crate::streams::{Over, over_each_stream};
+use crate::support::proxy::{Fault, On, Which};
 use crate::support::server::Server;
-use crate::support::{builder, eventually, soon};
+use crate::support::{eventually, options, soon};
 
 /// What a network does to one command.
 type Deed = fn(On<'_>) -> Fault;
@@ -20,8 +21,8 @@ const DEEDS: [(&str, Deed); 4] = [
 ];
 
 /// Leases outlive the test, so only what is settled and asked again helps.
-async fn connect(url: &str) -> Locks {
-    builder(url).lease(LONG).node_timeout(QUICK).poll_interval(QUICK).connect().await.unwrap()
+async fn connect(server: impl Into<nestlock::Server>) -> Locks {
+    options().server(server).lease(LONG).node_timeout(QUICK).poll_interval(QUICK).connect().await.unwrap()
 }
 
 /// Waits, as a stranger, in a task of its own.
@@ -30,12 +31,23 @@ fn waiting(locks: &Locks) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move { stock.lock().await.unwrap().release().await.unwrap() })
 }
 
-#[tokio::test]
-async fn promise_6_a_free_lock_is_taken_though_an_acquire_fails() {
+over_each_stream!(
+    promise_6_a_free_lock_is_taken_though_an_acquire_fails,
+    promise_6_a_re_entry_is_granted_though_an_acquire_fails,
+    promise_6_a_waiter_gets_the_lock_though_its_second_acquire_fails,
+    promise_6_a_waiter_gets_the_lock_though_the_release_fails,
+    promise_6_a_waiter_gets_the_lock_though_its_subscription_fails,
+    promise_6_a_waiter_gets_the_lock_though_its_listener_is_half_open,
+    a_half_open_command_connection_is_replaced,
+    connections_reset_at_any_time_neither_lose_a_hold_nor_leave_one,
+    a_hold_stands_though_the_server_is_frozen_for_longer_than_its_timeout,
+);
+
+async fn promise_6_a_free_lock_is_taken_though_an_acquire_fails(over: Over) {
     for (what, deed) in DEEDS {
         let server = Server::start().await;
-        let proxy = Proxy::to(&server).await;
-        let locks = connect(&proxy.url()).await;
+        let (proxy, given) = over.proxy(&server);
+        let locks = connect(given).await;
         let fault = deed(proxy.on(|c| c.is("acquire")).times(1));
         let guard = soon(what, locks.mutex("stock").lock()).await.unwrap();
         fault.done().await;
@@ -45,12 +57,11 @@ async fn promise_6_a_free_lock_is_taken_though_an_acquire_fails() {
     }
 }
 
-#[tokio::test]
-async fn promise_6_a_re_entry_is_granted_though_an_acquire_fails() {
+async fn promise_6_a_re_entry_is_granted_though_an_acquire_fails(over: Over) {
     for (what, deed) in DEEDS {
         let server = Server::start().await;
-        let proxy = Proxy::to(&server).await;
-        let locks = connect(&proxy.url()).await;
+        let (proxy, given) = over.proxy(&server);
+        let locks = connect(given).await;
         let stock = locks.mutex("stock");
         let outer = stock.lock().await.unwrap();
         let fault = deed(proxy.on(|c| c.is("acquire")).times(1));
@@ -65,12 +76,11 @@ async fn promise_6_a_re_entry_is_granted_though_an_acquire_fails() {
     }
 }
 
-#[tokio::test]
-async fn promise_6_a_waiter_gets_the_lock_though_its_second_acquire_fails() {
+async fn promise_6_a_waiter_gets_the_lock_though_its_second_acquire_fails(over: Over) {
     for (what, deed) in DEEDS {
         let server = Server::start().await;
-        let proxy = Proxy::to(&server).await;
-        let (holder, locks) = (connect(&server.url()).await, connect(&proxy.url()).await);
+        let (proxy, given) = over.proxy(&server);
+        let (holder, locks) = (connect(server.url()).await, connect(given).await);
         let guard = holder.mutex("stock").lock().await.unwrap();
         let fault = deed(proxy.on(|c| c.is("acquire")).skip(1).times(1));
         let waits = waiting(&locks);
@@ -81,13 +91,12 @@ async fn promise_6_a_waiter_gets_the_lock_though_its_second_acquire_fails() {
     }
 }
 
-#[tokio::test]
-async fn promise_6_a_waiter_gets_the_lock_though_the_release_fails() {
+async fn promise_6_a_waiter_gets_the_lock_though_the_release_fails(over: Over) {
     for dropped in [false, true] {
         for (what, deed) in DEEDS {
             let server = Server::start().await;
-            let proxy = Proxy::to(&server).await;
-            let (holder, locks) = (connect(&proxy.url()).await, connect(&server.url()).await);
+            let (proxy, given) = over.proxy(&server);
+            let (holder, locks) = (connect(given).await, connect(server.url()).await);
             let guard = holder.mutex("stock").lock().await.unwrap();
             let waits = waiting(&locks);
             eventually("the waiter", async || !server.channels().await.is_empty()).await;
@@ -105,12 +114,11 @@ async fn promise_6_a_waiter_gets_the_lock_though_the_release_fails() {
     }
 }
 
-#[tokio::test]
-async fn promise_6_a_waiter_gets_the_lock_though_its_subscription_fails() {
+async fn promise_6_a_waiter_gets_the_lock_though_its_subscription_fails(over: Over) {
     for (what, deed) in DEEDS {
         let server = Server::start().await;
-        let proxy = Proxy::to(&server).await;
-        let (holder, locks) = (connect(&server.url()).await, connect(&proxy.url()).await);
+        let (proxy, given) = over.proxy(&server);
+        let (holder, locks) = (connect(server.url()).await, connect(given).await);
         let guard = holder.mutex("stock").lock().await.unwrap();
         let fault = deed(proxy.on(|c| c.is("subscribe")).times(1));
         let waits = waiting(&locks);
@@ -122,11 +130,10 @@ async fn promise_6_a_waiter_gets_the_lock_though_its_subscription_fails() {
     }
 }
 
-#[tokio::test]
-async fn promise_6_a_waiter_gets_the_lock_though_its_listener_is_half_open() {
+async fn promise_6_a_waiter_gets_the_lock_though_its_listener_is_half_open(over: Over) {
     let server = Server::start().await;
-    let proxy = Proxy::to(&server).await;
-    let (holder, locks) = (connect(&server.url()).await, connect(&proxy.url()).await);
+    let (proxy, given) = over.proxy(&server);
+    let (holder, locks) = (connect(server.url()).await, connect(given).await);
     let guard = holder.mutex("stock").lock().await.unwrap();
     let waits = waiting(&locks);
     eventually("the waiter", async || !server.channels().await.is_empty()).await;
@@ -135,11 +142,10 @@ async fn promise_6_a_waiter_gets_the_lock_though_its_listener_is_half_open() {
     soon("the waiter", waits).await.unwrap();
 }
 
-#[tokio::test]
-async fn a_half_open_command_connection_is_replaced() {
+async fn a_half_open_command_connection_is_replaced(over: Over) {
     let server = Server::start().await;
-    let proxy = Proxy::to(&server).await;
-    let locks = connect(&proxy.url()).await;
+    let (proxy, given) = over.proxy(&server);
+    let locks = connect(given).await;
     let guard = locks.mutex("held").lock().await.unwrap();
     drop(proxy.half_open(Which::Commands));
     let stock = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
@@ -149,11 +155,10 @@ async fn a_half_open_command_connection_is_replaced() {
     tidy(&server).await;
 }
 
-#[tokio::test]
-async fn connections_reset_at_any_time_neither_lose_a_hold_nor_leave_one() {
+async fn connections_reset_at_any_time_neither_lose_a_hold_nor_leave_one(over: Over) {
     let server = Server::start().await;
-    let proxy = Proxy::to(&server).await;
-    let patient = builder(&proxy.url()).lease(LONG).node_timeout(QUICK).unavailable_after(Duration::MAX);
+    let (proxy, given) = over.proxy(&server);
+    let patient = options().server(given).lease(LONG).node_timeout(QUICK).unavailable_after(Duration::MAX);
     let locks = patient.connect().await.unwrap();
     let users: Vec<_> = (0..6)
         .map(|at| {
@@ -174,11 +179,28 @@ async fn connections_reset_at_any_time_neither_lose_a_hold_nor_leave_one() {
     let mut resets = 0;
     while !users.iter().all(|user| user.is_finished()) {
         resets += proxy.reset(Which::All).await;
-        tokio::time::sleep(Duration::from_millis(rand::random_range(5..80))).await;
+        // Over TLS each new connection has more to do before it is of use.
+        let longest = if matches!(over, Over::Tcp | Over::Unix) { 80 } else { 160 };
+        tokio::time::sleep(Duration::from_millis(rand::random_range(5..longest))).await;
     }
     for user in users {
         user.await.unwrap();
     }
     assert!(resets > 3, "{resets}");
+    tidy(&server).await;
+}
+
+async fn a_hold_stands_though_the_server_is_frozen_for_longer_than_its_timeout(over: Over) {
+    let server = Server::start().await;
+    let (_proxy, given) = over.proxy(&server);
+    let locks = connect(given).await;
+    let guard = locks.mutex("stock").lock().await.unwrap();
+    server.freeze();
+    let error = soon("an attempt", locks.mutex("other").try_lock()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    server.thaw();
+    soon("the lock", locks.mutex("other").lock()).await.unwrap().release().await.unwrap();
+    assert!(!guard.is_lost());
+    guard.release().await.unwrap();
     tidy(&server).await;
 }

@@ -9,6 +9,7 @@ use tokio::sync::OnceCell;
 
 use super::proxy::Proxy;
 use super::server::{Server, free_port};
+use super::tls::Certificates;
 use super::{eventually, log};
 
 const MASTERS: usize = 3;
@@ -37,8 +38,18 @@ impl Cluster {
         SHARED.get_or_init(Cluster::start).await
     }
 
+    /// The same over TLS, among the nodes too.
+    pub async fn over_tls(certificates: &Certificates, args: &[&str]) -> Cluster {
+        let all = ["--tls-cluster", "yes", "--tls-replication", "yes"].iter().chain(args);
+        Cluster::among(Duration::from_secs(60), &all.copied().collect::<Vec<_>>(), Some(certificates)).await
+    }
+
     /// A master is marked as failed after this time.
     pub async fn with(timeout: Duration, args: &[&str]) -> Cluster {
+        Cluster::among(timeout, args, None).await
+    }
+
+    async fn among(timeout: Duration, args: &[&str], certificates: Option<&Certificates>) -> Cluster {
         log::capture();
         let timeout = timeout.as_millis().to_string();
         let starting = (0..2 * MASTERS).map(async |_| {
@@ -49,7 +60,11 @@ impl Cluster {
             // No node reports a replica before its master has sent it something.
             all.extend(["--repl-ping-replica-period", "1"]);
             all.extend(args);
-            (Server::with(&all).await, bus)
+            let node = match certificates {
+                Some(certificates) => Server::tls_among(certificates, &all).await,
+                None => Server::with(&all).await,
+            };
+            (node, bus)
         });
         let (nodes, buses) = join_all(starting).await.into_iter().unzip();
         let cluster = Cluster { nodes, buses };
@@ -94,7 +109,7 @@ impl Cluster {
             master.ask::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(at + 1).to_string()]).await;
         }
         for (node, bus) in self.nodes.iter().zip(&self.buses).skip(1) {
-            let port = node.port().to_string();
+            let port = node.known_port().to_string();
             self.nodes[0].ask::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, bus]).await;
         }
         for node in &self.nodes {
@@ -159,7 +174,8 @@ impl Cluster {
         let shards = shards(node).await;
         let (_, _, ports) =
             shards.iter().find(|(first, last, _)| (first..=last).contains(&&slot)).expect("it is served");
-        self.nodes.iter().position(|node| node.known_port() == ports[0]).unwrap()
+        // Those who ask without TLS get the ports without TLS, by which the nodes do not know each other.
+        self.nodes.iter().position(|node| [node.known_port(), node.port()].contains(&ports[0])).unwrap()
     }
 
     pub async fn owner(&self, key: &str) -> usize {

@@ -54,7 +54,7 @@ pub mod resp;
 pub mod scripts;
 pub mod sentinel;
 pub mod server;
-mod tls;
+pub mod tls;
 
 use std::future::Future;
 use std::pin::Pin;

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use super::child::Child;
 use super::proxy::Proxy;
 use super::server::{Server, client, free_port};
+use super::tls::Certificates;
 use super::{PATIENCE, eventually};
 
 /// The name that the sentinels know the master by.
@@ -43,8 +44,8 @@ pub struct Setup<'a> {
     pub sentinel_password: Option<&'a str>,
     /// A further user of master, replicas and sentinels, as the words of a rule: `["bob", "on", ">secret", "~*", "&*", "+@all"]`.
     pub user: &'a [&'a str],
-    /// The server whose certificate the sentinels have: clients connect to them over TLS, and they to the master.
-    pub tls: Option<&'a Server>,
+    /// What all have: clients connect to sentinels and servers over TLS, and they to each other.
+    pub tls: Option<&'a Certificates>,
     /// An old master that is alive is not demoted, which outside of tests takes ten seconds.
     pub silent: bool,
 }
@@ -179,6 +180,14 @@ impl Group {
             .collect()
     }
 
+    /// Over TLS, by the authority of its certificates.
+    pub fn builder_over_tls(&self, credentials: &str, certificates: &Certificates) -> nestlock::Builder {
+        let tls = nestlock::Tls::new().authorities(certificates.authority());
+        let url = |one: &Sentinel| format!("rediss://{credentials}localhost:{}", one.tls_port());
+        let given = self.sentinels.iter().map(|one| nestlock::Server::from(url(one)).tls(tls.clone()));
+        super::options().sentinel(given, NAME)
+    }
+
     pub fn builder(&self) -> nestlock::Builder {
         super::options().sentinel(self.urls("", ""), NAME)
     }
@@ -233,7 +242,7 @@ pub async fn is_master(server: &Server) -> bool {
 
 async fn server(master: Option<&Server>, setup: Setup<'_>) -> Server {
     let mut args = vec!["--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"];
-    let port = master.map(|master| master.port().to_string());
+    let port = master.map(|master| master.known_port().to_string());
     if let Some(port) = &port {
         args.extend(["--replicaof", "127.0.0.1", port]);
     }
@@ -244,7 +253,9 @@ async fn server(master: Option<&Server>, setup: Setup<'_>) -> Server {
         args.push("--user");
         args.extend(setup.user);
     }
-    Server::with(&args).await
+    let Some(certificates) = setup.tls else { return Server::with(&args).await };
+    args.extend(["--tls-replication", "yes"]);
+    Server::tls_among(certificates, &args).await
 }
 
 impl Sentinel {
@@ -291,9 +302,9 @@ impl Sentinel {
              sentinel down-after-milliseconds {NAME} 2000\nsentinel failover-timeout {NAME} 10000\n",
             self.port
         );
-        if let (Some(server), Some(port)) = (setup.tls, self.tls_port) {
+        if let (Some(certificates), Some(port)) = (setup.tls, self.tls_port) {
             text += &format!("tls-port {port}\ntls-replication yes\ntls-auth-clients no\n");
-            for (option, file) in server.tls_files() {
+            for (option, file) in certificates.options() {
                 text += &format!("{option} {}\n", file.display());
             }
         }

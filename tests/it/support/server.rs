@@ -14,6 +14,7 @@ use redis::{AsyncConnectionConfig, IntoConnectionInfo, RedisConnectionInfo, Redi
 use tempfile::TempDir;
 
 use super::child::Child;
+use super::tls::Certificates;
 use super::{PATIENCE, log, scripts, tls};
 
 /// This name distinguishes the connections of the tests themselves from those under test.
@@ -66,25 +67,32 @@ impl Server {
 
     /// The same with more options, such as `["--maxmemory", "1mb"]`.
     pub async fn with(args: &[&str]) -> Server {
-        Server::launch(args, false).await
+        Server::launch(args, None).await
     }
 
     /// The same with a TLS port beside the plain one, its certificate for `localhost` signed by
     /// [`ca_file`](Server::ca_file).
     pub async fn tls() -> Server {
-        Server::launch(&[], true).await
+        Server::launch(&[], Some(&Certificates::new())).await
     }
 
     /// The same with more options, such as `["--tls-auth-clients", "yes"]`.
     pub async fn tls_with(args: &[&str]) -> Server {
-        Server::launch(args, true).await
+        Server::launch(args, Some(&Certificates::new())).await
     }
 
-    async fn launch(args: &[&str], tls: bool) -> Server {
+    /// One of several that trust each other: all have these certificates. By its TLS port the others know it.
+    pub async fn tls_among(certificates: &Certificates, args: &[&str]) -> Server {
+        let mut server = Server::launch(args, Some(certificates)).await;
+        server.known_port = server.tls_port;
+        server
+    }
+
+    async fn launch(args: &[&str], certificates: Option<&Certificates>) -> Server {
         log::capture();
         let dir = tempfile::Builder::new().prefix("nestlock-redis-").tempdir().unwrap();
-        if tls {
-            tls::write_certificates(dir.path());
+        if let Some(certificates) = certificates {
+            certificates.copy_to(dir.path());
         }
         let args = args.iter().map(|arg| arg.to_string()).collect();
         let mut server =
@@ -93,7 +101,7 @@ impl Server {
         // Another process may take a port between our look and the server's: then take the next.
         for _ in 0..20 {
             server.port = free_port();
-            server.tls_port = tls.then(free_port);
+            server.tls_port = certificates.map(|_| free_port());
             match server.run().await {
                 Ok(()) => return server,
                 Err(error) => trouble = error,
@@ -136,8 +144,7 @@ impl Server {
 
     /// Its certificate, its key, and that of its authority, by the options that name them.
     pub fn tls_files(&self) -> [(&'static str, PathBuf); 3] {
-        [("tls-cert-file", tls::CERT), ("tls-key-file", tls::KEY), ("tls-ca-cert-file", tls::CA)]
-            .map(|(option, file)| (option, self.dir.path().join(file)))
+        tls::options(self.dir.path())
     }
 
     /// The files of a certificate for a client, and of its key; of the server's authority, or of one that nobody trusts.

@@ -1,11 +1,12 @@
 //! Certificates for a server of the tests.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
     date_time_ymd,
 };
+use tempfile::TempDir;
 
 pub const CA: &str = "ca.pem";
 pub const CERT: &str = "server.pem";
@@ -22,8 +23,56 @@ pub const ANOTHER: &str = "another.pem";
 pub const CLIENT: &str = "client.pem";
 pub const STRANGER: &str = "stranger.pem";
 
+/// An authority's certificate and those that it has signed, in a directory of their own.
+pub struct Certificates(TempDir);
+
+impl Certificates {
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Certificates {
+        let dir = tempfile::Builder::new().prefix("nestlock-certificates-").tempdir().unwrap();
+        write_certificates(dir.path());
+        Certificates(dir)
+    }
+
+    pub(super) fn copy_to(&self, dir: &Path) {
+        for file in std::fs::read_dir(self.0.path()).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), dir.join(file.file_name())).unwrap();
+        }
+    }
+
+    /// A server's certificate, its key, and that of its authority, by the options that name them.
+    pub fn options(&self) -> [(&'static str, PathBuf); 3] {
+        options(self.0.path())
+    }
+
+    /// That of the authority, in PEM.
+    pub fn authority(&self) -> Vec<u8> {
+        std::fs::read(self.0.path().join(CA)).unwrap()
+    }
+
+    /// The certificate of a server, and its key, in PEM.
+    pub fn server(&self) -> [Vec<u8>; 2] {
+        self.read([CERT, KEY])
+    }
+
+    /// Those of a client.
+    pub fn client(&self) -> [Vec<u8>; 2] {
+        self.read([CLIENT, KEY])
+    }
+
+    fn read(&self, files: [&str; 2]) -> [Vec<u8>; 2] {
+        files.map(|file| std::fs::read(self.0.path().join(file)).unwrap())
+    }
+}
+
+pub(super) fn options(dir: &Path) -> [(&'static str, PathBuf); 3] {
+    [("tls-cert-file", CERT), ("tls-key-file", KEY), ("tls-ca-cert-file", CA)]
+        .map(|(option, file)| (option, dir.join(file)))
+}
+
 /// Writes an authority's certificate, and certificates for `localhost` that it signed, with their key.
-pub fn write_certificates(dir: &Path) {
+fn write_certificates(dir: &Path) {
     let (authority, unknown) = (authority("nestlock test authority"), authority("another authority"));
     let key = KeyPair::generate().unwrap();
     let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];

@@ -21,11 +21,18 @@ pub(crate) type Dial = fn(&str) -> BoxFuture<io::Result<Stream>>;
 
 thread_local! {
     static DIAL: Cell<Option<Dial>> = const { Cell::new(None) };
+    static SEALED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on this thread makes its connections so; `None`: over the network.
-pub(crate) fn simulate(dial: Option<Dial>) {
+/// From now on this thread makes its connections so; `None`: over the network. `sealed`: they are written to as those over TLS are.
+pub(crate) fn simulate(dial: Option<Dial>, sealed: bool) {
     DIAL.set(dial);
+    SEALED.set(sealed);
+}
+
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+pub(super) fn is_sealed() -> bool {
+    SEALED.get()
 }
 
 /// The stream of a connection that is simulated.

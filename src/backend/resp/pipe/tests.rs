@@ -9,6 +9,7 @@ use super::*;
 use crate::backend::resp::socket::simulated;
 use crate::backend::resp::{TOO_LATE, why_unsent};
 
+mod streams;
 mod stress;
 
 /// A pipe over a stream that takes so many bytes until the other side reads; and the kinds of its pushes.

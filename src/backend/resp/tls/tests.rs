@@ -1,45 +1,16 @@
 use std::future::poll_fn;
 use std::pin::pin;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::time::{sleep, timeout};
 
+use super::testing::{Server, accept, certificate};
 use super::*;
 use crate::backend::resp::pipe::Pipe;
 use crate::backend::resp::socket::sealed;
 use crate::backend::resp::{TOO_LATE, why_unsent};
 
 const LONG: Duration = Duration::from_secs(9);
-
-/// The server's end of a connection over TLS.
-type Server = Pin<Box<dyn Stream>>;
-
-/// A certificate for `localhost`, in PEM, and its key. It is its own authority.
-fn certificate() -> (String, String) {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    (made.cert.pem(), made.signing_key.serialize_pem())
-}
-
-#[cfg(feature = "tls-rustls")]
-async fn accept(certificate: &str, key: &str, stream: DuplexStream) -> io::Result<Server> {
-    use rustls::pki_types::pem::PemObject;
-    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
-    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
-    let config =
-        rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let config = config.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();
-    Ok(Box::pin(tokio_rustls::TlsAcceptor::from(Arc::new(config)).accept(stream).await?))
-}
-
-#[cfg(not(feature = "tls-rustls"))]
-async fn accept(certificate: &str, key: &str, stream: DuplexStream) -> io::Result<Server> {
-    let identity = native_tls::Identity::from_pkcs8(certificate.as_bytes(), key.as_bytes()).unwrap();
-    let acceptor = tokio_native_tls::TlsAcceptor::from(native_tls::TlsAcceptor::new(identity).unwrap());
-    Ok(Box::pin(acceptor.accept(stream).await.map_err(io::Error::other)?))
-}
 
 /// Both ends of a connection over a stream that takes so many bytes until the other side reads.
 async fn connected(room: usize, longest: Duration) -> (Sealed, Server) {
@@ -154,8 +125,8 @@ async fn what_has_waited_for_room_for_too_long_is_not_sent() {
     let read = server.read(&mut bytes);
     assert!(timeout(LONG, read).await.is_err(), "no whole record has come");
     for _ in 0..2 {
-        let error = poll_fn(|cx| stream.poll_flush(cx)).await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let flushed = timeout(LONG, poll_fn(|cx| stream.poll_flush(cx))).await;
+        assert_eq!(flushed.unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
     assert!(stream.is_owing());
 }

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::fault::{Deed, Held, Rule};
+use super::front::{Client, Front, Stream};
 use super::{Shared, Which};
 use crate::support::resp::{self, Command, Kind};
 
@@ -106,35 +106,55 @@ impl Link {
 }
 
 /// Carries a connection until it ends.
-pub(super) async fn serve(shared: Arc<Shared>, link: Arc<Link>, mut client: TcpStream) {
-    let to = *shared.server.lock().unwrap();
-    let end = match TcpStream::connect(to).await {
-        Ok(mut server) => {
-            let _ = (client.set_nodelay(true), server.set_nodelay(true));
-            let mut order = link.end.subscribe();
-            let (from_client, to_client) = client.split();
-            let (from_server, to_server) = server.split();
-            let (out, outgoing) = mpsc::unbounded_channel();
-            tokio::select! {
-                order = order.wait_for(Option::is_some) => order.ok().and_then(|end| *end).unwrap_or(End::Close),
-                end = up(&shared, &link, from_client, to_server) => end,
-                end = down(&link, from_server, out) => end,
-                end = deliver(&link, outgoing, to_client) => end,
-            }
+pub(super) async fn serve(shared: Arc<Shared>, link: Arc<Link>, client: Client) {
+    if let Ok(socket) = client.socket() {
+        if carry(&shared, &link, client).await == End::Reset {
+            // A socket of the file system knows no reset: it is closed.
+            let _ = rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
         }
-        // To the client it looks like a server that closed the connection at once.
-        Err(_) => End::Reset,
-    };
-    if end == End::Reset {
-        let _ = rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO));
+        drop(socket);
     }
-    drop(client);
     shared.links.lock().unwrap().remove(&link.id);
     link.ended.send_replace(true);
 }
 
+async fn carry(shared: &Shared, link: &Link, client: Client) -> End {
+    let to = *shared.server.lock().unwrap();
+    let mut order = link.end.subscribe();
+    let order = async {
+        let order = order.wait_for(Option::is_some).await;
+        order.ok().and_then(|end| *end).unwrap_or(End::Close)
+    };
+    let carried = async {
+        // To the client it looks like a server that closed the connection at once.
+        let Ok(server) = TcpStream::connect(to).await else { return End::Reset };
+        let _ = server.set_nodelay(true);
+        if link.is_mute() && matches!(shared.front, Front::Tls(_)) {
+            return std::future::pending().await;
+        }
+        let Ok(client) = client.open(&shared.front).await else { return End::Close };
+        let (from_client, to_client) = tokio::io::split(client);
+        let (from_server, to_server) = tokio::io::split(server);
+        let (out, outgoing) = mpsc::unbounded_channel();
+        tokio::select! {
+            end = up(shared, link, from_client, to_server) => end,
+            end = down(link, from_server, out) => end,
+            end = deliver(link, outgoing, to_client) => end,
+        }
+    };
+    tokio::select! {
+        end = order => end,
+        end = carried => end,
+    }
+}
+
 /// From the client to the server.
-async fn up(shared: &Shared, link: &Link, mut client: ReadHalf<'_>, mut server: WriteHalf<'_>) -> End {
+async fn up(
+    shared: &Shared,
+    link: &Link,
+    mut client: ReadHalf<Stream>,
+    mut server: WriteHalf<TcpStream>,
+) -> End {
     let mut bytes = Vec::new();
     let mut handshake = Vec::new();
     loop {
@@ -168,7 +188,7 @@ async fn forward(
     command: Command,
     frame: Vec<u8>,
     handshake: &[Vec<u8>],
-    server: &mut WriteHalf<'_>,
+    server: &mut WriteHalf<TcpStream>,
 ) -> Result<(), End> {
     if command.changes_subscriptions() {
         link.subscriber.store(true, Ordering::SeqCst);
@@ -235,7 +255,7 @@ struct Outgoing {
 }
 
 /// From the server to the queue for the client.
-async fn down(link: &Link, mut server: ReadHalf<'_>, out: mpsc::UnboundedSender<Outgoing>) -> End {
+async fn down(link: &Link, mut server: ReadHalf<TcpStream>, out: mpsc::UnboundedSender<Outgoing>) -> End {
     let mut bytes = Vec::new();
     let mut silent = false;
     loop {
@@ -299,7 +319,7 @@ fn meet(link: &Link, frame: Vec<u8>, silent: &mut bool) -> Option<Outgoing> {
 async fn deliver(
     link: &Link,
     mut queue: mpsc::UnboundedReceiver<Outgoing>,
-    mut client: WriteHalf<'_>,
+    mut client: WriteHalf<Stream>,
 ) -> End {
     while let Some(Outgoing { frame, late, end }) = queue.recv().await {
         if let Some((rule, _, until)) = &late {
@@ -311,7 +331,8 @@ async fn deliver(
         if let Some(end) = end {
             return end;
         }
-        if !link.is_mute() && client.write_all(&frame).await.is_err() {
+        // Over TLS a part of a frame may wait for the flush.
+        if !link.is_mute() && (client.write_all(&frame).await.is_err() || client.flush().await.is_err()) {
             return End::Close;
         }
         if let Some((rule, command, _)) = late.filter(|(rule, ..)| rule.deed != Deed::HoldReply) {

@@ -1,6 +1,7 @@
 //! A bad network between a client and a server, command by command.
 
 mod fault;
+mod front;
 mod link;
 
 use std::collections::HashMap;
@@ -9,12 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use fault::Rule;
 pub use fault::{Fault, On};
+use front::{Bound, Listener};
+pub use front::{Front, Opening, Stream};
 use link::{End, Link};
 
 use super::resp::Command;
@@ -31,6 +33,7 @@ pub struct Proxy {
 }
 
 struct Shared {
+    front: Front,
     server: Mutex<SocketAddr>,
     rules: Mutex<Vec<Arc<Rule>>>,
     links: Mutex<HashMap<u64, Arc<Link>>>,
@@ -58,29 +61,35 @@ impl Which {
 
 enum Door {
     Shut(oneshot::Sender<()>),
-    Open(std::net::TcpListener),
+    Open(Bound),
 }
 
 impl Proxy {
     /// A proxy before this server. It finds the server again after a restart.
     pub async fn to(server: &Server) -> Proxy {
-        Proxy::to_port(server.port()).await
+        Proxy::over(Front::Tcp, server)
     }
 
     /// A proxy before a sentinel.
     pub async fn to_sentinel(sentinel: &Sentinel) -> Proxy {
-        Proxy::to_port(sentinel.port()).await
+        Proxy::before(Front::Tcp, sentinel.port())
     }
 
-    async fn to_port(server: u16) -> Proxy {
+    /// A proxy before this server whose clients connect to it over TLS or a socket of the file system.
+    pub fn over(front: Front, server: &Server) -> Proxy {
+        Proxy::before(front, server.port())
+    }
+
+    fn before(front: Front, server: u16) -> Proxy {
         log::capture();
         let (port, listener) = loop {
             let port = free_port();
-            if let Ok(listener) = listen(port) {
+            if let Ok(listener) = front.listen(port) {
                 break (port, listener);
             }
         };
         let shared = Arc::new(Shared {
+            front,
             server: Mutex::new(at(server)),
             rules: Mutex::default(),
             links: Mutex::default(),
@@ -92,9 +101,13 @@ impl Proxy {
         Proxy { shared, port, door, accepting }
     }
 
-    /// `redis://127.0.0.1:port`
+    /// `redis://127.0.0.1:port`, or as the front has it.
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        match &self.shared.front {
+            Front::Tcp => format!("redis://127.0.0.1:{}", self.port),
+            Front::Tls(_) => format!("rediss://localhost:{}", self.port),
+            Front::Unix(path) => format!("unix://{}", path.display()),
+        }
     }
 
     pub fn port(&self) -> u16 {
@@ -143,7 +156,7 @@ impl Proxy {
         let (shut, is_shut) = oneshot::channel();
         let _ = self.door.send(Door::Shut(shut));
         soon("the closed door", is_shut).await.unwrap();
-        Refusing { door: self.door.clone(), port: self.port }
+        Refusing { door: self.door.clone(), shared: self.shared.clone(), port: self.port }
     }
 
     /// From now on new connections go to that server, as if the address were given to another machine. Open ones stay open.
@@ -191,6 +204,7 @@ impl Drop for HalfOpen {
 #[must_use = "dropping it ends the fault"]
 pub struct Refusing {
     door: mpsc::UnboundedSender<Door>,
+    shared: Arc<Shared>,
     port: u16,
 }
 
@@ -198,7 +212,7 @@ impl Drop for Refusing {
     fn drop(&mut self) {
         // Here, not in the proxy's task: from the drop on the kernel takes connections in.
         for _ in 0..100 {
-            if let Ok(listener) = listen(self.port) {
+            if let Ok(listener) = self.shared.front.listen(self.port) {
                 let _ = self.door.send(Door::Open(listener));
                 return;
             }
@@ -208,18 +222,8 @@ impl Drop for Refusing {
     }
 }
 
-fn listen(port: u16) -> std::io::Result<std::net::TcpListener> {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", port))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
-}
-
-async fn accept(
-    shared: Arc<Shared>,
-    first: std::net::TcpListener,
-    mut orders: mpsc::UnboundedReceiver<Door>,
-) {
-    let mut listener = Some(TcpListener::from_std(first).unwrap());
+async fn accept(shared: Arc<Shared>, first: Bound, mut orders: mpsc::UnboundedReceiver<Door>) {
+    let mut listener = Some(Listener::new(first));
     loop {
         let next = async {
             match &listener {
@@ -233,10 +237,10 @@ async fn accept(
                     listener = None;
                     let _ = shut.send(());
                 }
-                Some(Door::Open(new)) => listener = Some(TcpListener::from_std(new).unwrap()),
+                Some(Door::Open(new)) => listener = Some(Listener::new(new)),
                 None => return,
             },
-            accepted = next => if let Ok((client, _)) = accepted {
+            accepted = next => if let Ok(client) = accepted {
                 let id = shared.count.fetch_add(1, Ordering::SeqCst) + 1;
                 let link = Arc::new(Link::new(id));
                 shared.links.lock().unwrap().insert(id, link.clone());
