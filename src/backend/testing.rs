@@ -15,8 +15,14 @@ use crate::base::Events;
 use crate::config::AddressMap;
 
 /// The only master, of any age.
-pub(in crate::backend) const ALONE: Role =
-    Role { alone: true, needs_age: false, replicas: None, login: None, address_map: AddressMap::NONE };
+pub(in crate::backend) const ALONE: Role = Role {
+    alone: true,
+    needs_age: false,
+    replicas: None,
+    one_vote: None,
+    login: None,
+    address_map: AddressMap::NONE,
+};
 
 /// The timeout of each wait. Far more than a busy machine needs: it only ends a test that hangs.
 const PATIENCE: Duration = Duration::from_secs(30);

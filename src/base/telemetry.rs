@@ -94,6 +94,11 @@ pub(crate) fn distrusted(error: &Error) {
     warn!(%error, "a server is reachable, but a certificate is not accepted; it is used once that is corrected");
 }
 
+/// A master leads to the server of another one at a reconnect.
+pub(crate) fn second_vote(error: &Error) {
+    tracing::warn!(%error, "a master leads to the server of another one and has no vote; it is used once it leads elsewhere");
+}
+
 /// The provider of credentials has failed.
 pub(crate) fn credentials_missing(error: &Error) {
     warn!(

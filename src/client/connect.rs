@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use crate::backend::cluster::Cluster;
 use crate::backend::memory::InMemory;
-use crate::backend::server::{RedisServer, Role};
+use crate::backend::server::{OneVote, RedisServer, Role};
 use crate::backend::{Backend, Login};
 use crate::base::{Events, telemetry};
 use crate::config::{Config, MasterKind};
@@ -19,12 +19,16 @@ pub(crate) async fn connect_all(
     events: &[Arc<dyn Events>],
 ) -> Result<Vec<Arc<dyn Backend>>> {
     let login = config.provider.clone().map(Login::new);
-    let joining = config.masters.iter().zip(events).map(|(master, events)| {
-        let (alone, ages) = (config.masters.len() == 1, config.probation.is_some());
-        let (login, address_map) = (login.clone(), config.address_map.clone());
-        let role = Role { alone, needs_age: ages, replicas: config.replicas, login, address_map };
-        Some(Box::pin(join(master, role, config, Arc::downgrade(events))))
-    });
+    let count = config.masters.len();
+    let joining =
+        config.masters.iter().zip(events).zip(OneVote::each(count)).map(|((master, events), vote)| {
+            let (alone, ages) = (count == 1, config.probation.is_some());
+            let (login, address_map) = (login.clone(), config.address_map.clone());
+            let one_vote = (!alone).then_some(vote);
+            let role =
+                Role { alone, needs_age: ages, replicas: config.replicas, one_vote, login, address_map };
+            Some(Box::pin(join(master, role, config, Arc::downgrade(events))))
+        });
     let mut joining: Vec<_> = joining.collect();
     let mut joined: Vec<_> = joining.iter().map(|_| None).collect();
     // All at once, and on no task of their own: a future that is dropped leaves nothing behind.

@@ -174,7 +174,7 @@ impl Builder {
     /// # Ok(()) }
     /// ```
     ///
-    /// Rejected: an address that can't be used, no server at all, more than 63, and one that is given twice.
+    /// Rejected: an address that can't be used, no server at all, more than 63, and one that is given twice, also by two names.
     pub fn servers(self, servers: impl IntoIterator<Item = impl Into<Server>>) -> Self {
         self.masters(servers.into_iter().map(Master::server))
     }

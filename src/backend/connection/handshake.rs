@@ -24,12 +24,12 @@ pub(crate) struct Purpose {
     pub(crate) may_be_replica: bool,
     /// `WAIT` is sent over it.
     pub(crate) sends_wait: bool,
-    /// It is one of a pair of connections, which must lead to the same server.
-    pub(crate) paired: bool,
+    /// The server's `run_id` has to be known: it is the same at both of a pair of connections, and another at each master.
+    pub(crate) needs_run_id: bool,
 }
 
 impl Purpose {
-    /// Checks the server at the other end. Returns its `run_id` if the connection is paired and the user may read it.
+    /// Checks the server at the other end. Returns its `run_id` if it is needed and the user may read it.
     pub(crate) async fn check(
         self,
         connection: &Commands,
@@ -51,7 +51,7 @@ impl Purpose {
         if self.sends_wait {
             check_wait(connection, address).await?;
         }
-        if !self.paired {
+        if !self.needs_run_id {
             return Ok(None);
         }
         let info = info(connection, "server").await.map_err(unreachable)?;

@@ -14,6 +14,7 @@ use crate::backend::connection::{
     redis_error,
 };
 use crate::backend::resp::OnPush;
+use crate::backend::server::one_vote::OneVote;
 use crate::backend::server::source::Source;
 use crate::base::{Events, telemetry};
 use crate::error::{Error, ErrorKind, Result};
@@ -39,6 +40,7 @@ pub(super) struct Reconnector {
     master_changed: watch::Sender<()>,
     events: Weak<dyn Events>,
     limit: Duration,
+    one_vote: Option<OneVote>,
 }
 
 impl Reconnector {
@@ -48,9 +50,12 @@ impl Reconnector {
         purpose: Purpose,
         events: Weak<dyn Events>,
         limit: Duration,
+        one_vote: Option<OneVote>,
     ) -> Reconnector {
-        let server_info = Arc::default();
-        Reconnector::with(source, address, server_info, purpose, events, limit, None)
+        let mut made = Reconnector::with(source, address, Arc::default(), purpose, events, limit, None);
+        one_vote.iter().for_each(|one_vote| one_vote.add(&made.line));
+        made.one_vote = one_vote;
+        made
     }
 
     /// One for a second connection, for another purpose, to the same server.
@@ -81,7 +86,8 @@ impl Reconnector {
         let line = Arc::new(Line { state, address, server_info, main });
         let purpose = Purpose { may_be_replica: source.can_change(), ..purpose };
         let target = watch::Sender::new(source.known());
-        Reconnector { line, source, purpose, target, master_changed: watch::Sender::new(()), events, limit }
+        let (master_changed, one_vote) = (watch::Sender::new(()), None);
+        Reconnector { line, source, purpose, target, master_changed, events, limit, one_vote }
     }
 
     /// The endpoint of its connections, for other connections that follow it.
@@ -96,11 +102,8 @@ impl Reconnector {
     /// Makes one attempt to connect. Fails only with an error that does not go away by itself; a server that can't be reached is
     /// returned as `Some`.
     pub(super) async fn connect(&self) -> Result<Option<Error>> {
-        match self.open(1, false).await {
-            Ok((link, endpoint)) => {
-                self.install(link, endpoint);
-                Ok(None)
-            }
+        match self.open(1, false).await.and_then(|(link, endpoint)| self.install(link, endpoint, true)) {
+            Ok(()) => Ok(None),
             Err(error) if error.kind() == ErrorKind::Unavailable => {
                 let failed = Some(error.again());
                 self.line
@@ -146,7 +149,7 @@ impl Reconnector {
                 return;
             }
             backoff.lost(since);
-            let (link, endpoint) = loop {
+            loop {
                 sleep(backoff.pause()).await;
                 attempt += 1;
                 let mut master_changed = self.master_changed.subscribe();
@@ -157,8 +160,17 @@ impl Reconnector {
                     }
                     opened = self.open(attempt, accepted) => opened,
                 };
-                match opened {
-                    Ok(opened) => break opened,
+                let installed = opened.and_then(|(link, endpoint)| {
+                    let installed = self.install(link, endpoint, !connected);
+                    if let Err(error) = &installed
+                        && !std::mem::replace(&mut reported, true)
+                    {
+                        telemetry::second_vote(error);
+                    }
+                    installed
+                });
+                match installed {
+                    Ok(()) => break,
                     Err(error) => {
                         if !reported && redis_error::is_distrusted(&error) {
                             telemetry::distrusted(&error);
@@ -172,11 +184,10 @@ impl Reconnector {
                         self.line.replace(down, |state| matches!(state, State::Down { .. }));
                     }
                 }
-            };
+            }
             let is_reconnect = std::mem::replace(&mut connected, true);
             accepted = true;
             reported = self.purpose.sends_wait;
-            self.install(link, endpoint);
             if is_reconnect {
                 telemetry::reconnected(&self.line.address);
             }
@@ -220,7 +231,16 @@ impl Reconnector {
         }
     }
 
-    fn install(&self, link: Link, endpoint: Endpoint) {
+    /// Makes it the current connection. `first`: a server that has the vote of another master is a wrong option.
+    fn install(&self, link: Link, endpoint: Endpoint, first: bool) -> Result<()> {
+        let Some(one_vote) = &self.one_vote else {
+            self.replace(link, endpoint);
+            return Ok(());
+        };
+        one_vote.install(&link.clone(), &self.line.address, first, || self.replace(link, endpoint))
+    }
+
+    fn replace(&self, link: Link, endpoint: Endpoint) {
         // Also if the address is the same, so that the connection for messages is made again behind each one for commands: 1. A
         // server does not answer for a moment, and its address is given to another one. 2. This connection is replaced, and goes
         // there. 3. The one for messages is idle, and stays with the old server, which is alive again.

@@ -1,6 +1,7 @@
 //! How the masters use a server.
 
 use crate::backend::connection::Login;
+use crate::backend::server::one_vote::OneVote;
 use crate::config::{AddressMap, Replicas};
 
 /// How the masters use a server.
@@ -14,6 +15,8 @@ pub(crate) struct Role {
     pub(crate) needs_age: bool,
     /// How many replicas have to acknowledge a grant.
     pub(crate) replicas: Option<Replicas>,
+    /// Of one of several masters: which of them it is.
+    pub(crate) one_vote: Option<OneVote>,
     /// Where credentials come from, if they are not in the URLs.
     pub(crate) login: Option<Login>,
     /// Where to connect to, by the addresses that sentinels and nodes report.

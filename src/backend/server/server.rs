@@ -86,10 +86,11 @@ impl RedisServer {
         let purpose = Purpose {
             needs_age: role.needs_age,
             one_of_several: !role.alone,
-            paired: role.replicas.is_some(),
+            needs_run_id: needs_run_id(&role),
             ..Purpose::default()
         };
-        let reconnector = Reconnector::new(source, address.clone(), purpose, events.clone(), limit);
+        let one_vote = role.one_vote.clone();
+        let reconnector = Reconnector::new(source, address.clone(), purpose, events.clone(), limit, one_vote);
         let (line, target, mut away) =
             (reconnector.line(), reconnector.target(), reconnector.connect().await?);
         let mut acks = None;
@@ -132,10 +133,10 @@ impl RedisServer {
         let _entered = runtime.enter();
         let address = endpoint.address.clone();
         let purpose =
-            Purpose { needs_age: role.needs_age, paired: role.replicas.is_some(), ..Purpose::default() };
+            Purpose { needs_age: role.needs_age, needs_run_id: needs_run_id(role), ..Purpose::default() };
         let limit = connect_limit(Some(&endpoint.to), node_timeout);
-        let reconnector =
-            Reconnector::new(Source::Fixed(Box::new(endpoint)), address.clone(), purpose, events, limit);
+        let (source, one_vote) = (Source::Fixed(Box::new(endpoint)), role.one_vote.clone());
+        let reconnector = Reconnector::new(source, address.clone(), purpose, events, limit, one_vote);
         let line = reconnector.line();
         let acks = role.replicas.map(|replicas| {
             let paired = reconnector.paired(Purpose { sends_wait: true, ..purpose });
@@ -319,6 +320,10 @@ impl RedisServer {
         }
         in_time && Instant::now() < deadline
     }
+}
+
+fn needs_run_id(role: &Role) -> bool {
+    role.replicas.is_some() || role.one_vote.is_some()
 }
 
 impl Backend for RedisServer {

@@ -7,6 +7,7 @@ mod grants;
 mod holders;
 mod kept;
 mod network;
+mod one_vote;
 mod random;
 mod repair;
 mod resent;

@@ -9,8 +9,14 @@ use crate::backend::testing::{Event, EventRecorder};
 
 fn nodes() -> (Arc<Nodes>, EventRecorder) {
     let events = EventRecorder::new();
-    let role =
-        Role { alone: true, needs_age: false, replicas: None, login: None, address_map: AddressMap::NONE };
+    let role = Role {
+        alone: true,
+        needs_age: false,
+        replicas: None,
+        one_vote: None,
+        login: None,
+        address_map: AddressMap::NONE,
+    };
     let seeds = Seeds::new([("127.0.0.1", 1)]);
     let nodes = Nodes::new(seeds, role, Duration::from_millis(1), events.sender(), None, Handle::current());
     (nodes, events)

@@ -17,7 +17,14 @@ fn nodes() -> (Arc<Nodes>, EventRecorder) {
 
 fn nodes_of(alone: bool) -> (Arc<Nodes>, EventRecorder) {
     let events = EventRecorder::new();
-    let role = Role { alone, needs_age: false, replicas: None, login: None, address_map: AddressMap::NONE };
+    let role = Role {
+        alone,
+        needs_age: false,
+        replicas: None,
+        one_vote: None,
+        login: None,
+        address_map: AddressMap::NONE,
+    };
     let runtime = tokio::runtime::Handle::current();
     let nodes = Nodes::new(
         Seeds::new([("127.0.0.1", 1)]),

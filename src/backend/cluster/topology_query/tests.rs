@@ -16,8 +16,14 @@ use crate::config::{AddressMap, Seeds};
 const HOST: &str = "127.0.0.1";
 
 fn nodes(seeds: &[u16]) -> Arc<Nodes> {
-    let role =
-        Role { alone: true, needs_age: false, replicas: None, login: None, address_map: AddressMap::NONE };
+    let role = Role {
+        alone: true,
+        needs_age: false,
+        replicas: None,
+        one_vote: None,
+        login: None,
+        address_map: AddressMap::NONE,
+    };
     let (seeds, events) = (Seeds::new(seeds.iter().map(|port| (HOST, *port))), EventRecorder::new());
     let runtime = tokio::runtime::Handle::current();
     Nodes::new(seeds, role, Duration::from_secs(1), events.sender(), None, runtime)

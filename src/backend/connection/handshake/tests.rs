@@ -68,7 +68,7 @@ async fn a_server_whose_age_cannot_be_read_is_used_only_where_a_right_is_missing
 #[tokio::test]
 async fn only_a_pair_needs_the_run_of_its_server() {
     for (paired, answers) in [(false, &[OK][..]), (true, &[OK, INFO]), (true, &[OK, DENIED])] {
-        let purpose = Purpose { paired, ..Purpose::default() };
+        let purpose = Purpose { needs_run_id: paired, ..Purpose::default() };
         let run = checked(purpose, answers).await.0.unwrap();
         assert_eq!(run.as_deref(), answers.contains(&INFO).then_some("one"));
     }

@@ -41,11 +41,12 @@ async fn an_attempt_ends_when_another_server_becomes_the_master() {
         Purpose::default(),
         events.sender(),
         hour,
+        None,
     );
     // Its name may lead to a replica for a while, unlike a fixed address.
     assert!(reconnector.purpose.may_be_replica);
     let fixed = Source::Fixed(Box::new(endpoint(&address)));
-    let fixed = Reconnector::new(fixed, "host:1".into(), Purpose::default(), events.sender(), hour);
+    let fixed = Reconnector::new(fixed, "host:1".into(), Purpose::default(), events.sender(), hour, None);
     assert!(!fixed.purpose.may_be_replica);
     let (line, mut master_changed) = (reconnector.line(), reconnector.master_changed.subscribe());
     tokio::spawn(reconnector.run());
@@ -77,7 +78,7 @@ async fn of_a_pair_of_connections_to_two_servers_both_are_replaced() {
         let main = Source::Fixed(Box::new(endpoint(&server.url(""))));
         assert!(main.known().is_some());
         let limit = Duration::from_secs(10);
-        let main = Reconnector::new(main, address.clone(), Purpose::default(), events.sender(), limit);
+        let main = Reconnector::new(main, address.clone(), Purpose::default(), events.sender(), limit, None);
         // Where messages are received from before the first connection for commands was made.
         assert!(main.target().borrow().is_some());
         let paired = main.paired(Purpose::default());

@@ -1,0 +1,67 @@
+//! No server has the votes of two masters.
+
+use std::sync::{Arc, Mutex, Weak};
+
+use crate::backend::connection::{Line, Link, State};
+use crate::base::lock;
+use crate::error::{Error, ErrorKind, Result};
+
+/// One of several masters, among the lines of all of them. Names, addresses and sentinels that differ may lead to one server:
+///
+/// 1. Two of three masters are one server.
+/// 2. It grants a lock twice, which is a majority.
+/// 3. It loses its data, or is away, and so is the majority: another client is granted the lock, or nobody is.
+///
+/// So of two masters that lead to the same server only the first has a connection. The other has no vote until it leads elsewhere.
+#[derive(Clone, Debug)]
+pub(crate) struct OneVote {
+    master: usize,
+    lines: Arc<Mutex<Lines>>,
+}
+
+/// The lines of all masters, with the master's number. The nodes of a cluster are lines of one master.
+type Lines = Vec<(usize, Weak<Line>)>;
+
+impl OneVote {
+    /// For each of so many masters.
+    pub(crate) fn each(masters: usize) -> impl Iterator<Item = OneVote> {
+        let lines: Arc<Mutex<Lines>> = Arc::default();
+        (0..masters).map(move |master| OneVote { master, lines: lines.clone() })
+    }
+
+    pub(super) fn add(&self, line: &Arc<Line>) {
+        let mut lines = lock(&self.lines);
+        lines.retain(|(_, line)| line.strong_count() > 0);
+        lines.push((self.master, Arc::downgrade(line)));
+    }
+
+    /// Calls `install`, which makes `link` the connection of the line at this address, unless another master is connected to its server.
+    /// One at a time: of two lines that look at each other at once, neither might see the other's connection. A server whose `run_id`
+    /// this user may not read is trusted.
+    ///
+    /// `first`: the line never had a connection, so that this is reported as a wrong option.
+    pub(super) fn install(
+        &self,
+        link: &Link,
+        address: &str,
+        first: bool,
+        install: impl FnOnce(),
+    ) -> Result<()> {
+        let lines = lock(&self.lines);
+        let is_same = |line: &Line| match &*line.state.borrow() {
+            State::Up(other) => other.run_id.is_some() && other.run_id == link.run_id,
+            _ => false,
+        };
+        let others = lines.iter().filter(|(master, _)| *master != self.master);
+        if let Some(other) = others.filter_map(|(_, line)| line.upgrade()).find(|line| is_same(line)) {
+            let kind = if first { ErrorKind::Config } else { ErrorKind::Unavailable };
+            let message = format!(
+                "{address} and {} are one server, which would have two votes; give each server once",
+                other.address
+            );
+            return Err(Error::new(kind, message));
+        }
+        install();
+        Ok(())
+    }
+}
