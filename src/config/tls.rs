@@ -4,7 +4,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::{Result, rejected};
+use crate::error::Result;
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+use crate::error::rejected;
 
 /// The TLS settings of a [`Server`](crate::Server).
 ///
@@ -82,7 +84,10 @@ impl Tls {
     pub fn insecure(self) -> Tls {
         Tls { insecure: true, ..self }
     }
+}
 
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+impl Tls {
     pub(crate) fn trusted(&self) -> Option<&Pem> {
         self.authorities.as_ref()
     }
@@ -97,7 +102,6 @@ impl Tls {
     }
 
     /// Rejects PEM that can't be used, as far as it was given as text.
-    #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
     pub(super) fn check(&self) -> Result<()> {
         let authorities = match &self.authorities {
             Some(Pem::Text(pem)) => library::authorities(pem),
@@ -111,10 +115,12 @@ impl Tls {
             authorities.and_then(|authorities| library::connector(authorities, identity, self.insecure));
         connector.map(drop).map_err(rejected)
     }
+}
 
-    #[cfg(not(any(feature = "tls-rustls", feature = "tls-native-tls")))]
+#[cfg(not(any(feature = "tls-rustls", feature = "tls-native-tls")))]
+impl Tls {
+    /// A server over TLS is rejected as such.
     pub(super) fn check(&self) -> Result<()> {
-        let _ = rejected;
         Ok(())
     }
 }
