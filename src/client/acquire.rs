@@ -374,8 +374,8 @@ impl Attempts {
                 Some(Turn::Granted(guard)) => return Ok(self.granted_to(guard)),
                 None => {
                     // A request that waited behind others has not asked the masters itself: they may be away.
-                    let failure = self.attempted.as_mut().and_then(|attempted| attempted.last_failure.take());
-                    let away = failure.or_else(|| self.options.handle.away());
+                    let failure = self.last_failure();
+                    let away = failure.or_else(|| self.outage());
                     return Err(away.map_or_else(|| self.busy_too_long(), NotGranted::Failed));
                 }
             };
@@ -427,23 +427,27 @@ impl Attempts {
     fn look(&mut self, waker: &Waker, takes: bool) -> Result<Look> {
         let session = &self.options.handle;
         session.check_open()?;
-        // Else all waiters would find out one after the other, each by an attempt of its own.
-        session.is_away(self.began).map_or(Ok(()), Err)?;
         let (uuid, counter) = (&*session.uuid, || self.options.fence());
         let fence = self.options.fenced.then_some(&counter as &dyn Fn() -> Arc<Fence>);
         // By both clocks, also where it comes anew: its acquire is dated by this, and must not have begun before the machine slept.
         let at = session.moment();
         let names = self.asks_for_name(at);
         let ask = AcquireParams { once: self.once, lease: self.lease, uuid, fence, takes, names };
+        let (patience, limit) = (session.terms.patience, session.config.unavailable_after);
         let (id, turn, taken, waits, _spent) = session
             .visit_at(at, &self.options.keys, |entry, number, at| {
+                // Else all waiters would find out one after the other, each by an attempt of its own. With zero each makes its one.
+                if !limit.is_zero() && entry.outage.fresh(patience, at.by_tokio()).is_some() {
+                    entry.outage.outlasts(limit, self.began, at.by_tokio()).map_or(Ok(()), Err)?;
+                }
                 let id = match self.id {
                     Some(id) => id,
                     None => {
                         let (id, owner) =
                             (number(), self.options.owner.clone().unwrap_or_else(Owner::current));
                         let request = Waiter::new(id, owner, self.options.bare, at.now);
-                        entry.enter_again(request.taking(self.takes()), self.options.began())?;
+                        let entered = entry.enter_again(request.taking(self.takes()), self.options.began());
+                        entered.map_err(|Ambiguous| Error::new(ErrorKind::Ambiguous, AMBIGUOUS))?;
                         id
                     }
                 };
@@ -474,7 +478,7 @@ impl Attempts {
                 };
                 Ok((id, turn, taken, waits, spent))
             })
-            .map_err(|Ambiguous| Error::new(ErrorKind::Ambiguous, AMBIGUOUS))?;
+            .map_err(|error| self.last_failure().unwrap_or(error))?;
         self.id = Some(id);
         if waits {
             self.reported = true;
@@ -512,7 +516,9 @@ impl Attempts {
                 // Also where the server answers: a full one may put the command before this one off for ever.
                 let patience = if over { patience } else { patience.max(session.config.unavailable_after) };
                 let stuck = self.behind_since.is_some_and(|since| after(since, patience) <= now);
-                if let Some(error) = session.away_too_long(self.began).or_else(|| stuck.then(unanswered)) {
+                if let Some(error) =
+                    session.outage_since(&self.options.keys, self.began).or_else(|| stuck.then(unanswered))
+                {
                     return Err(error);
                 }
                 let until = until.map(|until| at.nap(until)).filter(|until| *until > now);
@@ -724,13 +730,16 @@ impl Attempts {
     fn unsuccessful(&mut self, pending: &Pending, error: Error, undone: bool) -> Result<Attempt> {
         let session = self.options.handle.clone();
         let now = Instant::now();
-        // The session's outage alone is not enough: 1. a full server refuses the acquire, 2. it answers the release that
-        // undoes it, or another hold's renewal, 3. that ends the outage, and so for ever.
+        // The lock's outage alone is not enough: 1. a full server refuses a re-entry, 2. it answers the renewal of the hold,
+        // 3. that ends the outage, and so for ever.
         let attempted = self.attempted.get_or_insert_default();
         let failing_until =
             after(*attempted.failing_since.get_or_insert(now), session.config.unavailable_after);
         let over = self.is_over() || failing_until <= now;
-        if error.kind() != ErrorKind::Unavailable || over || session.away_too_long(self.began).is_some() {
+        if error.kind() != ErrorKind::Unavailable
+            || over
+            || session.outage_since(&self.options.keys, self.began).is_some()
+        {
             return Err(error);
         }
         let attempted = self.attempted.get_or_insert_default();
@@ -777,6 +786,17 @@ impl Attempts {
             self.options.handle.measure(&keys.name, Sample::TimedOut);
         }
         NotGranted::Busy { name: keys.name.clone(), within, by }
+    }
+
+    /// Why its last attempt failed, if it did.
+    fn last_failure(&self) -> Option<Error> {
+        self.attempted.as_ref()?.last_failure.as_ref().map(Error::again)
+    }
+
+    /// Why the last command for this lock failed, where that was just now.
+    fn outage(&self) -> Option<Error> {
+        let session = &self.options.handle;
+        session.outage(&self.options.keys, session.terms.patience)
     }
 
     /// Whether its last attempt failed.

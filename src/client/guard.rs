@@ -470,8 +470,11 @@ impl Guard {
     }
 
     fn stuck(&self) -> Error {
-        let message = "the hold could not be renewed in time: an earlier command of it has had no answer yet; try again";
-        Error::new(ErrorKind::Unavailable, message).on(&self.keys.name)
+        // What it waited for may have been refused, again and again.
+        self.handle.outage(&self.keys, Duration::MAX).unwrap_or_else(|| {
+            let message = "the hold could not be renewed in time: an earlier command of it has had no answer yet; try again";
+            Error::new(ErrorKind::Unavailable, message).on(&self.keys.name)
+        })
     }
 
     /// The lock is nobody else's for so long from now, whatever becomes of this guard.

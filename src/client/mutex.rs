@@ -329,7 +329,6 @@ impl Mutex {
     }
 
     fn reply(&self, answer: Result<Reply, Failure>) -> Result<Reply> {
-        self.handle.note_answer(&self.keys.name, &answer);
         match answer {
             Ok(Reply::NotALock(found)) => {
                 let key = shown(&self.keys.key);
@@ -339,7 +338,10 @@ impl Mutex {
                 Err(Error::new(ErrorKind::NotALock, message).on(&self.keys.name))
             }
             Ok(reply) => Ok(reply),
-            Err(failure) => Err(failure.error),
+            Err(failure) => {
+                self.handle.measure_failure(&self.keys.name, &failure.error);
+                Err(failure.error)
+            }
         }
     }
 

@@ -51,7 +51,7 @@ impl Session {
 
     async fn ask_once(&self, pending: &Pending, late: &mut Option<StragglerTask>) -> Verdict {
         let (verdict, stragglers) = self.quorum.ask(pending).await;
-        self.note_answer(&pending.call.keys.name, &verdict.result);
+        self.note(pending, &verdict);
         *late = self.task(stragglers, || vec![pending.clone()], |answer| vec![answer]);
         verdict
     }
@@ -60,10 +60,16 @@ impl Session {
     pub(super) async fn ask_all(&self, commands: &[Pending]) -> (Vec<Verdict>, StragglerTasks) {
         let (verdicts, stragglers) = self.quorum.ask_all(commands).await;
         for (pending, verdict) in commands.iter().zip(&verdicts) {
-            self.note_answer(&pending.call.keys.name, &verdict.result);
+            self.note(pending, verdict);
         }
         let late = self.task(stragglers, || commands.to_vec(), |answers| answers);
         (verdicts, StragglerTasks([late, None]))
+    }
+
+    fn note(&self, pending: &Pending, verdict: &Verdict) {
+        if let Err(failure) = &verdict.result {
+            self.note_failure(pending, &failure.error);
+        }
     }
 
     fn task<T: Send + 'static>(

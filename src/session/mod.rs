@@ -3,7 +3,6 @@
 mod ask;
 pub(crate) mod clock;
 mod events;
-mod outage;
 mod session;
 mod watchdog;
 

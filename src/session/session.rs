@@ -11,17 +11,17 @@ use tokio::time::Instant;
 use crate::base::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
 use crate::base::meter::{self, Sample};
 use crate::base::telemetry::Place;
-use crate::base::{Events, Failure, Moment, Mutex, lock, telemetry};
+use crate::base::{Events, Moment, Mutex, lock, telemetry};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
 use crate::owner::{Owner, OwnerEnds, Tree};
 use crate::quorum::Quorum;
 use crate::session::clock::Clock;
-use crate::session::outage::Outage;
 use crate::table::{
     HEAD_PATIENCE, Inversion, LockEntry, LockOrder, LockTable, LogEvent, Named, Terms, VisitEffects,
     retry_pause,
 };
+use crate::wire::Pending;
 use crate::wire::keys::Keys;
 
 /// So long the background task may leave what is due alone before another runtime takes it over.
@@ -44,7 +44,6 @@ pub(crate) struct Session {
     order: Option<Mutex<LockOrder>>,
     clock: Clock,
     stage: AtomicU8,
-    outage: Mutex<Outage>,
     pub(super) me: Weak<Session>,
     owner_ends: Weak<dyn OwnerEnds>,
     /// Which background task it is that works; zero: none.
@@ -97,7 +96,6 @@ impl Session {
             order,
             clock,
             stage: AtomicU8::new(Stage::Open as u8),
-            outage: Mutex::default(),
             me: me.clone(),
             owner_ends: me.clone(),
             active_watchdog: AtomicU64::new(0),
@@ -366,34 +364,31 @@ impl Session {
         meter::record(name, self.config.grouping.as_ref(), sample);
     }
 
-    /// Notes an answer of the masters to a command of this lock, or that there was none.
-    pub(crate) fn note_answer<T>(&self, name: &str, answer: &Result<T, Failure>) {
-        match answer {
-            Ok(_) => lock(&self.outage).ends(),
-            Err(failure) if failure.error.kind() == ErrorKind::Unavailable => {
-                lock(&self.outage).goes_on(failure.error.again(), Instant::now());
-                self.measure(name, Sample::Unavailable);
-            }
-            Err(_) => {}
+    /// Notes that a command of a lock failed.
+    pub(super) fn note_failure(&self, pending: &Pending, error: &Error) {
+        let name = &pending.call.keys.name;
+        if error.kind() == ErrorKind::Unavailable && !pending.is_end() {
+            self.visit_known(name, |entry, _, _| entry.outage.goes_on(error.again(), Instant::now()));
+        }
+        self.measure_failure(name, error);
+    }
+
+    /// Counts an answer that did not come, or that refuses what everybody may ask for.
+    pub(crate) fn measure_failure(&self, name: &str, error: &Error) {
+        if error.kind() == ErrorKind::Unavailable {
+            self.measure(name, Sample::Unavailable);
         }
     }
 
-    /// The error of a request that began then, if the masters have been away for too long.
-    pub(crate) fn away_too_long(&self, began: Instant) -> Option<Error> {
-        lock(&self.outage).outlasts(self.config.unavailable_after, began, Instant::now())
+    /// The last failure of a command of this lock, where it is no older than that and no answer has come since.
+    pub(crate) fn outage(&self, keys: &Keys, age: Duration) -> Option<Error> {
+        self.table(|table, _| table.entry_of(keys)?.outage.fresh(age, Instant::now()))
     }
 
-    /// The same for a request that waits for others, and need not see for itself what has just been seen.
-    pub(crate) fn is_away(&self, began: Instant) -> Option<Error> {
-        // With zero each request makes its one attempt.
-        let waits = !self.config.unavailable_after.is_zero();
-        if waits { self.away().and_then(|_| self.away_too_long(began)) } else { None }
-    }
-
-    /// The last failure, where it was seen just now and no answer has come since.
-    pub(crate) fn away(&self) -> Option<Error> {
-        let outage = lock(&self.outage);
-        if outage.is_none() { None } else { outage.fresh(self.terms.patience, Instant::now()) }
+    /// The error of a request for this lock that began then, if its commands have failed for too long since.
+    pub(crate) fn outage_since(&self, keys: &Keys, began: Instant) -> Option<Error> {
+        let patience = self.config.unavailable_after;
+        self.table(|table, _| table.entry_of(keys)?.outage.outlasts(patience, began, Instant::now()))
     }
 
     /// A random pause. Both bounds double from pause to pause.

@@ -376,6 +376,7 @@ impl LockEntry {
         let (depth, token) = (hold.count(), hold.token());
         self.waits_no_more(id);
         self.seen.clear(at.now);
+        self.outage.ends();
         self.lose_others(pending.hold, at.now);
         self.tree_asks_once_more();
         self.wake_next(at.now);

@@ -11,6 +11,7 @@ use crate::table::handed_over::HandedOver;
 use crate::table::hold::Hold;
 use crate::table::level::Level;
 use crate::table::orphans::Orphans;
+use crate::table::outage::Outage;
 use crate::table::queue::{Queue, Waiter, WaiterState};
 use crate::table::seen::Seen;
 use crate::table::subscription::Subscription;
@@ -35,6 +36,7 @@ pub(crate) struct LockEntry {
     pub(super) seen: Seen,
     /// Holds that are another process's now, by what is known here.
     pub(super) handed_over: HandedOver,
+    pub(crate) outage: Outage,
     /// The session is not closed: what is held is renewed, and what is offered can be ended.
     pub(super) is_open: bool,
     pub(super) out: Out,
@@ -59,6 +61,7 @@ impl LockEntry {
             turns: Turns::default(),
             seen: Seen::default(),
             handed_over: HandedOver::default(),
+            outage: Outage::default(),
             is_open: true,
             out: Out::default(),
             scheduled: None,
@@ -70,6 +73,7 @@ impl LockEntry {
     pub(super) fn rest(&mut self) {
         self.turns = Turns::default();
         self.seen = Seen::default();
+        self.outage.ends();
         self.orphans.rest();
         self.queue.rest();
         self.wake_idlers();

@@ -17,6 +17,7 @@ mod messages;
 mod offer;
 mod order;
 mod orphans;
+mod outage;
 mod outcome;
 mod queue;
 mod seen;

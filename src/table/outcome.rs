@@ -144,6 +144,9 @@ impl LockEntry {
         if let Some(hold) = self.hold(pending.hold) {
             hold.may_be_made_late(pending, spread);
         }
+        if answer.is_ok() && !pending.is_end() {
+            self.outage.ends();
+        }
         match answer {
             // Of an acquire alone.
             Ok(reply @ (Reply::Busy(..) | Reply::NotALock(_) | Reply::NotACounter(_))) => {

@@ -22,7 +22,7 @@ pub(crate) struct Owned {
 pub(super) struct Seen {
     last: Option<Box<Last>>,
     /// When this process learned last that the lock changed hands.
-    changed: Option<Instant>,
+    changed: Option<Stamp>,
 }
 
 /// Another process's hold.
@@ -39,7 +39,7 @@ impl Seen {
     /// By the answer to a command that was sent then. 1. It is sent. 2. The lock is released, and this process is notified. 3. The answer
     /// comes: it names who had the lock before. So it counts only where nothing is known to have changed since it was sent.
     pub(super) fn note(&mut self, holder: Option<Box<Holder>>, sent: Instant) {
-        if self.changed.is_none_or(|changed| changed < sent) {
+        if self.changed.is_none_or(|changed| changed < sent.into()) {
             let before = self.last.take();
             self.last = holder.map(|holder| {
                 let same = before.filter(|last| last.holder.field() == holder.field());
@@ -51,7 +51,7 @@ impl Seen {
 
     /// The lock was released, or granted to this process.
     pub(super) fn clear(&mut self, now: Instant) {
-        (self.last, self.changed) = (None, Some(now));
+        (self.last, self.changed) = (None, Some(now.into()));
     }
 
     /// Who has the lock now. `None`: the lease is over, and nobody here knows whether it was renewed.

@@ -8,6 +8,7 @@ mod late;
 mod limits;
 mod logged;
 mod polls;
+mod refusals;
 mod restarts;
 mod runs;
 mod several;

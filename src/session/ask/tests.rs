@@ -6,7 +6,7 @@ use tokio::time::sleep;
 use super::*;
 use crate::backend::Backend;
 use crate::backend::memory::InMemory;
-use crate::base::{Events, Lease, MasterSet};
+use crate::base::{Events, Lease, MasterSet, Spread};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
 use crate::memory::Memory;
@@ -54,32 +54,35 @@ async fn what_a_master_grants_late_is_ended_there_though_nothing_of_the_lock_is_
     assert_eq!(stores.map(|store| store.visit(|store| store.size())), [1, 1, 0]);
 }
 
-fn failed(kind: ErrorKind) -> Reported {
-    Err(Failure { outcome: Outcome::NotRun, error: Error::new(kind, "no") })
+/// A denied command shows nothing of the others, nor does the end of a hold, which nobody waits for.
+#[tokio::test(start_paused = true)]
+async fn the_commands_of_a_lock_fail_from_a_failure_until_an_answer() {
+    let session = session(&[Memory::new()]);
+    let pending = bygone(&session);
+    let keys = &pending.call.keys;
+    let end = Pending { call: Call { action: Action::END, ..pending.call.clone() }, ..pending.clone() };
+    let failed = |pending: &Pending, kind| session.note_failure(pending, &Error::new(kind, "no"));
+    let fails = || session.outage(keys, session.terms.patience).is_some();
+    // Something of it is there.
+    session.visit(keys, |entry, _, at| entry.straggled(&pending, 0, LateAnswer::There, at.now));
+    failed(&pending, ErrorKind::Denied);
+    failed(&end, ErrorKind::Unavailable);
+    assert!(!fails());
+    failed(&pending, ErrorKind::Unavailable);
+    assert!(fails());
+    assert!(session.outage(&Keys::new("", "order"), Duration::MAX).is_none(), "another lock");
+    let answered = |pending: &Pending| {
+        session.visit(keys, |entry, _, at| {
+            let _ = entry.conclude(pending, Ok(&Reply::Gone), Spread::default(), at);
+            fails_there(entry)
+        })
+    };
+    assert!(answered(&end));
+    assert!(!answered(&pending));
 }
 
-/// One that refuses what it is asked is there.
-#[tokio::test(start_paused = true)]
-async fn the_masters_are_away_from_a_failure_until_an_answer() {
-    let session = session(&[Memory::new()]);
-    let began = tokio::time::Instant::now();
-    session.note_answer("stock", &failed(ErrorKind::Denied));
-    assert!(session.away().is_none() && session.is_away(began).is_none());
-    session.note_answer("stock", &failed(ErrorKind::Unavailable));
-    assert!(
-        session.away().is_some()
-            && session.is_away(began).is_none()
-            && session.away_too_long(began).is_none()
-    );
-    sleep(session.config.unavailable_after).await;
-    session.note_answer("stock", &failed(ErrorKind::Unavailable));
-    assert!(session.is_away(began).is_some() && session.away_too_long(began).is_some());
-    session.note_answer("stock", &Ok(Reply::Done));
-    assert!(
-        session.away().is_none()
-            && session.is_away(began).is_none()
-            && session.away_too_long(began).is_none()
-    );
+fn fails_there(entry: &LockEntry) -> bool {
+    entry.outage.fresh(Duration::MAX, tokio::time::Instant::now()).is_some()
 }
 
 #[tokio::test(start_paused = true)]

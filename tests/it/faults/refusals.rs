@@ -27,6 +27,8 @@ async fn refused(locks: &Locks, word: &str) {
     for error in errors {
         assert_eq!((error.kind(), error.lock()), (ErrorKind::Unavailable, Some("other")), "{error}");
         assert!(error.to_string().contains(word) && error.to_string().contains("127.0.0.1:"), "{error}");
+        // Not the release that undoes it.
+        assert!(error.to_string().contains("`acquire` on key `other`"), "{error}");
         let cause = std::error::Error::source(&error).expect("the refusal is the cause");
         assert!(cause.to_string().to_lowercase().contains(&word.to_lowercase()), "{cause}");
     }
@@ -171,6 +173,12 @@ async fn too_few_replicas_refuse() {
     let guard = locks.mutex("stock").lock().await.unwrap();
     server.set("min-replicas-to-write", 1).await;
     refused(&locks, "NOREPLICAS").await;
+    // The first one sends a renewal, which is refused, and the next one waits for what settles that.
+    for _ in 0..2 {
+        let error = soon("a check", guard.check()).await.unwrap_err();
+        assert_eq!((error.kind(), error.lock()), (ErrorKind::Unavailable, Some("stock")), "{error}");
+        assert!(error.to_string().contains("NOREPLICAS"), "{error}");
+    }
     server.set("min-replicas-to-write", 0).await;
     guard.release().await.unwrap();
     tidy(&server).await;

@@ -1,4 +1,4 @@
-//! Since when too few masters answer.
+//! `Outage`: since when too few masters do what is asked of them for one lock.
 
 use std::time::Duration;
 
@@ -7,9 +7,11 @@ use tokio::time::Instant;
 use crate::base::after;
 use crate::error::Error;
 
-/// What is known of the masters' absence. Empty while they answer.
+/// Commands of one lock fail: they are refused, or not answered. Not of others: 1. A full server refuses one lock. 2. Another one is held,
+/// and waited for. 3. Who waits for that one would be told of the first. Nor the ends of its holds, which a request does not wait for.
+/// Mostly there is none: a pointer then.
 #[derive(Debug, Default)]
-pub(super) struct Outage(Option<Seen>);
+pub(crate) struct Outage(Option<Box<Seen>>);
 
 #[derive(Debug)]
 struct Seen {
@@ -19,32 +21,27 @@ struct Seen {
 }
 
 impl Outage {
-    /// They answer.
-    pub(super) fn is_none(&self) -> bool {
-        self.0.is_none()
-    }
-
-    /// They answered.
+    /// A command was answered as one of those that are expected.
     pub(super) fn ends(&mut self) {
         if self.0.is_some() {
             self.0 = None;
         }
     }
 
-    /// They did not.
-    pub(super) fn goes_on(&mut self, error: Error, now: Instant) {
+    /// One failed.
+    pub(crate) fn goes_on(&mut self, error: Error, now: Instant) {
         let since = self.0.as_ref().map_or(now, |seen| seen.since);
-        self.0 = Some(Seen { since, last: now, error });
+        self.0 = Some(Box::new(Seen { since, last: now, error }));
     }
 
     /// The error of a request that began then, if the outage has lasted for longer than that since.
-    pub(super) fn outlasts(&self, patience: Duration, began: Instant, now: Instant) -> Option<Error> {
+    pub(crate) fn outlasts(&self, patience: Duration, began: Instant, now: Instant) -> Option<Error> {
         let seen = self.0.as_ref()?;
         (now >= after(seen.since.max(began), patience)).then(|| seen.error.again())
     }
 
     /// The last failure, where it is no older than that. An old one proves nothing: nobody may have asked in between.
-    pub(super) fn fresh(&self, age: Duration, now: Instant) -> Option<Error> {
+    pub(crate) fn fresh(&self, age: Duration, now: Instant) -> Option<Error> {
         let seen = self.0.as_ref()?;
         (now <= after(seen.last, age)).then(|| seen.error.again())
     }
@@ -64,7 +61,7 @@ mod tests {
     #[test]
     fn a_request_is_refused_once_the_masters_were_away_for_so_long_since_it_began() {
         let (mut outage, now) = (Outage::default(), Instant::now());
-        assert!(outage.outlasts(Duration::ZERO, now, now).is_none(), "they answer");
+        assert!(outage.outlasts(Duration::ZERO, now, now).is_none(), "there was none");
         outage.goes_on(away(), now);
         outage.goes_on(away(), now + SECOND);
         let outlasts = |began, seen| outage.outlasts(2 * SECOND, began, seen).is_some();
