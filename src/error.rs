@@ -221,6 +221,12 @@ impl Error {
         error
     }
 
+    /// The same error, as one of several that are counted in a text before it.
+    pub(crate) fn behind(mut self, counted: &str) -> Error {
+        self.0.message = in_one_line(format!("{counted}: {}", self.0.message));
+        self
+    }
+
     /// A copy, for several callers that wait for one outcome.
     pub(crate) fn again(&self) -> Error {
         Error(self.0.clone())

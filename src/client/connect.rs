@@ -47,7 +47,11 @@ pub(crate) async fn connect_all(
     if there < masters.len() / 2 + 1
         && let Some(error) = away.pop()
     {
-        return Err(error);
+        let (masters, majority) = (masters.len(), masters.len() / 2 + 1);
+        let counted = format!(
+            "{there} of {masters} masters can be connected to, and {majority} have to be; the last failure"
+        );
+        return Err(if masters == 1 { error } else { error.behind(&counted) });
     }
     away.iter().for_each(telemetry::absent);
     if masters.len() % 2 == 0 {

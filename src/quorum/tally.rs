@@ -358,12 +358,23 @@ impl Tally {
         Failure { outcome: if ran { Outcome::Unknown } else { Outcome::NotRun }, error: self.error() }
     }
 
-    /// The last failure; where nobody failed, why there is no majority.
+    /// The last failure, and of how many masters; where nobody failed, why there is no majority.
     fn error(&self) -> Error {
-        if let Some(failure) = &self.failure {
-            return failure.error.again();
-        }
         let (young, masters) = (self.barred.union(self.gone_young).len(), self.masters);
+        match &self.failure {
+            Some(failure) if masters == 1 => return failure.error.again(),
+            Some(failure) => {
+                let failed = self.failed.len();
+                let answered = masters - self.failed.union(self.pending).union(self.barred).len();
+                let young = if young > 0 { format!(", {young} have no vote yet") } else { String::new() };
+                let counted = format!(
+                    "{answered} of {masters} masters gave an answer that counts, and {} have to; {failed} failed{young}; the last failure",
+                    self.majority
+                );
+                return failure.error.again().behind(&counted);
+            }
+            None => {}
+        }
         let why = if young > 0 {
             format!(
                 "{young} of {masters} masters were started a short while ago and have no vote yet: what they may have \

@@ -84,6 +84,8 @@ fn too_few_voters_are_no_refusal() {
         judge(tally(Rule::Fresh, 3), vec![failed(Outcome::NotRun), failed(Outcome::NotRun)]);
     let failure = verdict.result.unwrap_err();
     assert_eq!((asked, failure.outcome, failure.error.kind()), (2, Outcome::NotRun, ErrorKind::Unavailable));
+    let counted = "0 of 3 masters gave an answer that counts, and 2 have to; 2 failed; the last failure: ";
+    assert!(failure.error.to_string().starts_with(counted), "{}", failure.error);
     // It can't be granted once the first is away; that nobody knows is certain with the last.
     for last in [Outcome::NotRun, Outcome::Unknown] {
         let answers = vec![busy(9), busy(9), failed(last), failed(last), failed(last)];
@@ -106,6 +108,16 @@ fn a_young_master_has_no_vote_on_a_fresh_grant() {
     two.bar(1);
     let error = two.verdict().unwrap().result.unwrap_err().error;
     assert!(error.to_string().contains("delayed_restart(false)"), "{error}");
+    let mut one = tally(Rule::Fresh, 3);
+    one.bar(2);
+    let error =
+        judge(one, vec![Ok(Reply::Done), failed(Outcome::NotRun)]).1.result.unwrap_err().error.to_string();
+    assert!(
+        error.starts_with(
+            "1 of 3 masters gave an answer that counts, and 2 have to; 1 failed, 1 have no vote yet; "
+        ),
+        "{error}"
+    );
     // It restarted while it was asked: its grant is void, and may stand.
     let mut late = tally(Rule::Fresh, 3);
     late.count(0, false, Ok(Reply::Done));
