@@ -59,7 +59,7 @@ pub(crate) fn age_unknown(server: &str) {
     );
 }
 
-/// One of several masters may evict locks.
+/// A server may evict locks.
 pub(crate) fn evicts(server: &str, policy: &str) {
     warn!(
         server,

@@ -18,6 +18,8 @@ use crate::error::{Error, ErrorKind, Result};
 pub(crate) struct Purpose {
     /// The server is one of several masters: settings that may let two owners hold a lock are logged as warnings.
     pub(crate) one_of_several: bool,
+    /// The first connection reads whether the server may evict keys.
+    pub(crate) reads_policy: bool,
     /// The server's age has to be known before any of its answers can count as a vote.
     pub(crate) needs_age: bool,
     /// The server may turn out to be a replica.
@@ -46,7 +48,10 @@ impl Purpose {
             read_age(connection, line, data).await.map_err(unreachable)?;
         }
         if self.one_of_several && line.server_info.clock().is_none() {
-            read_clock_and_policy(connection, line).await.map_err(unreachable)?;
+            read_clock(connection, line).await.map_err(unreachable)?;
+        }
+        if self.reads_policy && !line.server_info.is_policy_read() {
+            read_policy(connection, line).await.map_err(unreachable)?;
         }
         if self.sends_wait {
             check_wait(connection, address).await?;
@@ -110,15 +115,23 @@ async fn read_age(connection: &Commands, line: &Line, data: &DataWatch) -> Redis
     Ok(())
 }
 
-/// At the first connection: reads the server's clock, and warns if it may evict keys.
-async fn read_clock_and_policy(connection: &Commands, line: &Line) -> RedisResult<()> {
+/// At the first connection.
+async fn read_clock(connection: &Commands, line: &Line) -> RedisResult<()> {
     let sent = Instant::now();
     let server = info(connection, "server").await?;
     line.server_info.set_clock(&server, sent, Instant::now());
-    if let Some(policy) = field(&info(connection, "memory").await?, "maxmemory_policy")
-        && policy != "noeviction"
-    {
-        telemetry::evicts(&line.address, policy);
+    Ok(())
+}
+
+/// At the first connection: warns if the server may evict keys. The right is not required, nor that the server knows it: what it denies it
+/// logs, so that it is asked once.
+async fn read_policy(connection: &Commands, line: &Line) -> RedisResult<()> {
+    let answer = connection.send(redis::cmd("INFO").arg("memory"), None).await?;
+    line.server_info.set_policy_read();
+    let info: String = redis::from_redis_value(answer).unwrap_or_default();
+    match field(&info, "maxmemory_policy") {
+        Some(policy) if policy != "noeviction" => telemetry::evicts(&line.address, policy),
+        _ => {}
     }
     Ok(())
 }

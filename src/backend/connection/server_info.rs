@@ -1,6 +1,7 @@
 //! How long ago a server was started. It may have lost what it granted before its start.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -10,7 +11,7 @@ use crate::base::lock;
 /// What is known of a server's age and clock. The age is read at the beginning of each connection, before any of the server's
 /// answers counts.
 #[derive(Debug, Default)]
-pub(crate) struct ServerInfo(Mutex<Option<Run>>, Mutex<Option<ServerClock>>);
+pub(crate) struct ServerInfo(Mutex<Option<Run>>, Mutex<Option<ServerClock>>, AtomicBool);
 
 /// A reading of a server's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +110,15 @@ impl ServerInfo {
 
     pub(crate) fn clock(&self) -> Option<ServerClock> {
         *lock(&self.1)
+    }
+
+    /// Whether it was read what the server evicts.
+    pub(super) fn is_policy_read(&self) -> bool {
+        self.2.load(Relaxed)
+    }
+
+    pub(super) fn set_policy_read(&self) {
+        self.2.store(true, Relaxed);
     }
 
     pub(crate) fn is_younger_than(&self, age: Duration, now: Instant) -> bool {

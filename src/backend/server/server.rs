@@ -86,6 +86,7 @@ impl RedisServer {
         let purpose = Purpose {
             needs_age: role.needs_age,
             one_of_several: !role.alone,
+            reads_policy: true,
             needs_run_id: needs_run_id(&role),
             ..Purpose::default()
         };
@@ -95,7 +96,7 @@ impl RedisServer {
             (reconnector.line(), reconnector.target(), reconnector.connect().await?);
         let mut acks = None;
         if let Some(replicas) = role.replicas {
-            let paired = reconnector.paired(Purpose { sends_wait: true, ..purpose });
+            let paired = reconnector.paired(Purpose { sends_wait: true, reads_policy: false, ..purpose });
             let paired_away = paired.connect().await?;
             // If the first one can't be made, neither can this one, and only the first one knows why.
             away = away.or(paired_away);

@@ -20,6 +20,9 @@ const ENOUGH: [&str; 5] = [
     "+hset +hincrby +hget +hdel +del",
 ];
 
+/// What is needed besides to warn of a server that may evict locks. It is asked for once, and logged where it is denied.
+const POLICY: &str = "+info";
+
 /// What is needed besides to see who holds a lock.
 const NAMES: &str = "+hscan";
 
@@ -87,7 +90,7 @@ async fn assert_nothing_was_denied(server: &Server) {
 #[tokio::test]
 async fn the_keys_and_channels_under_the_prefix_are_enough() {
     let server = Server::start().await;
-    bob(&server, &[&ENOUGH[..], &[NAMES]].concat()).await;
+    bob(&server, &[&ENOUGH[..], &[NAMES, POLICY]].concat()).await;
     for _ in 0..2 {
         for name in ["stock", "{tag}:stock", "a}b"] {
             each_call_passes(&server, "app:", name, async || connect(&server).await).await;
@@ -159,7 +162,7 @@ async fn the_lines_of_the_guide_are_enough_as_they_stand() {
 #[tokio::test]
 async fn a_fenced_lock_needs_a_few_rights_more() {
     let server = Server::start().await;
-    let rights = ENOUGH.into_iter().chain([FENCED]).collect::<Vec<_>>();
+    let rights = ENOUGH.into_iter().chain([FENCED, POLICY]).collect::<Vec<_>>();
     bob(&server, &rights).await;
     each_fenced_call_passes(&server, "app:", "stock", async || connect(&server).await).await;
     assert_nothing_was_denied(&server).await;
@@ -226,7 +229,7 @@ async fn rights_to_the_counter_taken_away_under_a_guard_end_nothing() {
 #[tokio::test]
 async fn without_the_right_to_names_all_works_and_they_are_asked_for_once() {
     let server = Server::start().await;
-    bob(&server, &ENOUGH).await;
+    bob(&server, &[&ENOUGH[..], &[POLICY]].concat()).await;
     let locks = connect(&server).await;
     let others = connect(&server).await;
     let (stock, stranger) = (locks.mutex("stock"), others.mutex("stock"));

@@ -7,7 +7,7 @@ use tracing::Level;
 use super::{SECOND, locks, stores};
 use crate::support::proxy::{Proxy, Which};
 use crate::support::server::Server;
-use crate::support::{STRANGER, eventually, log, soon};
+use crate::support::{STRANGER, builder, eventually, log, soon};
 
 pub(super) async fn servers(count: usize) -> Vec<Server> {
     let mut servers = Vec::new();
@@ -407,11 +407,15 @@ async fn a_master_that_may_evict_locks_is_warned_of() {
     servers[1].set("maxmemory-policy", "allkeys-lru").await;
     servers[2].ask::<String>(&["ACL", "SETUSER", "default", "-info"]).await;
     over(&servers).connect().await.unwrap();
+    // Each alone too.
+    for server in &servers {
+        builder(&server.url()).connect().await.unwrap();
+    }
     let evicts = |server: &Server| {
         let port = server.port().to_string();
         log::all(|e| e.level == Level::WARN && e.mentions(&port) && e.mentions("maxmemory-policy")).len()
     };
-    assert_eq!(servers.iter().map(evicts).collect::<Vec<_>>(), [0, 1, 0]);
+    assert_eq!(servers.iter().map(evicts).collect::<Vec<_>>(), [0, 2, 0]);
 }
 
 #[tokio::test]
