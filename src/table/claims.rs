@@ -125,6 +125,7 @@ impl LockEntry {
         // 1. A branch of a task asks, and is refused. 2. Another branch of it resumes. 3. The first one would look nested in that.
         level.branch = self.queue.prove_beside(&level.owner);
         hold.enter(level, 1);
+        hold.offer.begin(at.now);
         hold.since = at.now;
         self.out.measure(Sample::Held);
         if doubted {

@@ -4,7 +4,8 @@ use std::task::Waker;
 
 use super::*;
 use crate::base::{Drift, Fate, MasterSet, Outcome};
-use crate::table::outcome::{LateAnswer, Meaning};
+use crate::table::admission::{AcquireParams, Admission};
+use crate::table::outcome::{LateAnswer, Meaning, ReleaseStep};
 use crate::table::queue::Waiter;
 use crate::table::terms::Terms;
 use crate::wire::keys::Keys;
@@ -231,4 +232,32 @@ fn a_resumed_hold_is_held_since_then() {
     world.at.now += std::time::Duration::from_secs(2);
     let (_, held_for, _) = world.entry.usage(world.at).and_then(|usage| usage.held).unwrap();
     assert_eq!(held_for, std::time::Duration::from_secs(2));
+}
+
+#[test]
+fn a_resumed_hold_passes_on_inside_the_process_for_as_long_as_any_other() {
+    let second = std::time::Duration::from_secs(1);
+    for in_time in [true, false] {
+        let mut world = World::new();
+        world.entry.terms = Arc::new(Terms { handoff: second, ..*world.entry.terms });
+        let pending = world.begin();
+        let (level, _) = world.resumed(&pending, Spread::default()).unwrap();
+        let (waits, no, now) = (100, 101, world.at.now);
+        let stranger = Waiter::new(waits, Owner::new(), true, now).taking(true);
+        world.entry.enter(stranger).unwrap();
+        world.at.now += if in_time { second / 2 } else { second };
+        let released = world.entry.leave(pending.hold, level, Some(no), world.at);
+        let ask = AcquireParams {
+            once: false,
+            lease: world.lease,
+            uuid: "me",
+            fence: None,
+            takes: true,
+            names: false,
+        };
+        match world.entry.admit(waits, no, ask, world.at) {
+            Admission::Take(hold) => assert!(in_time && hold == pending.hold),
+            turn => assert!(!in_time && matches!(released, ReleaseStep::Send(_)), "{turn:?}"),
+        }
+    }
 }
