@@ -603,7 +603,8 @@ impl Builder {
     /// code. Names are compared by what [`metric_label`](Builder::metric_label) makes of them, if it is set, and locks of one group
     /// have no order. [The guide](crate::guide::several#the-order-of-locks) describes what is seen, and what is not.
     ///
-    /// It costs a look at what the owner holds for each request, and memory for the pairs that were seen, at most 2048 of them.
+    /// It costs a look at what the owner holds for each request, and memory for the pairs that were seen, at most 2048 of them. What is
+    /// asked for while the owner holds more than 32 others is not compared with them.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

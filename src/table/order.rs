@@ -9,6 +9,10 @@ use crate::owner::{Owner, Tree};
 /// So many pairs are remembered at least, those that were seen last; and at most twice as many.
 const MOST_PAIRS: usize = if cfg!(test) { 4 } else { 1024 };
 
+/// What is asked for under more locks than that is not compared with them: whoever takes a thousand in a loop would pay for half a million
+/// pairs, and they would push out all others.
+const MOST_HELD: usize = 32;
+
 /// A lock as it is compared with others: by its group.
 #[derive(Clone, Debug)]
 pub(crate) struct Named {
@@ -66,11 +70,12 @@ impl LockOrder {
     pub(crate) fn asks(&mut self, owner: &Owner, asked: &Named, began: u64) -> Vec<Inversion> {
         let Some(held) = self.held.get(&owner.tree()) else { return Vec::new() };
         let above = |held: &&Held| held.level <= began && owner.is_within(held.owner.living());
-        if held.iter().filter(above).any(|held| held.named.name == asked.name) {
-            // It re-enters.
+        let held: Vec<_> = held.iter().filter(above).take(MOST_HELD + 1).collect();
+        let re_enters = held.iter().any(|held| held.named.name == asked.name);
+        if re_enters || held.len() > MOST_HELD {
             return Vec::new();
         }
-        let others = held.iter().filter(above).filter(|held| held.named.group != asked.group);
+        let others = held.into_iter().filter(|held| held.named.group != asked.group);
         let mut inversions = Vec::new();
         for Held { named: outer, .. } in others {
             let reversed = self.pairs.get(&(asked.group.clone(), outer.group.clone()));
@@ -219,6 +224,21 @@ mod tests {
         order.holds(4, owner.clone(), named("d"));
         assert!(order.asks(&owner, &named("c"), 3).is_empty());
         assert_eq!(order.asks(&owner, &named("c"), u64::MAX).len(), 1);
+    }
+
+    /// They are taken in a loop. Compared with each other, a thousand would be half a million pairs.
+    #[test]
+    fn what_is_asked_for_under_many_locks_is_not_compared_with_them() {
+        for held in [MOST_HELD, MOST_HELD + 1] {
+            let (mut order, owner) = (LockOrder::default(), Owner::new());
+            nest(&mut order, &owner, &["b", "a"]);
+            let names = std::iter::once("a".to_owned()).chain((1..held).map(|at| format!("x{at}")));
+            for (level, name) in (1..).zip(names) {
+                order.holds(level, owner.clone(), named(&name));
+            }
+            let reported = order.asks(&owner, &named("b"), u64::MAX).len();
+            assert_eq!(reported, usize::from(held <= MOST_HELD), "{held}");
+        }
     }
 
     #[test]
