@@ -604,7 +604,7 @@ impl Builder {
     /// have no order. [The guide](crate::guide::several#the-order-of-locks) describes what is seen, and what is not.
     ///
     /// It costs a look at what the owner holds for each request, and memory for the pairs that were seen, at most 2048 of them. What is
-    /// asked for while the owner holds more than 32 others is not compared with them.
+    /// asked for while its owner has more than 32 guards and runs is not compared with them.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

@@ -183,7 +183,7 @@ impl LockEntry {
         let heads = [self.outer_front(), self.inner_front()].map(|head| head.map(|head| head.id));
         for head in heads.into_iter().flatten() {
             if self.queue.pass_over(head, now, patience) {
-                self.freed(now);
+                self.passed_over(now);
             }
         }
     }
@@ -194,10 +194,16 @@ impl LockEntry {
             match self.queue.check(head, now) {
                 HeadCheck::Not => {}
                 HeadCheck::Woken(waker) => self.out.wake([waker]),
-                // What it was woken for is the next one's now, which may have asked and gone to sleep before.
-                HeadCheck::PassedOver => self.freed(now),
+                HeadCheck::PassedOver => self.passed_over(now),
             }
         }
+    }
+
+    /// What a head was woken for is the next one's now, which may have asked and gone to sleep before.
+    fn passed_over(&mut self, now: Instant) {
+        self.freed(now);
+        let ahead = self.queue.wake_ahead(now);
+        self.out.wake(ahead);
     }
 
     /// When [`check`](LockEntry::check) has something to do.

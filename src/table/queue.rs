@@ -12,6 +12,9 @@ use crate::owner::{Owner, Tree};
 /// How long a woken head may stay unpolled before the next one gets its turn.
 pub(crate) const HEAD_PATIENCE: Duration = Duration::from_millis(50);
 
+/// For each request that has been passed over, so many of those behind it are woken ahead of their turn.
+const WOKEN_AHEAD: usize = 8;
+
 /// From so many requests on they are counted by their trees: a visit would look at each of them.
 const MANY: usize = if cfg!(test) { 3 } else { 32 };
 
@@ -346,7 +349,30 @@ impl Queue {
             None => request.phase == WaiterState::Asking && after(request.polled, patience) <= now,
         };
         request.parked |= late;
+        if late {
+            self.park_late(now);
+        }
         late
+    }
+
+    /// Passes over all that were woken and have not come.
+    fn park_late(&mut self, now: Instant) {
+        for request in self.iter_mut() {
+            request.parked |= request.woken.is_some_and(|woken| woken + HEAD_PATIENCE <= now);
+        }
+    }
+
+    /// A head was passed over: some of those behind it are woken, so that those who do not come either are passed over together. One task
+    /// may have many requests, as branches, and poll none of them for a while: one by one, each would keep the others waiting. Not all of
+    /// them at once: on a busy machine, where those who are late do come, that would make more work.
+    pub(super) fn wake_ahead(&mut self, now: Instant) -> Vec<Waker> {
+        let passed_over = self.iter_mut().filter(|request| request.parked).count();
+        let waits = |request: &&mut Waiter| {
+            let waits = matches!(request.phase, WaiterState::Waiting | WaiterState::Asleep { .. });
+            waits && !request.parked && !request.is_woken()
+        };
+        let next = self.iter_mut().filter(waits).take(WOKEN_AHEAD * passed_over);
+        next.filter_map(|request| request.wake(now)).collect()
     }
 
     /// Looks at a head that is late. One that was not woken is woken first: what it waits for may be ready without
@@ -355,7 +381,7 @@ impl Queue {
         let late = |request: &&mut Waiter| request.late_at().is_some_and(|late| late <= now);
         let Some(request) = self.get_mut(head).filter(late) else { return HeadCheck::Not };
         if request.woken.is_some() {
-            request.parked = true;
+            self.park_late(now);
             return HeadCheck::PassedOver;
         }
         request.wake(now).map_or(HeadCheck::Not, HeadCheck::Woken)

@@ -225,3 +225,48 @@ fn the_room_of_a_queue_goes_to_whoever_asks_next() {
     next.give_room(&mut spare);
     assert!(next.0.is_none() && spare.0.is_empty(), "what was grown for many is dropped");
 }
+
+/// One task has many requests, and polls none of them. Behind them is one of another task, which comes when it is woken.
+#[test]
+fn those_that_do_not_come_are_passed_over_together() {
+    let (mut now, neglected, healthy) = (Instant::now(), Owner::new(), Owner::new());
+    let mut queue = Queue::default();
+    for id in 1..=500 {
+        queue.enter(request(id, &neglected, false, now), false).unwrap();
+    }
+    queue.enter(request(501, &healthy, false, now), false).unwrap();
+    let mut passed_over = 0;
+    loop {
+        let front = queue.front(|_| true).unwrap().id;
+        if front == 501 {
+            break;
+        }
+        queue.get_mut(front).unwrap().wake(now);
+        now += LATE;
+        // It comes, and it is not its turn.
+        let _ = queue.get_mut(501).unwrap().polled(Waker::noop(), now);
+        assert!(matches!(queue.check(front, now), HeadCheck::PassedOver));
+        passed_over += 1;
+        let _ = queue.wake_ahead(now);
+    }
+    assert!(passed_over <= 5, "{passed_over} times 50 ms");
+    // They take part again at their places.
+    for id in [7, 3] {
+        let _ = queue.get_mut(id).unwrap().polled(Waker::noop(), now);
+        assert_eq!(queue.front(|_| true).unwrap().id, id);
+    }
+}
+
+/// In this order: 1. A head is passed over, and the next ones are woken. 2. They are polled.
+#[test]
+fn those_that_come_are_not_passed_over_with_one_that_does_not() {
+    let (now, owners) = (Instant::now(), [Owner::new(), Owner::new(), Owner::new()]);
+    let mut queue = queue_of(&owners.each_ref(), now);
+    let _ = queue.get_mut(2).unwrap().polled(Waker::noop(), now);
+    queue.get_mut(1).unwrap().wake(now);
+    assert!(matches!(queue.check(1, now + LATE), HeadCheck::PassedOver));
+    assert_eq!(queue.wake_ahead(now + LATE).len(), 1, "it was polled before, and the third one never");
+    let _ = queue.get_mut(2).unwrap().polled(Waker::noop(), now + LATE);
+    assert!(matches!(queue.check(2, now + 2 * LATE), HeadCheck::Not));
+    assert_eq!(queue.front(|_| true).unwrap().id, 2);
+}

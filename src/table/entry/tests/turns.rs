@@ -56,10 +56,15 @@ fn whoever_follows_one_that_is_passed_over_asks_though_it_has_asked_and_gone_to_
     for _ in 0..20 {
         world.pass(STEP);
         if world.is_woken(second) {
+            world.poll(world.asker(second));
+            assert!(
+                world.askers[world.asker(second)].asking.is_some(),
+                "it sleeps on beside a lock that is free"
+            );
             return;
         }
     }
-    panic!("it sleeps on beside a lock that is free");
+    panic!("nobody wakes it");
 }
 
 /// Two commands of a hold could pass each other.
