@@ -288,6 +288,8 @@ fn field_within<const ROOM: usize>(uuid: &str, no: u64) -> Option<Arc<str>> {
 
 /// One Lua file, or several that make one script.
 struct Script {
+    /// Its place among all scripts.
+    number: u32,
     name: &'static str,
     body: &'static str,
     sha: LazyLock<String>,
@@ -304,8 +306,9 @@ fn encoded(command: &str, script: &str) -> Vec<u8> {
 }
 
 macro_rules! script {
-    ($name:literal, $body:expr) => {
+    ($number:literal, $name:literal, $body:expr) => {
         Script {
+            number: $number,
             name: $name,
             body: $body,
             sha: LazyLock::new(|| redis::Script::new($body).get_hash().to_owned()),
@@ -322,8 +325,12 @@ macro_rules! lua {
 
 /// The script of a lock within one that deals with its fencing counter too. Holds without a token cost nothing more.
 macro_rules! fenced {
-    ($name:literal, $plain:expr, $around:literal) => {
-        script!($name, concat!("local function plain()\n", $plain, "end\n", lua!("fence"), lua!($around)))
+    ($number:literal, $name:literal, $plain:expr, $around:literal) => {
+        script!(
+            $number,
+            $name,
+            concat!("local function plain()\n", $plain, "end\n", lua!("fence"), lua!($around))
+        )
     };
 }
 
@@ -334,20 +341,20 @@ macro_rules! naming {
     };
 }
 
-static ACQUIRE: Script = script!("acquire", naming!("acquire"));
-static MOVE: Script = script!("move", lua!("move"));
-static RELEASE: Script = script!("release", concat!(lua!("hold"), lua!("release")));
-static KEEP: Script = script!("keep", lua!("keep"));
-static RENEW: Script = script!("renew", lua!("renew"));
-static RENEW_ALL: Script = script!("renew_all", lua!("renew_all"));
-static SETTLE: Script = script!("settle", concat!(lua!("hold"), lua!("settle")));
-static FORCE: Script = script!("force", concat!(lua!("who"), lua!("fields"), lua!("force")));
-static LOOK: Script = script!("look", naming!("look"));
-static WHO: Script = script!("who", naming!("who"));
-static ACQUIRE_FENCED: Script = fenced!("acquire", naming!("acquire"), "token");
-static RENEW_FENCED: Script = fenced!("renew", lua!("renew"), "raise");
-static SETTLE_FENCED: Script = fenced!("settle", concat!(lua!("hold"), lua!("settle")), "raise");
-static COUNT: Script = script!("count", concat!(lua!("fence"), lua!("count")));
+static ACQUIRE: Script = script!(0, "acquire", naming!("acquire"));
+static MOVE: Script = script!(1, "move", lua!("move"));
+static RELEASE: Script = script!(2, "release", concat!(lua!("hold"), lua!("release")));
+static KEEP: Script = script!(3, "keep", lua!("keep"));
+static RENEW: Script = script!(4, "renew", lua!("renew"));
+static RENEW_ALL: Script = script!(5, "renew_all", lua!("renew_all"));
+static SETTLE: Script = script!(6, "settle", concat!(lua!("hold"), lua!("settle")));
+static FORCE: Script = script!(7, "force", concat!(lua!("who"), lua!("fields"), lua!("force")));
+static LOOK: Script = script!(8, "look", naming!("look"));
+static WHO: Script = script!(9, "who", naming!("who"));
+static ACQUIRE_FENCED: Script = fenced!(10, "acquire", naming!("acquire"), "token");
+static RENEW_FENCED: Script = fenced!(11, "renew", lua!("renew"), "raise");
+static SETTLE_FENCED: Script = fenced!(12, "settle", concat!(lua!("hold"), lua!("settle")), "raise");
+static COUNT: Script = script!(13, "count", concat!(lua!("fence"), lua!("count")));
 
 // The integers that the scripts answer with; from 0 on it is the TTL of another's hold in milliseconds.
 const DONE: i64 = -1;
@@ -380,9 +387,14 @@ impl Call {
         self.command("EVALSHA", &self.script().sha)
     }
 
-    /// The command for a server that answered NOSCRIPT: one round trip, and no window for another `SCRIPT FLUSH`.
+    /// The command for a server that may not know the script: one round trip, and no window for a `SCRIPT FLUSH`.
     pub(crate) fn eval(&self) -> Cmd {
         self.command("EVAL", self.script().body)
+    }
+
+    /// The number of its script.
+    pub(crate) fn script_number(&self) -> u32 {
+        self.script().number
     }
 
     /// The key that decides where it is sent.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use redis::{Cmd, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::sync::watch;
@@ -41,6 +41,8 @@ pub(crate) struct LinkStatus {
     /// The connection has ended.
     pub(crate) ended: AtomicBool,
     pub(crate) data: DataWatch,
+    /// A bit for each script whose text was sent.
+    scripts: AtomicU32,
 }
 
 /// A script is sent before its deadline or never, and in the first poll or never. Otherwise:
@@ -85,6 +87,25 @@ impl Link {
         pipeline.add_command(redis::cmd("ASKING")).add_command(cmd);
         let mut answers = self.send_all(&pipeline, deadline).await?.into_iter();
         Ok(after_asking(answers.next(), answers.next()))
+    }
+
+    /// How a script is sent: by its text the first time over a connection, and by its hash from then on. Else the first call over a
+    /// slow network takes two round trips, and may find no time for the second one. A text that is not sent after all, or that the server
+    /// forgets, is sent again where the hash turns out unknown.
+    pub(super) fn by(&self, script: u32) -> By {
+        let (scripts, bit) = (&self.status.scripts, 1 << script);
+        let is_sent = |scripts: u32| scripts & bit != 0;
+        // Mostly a look is enough.
+        if is_sent(scripts.load(Ordering::Relaxed)) || is_sent(scripts.fetch_or(bit, Ordering::Relaxed)) {
+            return By::Hash;
+        }
+        By::Text
+    }
+
+    /// All scripts go by their hash from now on.
+    #[cfg(test)]
+    pub(crate) fn has_sent_all(&self) {
+        self.status.scripts.store(u32::MAX, Ordering::Relaxed);
     }
 
     fn count_answer(&self, is_ok: bool) {

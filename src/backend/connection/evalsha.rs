@@ -1,4 +1,5 @@
-//! Runs calls over a connection: by the hash of their script, or by its text if the server does not know it.
+//! Runs calls over a connection: by the text of their script the first time, then by its hash, and by its text again if the server does
+//! not know it.
 
 use std::io;
 use std::ops::Range;
@@ -11,22 +12,30 @@ use crate::backend::connection::connection::{Link, after_asking};
 use crate::backend::resp::why_unsent;
 use crate::wire::{Call, Renewals};
 
-/// Runs a call by the hash of its script, or by its text if the server does not know it. One retry is enough: with the text
-/// the script can't be unknown, even after another `SCRIPT FLUSH`.
+/// Runs a call. One retry is enough where the server does not know the hash of its script: with the text the script can't be unknown,
+/// even after another `SCRIPT FLUSH`.
 ///
 /// Sends nothing from the deadline on. If no script ran by then, fails with an [unsent](crate::backend::resp::why_unsent) error.
 pub(crate) async fn ask(link: &Link, call: &Call, asking: bool, deadline: Instant) -> RedisResult<Value> {
     if asking {
         return Box::pin(ask_before_move(link, call, deadline)).await;
     }
-    let answer = link.run(call, By::Hash, deadline).await?;
+    let answer = link.run(call, link.by(call.script_number()), deadline).await?;
     // The rare case is boxed: otherwise the future of each call would be as large as both.
     if is_unknown_script(&answer) { Box::pin(link.run(call, By::Text, deadline)).await } else { Ok(answer) }
 }
 
 async fn ask_before_move(link: &Link, call: &Call, deadline: Instant) -> RedisResult<Value> {
-    let answer = link.send_asking(call.evalsha(), deadline).await?;
+    let answer = link.send_asking(first(link, call), deadline).await?;
     if is_unknown_script(&answer) { link.send_asking(call.eval(), deadline).await } else { Ok(answer) }
+}
+
+/// What a call is sent as where its script is not known to be unknown.
+fn first(link: &Link, call: &Call) -> redis::Cmd {
+    match link.by(call.script_number()) {
+        By::Hash => call.evalsha(),
+        By::Text => call.eval(),
+    }
 }
 
 /// Like [`ask`]. Also returns the answer to an `INFO replication` that ran behind the call, unless it is
@@ -62,7 +71,7 @@ async fn ask_with_info(
     asking: bool,
     deadline: Instant,
 ) -> RedisResult<(Value, Value)> {
-    let answers = send_with_info(link, call.evalsha(), asking, deadline).await?;
+    let answers = send_with_info(link, first(link, call), asking, deadline).await?;
     if !is_unknown_script(&answers.0) {
         return Ok(answers);
     }
@@ -103,7 +112,7 @@ pub(crate) async fn ask_all(
     deadline: Instant,
 ) {
     let all: Vec<usize> = (0..calls.len()).collect();
-    send_all(link, &all, &asking, answers, deadline, |at| calls[at].evalsha()).await;
+    send_all(link, &all, &asking, answers, deadline, |at| first(link, &calls[at])).await;
     let unknown: Vec<usize> = all
         .into_iter()
         .filter(|&at| matches!(&answers[at], Some(Ok(answer)) if is_unknown_script(answer)))
@@ -128,9 +137,9 @@ pub(crate) async fn ask_together(
         return ask_all(link, calls, |_| false, answers, deadline).await;
     }
     let mut apart = Vec::new();
-    let unknown = send_parts(link, calls, &parts, By::Hash, answers, &mut apart, deadline).await;
+    let unknown = send_parts(link, calls, &parts, false, answers, &mut apart, deadline).await;
     if !unknown.is_empty() {
-        send_parts(link, calls, &unknown, By::Text, answers, &mut apart, deadline).await;
+        send_parts(link, calls, &unknown, true, answers, &mut apart, deadline).await;
     }
     if !apart.is_empty() {
         let alone: Vec<Call> = apart.iter().map(|at| calls[*at].clone()).collect();
@@ -140,25 +149,25 @@ pub(crate) async fn ask_together(
     }
 }
 
-/// Sends each part in one command. Returns those whose script is unknown. The calls of a part that was refused before its script
+/// Sends each part in one command. Returns those whose script is unknown; `again`: which none is now, by its text. The calls of a part that was refused before its script
 /// began are added to `apart`: the right to one of its keys may be missing, or a proxy does not take keys of several shards. So are
 /// those whose hold is answered to be gone.
 async fn send_parts(
     link: &Link,
     calls: &[Call],
     parts: &[Range<usize>],
-    by: By,
+    again: bool,
     answers: &mut [Option<RedisResult<Value>>],
     apart: &mut Vec<usize>,
     deadline: Instant,
 ) -> Vec<Range<usize>> {
     let mut pipeline = redis::Pipeline::with_capacity(parts.len());
     for part in parts {
-        pipeline.add_command(match (Renewals::of(&calls[part.clone()]), by) {
-            (Some(renewals), By::Hash) => renewals.evalsha(),
-            (Some(renewals), By::Text) => renewals.eval(),
-            (None, By::Hash) => calls[part.start].evalsha(),
-            (None, By::Text) => calls[part.start].eval(),
+        pipeline.add_command(match Renewals::of(&calls[part.clone()]) {
+            Some(renewals) if again || link.by(Renewals::script_number()) == By::Text => renewals.eval(),
+            Some(renewals) => renewals.evalsha(),
+            None if again => calls[part.start].eval(),
+            None => first(link, &calls[part.start]),
         });
     }
     let mut unknown = Vec::new();
@@ -171,7 +180,7 @@ async fn send_parts(
         }
     };
     for (part, value) in parts.iter().zip(values) {
-        if is_unknown_script(&value) && by == By::Hash {
+        if is_unknown_script(&value) && !again {
             unknown.push(part.clone());
             continue;
         }

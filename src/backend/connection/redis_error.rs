@@ -94,7 +94,7 @@ fn keys(call: &Call) -> String {
 
 /// A call that was sent and not answered in time.
 pub(crate) fn unanswered(call: &Call, limit: Duration, server: &Arc<str>) -> Failure {
-    let message = format!("no answer to `{}` within {limit:?}; {CHECK}", call.name());
+    let message = format!("no answer to `{}` within the `node_timeout` of {limit:?}; {CHECK}", call.name());
     Failure { outcome: Outcome::Unknown, error: Error::new(ErrorKind::Unavailable, message).at(server) }
 }
 

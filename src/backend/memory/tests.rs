@@ -73,7 +73,10 @@ async fn a_stalled_store_runs_commands_that_arrived_in_the_stall_at_its_end() {
     client.clone().run(acquire("me:1")).await.unwrap();
     memory.stall(Duration::from_secs(2));
     let before = Instant::now();
-    unknown(client.clone().run(release("me:1")).await, "no answer to `release` within 500ms");
+    unknown(
+        client.clone().run(release("me:1")).await,
+        "no answer to `release` within the `node_timeout` of 500ms",
+    );
     assert_eq!(before.elapsed(), TIMEOUT);
     let (late, second) = tokio::join!(client.clone().run(acquire("you:1")), async {
         tokio::time::sleep(Duration::from_millis(1400)).await;

@@ -40,7 +40,12 @@ impl<'a> Renewals<'a> {
         self.command("EVALSHA", &RENEW_ALL.sha)
     }
 
-    /// As of a [`Call`]: the command for a server that answered NOSCRIPT.
+    /// As of a [`Call`]: the number of the script.
+    pub(crate) fn script_number() -> u32 {
+        RENEW_ALL.number
+    }
+
+    /// As of a [`Call`]: the command for a server that may not know the script.
     pub(crate) fn eval(self) -> Cmd {
         self.command("EVAL", RENEW_ALL.body)
     }

@@ -19,7 +19,7 @@ async fn two_thousand_holds_are_renewed_by_a_few_commands() {
         guards.push(locks.mutex(format!("lock:{at}")).lock().await.unwrap());
     }
     let reads = async || server.info("stats").await["total_reads_processed"].parse::<usize>().unwrap();
-    let runs = async || server.commands_run().await["evalsha"] as usize;
+    let runs = async || server.scripts_run().await as usize;
     let (reads_before, runs_before) = (reads().await, runs().await);
     let lasts = guards.iter().map(|guard| guard.valid_until()).max().unwrap();
     // Two leases later all have been renewed several times.

@@ -112,6 +112,9 @@ async fn renewal_goes_on_through_a_flush_of_the_scripts() {
     let server = Server::start().await;
     let stock = builder(&server.url()).lease(2 * SECOND).connect().await.unwrap().mutex("stock");
     let guard = stock.lock().await.unwrap();
+    // From then on by its hash.
+    let end = guard.valid_until();
+    eventually("the first renewal", async || guard.valid_until() > end).await;
     server.ask::<()>(&["SCRIPT", "FLUSH"]).await;
     let end = guard.valid_until();
     eventually("a renewal", async || guard.valid_until() > end).await;

@@ -13,15 +13,20 @@ use crate::support::{eventually, scripts, soon};
 async fn a_field_that_is_made_behind_the_end_of_its_hold_is_ended() {
     let servers = servers(3).await;
     let proxy = Proxy::to(&servers[2]).await;
-    servers[2].ask::<()>(&["SCRIPT", "FLUSH"]).await;
-    for known in scripts::all().iter().filter(|script| ["look", "release"].contains(&script.name)) {
-        servers[2].ask::<String>(&["SCRIPT", "LOAD", &known.body]).await;
-    }
     let builder = over_urls([servers[0].url(), servers[1].url(), proxy.url()])
         .lease(600 * SECOND)
         .longest_lease(600 * SECOND);
     let locks = builder.connect().await.unwrap();
     let stock = locks.mutex("stock");
+    // From then on they are sent by their hashes.
+    soon("the first lock", stock.lock()).await.unwrap().release().await.unwrap();
+    assert!(!soon("the first look", stock.is_locked()).await.unwrap());
+    eventually("all at the third master", async || servers[2].scripts_run().await >= 3).await;
+    servers[2].reset_commands_run().await;
+    servers[2].ask::<()>(&["SCRIPT", "FLUSH"]).await;
+    for known in scripts::all().iter().filter(|script| ["look", "release"].contains(&script.name)) {
+        servers[2].ask::<String>(&["SCRIPT", "LOAD", &known.body]).await;
+    }
 
     // All that comes behind that reply waits with it: "unknown script" is read when the end has run.
     let replies = proxy.on(|command| command.is("look")).times(1).hold_reply();

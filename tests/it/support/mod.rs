@@ -36,9 +36,9 @@
 //! **On time**: no fixed sleeps. Await an event (`seen`, `done`, `line`, `recorded`), wrap other waits in [`soon`], and poll
 //! by [`eventually`] only what no event reports. Both fail after [`PATIENCE`], which no test means to reach.
 //!
-//! **On the scripts**: servers start with them loaded, so `EVALSHA` runs at once. After `SCRIPT FLUSH` or a restart by other
-//! means an `EVALSHA` is seen, answered by NOSCRIPT, and the `EVAL` behind it is seen too; a dropped or late reply is
-//! kept for the one that runs. A held `EVALSHA` is let through as it is.
+//! **On the scripts**: servers start with them loaded. The first run of each over a connection is an `EVAL`, and each further one an
+//! `EVALSHA`. After `SCRIPT FLUSH`, over the same connection, an `EVALSHA` is seen, answered by NOSCRIPT, and the `EVAL` behind it is
+//! seen too; a dropped or late reply is kept for the one that runs. A held `EVALSHA` is let through as it is.
 
 // A set of helpers that is whole, though not every one has its user yet.
 #![allow(dead_code, unused_imports)]

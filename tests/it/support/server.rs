@@ -331,6 +331,12 @@ impl Server {
         calls.collect()
     }
 
+    /// How often a script ran, or was refused since it was unknown.
+    pub async fn scripts_run(&self) -> u64 {
+        let run = self.commands_run().await;
+        ["evalsha", "eval"].iter().filter_map(|command| run.get(*command)).sum()
+    }
+
     pub async fn reset_commands_run(&self) {
         self.ask::<()>(&["CONFIG", "RESETSTAT"]).await;
     }

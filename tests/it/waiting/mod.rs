@@ -24,7 +24,7 @@ async fn foreign_guard(server: &Server, name: &str) -> Guard {
 
 /// How many scripts have run.
 async fn scripts_run(server: &Server) -> u64 {
-    server.commands_run().await.get("evalsha").copied().unwrap_or(0)
+    server.scripts_run().await
 }
 
 /// Waits until a head has subscribed and asked again: its second attempt for this guard's lock.

@@ -19,17 +19,27 @@ use crate::wire::Action;
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(300);
 
+/// Over a connection to a server that has forgotten all scripts.
 async fn connected(server: &TestServer, node_timeout: Duration) -> (Arc<RedisServer>, EventRecorder) {
+    let (backend, events) = connected_anew(server, node_timeout).await;
+    backend.line().link_now().unwrap().has_sent_all();
+    (backend, events)
+}
+
+async fn connected_anew(server: &TestServer, node_timeout: Duration) -> (Arc<RedisServer>, EventRecorder) {
     let events = EventRecorder::new();
     let backend =
         RedisServer::connect(&server.url("").into(), ALONE, node_timeout, events.sender()).await.unwrap().0;
     (backend, events)
 }
 
-fn acquire(key: &str) -> Call {
+fn lease() -> Lease {
     let drift = Drift { factor: 0.0, slack: Duration::ZERO };
-    let lease = Lease::new("lease", Duration::from_secs(24 * 3600), drift).unwrap();
-    Call::of(key, "me:1", Action::Acquire { count: 1, lease })
+    Lease::new("lease", Duration::from_secs(24 * 3600), drift).unwrap()
+}
+
+fn acquire(key: &str) -> Call {
+    Call::of(key, "me:1", Action::Acquire { count: 1, lease: lease() })
 }
 
 fn polled<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
@@ -63,6 +73,37 @@ async fn a_script_that_turns_out_unknown_after_the_deadline_is_not_sent_by_its_t
         let Poll::Ready(Err(error)) = polled(asked) else { panic!("it was sent, or its answer not read") };
         assert!(why_unsent(&error).is_some(), "{error}");
         nothing_ran(&server).await;
+    }
+}
+
+/// Over a slow network there may be no time for a second round trip.
+#[tokio::test]
+async fn the_first_run_of_a_script_over_a_connection_takes_one_round_trip() {
+    let server = TestServer::start(&[]).await;
+    let (backend, _events) = connected_anew(&server, LONG).await;
+    let renewals = |key: &str| {
+        let renewal =
+            |at| Call { action: Action::Renew { lease: lease() }, ..acquire(&format!("{key}:{at}")) };
+        (0..3).map(renewal).collect::<Vec<_>>()
+    };
+    for (asking, many) in [(false, false), (true, false), (false, true)] {
+        server.command("SCRIPT FLUSH").await;
+        backend.line().discard_current("the test");
+        until(async || backend.line().is_up()).await;
+        server.command("CONFIG RESETSTAT").await;
+        let link = backend.line().link_now().unwrap();
+        for at in 0..3 {
+            let deadline = after(Instant::now(), LONG);
+            if many {
+                let mut answers = [const { None }; 3];
+                ask_together(&link, &renewals(&at.to_string()), &mut answers, deadline).await;
+            } else {
+                ask(&link, &acquire(&format!("stock:{at}")), asking, deadline).await.unwrap();
+            }
+        }
+        // Renewals of what is not there are asked for one by one.
+        let expected = if many { (2, 10) } else { (1, 2) };
+        assert_eq!((server.count("eval").await, server.count("evalsha").await), expected, "{asking} {many}");
     }
 }
 

@@ -99,7 +99,7 @@ impl<const CLUSTERED: bool> Served<CLUSTERED> {
 
     /// How many commands it has received, as far as that is counted.
     pub async fn asked(&self) -> u64 {
-        self.server.commands_run().await.get("evalsha").copied().unwrap_or(0)
+        self.server.scripts_run().await
     }
 
     /// Waits until a client is subscribed to releases, as far as that is visible.
