@@ -225,7 +225,7 @@ struct Attempts {
     id: Option<u64>,
     lease: Lease,
     began: Instant,
-    /// When the time that `within` allows is over.
+    /// When it ends at the latest: the time that `within` allows is over, or that of one attempt.
     limit: Option<Instant>,
     /// It makes one attempt, and does not wait for others.
     once: bool,
@@ -314,13 +314,22 @@ enum Turn {
 enum Attempt {
     Granted(Guard),
     Again,
+    /// The time for the request is over, and there is no answer yet.
+    Over,
 }
+
+/// A request that makes one attempt leaves it to the master to report that there was no answer, where it does so in time.
+const GRACE: Duration = Duration::from_millis(10);
 
 impl Attempts {
     fn new(options: AcquireOptions) -> Attempts {
         let (began, lease) = (Instant::now(), options.handle.config.lease);
         let once = options.within == Some(Duration::ZERO);
-        let limit = options.within.and_then(|within| limit(began, within));
+        let within = match once {
+            true => Some(options.handle.config.patience() / 2 + GRACE),
+            false => options.within,
+        };
+        let limit = within.and_then(|within| limit(began, within));
         Attempts {
             options,
             id: None,
@@ -372,21 +381,25 @@ impl Attempts {
             let attempt = match self.until_admitted().await? {
                 Some(Turn::Ask(pending)) => Box::pin(self.attempt(pending)),
                 Some(Turn::Granted(guard)) => return Ok(self.granted_to(guard)),
-                None => {
-                    // A request that waited behind others has not asked the masters itself: they may be away.
-                    let failure = self.last_failure();
-                    let away = failure.or_else(|| self.outage());
-                    return Err(away.map_or_else(|| self.busy_too_long(), NotGranted::Failed));
-                }
+                None => return Err(self.over(None)),
             };
             match attempt.await? {
                 Attempt::Granted(guard) => return Ok(self.granted_to(guard)),
+                Attempt::Over => return Err(self.over(Some(self.not_in_time()))),
                 Attempt::Again if !self.has_failed() && self.is_over() => {
                     return Err(self.busy_too_long());
                 }
                 Attempt::Again => {}
             }
         }
+    }
+
+    /// The time for it is over. `unanswered`: the error, where nobody has answered yet that somebody else holds the lock.
+    fn over(&mut self, unanswered: Option<Error>) -> NotGranted {
+        let refused = self.reported || self.attempted.is_some();
+        // A request that waited behind others has not asked the masters itself: they may be away.
+        let failure = self.last_failure().or_else(|| self.outage()).or(unanswered.filter(|_| !refused));
+        failure.map_or_else(|| self.busy_too_long(), NotGranted::Failed)
     }
 
     /// With its grant it left its line.
@@ -488,7 +501,7 @@ impl Attempts {
             }));
         }
         let now = at.by_tokio();
-        let over = self.once || self.limit.is_some_and(|limit| limit <= now);
+        let late = self.limit.is_some_and(|limit| limit <= now);
         let behind = matches!(turn, Admission::Wait { refused: false, .. });
         self.behind_since = behind.then(|| self.behind_since.unwrap_or(now));
         if let Some((granted, _spent)) = taken {
@@ -500,7 +513,7 @@ impl Attempts {
             Admission::Take(_) => Ok(Look::Wait(Some(now))),
             Admission::Lost(loss) => Err(Error::lost(loss)),
             Admission::Unfenced => Err(Error::new(ErrorKind::Misuse, UNFENCED)),
-            Admission::Wait { refused: true, .. } if over => Ok(Look::Over),
+            Admission::Wait { refused: true, .. } if self.once || late => Ok(Look::Over),
             Admission::Wait { refused: true, until } => {
                 session.check_process()?;
                 self.options.waits();
@@ -512,20 +525,26 @@ impl Attempts {
             }
             Admission::Wait { refused: false, until } => {
                 session.check_process()?;
-                let patience = session.terms.patience;
                 // Also where the server answers: a full one may put the command before this one off for ever.
-                let patience = if over { patience } else { patience.max(session.config.unavailable_after) };
+                let patience = session.terms.patience.max(session.config.unavailable_after);
                 let stuck = self.behind_since.is_some_and(|since| after(since, patience) <= now);
                 if let Some(error) =
                     session.outage_since(&self.options.keys, self.began).or_else(|| stuck.then(unanswered))
                 {
                     return Err(error);
                 }
+                if late {
+                    let failed = self.over(Some(unanswered()));
+                    return match failed {
+                        NotGranted::Failed(error) => Err(error),
+                        NotGranted::Busy { .. } => Ok(Look::Over),
+                    };
+                }
                 let until = until.map(|until| at.nap(until)).filter(|until| *until > now);
                 let node_timeout = session.config.node_timeout;
                 let again = session.takeover_pause().map_or(node_timeout, |pause| pause.min(node_timeout));
                 let again = after(now, again);
-                Ok(Look::Wait(until.into_iter().chain([again]).min()))
+                Ok(Look::Wait(until.into_iter().chain(self.limit).chain([again]).min()))
             }
         }
     }
@@ -544,7 +563,11 @@ impl Attempts {
         // No `async fn`, which would have room for what is sent twice.
         async move {
             // Dropped at the end, after the entry was updated.
-            let (verdict, _stragglers) = self.answer_of(pin!(sent.session.ask(&sent.pending))).await;
+            let Some((verdict, _stragglers)) = self.answer_of(pin!(sent.session.ask(&sent.pending))).await
+            else {
+                // What was sent is undone as that of a dropped request.
+                return Ok(Attempt::Over);
+            };
             sent.is_open = false;
             let pending = &sent.pending;
             match verdict.result {
@@ -558,20 +581,27 @@ impl Attempts {
         }
     }
 
-    /// Awaits the answer. Each poll is reported to the line: this request responds when it is woken, so it is not passed over though
+    /// Awaits the answer; `None`: the time for the request is over. Each poll is reported to the line: this request responds when it is woken, so it is not passed over though
     /// its answer is late. The server is slow, and would be for the next in line too.
     ///
     /// An answer that is there in the first poll is returned in the next one. 1. Two branches of a `join!` ask in one poll of
     /// their task. 2. The first one is answered by another thread before its poll ends. 3. Granted in it, it would hold before
     /// the second one asks, which would be taken for a re-entry: nothing would prove that they are branches.
-    async fn answer_of<T>(&self, mut asking: Pin<&mut impl Future<Output = T>>) -> T {
+    async fn answer_of<T>(&self, mut asking: Pin<&mut impl Future<Output = T>>) -> Option<T> {
         // Boxed: that is rare.
         let (mut first, mut early) = (true, None::<Box<T>>);
+        // No attempt takes longer than that by itself.
+        let longest = after(Instant::now(), self.options.handle.terms.patience);
+        let mut over = pin!(self.limit.filter(|limit| *limit < longest).map(sleep_until));
         poll_fn(|cx| {
             if let Some(answer) = early.take() {
-                return Poll::Ready(*answer);
+                return Poll::Ready(Some(*answer));
             }
             let answer = asking.as_mut().poll(cx);
+            if answer.is_pending() && over.as_mut().as_pin_mut().is_some_and(|over| over.poll(cx).is_ready())
+            {
+                return Poll::Ready(None);
+            }
             let first = std::mem::take(&mut first);
             if first && let Poll::Ready(answer) = answer {
                 early = Some(Box::new(answer));
@@ -586,7 +616,7 @@ impl Attempts {
                     entry.polled(self.id(), cx.waker(), at.now)
                 }));
             }
-            answer
+            answer.map(Some)
         })
         .await
     }
@@ -774,6 +804,20 @@ impl Attempts {
         let message = format!(
             "granted, but the answer was read only when the lease of {lease:?} was over: the masters answer slowly, or this future was \
              not polled for as long; ask for a longer lease"
+        );
+        Error::new(ErrorKind::Unavailable, message)
+    }
+
+    fn not_in_time(&self) -> Error {
+        let limit = match self.options.within {
+            Some(within) if !self.once => format!("the {within:?} that `within` allows"),
+            _ => {
+                let node_timeout = self.options.handle.config.node_timeout;
+                format!("the `node_timeout` of {node_timeout:?}, of which earlier commands took a part")
+            }
+        };
+        let message = format!(
+            "no answer to `acquire` within {limit}; check that the server runs, and the network, or allow more time"
         );
         Error::new(ErrorKind::Unavailable, message)
     }

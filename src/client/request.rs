@@ -236,8 +236,10 @@ pub struct Lock(pub(super) Request);
 
 options!(
     Lock,
-    "Waits that long at the most, then fails with [`Timeout`](ErrorKind::Timeout). Default: as long as it takes. One \
-     attempt is made even for zero; [`Duration::MAX`] means for ever.\n\nThe example of [`Lock`] has it."
+    "Takes that long at the most. Then it fails with [`Timeout`](ErrorKind::Timeout) if somebody else held the lock, and with \
+     [`Unavailable`](ErrorKind::Unavailable) if the masters have not answered; a command that is under way is undone in the \
+     background. Default: as long as it takes. Zero means one attempt, which takes one node timeout at the most; \
+     [`Duration::MAX`] means for ever.\n\nThe example of [`Lock`] has it."
 );
 
 impl Future for Lock {
@@ -271,7 +273,8 @@ impl Future for Lock {
 /// # Errors
 ///
 /// As [`Lock`], but for [`Timeout`](ErrorKind::Timeout), which is `None` here. Without [`within`](TryLock::within)
-/// [`Unavailable`](ErrorKind::Unavailable) comes after one attempt.
+/// [`Unavailable`](ErrorKind::Unavailable) comes after one attempt: in one node timeout, also where the attempt goes behind another command
+/// of this process for the same lock (with [`replicas`](crate::Builder::replicas) three times as long plus one and a half waits).
 ///
 /// # Cancel safety
 ///
@@ -281,8 +284,9 @@ pub struct TryLock(pub(super) Request);
 
 options!(
     TryLock,
-    "Waits that long at the most, then is ready with `None`. Default: zero, which is one attempt. [`Duration::MAX`] means \
-     for ever.\n\nThe example of [`TryLock`] has it."
+    "Takes that long at the most. Then it is ready with `None` if somebody else held the lock, and fails with \
+     [`Unavailable`](ErrorKind::Unavailable) if the masters have not answered; a command that is under way is undone in the \
+     background. Default: zero, which is one attempt. [`Duration::MAX`] means for ever.\n\nThe example of [`TryLock`] has it."
 );
 
 impl Future for TryLock {

@@ -372,6 +372,9 @@ impl Builder {
 
     /// For how long the answer to a command is awaited, on each master. Default: 500 ms.
     ///
+    /// Over a slow network it has to be longer than a round trip; at least two of them, for the times when a server has forgotten the scripts
+    /// (`SCRIPT FLUSH`). Each call waits that long for a server that does not answer: [leases](crate::guide::leases) names the time of each.
+    ///
     /// [`Duration::MAX`]: for ever. An attempt to connect may take as long, and a second at least.
     ///
     /// Rejected: zero.

@@ -263,11 +263,14 @@ impl Caller {
     }
 
     /// A request has ended with this error.
-    fn fails(&self, mut asking: Asking, error: &Error) {
+    fn fails(&self, mut asking: Asking, locking: &Locking, error: &Error) {
         self.note(|| format!("fails: {error}"));
         // Only these may come before it is in its line.
         asking.failed = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Closed);
-        if !(asking.asked.ambiguous && error.kind() == ErrorKind::Ambiguous) {
+        // The time for it is over before the answer is there.
+        let cut = matches!(locking.way, Way::Within(_)) && error.kind() == ErrorKind::Unavailable;
+        let branches = asking.asked.ambiguous && error.kind() == ErrorKind::Ambiguous;
+        if !(cut || branches) {
             self.expect(error, asking.asked.nested);
         }
     }
@@ -293,7 +296,7 @@ impl Caller {
         let guard = match granted {
             Ok(Some(guard)) => Arc::new(guard),
             Ok(None) => return self.note(|| "is refused".to_owned()),
-            Err(error) => return self.fails(asking, &error),
+            Err(error) => return self.fails(asking, locking, &error),
         };
         if lost_before {
             self.violated(Promise::Loss, "a request below a lost hold is granted");
@@ -584,7 +587,7 @@ impl Caller {
             Ok(None) => self.note(|| "is refused".to_owned()),
             // The work was dropped, or the request had nothing to enter any more.
             Err(error) if error.kind() == ErrorKind::Lost => self.note(|| format!("fails: {error}")),
-            Err(error) => self.fails(asking, &error),
+            Err(error) => self.fails(asking, locking, &error),
         }
     }
 

@@ -109,8 +109,9 @@ pub struct LockAll(pub(super) RequestAll);
 
 options!(
     LockAll,
-    "Waits that long at the most for all of them together, then fails with [`Timeout`](crate::ErrorKind::Timeout). Default: as long \
-     as it takes. One attempt is made even for zero; [`Duration::MAX`] means for ever.\n\nThe example of [`LockAll`] has it."
+    "Takes that long at the most for all of them together. Then it fails with [`Timeout`](crate::ErrorKind::Timeout) if somebody else \
+     held one of them, and with [`Unavailable`](crate::ErrorKind::Unavailable) if the masters have not answered. Default: as long \
+     as it takes. Zero means one attempt; [`Duration::MAX`] means for ever.\n\nThe example of [`LockAll`] has it."
 );
 
 impl Future for LockAll {
@@ -143,8 +144,8 @@ impl Future for LockAll {
 /// # Errors
 ///
 /// As [`LockAll`], but for [`Timeout`](crate::ErrorKind::Timeout), which is `None` here. Without [`within`](TryLockAll::within)
-/// [`Unavailable`](crate::ErrorKind::Unavailable) comes after one attempt, and so does [`Lost`](crate::ErrorKind::Lost) for a hold that was
-/// lost before all were granted.
+/// [`Unavailable`](crate::ErrorKind::Unavailable) comes after one attempt, one node timeout after the masters have stopped to answer, and so
+/// does [`Lost`](crate::ErrorKind::Lost) for a hold that was lost before all were granted.
 ///
 /// # Cancel safety
 ///
@@ -154,7 +155,8 @@ pub struct TryLockAll(pub(super) RequestAll);
 
 options!(
     TryLockAll,
-    "Waits that long at the most for all of them together, then is ready with `None`. Default: zero, which is one attempt. \
+    "Takes that long at the most for all of them together. Then it is ready with `None` if somebody else held one of them, and fails \
+     with [`Unavailable`](crate::ErrorKind::Unavailable) if the masters have not answered. Default: zero, which is one attempt. \
      [`Duration::MAX`] means for ever."
 );
 

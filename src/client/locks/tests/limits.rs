@@ -1,4 +1,4 @@
-//! Holds that end by `max_hold`, beside those that end by themselves.
+//! Holds that end by `max_hold`, beside those that end by themselves; and requests that end in the time for them.
 
 use std::time::Duration;
 
@@ -131,4 +131,81 @@ async fn a_release_that_runs_when_the_lease_is_over_reports_that_it_ran_out() {
     sleep(SECOND * 9 / 10).await;
     store.stall(SECOND / 5);
     assert_eq!(guard.release().await.unwrap_err().loss(), Some(Loss::Expired));
+}
+
+/// What takes this long, of a call to masters that do not answer.
+async fn took(call: impl Future<Output = crate::Result<()>>) -> Duration {
+    let began = Instant::now();
+    assert_eq!(call.await.unwrap_err().kind(), ErrorKind::Unavailable);
+    began.elapsed()
+}
+
+/// One that waits behind a command of this process has that time for both.
+#[tokio::test(start_paused = true)]
+async fn a_request_ends_in_the_time_for_it_though_no_master_answers() {
+    let few = Duration::from_millis(50);
+    let one_attempt = Duration::from_millis(510);
+    for behind in ["nothing", "a dropped guard", "a nested release"] {
+        for count in [1, 3] {
+            let stores = [(); 3].map(|()| Memory::new());
+            let builder = Locks::builder().masters(stores.iter().take(count).map(crate::Master::memory));
+            let locks = builder.unavailable_after(60 * SECOND).connect().await.unwrap();
+            for (limit, way) in
+                [(few, 0), (few, 1), (few, 2), (2 * SECOND, 0), (one_attempt, 3), (one_attempt, 4)]
+            {
+                let stock = locks.mutex("stock");
+                let held =
+                    (behind == "a dropped guard" || behind == "a nested release").then(|| stock.lock());
+                let held = match held {
+                    Some(asks) => Some(asks.await.unwrap()),
+                    None => None,
+                };
+                let nested =
+                    if behind == "a nested release" { Some(stock.lock().await.unwrap()) } else { None };
+                stores.iter().for_each(|store| store.stall(600 * SECOND));
+                let mut kept = None;
+                match (behind, nested) {
+                    ("a nested release", Some(nested)) => {
+                        let mut release = Box::pin(nested.release());
+                        assert!(futures::poll!(&mut release).is_pending());
+                        kept = Some((held, release));
+                    }
+                    _ => drop(held),
+                }
+                let several = locks.mutexes(["stock", "order"]);
+                let took = match way {
+                    0 => took(async { stock.lock().within(limit).await.map(drop) }).await,
+                    1 => took(async { stock.try_lock().within(limit).await.map(drop) }).await,
+                    2 => took(async { several.lock().within(limit).await.map(drop) }).await,
+                    3 => took(async { stock.try_lock().await.map(drop) }).await,
+                    _ => took(async { several.try_lock().await.map(drop) }).await,
+                };
+                // Timers go off at whole milliseconds.
+                assert!(
+                    took <= limit + Duration::from_millis(2),
+                    "{behind} {count} {way}: {took:?} of {limit:?}"
+                );
+                stores.iter().for_each(|store| store.stall(Duration::ZERO));
+                drop(kept);
+                sleep(120 * SECOND).await;
+            }
+            locks.close().await.unwrap();
+            stores.iter().for_each(|store| assert_eq!(format!("{store:?}"), "Memory { locks: {} }"));
+        }
+    }
+}
+
+/// Its last answer was that somebody else has it.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_was_refused_before_is_busy_though_its_last_attempt_has_no_answer() {
+    let store = Memory::new();
+    let locks = Locks::builder().memory(&store).poll_interval(SECOND).connect().await.unwrap();
+    let theirs = Locks::builder().memory(&store).connect().await.unwrap();
+    let _guard = theirs.mutex("stock").lock().await.unwrap();
+    let stock = locks.mutex("stock");
+    let asks = tokio::spawn(stock.lock().within(10 * SECOND));
+    sleep(9 * SECOND + SECOND * 4 / 5).await;
+    store.stall(600 * SECOND);
+    assert!(theirs.mutex("other").try_lock().await.is_err());
+    assert_eq!(asks.await.unwrap().unwrap_err().kind(), ErrorKind::Timeout);
 }
