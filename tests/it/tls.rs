@@ -360,12 +360,11 @@ mod expired {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-    use nestlock::Locks;
     use tokio::net::{TcpListener, TcpStream};
     use tracing::Level;
 
     use crate::support::server::Server;
-    use crate::support::{eventually, log};
+    use crate::support::{eventually, log, options};
 
     /// One of three masters, whose certificate expires while it is connected to: the lock works on without it.
     #[tokio::test]
@@ -378,7 +377,7 @@ mod expired {
         let connect = async || {
             let given = nestlock::Server::from(url.as_str()).tls(super::trusting(&three));
             let masters = [one.url().into(), two.url().into(), given];
-            Locks::builder().servers(masters).delayed_restart(false).connect().await.unwrap()
+            options().servers(masters).delayed_restart(false).connect().await.unwrap()
         };
         let warnings = || {
             log::all(|event| {
