@@ -474,8 +474,9 @@ impl Builder {
     ///
     /// A failover is less likely to lose a grant then: if all replicas had to acknowledge it, the one that takes over has it. And a
     /// master that is cut off from its replicas grants nothing. **It does not
-    /// make a failover safe**: releases and renewals are not waited for, so the lease may be shorter on the new master, and
-    /// Redis may promote a replica that lags behind the one which acknowledged. The wait is taken off the lease.
+    /// make a failover safe**: releases and renewals are not waited for, so the lease may be shorter on the new master, and a master
+    /// that is cut off renews the holds that it has, unless `min-replicas-to-write` of the server ends that. Redis may promote a
+    /// replica that lags behind the one which acknowledged. The wait is taken off the lease.
     ///
     /// Each master has a second connection then, for acquires alone: `WAIT` holds up what is behind it. Acquires that are made
     /// while it waits are sent together after it, and share the next one.

@@ -9,7 +9,7 @@ use crate::backend::connection::commands::Commands;
 use crate::backend::connection::connection::Line;
 use crate::backend::connection::data_watch::{self, DataWatch};
 use crate::backend::connection::redis_error;
-use crate::backend::connection::server_info::field;
+use crate::backend::connection::server_info::{field, was_replica};
 use crate::base::telemetry;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -45,7 +45,11 @@ impl Purpose {
             return Err(Error::new(ErrorKind::Unavailable, NO_MASTER).at(address));
         }
         if self.needs_age {
-            read_age(connection, line, data).await.map_err(unreachable)?;
+            let info = read_age(connection, line, data).await.map_err(unreachable)?;
+            // Of a master that sentinels name a failover is ordinary, and its second id stays: whoever connects would wait.
+            if self.one_of_several && !self.may_be_replica && was_replica(&info) {
+                line.server_info.distrust_uptime();
+            }
         }
         if self.one_of_several && line.server_info.clock().is_none() {
             read_clock(connection, line).await.map_err(unreachable)?;
@@ -101,7 +105,8 @@ async fn check_wait(connection: &Commands, address: &Arc<str>) -> Result<()> {
     })
 }
 
-async fn read_age(connection: &Commands, line: &Line, data: &DataWatch) -> RedisResult<()> {
+/// Returns the answers to `INFO`.
+async fn read_age(connection: &Commands, line: &Line, data: &DataWatch) -> RedisResult<String> {
     // Before the age is read, so that what is replaced behind it is reported. The right to it is not required.
     data.start();
     let is_on = connection.send(&data_watch::command(), None).await?.extract_error().is_ok();
@@ -112,7 +117,7 @@ async fn read_age(connection: &Commands, line: &Line, data: &DataWatch) -> Redis
     if !line.server_info.update(&info, Instant::now()) {
         telemetry::age_unknown(&line.address);
     }
-    Ok(())
+    Ok(info)
 }
 
 /// At the first connection.

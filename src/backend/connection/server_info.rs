@@ -92,6 +92,17 @@ impl ServerInfo {
         seen.is_some()
     }
 
+    /// Counts its run from when it was first seen. Its uptime says nothing of a server that [was a replica](was_replica):
+    ///
+    /// 1. One holds the lock on M and N.
+    /// 2. M becomes a replica of a server that lacks the hold, and a master again.
+    /// 3. A client that connects for the first time finds an uptime of a year, and is granted by M and a third master.
+    pub(super) fn distrust_uptime(&self) {
+        if let Some(run) = &mut *lock(&self.0) {
+            run.started = run.first_seen;
+        }
+    }
+
     /// Whether the server has had the same data since the age was read, as far as the answer to `INFO replication` shows.
     pub(super) fn has_same_data(&self, info: &str) -> bool {
         match (&*lock(&self.0), field(info, "master_replid")) {
@@ -125,6 +136,12 @@ impl ServerInfo {
         let seen = lock(&self.0);
         seen.as_ref().is_some_and(|seen| now.saturating_duration_since(seen.started) < age)
     }
+}
+
+/// Whether the server may have been a replica: its data has a second id, that of the master that it followed. A master that was restarted
+/// with the data that its replicas had has one too.
+pub(super) fn was_replica(info: &str) -> bool {
+    field(info, "master_replid2").is_some_and(|id| id.bytes().any(|byte| byte != b'0'))
 }
 
 pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
@@ -235,6 +252,27 @@ mod tests {
         known.update(&with_data("two"), now + seconds(5));
         assert!(known.is_younger_than(seconds(10), now + seconds(14)));
         assert!(!known.is_younger_than(seconds(10), now + seconds(15)));
+    }
+
+    #[test]
+    fn a_server_that_was_a_replica_is_as_old_as_it_was_observed() {
+        let (known, now) = (ServerInfo::default(), Instant::now());
+        known.distrust_uptime();
+        for later in [0, 5] {
+            known.update(&info("a", 3600 + later as i64), now + seconds(later));
+            known.distrust_uptime();
+            assert!(known.is_younger_than(seconds(10), now + seconds(9)));
+            assert!(!known.is_younger_than(seconds(10), now + seconds(10)));
+        }
+        known.update(&info("a", 3609), now + seconds(9));
+        assert!(known.is_younger_than(seconds(10), now + seconds(9)));
+    }
+
+    #[test]
+    fn a_second_id_that_is_not_all_zeros_is_that_of_a_master_it_followed() {
+        let with = |id: &str| was_replica(&format!("master_replid:4d0\r\nmaster_replid2:{id}\r\n"));
+        assert!(with("4d072dc1c62d5672") && with("x"));
+        assert!(!with(&"0".repeat(40)) && !with("") && !was_replica("master_replid:4d0\r\n"));
     }
 
     #[test]

@@ -141,6 +141,16 @@ async fn a_master_that_restarts_and_reports_a_negative_uptime_has_no_vote() {
 /// It was never restarted, and has what that one had which it followed.
 #[tokio::test]
 async fn a_master_that_was_a_replica_for_a_while_has_no_vote() {
+    was_a_replica_for_a_while(false).await;
+}
+
+/// Its uptime is that of a server which was a master all the time.
+#[tokio::test]
+async fn a_master_that_was_a_replica_for_a_while_has_no_vote_of_a_client_that_connects_afterwards() {
+    was_a_replica_for_a_while(true).await;
+}
+
+async fn was_a_replica_for_a_while(connects_afterwards: bool) {
     let servers = servers(3).await;
     let between = Server::with(&["--repl-diskless-sync-delay", "0"]).await;
     let (our_ways, their_ways) = (ways(&servers).await, ways(&servers).await);
@@ -158,6 +168,7 @@ async fn a_master_that_was_a_replica_for_a_while_has_no_vote() {
     eventually("it has what the other one has", async || servers[1].keys().await.is_empty()).await;
     servers[1].ask::<()>(&["REPLICAOF", "NO", "ONE"]).await;
     drop(away);
+    let theirs = if connects_afterwards { connect(&their_ways).await } else { theirs };
     let second = soon("theirs", theirs.lock()).await.unwrap();
     assert!(guard.is_lost(), "two hold the lock");
     drop((third, others));

@@ -43,6 +43,27 @@ async fn checked(purpose: Purpose, answers: &[&str]) -> (Result<Option<Arc<str>>
     (checked, is_old)
 }
 
+const WAS_REPLICA: &str =
+    "$74\r\nrun_id:one\r\nmaster_replid:two\r\nuptime_in_seconds:3600\r\nmaster_replid2:on\r\n\r\n";
+
+/// Alone it needs no age. Sentinels and clusters have replicas take over in the ordinary course of things.
+#[tokio::test]
+async fn one_of_several_servers_that_was_a_replica_is_young_and_a_master_that_sentinels_name_is_not() {
+    for (one_of_several, may_be_replica, info, old) in [
+        (true, false, WAS_REPLICA, false),
+        (true, false, INFO, true),
+        (true, true, WAS_REPLICA, true),
+        (false, false, WAS_REPLICA, true),
+    ] {
+        let purpose = Purpose { needs_age: true, one_of_several, may_be_replica, ..Purpose::default() };
+        let hello = may_be_replica.then_some("*0\r\n");
+        let clock = if one_of_several { vec![INFO, INFO] } else { vec![] };
+        let answers = [OK].into_iter().chain(hello).chain([OK, info, info]).chain(clock).collect::<Vec<_>>();
+        let (checked, is_old) = checked(purpose, &answers).await;
+        assert_eq!((checked.is_ok(), is_old), (true, old), "{one_of_several} {may_be_replica} {info}");
+    }
+}
+
 /// The right to `INFO` is not required. Any other error may hide that it is young.
 #[tokio::test]
 async fn a_server_whose_age_cannot_be_read_is_used_only_where_a_right_is_missing() {
