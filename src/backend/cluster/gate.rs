@@ -1,8 +1,10 @@
 //! The check of a new connection to a node, before a call is sent over it.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::sleep;
 
 use crate::backend::cluster::identity::Identity;
 use crate::backend::cluster::slots::NodeAddress;
@@ -15,7 +17,7 @@ use crate::error::{Error, ErrorKind};
 /// leaves. 2. A node of another cluster is started at its address. 3. A call that is sent there acquires a lock in the other cluster.
 /// The query is sent over the same connection as the call would be, so in every order the call is not sent.
 ///
-/// A refused connection also notifies `topology_requested`: the cluster may have changed so much that this client's topology is
+/// A view that is not recognized also notifies `topology_requested`: the cluster may have changed so much that this client's topology is
 /// outdated.
 pub(super) fn gate(
     identity: Weak<Identity>,
@@ -27,20 +29,41 @@ pub(super) fn gate(
         let (identity, topology_requested) = (identity.clone(), topology_requested.clone());
         let (node_address, address) = (node_address.clone(), address.clone());
         Box::pin(async move {
-            let answer = connection.send(&slots_command(), None).await;
-            let answer = answer.map_err(|error| redis_error::unreachable(error, &address))?;
-            let topology = parse_answer(answer, &node_address, &address)?;
-            let Some(identity) = identity.upgrade() else { return Ok(()) };
-            if identity.accepts(&topology.ids) {
-                return Ok(());
+            for asked in 1.. {
+                let answer = connection.send(&slots_command(), None).await;
+                let answer = answer.map_err(|error| redis_error::unreachable(error, &address))?;
+                let topology = parse_answer(answer, &node_address, &address)?;
+                let Some(identity) = identity.upgrade() else { return Ok(()) };
+                if identity.accepts(&topology.ids) {
+                    return Ok(());
+                }
+                topology_requested.notify_one();
+                if !identity.may_show_few(&topology.ids) {
+                    if identity.report_once(&address) {
+                        telemetry::stranger(&address);
+                    }
+                    return Err(Error::new(ErrorKind::Unavailable, STRANGER).at(&address));
+                }
+                if asked == ASKED {
+                    break;
+                }
+                drop(identity);
+                sleep(PAUSE).await;
             }
-            if identity.report_once(&address) {
-                telemetry::stranger(&address);
-            }
-            topology_requested.notify_one();
-            Err(Error::new(ErrorKind::Unavailable, STRANGER).at(&address))
+            Err(Error::new(ErrorKind::Unavailable, FEW).at(&address))
         })
     })
 }
 
+/// How often a node is asked whose view shows known nodes only, but too few of them, and the pause behind each answer. So it is for a
+/// moment in which several shards fail over.
+const ASKED: usize = 4;
+const PAUSE: Duration = Duration::from_millis(50);
+
+const FEW: &str = "its view of the cluster shows too few of the known nodes; it is connected to again, and should show them once a \
+                   failover is complete: check the cluster";
+
 const STRANGER: &str = "a node of another cluster answers there; check what runs at this address, and the addresses of this cluster";
+
+#[cfg(test)]
+mod tests;

@@ -98,6 +98,12 @@ impl Identity {
         accepts
     }
 
+    /// Whether ids that are not recognized may be of this cluster all the same: all of them are known, so no other cluster is in sight.
+    pub(super) fn may_show_few(&self, ids: &Ids) -> bool {
+        let state = lock(&self.state);
+        state.ids.as_ref().is_some_and(|known| known.shared(ids) > 0 && known.includes(ids))
+    }
+
     /// Replaces the ids. Returns whether it may be another cluster than before.
     pub(super) fn install(&self, ids: &Ids) -> bool {
         let mut state = lock(&self.state);
