@@ -209,10 +209,12 @@ async fn works_and_survives_broken_connections(builder: nestlock::Builder, serve
         eventually("a subscription again", is_subscribed).await;
     }
     // Asked over new connections: the answer is the server's.
-    eventually("a holder", async || {
-        theirs.mutex("stock").holder().await.is_ok_and(|holder| holder.is_some())
-    })
-    .await;
+    for locks in [&ours, &theirs] {
+        eventually("a holder", async || {
+            locks.mutex("stock").holder().await.is_ok_and(|holder| holder.is_some())
+        })
+        .await;
+    }
     guard.release().await.unwrap();
     let guard = soon("the waiter", waits).await.unwrap().unwrap();
     guard.release().await.unwrap();
