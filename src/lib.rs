@@ -167,6 +167,7 @@ pub mod guide {
     pub mod errors {}
 
     /// [leases and loss]: crate::guide::leases
+    /// [shutdown]: crate::guide::services#shutdown
     #[doc = include_str!("../docs/cancellation.md")]
     pub mod cancellation {}
 

@@ -96,7 +96,7 @@ pub(crate) fn distrusted(error: &Error) {
 
 /// A master leads to the server of another one at a reconnect.
 pub(crate) fn second_vote(error: &Error) {
-    tracing::warn!(%error, "a master leads to the server of another one and has no vote; it is used once it leads elsewhere");
+    warn!(%error, "a master leads to the server of another one and has no vote; it is used once it leads elsewhere");
 }
 
 /// The provider of credentials has failed.

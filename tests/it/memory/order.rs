@@ -14,9 +14,9 @@ async fn pair(home: &Home, options: impl FnOnce(Builder) -> Builder) -> (Locks, 
 
 /// The reports about these two.
 fn reports([one, two]: &[Mutex; 2]) -> Vec<Event> {
-    let names = [one.name(), two.name()].map(|name| format!("`{name}`"));
     log::all(|event| {
-        event.fields.contains_key("asked_at") && names.iter().all(|name| event.message.contains(name))
+        let named = ["held", "asked"].map(|field| event.fields.get(field).map(String::as_str));
+        event.fields.contains_key("asked_at") && [one, two].iter().all(|lock| named.contains(&Some(lock.name())))
     })
 }
 

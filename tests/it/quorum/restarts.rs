@@ -306,6 +306,6 @@ async fn what_one_master_granted_while_the_others_had_no_vote_is_undone() {
     tokio::time::sleep(5 * SECOND).await;
     assert!(is_free(&stores[2]), "{stores:?}");
     // Waiters do not ask without a pause: paused time could not advance then.
-    let waiting = tokio::time::timeout(10 * SECOND, locks.mutex("stock").lock()).await;
+    let waiting = tokio::time::timeout(9 * SECOND, locks.mutex("stock").lock()).await;
     assert!(waiting.is_err(), "{waiting:?}");
 }
