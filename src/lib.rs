@@ -217,6 +217,7 @@ pub mod guide {
     /// [owners]: crate::guide::owners
     /// [order]: crate::guide::several#the-order-of-locks
     /// [hand-off]: crate::guide::leases#hand-off-inside-a-process
+    /// [masters]: crate::guide::deployments#several-masters
     #[doc = include_str!("../docs/operations.md")]
     pub mod operations {}
 
@@ -231,6 +232,7 @@ pub mod guide {
 
     /// [leases and loss]: crate::guide::leases
     /// [fencing tokens]: crate::guide::fencing
+    /// [blocks]: crate::guide::leases#work-without-an-await
     #[doc = include_str!("../docs/promises.md")]
     pub mod promises {}
 
@@ -249,6 +251,8 @@ pub mod guide {
     /// [connections]: crate::guide::services#connections
     /// [TLS feature]: crate::guide::options#cargo-features
     /// [those of a lock]: crate::guide::operations#keys-and-channels
+    /// [blocks]: crate::guide::leases#work-without-an-await
+    /// [end]: crate::guide::cancellation#the-end-of-a-program
     #[doc = include_str!("../docs/migrating.md")]
     pub mod migrating {}
 }
