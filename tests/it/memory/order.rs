@@ -16,7 +16,8 @@ async fn pair(home: &Home, options: impl FnOnce(Builder) -> Builder) -> (Locks, 
 fn reports([one, two]: &[Mutex; 2]) -> Vec<Event> {
     log::all(|event| {
         let named = ["held", "asked"].map(|field| event.fields.get(field).map(String::as_str));
-        event.fields.contains_key("asked_at") && [one, two].iter().all(|lock| named.contains(&Some(lock.name())))
+        event.fields.contains_key("asked_at")
+            && [one, two].iter().all(|lock| named.contains(&Some(lock.name())))
     })
 }
 
