@@ -88,7 +88,7 @@ impl InMemory {
                 // As over a network: a connection without answers is replaced, and what is due is sent at once.
                 self.memory.visit(|store| store.reconnecting.insert(self.client));
                 self.run_backlog_soon();
-                return Err(redis_error::unanswered(call, self.node_timeout, &ADDRESS));
+                return Err(redis_error::unanswered(call, self.node_timeout, None, &ADDRESS));
             }
             let stalled = self.memory.visit(|store| {
                 store.run_backlog(now);

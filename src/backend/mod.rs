@@ -2,6 +2,7 @@
 
 pub(crate) mod cluster;
 mod connection;
+mod late;
 pub(crate) mod memory;
 mod resp;
 mod sentinel;
@@ -18,6 +19,7 @@ use std::time::Duration;
 #[cfg(test)]
 pub(crate) use connection::dial::testing as dialing;
 pub(crate) use connection::{Login, ServerClock};
+pub(crate) use late::why_late;
 
 use crate::base::Failure;
 use crate::error::{Error, ErrorKind, Result};

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::runtime;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::backend::why_late;
 use crate::base::meter::{self, Sample, Waiting};
 use crate::base::telemetry::{self, AcquireSpan, Place};
 use crate::base::{Failure, Fate, Lease, Moment, Outcome, Spread, after, limit};
@@ -816,9 +817,9 @@ impl Attempts {
                 format!("the `node_timeout` of {node_timeout:?}, of which earlier commands took a part")
             }
         };
-        let message = format!(
-            "no answer to `acquire` within {limit}; check that the server runs, and the network, or allow more time"
-        );
+        let why = self.limit.filter(|_| !self.options.handle.quorum.is_portable()).and_then(why_late);
+        let why = why.as_deref().unwrap_or("check that the server runs, and the network, or allow more time");
+        let message = format!("no answer to `acquire` within {limit}; {why}");
         Error::new(ErrorKind::Unavailable, message)
     }
 

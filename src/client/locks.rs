@@ -27,8 +27,8 @@ use crate::session::{EventRelay, Handle, MasterEvents, Session, Stage};
 /// [`Guard`](crate::Guard) of it are gone, its background task and connections end, after what was queued is done.
 ///
 /// It lives on the tokio runtime that [`connect`](Locks::connect) was awaited on, and may be used from others while that
-/// one lives. That runtime needs its time and I/O drivers (`enable_all`). Without a server there is
-/// [`in_memory`](Locks::in_memory), which needs no I/O driver.
+/// one lives. That runtime needs its time and I/O drivers (`enable_all`), and has to be driven: one of the current thread renews and
+/// reads nothing between two `block_on`. Without a server there is [`in_memory`](Locks::in_memory), which needs no I/O driver.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

@@ -37,6 +37,11 @@ impl Commands {
         self.0.send(deadline, |bytes| cmd.write_packed_command(bytes)).await
     }
 
+    /// Whether something has come that was not read.
+    pub(super) fn is_unread(&self) -> bool {
+        self.0.is_unread()
+    }
+
     /// In the child of a fork nothing is sent: its parent would take the answer for that to a command of its own. The commands of calls
     /// are not sent there by those who ask.
     fn check_process(&self) -> RedisResult<()> {

@@ -13,6 +13,7 @@ use crate::backend::connection::data_watch::DataWatch;
 use crate::backend::connection::login::LoggedIn;
 use crate::backend::connection::redis_error;
 use crate::backend::connection::server_info::ServerInfo;
+use crate::backend::late::{changed_clock, why_late};
 use crate::base::{Failure, Outcome, telemetry};
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Call, Reply};
@@ -224,7 +225,8 @@ impl Line {
     }
 
     fn no_connection(&self) -> Failure {
-        redis_error::not_sent("there is no connection to the server now; check that it runs", &self.address)
+        let why = changed_clock().unwrap_or("check that it runs");
+        redis_error::not_sent(&format!("there is no connection to the server now; {why}"), &self.address)
     }
 
     fn ended_error(&self, why: &str) -> Error {
@@ -320,11 +322,14 @@ impl Line {
     }
 
     /// Called when a command was not answered in time, with the number of answers before it. If no other answer arrived since, the
-    /// connection may be dead without either side noticing, so it is replaced. Otherwise the server is only slow.
-    pub(crate) fn timed_out(&self, link: &Link, answers_before: u64) {
-        if link.answers() == answers_before {
+    /// connection may be dead without either side noticing, so it is replaced. Otherwise the server is only slow, or this process is:
+    /// returns why, if that shows. What would replace the connection runs no sooner than what does not read its answers.
+    pub(crate) fn timed_out(&self, link: &Link, answers_before: u64, deadline: Instant) -> Option<String> {
+        let is_unread = link.connection.is_unread();
+        if link.answers() == answers_before && !is_unread {
             self.discard(link, "no answer within the node timeout");
         }
+        why_late(deadline).or_else(|| is_unread.then(|| redis_error::UNREAD.to_owned()))
     }
 
     pub(crate) fn close(&self) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use redis::{ErrorKind, RedisError, RedisResult};
 
 use crate::backend::connection::redis_error;
+use crate::backend::late::changed_clock;
 use crate::backend::resp::{self, OnPush, Pipe};
 use crate::config::Destination;
 
@@ -49,6 +50,9 @@ pub(crate) fn connect_limit(to: Option<&Destination>, node_timeout: Duration) ->
 
 /// The error text of an attempt that took longer than its limit. A server that does not speak TLS answers nothing to who does.
 pub(crate) fn too_long(limit: Duration, to: &Destination) -> String {
+    if let Some(why) = changed_clock() {
+        return format!("the server can't be reached within {limit:?}; {why}");
+    }
     let tls = if to.tls().is_some() { " that its port is one for TLS," } else { "" };
     format!(
         "the server can't be reached within {limit:?}; check that it runs, its address,{tls} and the network"

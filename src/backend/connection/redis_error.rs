@@ -92,9 +92,10 @@ fn keys(call: &Call) -> String {
     }
 }
 
-/// A call that was sent and not answered in time.
-pub(crate) fn unanswered(call: &Call, limit: Duration, server: &Arc<str>) -> Failure {
-    let message = format!("no answer to `{}` within the `node_timeout` of {limit:?}; {CHECK}", call.name());
+/// A call that was sent and not answered in time. `why`: if the server and the network are not to blame.
+pub(crate) fn unanswered(call: &Call, limit: Duration, why: Option<&str>, server: &Arc<str>) -> Failure {
+    let (name, why) = (call.name(), why.unwrap_or(CHECK));
+    let message = format!("no answer to `{name}` within the `node_timeout` of {limit:?}; {why}");
     Failure { outcome: Outcome::Unknown, error: Error::new(ErrorKind::Unavailable, message).at(server) }
 }
 
@@ -237,6 +238,10 @@ const ONE_MASTER: &str = "it is a node of a cluster: give it to `Builder::cluste
 const FIX_SERVER: &str = "correct the server, or try again later";
 
 const CHECK: &str = "check that the server runs, and the network";
+
+/// Why a call has no answer, though one has come over its connection.
+pub(super) const UNREAD: &str = "an answer has come and is not read: the runtime that `connect` was awaited on is not driven, or its \
+     threads are blocked; keep it running";
 
 const GIVE_CERTIFICATE: &str = "if it asks clients for a certificate, give one by `Tls::client_certificate`, of an authority that the \
      server trusts, and within its dates";

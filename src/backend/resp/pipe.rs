@@ -92,6 +92,11 @@ impl Pipe {
         Pipe(Arc::new(Handle(shared)))
     }
 
+    /// Whether something has come that the connection's task has not read. Where its runtime is driven, that is so for a moment only.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.0.0.writer.is_unread()
+    }
+
     /// Whether this is a copy in the child of a `fork`, whose parent has the same socket.
     pub(crate) fn is_copied(&self) -> bool {
         self.0.0.is_copied()

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
@@ -61,6 +62,23 @@ impl Writer {
             #[cfg(test)]
             Writer::Simulated(_) => Ok(()),
         };
+    }
+
+    /// Whether something lies in the socket that the task has not read.
+    pub(super) fn is_unread(&self) -> bool {
+        let socket = match self {
+            Writer::Tcp(half) => SockRef::from(half.as_ref()),
+            #[cfg(unix)]
+            Writer::Unix(half) => SockRef::from(half.as_ref()),
+            #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+            Writer::Sealed(stream) => match stream.socket() {
+                Some(socket) => socket,
+                None => return false,
+            },
+            #[cfg(test)]
+            Writer::Simulated(_) => return false,
+        };
+        socket.peek(&mut [MaybeUninit::uninit()]).is_ok_and(|count| count > 0)
     }
 
     /// Whether a part of what it took waits for room, so that the task has to [flush](Writer::poll_flush) it.

@@ -97,7 +97,8 @@ impl ReplicaAcks {
     /// Queues an acquire, and waits for its answer. If the future is dropped before the acquire was sent, it is never sent.
     pub(super) async fn ask(&self, call: Call, asking: bool) -> Result<Reply, Failure> {
         let (answer, answered) = oneshot::channel();
-        let unanswered = redis_error::unanswered(&call, self.shared.node_timeout, &self.shared.line.address);
+        let unanswered =
+            redis_error::unanswered(&call, self.shared.node_timeout, None, &self.shared.line.address);
         let id = self.shared.enqueue(call, asking, answer);
         let _cancel = scopeguard::guard(id, |id| self.shared.cancel(id));
         // The task ends on close, or with its runtime, and drops all senders.
@@ -268,10 +269,11 @@ impl Shared {
         let (calls, callers): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|queued_acquire| (queued_acquire.call, queued_acquire.answer)).unzip();
         let mut answers: Vec<Option<RedisResult<Value>>> = calls.iter().map(|_| None).collect();
-        if timeout_at(deadline, ask_all(link, &calls, |at| asking[at], &mut answers, deadline)).await.is_err()
-        {
-            self.line.timed_out(link, before);
-        }
+        let asked = ask_all(link, &calls, |at| asking[at], &mut answers, deadline);
+        let why = match timeout_at(deadline, asked).await {
+            Ok(_) => None,
+            Err(_) => self.line.timed_out(link, before, deadline),
+        };
         self.clear_in_flight();
         // Otherwise all answers are of an old master, not only the grants.
         let is_current = self.line.is_current(link);
@@ -279,7 +281,7 @@ impl Shared {
         for ((call, answer), caller) in calls.into_iter().zip(answers).zip(callers) {
             let reply = match answer {
                 Some(answer) => self.line.decode(link, &call, answer),
-                None => Err(self.unanswered(&call)),
+                None => Err(self.unanswered(&call, why.as_deref())),
             };
             match reply {
                 Ok(_) if !is_current => drop(caller.send(Err(self.connection_replaced(&call)))),
@@ -303,7 +305,7 @@ impl Shared {
             }
             Acknowledged::Replaced => Err(self.connection_replaced(&call)),
             Acknowledged::OtherData => Err(redis_error::other_data(&call, &self.line.address)),
-            Acknowledged::TimedOut => Err(self.unanswered(&call)),
+            Acknowledged::TimedOut(why) => Err(self.unanswered(&call, why.as_deref())),
         };
         let _ = caller.send(reply);
     }
@@ -318,8 +320,8 @@ impl Shared {
         self.line.explain(redis_error::connection_replaced(call, &self.line.address))
     }
 
-    fn unanswered(&self, call: &Call) -> Failure {
-        self.line.explain(redis_error::unanswered(call, self.node_timeout, &self.line.address))
+    fn unanswered(&self, call: &Call, why: Option<&str>) -> Failure {
+        self.line.explain(redis_error::unanswered(call, self.node_timeout, why, &self.line.address))
     }
 
     /// Waits until enough replicas have what was written over this connection.
@@ -355,10 +357,7 @@ impl Shared {
                 self.line.discard_after(link, &error);
                 Acknowledged::Refused(error)
             }
-            Err(_) => {
-                self.line.timed_out(link, before);
-                Acknowledged::TimedOut
-            }
+            Err(_) => Acknowledged::TimedOut(self.line.timed_out(link, before, deadline)),
         }
     }
 }
@@ -370,7 +369,8 @@ enum Acknowledged {
     /// The server was a replica in the meantime.
     OtherData,
     Refused(redis::RedisError),
-    TimedOut,
+    /// Why, if the server and the network are not to blame.
+    TimedOut(Option<String>),
 }
 
 /// Whether replicas have to acknowledge the call. Also the next token, if it is made apart from its hold, and what uses a claim: otherwise a

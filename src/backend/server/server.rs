@@ -232,7 +232,7 @@ impl RedisServer {
         let before = link.answers();
         match timeout_at(deadline, ask(&link, call, asking, deadline)).await {
             Ok(answer) => self.line.decode(&link, call, answer),
-            Err(_) => Err(self.timed_out(&link, call, before)),
+            Err(_) => Err(self.timed_out(&link, call, before, deadline)),
         }
     }
 
@@ -259,13 +259,17 @@ impl RedisServer {
                 Ok(reply)
             }
             Ok(Err(error)) => self.line.decode(&link, call, Err(error)),
-            Err(_) => Err(self.timed_out(&link, call, before)),
+            Err(_) => Err(self.timed_out(&link, call, before, deadline)),
         }
     }
 
-    fn timed_out(&self, link: &Link, call: &Call, answers_before: u64) -> Failure {
-        self.line.timed_out(link, answers_before);
-        self.line.explain(redis_error::unanswered(call, self.node_timeout, &self.line.address))
+    fn timed_out(&self, link: &Link, call: &Call, answers_before: u64, deadline: Instant) -> Failure {
+        let why = self.line.timed_out(link, answers_before, deadline);
+        self.unanswered(call, why.as_deref())
+    }
+
+    fn unanswered(&self, call: &Call, why: Option<&str>) -> Failure {
+        self.line.explain(redis_error::unanswered(call, self.node_timeout, why, &self.line.address))
     }
 
     pub(crate) async fn answer_all(&self, calls: &[Call]) -> Vec<Result<Reply, Failure>> {
@@ -306,17 +310,11 @@ impl RedisServer {
             }
         };
         let in_time = timeout_at(deadline, asked).await.is_ok();
-        if !in_time {
-            self.line.timed_out(&link, before);
-        }
+        let why = if in_time { None } else { self.line.timed_out(&link, before, deadline) };
         for (call, answer) in calls.iter().zip(answers) {
             replies.push(match answer {
                 Some(answer) => self.line.decode(&link, call, answer),
-                None => Err(self.line.explain(redis_error::unanswered(
-                    call,
-                    self.node_timeout,
-                    &self.line.address,
-                ))),
+                None => Err(self.unanswered(call, why.as_deref())),
             });
         }
         in_time && Instant::now() < deadline

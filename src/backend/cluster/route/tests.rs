@@ -103,7 +103,7 @@ async fn a_call_that_may_have_run_or_would_fail_again_is_not_retried() {
         let broken = failed(io::Error::from(kind).into());
         assert!(matches!(nodes.retry(&look(), &broken), Retry::Never), "{kind}");
     }
-    let silent = redis_error::unanswered(&look(), Duration::from_secs(1), &"asked:1".into());
+    let silent = redis_error::unanswered(&look(), Duration::from_secs(1), None, &"asked:1".into());
     assert!(matches!(nodes.retry(&look(), &FailedCall { failure: silent, at: None }), Retry::Never));
 }
 

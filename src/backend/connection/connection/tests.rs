@@ -109,9 +109,9 @@ async fn a_connection_on_which_nothing_was_answered_meanwhile_is_replaced() {
     server.read_exact(&mut [0; 14]).await.unwrap();
     server.write_all(b"+PONG\r\n").await.unwrap();
     asked.await.unwrap();
-    line.timed_out(&link, before);
+    line.timed_out(&link, before, Instant::now());
     assert!(line.is_up(), "it has answered");
-    line.timed_out(&link, link.answers());
+    line.timed_out(&link, link.answers(), Instant::now());
     assert!(!line.is_up());
 }
 
@@ -119,7 +119,7 @@ async fn a_connection_on_which_nothing_was_answered_meanwhile_is_replaced() {
 async fn a_call_that_fails_when_the_line_has_ended_is_closed() {
     let line = line(down(1, None), None);
     let call = Call::of("stock", "", Action::Look);
-    let failure = || redis_error::unanswered(&call, LONG, &line.address);
+    let failure = || redis_error::unanswered(&call, LONG, None, &line.address);
     let of = |Failure { outcome, error }: Failure| (outcome, error.kind());
     assert_eq!(of(line.explain(failure())), (Outcome::Unknown, ErrorKind::Unavailable));
     line.close();

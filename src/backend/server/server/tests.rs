@@ -146,6 +146,63 @@ async fn a_call_to_a_frozen_server_is_unknown_and_its_connection_is_replaced() {
     }
 }
 
+/// 1. A call is sent, and a task blocks the thread for four node timeouts. 2. The call fails, since the server is frozen.
+#[tokio::test]
+async fn a_timeout_that_is_noticed_late_is_put_down_to_this_process() {
+    let server = TestServer::start(&[]).await;
+    for many in [false, true] {
+        let (backend, _events) = connected(&server, SHORT).await;
+        server.signal("STOP");
+        let call = async {
+            match many {
+                true => backend.clone().run_all(vec![look("a")]).await.remove(0),
+                false => backend.clone().run(look("a")).await,
+            }
+        };
+        let (reply, ()) = tokio::join!(call, async { std::thread::sleep(4 * SHORT) });
+        let error = failed(reply, Outcome::Unknown, ErrorKind::Unavailable).to_string();
+        assert!(error.contains("late, so the process had no CPU"), "{error}");
+        server.signal("CONT");
+    }
+}
+
+#[tokio::test]
+async fn a_timeout_by_a_paused_clock_is_put_down_to_the_clock() {
+    let server = TestServer::start(&[]).await;
+    let (backend, _events) = connected(&server, LONG).await;
+    server.signal("STOP");
+    tokio::time::pause();
+    let reply = backend.clone().run(look("a")).await;
+    let error = failed(reply, Outcome::Unknown, ErrorKind::Unavailable).to_string();
+    assert!(error.contains("tokio's clock was paused"), "{error}");
+    let error =
+        connect(&server.url("").into(), LONG, EventRecorder::new().sender()).await.unwrap_err().to_string();
+    assert!(error.contains("reached within 10s; tokio's clock was paused"), "{error}");
+}
+
+/// The connection is kept, since the server has answered.
+#[test]
+fn a_timeout_on_another_runtime_is_put_down_to_the_one_of_connect_if_that_is_not_driven() {
+    let home = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let other = runtime();
+    let (_server, backend, mut events) = home.block_on(async {
+        let server = TestServer::start(&[]).await;
+        let (backend, events) = connected(&server, Duration::from_secs(2)).await;
+        (server, backend, events)
+    });
+    for reply in [
+        other.block_on(backend.clone().run(look("a"))),
+        other.block_on(backend.clone().run_all(vec![look("a"), look("b")])).remove(1),
+    ] {
+        let error = failed(reply, Outcome::Unknown, ErrorKind::Unavailable).to_string();
+        assert!(error.contains("the runtime that `connect` was awaited on is not driven"), "{error}");
+    }
+    home.block_on(async {
+        assert_eq!(backend.clone().run(look("a")).await.unwrap(), Reply::Free);
+        events.expect_none();
+    });
+}
+
 /// A call to one of several fails at once then.
 #[tokio::test(start_paused = true)]
 async fn only_the_only_master_waits_for_a_connection() {

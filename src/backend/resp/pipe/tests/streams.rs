@@ -125,6 +125,37 @@ async fn calls_fail_when_the_server_hangs_up_over_each_kind_of_stream() {
     }
 }
 
+/// A server may send something of its own, as one over TLS does.
+async fn until_read(pipe: &Pipe) {
+    let read = async {
+        while pipe.is_unread() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(LONG, read).await.unwrap();
+}
+
+/// The task is not polled while this one does not wait.
+#[tokio::test]
+async fn what_has_come_is_seen_before_the_task_reads_it_over_each_kind_of_stream() {
+    for kind in KINDS {
+        let (pipe, mut far, _pushes) = kind.pipe().await;
+        let mut sent = pin!(pipe.send(None, command("sent")));
+        begun(sent.as_mut()).await;
+        assert_eq!(received(&mut far, 4).await, b"sent", "{kind:?}");
+        until_read(&pipe).await;
+        answers(&mut far, ":1\r\n").await;
+        let began = std::time::Instant::now();
+        while !pipe.is_unread() {
+            assert!(began.elapsed() < LONG, "{kind:?}");
+            std::thread::yield_now();
+        }
+        assert_eq!(timeout(LONG, sent).await.unwrap().unwrap(), Value::Int(1), "{kind:?}");
+        until_read(&pipe).await;
+        drop(far);
+    }
+}
+
 #[tokio::test]
 async fn a_connection_ends_with_its_last_handle_over_each_kind_of_stream() {
     for kind in KINDS {

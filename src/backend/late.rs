@@ -1,0 +1,60 @@
+//! Why a time ran out, where the server and the network are not to blame.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// A timer is later than this only if something kept the process, or one of its threads, from running.
+const LATE: Duration = Duration::from_millis(100);
+
+/// Why nothing came until the deadline, which is over: the reason in this process, if there is one that shows.
+pub(crate) fn why_late(deadline: Instant) -> Option<String> {
+    if clock_is_changed() {
+        return Some(CLOCK.to_owned());
+    }
+    let late = Instant::now().saturating_duration_since(deadline);
+    // Rounded, since it is read by people.
+    let late = Duration::from_millis(u64::try_from(late.as_millis()).unwrap_or(u64::MAX));
+    (late >= LATE).then(|| {
+        format!(
+            "this was noticed {late:?} late, so the process had no CPU, a task blocked its thread, or this future was not polled: \
+             check that first, then the server and the network"
+        )
+    })
+}
+
+/// The same where the deadline is not known.
+pub(super) fn changed_clock() -> Option<&'static str> {
+    clock_is_changed().then_some(CLOCK)
+}
+
+/// Whether tokio's clock was paused, or set forward by `advance`. Otherwise it is the machine's, to the nanosecond.
+fn clock_is_changed() -> bool {
+    let before = std::time::Instant::now();
+    let by_tokio = Instant::now().into_std();
+    !(before..=std::time::Instant::now()).contains(&by_tokio)
+}
+
+const CLOCK: &str = "tokio's clock was paused, so this time may not have passed, and a server answers in real time: do not pause it \
+     beside a server, or use `Locks::in_memory`";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_clock_that_was_paused_is_recognized_also_after_it_goes_on() {
+        assert_eq!(changed_clock(), None);
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(why_late(Instant::now()).as_deref(), Some(CLOCK));
+        tokio::time::resume();
+        assert_eq!(changed_clock(), Some(CLOCK));
+    }
+
+    #[test]
+    fn what_is_noticed_late_is_reported_with_how_late() {
+        let deadline = Instant::now().checked_sub(Duration::from_secs(3)).unwrap();
+        assert!(why_late(deadline).unwrap().contains("noticed 3"));
+    }
+}
