@@ -33,6 +33,23 @@ async fn a_server_that_is_not_there_is_unavailable_at_connect() {
     assert!(error.source().is_some());
 }
 
+/// By a request whose time is over before that of its command, by one whose command fails, and at connect.
+#[tokio::test]
+async fn a_clock_that_is_paused_beside_a_server_is_reported_in_place_of_the_network() {
+    const CLOCK: &[&str] = &["tokio's clock was paused", "`Locks::in_memory`"];
+    let server = Server::start().await;
+    let locks = builder(&server.url()).node_timeout(Duration::from_millis(500)).connect().await.unwrap();
+    server.freeze();
+    tokio::time::pause();
+    for (name, within) in [("soon", 100), ("later", 5000)] {
+        let error = locks.mutex(name).lock().within(Duration::from_millis(within)).await.unwrap_err();
+        is(&error, ErrorKind::Unavailable, Some(name), CLOCK);
+    }
+    is(&Locks::connect(server.url()).await.unwrap_err(), ErrorKind::Unavailable, None, CLOCK);
+    tokio::time::resume();
+    server.thaw();
+}
+
 #[tokio::test]
 async fn a_server_that_went_away_is_unavailable() {
     let server = Server::start().await;
