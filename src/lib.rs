@@ -148,6 +148,7 @@ pub mod guide {
     pub mod several {}
 
     /// [leases and loss]: crate::guide::leases
+    /// [waits for long]: crate::guide::operations#what-to-monitor
     #[doc = include_str!("../docs/owners.md")]
     pub mod owners {}
 
@@ -253,6 +254,7 @@ pub mod guide {
     /// [those of a lock]: crate::guide::operations#keys-and-channels
     /// [blocks]: crate::guide::leases#work-without-an-await
     /// [end]: crate::guide::cancellation#the-end-of-a-program
+    /// [gets a child of its owner]: crate::guide::owners#spawned-tasks
     #[doc = include_str!("../docs/migrating.md")]
     pub mod migrating {}
 }
