@@ -1,6 +1,6 @@
 -- Makes a field the holder of a free lock, or raises the count of a field that holds it already.
 -- It is given the count that must stand afterwards, and adds the difference, so running it twice counts nothing twice. fields.lua and
--- whose.lua stand behind it.
+-- whose.lua are appended to it.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  the hold's field, `<uuid>:<id>`

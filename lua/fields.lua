@@ -1,6 +1,6 @@
--- Whether a hash with a TTL is a lock: each of its fields is a hold, `<uuid>:<number>` with a label before it or without, and its value a
--- whole number. It stands behind acquire.lua, look.lua and who.lua. `scan` is the first part of the hash, which is all of a lock: a hash
--- that is large is none, and is not read to its end.
+-- Checks whether a hash with a TTL is a lock: each of its fields is a hold, `<uuid>:<number>` with or without a label before it, and each
+-- value is a whole number. It is appended to acquire.lua, look.lua and who.lua. `scan` is the answer to one HSCAN, which has all fields of
+-- a lock: a hash with more is no lock, and is not read to its end.
 --
 -- KEYS[1]  the hash
 --

@@ -1,7 +1,7 @@
--- Reports whether a lock is held, and for how long yet. It writes nothing. fields.lua and whose.lua stand behind it.
+-- Reports whether a lock is held, and for how long yet. It writes nothing. fields.lua and whose.lua are appended.
 --
 -- KEYS[1]  the lock
--- ARGV[1]  `whose`: where it is a hash, it is looked at whether that is a lock
+-- ARGV[1]  `whose`: if the key is a hash, its fields are checked, and the holder is reported
 --
 -- Replies  -3        free
 --          0 or more busy: the TTL in ms

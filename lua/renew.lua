@@ -1,10 +1,10 @@
--- Lets a hold live for a lease from now, at least. A TTL that is longer stays, and is answered; unless it is beyond the limit, which no
--- lease of the hold explains: then it is brought back to that.
+-- Lets a hold live for a lease from now, at least. A longer TTL stays, and is the reply. A TTL beyond the limit, which no lease of the hold
+-- explains, is set to the limit.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  the hold's field
 -- ARGV[2]  the lease in ms
--- ARGV[3]  the limit in ms, no less than the lease; nothing: there is none
+-- ARGV[3]  the limit in ms, at least the lease; empty or missing: no limit
 --
 -- Replies  -1        renewed
 --          -2        lost: the field is not there

@@ -1,4 +1,4 @@
--- Reports who holds a lock, and for how long yet. It writes nothing. fields.lua and whose.lua stand behind it.
+-- Reports who holds a lock, and for how long yet. It writes nothing. fields.lua and whose.lua are appended.
 --
 -- KEYS[1]  the lock
 --

@@ -1,4 +1,4 @@
--- Reports who holds a lock. It stands behind fields.lua.
+-- Reports who holds a lock. It is appended to fields.lua.
 --
 -- Replies  a list  the TTL in ms, the field, its count as text
 

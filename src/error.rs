@@ -140,7 +140,7 @@ impl Error {
     ///
     /// It is what this process knew last: from the server, whose answer to a request that waits has it, or from another of its own
     /// owners. `None`: of several masters no majority answered with the same holder; the lock is another program's plain string; it was
-    /// released a moment ago; or the user lacks [the right](crate::guide::operations#who-holds-a-lock) to read it.
+    /// released a moment ago; or the user lacks [the right](crate::guide::operations#rights-of-a-least-privilege-user) to read it.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -221,7 +221,7 @@ impl Error {
         error
     }
 
-    /// The same error, as one of several that are counted in a text before it.
+    /// The same error with a text before its message: how many masters failed like this one.
     pub(crate) fn behind(mut self, counted: &str) -> Error {
         self.0.message = in_one_line(format!("{counted}: {}", self.0.message));
         self
@@ -280,7 +280,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// For a `main` that returns it, and for `unwrap`, which print this: the kind, the message, and what has caused it, in one line.
+/// What a `main` that returns the error, and `unwrap`, print: the kind, the message and the causes, in one line.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {self}", self.0.kind)?;
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(size_of::<Error>(), size_of::<usize>());
     }
 
-    /// It is what `main() -> Result` prints behind `Error: `.
+    /// `main() -> Result` prints it after `Error: `.
     #[test]
     fn its_debug_is_a_line_that_reads_well_and_says_each_thing_once() {
         let name: Arc<str> = "stock".into();

@@ -1,4 +1,4 @@
-//! Why a time ran out, where the server and the network are not to blame.
+//! Why a time ran out if the server and the network are not to blame.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) fn why_late(deadline: Instant) -> Option<String> {
     })
 }
 
-/// The same where the deadline is not known.
+/// The reason if tokio's clock was changed. It needs no deadline.
 pub(super) fn changed_clock() -> Option<&'static str> {
     clock_is_changed().then_some(CLOCK)
 }

@@ -25,7 +25,7 @@ impl Fate {
         loss_of(self.loss.load(SeqCst))
     }
 
-    /// The loss, once it is counted: whoever waits for it, and then reads the program's metrics, finds it there.
+    /// The loss, once it is counted: code that waits for the loss and then reads the program's metrics finds it there.
     pub(crate) fn announced_loss(&self) -> Option<Loss> {
         let loss = self.loss.load(SeqCst);
         loss_of(loss).filter(|_| loss & ANNOUNCED != 0)

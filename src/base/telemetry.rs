@@ -258,7 +258,7 @@ pub(crate) fn acquired_after_waiting(name: &str, field: &str, waited: Duration) 
     debug!(name = %shown(name), field, ?waited, "lock acquired after waiting");
 }
 
-/// A request waits for long. `by`: whose the lock is, where that is known, whether it is an owner of this process, and for how long it has it.
+/// A request waits for long. `by`: who has the lock, whether it is an owner of this process, and for how long it has had it; `None`: unknown.
 /// `waiting`: how many requests of this process there are.
 pub(crate) fn still_waiting(
     name: &str,

@@ -319,7 +319,7 @@ enum Attempt {
     Over,
 }
 
-/// A request that makes one attempt leaves it to the master to report that there was no answer, where it does so in time.
+/// How much longer than one node timeout a single attempt waits, so that the master's own error, which knows more, comes first.
 const GRACE: Duration = Duration::from_millis(10);
 
 impl Attempts {
@@ -395,7 +395,7 @@ impl Attempts {
         }
     }
 
-    /// The time for it is over. `unanswered`: the error, where nobody has answered yet that somebody else holds the lock.
+    /// The time for it is over. `unanswered`: the error to report if no master has answered yet that somebody else holds the lock.
     fn over(&mut self, unanswered: Option<Error>) -> NotGranted {
         let refused = self.reported || self.attempted.is_some();
         // A request that waited behind others has not asked the masters itself: they may be away.
@@ -582,8 +582,8 @@ impl Attempts {
         }
     }
 
-    /// Awaits the answer; `None`: the time for the request is over. Each poll is reported to the line: this request responds when it is woken, so it is not passed over though
-    /// its answer is late. The server is slow, and would be for the next in line too.
+    /// Awaits the answer; `None`: the time for the request is over. Each poll is reported to the line: this request responds when it is
+    /// woken, so it is not passed over though its answer is late. The server is slow, and would be for the next in line too.
     ///
     /// An answer that is there in the first poll is returned in the next one. 1. Two branches of a `join!` ask in one poll of
     /// their task. 2. The first one is answered by another thread before its poll ends. 3. Granted in it, it would hold before

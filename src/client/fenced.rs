@@ -89,7 +89,7 @@ impl FencedMutex {
         FencedLock(self.0.request(None, true))
     }
 
-    /// Asks as [`Mutex::try_lock`]. Resolves to `None` where somebody else holds the lock.
+    /// Asks as [`Mutex::try_lock`] does. Resolves to `None` if somebody else holds the lock.
     ///
     /// See [`FencedTryLock`] for options, errors and cancel safety.
     #[track_caller]

@@ -27,8 +27,8 @@ use crate::session::{EventRelay, Handle, MasterEvents, Session, Stage};
 /// [`Guard`](crate::Guard) of it are gone, its background task and connections end, after what was queued is done.
 ///
 /// It lives on the tokio runtime that [`connect`](Locks::connect) was awaited on, and may be used from others while that
-/// one lives. That runtime needs its time and I/O drivers (`enable_all`), and has to be driven: one of the current thread renews and
-/// reads nothing between two `block_on`. Without a server there is [`in_memory`](Locks::in_memory), which needs no I/O driver.
+/// one lives. That runtime needs its time and I/O drivers (`enable_all`), and has to be driven: a `current_thread` runtime renews and
+/// reads nothing between two calls of `block_on`. Without a server there is [`in_memory`](Locks::in_memory), which needs no I/O driver.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -154,8 +154,8 @@ impl Locks {
 
     /// Ends this `Locks`: no new holds, queued releases are done, the background ends.
     ///
-    /// What requests have under way is answered and undone before it returns; it is the same for masters that have not answered a release
-    /// yet, though a majority has. So the process may end behind it. It takes two node timeouts at most, with
+    /// Requests that are under way are undone before it returns, and masters that have not confirmed a release yet are waited for, even if a
+    /// majority has. So the process may end once it has returned. It takes at most two node timeouts, with
     /// [`replicas`](Builder::replicas) three times as long plus three waits.
     ///
     /// May be called more than once. With guards still alive renewal ends, so that they are lost when their leases end;
@@ -231,7 +231,7 @@ impl Builder {
     /// [`Config`](ErrorKind::Config), naming option and value, before anything is sent: no master, or one given twice; a URL
     /// that can't be read; `rediss://` without a TLS feature; a lease that is not more than the drift over it, or more than Redis can
     /// store; any other option out of its range. Also `Config`, from the servers' answers: a master
-    /// that the sentinels do not know, a server that is no node of a cluster or that can't wait for
+    /// that the sentinels do not know, two masters that are one server, a server that is no node of a cluster or that can't wait for
     /// [`replicas`](Builder::replicas). [`Misuse`](ErrorKind::Misuse): no tokio runtime around. [`Denied`](ErrorKind::Denied): a wrong password, or a right that is missing.
     /// [`Unavailable`](ErrorKind::Unavailable): the server can't be reached, or of several masters no majority.
     ///

@@ -77,7 +77,7 @@ impl Mutex {
         Lock(self.request(None, false))
     }
 
-    /// Asks once, or for as long as [`within`](TryLock::within) allows. Resolves to `None` where somebody else holds the lock.
+    /// Asks once, or for as long as [`within`](TryLock::within) allows. Resolves to `None` if somebody else holds the lock.
     ///
     /// See [`TryLock`] for options, errors and cancel safety.
     ///
@@ -222,7 +222,7 @@ impl Mutex {
     ///
     /// The answer may be out of date when it arrives. It is for logs and for people: what is done by its answer is not guarded.
     ///
-    /// The example of [`Holder`] has it. The user needs [a right](crate::guide::operations#who-holds-a-lock) for it.
+    /// The example of [`Holder`] has it. The user needs [a right](crate::guide::operations#rights-of-a-least-privilege-user), `+hscan`.
     ///
     /// # Errors
     ///
@@ -243,8 +243,8 @@ impl Mutex {
     /// Frees the lock, whoever holds it. Returns false if it was free.
     ///
     /// For a lock whose holder is known to be gone, and its lease too long to wait for. Waiters wake, the holder's guard is
-    /// lost. A key that is no lock, or a lock of another kind (a plain string, a read-write lock of Redisson), is left alone. To tell them
-    /// apart the user needs [a right](crate::guide::operations#who-holds-a-lock).
+    /// lost. A key that is no lock, or a lock of another kind (a plain string, a read-write lock of Redisson), is left alone, and
+    /// the call fails. To tell them apart the user needs [a right](crate::guide::operations#rights-of-a-least-privilege-user), `+hscan`.
     ///
     /// Over several masters it frees the lock on those that answer, which have to be a majority. **A master that is away at that
     /// moment is not asked again**: asked later, it would free the lock of whoever has taken it by then. The old hold's field stays

@@ -236,10 +236,10 @@ pub struct Lock(pub(super) Request);
 
 options!(
     Lock,
-    "Takes that long at the most. Then it fails with [`Timeout`](ErrorKind::Timeout) if somebody else held the lock, and with \
-     [`Unavailable`](ErrorKind::Unavailable) if the masters have not answered; a command that is under way is undone in the \
-     background. Default: as long as it takes. Zero means one attempt, which takes one node timeout at the most; \
-     [`Duration::MAX`] means for ever.\n\nThe example of [`Lock`] has it."
+    "Limits the time of the request. When it is over, the request fails with [`Timeout`](ErrorKind::Timeout) if somebody else held the \
+     lock, or with [`Unavailable`](ErrorKind::Unavailable) if the masters have not answered; a command that is still under way is \
+     undone in the background. Default: no limit. Zero means one attempt, which takes at most one node timeout (with \
+     [`replicas`](crate::Builder::replicas) more, as [`TryLock`] says); [`Duration::MAX`] means for ever.\n\nThe example of [`Lock`] has it."
 );
 
 impl Future for Lock {
@@ -252,8 +252,8 @@ impl Future for Lock {
 
 /// The future of [`Mutex::try_lock`](crate::Mutex::try_lock): takes options until it is polled.
 ///
-/// Ready with `None` where somebody else holds the lock, after one attempt or, with [`within`](TryLock::within), after that
-/// time.
+/// Resolves to `None` if somebody else holds the lock: after one attempt or, with [`within`](TryLock::within), when that time
+/// is over.
 ///
 /// Bind the guard to a name: `try_lock().await?;` alone releases it at once, and no lint warns.
 ///
@@ -273,8 +273,8 @@ impl Future for Lock {
 /// # Errors
 ///
 /// As [`Lock`], but for [`Timeout`](ErrorKind::Timeout), which is `None` here. Without [`within`](TryLock::within)
-/// [`Unavailable`](ErrorKind::Unavailable) comes after one attempt: in one node timeout, also where the attempt goes behind another command
-/// of this process for the same lock (with [`replicas`](crate::Builder::replicas) three times as long plus one and a half waits).
+/// [`Unavailable`](ErrorKind::Unavailable) comes after one attempt, at most one node timeout after the first poll, even if another command of
+/// this process for the same lock goes first (with [`replicas`](crate::Builder::replicas) three times as long plus one and a half waits).
 ///
 /// # Cancel safety
 ///
@@ -284,8 +284,8 @@ pub struct TryLock(pub(super) Request);
 
 options!(
     TryLock,
-    "Takes that long at the most. Then it is ready with `None` if somebody else held the lock, and fails with \
-     [`Unavailable`](ErrorKind::Unavailable) if the masters have not answered; a command that is under way is undone in the \
+    "Limits the time of the request. When it is over, the request resolves to `None` if somebody else held the lock, or fails with \
+     [`Unavailable`](ErrorKind::Unavailable) if the masters have not answered; a command that is still under way is undone in the \
      background. Default: zero, which is one attempt. [`Duration::MAX`] means for ever.\n\nThe example of [`TryLock`] has it."
 );
 

@@ -113,8 +113,7 @@ pub(crate) struct Config {
     pub(crate) sharded_channels: bool,
     /// What stands before the id of each hold.
     pub(crate) label: Option<Arc<str>>,
-    /// How often the log reports a request that waits; `None`: never.
-    /// How long a request waits before the log reports it, and then from report to report.
+    /// How long a request waits before the log reports it, and then from report to report; `None`: it is never reported.
     pub(crate) warn_after: Option<(Duration, Duration)>,
     /// Which locks are counted together; `None`: all.
     pub(crate) grouping: Option<Grouping>,
@@ -196,7 +195,7 @@ impl Builder {
     /// # Ok(()) }
     /// ```
     ///
-    /// Rejected: no master at all, more than 63, one that is given twice, and what the method of the same name rejects.
+    /// Rejected: no master at all, more than 63, one that is given twice, also by two names, and what the method of the same name rejects.
     pub fn masters(mut self, masters: impl IntoIterator<Item = Master>) -> Self {
         self.masters = masters.into_iter().map(|master| master.0).collect();
         self
@@ -372,8 +371,9 @@ impl Builder {
 
     /// For how long the answer to a command is awaited, on each master. Default: 500 ms.
     ///
-    /// Over a slow network it has to be longer than a round trip; at least two of them, for the times when a server has forgotten the scripts
-    /// (`SCRIPT FLUSH`). Each call waits that long for a server that does not answer: [leases](crate::guide::leases) names the time of each.
+    /// It has to be longer than a round trip, and should be longer than two: a server that has forgotten the scripts (`SCRIPT FLUSH`) takes
+    /// two. [The guide](crate::guide::leases#when-the-server-does-not-answer) lists how long each call waits for a server that does not
+    /// answer.
     ///
     /// [`Duration::MAX`]: for ever. An attempt to connect may take as long, and a second at least.
     ///
@@ -552,9 +552,9 @@ impl Builder {
     /// How long a request waits before a `tracing` warning reports it, and then again each time. Default: 5 s or, if it is shorter, the
     /// lease; then again after each lease.
     ///
-    /// The warning names the lock, the place in the code that asked, how long it has waited, who has the lock, as far as this process
-    /// [knows](crate::Error::holder), and for how long, and what may help. A request begins to wait once it was refused: because somebody else has the lock,
-    /// others are before it, or its attempt was not answered. It ends nothing, and takes no command more;
+    /// The warning names the lock, the place in the code that asked, how long it has waited and what may help; as far as this process
+    /// [knows](crate::Error::holder), also who has the lock and for how long. A request begins to wait once it was refused: because somebody
+    /// else has the lock, others are before it, or its attempt was not answered. It ends nothing, and takes no command more;
     /// [`within`](crate::futures::Lock::within) ends a wait. [`Duration::MAX`]: never.
     ///
     /// ```
@@ -607,8 +607,8 @@ impl Builder {
     /// code. Names are compared by what [`metric_label`](Builder::metric_label) makes of them, if it is set, and locks of one group
     /// have no order. [The guide](crate::guide::several#the-order-of-locks) describes what is seen, and what is not.
     ///
-    /// It costs a look at what the owner holds for each request, and memory for the pairs that were seen, at most 2048 of them. What is
-    /// asked for while its owner has more than 32 guards and runs is not compared with them.
+    /// It costs a look at what the owner holds for each request, and memory for the pairs that were seen, at most 2048 of them. Requests
+    /// of an owner that has more than 32 guards and runs are not compared.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

@@ -17,7 +17,8 @@ thread_local! {
     static CURRENT: RefCell<Vec<Inner>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A scope that is polled now, and the task that runs in it: the last one is the innermost. A `LocalSet` polls its tasks in the poll of the task that awaits it.
+/// A scope that is polled now, and the task that runs in it: the last one is the innermost. A `LocalSet` polls its tasks in the poll of
+/// the task that awaits it.
 /// Without the task's id: 1. A scope awaits a `LocalSet`. 2. Two of its tasks request one lock. 3. Both are taken for the
 /// scope's owner, and the second one re-enters what the first one holds.
 #[derive(Clone)]

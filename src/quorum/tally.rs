@@ -366,7 +366,7 @@ impl Tally {
         Failure { outcome: if ran { Outcome::Unknown } else { Outcome::NotRun }, error: self.error() }
     }
 
-    /// The last failure, and of how many masters; where nobody failed, why there is no majority.
+    /// The last failure, with how many masters answered and failed; if none failed, why there is no majority.
     fn error(&self) -> Error {
         let (young, masters) = (self.barred.union(self.gone_young).len(), self.masters);
         match &self.failure {

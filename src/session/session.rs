@@ -218,12 +218,12 @@ impl Session {
         let sooner = effects.sooner;
         // Most visits leave nothing.
         let events = effects.out.map_or_else(Vec::new, |out| {
-            // Also where the program's recorder panics.
+            // Runs even if the program's recorder panics.
             let notified = scopeguard::guard((out.resolve, out.wake), |(resolve, wake)| {
                 resolve.into_iter().for_each(|fate| fate.notify());
                 wake.into_iter().for_each(Waker::wake);
             });
-            // Before anybody learns of it: who reads the metrics behind `lost()` finds the loss counted.
+            // Before anybody is notified: code that reads the metrics after `lost()` finds the loss counted.
             for event in &out.log {
                 if let LogEvent::Measured(Sample::Lost { loss, fixed }) = event {
                     self.measure(&keys.name, Sample::Lost { loss: *loss, fixed: *fixed });

@@ -344,8 +344,8 @@ impl Hold {
         self.failures = 0;
     }
 
-    /// A renewal that was sent then found that the key stays for so long. Where no lease explains that, a server's clock was set back, or
-    /// somebody else has set the TTL: it is brought back, or others would wait for all of that time behind a crash.
+    /// A renewal that was sent then found that the key stays for so long. If no lease explains that, a server's clock was set back, or
+    /// somebody else has set the TTL. It is brought back; otherwise others would wait for all of that time after a crash.
     pub(super) fn stays(&mut self, left: Duration, sent: Instant, now: Instant) {
         let with_drift = |time: Duration| time + self.terms.drift.of(time);
         let asked = self.stands_until.max(self.perhaps_until).saturating_duration_since(sent);

@@ -9,7 +9,7 @@ use crate::owner::{Owner, Tree};
 /// So many pairs are remembered at least, those that were seen last; and at most twice as many.
 const MOST_PAIRS: usize = if cfg!(test) { 4 } else { 1024 };
 
-/// What is asked for under more locks than that is not compared with them: whoever takes a thousand in a loop would pay for half a million
+/// A request under more locks than that is not compared with them: a program that takes a thousand in a loop would pay for half a million
 /// pairs, and they would push out all others.
 const MOST_HELD: usize = 32;
 

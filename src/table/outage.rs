@@ -7,9 +7,9 @@ use tokio::time::Instant;
 use crate::base::after;
 use crate::error::Error;
 
-/// Commands of one lock fail: they are refused, or not answered. Not of others: 1. A full server refuses one lock. 2. Another one is held,
-/// and waited for. 3. Who waits for that one would be told of the first. Nor the ends of its holds, which a request does not wait for.
-/// Mostly there is none: a pointer then.
+/// Commands of one lock fail: they are refused, or not answered. It is kept for each lock. Else: 1. A full server refuses one lock.
+/// 2. Another one is held, and waited for. 3. The requests that wait for it fail with the error of the first lock. The ends of holds do not
+/// count, since no request waits for them. `None` mostly, which takes one pointer.
 #[derive(Debug, Default)]
 pub(crate) struct Outage(Option<Box<Seen>>);
 

@@ -12,7 +12,7 @@ use crate::owner::{Owner, Tree};
 /// How long a woken head may stay unpolled before the next one gets its turn.
 pub(crate) const HEAD_PATIENCE: Duration = Duration::from_millis(50);
 
-/// For each request that has been passed over, so many of those behind it are woken ahead of their turn.
+/// When a head is passed over, so many requests are woken ahead of their turn for each request of the line that is passed over by then.
 const WOKEN_AHEAD: usize = 8;
 
 /// From so many requests on they are counted by their trees: a visit would look at each of them.
@@ -362,9 +362,9 @@ impl Queue {
         }
     }
 
-    /// A head was passed over: some of those behind it are woken, so that those who do not come either are passed over together. One task
-    /// may have many requests, as branches, and poll none of them for a while: one by one, each would keep the others waiting. Not all of
-    /// them at once: on a busy machine, where those who are late do come, that would make more work.
+    /// A head was passed over: some requests after it are woken, so that those that do not come either are passed over together. One task
+    /// may have many requests, as branches, and poll none of them for a while: passed over one by one, each would keep the others waiting.
+    /// Not all are woken at once: on a busy machine late requests do come, and that would make more work.
     pub(super) fn wake_ahead(&mut self, now: Instant) -> Vec<Waker> {
         let passed_over = self.iter_mut().filter(|request| request.parked).count();
         let waits = |request: &&mut Waiter| {

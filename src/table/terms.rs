@@ -22,7 +22,7 @@ pub(crate) struct Terms {
     pub(crate) epoch: Instant,
     /// How long after its grant a hold may pass on to another owner; zero: never.
     pub(crate) handoff: Duration,
-    /// How often the log reports a request that waits; `None`: never.
+    /// How long a request waits before the log reports it, and then from report to report; `None`: it is never reported.
     pub(crate) warn_after: Option<(Duration, Duration)>,
 }
 

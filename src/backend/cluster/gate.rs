@@ -55,8 +55,8 @@ pub(super) fn gate(
     })
 }
 
-/// How often a node is asked whose view shows known nodes only, but too few of them, and the pause behind each answer. So it is for a
-/// moment in which several shards fail over.
+/// How often a node is asked if its view shows only known nodes, but too few of them, and the pause after each answer. A view is like that
+/// for a moment when several shards fail over.
 const ASKED: usize = 4;
 const PAUSE: Duration = Duration::from_millis(50);
 

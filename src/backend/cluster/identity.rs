@@ -98,7 +98,7 @@ impl Identity {
         accepts
     }
 
-    /// Whether ids that are not recognized may be of this cluster all the same: all of them are known, so no other cluster is in sight.
+    /// Whether ids that are not recognized may still be this cluster's: all of them are known, so nothing points to another cluster.
     pub(super) fn may_show_few(&self, ids: &Ids) -> bool {
         let state = lock(&self.state);
         state.ids.as_ref().is_some_and(|known| known.shared(ids) > 0 && known.includes(ids))

@@ -90,9 +90,9 @@ impl Link {
         Ok(after_asking(answers.next(), answers.next()))
     }
 
-    /// How a script is sent: by its text the first time over a connection, and by its hash from then on. Else the first call over a
-    /// slow network takes two round trips, and may find no time for the second one. A text that is not sent after all, or that the server
-    /// forgets, is sent again where the hash turns out unknown.
+    /// How a script is sent: by its text the first time over a connection, and by its hash from then on. By the hash alone, the
+    /// first call takes two round trips, and over a slow network the second one may come too late. If the text was not sent after all, or the
+    /// server has forgotten it, the hash is answered as unknown, and the text is sent again.
     pub(super) fn by(&self, script: u32) -> By {
         let (scripts, bit) = (&self.status.scripts, 1 << script);
         let is_sent = |scripts: u32| scripts & bit != 0;

@@ -12,7 +12,7 @@ use crate::backend::connection::connection::{Link, after_asking};
 use crate::backend::resp::why_unsent;
 use crate::wire::{Call, Renewals};
 
-/// Runs a call. One retry is enough where the server does not know the hash of its script: with the text the script can't be unknown,
+/// Runs a call. One retry is enough if the server does not know the hash of its script: with the text the script can't be unknown,
 /// even after another `SCRIPT FLUSH`.
 ///
 /// Sends nothing from the deadline on. If no script ran by then, fails with an [unsent](crate::backend::resp::why_unsent) error.
@@ -30,7 +30,7 @@ async fn ask_before_move(link: &Link, call: &Call, deadline: Instant) -> RedisRe
     if is_unknown_script(&answer) { link.send_asking(call.eval(), deadline).await } else { Ok(answer) }
 }
 
-/// What a call is sent as where its script is not known to be unknown.
+/// The first command for a call: by the text if its script was not sent over this connection yet, else by the hash.
 fn first(link: &Link, call: &Call) -> redis::Cmd {
     match link.by(call.script_number()) {
         By::Hash => call.evalsha(),
@@ -149,9 +149,9 @@ pub(crate) async fn ask_together(
     }
 }
 
-/// Sends each part in one command. Returns those whose script is unknown; `again`: which none is now, by its text. The calls of a part that was refused before its script
-/// began are added to `apart`: the right to one of its keys may be missing, or a proxy does not take keys of several shards. So are
-/// those whose hold is answered to be gone.
+/// Sends each part in one command. Returns those whose script is unknown; `again`: sends texts, so that none is. The calls of a part that
+/// was refused before its script began are added to `apart`: the right to one of its keys may be missing, or a proxy does not take keys of
+/// several shards. So are those whose hold is answered to be gone.
 async fn send_parts(
     link: &Link,
     calls: &[Call],

@@ -92,7 +92,7 @@ impl Pipe {
         Pipe(Arc::new(Handle(shared)))
     }
 
-    /// Whether something has come that the connection's task has not read. Where its runtime is driven, that is so for a moment only.
+    /// Whether something has come that the connection's task has not read. While its runtime is driven, that is so for a moment only.
     pub(crate) fn is_unread(&self) -> bool {
         self.0.0.writer.is_unread()
     }

@@ -39,7 +39,7 @@ impl OneVote {
     /// One at a time: of two lines that look at each other at once, neither might see the other's connection. A server whose `run_id`
     /// this user may not read is trusted.
     ///
-    /// `first`: the line never had a connection, so that this is reported as a wrong option.
+    /// `first`: `connect` waits for this connection, or the line is a node's and has never had one. Then it is reported as a wrong option.
     pub(super) fn install(
         &self,
         link: &Link,

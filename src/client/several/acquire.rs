@@ -159,7 +159,7 @@ enum Pass {
     InOrder { until: Instant, pause: Duration },
 }
 
-/// For so long at least a busy name is asked for once more: four times, where the answers take no time.
+/// How long the second pass repeats refused names at least: four times, if the answers take no time.
 const BRIEF: Duration = Duration::from_millis(15);
 
 /// A request for several locks, from its first poll until it is ready or dropped: with it go its requests and its guards.
@@ -170,9 +170,9 @@ const BRIEF: Duration = Duration::from_millis(15);
 ///
 /// A single attempt that is refused releases what it was granted, and goes through the names once more, one by one. Of several that begin
 /// at once each may refuse another in the first pass: 1. A is granted `a`, and B `b`. 2. Each is refused the other name. 3. Both give
-/// back what they have, and nobody is granted both. In the second pass who is refused a name is refused by somebody who has gone further
-/// in the order, and whoever has gone furthest is refused by nobody, except by one who is still in its first pass. That one takes about
-/// as long as this one's first pass did, so for that long a busy name is asked for once more.
+/// back what they have, and nobody is granted both. In the second pass a request is refused only by one that has gone further in the
+/// order, and the one that has gone furthest is refused only by one that is still in its first pass. That one takes about as long as this
+/// one's first pass did, so for that long a busy name is asked for again.
 struct Gathering {
     /// In the order of the names.
     slots: Box<[Slot]>,
@@ -344,7 +344,7 @@ impl Gathering {
         matches!(self.pass, Pass::InOrder { .. })
     }
 
-    /// Whether it asks once more where a name is busy. With one name, whoever refuses it has it.
+    /// Whether a second pass follows if a name is busy. It does not help with one name: the owner that refuses it has it.
     fn has_second_pass(&self) -> bool {
         self.once && self.slots.len() > 1 && !self.is_in_order()
     }
@@ -355,7 +355,7 @@ impl Gathering {
         self.pass = Pass::InOrder { until, pause: Duration::from_millis(1) };
     }
 
-    /// A name is busy: in order, it is asked for once more behind a pause, while all before it are held.
+    /// A name is busy: in the second pass it is asked for again after a pause, while all before it are held.
     fn pauses_before_the_same_name(&mut self) -> bool {
         let Pass::InOrder { until, pause } = &mut self.pass else { return false };
         let next = after(Instant::now(), *pause);

@@ -53,7 +53,7 @@ impl FencedMutexes {
         FencedLockAll(self.0.request(None, true))
     }
 
-    /// Asks as [`Mutexes::try_lock`]. Resolves to `None` where somebody else holds one of the locks.
+    /// Asks as [`Mutexes::try_lock`] does. Resolves to `None` if somebody else holds one of the locks.
     ///
     /// See [`FencedTryLockAll`] for options, errors and cancel safety.
     #[track_caller]

@@ -80,7 +80,7 @@ impl Mutexes {
         LockAll(self.request(None, false))
     }
 
-    /// Asks once, or for as long as `within` allows. Resolves to `None` where somebody else holds one of the locks, and then holds none.
+    /// Asks once, or for as long as `within` allows. Resolves to `None` if somebody else holds one of the locks, and then holds none.
     ///
     /// See [`TryLockAll`] for options, errors and cancel safety.
     ///

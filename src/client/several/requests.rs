@@ -109,9 +109,10 @@ pub struct LockAll(pub(super) RequestAll);
 
 options!(
     LockAll,
-    "Takes that long at the most for all of them together. Then it fails with [`Timeout`](crate::ErrorKind::Timeout) if somebody else \
-     held one of them, and with [`Unavailable`](crate::ErrorKind::Unavailable) if the masters have not answered. Default: as long \
-     as it takes. Zero means one attempt; [`Duration::MAX`] means for ever.\n\nThe example of [`LockAll`] has it."
+    "Limits the time of the request for all of them together. When it is over, the request fails with \
+     [`Timeout`](crate::ErrorKind::Timeout) if somebody else held one of them, or with \
+     [`Unavailable`](crate::ErrorKind::Unavailable) if the masters have not answered. Default: no limit. Zero means one attempt; \
+     [`Duration::MAX`] means for ever.\n\nThe example of [`LockAll`] has it."
 );
 
 impl Future for LockAll {
@@ -124,9 +125,10 @@ impl Future for LockAll {
 
 /// The future of [`Mutexes::try_lock`](crate::Mutexes::try_lock): takes options until it is polled.
 ///
-/// Ready with `None` where somebody else holds one of the locks, or after the time of [`within`](TryLockAll::within). Then none of them is
-/// held. Without `within` all locks are asked for at once and, if one is held, once more one by one, a held one for some 15 ms: of several
-/// callers that try at once one gets all of them.
+/// Resolves to `None` if somebody else holds one of the locks: after one attempt or, with [`within`](TryLockAll::within), when that time is
+/// over. Then none of them is held. An attempt asks for all locks at once. If one is refused, it asks once more, one by one, and repeats
+/// refused ones for about 15 ms in all, or for as long as the first pass took if that is longer. So of several callers that try at the same
+/// time one gets all of them.
 ///
 /// Bind the guards to a name: `try_lock().await?;` alone releases them at once, and no lint warns.
 ///
@@ -144,8 +146,8 @@ impl Future for LockAll {
 /// # Errors
 ///
 /// As [`LockAll`], but for [`Timeout`](crate::ErrorKind::Timeout), which is `None` here. Without [`within`](TryLockAll::within)
-/// [`Unavailable`](crate::ErrorKind::Unavailable) comes after one attempt, one node timeout after the masters have stopped to answer, and so
-/// does [`Lost`](crate::ErrorKind::Lost) for a hold that was lost before all were granted.
+/// [`Unavailable`](crate::ErrorKind::Unavailable) comes one node timeout after the masters have stopped answering, and
+/// [`Lost`](crate::ErrorKind::Lost) if a hold was lost before all were granted.
 ///
 /// # Cancel safety
 ///
@@ -155,8 +157,9 @@ pub struct TryLockAll(pub(super) RequestAll);
 
 options!(
     TryLockAll,
-    "Takes that long at the most for all of them together. Then it is ready with `None` if somebody else held one of them, and fails \
-     with [`Unavailable`](crate::ErrorKind::Unavailable) if the masters have not answered. Default: zero, which is one attempt. \
+    "Limits the time of the request for all of them together. When it is over, the request resolves to `None` if somebody else held one \
+     of them, or fails with [`Unavailable`](crate::ErrorKind::Unavailable) if the masters have not answered. Default: zero, which is one \
+     attempt. \
      [`Duration::MAX`] means for ever."
 );
 
