@@ -397,10 +397,14 @@ impl Attempts {
 
     /// The time for it is over. `unanswered`: the error to report if no master has answered yet that somebody else holds the lock.
     fn over(&mut self, unanswered: Option<Error>) -> NotGranted {
+        self.failure_at_end(unanswered).map_or_else(|| self.busy_too_long(), NotGranted::Failed)
+    }
+
+    /// Why it is not granted when its time is over. `None`: somebody else holds the lock.
+    fn failure_at_end(&self, unanswered: Option<Error>) -> Option<Error> {
         let refused = self.reported || self.attempted.is_some();
         // A request that waited behind others has not asked the masters itself: they may be away.
-        let failure = self.last_failure().or_else(|| self.outage()).or(unanswered.filter(|_| !refused));
-        failure.map_or_else(|| self.busy_too_long(), NotGranted::Failed)
+        self.last_failure().or_else(|| self.outage()).or(unanswered.filter(|_| !refused))
     }
 
     /// With its grant it left its line.
@@ -535,11 +539,7 @@ impl Attempts {
                     return Err(error);
                 }
                 if late {
-                    let failed = self.over(Some(unanswered()));
-                    return match failed {
-                        NotGranted::Failed(error) => Err(error),
-                        NotGranted::Busy { .. } => Ok(Look::Over),
-                    };
+                    return self.failure_at_end(Some(unanswered())).map_or(Ok(Look::Over), Err);
                 }
                 let until = until.map(|until| at.nap(until)).filter(|until| *until > now);
                 let node_timeout = session.config.node_timeout;

@@ -373,8 +373,13 @@ impl Tally {
             Some(failure) if masters == 1 => return failure.error.again(),
             Some(failure) => {
                 let failed = self.failed.len();
-                let answered = masters - self.failed.union(self.pending).union(self.barred).len();
-                let young = if young > 0 { format!(", {young} have no vote yet") } else { String::new() };
+                let uncounted = self.failed.union(self.pending).union(self.barred).union(self.gone_young);
+                let answered = masters - uncounted.len();
+                let young = match young {
+                    0 => String::new(),
+                    1 => ", 1 has no vote yet".to_owned(),
+                    _ => format!(", {young} have no vote yet"),
+                };
                 let counted = format!(
                     "{answered} of {masters} masters gave an answer that counts, and {} have to; {failed} failed{young}; the last failure",
                     self.majority

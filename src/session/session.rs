@@ -368,7 +368,8 @@ impl Session {
     pub(super) fn note_failure(&self, pending: &Pending, error: &Error) {
         let name = &pending.call.keys.name;
         if error.kind() == ErrorKind::Unavailable && !pending.is_end() {
-            self.visit_known(name, |entry, _, _| entry.outage.goes_on(error.again(), Instant::now()));
+            let age = self.outage_age();
+            self.visit_known(name, |entry, _, _| entry.outage.goes_on(error.again(), age, Instant::now()));
         }
         self.measure_failure(name, error);
     }
@@ -387,8 +388,17 @@ impl Session {
 
     /// The error of a request for this lock that began then, if its commands have failed for too long since.
     pub(crate) fn outage_since(&self, keys: &Keys, began: Instant) -> Option<Error> {
-        let patience = self.config.unavailable_after;
-        self.table(|table, _| table.entry_of(keys)?.outage.outlasts(patience, began, Instant::now()))
+        let (patience, now) = (self.config.unavailable_after, Instant::now());
+        self.table(|table, _| {
+            let outage = &table.entry_of(keys)?.outage;
+            outage.fresh(self.outage_age(), now)?;
+            outage.outlasts(patience, began, now)
+        })
+    }
+
+    /// A failure that is older shows nothing: nobody may have asked in between. Whoever asks makes no longer pauses.
+    fn outage_age(&self) -> Duration {
+        self.terms.patience.max(self.config.unavailable_after).saturating_add(self.longest_pause())
     }
 
     /// A random pause. Both bounds double from pause to pause.

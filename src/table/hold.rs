@@ -350,7 +350,9 @@ impl Hold {
         let with_drift = |time: Duration| time + self.terms.drift.of(time);
         let asked = self.stands_until.max(self.perhaps_until).saturating_duration_since(sent);
         // A master that answered behind the verdict has run its command later.
-        if self.limit.is_some() || left <= with_drift(asked) + self.terms.patience {
+        // The renewals of a watched hold alone carry the limit: where none is sent, it would cut what is confirmed for nothing.
+        let is_explained = left <= with_drift(asked) + self.terms.patience;
+        if self.limit.is_some() || is_explained || !self.is_watched() {
             return;
         }
         let kept_until = self.kept_until.map_or(now, Stamp::at);

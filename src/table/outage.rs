@@ -28,9 +28,10 @@ impl Outage {
         }
     }
 
-    /// One failed.
-    pub(crate) fn goes_on(&mut self, error: Error, now: Instant) {
-        let since = self.0.as_ref().map_or(now, |seen| seen.since);
+    /// One failed. `patience`: an earlier one that is older shows nothing of what was in between, when nobody may have asked.
+    pub(crate) fn goes_on(&mut self, error: Error, patience: Duration, now: Instant) {
+        let before = self.0.as_ref().filter(|seen| now <= after(seen.last, patience));
+        let since = before.map_or(now, |seen| seen.since);
         self.0 = Some(Box::new(Seen { since, last: now, error }));
     }
 
@@ -62,8 +63,8 @@ mod tests {
     fn a_request_is_refused_once_the_masters_were_away_for_so_long_since_it_began() {
         let (mut outage, now) = (Outage::default(), Instant::now());
         assert!(outage.outlasts(Duration::ZERO, now, now).is_none(), "there was none");
-        outage.goes_on(away(), now);
-        outage.goes_on(away(), now + SECOND);
+        outage.goes_on(away(), 2 * SECOND, now);
+        outage.goes_on(away(), 2 * SECOND, now + SECOND);
         let outlasts = |began, seen| outage.outlasts(2 * SECOND, began, seen).is_some();
         assert!(
             !outlasts(now, now + SECOND)
@@ -76,11 +77,21 @@ mod tests {
     }
 
     #[test]
+    fn a_failure_long_after_another_one_begins_an_outage() {
+        let (mut outage, now) = (Outage::default(), Instant::now());
+        outage.goes_on(away(), 2 * SECOND, now);
+        let later = now + 3600 * SECOND;
+        outage.goes_on(away(), 2 * SECOND, later);
+        assert!(outage.outlasts(2 * SECOND, now, later + SECOND).is_none());
+        assert!(outage.outlasts(2 * SECOND, now, later + 2 * SECOND).is_some());
+    }
+
+    #[test]
     fn an_old_failure_shows_nothing() {
         let (mut outage, now) = (Outage::default(), Instant::now());
         assert!(outage.fresh(SECOND, now).is_none(), "there was none");
-        outage.goes_on(away(), now - 9 * SECOND);
-        outage.goes_on(away(), now);
+        outage.goes_on(away(), SECOND, now - 9 * SECOND);
+        outage.goes_on(away(), 2 * SECOND, now);
         assert!(outage.fresh(SECOND, now + SECOND).is_some());
         assert!(outage.fresh(SECOND, now + SECOND + Duration::from_nanos(1)).is_none());
         outage.ends();

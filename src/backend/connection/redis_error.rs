@@ -42,7 +42,8 @@ pub(crate) fn failed(error: RedisError, call: &Call, server: &Arc<str>) -> Failu
         } else if is_scriptless(&error) {
             let text = text.split(", with args").next().unwrap_or_default();
             let message = format!(
-                "the server does not run scripts, so that `{name}` on {keys} did not begin: {text}; give the address of a Redis                  server, not that of a sentinel, on which EVALSHA and EVAL have their names"
+                "the server does not run scripts, so that `{name}` on {keys} did not begin: {text}; give the address of a Redis \
+                 server on which EVALSHA and EVAL are not renamed, and not that of a sentinel"
             );
             (ErrorKind::Config, message)
         } else {

@@ -114,7 +114,7 @@ fn a_young_master_has_no_vote_on_a_fresh_grant() {
         judge(one, vec![Ok(Reply::Done), failed(Outcome::NotRun)]).1.result.unwrap_err().error.to_string();
     assert!(
         error.starts_with(
-            "1 of 3 masters gave an answer that counts, and 2 have to; 1 failed, 1 have no vote yet; "
+            "1 of 3 masters gave an answer that counts, and 2 have to; 1 failed, 1 has no vote yet; "
         ),
         "{error}"
     );
