@@ -291,17 +291,6 @@ fn a_key_that_stays_too_long_is_brought_back_and_no_deadline_is_beyond_that() {
 }
 
 #[test]
-fn an_extension_of_a_hold_that_nobody_renews_is_counted_whole_though_its_key_stays_too_long() {
-    let now = Instant::now();
-    let mut hold = hold(now, 60);
-    hold.enter(level(1, Some(over(now, 60))), 1);
-    hold.stays(seconds(3600), now, now);
-    hold.confirmed(lease(600), now, Duration::ZERO);
-    hold.extended(1, lease(600), now);
-    assert_eq!(hold.end(), over(now, 600));
-}
-
-#[test]
 fn an_extension_moves_the_end_of_its_level_and_never_back() {
     let now = Instant::now();
     let mut hold = hold(now, 60);
