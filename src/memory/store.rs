@@ -259,10 +259,9 @@ impl Store {
             Action::Release { count } => {
                 change_if_held(self.held_by(key, field, now), |held| held.count = held.count.min(count))
             }
-            Action::Renew { lease } => match self.held_by(key, field, now) {
-                Some(held) => held.renew(lease, call.limit, now),
-                None => Reply::Gone,
-            },
+            Action::Renew { lease } => {
+                change_if_held(self.held_by(key, field, now), |held| held.extend(lease, now))
+            }
             Action::Repair { count, lease } if self.held(key, now).is_none() => {
                 let until = after(now, lease.duration());
                 self.put(key, StoredLock { field: field.clone(), count, until }, now)
@@ -385,17 +384,6 @@ impl StoredLock {
     /// Never shortens.
     fn extend(&mut self, lease: Lease, now: Instant) {
         self.until = self.until.max(after(now, lease.duration()));
-    }
-
-    fn renew(&mut self, lease: Lease, limit: Option<Lease>, now: Instant) -> Reply {
-        let left = self.left(now);
-        match limit {
-            _ if left < lease.duration() => self.extend(lease, now),
-            Some(limit) if left > limit.duration() => self.until = after(now, limit.duration()),
-            _ if left > lease.duration() => return Reply::Longer(left),
-            _ => {}
-        }
-        Reply::Done
     }
 
     fn holder(&self, now: Instant) -> Holder {

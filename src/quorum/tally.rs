@@ -96,8 +96,6 @@ pub(super) struct Tally {
     tokens: Vec<u64>,
     /// How many were subscribed where one of them ended a hold.
     listeners: Option<u64>,
-    /// The longest time that a key stays beyond the lease of a renewal.
-    longer: Option<Duration>,
 }
 
 impl Tally {
@@ -125,7 +123,6 @@ impl Tally {
             failure: None,
             tokens: Vec::new(),
             listeners: None,
-            longer: None,
         }
     }
 
@@ -157,10 +154,6 @@ impl Tally {
                 self.tokens.push(token);
             }
             Ok(Reply::Done) => self.done.insert(master),
-            Ok(Reply::Longer(left)) => {
-                self.done.insert(master);
-                self.longer = self.longer.max(Some(left));
-            }
             Ok(Reply::Ended(listeners)) => {
                 self.done.insert(master);
                 self.listeners = Some(listeners);
@@ -274,8 +267,7 @@ impl Tally {
         let no = self.gone.union(self.busy).union(self.foreign).union(self.free);
         if self.is_majority(stands) {
             let reply = if self.is_majority(self.done) { None } else { self.deferral.clone() };
-            let done = self.longer.map_or(Reply::Done, Reply::Longer);
-            let mut verdict = self.with_reply(reply.unwrap_or(done)).lacking(lacking);
+            let mut verdict = self.with_reply(reply.unwrap_or(Reply::Done)).lacking(lacking);
             verdict.spread.given_up = self.given_up();
             return Some(verdict);
         }

@@ -100,9 +100,6 @@ pub(crate) struct Hold {
     pub(super) offer: Offer,
     /// Until then nobody else is to have the lock: what ends the hold before keeps the lock standing.
     kept_until: Option<Stamp>,
-    /// A key stayed longer than any lease explains: the renewals bring its TTL back to this. One that runs late does so too, so that no
-    /// deadline is counted beyond it from now on.
-    limit: Option<Box<Lease>>,
     /// When the first of its levels, since it had none, was granted.
     pub(super) since: Instant,
 }
@@ -140,7 +137,6 @@ impl Hold {
             fence,
             offer: Offer::default(),
             kept_until: None,
-            limit: None,
             since: now,
         };
         let pending = hold.begin(Action::Acquire { count: 1, lease }, Sender::Request, no, now);
@@ -326,13 +322,12 @@ impl Hold {
         limit.map_or(self.end(), |limit| limit.at().min(self.end()))
     }
 
-    /// The server confirmed a lease. Only ever forward: no script makes a TTL shorter than what is counted on here.
+    /// The server confirmed a lease. Only ever forward: no script shortens a TTL.
     pub(super) fn confirmed(&mut self, lease: Lease, sent: Instant, slept: Duration) {
         if self.loss().is_some() {
             return; // Lost is final, whatever is answered later.
         }
-        let counted = self.limit.as_deref().map_or(lease, |limit| lease.min(*limit));
-        let until = counted.valid_until(sent, self.terms.drift);
+        let until = lease.valid_until(sent, self.terms.drift);
         if until > self.sure_until {
             self.sure_until = until;
             self.slept = slept;
@@ -342,23 +337,6 @@ impl Hold {
             self.renew_at = self.terms.renew_at(sent);
         }
         self.failures = 0;
-    }
-
-    /// A renewal that was sent then found that the key stays for so long. If no lease explains that, a server's clock was set back, or
-    /// somebody else has set the TTL. It is brought back; otherwise others would wait for all of that time after a crash.
-    pub(super) fn stays(&mut self, left: Duration, sent: Instant, now: Instant) {
-        let with_drift = |time: Duration| time + self.terms.drift.of(time);
-        let asked = self.stands_until.max(self.perhaps_until).saturating_duration_since(sent);
-        // A master that answered behind the verdict has run its command later.
-        // The renewals of a watched hold alone carry the limit: where none is sent, it would cut what is confirmed for nothing.
-        let is_explained = left <= with_drift(asked) + self.terms.patience;
-        if self.limit.is_some() || is_explained || !self.is_watched() {
-            return;
-        }
-        let kept_until = self.kept_until.map_or(now, Stamp::at);
-        let counted = self.sure_until.max(kept_until).saturating_duration_since(now);
-        self.limit = Some(Box::new(self.terms.lease.max(Lease::rest(with_drift(counted)))));
-        self.renew_at = now;
     }
 
     /// The server confirmed a longer lease for one level's sake.
@@ -510,8 +488,6 @@ impl Hold {
         if action == Action::END {
             action = self.ending(now);
         }
-        let renews = matches!(action, Action::Renew { .. }) && sender.is_background();
-        let limit = self.limit.as_deref().copied().filter(|_| renews);
         self.command = Some(UnderWay { no, sent: now, action, sender, doubted: false });
         if let Action::Repair { lease, .. } = &mut action
             && !self.is_watched()
@@ -535,7 +511,6 @@ impl Hold {
             sharded: false,
             names: false,
             from: None,
-            limit,
         };
         Pending { hold: self.id, no, call, masters, repeated, sent: now }
     }

@@ -189,9 +189,6 @@ impl LockEntry {
             }
             _ => {
                 self.done(pending, &command, spread, at);
-                if let (Reply::Longer(left), Some(hold)) = (reply, self.hold(pending.hold)) {
-                    hold.stays(*left, pending.sent, at.now);
-                }
                 Meaning::Done
             }
         };

@@ -29,8 +29,6 @@ pub(crate) struct Call {
     pub(crate) names: bool,
     /// Whose place the field takes, where it is moved.
     pub(crate) from: Option<Arc<str>>,
-    /// Of a renewal: a TTL that is longer is brought back to this.
-    pub(crate) limit: Option<Lease>,
 }
 
 /// What is asked, with its arguments.
@@ -137,8 +135,6 @@ pub(crate) enum Count {
 pub(crate) enum Reply {
     /// It is as asked: granted, released, lowered, renewed, settled, freed.
     Done,
-    /// Renewed, and the key stays for that long, which is more than the lease.
-    Longer(Duration),
     /// The hold has ended, and so many clients were subscribed to the channel of its release.
     Ended(u64),
     /// Granted, with this fencing token; or a counter stands at it.
@@ -383,7 +379,6 @@ impl Call {
             sharded: false,
             names: false,
             from: None,
-            limit: None,
         }
     }
 
@@ -505,11 +500,6 @@ impl Call {
             Action::Renew { lease } => {
                 to.text(field);
                 to.number(lease.millis());
-                match self.limit {
-                    Some(limit) => to.number(limit.millis()),
-                    None if fence.is_some() => to.text(""),
-                    None => {}
-                }
             }
             Action::Settle { count, lease } | Action::Repair { count, lease } => {
                 let creates = matches!(self.action, Action::Repair { .. });
@@ -581,7 +571,6 @@ impl Call {
             }
             (Release { .. } | Settle { .. } | Repair { .. }, Value::BulkString(why)) => deferred(&why),
             (Renew { .. }, Value::BulkString(why)) if fenced => deferred(&why),
-            (Renew { .. }, Value::Int(ttl @ 0..)) => Reply::Longer(left(ttl)),
             (Look | Who | Count(_), value) => return Err(self.garbled(&value)),
             (Acquire { .. }, value @ Value::Int(DONE)) if fenced => return Err(self.garbled(&value)),
             (_, Value::Int(DONE)) => Reply::Done,
@@ -662,7 +651,6 @@ impl Call {
             sharded: false,
             names: false,
             from: None,
-            limit: None,
         }
     }
 }
@@ -723,7 +711,6 @@ mod tests {
             sharded: false,
             names: false,
             from: matches!(action, Action::Move { .. }).then(|| "f:9".into()),
-            limit: None,
         })
     }
 
@@ -844,21 +831,8 @@ mod tests {
                 sharded: false,
                 names: false,
                 from: None,
-                limit: None,
             }
         })
-    }
-
-    #[test]
-    fn a_renewal_carries_its_limit_behind_the_lease() {
-        let [plain, fenced] = [calls()[2].clone(), fenced()[2].clone()];
-        for (call, args) in [
-            (plain, &["1", "k", "f:1", "30000", "30000"][..]),
-            (fenced, &["2", "k", "token", "f:1", "30000", "30000", "7", "86400000"]),
-        ] {
-            let call = Call { limit: Some(lease()), ..call };
-            assert_eq!(words(&call.evalsha())[2..], *args);
-        }
     }
 
     #[test]
@@ -866,7 +840,7 @@ mod tests {
         let expected = [
             vec!["2", "k", "token", "f:1", "1", "30000", "", "86400000"],
             vec!["2", "k", "token", "f:1", "1", "30000", "18446744073709551615", ""],
-            vec!["2", "k", "token", "f:1", "30000", "", "7", "86400000"],
+            vec!["2", "k", "token", "f:1", "30000", "7", "86400000"],
             vec!["2", "k", "token", "f:1", "1", "ch", "PUBLISH", "30000", "0", "7", ""],
         ];
         for (call, args) in fenced().iter().zip(expected) {
@@ -980,7 +954,6 @@ mod tests {
         let full = bulk("OOM full");
         let list = |field: &str, count: &str| Value::Array(vec![Value::Int(0), bulk(field), bulk(count)]);
         let ms = |ms| Some(Reply::busy(Duration::from_millis(ms)));
-        let longer = |ms| Some(Reply::Longer(Duration::from_millis(ms)));
         let no = |expected: &str| Some(NotALock(expected.to_owned()));
         let by =
             |field: &str, count| Some(Reply::held_by(Holder::new(field, count, Duration::from_millis(1))));
@@ -998,8 +971,8 @@ mod tests {
             (Value::Int(-2), [Some(Gone), Some(Gone), Some(Gone), Some(Gone), None, None, None]),
             (Value::Int(-3), [None, None, None, None, Some(Free), Some(Free), Some(Free)]),
             (Value::Int(-4), [None, None, None, None, None, None, None]),
-            (Value::Int(0), [ms(1), None, longer(1), None, None, ms(1), None]),
-            (Value::Int(29_999), [ms(29_999), None, longer(29_999), None, None, ms(29_999), None]),
+            (Value::Int(0), [ms(1), None, None, None, None, ms(1), None]),
+            (Value::Int(29_999), [ms(29_999), None, None, None, None, ms(29_999), None]),
             (list("a:f:7", "3"), [named.clone(), None, None, None, None, named.clone(), named]),
             (list("f", "no number"), [odd.clone(), None, None, None, None, odd.clone(), odd]),
             (

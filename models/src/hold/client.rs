@@ -61,8 +61,6 @@ pub struct Hold {
     pub tried: bool,
     /// Its fencing token.
     pub token: u8,
-    /// What its renewals bring a TTL back to that no lease explains, in ticks; 0: nothing.
-    pub limit: u8,
     /// Not in the code: another hold was granted since this one was.
     pub overtaken: bool,
 }
@@ -129,21 +127,6 @@ impl Hold {
     fn outlived(&self) -> bool {
         let key = if self.is_watched() { self.sure } else { self.sure.max(self.perhaps) };
         self.end() < key
-    }
-
-    /// Ticks that are left of a lease that was confirmed, `age` after its send: `Hold::confirmed`.
-    fn counted(&self, model: &HoldModel, lease: u8, age: u8) -> u8 {
-        let limit = if model.design == Design::DeadlineBeyondLimit { 0 } else { self.limit };
-        let counted = if limit > 0 { lease.min(limit) } else { lease };
-        counted.saturating_sub(age)
-    }
-
-    /// `Hold::stays`: a renewal found a TTL that is longer than its lease.
-    fn stays(&mut self, model: &HoldModel, longer: u8) {
-        if self.limit == 0 && longer > LEASE.max(self.sure).max(self.perhaps) {
-            self.limit =
-                if model.design == Design::LimitBelowDeadline { LEASE } else { LEASE.max(self.sure) };
-        }
     }
 
     fn under_way(&self) -> Option<Command> {
@@ -336,13 +319,7 @@ impl State {
             }
             Stage::Stands if record.stands > count => Some(Command::Release { count }),
             Stage::Stands => {
-                let renewal = match record.limit {
-                    0 => Command::Renew { lease: LEASE },
-                    limit => Command::Limited { limit },
-                };
-                // Due at once where a TTL is to be brought back.
-                let due = record.sure < LEASE || record.limit > 0;
-                (record.is_watched() && due).then_some(renewal)
+                (record.is_watched() && record.sure < LEASE).then_some(Command::Renew { lease: LEASE })
             }
         }
     }
@@ -350,8 +327,7 @@ impl State {
     /// Whether another command of the hold goes before what a request or a guard would send.
     pub(super) fn is_idle(&self, model: &HoldModel, hold: usize) -> bool {
         let next = self.next_action(model, hold);
-        self.holds[hold].command.is_none()
-            && next.is_none_or(|next| matches!(next, Command::Renew { .. } | Command::Limited { .. }))
+        self.holds[hold].command.is_none() && next.is_none_or(|next| matches!(next, Command::Renew { .. }))
     }
 
     /// `Hold::due_command`: the background sends what is due.
@@ -540,7 +516,7 @@ impl State {
         let level = if lease == LEASE { WATCHED } else { ends + 1 };
         let depth = record.depth();
         record.levels[usize::from(depth)] = level;
-        record.sure = record.sure.max(record.counted(model, lease, lease - ends));
+        record.sure = record.sure.max(ends);
         record.stands = count;
         record.unsettled |= under.doubted;
         self.put(hold, LACKING, lacking);
@@ -568,11 +544,6 @@ impl State {
     }
 
     fn done(&mut self, model: &HoldModel, hold: usize, under: UnderWay, verdict: Verdict) {
-        let longer = self.masters.iter().map(|master| match master.links[hold].answer {
-            Answer::Done { longer, .. } => longer,
-            _ => 0,
-        });
-        let longer = longer.max().unwrap_or(0);
         self.finish(hold);
         let age = if model.design == Design::DeadlineFromReply { 0 } else { under.age };
         let until = under.command.lease().saturating_sub(age);
@@ -593,8 +564,7 @@ impl State {
             _ => {}
         }
         if record.stage == Stage::Stands {
-            record.sure = record.sure.max(record.counted(model, under.command.lease(), age));
-            record.stays(model, longer);
+            record.sure = record.sure.max(until);
             self.put(hold, LACKING, verdict.lacking);
         }
     }
@@ -765,9 +735,6 @@ impl State {
         if record.depth() == 0 {
             (record.sure, record.stands, record.overtaken) = (0, 0, false);
             record.unsettled = false;
-        }
-        if record.stage != Stage::Stands {
-            record.limit = 0;
         }
         if !record.lives() && !record.is_asked() || model.leases == [LEASE] {
             record.perhaps = 0;

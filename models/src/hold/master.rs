@@ -1,6 +1,6 @@
 //! A master, what is sent to it, and what the scripts in `lua/` do there.
 
-use super::{Design, HOLDS, LEASE, LONGEST};
+use super::{Design, HOLDS};
 
 /// What a command asks of a master; the hold that it is for goes beside it. Leases are in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,11 +21,6 @@ pub enum Command {
     Renew {
         /// For at least that long.
         lease: u8,
-    },
-    /// `renew.lua` with a limit, for a renewal: a TTL that is longer is brought back to that.
-    Limited {
-        /// No less than the lease, which is `LEASE`.
-        limit: u8,
     },
     /// `settle.lua` without its fifth argument.
     Settle {
@@ -58,7 +53,6 @@ impl Command {
             | Command::Renew { lease }
             | Command::Settle { lease, .. }
             | Command::Repair { lease, .. } => lease,
-            Command::Limited { .. } => LEASE,
             Command::Release { .. } => 0,
         }
     }
@@ -70,7 +64,6 @@ impl Command {
             Command::Settle { count, lease } => 18 + 2 * (count - 1) + lease / 2,
             Command::Renew { lease } => 24 + lease - 1,
             Command::Release { count } => 27 + count,
-            Command::Limited { limit } => 30 + limit - LEASE,
         }
     }
 
@@ -80,8 +73,7 @@ impl Command {
             9..18 => Command::Repair { count: (code - 9) / 3 + 1, lease: code % 3 + 1 },
             18..24 => Command::Settle { count: (code - 18) / 2 + 1, lease: (code - 18) % 2 * 2 },
             24..27 => Command::Renew { lease: code - 24 + 1 },
-            27..30 => Command::Release { count: code - 27 },
-            _ => Command::Limited { limit: code - 30 + LEASE },
+            _ => Command::Release { count: code - 27 },
         }
     }
 }
@@ -132,8 +124,6 @@ pub enum Answer {
         young: bool,
         /// The counter as it stands.
         token: u8,
-        /// The TTL, where a renewal found it longer than its lease; else 0.
-        longer: u8,
     },
     /// The field is not there.
     Gone {
@@ -199,7 +189,6 @@ impl Master {
         let ours = self.field == field;
         let young = self.young > 0;
         let blind = design == Design::BlindCount;
-        let mut longer = 0;
         if fenced && !matches!(command, Command::Release { .. } | Command::Acquire { .. }) {
             self.counter = self.counter.max(token);
         }
@@ -226,17 +215,13 @@ impl Master {
                 }
             }
             Command::Release { count } if ours => self.count = self.count.min(count),
-            Command::Renew { lease } if ours => {
-                longer = if self.ttl > lease { self.ttl } else { 0 };
-                self.ttl = self.ttl.max(lease);
-            }
-            Command::Limited { limit } if ours => self.ttl = self.ttl.clamp(LEASE, limit),
+            Command::Renew { lease } if ours => self.ttl = self.ttl.max(lease),
             Command::Settle { count, lease } | Command::Repair { count, lease } if ours => {
                 (self.count, self.ttl) = (count, self.ttl.max(lease));
             }
             _ => return Answer::Gone { young },
         }
-        Answer::Done { young, token: if fenced { self.counter } else { 0 }, longer }
+        Answer::Done { young, token: if fenced { self.counter } else { 0 } }
     }
 
     fn end(&mut self) {
@@ -247,11 +232,6 @@ impl Master {
     pub(super) fn restart(&mut self, longest: u8) {
         self.end();
         (self.young, self.counter) = (longest, 0);
-    }
-
-    /// Its clock is set back.
-    pub(super) fn jump(&mut self) {
-        self.ttl += LONGEST;
     }
 
     pub(super) fn tick(&mut self) {

@@ -17,7 +17,6 @@ fn small(design: Design) -> HoldModel {
         restarts: 0,
         crashes: 0,
         doubts: 0,
-        jumps: 0,
         symmetric: false,
     }
 }
@@ -101,20 +100,6 @@ fn a_token_that_a_majority_does_not_know_is_followed_by_a_lesser_one() {
     finds(HoldModel { masters: 3, faults: 1, fenced: true, ..small(Design::TokenNotWrittenBack) }, TOKEN, 11);
 }
 
-/// A guard has extended it.
-#[test]
-fn a_limit_below_a_deadline_ends_the_key_before_the_hold() {
-    finds(HoldModel { extends: true, jumps: 1, ..small(Design::LimitBelowDeadline) }, OVERLAP, 15);
-}
-
-/// A renewal that was given up runs behind an extension.
-#[test]
-fn a_deadline_beyond_the_limit_is_later_than_the_keys() {
-    let model =
-        HoldModel { extends: true, faults: 2, late: true, jumps: 1, ..small(Design::DeadlineBeyondLimit) };
-    finds(model, OVERLAP, 18);
-}
-
 #[test]
 fn one_master_is_sound() {
     is_sound(HoldModel { holds: 2, depth: 2, faults: 1, ..small(Design::Sound) }, 11_292);
@@ -131,20 +116,6 @@ fn one_master_with_fixed_leases_is_sound() {
     let leases = &[1, LEASE, LONGEST];
     let model = HoldModel { depth: 2, leases, extends: true, faults: 1, ..small(Design::Sound) };
     is_sound(HoldModel { crashes: 1, doubts: 1, late: true, twice: true, ..model }, 4_880_619);
-}
-
-#[test]
-fn one_master_whose_clock_is_set_back_is_sound() {
-    let model = HoldModel { extends: true, faults: 2, late: true, jumps: 1, ..small(Design::Sound) };
-    is_sound(model, 189_976);
-}
-
-#[test]
-#[ignore = "takes eight minutes"]
-fn fixed_leases_and_clocks_that_are_set_back_are_sound() {
-    let leases = &[LEASE, LONGEST];
-    let model = HoldModel { depth: 2, leases, extends: true, faults: 1, ..small(Design::Sound) };
-    is_sound(HoldModel { crashes: 1, late: true, twice: true, jumps: 2, ..model }, 24_158_740);
 }
 
 #[test]

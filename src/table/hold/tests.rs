@@ -258,39 +258,6 @@ fn a_settle_that_was_put_off_leaves_the_counter_to_the_renewals() {
 }
 
 #[test]
-fn a_key_that_stays_too_long_is_brought_back_and_no_deadline_is_beyond_that() {
-    let now = Instant::now();
-    let renewal = |hold: &mut Hold, no| {
-        hold.begin(Action::Renew { lease: lease(30) }, Sender::Background, no, now).call.limit
-    };
-    for (extended, limit) in [(30, 30), (60, 60)] {
-        let mut hold = hold(now, 30);
-        hold.enter(level(1, None), 1);
-        hold.begin(Action::Renew { lease: lease(extended) }, Sender::Extension { level: 1 }, 2, now);
-        hold.finish(2, now);
-        hold.confirmed(lease(extended), now, Duration::ZERO);
-        // As long as its leases explain, be it that a master has run its command late.
-        hold.stays(seconds(extended) + seconds(1), now, now);
-        assert_eq!(renewal(&mut hold, 3), None);
-        hold.finish(3, now);
-        hold.stays(seconds(3600), now, now);
-        assert_eq!(hold.renew_at, now, "due at once");
-        let sent = renewal(&mut hold, 4).unwrap().duration();
-        assert!(sent >= seconds(limit) - Duration::from_millis(10) && sent <= seconds(limit), "{sent:?}");
-        assert!(now + sent >= hold.end());
-        hold.finish(4, now);
-        let check = hold.begin(Action::Renew { lease: lease(30) }, Sender::Check, 5, now);
-        assert_eq!(check.call.limit, None, "the background's alone");
-        hold.finish(5, now);
-        // The one that was sent may run at any time.
-        hold.confirmed(lease(600), now, Duration::ZERO);
-        assert!(hold.end() <= now + sent);
-        hold.stays(seconds(9999), now, now);
-        assert_eq!(renewal(&mut hold, 6).unwrap().duration(), sent, "it stays");
-    }
-}
-
-#[test]
 fn an_extension_moves_the_end_of_its_level_and_never_back() {
     let now = Instant::now();
     let mut hold = hold(now, 60);

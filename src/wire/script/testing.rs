@@ -48,7 +48,7 @@ impl Call {
             _ => return None,
         };
         let keys = Arc::new(Keys::new("", keys[0]));
-        let (mut sharded, mut from, mut limit) = (false, None, None);
+        let (mut sharded, mut from) = (false, None);
         let (action, channel) = match (script.name, args) {
             ("acquire", [_, count, millis]) => {
                 (Action::Acquire { count: count.parse().ok()?, lease: lease(millis)? }, None)
@@ -65,10 +65,7 @@ impl Call {
                 from = Some(Arc::from(*of));
                 (Action::Move { lease: lease(millis)? }, None)
             }
-            ("renew", [_, millis, most @ ..]) => {
-                limit = most.iter().find(|most| !most.is_empty()).and_then(|most| lease(most));
-                (Action::Renew { lease: lease(millis)? }, None)
-            }
+            ("renew", [_, millis]) => (Action::Renew { lease: lease(millis)? }, None),
             ("settle", [_, count, channel, publish, millis, creates @ ..]) => {
                 sharded = *publish == "SPUBLISH";
                 let (count, lease) = (count.parse().ok()?, lease(millis)?);
@@ -88,7 +85,7 @@ impl Call {
         };
         let field = if action == Action::Force { "" } else { args.first().copied().unwrap_or_default() };
         let fits = channel.is_none_or(|channel| **channel == **keys.channel());
-        let call = Call { keys, field: field.into(), action, fence, sharded, names, from, limit };
+        let call = Call { keys, field: field.into(), action, fence, sharded, names, from };
         fits.then(|| (script.sha.as_str(), call))
     }
 }
@@ -115,7 +112,6 @@ impl Reply {
         let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
         match self {
             Reply::Done => format!(":{DONE}\r\n"),
-            Reply::Longer(left) => format!(":{}\r\n", left.as_millis()),
             Reply::Ended(listeners) => format!(":{}\r\n", ENDED - *listeners as i64),
             Reply::Gone => format!(":{GONE}\r\n"),
             Reply::Free => format!(":{FREE}\r\n"),
@@ -170,13 +166,10 @@ fn each_call_is_read_as_it_was_written() {
             );
             let from = matches!(action, Action::Move { .. }).then(|| "f:9".into());
             let names = sharded && matches!(action, Action::Acquire { .. } | Action::Look);
-            let limited = sharded;
             let (sharded, fields) =
                 (sharded && !plain, !matches!(action, Action::Force | Action::Look | Action::Who));
             let field = if fields { "f:1" } else { "" };
-            let limit = Some(lease).filter(|_| limited && matches!(action, Action::Renew { .. }));
-            let call =
-                Call { keys: keys.clone(), field: field.into(), action, fence, sharded, names, from, limit };
+            let call = Call { keys: keys.clone(), field: field.into(), action, fence, sharded, names, from };
             for command in [call.evalsha(), call.eval()] {
                 let words = command.args_iter().map(|word| match word {
                     redis::Arg::Simple(bytes) => str::from_utf8(bytes).unwrap(),
@@ -187,7 +180,6 @@ fn each_call_is_read_as_it_was_written() {
                 assert_eq!(script, *call.script().sha);
                 assert_eq!((&read.field, read.action, &read.fence), (&call.field, call.action, &call.fence));
                 assert_eq!((read.sharded, read.names, &read.from), (call.sharded, call.names, &call.from));
-                assert_eq!(read.limit, call.limit);
                 assert_eq!((&read.keys.key, read.keys.channel()), (&keys.key, keys.channel()));
             }
         }

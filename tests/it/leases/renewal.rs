@@ -25,33 +25,6 @@ async fn a_hold_is_renewed_for_as_long_as_its_guard_lives() {
     guard.release().await.unwrap();
 }
 
-/// As where the server's clock was set back: behind a crash others would wait for all of that hour.
-#[tokio::test]
-async fn a_ttl_that_became_too_long_is_brought_back() {
-    let server = Server::start().await;
-    let locks = builder(&server.url()).lease(3 * SECOND).connect().await.unwrap();
-    let (one, other, longer) = (locks.mutex("one"), locks.mutex("other"), locks.mutex("longer"));
-    let (one, other) = (one.lock().await.unwrap(), other.lock().await.unwrap());
-    let fenced = locks.mutex("fenced").fenced().lock().await.unwrap();
-    let outer = longer.lock().fixed_lease(120 * SECOND).await.unwrap();
-    let inner = longer.lock().await.unwrap();
-    for name in ["one", "other", "fenced", "longer"] {
-        server.ask::<()>(&["PEXPIRE", name, "3600000"]).await;
-    }
-    let ttl = async |name: &str| server.ask::<i64>(&["PTTL", name]).await;
-    for (name, most) in [("one", 3_000), ("other", 3_000), ("fenced", 3_000), ("longer", 122_000)] {
-        eventually(name, async || (1..=most).contains(&ttl(name).await)).await;
-    }
-    // No less than what a guard counts on.
-    let counted = outer.valid_until().saturating_duration_since(Instant::now());
-    assert!(counted > 60 * SECOND && ttl("longer").await > counted.as_millis() as i64);
-    one.check().await.unwrap();
-    other.check().await.unwrap();
-    fenced.check().await.unwrap();
-    inner.release().await.unwrap();
-    outer.release().await.unwrap();
-}
-
 #[tokio::test]
 async fn one_failed_renewal_ends_neither_renewal_nor_that_of_later_holds() {
     let server = Server::start().await;

@@ -77,12 +77,8 @@ impl Master {
                 Reply::Done
             }
             (Action::Renew { lease }, Some((_, _, until))) => {
-                let longer = until.saturating_duration_since(end(lease));
                 *until = end(lease).max(*until);
-                match longer.is_zero() {
-                    true => Reply::Done,
-                    false => Reply::Longer(lease.duration() + longer),
-                }
+                Reply::Done
             }
             (Action::Settle { count, lease } | Action::Repair { count, lease }, Some((_, stands, until))) => {
                 (*stands, *until) = (count, end(lease).max(*until));
