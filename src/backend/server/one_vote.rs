@@ -29,8 +29,12 @@ impl OneVote {
         (0..masters).map(move |master| OneVote { master, lines: lines.clone() })
     }
 
+    fn lines(&self) -> &Mutex<Lines> {
+        &self.lines
+    }
+
     pub(super) fn add(&self, line: &Arc<Line>) {
-        let mut lines = lock(&self.lines);
+        let mut lines = lock(self.lines());
         lines.retain(|(_, line)| line.strong_count() > 0);
         lines.push((self.master, Arc::downgrade(line)));
     }
@@ -47,7 +51,7 @@ impl OneVote {
         first: bool,
         install: impl FnOnce(),
     ) -> Result<()> {
-        let lines = lock(&self.lines);
+        let lines = lock(self.lines());
         let is_same = |line: &Line| match &*line.state.borrow() {
             State::Up(other) => other.run_id.is_some() && other.run_id == link.run_id,
             _ => false,

@@ -7,7 +7,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::*;
 use crate::backend::{Backend, BoxFuture};
-use crate::base::{Fate, Lease, MasterSet, Outcome, Spread, atomic};
+use crate::base::{Failure, Fate, Lease, MasterSet, Outcome, Spread, atomic};
 use crate::memory::Memory;
 use crate::table::{AcquireParams, Admission, NewLevel, Pause, ReleaseStep, Waiter};
 use crate::wire::{Action, Call, Pending, Reply};
