@@ -113,7 +113,7 @@ impl Wire {
         self.run("look", &[]).await.unwrap()
     }
 
-    /// The same with the question whether a hash is a lock.
+    /// A script that also checks if a hash is a lock.
     async fn look_naming(&mut self) -> Value {
         self.run("look", &["whose"]).await.unwrap()
     }

@@ -37,7 +37,7 @@ pub(crate) async fn open_simulated(
     over(socket::simulated(stream), settings, on_push).await
 }
 
-/// The same, which is written to as one over TLS is.
+/// Like the function above, but bytes are written as they are over TLS.
 #[cfg(all(test, any(feature = "tls-rustls", feature = "tls-native-tls")))]
 pub(crate) async fn open_sealed(
     stream: impl AsyncRead + AsyncWrite + Send + 'static,

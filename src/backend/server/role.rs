@@ -15,7 +15,7 @@ pub(crate) struct Role {
     pub(crate) needs_age: bool,
     /// How many replicas have to acknowledge a grant.
     pub(crate) replicas: Option<Replicas>,
-    /// Of one of several masters: which of them it is.
+    /// Which of several masters it is, if it is one of several.
     pub(crate) one_vote: Option<OneVote>,
     /// Where credentials come from, if they are not in the URLs.
     pub(crate) login: Option<Login>,

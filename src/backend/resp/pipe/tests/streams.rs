@@ -1,4 +1,4 @@
-//! The same of a pipe over each kind of stream that a server is connected to by.
+//! What a pipe promises, over each kind of stream by which a server is connected.
 
 use std::io::ErrorKind;
 
