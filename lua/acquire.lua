@@ -13,6 +13,7 @@
 --          0 or more busy: the TTL in ms of another's hold
 --          a list    busy, if `whose`: this TTL, the field, its count as text; the TTL alone where the user may not read them
 --          a status  not a lock: the key's type (a hash or a string has no TTL); if `whose`, also `fields` or `rwlock`
+--          an error  `…, nothing written`: its first write was refused; after any other it may have written
 
 -- First because it distinguishes free from held and is the answer where the lock is busy.
 local ttl = redis.call('PTTL', KEYS[1])
@@ -20,7 +21,10 @@ if ttl == -2 then
   if ARGV[2] ~= '1' then
     return -2
   end
-  redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+  local made = redis.pcall('HSET', KEYS[1], ARGV[1], ARGV[2])
+  if type(made) == 'table' then
+    return redis.error_reply(made.err .. ' script: user_script, nothing written')
+  end
   local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[3])
   if expires ~= 1 then
     -- A user without the right to PEXPIRE must not leave a hash without a TTL: busy for ever.
@@ -38,7 +42,10 @@ if type(count) == 'string' then
     local counted = redis.pcall('HINCRBY', KEYS[1], ARGV[1], tonumber(ARGV[2]) - held)
     if type(counted) == 'table' then
       -- It is no whole number.
-      redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+      counted = redis.pcall('HSET', KEYS[1], ARGV[1], ARGV[2])
+    end
+    if type(counted) == 'table' then
+      return redis.error_reply(counted.err .. ' script: user_script, nothing written')
     end
   end
   -- No TTL reads as -1 and is lower than any lease: a hold that somebody persisted must not stay for ever.

@@ -8,11 +8,15 @@
 --
 -- Replies  -1        moved, by this or before
 --          -2        lost: neither field is there
+--          an error  as acquire.lua
 
 local count = redis.pcall('HGET', KEYS[1], ARGV[2])
 if type(count) == 'string' then
   -- In this order: the key goes with its last field.
-  redis.call('HSET', KEYS[1], ARGV[1], '1')
+  local moved = redis.pcall('HSET', KEYS[1], ARGV[1], '1')
+  if type(moved) == 'table' then
+    return redis.error_reply(moved.err .. ' script: user_script, nothing written')
+  end
   redis.call('HDEL', KEYS[1], ARGV[2])
 else
   if count and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then

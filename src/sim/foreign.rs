@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::base::Outcome;
 use crate::holder::Holder as HeldBy;
 use crate::sim::program::Foreign;
 use crate::wire::{Action, Call, Reply};
@@ -15,8 +16,8 @@ pub(super) enum Fate {
     /// It runs, and something could not be written: what is done is answered as put off.
     RunsInPart(Call),
     Answered(Reply),
-    /// By an error out of the script.
-    Refused,
+    /// By an error out of the script, and what that shows.
+    Refused(Outcome),
 }
 
 impl Foreign {
@@ -62,15 +63,18 @@ pub(super) fn meets_full(call: Call, holder: &Holder, counts: bool) -> Fate {
     let ours = holder.as_ref().filter(|(field, _)| **field == *call.field).map(|(_, count)| *count);
     let unfenced = |call: Call| Call { fence: call.fence.filter(|_| counts), ..call };
     match call.action {
-        Action::Acquire { count: 1, .. } | Action::Repair { .. } if holder.is_none() => Fate::Refused,
-        Action::Acquire { count, .. } if ours.is_some_and(|held| held < count) => Fate::Refused,
+        Action::Acquire { count: 1, .. } if holder.is_none() => Fate::Refused(Outcome::NotRun),
+        Action::Repair { .. } if holder.is_none() => Fate::Refused(Outcome::Unknown),
+        Action::Acquire { count, .. } if ours.is_some_and(|held| held < count) => {
+            Fate::Refused(Outcome::NotRun)
+        }
         Action::Release { count: wanted @ 1.. } if ours.is_some_and(|held| held > wanted) => {
             Fate::Answered(Reply::Deferred("OOM".to_owned()))
         }
         Action::Move { .. }
             if holder.as_ref().is_some_and(|(held, _)| Some(&**held) == call.from.as_deref()) =>
         {
-            Fate::Refused
+            Fate::Refused(Outcome::NotRun)
         }
         Action::Settle { count, lease } | Action::Repair { count, lease }
             if count > 0 && ours.is_some_and(|held| held != count) =>

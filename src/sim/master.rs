@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::Memory;
-use crate::base::lock;
+use crate::base::{Outcome, lock};
 use crate::sim::foreign::{Fate, Holder, meets_full};
 use crate::sim::program::{Foreign, NAMES};
 use crate::wire::{Action, Call, Fence, Reply};
@@ -38,8 +38,8 @@ struct State {
 /// What a master answers.
 pub(super) enum Answered {
     Reply(Reply),
-    /// An error out of the script.
-    Refused,
+    /// An error out of the script, and what it shows.
+    Refused(Outcome),
 }
 
 /// When a command was sent: with which write, among those of all processes, and its place among those of its connection.
@@ -139,7 +139,7 @@ impl SimMaster {
         };
         let reply = match fate {
             Fate::Answered(reply) => reply,
-            Fate::Refused => return Some(Answered::Refused),
+            Fate::Refused(outcome) => return Some(Answered::Refused(outcome)),
             Fate::Runs(call) => self.run_script(call)?,
             Fate::RunsInPart(call) => match self.run_script(call)? {
                 Reply::Done => Reply::Deferred("it could not be written".to_owned()),

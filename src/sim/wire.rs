@@ -13,7 +13,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use crate::backend::{Backend, BoxFuture};
-use crate::base::{Events, Failure, after, lock};
+use crate::base::{Events, Failure, Outcome, after, lock};
 use crate::sim::dice::Key;
 use crate::sim::master::Run;
 use crate::sim::network::{Between, Network};
@@ -38,8 +38,8 @@ enum Answer {
     Reply(Reply),
     /// The script is not known there.
     NoScript,
-    /// An error out of the script.
-    Refused,
+    /// An error out of the script, and what it shows.
+    Refused(Outcome),
 }
 
 struct State {

@@ -942,7 +942,7 @@ mod tests {
                 assert!(!body.lines().any(|line| line.trim() == format!("return {name}")), "{name}: {body}");
             }
             let marked = |line: &&str| line.contains("error_reply(");
-            assert!(body.lines().filter(marked).all(|line| line.contains(".. ' script: user_script')")));
+            assert!(body.lines().filter(marked).all(|line| line.contains(".. ' script: user_script")));
         }
     }
 

@@ -251,6 +251,7 @@ impl Nodes {
         match route {
             Some(route) => Retry::At(route),
             None if needs_split(call, failure) => Retry::Split,
+            None if redis_error::is_refused_write(failure) => Retry::Never,
             None if failure.error.kind() == ErrorKind::Unavailable => Retry::Later,
             None => Retry::Never,
         }

@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, shown};
 use crate::wire::Call;
 
 /// Errors that are returned before a script starts. Without OOM, READONLY, MISCONF and NOREPLICAS, which refuse a single write,
-/// and may be returned by a script that has written before.
+/// and may be returned by a script that has written before: see [`NOTHING_WRITTEN`].
 const BEFORE_START: [&str; 10] = [
     "NOSCRIPT",
     "NOAUTH",
@@ -25,6 +25,10 @@ const BEFORE_START: [&str; 10] = [
     "ASK",
     "TRYAGAIN",
 ];
+
+/// What an acquire adds to the refusal of its first write. The codes are no proof of that. 1. `HSET` runs. 2. A thread of the server fails to
+/// flush the append-only file. 3. `PEXPIRE` is refused with MISCONF in the same script.
+const NOTHING_WRITTEN: &str = " script: user_script, nothing written";
 
 /// A call that the server answered with an error, or whose connection broke.
 pub(crate) fn failed(error: RedisError, call: &Call, server: &Arc<str>) -> Failure {
@@ -258,11 +262,24 @@ fn outcome(error: &RedisError) -> Outcome {
     //
     // 1. A call is sent, and runs. A firewall rejects the packets behind it with ICMP, as if nothing listened.
     // 2. The system retransmits, gives the connection up, and reports what ICMP said: that it was refused.
-    if why_unsent(error).is_some() || is_scriptless(error) || (BEFORE_START.contains(&code) && !within) {
+    if why_unsent(error).is_some()
+        || is_scriptless(error)
+        || (BEFORE_START.contains(&code) && !within)
+        || is_unwritten(error)
+    {
         Outcome::NotRun
     } else {
         Outcome::Unknown
     }
+}
+
+fn is_unwritten(error: &RedisError) -> bool {
+    error.detail().is_some_and(|text| text.ends_with(NOTHING_WRITTEN))
+}
+
+/// Whether a script ran, and its first write was refused: for as long as the server is in this state it refuses the next one too.
+pub(crate) fn is_refused_write(failure: &Failure) -> bool {
+    cause(&failure.error).is_some_and(is_unwritten)
 }
 
 pub(super) fn is_credentials(error: &RedisError) -> bool {
@@ -391,6 +408,28 @@ mod tests {
             "WHATEVER it is",
         ] {
             expect(wire, Outcome::Unknown, ErrorKind::Unavailable);
+        }
+    }
+
+    #[test]
+    fn an_acquire_whose_first_write_was_refused_did_not_run() {
+        for (text, kind) in [
+            ("OOM command not allowed when used memory > 'maxmemory'.", ErrorKind::Unavailable),
+            ("MISCONF Redis is configured to save RDB snapshots", ErrorKind::Unavailable),
+            // From 6.2.
+            (
+                "@user_script: 24: -READONLY You can't write against a read only replica.",
+                ErrorKind::Unavailable,
+            ),
+            ("NOPERM something", ErrorKind::Denied),
+        ] {
+            let wire = format!("{text} script: user_script, nothing written");
+            expect(&wire, Outcome::NotRun, kind);
+            assert!(is_refused_write(&failure(&wire)), "{wire}");
+            assert!(!failure(&wire).error.to_string().contains("written"), "{wire}");
+            // With that of the server behind it, it is of something that was written before.
+            expect(&format!("{wire} script: f00, on @user_script:1."), Outcome::Unknown, kind);
+            expect(&format!("{text} script: user_script"), Outcome::Unknown, kind);
         }
     }
 

@@ -22,7 +22,6 @@ use crate::client::several::guards::Guards;
 use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::owner::Owner;
 use crate::session::Handle;
-use crate::table::Owned;
 use crate::wire::keys::{self, Keys};
 
 /// What is asked for: locks, and the options of the call.
@@ -189,8 +188,10 @@ struct Gathering {
     began: u64,
     /// The name that was waited for last, or was lost.
     waited: usize,
-    /// One that was not granted in the time for it, and whose it was, where that is known. What is under way is answered before this ends.
-    busy: Option<(Arc<str>, Option<Box<Owned>>)>,
+    /// Why one of them is not granted: it was busy for all of the time, or failed. What is under way is answered before this ends. Dropped, it
+    /// would be of unknown outcome: 1. A server refuses all writes. 2. The first refusal ends this, and the second one is never read.
+    /// 3. `close` waits for the end of what was never held, which is refused too.
+    refused: Option<NotGranted>,
     losses: u32,
     /// After a loss, and before a busy name is asked for once more: it asks again then.
     pause: Option<Pin<Box<Sleep>>>,
@@ -205,36 +206,40 @@ impl Gathering {
         // Of all names, whoever polls this later.
         let owner = options.owner.clone().unwrap_or_else(Owner::current);
         let (begun, began, waited) = (false, options.handle.number(), 0);
-        let (busy, losses, pause) = (None, 0, None);
+        let (refused, losses, pause) = (None, 0, None);
         let pass = Pass::AtOnce;
-        Gathering { slots, owner, limit, once, pass, started, begun, began, waited, busy, losses, pause }
+        Gathering { slots, owner, limit, once, pass, started, begun, began, waited, refused, losses, pause }
     }
 
     fn poll(&mut self, options: &AllOptions, cx: &mut Context<'_>) -> Poll<Result<Guards, NotGranted>> {
         loop {
-            self.poll_requests(cx)?;
-            if let Some((name, by)) = self.busy.take() {
-                if self.pauses_before_the_same_name() {
+            self.poll_requests(cx);
+            if let Some(why) = self.refused.take() {
+                let goes_on = matches!(why, NotGranted::Busy { .. });
+                if goes_on && self.pauses_before_the_same_name() {
                     continue;
                 }
-                if self.give_back(0) {
-                    self.busy = Some((name, by));
+                if self.give_back(0, goes_on && self.has_second_pass()) {
+                    self.refused = Some(why);
                     continue;
                 }
                 if self.is_asking() {
-                    self.busy = Some((name, by));
+                    self.refused = Some(why);
                     return Poll::Pending;
                 }
-                if self.has_second_pass() {
+                if goes_on && self.has_second_pass() {
                     self.go_in_order();
                     continue;
                 }
                 let within = options.within.unwrap_or_default();
-                return Poll::Ready(Err(NotGranted::Busy { name, within, by }));
+                return Poll::Ready(Err(match why {
+                    NotGranted::Busy { name, by, .. } => NotGranted::Busy { name, within, by },
+                    failed => failed,
+                }));
             }
             if let Some(first) = self.first_that_waits() {
                 self.waited = first;
-                self.give_back(first + 1);
+                self.give_back(first + 1, false);
                 match self.watch(cx) {
                     Some((at, loss)) => self.begin_again(at, loss, options),
                     None => return Poll::Pending,
@@ -277,7 +282,7 @@ impl Gathering {
                 if left.is_zero() {
                     let name = options.keys[self.waited].name.clone();
                     options.handle.measure(&name, Sample::TimedOut);
-                    self.busy = Some((name, None));
+                    self.refused = Some(NotGranted::Busy { name, within: left, by: None });
                     return;
                 }
                 Some(left)
@@ -305,8 +310,8 @@ impl Gathering {
         }
     }
 
-    /// Polls each request, and each release. An error of a request is that of all.
-    fn poll_requests(&mut self, cx: &mut Context<'_>) -> Result<()> {
+    /// Polls each request, and each release. The first error of a request is that of all.
+    fn poll_requests(&mut self, cx: &mut Context<'_>) {
         for slot in &mut self.slots {
             let request = match slot {
                 Slot::Asking { request, .. } => request,
@@ -325,14 +330,15 @@ impl Gathering {
             match request.poll(cx) {
                 Poll::Pending => {}
                 Poll::Ready(Ok(guard)) => *slot = Slot::Held { guard, watching: None },
-                Poll::Ready(Err(NotGranted::Busy { name, by, .. })) => {
+                Poll::Ready(Err(why)) => {
                     *slot = Slot::Free;
-                    self.busy.get_or_insert((name, by));
+                    match (&self.refused, &why) {
+                        (Some(NotGranted::Failed(_)), _) | (Some(_), NotGranted::Busy { .. }) => {}
+                        _ => self.refused = Some(why),
+                    }
                 }
-                Poll::Ready(Err(NotGranted::Failed(error))) => return Err(error),
             }
         }
-        Ok(())
     }
 
     /// Something is under way.
@@ -372,9 +378,10 @@ impl Gathering {
     }
 
     /// Gives back what is held from there on, and asks for it no more. What is under way is awaited, and given back then: dropped, it
-    /// would be of unknown outcome. Returns whether releases are to be polled: a second pass begins when nothing is held.
-    fn give_back(&mut self, from: usize) -> bool {
-        let (awaited, mut begun) = (self.has_second_pass(), false);
+    /// would be of unknown outcome. `awaited`: the releases are too, since a second pass begins when nothing is held. Returns whether there
+    /// are any to be polled.
+    fn give_back(&mut self, from: usize, awaited: bool) -> bool {
+        let mut begun = false;
         for slot in self.slots.iter_mut().skip(from) {
             match slot {
                 Slot::Asking { part, .. } if part.waits() => *slot = Slot::Free,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::time::Instant;
 
-use crate::base::lock;
+use crate::base::{Outcome, lock};
 use crate::sim::master::{Answered, Order, Run, SimMaster};
 use crate::sim::network::Network;
 use crate::wire::{Action, Call, Renewals};
@@ -123,9 +123,13 @@ impl Server {
         }
         match master.answer(call, self.network.is_full(self.master)) {
             Some(Answered::Reply(reply)) => (reply.write(), Some(format!("{shown}: {reply:?}"))),
-            _ => {
-                let refused = "-OOM command not allowed when used memory > 'maxmemory'. script: x, on @user_script:1.\r\n";
-                (refused.to_owned(), Some(format!("{shown}: it is full")))
+            refused => {
+                let nothing_written = matches!(refused, Some(Answered::Refused(Outcome::NotRun)));
+                let of =
+                    if nothing_written { "user_script, nothing written" } else { "x, on @user_script:1." };
+                let refused =
+                    format!("-OOM command not allowed when used memory > 'maxmemory'. script: {of}\r\n");
+                (refused, Some(format!("{shown}: it is full")))
             }
         }
     }

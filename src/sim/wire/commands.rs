@@ -17,7 +17,7 @@ impl Answer {
         match self {
             Answer::Reply(reply) => Ok(reply),
             Answer::NoScript => Err(failure(Outcome::NotRun, "the script is unknown")),
-            Answer::Refused => Err(failure(Outcome::Unknown, "the server refuses to write")),
+            Answer::Refused(outcome) => Err(failure(outcome, "the server refuses to write")),
         }
     }
 }
@@ -113,9 +113,9 @@ impl Link {
                 }
                 match master.answer(call, self.network.is_full(self.master)) {
                     None => return,
-                    Some(Answered::Refused) => {
+                    Some(Answered::Refused(outcome)) => {
                         self.note(|| format!("#{no} is refused"));
-                        Answer::Refused
+                        Answer::Refused(outcome)
                     }
                     Some(Answered::Reply(reply)) => {
                         self.note(|| format!("#{no} runs: {reply:?}"));

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use nestlock::{Error, ErrorKind, Locks};
+use nestlock::{Error, ErrorKind, Locks, Master};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::{LONG, QUICK, tidy};
+use crate::support::cluster::Cluster;
 use crate::support::server::Server;
-use crate::support::{PATIENCE, builder, eventually, locks, soon};
+use crate::support::{self, PATIENCE, builder, eventually, locks, soon};
 
 /// A `Locks` that gives up soon.
 async fn impatient(server: &Server) -> Locks {
@@ -32,6 +33,62 @@ async fn refused(locks: &Locks, word: &str) {
         let cause = std::error::Error::source(&error).expect("the refusal is the cause");
         assert!(cause.to_string().to_lowercase().contains(&word.to_lowercase()), "{cause}");
     }
+}
+
+/// Each call that takes a lock is refused, and the client closes while the server refuses its releases too: nothing was written, so nothing
+/// is to be undone.
+async fn closes_behind_refusals(locks: Locks, word: &str) {
+    let refused = |what: &str, error: Option<Error>| {
+        let error = error.unwrap_or_else(|| panic!("{what} is granted"));
+        assert!(error.to_string().contains(word), "{what}: {error}");
+    };
+    refused("try_lock", soon("try_lock", locks.mutex("one").try_lock()).await.err());
+    refused("lock", soon("lock", locks.mutex("one").lock()).await.err());
+    refused("a token", soon("a token", locks.mutex("two").fenced().try_lock()).await.err());
+    refused("several", soon("several", locks.mutexes(["three", "four"]).try_lock()).await.err());
+    soon("close", locks.close()).await.unwrap_or_else(|error| panic!("{word}: {error}"));
+}
+
+#[tokio::test]
+async fn nothing_is_left_to_undo_behind_a_refused_write() {
+    let servers = [Server::start().await, Server::start().await, Server::start().await];
+    let locks = async || {
+        let options = support::options().server(servers[0].url());
+        options.unavailable_after(QUICK).connect().await.unwrap()
+    };
+    let quorum = async || {
+        let options = support::options().masters(servers.iter().map(|server| Master::server(server.url())));
+        options.delayed_restart(false).unavailable_after(QUICK).connect().await.unwrap()
+    };
+    for (option, word) in [("min-replicas-to-write", "NOREPLICAS"), ("maxmemory", "OOM")] {
+        for server in &servers {
+            server.set(option, 1).await;
+        }
+        closes_behind_refusals(locks().await, word).await;
+        closes_behind_refusals(quorum().await, word).await;
+        for server in &servers {
+            server.set(option, 0).await;
+        }
+    }
+    // In these states it refuses new connections too.
+    let (before, one_attempt) = (locks().await, locks().await);
+    cannot_save(&servers[0]).await;
+    closes_behind_refusals(before, "MISCONF").await;
+    servers[0].set("save", "").await;
+    servers[0].ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    let error = soon("try_lock", one_attempt.mutex("one").try_lock()).await.unwrap_err();
+    assert!(error.to_string().contains("READONLY"), "{error}");
+    soon("close", one_attempt.close()).await.unwrap();
+}
+
+#[tokio::test]
+async fn nothing_is_left_to_undo_behind_a_refused_write_of_a_cluster() {
+    let cluster = Cluster::short_lived().await;
+    for node in cluster.nodes() {
+        node.set("min-replicas-to-write", 9).await;
+    }
+    let options = support::options().cluster(cluster.urls()).unavailable_after(QUICK);
+    closes_behind_refusals(options.connect().await.unwrap(), "NOREPLICAS").await;
 }
 
 #[tokio::test]
@@ -147,10 +204,8 @@ async fn a_replica_refuses_and_is_ridden_over_once_it_is_a_master_again() {
     tidy(&server).await;
 }
 
-#[tokio::test]
-async fn a_server_that_cannot_save_refuses() {
-    let server = Server::start().await;
-    let locks = impatient(&server).await;
+/// Until its option `save` is empty.
+async fn cannot_save(server: &Server) {
     // A directory has the name of the file.
     std::fs::create_dir(server.dir().join("dump.rdb")).unwrap();
     std::fs::write(server.dir().join("dump.rdb").join("file"), "").unwrap();
@@ -161,6 +216,13 @@ async fn a_server_that_cannot_save_refuses() {
         server.info("persistence").await["rdb_last_bgsave_status"] == "err"
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_save_refuses() {
+    let server = Server::start().await;
+    let locks = impatient(&server).await;
+    cannot_save(&server).await;
     refused(&locks, "MISCONF").await;
     server.set("save", "").await;
     soon("the lock", locks.mutex("stock").lock()).await.unwrap().release().await.unwrap();

@@ -68,6 +68,40 @@ async fn without_the_right_to_sharded_channels_a_release_publishes_on_the_plain_
     }
 }
 
+/// Where the first write is refused, the script has written nothing and says so; where a later one is, it does not.
+#[tokio::test]
+async fn only_the_refusal_of_an_acquires_first_write_is_marked_as_one_before_any_write() {
+    let server = Server::start().await;
+    let mut admin = Wire::to(&server).await;
+    let is_marked = |answer| refusal(answer).contains("nothing written");
+    for (rights, marked) in [(&["+@all", "-hset"][..], true), (&["+@all", "-pexpire"], false)] {
+        let mut wire = admin.login(&server, &[&["allchannels"], rights].concat()).await;
+        assert_eq!(is_marked(wire.try_acquire(OURS, 1, LEASE).await), marked, "{rights:?}");
+        assert_eq!(is_marked(wire.try_take(OURS, "1", "5", tokens::DAY).await), marked, "{rights:?}");
+        assert_eq!(admin.look().await, FREE);
+    }
+    for (option, code) in [("maxmemory", "OOM"), ("min-replicas-to-write", "NOREPLICAS")] {
+        server.set(option, 1).await;
+        for answer in
+            [admin.try_acquire(OURS, 1, LEASE).await, admin.try_take(OURS, "1", "5", tokens::DAY).await]
+        {
+            let text = refusal(answer);
+            assert!(text.contains(code) && text.contains("nothing written"), "{text}");
+        }
+        server.set(option, 0).await;
+        assert_eq!(admin.look().await, FREE);
+        // A re-entry and a move, which change a hold that stands.
+        assert_eq!(admin.acquire(OURS, 1, LEASE).await, DONE);
+        let before = admin.state().await;
+        server.set(option, 1).await;
+        assert!(is_marked(admin.try_acquire(OURS, 2, LEASE).await), "{code}");
+        assert!(is_marked(admin.run("move", &[THEIRS, OURS, &LEASE.to_string()]).await), "{code}");
+        server.set(option, 0).await;
+        assert_eq!(admin.state().await, before);
+        admin.clear().await;
+    }
+}
+
 #[tokio::test]
 async fn without_the_right_to_expire_no_lock_is_left_behind() {
     let server = Server::start().await;

@@ -91,6 +91,7 @@ async fn a_call_that_may_have_run_or_would_fail_again_is_not_retried() {
     let (nodes, _events) = nodes();
     for wire in [
         "OOM command not allowed when used memory > 'maxmemory'.",
+        "OOM command not allowed when used memory > 'maxmemory'. script: user_script, nothing written",
         "READONLY You can't write against a read only replica. script: f00, on @user_script:1.",
         "MOVED 7 127.0.0.1:7 script: f00, on @user_script:1.",
         "NOPERM this user has no permissions to run the 'evalsha' command",

@@ -311,11 +311,11 @@ async fn a_right_that_is_missing_is_denied() {
 }
 
 #[tokio::test]
-async fn a_full_server_refuses_and_the_outcome_is_unknown() {
+async fn a_full_server_refuses_before_anything_is_written() {
     let server = TestServer::start(&[]).await;
     let (backend, mut events) = connected(&server, LONG).await;
     server.command("CONFIG SET maxmemory 1").await;
-    let error = failed(backend.clone().run(acquire("a")).await, Outcome::Unknown, ErrorKind::Unavailable);
+    let error = failed(backend.clone().run(acquire("a")).await, Outcome::NotRun, ErrorKind::Unavailable);
     assert!(error.to_string().contains("OOM"), "{error}");
     assert!(std::error::Error::source(&error).is_some());
     events.expect_none();
@@ -326,7 +326,7 @@ async fn a_server_that_became_a_replica_is_reconnected_to() {
     let server = TestServer::start(&[]).await;
     let (backend, mut events) = connected(&server, LONG).await;
     server.command("REPLICAOF 127.0.0.1 1").await;
-    let error = failed(backend.clone().run(acquire("a")).await, Outcome::Unknown, ErrorKind::Unavailable);
+    let error = failed(backend.clone().run(acquire("a")).await, Outcome::NotRun, ErrorKind::Unavailable);
     assert!(error.to_string().contains("READONLY"), "{error}");
     assert_eq!(events.next().await, Event::Reconnected);
 }
