@@ -1,12 +1,14 @@
 //! Models of nestlock's protocol, which stateright explores: all executions within bounds, and not those that chance
 //! picks.
 //!
-//! [`hold`] is about who has the lock, [`wake`] about who is woken when it is free. The section "The models" of
+//! [`hold`] is about who has the lock, [`wake`] about who is woken when it is free, [`line`] about a line on the server
+//! that would hand it on from process to process. The section "The models" of
 //! ARCHITECTURE.md lists which code each step stands for. `scripts/models` runs the big configurations; the tests run
 //! small ones, and the designs that are known to be broken, each of which must be found by an execution of known
 //! length.
 
 pub mod hold;
+pub mod line;
 pub mod wake;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! Explores the models in configurations that are too big for a test, and prints how many states there were:
-//! `models [hold | wake] [THREADS]`.
+//! `models [hold | wake | line] [THREADS]`.
 
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use models::{hold, wake};
+use models::{hold, line, wake};
 use stateright::{Checker, HasDiscoveries, Model};
 
 /// Bounds of one run. What is not explored within them is not explored: states that are reached by fewer steps go
@@ -26,6 +26,11 @@ fn main() -> ExitCode {
     if runs("wake") {
         sound &= check("wake, everything at once", wake::WakeModel::everything());
         sound &= check("wake, subscribed all the time", wake::WakeModel::echoes());
+    }
+    if runs("line") {
+        for (name, model) in line::LineModel::scopes() {
+            sound &= check(name, model);
+        }
     }
     if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,4 +1,4 @@
-//! What the tests of both models ask of the checker.
+//! What the tests of all models ask of the checker.
 
 use std::fmt::Debug;
 use std::hash::Hash;

@@ -1,0 +1,982 @@
+//! The line: processes that wait for a lock stand in a line on the server, and a hold's end hands the lock on.
+//!
+//! One server, one lock, two or three processes. No other model has the server's line; the crate's code does not follow
+//! this one yet.
+//!
+//! # The protocol
+//!
+//! A process's **head request** asks (`acquire`) under a field of its own. If the lock is busy, its **entry** joins the
+//! lock's line. What ends a hold **serves** the line in the same script: the first entry's field becomes the holder for
+//! a short time, and a **message** says so to its process; an entry whose process does not receive messages is taken
+//! out, and the next one is served. [`Entering::Confirmed`]: the message is a hint. The request asks again under the
+//! same field, which finds itself the holder and is given the whole lease. [`Entering::ByMessage`]: the message is the
+//! grant, and the ask comes only if the message came late.
+//!
+//! - A first ask takes a free lock. An ask behind it (by a message, by a timer, over a new connection) serves the line,
+//!   and takes the lock only if that reaches it.
+//! - A release takes its field's entry out first, then ends the hold, then serves. It is sent until it is answered: by
+//!   holders, by requests that are dropped, and for fields that a message or an answer names and nobody waits with.
+//! - Who waits asks again at the end of the TTL that it was answered, counted from its ask, or at the poll interval.
+//! - Who has handed the lock on sends **`pass`** at the end of the short time, which serves the line if the lock is
+//!   free: whoever waits knows an earlier, longer TTL. It is sent again at the end of each short TTL that is answered to
+//!   it or to a release that is sent again, and if it is lost with its connection.
+//! - The entry names its process's connection for messages by a **generation**, which only grows.
+//! - Other programs' clients release with a `0` to the lock's channel. Who finds itself alone in the line, or has waited
+//!   for the short time without news, subscribes to it, and sends `pass` then and at each `0`.
+//!
+//! # What a step stands for
+//!
+//! The server runs a script in one step (`server.rs`). A process takes a decision in one step (`process.rs`). Commands
+//! of a connection run in the order in which they were sent, unless one [overtakes](LineModel::overtakes) another, as
+//! behind `NOSCRIPT`; answers are read in their order. Messages go over the same connection with
+//! [`Entering::ByMessage`], and over another one, in any order with the answers, with [`Entering::Confirmed`]. What was
+//! sent over a connection that is lost never runs, or at any [later](LineModel::late) time; its answers do not come.
+//!
+//! # What is left out, and why that is sound
+//!
+//! - **Time** is in ticks. Each deadline is kept as what is left of it. All clocks go alike, but for the server's, which
+//!   may [step](LineModel::steps).
+//! - **Time passes for nothing only while nothing is under way** that a running process or the server does at once. A
+//!   tick beside it costs one of the [`delays`](LineModel::delays). The lock may be free beside a waiter for no
+//!   [other tick](LineModel::idle).
+//! - **A field that nothing names is as good as a new one**, and processes have no names: a state is the least of those
+//!   that differ by them alone.
+//! - **More than three commands, answers or messages of one process on their way** are not explored.
+//! - **Holds are not renewed**, but for the first renewal of one that began with a message; they are not nested.
+//! - **A hold that the server loses is nobody's**: by a restart, a failover to a replica that lacks the last step, a
+//!   step of the clock or a forced release. That two hold the lock then is documented, and not what this model is about.
+//! - **The line's own TTL**: who waits asks more often than it ends. So entries of crashed processes stay, until they
+//!   are served.
+//! - Several names, tokens, a queue in the process.
+mod process;
+mod server;
+
+use stateright::{Model, Property};
+
+pub use process::{Life, Phase, Process, Request};
+pub use server::{Data, Entry, Held};
+
+/// A field of the lock's hash. Those of a process follow one another.
+pub type Field = u8;
+/// Of another program's client.
+pub const FOREIGN: Field = 99;
+/// The generation in the entry of a process that polls.
+pub const POLLS: u8 = 0;
+/// Fields that leave traces at once, of each process.
+const FIELDS: u8 = 3;
+
+/// Whose field it is.
+#[must_use]
+pub const fn owner(field: Field) -> usize {
+    (field / FIELDS) as usize
+}
+
+/// A few of them in an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Few<T, const N: usize>([Option<T>; N]);
+
+impl<T: Copy, const N: usize> Default for Few<T, N> {
+    fn default() -> Few<T, N> {
+        Few([None; N])
+    }
+}
+
+impl<T: Copy + PartialEq, const N: usize> Few<T, N> {
+    /// From the first to the last.
+    pub fn iter(&self) -> impl Iterator<Item = T> + use<T, N> {
+        self.0.into_iter().flatten()
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.0.iter_mut().flatten()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.first().is_none_or(Option::is_none)
+    }
+
+    fn len(&self) -> usize {
+        self.iter().count()
+    }
+
+    fn contains(&self, item: &T) -> bool {
+        self.iter().any(|other| other == *item)
+    }
+
+    /// Becomes the last one.
+    fn push(&mut self, item: T) {
+        self.insert(self.len(), item);
+    }
+
+    fn insert(&mut self, at: usize, item: T) {
+        assert!(self.len() < N, "the scope needs more room");
+        self.0[at..].rotate_right(1);
+        self.0[at] = Some(item);
+    }
+
+    fn take(&mut self, at: usize) -> Option<T> {
+        let item = self.0.get_mut(at).and_then(Option::take);
+        self.0[at..].rotate_left(1);
+        item
+    }
+
+    fn remove(&mut self, is: impl Fn(&T) -> bool) {
+        if let Some(at) = self.iter().position(|item| is(&item)) {
+            self.take(at);
+        }
+    }
+}
+
+/// How a request enters to which the lock was handed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entering {
+    /// Behind the answer to one more ask. Messages and answers come over two connections, in any order.
+    Confirmed,
+    /// The message is the grant, if it comes soon enough. All goes over one connection.
+    ByMessage,
+}
+
+/// The design that is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Design {
+    /// As documented.
+    Sound,
+    /// A request that lost its connection asks with a fresh field.
+    AlwaysFresh,
+    /// The next request of a process has the field of the one before.
+    SharedField,
+    /// A release ends whatever field there is.
+    UncheckedRelease,
+    /// A release leaves the field's entry in the line.
+    ReleaseKeepsEntry,
+    /// A release that finds no key serves nobody.
+    GoneNotServed,
+    /// A late ask gives the entry an older generation.
+    GenerationGoesBack,
+    /// Whoever is the first is made the holder, though nobody can be told.
+    ReceiversNotCounted,
+    /// Who hands over does not look again.
+    NoPass,
+    /// A `pass` that is lost with its connection is not sent again.
+    PassLost,
+    /// A release that is sent again does not answer that the first one has handed over.
+    SecondReleaseForgets,
+    /// The time to ask again counts from the answer, not from the ask.
+    TimerFromAnswer,
+    /// Whoever asks again takes a free lock.
+    AskerTakes,
+    /// Who enters comes before the others.
+    NewcomersFirst,
+    /// A dropped request leaves its entry.
+    DropLeavesEntry,
+    /// A message for a field that nobody waits for is ignored.
+    StrangeHintIgnored,
+    /// A message that comes before the answer to an ask is forgotten.
+    HintForgotten,
+    /// A request does not ask again over a new connection.
+    NotAgain,
+    /// A hold's time counts from the answer.
+    DeadlineFromAnswer,
+    /// A hold's time counts from the message.
+    DeadlineFromMessage,
+    /// Nobody listens to the lock's channel.
+    NobodyListens,
+}
+
+/// What is checked, and how much of it.
+#[derive(Clone, Debug)]
+pub struct LineModel {
+    /// Which design.
+    pub design: Design,
+    /// How a request enters.
+    pub entering: Entering,
+    /// An entry names the connection that its process had, and a message goes to that one alone.
+    pub generations: bool,
+    /// By process.
+    pub requests: [u8; 3],
+    /// Processes that may not subscribe.
+    pub pollers: u8,
+    /// Processes hear messages from the beginning.
+    pub heard: bool,
+    /// Ticks of a lease.
+    pub lease: u8,
+    /// Ticks of a hand-over.
+    pub short: u8,
+    /// Ticks between asks.
+    pub poll: u8,
+    /// Quiet ticks that a lock may be free beside a waiter.
+    pub idle: u8,
+    /// What was sent over a connection that is lost may still run.
+    pub late: bool,
+    /// Ticks beside something under way.
+    pub delays: u8,
+    /// Connections that break.
+    pub cuts: u8,
+    /// The server takes such a connection for open.
+    pub half_open: bool,
+    /// Requests that are dropped.
+    pub drops: u8,
+    /// Processes that crash.
+    pub crashes: u8,
+    /// Processes that are stopped for a time.
+    pub freezes: u8,
+    /// Forced releases.
+    pub forces: u8,
+    /// Restarts of the server, empty.
+    pub restarts: u8,
+    /// Failovers to a replica that has all, or lacks the last step.
+    pub failovers: u8,
+    /// Holds of another program's client.
+    pub foreign: u8,
+    /// Releases that leave the lock to other programs for a moment.
+    pub shares: u8,
+    /// Commands that run before the one that was sent before.
+    pub overtakes: u8,
+    /// Steps of the server's clock.
+    pub steps: u8,
+}
+
+/// On its way to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Command {
+    /// `acquire`. `generation`: where messages go; nothing: it does not enter the line.
+    Ask {
+        /// Whose.
+        field: Field,
+        /// Of its connection.
+        generation: Option<u8>,
+        /// An earlier ask of the field may have run.
+        again: bool,
+    },
+    /// `release`, or `settle` to 0.
+    Release {
+        /// Whose.
+        field: Field,
+        /// Other programs' clients go first.
+        shares: bool,
+    },
+    /// `pass`.
+    Pass,
+    /// Subscribes to the lock's channel, and `pass` behind it.
+    Listen,
+    /// `renew`.
+    Renew {
+        /// Whose.
+        field: Field,
+    },
+}
+
+/// On its way back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reply {
+    /// The field holds the lock.
+    Granted(Field),
+    /// Another one does.
+    Busy {
+        /// Who asked.
+        field: Field,
+        /// Of the key.
+        ttl: u8,
+        /// Nobody else is in the line.
+        alone: bool,
+    },
+    /// The field is gone.
+    Released {
+        /// Which.
+        field: Field,
+        /// Ticks until the lock may be free: it was handed on, by this release or by an earlier one.
+        pass_in: Option<u8>,
+    },
+    /// The TTL of the key.
+    Passed(u8),
+    /// The TTL is a lease again, or the field is not there.
+    Renewed {
+        /// Which.
+        field: Field,
+        /// It is.
+        there: bool,
+    },
+    /// A message, where messages and answers go over one connection.
+    Pushed(Message),
+}
+
+/// From the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Message {
+    /// The lock was handed to this field.
+    Yours(Field),
+    /// The lock is free: `0` to its channel.
+    Free,
+}
+
+/// The server, all processes, and what is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct State {
+    /// On the server.
+    pub data: Data,
+    /// On its replica, where there are failovers.
+    replica: Data,
+    /// By index.
+    pub processes: [Process; 3],
+    foreign: u8,
+    delays: u8,
+    cuts: u8,
+    drops: u8,
+    crashes: u8,
+    freezes: u8,
+    forces: u8,
+    restarts: u8,
+    failovers: u8,
+    shares: u8,
+    overtakes: u8,
+    steps: u8,
+    /// Not in the protocol: fields in the order in which they entered the line.
+    order: Few<Field, 6>,
+    passed_over: bool,
+    /// Quiet ticks for which the lock has been free beside a waiter.
+    idle: u8,
+    late_ran: bool,
+}
+
+/// A step. Processes by their index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A request asks for the first time.
+    Begin(usize),
+    /// The first command of a connection runs, or the second one.
+    Run(usize, bool),
+    /// An answer is read.
+    Answer(usize),
+    /// A message is read.
+    Message(usize),
+    /// A command of a lost connection runs.
+    RunLate(usize),
+    /// A request asks again, because its time has come.
+    AskAgain(usize),
+    /// `pass` is sent.
+    Pass(usize),
+    /// A process subscribes to the lock's channel.
+    Listen(usize),
+    /// A hold that began with a message is renewed.
+    Renew(usize),
+    /// A hold's time is up.
+    Lapse(usize),
+    /// A holder releases. `true`: other programs' clients go first.
+    Release(usize, bool),
+    /// A request is dropped.
+    Drop(usize),
+    /// A connection is lost. `true`: the server takes it for open.
+    Cut(usize, bool),
+    /// The connection for commands is lost, and there is another one.
+    CutCommands(usize),
+    /// There is a new connection, and its process hears messages.
+    Connect(usize),
+    /// The server notices that a connection is gone.
+    Notice(usize),
+    /// A process crashes. `true`: the server does not notice.
+    Crash(usize, bool),
+    /// A process is stopped.
+    Freeze(usize),
+    /// It runs again.
+    Thaw(usize),
+    /// A forced release.
+    Force,
+    /// The server restarts empty.
+    Restart,
+    /// A replica is the master. `true`: it lacks the last step.
+    Failover(bool),
+    /// Another program's client takes the lock, or releases it.
+    Foreign(bool),
+    /// The server's clock is a tick ahead.
+    ClockStep,
+    /// Time passes.
+    Tick,
+}
+
+impl LineModel {
+    /// Nothing goes wrong.
+    #[must_use]
+    pub fn base(entering: Entering, requests: [u8; 3]) -> LineModel {
+        LineModel {
+            design: Design::Sound,
+            entering,
+            generations: true,
+            requests,
+            pollers: 0,
+            heard: true,
+            lease: 3,
+            short: 2,
+            poll: 3,
+            idle: 0,
+            late: false,
+            delays: 0,
+            cuts: 0,
+            half_open: false,
+            drops: 0,
+            crashes: 0,
+            freezes: 0,
+            forces: 0,
+            restarts: 0,
+            failovers: 0,
+            foreign: 0,
+            shares: 0,
+            overtakes: 0,
+            steps: 0,
+        }
+    }
+
+    /// The big configurations, by name.
+    #[must_use]
+    pub fn scopes() -> Vec<(&'static str, LineModel)> {
+        let two = LineModel::base(Entering::Confirmed, [2, 2, 0]);
+        let three = LineModel::base(Entering::Confirmed, [1, 1, 1]);
+        let lossy =
+            |cuts, model: &LineModel| LineModel { cuts, late: true, half_open: true, ..model.clone() };
+        let line = "line, confirmed";
+        vec![
+            (line, LineModel { drops: 1, delays: 1, ..lossy(1, &two) }),
+            (line, LineModel { delays: 1, ..lossy(2, &three) }),
+            (line, LineModel { crashes: 1, delays: 1, ..lossy(1, &three) }),
+            (line, LineModel { freezes: 1, delays: 1, ..three.clone() }),
+            (line, LineModel { freezes: 1, delays: 1, ..two.clone() }),
+            (line, LineModel { forces: 1, drops: 1, delays: 1, ..three.clone() }),
+            (line, LineModel { restarts: 1, delays: 1, ..three.clone() }),
+            (line, LineModel { failovers: 1, delays: 1, ..three.clone() }),
+            (line, LineModel { steps: 1, delays: 1, idle: 1, ..three.clone() }),
+            (line, LineModel { foreign: 1, shares: 1, ..three.clone() }),
+            (line, LineModel { foreign: 1, shares: 1, delays: 1, requests: [1, 1, 0], ..three.clone() }),
+            (line, LineModel { pollers: 0b100, crashes: 1, delays: 1, idle: 1, ..three.clone() }),
+            (line, LineModel { overtakes: 1, drops: 1, delays: 1, ..three.clone() }),
+            (line, LineModel { generations: false, ..lossy(2, &three) }),
+        ]
+    }
+
+    fn is_ordered(&self) -> bool {
+        self.entering == Entering::ByMessage
+    }
+
+    fn polls(&self, at: usize) -> bool {
+        self.pollers & (1 << at) != 0
+    }
+}
+
+impl State {
+    /// Nothing depends on a field's name: one without a trace is as good as a new one.
+    fn fresh_field(&self, model: &LineModel, at: usize) -> Option<Field> {
+        let first = at as u8 * FIELDS;
+        if model.design == Design::SharedField {
+            return Some(first);
+        }
+        (first..first + FIELDS).find(|field| !self.has_trace(*field))
+    }
+
+    fn has_trace(&self, field: Field) -> bool {
+        let names = |data: &Data| {
+            data.lock.is_some_and(|lock| lock.field == field)
+                || data.line.iter().any(|entry| entry.field == field)
+        };
+        let process = &self.processes[owner(field)];
+        let commands = process.commands.iter().chain(process.late.iter()).any(|command| match command {
+            Command::Ask { field: of, .. }
+            | Command::Release { field: of, .. }
+            | Command::Renew { field: of } => of == field,
+            Command::Pass | Command::Listen => false,
+        });
+        let answers = process.answers.iter().any(|reply| match &reply {
+            Reply::Granted(of) | Reply::Busy { field: of, .. } | Reply::Released { field: of, .. } => {
+                *of == field
+            }
+            Reply::Renewed { field: of, .. } => *of == field,
+            Reply::Pushed(message) => *message == Message::Yours(field),
+            Reply::Passed(_) => false,
+        });
+        names(&self.data)
+            || names(&self.replica)
+            || commands
+            || answers
+            || process.messages.contains(&Message::Yours(field))
+            || process.leaving.contains(&field)
+            || process.request.is_some_and(|request| request.field == field)
+    }
+
+    /// The process can do nothing before a timer ends, and nothing is under way for it.
+    fn is_quiet(&self, model: &LineModel, at: usize) -> bool {
+        let process = &self.processes[at];
+        if process.life != Life::Alive {
+            return process.life == Life::Crashed || process.commands.is_empty();
+        }
+        let still = process.commands.is_empty() && process.answers.is_empty() && process.messages.is_empty();
+        still && !self.connects(model, at) && !self.has_due(model, at)
+    }
+
+    fn has_due(&self, model: &LineModel, at: usize) -> bool {
+        let process = &self.processes[at];
+        let due = process.request.is_some_and(|request| match request.phase {
+            Phase::InLine => request.ask_in == 0,
+            Phase::Held => request.valid == 0 || request.short,
+            Phase::Asking { .. } => false,
+        });
+        due || process.pass_in == Some(0) || self.is_to_listen(model, at)
+    }
+
+    /// Waits for longer than a hand-over without news, where other programs' clients use the lock.
+    fn is_to_listen(&self, model: &LineModel, at: usize) -> bool {
+        let process = &self.processes[at];
+        let waits = |request: Request| request.phase == Phase::InLine && request.age >= model.short;
+        model.foreign > 0
+            && model.design != Design::NobodyListens
+            && !model.polls(at)
+            && process.heard
+            && !process.listening
+            && process.request.is_some_and(waits)
+    }
+
+    fn connects(&self, model: &LineModel, at: usize) -> bool {
+        let process = &self.processes[at];
+        let waits = process.request.is_some_and(|request| request.phase == Phase::InLine);
+        process.life == Life::Alive && !process.heard && !model.polls(at) && (model.is_ordered() || waits)
+    }
+
+    /// The lock is free beside one who waits, or is held by a field that its process does not know of.
+    fn idles(&self) -> bool {
+        let waits = |process: &Process| {
+            process.life == Life::Alive
+                && process.request.is_some_and(|request| request.phase == Phase::InLine)
+        };
+        let used = self.data.lock.is_some_and(|lock| {
+            if lock.field == FOREIGN || lock.unknown {
+                return true;
+            }
+            let process = &self.processes[owner(lock.field)];
+            let holds = |request: Request| request.field == lock.field && request.phase == Phase::Held;
+            process.request.is_some_and(holds)
+        });
+        !used && self.processes.iter().any(waits)
+    }
+
+    fn is_lock_of(&self, at: usize) -> bool {
+        self.data.lock.is_some_and(|lock| lock.field != FOREIGN && owner(lock.field) == at)
+    }
+
+    fn tick(&mut self) {
+        if let Some(lock) = &mut self.data.lock {
+            lock.ttl -= 1;
+            if lock.ttl == 0 {
+                self.data.lock = None;
+            }
+        }
+        if let Some(lock) = &mut self.replica.lock {
+            lock.ttl -= 1;
+            if lock.ttl == 0 {
+                self.replica.lock = None;
+            }
+        }
+        for process in &mut self.processes {
+            if let Some(request) = &mut process.request {
+                request.age = (request.age + 1).min(9);
+                request.ask_in = request.ask_in.saturating_sub(1);
+                request.valid = request.valid.saturating_sub(1);
+            }
+            process.sent = if process.is_asking() { (process.sent + 1).min(9) } else { 0 };
+            process.pass_in = process.pass_in.map(|ticks| ticks.saturating_sub(1));
+        }
+    }
+
+    /// What the server has lost is nobody's.
+    fn void(&mut self, field: Option<Held>) {
+        let Some(lock) = field.filter(|lock| lock.field != FOREIGN) else { return };
+        let request = self.processes[owner(lock.field)].request.as_mut();
+        if let Some(request) = request.filter(|request| request.field == lock.field) {
+            request.void = true;
+        }
+    }
+
+    /// All connections are lost, and all know.
+    fn lose_all(&mut self, model: &LineModel) {
+        self.order = Few::default();
+        for entry in self.data.line.iter().filter(|entry| self.waits(entry.field)).collect::<Vec<_>>() {
+            self.order.push(entry.field);
+        }
+        for at in 0..self.processes.len() {
+            self.lose_connection(model, at, false);
+            if !model.is_ordered() {
+                self.lose_command_connection(model, at);
+            }
+            self.processes[at].late = Few::default();
+        }
+    }
+
+    fn holders(&self) -> usize {
+        let holds = |process: &&Process| {
+            let request = process.request.filter(|_| process.life != Life::Crashed);
+            request.is_some_and(|request| request.phase == Phase::Held && request.valid > 0 && !request.void)
+        };
+        let foreign = self.data.lock.is_some_and(|lock| lock.field == FOREIGN);
+        self.processes.iter().filter(holds).count() + usize::from(foreign)
+    }
+
+    /// All is done, and nothing is under way.
+    fn is_over(&self, model: &LineModel) -> bool {
+        (0..self.processes.len()).all(|at| {
+            let process = &self.processes[at];
+            process.life == Life::Alive
+                && process.requests == 0
+                && process.request.is_none()
+                && process.leaving.is_empty()
+                && process.pass_in.is_none()
+                && self.is_quiet(model, at)
+        })
+    }
+
+    /// The same state, whatever its processes are called.
+    fn canonical(self, model: &LineModel) -> State {
+        if model.pollers != 0 {
+            return self;
+        }
+        let orders = [[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+        let used = if model.requests[2] == 0 { &orders[1..2] } else { &orders[..] };
+        used.iter().map(|order| self.renamed(*order)).fold(self, State::min)
+    }
+
+    /// The same with the processes in this order.
+    fn renamed(&self, order: [usize; 3]) -> State {
+        let mut state = *self;
+        state.processes = order.map(|at| self.processes[at]);
+        let mut places = [0; 3];
+        order.iter().enumerate().for_each(|(place, at)| places[*at] = place);
+        let field = |field: &mut Field| {
+            if *field != FOREIGN {
+                *field = places[owner(*field)] as u8 * FIELDS + *field % FIELDS;
+            }
+        };
+        for data in [&mut state.data, &mut state.replica] {
+            data.lock.iter_mut().for_each(|lock| field(&mut lock.field));
+            data.line.iter_mut().for_each(|entry| field(&mut entry.field));
+        }
+        state.order.iter_mut().for_each(field);
+        for process in &mut state.processes {
+            process.request.iter_mut().for_each(|request| field(&mut request.field));
+            process.leaving.iter_mut().for_each(field);
+            for command in process.commands.iter_mut().chain(process.late.iter_mut()) {
+                match command {
+                    Command::Ask { field: of, .. }
+                    | Command::Release { field: of, .. }
+                    | Command::Renew { field: of } => field(of),
+                    Command::Pass | Command::Listen => {}
+                }
+            }
+            for reply in process.answers.iter_mut() {
+                match reply {
+                    Reply::Granted(of)
+                    | Reply::Busy { field: of, .. }
+                    | Reply::Released { field: of, .. }
+                    | Reply::Renewed { field: of, .. } => field(of),
+                    Reply::Pushed(Message::Yours(of)) => field(of),
+                    Reply::Pushed(Message::Free) | Reply::Passed(_) => {}
+                }
+            }
+            for message in process.messages.iter_mut() {
+                match message {
+                    Message::Yours(of) => field(of),
+                    Message::Free => {}
+                }
+            }
+        }
+        state
+    }
+
+    fn send_pass(&mut self, model: &LineModel, at: usize) {
+        (self.processes[at].pass_in, self.processes[at].sent) = (None, 0);
+        self.send(model, at, Command::Pass);
+    }
+
+    fn run_next(&mut self, model: &LineModel, at: usize, second: bool) {
+        let Some(command) = self.processes[at].commands.take(usize::from(second)) else { return };
+        if self.processes[at].demoted {
+            return;
+        }
+        if let Some(reply) = self.run(model, at, command, false) {
+            self.processes[at].answers.push(reply);
+        }
+    }
+}
+
+impl Model for LineModel {
+    type State = State;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State> {
+        let mut processes = [Process::default(); 3];
+        for (at, process) in processes.iter_mut().enumerate() {
+            process.requests = self.requests[at];
+            process.generation = 1;
+            process.heard = !self.polls(at) && (self.heard || self.is_ordered());
+        }
+        let state = State {
+            data: Data::default(),
+            replica: Data::default(),
+            processes,
+            foreign: self.foreign,
+            delays: self.delays,
+            cuts: self.cuts,
+            drops: self.drops,
+            crashes: self.crashes,
+            freezes: self.freezes,
+            forces: self.forces,
+            restarts: self.restarts,
+            failovers: self.failovers,
+            shares: self.shares,
+            overtakes: self.overtakes,
+            steps: self.steps,
+            order: Few::default(),
+            passed_over: false,
+            idle: 0,
+            late_ran: false,
+        };
+        vec![state]
+    }
+
+    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
+        for (at, process) in state.processes.iter().enumerate() {
+            if !process.commands.is_empty() && process.life != Life::Crashed {
+                steps.push(Step::Run(at, false));
+                if state.overtakes > 0 && process.commands.len() > 1 {
+                    steps.push(Step::Run(at, true));
+                }
+            }
+            if !process.late.is_empty() {
+                steps.push(Step::RunLate(at));
+            }
+            if process.believed || (process.life == Life::Crashed && process.heard) {
+                steps.push(Step::Notice(at));
+            }
+            match process.life {
+                Life::Crashed => continue,
+                Life::Frozen => {
+                    steps.push(Step::Thaw(at));
+                    continue;
+                }
+                Life::Alive => {}
+            }
+            if !process.answers.is_empty() {
+                steps.push(Step::Answer(at));
+            }
+            if !process.messages.is_empty() {
+                steps.push(Step::Message(at));
+            }
+            if process.requests > 0 && process.request.is_none() && state.fresh_field(self, at).is_some() {
+                steps.push(Step::Begin(at));
+            }
+            if let Some(request) = process.request {
+                match request.phase {
+                    Phase::InLine if request.ask_in == 0 => steps.push(Step::AskAgain(at)),
+                    Phase::Held if request.valid == 0 => steps.push(Step::Lapse(at)),
+                    Phase::Held => {
+                        steps.push(Step::Release(at, false));
+                        if state.shares > 0 {
+                            steps.push(Step::Release(at, true));
+                        }
+                        if request.short {
+                            steps.push(Step::Renew(at));
+                        }
+                    }
+                    _ => {}
+                }
+                if state.drops > 0 && request.phase != Phase::Held {
+                    steps.push(Step::Drop(at));
+                }
+            }
+            if process.pass_in == Some(0) {
+                steps.push(Step::Pass(at));
+            }
+            if state.is_to_listen(self, at) {
+                steps.push(Step::Listen(at));
+            }
+            if state.connects(self, at) {
+                steps.push(Step::Connect(at));
+            }
+            if process.request.is_some() || !process.leaving.is_empty() || process.is_asking() {
+                if state.cuts > 0 && process.heard {
+                    steps.push(Step::Cut(at, false));
+                    if self.half_open {
+                        steps.push(Step::Cut(at, true));
+                    }
+                }
+                if state.cuts > 0
+                    && !self.is_ordered()
+                    && !(process.commands.is_empty() && process.answers.is_empty())
+                {
+                    steps.push(Step::CutCommands(at));
+                }
+                if state.crashes > 0 {
+                    steps.push(Step::Crash(at, false));
+                    if self.half_open {
+                        steps.push(Step::Crash(at, true));
+                    }
+                }
+                if state.freezes > 0 {
+                    steps.push(Step::Freeze(at));
+                }
+            }
+        }
+        let held = state.data.lock;
+        if held.is_some_and(|lock| lock.field != FOREIGN) {
+            if state.forces > 0 {
+                steps.push(Step::Force);
+            }
+            if state.steps > 0 {
+                steps.push(Step::ClockStep);
+            }
+        }
+        if held.is_some() || !state.data.line.is_empty() {
+            if state.restarts > 0 {
+                steps.push(Step::Restart);
+            }
+            if state.failovers > 0 {
+                steps.push(Step::Failover(false));
+                if state.replica != state.data {
+                    steps.push(Step::Failover(true));
+                }
+            }
+        }
+        if state.foreign > 0 && held.is_none() {
+            steps.push(Step::Foreign(true));
+        }
+        if held.is_some_and(|lock| lock.field == FOREIGN) {
+            steps.push(Step::Foreign(false));
+        }
+        if state.delays > 0 || (0..3).all(|at| state.is_quiet(self, at)) {
+            steps.push(Step::Tick);
+        }
+    }
+
+    fn next_state(&self, last: &State, step: Step) -> Option<State> {
+        let mut state = *last;
+        match step {
+            Step::Begin(at) => {
+                let field = state.fresh_field(self, at)?;
+                state.begin(self, at, field);
+            }
+            Step::Run(at, second) => {
+                state.overtakes -= u8::from(second);
+                state.run_next(self, at, second);
+            }
+            Step::Answer(at) => {
+                let reply = state.processes[at].answers.take(0)?;
+                state.answered(self, at, reply);
+            }
+            Step::Message(at) => {
+                let message = state.processes[at].messages.take(0)?;
+                state.message(self, at, message);
+            }
+            Step::RunLate(at) => {
+                let command = state.processes[at].late.take(0)?;
+                state.run(self, at, command, true);
+            }
+            Step::AskAgain(at) => state.ask(self, at, true),
+            Step::Pass(at) => state.send_pass(self, at),
+            Step::Listen(at) => state.listen(self, at),
+            Step::Renew(at) => state.renew(self, at),
+            Step::Lapse(at) => state.leave(self, at, false),
+            Step::Release(at, shares) => {
+                state.shares -= u8::from(shares);
+                state.leave(self, at, shares);
+            }
+            Step::Drop(at) => {
+                state.drops -= 1;
+                state.leave(self, at, false);
+            }
+            Step::Cut(at, believed) => {
+                state.cuts -= 1;
+                state.lose_connection(self, at, believed);
+            }
+            Step::CutCommands(at) => {
+                state.cuts -= 1;
+                state.lose_command_connection(self, at);
+            }
+            Step::Connect(at) => state.connect(self, at),
+            Step::Notice(at) => {
+                let process = &mut state.processes[at];
+                process.believed = false;
+                process.heard &= process.life != Life::Crashed;
+            }
+            Step::Crash(at, believed) => {
+                state.crashes -= 1;
+                state.crash(self, at, believed);
+                state.mark_unknown(last.is_lock_of(at));
+            }
+            Step::Freeze(at) => {
+                state.freezes -= 1;
+                state.processes[at].life = Life::Frozen;
+                state.mark_unknown(last.is_lock_of(at));
+            }
+            Step::Thaw(at) => state.processes[at].life = Life::Alive,
+            Step::Force => {
+                state.forces -= 1;
+                state.void(last.data.lock);
+                state.force(self);
+            }
+            Step::Restart => {
+                state.restarts -= 1;
+                state.void(last.data.lock);
+                state.data = Data::default();
+                state.lose_all(self);
+            }
+            Step::Failover(behind) => {
+                state.failovers -= 1;
+                if behind {
+                    state.void(last.data.lock);
+                    state.data = last.replica;
+                    state.mark_unknown(true);
+                }
+                state.lose_all(self);
+            }
+            Step::Foreign(takes) => {
+                state.foreign -= u8::from(takes);
+                state.foreign(self, takes);
+            }
+            Step::ClockStep => {
+                state.steps -= 1;
+                let lock = state.data.lock.as_mut()?;
+                lock.ttl -= 1;
+                if lock.ttl == 0 {
+                    state.data.lock = None;
+                }
+                state.void(last.data.lock);
+            }
+            Step::Tick => {
+                if (0..3).all(|at| last.is_quiet(self, at)) {
+                    state.idle = if last.idles() { last.idle + 1 } else { 0 };
+                } else {
+                    state.delays -= 1;
+                }
+                state.tick();
+            }
+        }
+        if self.failovers > 0 && state.data != last.data && !matches!(step, Step::Failover(_) | Step::Tick) {
+            state.replica = last.data;
+        }
+        let full = state.processes.iter().any(Process::is_full);
+        (state != *last && !full).then(|| state.canonical(self))
+    }
+
+    fn properties(&self) -> Vec<Property<LineModel>> {
+        vec![
+            Property::always("no two hold the lock", |_: &LineModel, state: &State| state.holders() <= 1),
+            Property::always("nobody who is there is passed over", |_: &LineModel, state: &State| {
+                !state.passed_over
+            }),
+            Property::always("no free lock idles beside a waiter", |model: &LineModel, state: &State| {
+                state.idle <= model.idle
+            }),
+            Property::always("nothing is left in the end", |model: &LineModel, state: &State| {
+                let empty =
+                    state.data.line.is_empty() && state.data.lock.is_none_or(|lock| lock.field == FOREIGN);
+                empty || state.late_ran || !state.is_over(model)
+            }),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,409 @@
+//! A process: its request, its connection, its timers.
+
+use super::{Command, Design, Entering, Few, Field, LineModel, Message, POLLS, Reply, State};
+
+/// How far a request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// An ask is under way. `hinted`: a message came before its answer.
+    Asking {
+        /// It asks once more.
+        hinted: bool,
+    },
+    /// It was answered that the lock is busy.
+    InLine,
+    /// It holds the lock.
+    Held,
+}
+
+/// The request that is the head of its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Request {
+    /// Its field on the server.
+    pub field: Field,
+    /// How far it has come.
+    pub phase: Phase,
+    /// Ticks since its last command was sent.
+    pub age: u8,
+    /// Ticks until it asks again.
+    pub ask_in: u8,
+    /// Ticks for which it holds the lock.
+    pub valid: u8,
+    /// The hold's TTL is a short one, and no renewal is under way.
+    pub short: bool,
+    /// Not in the process: the generation of its last ask that has run.
+    pub placed: u8,
+    /// Not in the process: the server has lost its hold, or somebody forced it.
+    pub void: bool,
+}
+
+/// Whether a process runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Life {
+    /// It runs.
+    #[default]
+    Alive,
+    /// It is stopped, and its connections stand.
+    Frozen,
+    /// It is gone.
+    Crashed,
+}
+
+/// A process, and what is on its way to it and from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Process {
+    /// Requests that are to come.
+    pub requests: u8,
+    /// The head.
+    pub request: Option<Request>,
+    /// Fields whose end is not confirmed.
+    pub leaving: Few<Field, 4>,
+    /// Ticks until it sends `pass`.
+    pub pass_in: Option<u8>,
+    /// Ticks since it sent what hands over.
+    pub sent: u8,
+    /// Whether it runs.
+    pub life: Life,
+    /// Of its connection for messages.
+    pub generation: u8,
+    /// The server sends messages over the connection, and the process knows.
+    pub heard: bool,
+    /// The server takes an earlier connection for open.
+    pub believed: bool,
+    /// Its connection leads to the master that was.
+    pub demoted: bool,
+    /// It is subscribed to the lock's channel.
+    pub listens: bool,
+    /// It wants to be.
+    pub listening: bool,
+    /// On their way to the server, the first one first.
+    pub commands: Few<Command, 5>,
+    /// On their way back.
+    pub answers: Few<Reply, 5>,
+    /// On their way from the server.
+    pub messages: Few<Message, 5>,
+    /// Of a connection that was lost: they may still run.
+    pub late: Few<Command, 5>,
+}
+
+impl Process {
+    /// A message is sent to it. The same one twice means nothing more.
+    pub(super) fn deliver(&mut self, model: &LineModel, message: Message) {
+        let pushed = Reply::Pushed(message);
+        if model.is_ordered() && self.answers.iter().last() != Some(pushed) {
+            self.answers.push(pushed);
+        } else if !model.is_ordered() && !self.messages.contains(&message) {
+            self.messages.push(message);
+        }
+    }
+
+    /// More is on its way than is explored.
+    pub(super) fn is_full(&self) -> bool {
+        self.commands.len() > 3 || self.answers.len() > 3 || self.messages.len() > 3
+    }
+
+    /// Something is on its way to the server or back.
+    pub(super) fn is_asking(&self) -> bool {
+        !self.commands.is_empty() || !self.answers.is_empty()
+    }
+}
+
+impl State {
+    /// Sends a command, unless there is no connection: what is open is sent when there is one.
+    pub(super) fn send(&mut self, model: &LineModel, at: usize, command: Command) {
+        let process = &mut self.processes[at];
+        if process.commands.contains(&command) {
+            return;
+        }
+        if process.heard || !model.is_ordered() || model.polls(at) {
+            process.commands.push(command);
+        }
+    }
+
+    /// A request that has come to be the head asks for the first time.
+    pub(super) fn begin(&mut self, model: &LineModel, at: usize, field: Field) {
+        let process = &mut self.processes[at];
+        process.requests -= 1;
+        let phase = Phase::Asking { hinted: false };
+        let (age, ask_in, valid, placed) = (0, 0, 0, 0);
+        process.request =
+            Some(Request { field, phase, age, ask_in, valid, short: false, placed, void: false });
+        self.ask(model, at, false);
+    }
+
+    /// Asks. `again`: behind an earlier ask of the same field, whether or not it has run.
+    pub(super) fn ask(&mut self, model: &LineModel, at: usize, again: bool) {
+        let process = &mut self.processes[at];
+        let heard = process.heard;
+        let generation = if model.polls(at) { Some(POLLS) } else { heard.then_some(process.generation) };
+        let Some(request) = &mut process.request else { return };
+        (request.phase, request.age, request.void) = (Phase::Asking { hinted: false }, 0, false);
+        let field = request.field;
+        self.send(model, at, Command::Ask { field, generation, again });
+    }
+
+    /// A request is over: released, dropped, or its time is up. Its field is ended on the server.
+    pub(super) fn leave(&mut self, model: &LineModel, at: usize, shares: bool) {
+        let process = &mut self.processes[at];
+        let Some(request) = process.request.take() else { return };
+        self.order.remove(|field| *field == request.field);
+        if request.phase != Phase::Held && model.design == Design::DropLeavesEntry {
+            return;
+        }
+        self.end(model, at, request.field, shares);
+    }
+
+    fn end(&mut self, model: &LineModel, at: usize, field: Field, shares: bool) {
+        let process = &mut self.processes[at];
+        if !process.leaving.contains(&field) {
+            process.leaving.push(field);
+        }
+        process.sent = 0;
+        self.send(model, at, Command::Release { field, shares });
+    }
+
+    /// An answer is read.
+    pub(super) fn answered(&mut self, model: &LineModel, at: usize, reply: Reply) {
+        let process = &mut self.processes[at];
+        match reply {
+            Reply::Granted(field) => {
+                let Some(request) = process.request.as_mut().filter(|request| request.field == field) else {
+                    // Its end was sent behind the ask. If that has run before, the field stands.
+                    if !process.leaving.contains(&field) {
+                        self.end(model, at, field, false);
+                    }
+                    return;
+                };
+                if request.phase == Phase::Held {
+                    return;
+                }
+                let age = if model.design == Design::DeadlineFromAnswer { 0 } else { request.age };
+                let valid = model.lease.saturating_sub(age);
+                if valid == 0 {
+                    self.ask(model, at, true);
+                    return;
+                }
+                (request.phase, request.valid, request.short) = (Phase::Held, valid, false);
+                process.pass_in = None;
+            }
+            Reply::Busy { field, ttl, alone } => {
+                self.saw(model, at, ttl);
+                let process = &mut self.processes[at];
+                let Some(request) = process.request.as_mut().filter(|request| request.field == field) else {
+                    return;
+                };
+                let Phase::Asking { hinted } = request.phase else { return };
+                request.phase = Phase::InLine;
+                let age = if model.design == Design::TimerFromAnswer { 0 } else { request.age };
+                let poll = if model.polls(at) { 1 } else { model.poll };
+                request.ask_in = ttl.min(poll).saturating_sub(age);
+                if hinted && model.design != Design::HintForgotten {
+                    self.ask(model, at, true);
+                } else if alone
+                    && model.foreign > 0
+                    && !model.polls(at)
+                    && model.design != Design::NobodyListens
+                {
+                    self.listen(model, at);
+                }
+            }
+            Reply::Released { field, pass_in } => {
+                process.leaving.remove(|leaving| *leaving == field);
+                if let Some(ticks) = pass_in {
+                    self.pass_later(model, at, ticks);
+                }
+            }
+            Reply::Passed(ttl) => {
+                if 0 < ttl && ttl <= model.short {
+                    self.pass_later(model, at, ttl);
+                } else {
+                    self.saw(model, at, ttl);
+                }
+            }
+            Reply::Pushed(message) => self.message(model, at, message),
+            Reply::Renewed { field, there } => {
+                let Some(request) = process.request.as_mut().filter(|request| request.field == field) else {
+                    return;
+                };
+                if there {
+                    request.valid = request.valid.max(model.lease.saturating_sub(request.age));
+                } else {
+                    request.valid = 0;
+                }
+            }
+        }
+    }
+
+    /// Subscribes to the lock's channel.
+    pub(super) fn listen(&mut self, model: &LineModel, at: usize) {
+        if !self.processes[at].listening {
+            self.processes[at].listening = true;
+            self.send(model, at, Command::Listen);
+        }
+    }
+
+    /// A longer TTL than a hand-over's: whoever was handed the lock has taken it.
+    fn saw(&mut self, model: &LineModel, at: usize, ttl: u8) {
+        if ttl > model.short {
+            self.processes[at].pass_in = None;
+        }
+    }
+
+    fn pass_later(&mut self, model: &LineModel, at: usize, ticks: u8) {
+        let process = &mut self.processes[at];
+        let ticks = ticks.saturating_sub(process.sent);
+        let held = process.request.is_some_and(|request| request.phase == Phase::Held);
+        if !held && model.design != Design::NoPass {
+            process.pass_in = Some(process.pass_in.map_or(ticks, |earlier| earlier.min(ticks)));
+        }
+    }
+
+    /// A message is read.
+    pub(super) fn message(&mut self, model: &LineModel, at: usize, message: Message) {
+        let process = &mut self.processes[at];
+        let field = match message {
+            Message::Yours(field) => field,
+            Message::Free => {
+                self.send(model, at, Command::Pass);
+                return;
+            }
+        };
+        let Some(request) = process.request.as_mut().filter(|request| request.field == field) else {
+            // Nobody waits for it.
+            if model.design != Design::StrangeHintIgnored {
+                self.end(model, at, field, false);
+            }
+            return;
+        };
+        match request.phase {
+            Phase::Held => {}
+            Phase::Asking { .. } => request.phase = Phase::Asking { hinted: !model.is_ordered() },
+            Phase::InLine if model.entering == Entering::ByMessage => {
+                let left = match model.design {
+                    Design::DeadlineFromMessage => model.short,
+                    _ => model.short.saturating_sub(request.age),
+                };
+                if 2 * left >= model.short && left > 0 {
+                    (request.phase, request.valid, request.short) = (Phase::Held, left, true);
+                    process.pass_in = None;
+                } else {
+                    self.ask(model, at, true);
+                }
+            }
+            Phase::InLine => self.ask(model, at, true),
+        }
+    }
+
+    /// The first renewal of a hold that began with a message.
+    pub(super) fn renew(&mut self, model: &LineModel, at: usize) {
+        let Some(request) = &mut self.processes[at].request else { return };
+        (request.short, request.age) = (false, 0);
+        let field = request.field;
+        self.send(model, at, Command::Renew { field });
+    }
+
+    /// Commands that were sent are lost, or run late. Answers are lost.
+    fn lose_commands(&mut self, model: &LineModel, at: usize) {
+        let process = &mut self.processes[at];
+        process.late = if model.late { process.commands } else { Few::default() };
+        if process.commands.contains(&Command::Pass) && model.design != Design::PassLost {
+            process.pass_in = Some(0);
+        }
+        (process.commands, process.answers) = (Few::default(), Few::default());
+    }
+
+    /// The connection is lost, and the process knows. `believed`: the server does not.
+    pub(super) fn lose_connection(&mut self, model: &LineModel, at: usize, believed: bool) {
+        let process = &self.processes[at];
+        let lost = self.data.lock.is_some_and(|lock| {
+            let news = Message::Yours(lock.field);
+            let sent = process.messages.contains(&news) || process.answers.contains(&Reply::Pushed(news));
+            sent && process.request.is_none_or(|request| request.field != lock.field)
+        });
+        self.mark_unknown(lost);
+        if model.is_ordered() {
+            self.lose_commands(model, at);
+        }
+        let process = &mut self.processes[at];
+        (process.heard, process.believed, process.listens) = (false, believed, false);
+        process.demoted = false;
+        process.messages = Few::default();
+    }
+
+    /// It has a connection again.
+    pub(super) fn connect(&mut self, model: &LineModel, at: usize) {
+        let process = &mut self.processes[at];
+        process.generation += 1;
+        process.heard = true;
+        if process.listening {
+            process.listening = false;
+            self.listen(model, at);
+        }
+        if model.is_ordered() {
+            self.send_again(model, at);
+            return;
+        }
+        match self.processes[at].request.map(|request| request.phase) {
+            Some(Phase::InLine) if model.design != Design::NotAgain => self.ask(model, at, true),
+            // The ask under way named another connection, or none.
+            Some(Phase::Asking { .. }) => self.hinted(at),
+            _ => {}
+        }
+    }
+
+    fn hinted(&mut self, at: usize) {
+        if let Some(request) = &mut self.processes[at].request {
+            request.phase = Phase::Asking { hinted: true };
+        }
+    }
+
+    /// Over a connection of its own, commands are lost and sent again.
+    pub(super) fn lose_command_connection(&mut self, model: &LineModel, at: usize) {
+        self.lose_commands(model, at);
+        let process = &mut self.processes[at];
+        if process.listening && !process.listens && process.heard {
+            process.listening = false;
+            self.listen(model, at);
+        }
+        self.send_again(model, at);
+    }
+
+    fn send_again(&mut self, model: &LineModel, at: usize) {
+        for field in self.processes[at].leaving.iter() {
+            self.send(model, at, Command::Release { field, shares: false });
+        }
+        let fresh = self.fresh_field(model, at);
+        let process = &mut self.processes[at];
+        let Some(request) = &mut process.request else { return };
+        match request.phase {
+            Phase::Held => {
+                if model.entering == Entering::ByMessage {
+                    request.short = true;
+                }
+            }
+            Phase::InLine if model.design == Design::NotAgain || !model.is_ordered() => {}
+            _ => {
+                if model.design == Design::AlwaysFresh
+                    && let Some(fresh) = fresh
+                {
+                    request.field = fresh;
+                }
+                self.ask(model, at, true);
+            }
+        }
+    }
+
+    /// The process is gone. What it has sent may still run.
+    pub(super) fn crash(&mut self, model: &LineModel, at: usize, believed: bool) {
+        let process = &self.processes[at];
+        let mut late = process.commands;
+        if !model.late {
+            late = Few::default();
+        }
+        let (generation, demoted) = (process.generation, process.demoted);
+        let heard = believed && process.heard;
+        self.order.remove(|field| super::owner(*field) == at);
+        self.processes[at] =
+            Process { life: Life::Crashed, late, generation, heard, demoted, ..Process::default() };
+    }
+}

@@ -1,0 +1,284 @@
+//! The server: the lock, its line, and the scripts, each of which is one step.
+
+use super::{
+    Command, Design, FOREIGN, Field, Life, LineModel, Message, POLLS, Phase, Reply, Request, State, owner,
+};
+
+/// A lock that is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Held {
+    /// Whose.
+    pub field: Field,
+    /// Ticks until the key expires.
+    pub ttl: u8,
+    /// Not on the server: nobody who is there knows of it, and that is the price of a connection that the server takes
+    /// for open, a stopped process or a late command.
+    pub unknown: bool,
+}
+
+/// Who waits, on the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Entry {
+    pub(super) field: Field,
+    pub(super) generation: u8,
+}
+
+/// What the server has, and what its replica may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Data {
+    /// The key.
+    pub lock: Option<Held>,
+    /// The line, the first one first.
+    pub line: super::Few<Entry, 6>,
+}
+
+/// Whom a script that serves the line has reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Served {
+    Nobody,
+    Asker,
+    Other,
+}
+
+impl State {
+    /// `PUBLISH` to a connection: whether there is a receiver.
+    fn publish(&mut self, model: &LineModel, to: Entry) -> bool {
+        let at = owner(to.field);
+        let process = &mut self.processes[at];
+        let named = !model.generations || to.generation == process.generation;
+        if process.heard && named {
+            if process.life == Life::Crashed || process.demoted {
+                return !process.demoted;
+            }
+            process.deliver(model, Message::Yours(to.field));
+            return true;
+        }
+        process.believed && (!model.generations || to.generation != process.generation)
+    }
+
+    /// `0` to the lock's channel.
+    fn publish_free(&mut self, model: &LineModel) -> bool {
+        let mut received = false;
+        for process in self.processes.iter_mut().filter(|process| process.heard && process.listens) {
+            received |= !process.demoted;
+            if process.life != Life::Crashed && !process.demoted {
+                process.deliver(model, Message::Free);
+            }
+        }
+        received
+    }
+
+    /// Makes the first of the line the holder for a short time. Those who cannot be told are taken out.
+    fn serve(&mut self, model: &LineModel, asker: Option<Field>) -> Served {
+        while let Some(first) = self.data.line.take(0) {
+            if Some(first.field) == asker {
+                self.grant(model, first.field, model.lease);
+                return Served::Asker;
+            }
+            if first.generation == POLLS {
+                // One that polls: nobody can be told.
+                self.grant(model, first.field, model.short);
+                let crashed = self.processes[owner(first.field)].life != Life::Alive;
+                self.mark_unknown(crashed);
+                return Served::Other;
+            }
+            if self.publish(model, first) || model.design == Design::ReceiversNotCounted {
+                self.grant(model, first.field, model.short);
+                let there = self.is_connected(model, first);
+                let process = &self.processes[owner(first.field)];
+                self.mark_unknown(!there && (process.believed || process.heard));
+                return Served::Other;
+            }
+            self.order.remove(|field| *field == first.field);
+        }
+        self.publish_free(model);
+        Served::Nobody
+    }
+
+    pub(super) fn mark_unknown(&mut self, unknown: bool) {
+        if let Some(lock) = &mut self.data.lock {
+            lock.unknown |= unknown;
+        }
+    }
+
+    /// Whether the process is there and reads what is sent to this entry.
+    fn is_connected(&self, model: &LineModel, to: Entry) -> bool {
+        let process = &self.processes[owner(to.field)];
+        let named = !model.generations || process.generation == to.generation;
+        process.life == Life::Alive && process.heard && !process.demoted && named
+    }
+
+    /// A field that the line has led to the lock, or that asked again.
+    fn grant(&mut self, model: &LineModel, field: Field, ttl: u8) {
+        if self.order.contains(&field) && self.waits(field) {
+            let earlier = self.order.iter().take_while(|earlier| *earlier != field);
+            self.passed_over |= earlier.into_iter().any(|earlier| self.waits_there(model, earlier));
+        }
+        self.hold(field, ttl);
+    }
+
+    /// Not on the server: whether a request waits with this field.
+    pub(super) fn waits(&self, field: Field) -> bool {
+        let waits = |request: Request| {
+            request.field == field && matches!(request.phase, Phase::Asking { .. } | Phase::InLine)
+        };
+        self.processes[owner(field)].request.is_some_and(waits)
+    }
+
+    fn hold(&mut self, field: Field, ttl: u8) {
+        self.data.lock = Some(Held { field, ttl, unknown: false });
+        self.order.remove(|waiting| *waiting == field);
+    }
+
+    /// Not on the server: whether the request waits, its process runs, and the server knows its connection.
+    fn waits_there(&self, model: &LineModel, field: Field) -> bool {
+        let process = &self.processes[owner(field)];
+        let placed = |request: Request| !model.generations || request.placed == process.generation;
+        let heard = process.life == Life::Alive && process.heard && !process.demoted;
+        heard && self.waits(field) && process.request.is_some_and(placed)
+    }
+
+    /// A command runs. `late`: its process does not wait for the answer any more.
+    pub(super) fn run(
+        &mut self,
+        model: &LineModel,
+        at: usize,
+        command: Command,
+        late: bool,
+    ) -> Option<Reply> {
+        match command {
+            Command::Ask { field, generation, again } => {
+                let reply = self.acquire(model, field, generation, again);
+                self.late_ran |= late;
+                if late || self.processes[at].life != Life::Alive {
+                    let own = self.data.lock.is_some_and(|lock| lock.field == field);
+                    self.mark_unknown(own);
+                }
+                Some(reply)
+            }
+            Command::Release { field, shares } => {
+                let pass_in = self.release(model, field, shares);
+                Some(Reply::Released { field, pass_in })
+            }
+            Command::Pass => Some(Reply::Passed(self.pass(model))),
+            Command::Listen => {
+                self.processes[at].listens = true;
+                Some(Reply::Passed(self.pass(model)))
+            }
+            Command::Renew { field } => {
+                let there = self.data.lock.as_mut().filter(|lock| lock.field == field);
+                let renewed = there.is_some();
+                if let Some(lock) = there {
+                    lock.ttl = lock.ttl.max(model.lease);
+                }
+                Some(Reply::Renewed { field, there: renewed })
+            }
+        }
+    }
+
+    /// `acquire`.
+    fn acquire(&mut self, model: &LineModel, field: Field, generation: Option<u8>, again: bool) -> Reply {
+        let lease = model.lease;
+        match self.data.lock {
+            None if again && model.design == Design::AskerTakes => {
+                self.enter(model, field, generation);
+                self.data.line.remove(|entry| entry.field == field);
+                self.grant(model, field, lease);
+                return Reply::Granted(field);
+            }
+            None if !again || generation.is_none() => {
+                // A late one leaves the place that the field has meanwhile.
+                let entered = self.data.line.iter().any(|entry| entry.field == field);
+                let order = self.order;
+                self.hold(field, lease);
+                if entered {
+                    self.order = order;
+                }
+                return Reply::Granted(field);
+            }
+            None => {
+                self.enter(model, field, generation);
+                if self.serve(model, Some(field)) == Served::Asker {
+                    return Reply::Granted(field);
+                }
+            }
+            Some(lock) if lock.field == field => {
+                self.data.line.remove(|entry| entry.field == field);
+                self.hold(field, lock.ttl.max(lease));
+                return Reply::Granted(field);
+            }
+            Some(_) => self.enter(model, field, generation),
+        }
+        let ttl = self.data.lock.map_or(0, |lock| lock.ttl);
+        Reply::Busy { field, ttl, alone: self.data.line.iter().count() == 1 }
+    }
+
+    /// Enters the line, or keeps its place. The generation only grows.
+    fn enter(&mut self, model: &LineModel, field: Field, generation: Option<u8>) {
+        let Some(generation) = generation else { return };
+        let back = model.design == Design::GenerationGoesBack;
+        if let Some(entry) = self.data.line.iter_mut().find(|entry| entry.field == field) {
+            if back || entry.generation < generation {
+                entry.generation = generation;
+            }
+        } else if model.design == Design::NewcomersFirst {
+            self.data.line.insert(0, Entry { field, generation });
+        } else {
+            self.data.line.push(Entry { field, generation });
+        }
+        let process = &mut self.processes[owner(field)];
+        if let Some(request) = process.request.as_mut().filter(|request| request.field == field) {
+            request.placed = request.placed.max(generation);
+            if !self.order.contains(&field) {
+                self.order.push(field);
+            }
+        }
+    }
+
+    /// `release`, `settle` to 0. Answers in how many ticks the lock may be free, if it was handed on or is being.
+    fn release(&mut self, model: &LineModel, field: Field, shares: bool) -> Option<u8> {
+        if model.design != Design::ReleaseKeepsEntry {
+            self.data.line.remove(|entry| entry.field == field);
+        }
+        match self.data.lock {
+            Some(lock) if lock.field == field || model.design == Design::UncheckedRelease => {
+                self.data.lock = None
+            }
+            Some(lock) => {
+                let handed = lock.ttl <= model.short && model.design != Design::SecondReleaseForgets;
+                return handed.then_some(lock.ttl);
+            }
+            None if model.design == Design::GoneNotServed => return None,
+            None => {}
+        }
+        // It leaves the lock to others' clients for a moment, if any listens.
+        if shares && self.publish_free(model) {
+            return Some(0);
+        }
+        (self.serve(model, None) == Served::Other).then_some(model.short)
+    }
+
+    /// Ends a hold, whoever has it.
+    pub(super) fn force(&mut self, model: &LineModel) {
+        self.data.lock = None;
+        self.serve(model, None);
+    }
+
+    /// `pass`: the TTL, behind a hand-over.
+    fn pass(&mut self, model: &LineModel) -> u8 {
+        if self.data.lock.is_none() {
+            self.serve(model, None);
+        }
+        self.data.lock.map_or(0, |lock| lock.ttl)
+    }
+
+    /// Another program's client, which does not look at the line.
+    pub(super) fn foreign(&mut self, model: &LineModel, takes: bool) {
+        if takes {
+            self.data.lock = Some(Held { field: FOREIGN, ttl: model.lease, unknown: false });
+        } else {
+            self.data.lock = None;
+            self.publish_free(model);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+use super::*;
+use crate::testing::{finds, is_sound};
+
+const TWO: &str = "no two hold the lock";
+const PASSED: &str = "nobody who is there is passed over";
+const IDLE: &str = "no free lock idles beside a waiter";
+
+/// Two processes with a request each, entering behind an ask.
+fn two() -> LineModel {
+    LineModel::base(Entering::Confirmed, [1, 1, 0])
+}
+
+fn three() -> LineModel {
+    LineModel::base(Entering::Confirmed, [1, 1, 1])
+}
+
+/// Connections are lost; what was sent may run later, and the server may not notice.
+fn lossy(model: LineModel, cuts: u8) -> LineModel {
+    LineModel { cuts, late: true, half_open: true, ..model }
+}
+
+#[test]
+fn a_request_that_asks_with_a_fresh_field_waits_for_itself() {
+    finds(&LineModel { design: Design::AlwaysFresh, ..lossy(two(), 1) }, IDLE, 6);
+}
+
+#[test]
+fn a_field_that_the_next_request_has_too_is_held_twice() {
+    let model = LineModel::base(Entering::Confirmed, [2, 1, 0]);
+    finds(&LineModel { design: Design::SharedField, drops: 1, ..model }, TWO, 9);
+}
+
+#[test]
+fn a_release_that_does_not_look_whose_field_it_ends_frees_anothers_hold() {
+    let model = LineModel::base(Entering::Confirmed, [2, 1, 0]);
+    finds(&LineModel { design: Design::UncheckedRelease, drops: 1, ..model }, TWO, 12);
+}
+
+#[test]
+fn a_release_that_leaves_its_entry_is_handed_the_lock() {
+    let model = LineModel { design: Design::ReleaseKeepsEntry, drops: 1, cuts: 1, ..three() };
+    finds(&model, IDLE, 18);
+}
+
+#[test]
+fn a_dropped_request_that_leaves_its_entry_is_handed_the_lock() {
+    finds(&LineModel { design: Design::DropLeavesEntry, drops: 1, ..three() }, IDLE, 15);
+}
+
+#[test]
+fn an_entry_whose_generation_goes_back_is_skipped() {
+    finds(&LineModel { design: Design::GenerationGoesBack, ..lossy(three(), 2) }, IDLE, 16);
+}
+
+#[test]
+fn a_hand_over_to_nobody_idles() {
+    finds(&LineModel { design: Design::ReceiversNotCounted, crashes: 1, ..three() }, IDLE, 13);
+}
+
+#[test]
+fn a_hand_over_that_nobody_watches_is_not_seen_to_end() {
+    finds(&LineModel { design: Design::NoPass, crashes: 1, half_open: true, ..three() }, IDLE, 15);
+    finds(&LineModel { design: Design::NoPass, freezes: 1, ..three() }, IDLE, 15);
+}
+
+#[test]
+fn a_pass_that_is_lost_is_sent_again() {
+    finds(&LineModel { design: Design::PassLost, crashes: 1, ..lossy(three(), 1) }, IDLE, 17);
+}
+
+#[test]
+fn a_release_that_is_sent_again_learns_that_it_has_handed_over() {
+    finds(&LineModel { design: Design::SecondReleaseForgets, crashes: 1, ..lossy(three(), 1) }, IDLE, 17);
+}
+
+#[test]
+fn a_timer_that_counts_from_the_answer_is_late() {
+    finds(&LineModel { design: Design::TimerFromAnswer, crashes: 1, delays: 1, ..two() }, IDLE, 10);
+}
+
+#[test]
+fn whoever_asks_again_first_does_not_take_a_free_lock() {
+    finds(&LineModel { design: Design::AskerTakes, ..three() }, PASSED, 14);
+}
+
+#[test]
+fn who_enters_before_others_passes_them_over() {
+    finds(&LineModel { design: Design::NewcomersFirst, ..three() }, PASSED, 9);
+}
+
+#[test]
+fn a_message_that_nobody_waits_for_is_the_end_of_its_field() {
+    let model = LineModel { design: Design::StrangeHintIgnored, drops: 1, overtakes: 1, ..three() };
+    finds(&model, IDLE, 17);
+}
+
+#[test]
+fn a_message_before_the_answer_of_an_ask_is_remembered() {
+    finds(&LineModel { design: Design::HintForgotten, ..two() }, IDLE, 11);
+}
+
+#[test]
+fn a_request_asks_again_over_a_new_connection() {
+    finds(&LineModel { design: Design::NotAgain, cuts: 1, ..two() }, IDLE, 12);
+}
+
+#[test]
+fn a_hold_whose_time_counts_from_the_answer_overlaps_the_next_one() {
+    finds(&LineModel { design: Design::DeadlineFromAnswer, delays: 3, ..two() }, TWO, 9);
+}
+
+#[test]
+fn others_locks_need_a_process_that_listens() {
+    finds(&LineModel { design: Design::NobodyListens, foreign: 1, ..two() }, IDLE, 6);
+}
+
+#[test]
+fn a_message_that_counts_from_its_receipt_makes_two_holders() {
+    let model = LineModel::base(Entering::ByMessage, [2, 1, 0]);
+    finds(&LineModel { design: Design::DeadlineFromMessage, delays: 2, ..model }, TWO, 15);
+}
+
+#[test]
+fn requests_that_are_dropped_and_late_are_sound() {
+    let model = LineModel::base(Entering::Confirmed, [2, 1, 0]);
+    is_sound(LineModel { drops: 1, delays: 1, ..model }, 89_018);
+    is_sound(LineModel { drops: 1, delays: 1, ..three() }, 172_861);
+}
+
+#[test]
+fn connections_that_are_lost_are_sound() {
+    is_sound(LineModel { drops: 1, ..lossy(two(), 2) }, 71_722);
+    is_sound(LineModel { delays: 1, ..lossy(two(), 2) }, 197_334);
+}
+
+#[test]
+fn processes_that_crash_or_stop_are_sound() {
+    is_sound(LineModel { crashes: 1, delays: 1, ..lossy(three(), 0) }, 123_891);
+    is_sound(LineModel { freezes: 1, ..three() }, 91_653);
+}
+
+#[test]
+fn forced_releases_are_sound() {
+    is_sound(LineModel { forces: 1, ..three() }, 17_368);
+}
+
+#[test]
+fn restarts_and_failovers_are_sound() {
+    is_sound(LineModel { restarts: 1, ..three() }, 25_094);
+    is_sound(LineModel { failovers: 1, delays: 1, ..two() }, 12_543);
+}
+
+#[test]
+fn a_server_whose_clock_steps_costs_its_step() {
+    is_sound(LineModel { steps: 1, delays: 1, idle: 1, ..two() }, 4_043);
+}
+
+#[test]
+fn commands_that_overtake_are_sound() {
+    is_sound(LineModel { overtakes: 1, drops: 1, delays: 1, ..two() }, 5_159);
+    is_sound(LineModel { overtakes: 1, drops: 1, ..three() }, 26_540);
+}
+
+#[test]
+fn processes_that_subscribe_late_are_sound() {
+    is_sound(LineModel { heard: false, drops: 1, ..lossy(two(), 1) }, 9_460);
+}
+
+#[test]
+fn others_locks_are_waited_for() {
+    is_sound(LineModel { foreign: 1, shares: 1, ..two() }, 109_860);
+}
+
+#[test]
+fn others_locks_cost_a_hand_over_where_what_asks_to_listen_is_lost() {
+    let model = LineModel { foreign: 1, ..two() };
+    is_sound(LineModel { idle: 2, cuts: 1, ..model }, 236_935);
+}
+
+#[test]
+fn a_process_that_polls_is_in_the_line() {
+    is_sound(LineModel { pollers: 0b100, idle: 1, crashes: 1, ..three() }, 24_185);
+}
+
+#[test]
+fn entries_without_a_connection_are_enough_where_an_ask_confirms() {
+    is_sound(LineModel { generations: false, ..lossy(three(), 1) }, 101_821);
+}
