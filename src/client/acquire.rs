@@ -19,6 +19,7 @@ use crate::base::{Failure, Fate, Lease, Moment, Outcome, Spread, after, limit};
 use crate::client::fenced_guard::UNFENCED;
 use crate::client::guard::{Granted, Guard};
 use crate::client::hold_times::{HoldTimes, Times};
+use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::holder::Shown;
 use crate::owner::Owner;
@@ -403,6 +404,11 @@ impl Attempts {
     /// Why it is not granted when its time is over. `None`: somebody else holds the lock.
     fn failure_at_end(&self, unanswered: Option<Error>) -> Option<Error> {
         let refused = self.reported || self.attempted.is_some();
+        // A single attempt behind a hold of this process needs no master to be refused.
+        let is_held = || self.visit(|entry, _, _| entry.is_held_by_another(self.id()));
+        if self.once && self.attempted.is_none() && is_held() {
+            return None;
+        }
         // A request that waited behind others has not asked the masters itself: they may be away.
         self.last_failure().or_else(|| self.outage()).or(unanswered.filter(|_| !refused))
     }
@@ -455,7 +461,7 @@ impl Attempts {
         let (id, turn, taken, waits, _spent) = session
             .visit_at(at, &self.options.keys, |entry, number, at| {
                 // Else all waiters would find out one after the other, each by an attempt of its own. With zero each makes its one.
-                if !limit.is_zero() && entry.outage.fresh(patience, at.by_tokio()).is_some() {
+                if !limit.is_zero() && entry.outage.is_fresh(patience, at.by_tokio()) {
                     entry.outage.outlasts(limit, self.began, at.by_tokio()).map_or(Ok(()), Err)?;
                 }
                 let id = match self.id {
@@ -812,10 +818,15 @@ impl Attempts {
     fn not_in_time(&self) -> Error {
         let limit = match self.options.within {
             Some(within) if !self.once => format!("the {within:?} that `within` allows"),
-            _ => {
-                let node_timeout = self.options.handle.config.node_timeout;
-                format!("the `node_timeout` of {node_timeout:?}, of which earlier commands took a part")
-            }
+            _ => match &self.options.handle.config {
+                config if config.replicas.is_some() => {
+                    let longest = config.patience() / 2;
+                    format!("the {longest:?} that `node_timeout` and `replicas` allow a single attempt")
+                }
+                Config { node_timeout, .. } => {
+                    format!("the `node_timeout` of {node_timeout:?}, of which earlier commands took a part")
+                }
+            },
         };
         let why = self.limit.filter(|_| !self.options.handle.quorum.is_portable()).and_then(why_late);
         let why = why.as_deref().unwrap_or("check that the server runs, and the network, or allow more time");

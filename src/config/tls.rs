@@ -78,7 +78,7 @@ impl Tls {
         Tls { client: Some((Pem::file(certificate), Pem::file(key))), ..self }
     }
 
-    /// Connects to any server, whatever certificate it has: whoever is between it and the client can read and change everything,
+    /// Connects to any server, whatever certificate it has: anybody between it and the client can read and change everything,
     /// and gets the password. The same as `#insecure` at the end of a `rediss://` URL.
     #[must_use]
     pub fn insecure(self) -> Tls {

@@ -391,8 +391,7 @@ impl Session {
         let (patience, now) = (self.config.unavailable_after, Instant::now());
         self.table(|table, _| {
             let outage = &table.entry_of(keys)?.outage;
-            outage.fresh(self.outage_age(), now)?;
-            outage.outlasts(patience, began, now)
+            outage.outlasts(patience, began, now).filter(|_| outage.is_fresh(self.outage_age(), now))
         })
     }
 

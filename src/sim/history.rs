@@ -111,7 +111,7 @@ impl LevelRecord {
         field_of(&self.session, self.name).is_some_and(|field| field == self.field)
     }
 
-    /// Whether whoever has it knows of a loss of its hold.
+    /// Whether its guard knows of a loss of its hold.
     fn is_lost(&self) -> bool {
         match &self.handle {
             Handle::Guard(guard) => guard.upgrade().is_some_and(|guard| guard.is_lost()),

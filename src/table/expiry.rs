@@ -182,8 +182,9 @@ impl LockEntry {
     pub(super) fn pass_over_late(&mut self, now: Instant, patience: Duration) {
         let heads = [self.outer_front(), self.inner_front()].map(|head| head.map(|head| head.id));
         for head in heads.into_iter().flatten() {
-            if self.queue.pass_over(head, now, patience) {
-                self.passed_over(now);
+            match self.queue.pass_over(head, now, patience) {
+                0 => {}
+                count => self.passed_over(count, now),
             }
         }
     }
@@ -194,15 +195,15 @@ impl LockEntry {
             match self.queue.check(head, now) {
                 HeadCheck::Not => {}
                 HeadCheck::Woken(waker) => self.out.wake([waker]),
-                HeadCheck::PassedOver => self.passed_over(now),
+                HeadCheck::PassedOver(count) => self.passed_over(count, now),
             }
         }
     }
 
     /// What a head was woken for is the next one's now, which may have asked and gone to sleep before.
-    fn passed_over(&mut self, now: Instant) {
+    fn passed_over(&mut self, count: usize, now: Instant) {
         self.freed(now);
-        let ahead = self.queue.wake_ahead(now);
+        let ahead = self.queue.wake_ahead(count, now);
         self.out.wake(ahead);
     }
 

@@ -9,7 +9,7 @@ use crate::base::telemetry::{Context, Place};
 use crate::base::{Moment, after};
 use crate::holder::Holder;
 use crate::table::effects::LogEvent;
-use crate::table::entry::LockEntry;
+use crate::table::entry::{LockEntry, is_of_tree};
 use crate::table::hold::Hold;
 use crate::table::seen::Owned;
 use crate::table::waits::{LongWait, Wait};
@@ -49,6 +49,12 @@ impl LockEntry {
             return Some(Owned { holder, here: true, held: hold.stands_for(at.now) });
         }
         self.seen.holder(at.now)
+    }
+
+    /// Whether an owner of this process has the lock that is no relative of who asks.
+    pub(crate) fn is_held_by_another(&self, asks: u64) -> bool {
+        let asks = self.queue.get(asks);
+        self.live().zip(asks).is_some_and(|(hold, asks)| !is_of_tree(asks, hold))
     }
 
     /// What this process has of the lock, and what it waits for. `None`: neither.

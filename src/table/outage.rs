@@ -41,10 +41,15 @@ impl Outage {
         (now >= after(seen.since.max(began), patience)).then(|| seen.error.again())
     }
 
-    /// The last failure, where it is no older than that. An old one proves nothing: nobody may have asked in between.
+    /// The last failure, where it is [fresh](Outage::is_fresh).
     pub(crate) fn fresh(&self, age: Duration, now: Instant) -> Option<Error> {
-        let seen = self.0.as_ref()?;
-        (now <= after(seen.last, age)).then(|| seen.error.again())
+        let seen = self.0.as_ref().filter(|_| self.is_fresh(age, now))?;
+        Some(seen.error.again())
+    }
+
+    /// Whether the last failure is no older than that. An old one proves nothing: nobody may have asked in between.
+    pub(crate) fn is_fresh(&self, age: Duration, now: Instant) -> bool {
+        self.0.as_ref().is_some_and(|seen| now <= after(seen.last, age))
     }
 }
 

@@ -12,7 +12,7 @@ use crate::owner::{Owner, Tree};
 /// How long a woken head may stay unpolled before the next one gets its turn.
 pub(crate) const HEAD_PATIENCE: Duration = Duration::from_millis(50);
 
-/// When a head is passed over, so many requests are woken ahead of their turn for each request of the line that is passed over by then.
+/// When requests are passed over, so many others are woken ahead of their turn for each of them.
 const WOKEN_AHEAD: usize = 8;
 
 /// From so many requests on they are counted by their trees: a visit would look at each of them.
@@ -63,7 +63,8 @@ pub(crate) struct Waiter {
 pub(super) enum HeadCheck {
     Not,
     Woken(Waker),
-    PassedOver,
+    /// So many are passed over, this one included.
+    PassedOver(usize),
 }
 
 /// Why a request can't be let in.
@@ -341,32 +342,32 @@ impl Queue {
         head.late_at().filter(|_| self.len() > 1)
     }
 
-    /// Passes over a head that was woken and has not come, or has not looked at its answer for that long.
-    pub(super) fn pass_over(&mut self, head: u64, now: Instant, patience: Duration) -> bool {
-        let Some(request) = self.get_mut(head) else { return false };
+    /// Passes over a head that was woken and has not come, or has not looked at its answer for that long. Returns how many are passed over
+    /// with it, itself included.
+    pub(super) fn pass_over(&mut self, head: u64, now: Instant, patience: Duration) -> usize {
+        let Some(request) = self.get_mut(head) else { return 0 };
         let late = match request.woken {
             Some(woken) => woken + HEAD_PATIENCE <= now,
             None => request.phase == WaiterState::Asking && after(request.polled, patience) <= now,
         };
-        request.parked |= late;
-        if late {
-            self.park_late(now);
+        if !late {
+            return 0;
         }
-        late
+        let newly = usize::from(!std::mem::replace(&mut request.parked, true));
+        newly + self.park_late(now)
     }
 
-    /// Passes over all that were woken and have not come.
-    fn park_late(&mut self, now: Instant) {
-        for request in self.iter_mut() {
-            request.parked |= request.woken.is_some_and(|woken| woken + HEAD_PATIENCE <= now);
-        }
+    /// Passes over all that were woken and have not come. Returns how many there are beside those that were passed over before.
+    fn park_late(&mut self, now: Instant) -> usize {
+        let late = |request: &&mut Waiter| request.woken.is_some_and(|woken| woken + HEAD_PATIENCE <= now);
+        let newly = self.iter_mut().filter(|request| !request.parked).filter(late);
+        newly.map(|request| request.parked = true).count()
     }
 
-    /// A head was passed over: some requests after it are woken, so that those that do not come either are passed over together. One task
+    /// So many were passed over: some requests after it are woken, so that those that do not come either are passed over together. One task
     /// may have many requests, as branches, and poll none of them for a while: passed over one by one, each would keep the others waiting.
     /// Not all are woken at once: on a busy machine late requests do come, and that would make more work.
-    pub(super) fn wake_ahead(&mut self, now: Instant) -> Vec<Waker> {
-        let passed_over = self.iter_mut().filter(|request| request.parked).count();
+    pub(super) fn wake_ahead(&mut self, passed_over: usize, now: Instant) -> Vec<Waker> {
         let waits = |request: &&mut Waiter| {
             let waits = matches!(request.phase, WaiterState::Waiting | WaiterState::Asleep { .. });
             waits && !request.parked && !request.is_woken()
@@ -381,8 +382,7 @@ impl Queue {
         let late = |request: &&mut Waiter| request.late_at().is_some_and(|late| late <= now);
         let Some(request) = self.get_mut(head).filter(late) else { return HeadCheck::Not };
         if request.woken.is_some() {
-            self.park_late(now);
-            return HeadCheck::PassedOver;
+            return HeadCheck::PassedOver(self.park_late(now));
         }
         request.wake(now).map_or(HeadCheck::Not, HeadCheck::Woken)
     }

@@ -46,7 +46,7 @@ impl Purpose {
         }
         if self.needs_age {
             let info = read_age(connection, line, data).await.map_err(unreachable)?;
-            // Of a master that sentinels name a failover is ordinary, and its second id stays: whoever connects would wait.
+            // Of a master that sentinels name a failover is ordinary, and its second id stays: each new client would wait.
             if self.one_of_several && !self.may_be_replica && was_replica(&info) {
                 line.server_info.distrust_uptime();
             }

@@ -26,8 +26,8 @@ const BEFORE_START: [&str; 10] = [
     "TRYAGAIN",
 ];
 
-/// What an acquire adds to the refusal of its first write. The codes are no proof of that. 1. `HSET` runs. 2. A thread of the server fails to
-/// flush the append-only file. 3. `PEXPIRE` is refused with MISCONF in the same script.
+/// What an acquire adds to the refusal of its first write. The codes are no proof of that. 1. `HSET` runs. 2. A thread of the server fails
+/// to flush the append-only file. 3. `PEXPIRE` is refused with MISCONF in the same script.
 const NOTHING_WRITTEN: &str = " script: user_script, nothing written";
 
 /// A call that the server answered with an error, or whose connection broke.
@@ -218,10 +218,19 @@ fn is_certificate(error: &RedisError) -> bool {
 
 /// Whether the server has ended the handshake by an alert of TLS. What is wrong is in its eyes the client's: 1. the client has none of
 /// the certificates that the server asks for; 2. in TLS 1.3 the client's handshake is complete then; 3. the alert is the answer to the
-/// first command. Its text may be "certificate required", "unknown CA" or, before TLS 1.3, a mere "handshake failure".
+/// first command. Its text may be "certificate required", "unknown CA" or, before TLS 1.3, a mere "handshake failure". Of other alerts,
+/// such as that of an "internal error" during the handshake, a certificate is not the cause.
 fn is_refused_handshake(error: &RedisError) -> bool {
     let text = error.to_string().to_lowercase();
-    let is_refusal = ["certificate", "unknown ca", "unknownca", "access denied", "accessdenied", "handshake"];
+    let is_refusal = [
+        "certificate",
+        "unknown ca",
+        "unknownca",
+        "access denied",
+        "accessdenied",
+        "handshake failure",
+        "handshakefailure",
+    ];
     is_of_the_stream(error) && text.contains("alert") && is_refusal.iter().any(|part| text.contains(part))
 }
 
@@ -546,7 +555,17 @@ mod tests {
                 "`Tls::client_certificate`",
             ),
             (io("sslv3 alert handshake failure"), ErrorKind::Unavailable, "`Tls::client_certificate`"),
+            (
+                io("received fatal alert: HandshakeFailure"),
+                ErrorKind::Unavailable,
+                "`Tls::client_certificate`",
+            ),
             (io("received fatal alert: InternalError"), ErrorKind::Unavailable, "can't be reached"),
+            (
+                io("tlsv1 alert internal error: SSL alert number 80, during the handshake"),
+                ErrorKind::Unavailable,
+                "can't be reached",
+            ),
             (io("whatever"), ErrorKind::Unavailable, "can't be reached"),
             (answered("ERR bad certificate"), ErrorKind::Unavailable, "refuses to work"),
         ] {

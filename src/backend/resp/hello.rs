@@ -62,7 +62,7 @@ async fn over(
     let commands = commands(settings);
     let encode = |bytes: &mut Vec<u8>| commands.iter().for_each(|cmd| cmd.write_packed_command(bytes));
     let (pipe, answers, all) = Pipe::start(halves, on_push, commands.len(), encode).await?;
-    // What a server sends to whoever connects, and then hangs up, is the first answer: it takes no more clients, or is protected.
+    // What a server sends to each new client before it hangs up is the first answer: it takes no more clients, or is protected.
     if let (Err(_), Some(Value::ServerError(refused))) = (&all, answers.first())
         && !is_unknown(refused)
     {

@@ -38,7 +38,7 @@ pub(crate) type OnPush = Box<dyn Fn(PushInfo) + Send + Sync>;
 
 impl Pipe {
     /// On the current runtime, which runs the task that reads. The commands that `encode` writes are sent first, so that even what a
-    /// server sends to whoever connects, before it hangs up, is their answer. Returns the answers that came, and why others did not.
+    /// server sends to each new client before it hangs up is their answer. Returns the answers that came, and why others did not.
     pub(super) async fn start(
         (reader, writer): (Reader, Writer),
         on_push: OnPush,

@@ -103,7 +103,7 @@ fn a_woken_head_that_does_not_come_is_passed_over_until_it_is_polled() {
     assert_eq!(queue.late_at(1), Some(now + LATE));
     assert!(matches!(queue.check(1, now), HeadCheck::Not));
     assert_eq!(head(&queue), Some(1));
-    assert!(matches!(queue.check(1, now + LATE), HeadCheck::PassedOver));
+    assert!(matches!(queue.check(1, now + LATE), HeadCheck::PassedOver(1)));
     assert_eq!((head(&queue), count.0.load(SeqCst)), (Some(2), 1));
     let _ = queue.get_mut(1).unwrap().polled(&waker, now + LATE);
     assert_eq!(head(&queue), Some(1));
@@ -137,8 +137,8 @@ fn a_head_that_does_not_look_at_its_answer_is_passed_over() {
         let mut queue = queue_of(&[&one, &two], now);
         let _ = queue.get_mut(1).unwrap().polled(Waker::noop(), now);
         queue.get_mut(1).unwrap().phase = phase;
-        assert!(!queue.pass_over(1, now + patience - Duration::from_millis(1), patience));
-        assert_eq!(queue.pass_over(1, now + patience, patience), is_late);
+        assert_eq!(queue.pass_over(1, now + patience - Duration::from_millis(1), patience), 0);
+        assert_eq!(queue.pass_over(1, now + patience, patience), usize::from(is_late));
         assert_eq!(queue.front(|_| true).map(|front| front.id), Some(if is_late { 2 } else { 1 }));
     }
 }
@@ -245,9 +245,9 @@ fn those_that_do_not_come_are_passed_over_together() {
         now += LATE;
         // It comes, and it is not its turn.
         let _ = queue.get_mut(501).unwrap().polled(Waker::noop(), now);
-        assert!(matches!(queue.check(front, now), HeadCheck::PassedOver));
+        let HeadCheck::PassedOver(count) = queue.check(front, now) else { panic!("{front} has come") };
         passed_over += 1;
-        let _ = queue.wake_ahead(now);
+        let _ = queue.wake_ahead(count, now);
     }
     assert!(passed_over <= 5, "{passed_over} times 50 ms");
     // They take part again at their places.
@@ -264,9 +264,30 @@ fn those_that_come_are_not_passed_over_with_one_that_does_not() {
     let mut queue = queue_of(&owners.each_ref(), now);
     let _ = queue.get_mut(2).unwrap().polled(Waker::noop(), now);
     queue.get_mut(1).unwrap().wake(now);
-    assert!(matches!(queue.check(1, now + LATE), HeadCheck::PassedOver));
-    assert_eq!(queue.wake_ahead(now + LATE).len(), 1, "it was polled before, and the third one never");
+    assert!(matches!(queue.check(1, now + LATE), HeadCheck::PassedOver(1)));
+    assert_eq!(queue.wake_ahead(1, now + LATE).len(), 1, "it was polled before, and the third one never");
     let _ = queue.get_mut(2).unwrap().polled(Waker::noop(), now + LATE);
     assert!(matches!(queue.check(2, now + 2 * LATE), HeadCheck::Not));
     assert_eq!(queue.front(|_| true).unwrap().id, 2);
+}
+
+/// Those that are passed over for long, since nobody polls them, wake nobody once more.
+#[test]
+fn as_many_are_woken_ahead_as_are_newly_passed_over() {
+    let (now, owners) = (Instant::now(), [(); 60].map(|()| Owner::new()));
+    let mut queue = queue_of(&owners.each_ref(), now);
+    for id in 1..=60 {
+        let _ = queue.get_mut(id).unwrap().polled(Waker::noop(), now);
+    }
+    let mut at = now;
+    for (late, round) in [(1, 0), (2, 1), (3, 2)] {
+        queue.get_mut(late).unwrap().wake(at);
+        at += LATE;
+        let HeadCheck::PassedOver(count) = queue.check(late, at) else { panic!("{late} has come") };
+        assert_eq!((count, queue.wake_ahead(count, at).len()), (1, WOKEN_AHEAD), "{round} before");
+        // All others come.
+        for id in late + 1..=60 {
+            let _ = queue.get_mut(id).unwrap().polled(Waker::noop(), at);
+        }
+    }
 }

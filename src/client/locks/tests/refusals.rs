@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind};
 use crate::quorum::Quorum;
 use crate::session::clock::Clock;
 use crate::session::{EventRelay, MasterEvents, Session};
-use crate::wire::{Call, Reply};
+use crate::wire::{Action, Call, Reply};
 use crate::{Locks, Memory, Owner};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -22,19 +22,20 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 /// So long requests go on.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A store that refuses all calls of one lock, and counts the acquires.
+/// A store that refuses all calls of the lock `refused`, and the renewals of the lock `kept`, and counts the acquires.
 #[derive(Debug)]
 struct Refusing(Arc<InMemory>, Arc<AtomicUsize>);
 
 impl Refusing {
     fn refused(&self, call: &Call) -> Result<(), Failure> {
-        if call.key() != "refused" {
+        let renews_kept = call.key() == "kept" && matches!(call.action, Action::Renew { .. });
+        if call.key() != "refused" && !renews_kept {
             return Ok(());
         }
         if call.action.creates() {
             self.1.fetch_add(1, SeqCst);
         }
-        let message = format!("the server refuses `{}` on key `refused`", call.name());
+        let message = format!("the server refuses `{}` on key `{}`", call.name(), call.key());
         Err(Failure { outcome: Outcome::Unknown, error: Error::new(ErrorKind::Unavailable, message) })
     }
 }
@@ -128,4 +129,15 @@ async fn all_requests_of_a_line_end_with_the_refusal_of_their_head() {
     }
     assert!((PATIENCE..2 * PATIENCE).contains(&began.elapsed()), "{:?}", began.elapsed());
     assert!(refused.load(SeqCst) < 60, "each has asked for itself: {refused:?}");
+}
+
+/// 1. A lock is held. 2. A command of its hold fails. 3. Another owner of the process makes a single attempt.
+#[tokio::test(start_paused = true)]
+async fn a_single_attempt_behind_a_hold_of_this_process_ends_with_nothing_whatever_fails() {
+    let ours = refusing(&Memory::new()).0;
+    let held = ours.mutex("kept").lock().await.unwrap();
+    assert_eq!(held.check().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    let tried = ours.mutex("kept").try_lock().owner(&Owner::new()).await;
+    assert!(tried.unwrap().is_none(), "who holds it is known");
+    held.release().await.unwrap();
 }

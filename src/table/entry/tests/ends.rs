@@ -366,7 +366,7 @@ impl World {
     }
 }
 
-/// In this order: 1. A release is under way. 2. A renewal becomes due. 3. The release is answered, and whoever gets the answer asks for the
+/// In this order: 1. A release is under way. 2. A renewal becomes due. 3. The release is answered, and its task asks for the
 /// next command of the hold at once.
 #[test]
 fn nothing_that_a_user_asks_for_puts_off_a_renewal_that_is_due() {
