@@ -47,7 +47,10 @@
 //!   step of the clock or a forced release. That two hold the lock then is documented, and not what this model is about.
 //! - **The line's own TTL**: who waits asks more often than it ends. So entries of crashed processes stay, until they
 //!   are served.
-//! - Several names, tokens, a queue in the process.
+//! - **Fencing tokens** are only whether one was made for a hold.
+//! - **Two failures at once**: if both who handed the lock on and who was handed it are gone, the others wait for their
+//!   own timers. So the lock may be free for longer there.
+//! - Several names, a queue in the process.
 mod process;
 mod server;
 
@@ -179,6 +182,10 @@ pub enum Design {
     DeadlineFromAnswer,
     /// A hold's time counts from the message.
     DeadlineFromMessage,
+    /// A message reaches those who are connected to a master that was, of which the new one does not know.
+    Replicated,
+    /// A hand-over makes no fencing token: who asks behind it is told the one that stands.
+    TokenAtAnswer,
     /// Nobody listens to the lock's channel.
     NobodyListens,
 }
@@ -333,6 +340,7 @@ pub struct State {
     /// Not in the protocol: fields in the order in which they entered the line.
     order: Few<Field, 6>,
     passed_over: bool,
+    old_token: bool,
     /// Quiet ticks for which the lock has been free beside a waiter.
     idle: u8,
     late_ran: bool,
@@ -383,8 +391,13 @@ pub enum Step {
     Force,
     /// The server restarts empty.
     Restart,
-    /// A replica is the master. `true`: it lacks the last step.
-    Failover(bool),
+    /// A replica is the master. `behind`: it lacks the last step. `stays`: the process that does not notice yet.
+    Failover {
+        /// Of the last step.
+        behind: bool,
+        /// One, or none.
+        stays: Option<usize>,
+    },
     /// Another program's client takes the lock, or releases it.
     Foreign(bool),
     /// The server's clock is a tick ahead.
@@ -428,27 +441,38 @@ impl LineModel {
     /// The big configurations, by name.
     #[must_use]
     pub fn scopes() -> Vec<(&'static str, LineModel)> {
-        let two = LineModel::base(Entering::Confirmed, [2, 2, 0]);
-        let three = LineModel::base(Entering::Confirmed, [1, 1, 1]);
-        let lossy =
-            |cuts, model: &LineModel| LineModel { cuts, late: true, half_open: true, ..model.clone() };
-        let line = "line, confirmed";
-        vec![
-            (line, LineModel { drops: 1, delays: 1, ..lossy(1, &two) }),
-            (line, LineModel { delays: 1, ..lossy(2, &three) }),
-            (line, LineModel { crashes: 1, delays: 1, ..lossy(1, &three) }),
-            (line, LineModel { freezes: 1, delays: 1, ..three.clone() }),
-            (line, LineModel { freezes: 1, delays: 1, ..two.clone() }),
-            (line, LineModel { forces: 1, drops: 1, delays: 1, ..three.clone() }),
-            (line, LineModel { restarts: 1, delays: 1, ..three.clone() }),
-            (line, LineModel { failovers: 1, delays: 1, ..three.clone() }),
-            (line, LineModel { steps: 1, delays: 1, idle: 1, ..three.clone() }),
-            (line, LineModel { foreign: 1, shares: 1, ..three.clone() }),
-            (line, LineModel { foreign: 1, shares: 1, delays: 1, requests: [1, 1, 0], ..three.clone() }),
-            (line, LineModel { pollers: 0b100, crashes: 1, delays: 1, idle: 1, ..three.clone() }),
-            (line, LineModel { overtakes: 1, drops: 1, delays: 1, ..three.clone() }),
-            (line, LineModel { generations: false, ..lossy(2, &three) }),
-        ]
+        let mut scopes = Vec::new();
+        for (name, entering) in
+            [("line, confirmed", Entering::Confirmed), ("line, by message", Entering::ByMessage)]
+        {
+            let two = LineModel::base(entering, [2, 2, 0]);
+            let three = LineModel::base(entering, [1, 1, 1]);
+            let plain = LineModel::base(entering, [1, 1, 0]);
+            let lossy =
+                |cuts, model: &LineModel| LineModel { cuts, late: true, half_open: true, ..model.clone() };
+            scopes.extend(
+                [
+                    LineModel { drops: 1, delays: 1, ..lossy(1, &two) },
+                    LineModel { delays: 1, ..lossy(2, &three) },
+                    LineModel { crashes: 1, delays: 1, idle: 1, ..lossy(1, &three) },
+                    LineModel { freezes: 1, delays: 1, ..three.clone() },
+                    LineModel { freezes: 1, delays: 1, ..two.clone() },
+                    LineModel { forces: 1, drops: 1, delays: 1, ..three.clone() },
+                    LineModel { restarts: 1, delays: 1, ..three.clone() },
+                    LineModel { failovers: 1, delays: 1, ..three.clone() },
+                    LineModel { steps: 1, delays: 1, idle: 1, ..three.clone() },
+                    LineModel { foreign: 1, shares: 1, ..three.clone() },
+                    LineModel { foreign: 1, shares: 1, delays: 1, ..plain },
+                    LineModel { pollers: 0b100, crashes: 1, delays: 1, idle: 2, ..three.clone() },
+                    LineModel { overtakes: 1, drops: 1, delays: 1, ..three.clone() },
+                ]
+                .map(|model| (name, model)),
+            );
+            if entering == Entering::Confirmed {
+                scopes.push((name, LineModel { generations: false, ..lossy(2, &three) }));
+            }
+        }
+        scopes
     }
 
     fn is_ordered(&self) -> bool {
@@ -506,7 +530,7 @@ impl State {
             return process.life == Life::Crashed || process.commands.is_empty();
         }
         let still = process.commands.is_empty() && process.answers.is_empty() && process.messages.is_empty();
-        still && !self.connects(model, at) && !self.has_due(model, at)
+        still && !process.demoted && !self.connects(model, at) && !self.has_due(model, at)
     }
 
     fn has_due(&self, model: &LineModel, at: usize) -> bool {
@@ -591,13 +615,18 @@ impl State {
         }
     }
 
-    /// All connections are lost, and all know.
-    fn lose_all(&mut self, model: &LineModel) {
+    /// All connections are lost, and all but one know.
+    fn lose_all(&mut self, model: &LineModel, stays: Option<usize>) {
         self.order = Few::default();
         for entry in self.data.line.iter().filter(|entry| self.waits(entry.field)).collect::<Vec<_>>() {
             self.order.push(entry.field);
         }
         for at in 0..self.processes.len() {
+            if stays == Some(at) {
+                let process = &mut self.processes[at];
+                (process.demoted, process.listens) = (true, false);
+                continue;
+            }
             self.lose_connection(model, at, false);
             if !model.is_ordered() {
                 self.lose_command_connection(model, at);
@@ -730,6 +759,7 @@ impl Model for LineModel {
             steps: self.steps,
             order: Few::default(),
             passed_over: false,
+            old_token: false,
             idle: 0,
             late_ran: false,
         };
@@ -786,7 +816,10 @@ impl Model for LineModel {
                     steps.push(Step::Drop(at));
                 }
             }
-            if process.pass_in == Some(0) {
+            if process.demoted {
+                steps.push(Step::Cut(at, false));
+            }
+            if process.pass_in == Some(0) && (process.heard || !self.is_ordered()) {
                 steps.push(Step::Pass(at));
             }
             if state.is_to_listen(self, at) {
@@ -796,7 +829,7 @@ impl Model for LineModel {
                 steps.push(Step::Connect(at));
             }
             if process.request.is_some() || !process.leaving.is_empty() || process.is_asking() {
-                if state.cuts > 0 && process.heard {
+                if state.cuts > 0 && process.heard && !process.demoted {
                     steps.push(Step::Cut(at, false));
                     if self.half_open {
                         steps.push(Step::Cut(at, true));
@@ -833,9 +866,12 @@ impl Model for LineModel {
                 steps.push(Step::Restart);
             }
             if state.failovers > 0 {
-                steps.push(Step::Failover(false));
-                if state.replica != state.data {
-                    steps.push(Step::Failover(true));
+                let lacks = state.replica != state.data;
+                for behind in [false, true].into_iter().filter(|behind| lacks || !behind) {
+                    steps.push(Step::Failover { behind, stays: None });
+                    let waits = |at: &usize| self.is_ordered() && state.processes[*at].request.is_some();
+                    let stays = (0..3).filter(waits).map(|at| Step::Failover { behind, stays: Some(at) });
+                    steps.extend(stays);
                 }
             }
         }
@@ -887,7 +923,7 @@ impl Model for LineModel {
                 state.leave(self, at, false);
             }
             Step::Cut(at, believed) => {
-                state.cuts -= 1;
+                state.cuts -= u8::from(!state.processes[at].demoted);
                 state.lose_connection(self, at, believed);
             }
             Step::CutCommands(at) => {
@@ -920,16 +956,16 @@ impl Model for LineModel {
                 state.restarts -= 1;
                 state.void(last.data.lock);
                 state.data = Data::default();
-                state.lose_all(self);
+                state.lose_all(self, None);
             }
-            Step::Failover(behind) => {
+            Step::Failover { behind, stays } => {
                 state.failovers -= 1;
                 if behind {
                     state.void(last.data.lock);
                     state.data = last.replica;
                     state.mark_unknown(true);
                 }
-                state.lose_all(self);
+                state.lose_all(self, stays);
             }
             Step::Foreign(takes) => {
                 state.foreign -= u8::from(takes);
@@ -953,7 +989,10 @@ impl Model for LineModel {
                 state.tick();
             }
         }
-        if self.failovers > 0 && state.data != last.data && !matches!(step, Step::Failover(_) | Step::Tick) {
+        if self.failovers > 0
+            && state.data != last.data
+            && !matches!(step, Step::Failover { .. } | Step::Tick)
+        {
             state.replica = last.data;
         }
         let full = state.processes.iter().any(Process::is_full);
@@ -968,6 +1007,9 @@ impl Model for LineModel {
             }),
             Property::always("no free lock idles beside a waiter", |model: &LineModel, state: &State| {
                 state.idle <= model.idle
+            }),
+            Property::always("no token is given to two holds", |_: &LineModel, state: &State| {
+                !state.old_token
             }),
             Property::always("nothing is left in the end", |model: &LineModel, state: &State| {
                 let empty =

@@ -14,6 +14,8 @@ pub struct Held {
     /// Not on the server: nobody who is there knows of it, and that is the price of a connection that the server takes
     /// for open, a stopped process or a late command.
     pub unknown: bool,
+    /// A token was made for this hold.
+    pub token: bool,
 }
 
 /// Who waits, on the server.
@@ -47,8 +49,14 @@ impl State {
         let process = &mut self.processes[at];
         let named = !model.generations || to.generation == process.generation;
         if process.heard && named {
-            if process.life == Life::Crashed || process.demoted {
-                return !process.demoted;
+            if process.demoted {
+                if model.design == Design::Replicated {
+                    process.deliver(model, Message::Yours(to.field));
+                }
+                return false;
+            }
+            if process.life == Life::Crashed {
+                return true;
             }
             process.deliver(model, Message::Yours(to.field));
             return true;
@@ -84,6 +92,10 @@ impl State {
             }
             if self.publish(model, first) || model.design == Design::ReceiversNotCounted {
                 self.grant(model, first.field, model.short);
+                if let Some(lock) = self.data.lock.as_mut().filter(|_| model.design == Design::TokenAtAnswer)
+                {
+                    lock.token = false;
+                }
                 let there = self.is_connected(model, first);
                 let process = &self.processes[owner(first.field)];
                 self.mark_unknown(!there && (process.believed || process.heard));
@@ -126,7 +138,7 @@ impl State {
     }
 
     fn hold(&mut self, field: Field, ttl: u8) {
-        self.data.lock = Some(Held { field, ttl, unknown: false });
+        self.data.lock = Some(Held { field, ttl, unknown: false, token: true });
         self.order.remove(|waiting| *waiting == field);
     }
 
@@ -204,6 +216,8 @@ impl State {
             }
             Some(lock) if lock.field == field => {
                 self.data.line.remove(|entry| entry.field == field);
+                // It is told the token as it stands.
+                self.old_token |= !lock.token;
                 self.hold(field, lock.ttl.max(lease));
                 return Reply::Granted(field);
             }
@@ -275,7 +289,7 @@ impl State {
     /// Another program's client, which does not look at the line.
     pub(super) fn foreign(&mut self, model: &LineModel, takes: bool) {
         if takes {
-            self.data.lock = Some(Held { field: FOREIGN, ttl: model.lease, unknown: false });
+            self.data.lock = Some(Held { field: FOREIGN, ttl: model.lease, unknown: false, token: true });
         } else {
             self.data.lock = None;
             self.publish_free(model);

@@ -3,6 +3,7 @@ use crate::testing::{finds, is_sound};
 
 const TWO: &str = "no two hold the lock";
 const PASSED: &str = "nobody who is there is passed over";
+const TOKEN: &str = "no token is given to two holds";
 const IDLE: &str = "no free lock idles beside a waiter";
 
 /// Two processes with a request each, entering behind an ask.
@@ -185,4 +186,52 @@ fn a_process_that_polls_is_in_the_line() {
 #[test]
 fn entries_without_a_connection_are_enough_where_an_ask_confirms() {
     is_sound(LineModel { generations: false, ..lossy(three(), 1) }, 101_821);
+}
+
+/// The message is the grant.
+fn by_message(requests: [u8; 3]) -> LineModel {
+    LineModel::base(Entering::ByMessage, requests)
+}
+
+#[test]
+fn a_hand_over_without_a_token_leaves_the_one_of_the_hold_before() {
+    finds(&LineModel { design: Design::TokenAtAnswer, ..two() }, TOKEN, 10);
+}
+
+#[test]
+fn a_message_that_a_demoted_master_delivers_is_no_grant() {
+    finds(&LineModel { design: Design::Replicated, failovers: 1, ..by_message([2, 1, 0]) }, TWO, 15);
+}
+
+#[test]
+fn messages_that_grant_name_their_connection() {
+    let model = LineModel { design: Design::GenerationGoesBack, ..by_message([1, 1, 1]) };
+    finds(&lossy(model, 1), IDLE, 13);
+}
+
+#[test]
+fn a_message_for_a_request_that_is_gone_is_the_end_of_its_field() {
+    let model = LineModel { design: Design::StrangeHintIgnored, ..by_message([1, 1, 1]) };
+    finds(&LineModel { drops: 1, overtakes: 1, ..model }, IDLE, 17);
+}
+
+#[test]
+fn messages_that_grant_are_sound() {
+    is_sound(LineModel { drops: 1, delays: 1, ..by_message([1, 1, 1]) }, 123_169);
+    is_sound(LineModel { freezes: 1, ..by_message([2, 1, 0]) }, 42_613);
+    is_sound(LineModel { crashes: 1, ..lossy(by_message([1, 1, 1]), 0) }, 12_198);
+    is_sound(lossy(by_message([1, 1, 1]), 1), 129_662);
+}
+
+#[test]
+fn messages_that_grant_are_sound_behind_restarts_and_failovers() {
+    is_sound(LineModel { restarts: 1, ..by_message([1, 1, 1]) }, 33_055);
+    is_sound(LineModel { failovers: 1, ..by_message([1, 1, 1]) }, 220_964);
+}
+
+#[test]
+fn messages_that_grant_are_sound_beside_others_and_pollers() {
+    is_sound(LineModel { foreign: 1, shares: 1, ..by_message([1, 1, 0]) }, 20_637);
+    is_sound(LineModel { pollers: 0b100, idle: 1, crashes: 1, ..by_message([1, 1, 1]) }, 19_429);
+    is_sound(LineModel { forces: 1, ..by_message([1, 1, 1]) }, 15_260);
 }
