@@ -382,9 +382,9 @@ impl Tally {
         }
         let why = if young > 0 {
             format!(
-                "{young} of {masters} masters were started a short while ago and have no vote yet: what they may have \
-                 forgotten is over after `longest_lease`; try again then, or connect with `delayed_restart(false)` where \
-                 nothing can have been held before"
+                "{young} of {masters} masters have no vote yet: they were started a short while ago, or have been replicas before this \
+                 client connected (`master_replid2` in INFO), and may lack what was granted before; that is over after \
+                 `longest_lease`: try again then, or connect with `delayed_restart(false)` where nothing can have been held before"
             )
         } else {
             format!("the {masters} masters do not agree, and there is no majority; try again")
