@@ -160,6 +160,8 @@ pub enum Design {
     ReceiversNotCounted,
     /// Who hands over does not look again.
     NoPass,
+    /// The time to send `pass` counts from the answer, not from what handed over.
+    PassFromAnswer,
     /// A `pass` that is lost with its connection is not sent again.
     PassLost,
     /// A release that is sent again does not answer that the first one has handed over.
@@ -174,6 +176,8 @@ pub enum Design {
     DropLeavesEntry,
     /// A message for a field that nobody waits for is ignored.
     StrangeHintIgnored,
+    /// It is ignored while a release of the field is not answered.
+    LeavingHintIgnored,
     /// A message that comes before the answer to an ask is forgotten.
     HintForgotten,
     /// A request does not ask again over a new connection.

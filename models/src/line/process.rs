@@ -251,7 +251,8 @@ impl State {
 
     fn pass_later(&mut self, model: &LineModel, at: usize, ticks: u8) {
         let process = &mut self.processes[at];
-        let ticks = ticks.saturating_sub(process.sent);
+        let sent = if model.design == Design::PassFromAnswer { 0 } else { process.sent };
+        let ticks = ticks.saturating_sub(sent);
         let held = process.request.is_some_and(|request| request.phase == Phase::Held);
         if !held && model.design != Design::NoPass {
             process.pass_in = Some(process.pass_in.map_or(ticks, |earlier| earlier.min(ticks)));
@@ -270,7 +271,12 @@ impl State {
         };
         let Some(request) = process.request.as_mut().filter(|request| request.field == field) else {
             // Nobody waits for it.
-            if model.design != Design::StrangeHintIgnored {
+            let ignores = match model.design {
+                Design::StrangeHintIgnored => true,
+                Design::LeavingHintIgnored => process.leaving.contains(&field),
+                _ => false,
+            };
+            if !ignores {
                 self.end(model, at, field, false);
             }
             return;

@@ -96,6 +96,17 @@ fn a_message_that_nobody_waits_for_is_the_end_of_its_field() {
 }
 
 #[test]
+fn a_message_may_be_of_a_late_ask_behind_the_release_that_is_not_answered() {
+    finds(&LineModel { design: Design::LeavingHintIgnored, ..lossy(three(), 1) }, IDLE, 19);
+}
+
+#[test]
+fn a_pass_whose_time_counts_from_the_answer_is_late() {
+    let model = LineModel { crashes: 1, delays: 1, ..lossy(three(), 0) };
+    finds(&LineModel { design: Design::PassFromAnswer, ..model }, IDLE, 15);
+}
+
+#[test]
 fn a_message_before_the_answer_of_an_ask_is_remembered() {
     finds(&LineModel { design: Design::HintForgotten, ..two() }, IDLE, 11);
 }
