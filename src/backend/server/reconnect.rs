@@ -138,9 +138,13 @@ impl Reconnector {
         let mut attempt = 1;
         // Without a call of `connect` before, the first connection is made here.
         let mut connected = !matches!(&*self.line.state.borrow(), State::Down { attempt: 0, .. });
-        // Once in an outage. `connect` has returned the error of the first attempt, and the other connection of a pair logs it.
-        let mut reported = self.purpose.sends_wait
-            || matches!(&*self.line.state.borrow(), State::Down { failed: Some(error), .. } if redis_error::is_distrusted(error));
+        // The other connection of a pair logs what goes wrong.
+        let mut warned = Warned([self.purpose.sends_wait; 3]);
+        // `connect` has returned the error of the first attempt.
+        if matches!(&*self.line.state.borrow(), State::Down { failed: Some(error), .. } if redis_error::is_distrusted(error))
+        {
+            warned.is_first(Warning::Distrusted);
+        }
         // Whether a server has accepted the login of one of its connections.
         let mut accepted = self.line.is_up();
         loop {
@@ -163,7 +167,7 @@ impl Reconnector {
                 let installed = opened.and_then(|(link, endpoint)| {
                     let installed = self.install(link, endpoint, !connected);
                     if let Err(error) = &installed
-                        && !std::mem::replace(&mut reported, true)
+                        && warned.is_first(Warning::SecondVote)
                     {
                         telemetry::second_vote(error);
                     }
@@ -172,13 +176,11 @@ impl Reconnector {
                 match installed {
                     Ok(()) => break,
                     Err(error) => {
-                        if !reported && redis_error::is_distrusted(&error) {
+                        if redis_error::is_distrusted(&error) && warned.is_first(Warning::Distrusted) {
                             telemetry::distrusted(&error);
-                            reported = true;
                         }
-                        if !reported && redis_error::is_refused_login(&error) {
+                        if redis_error::is_refused_login(&error) && warned.is_first(Warning::LoginRefused) {
                             telemetry::reconnect_denied(&error);
-                            reported = true;
                         }
                         let down = State::Down { attempt, failed: Some(error) };
                         self.line.replace(down, |state| matches!(state, State::Down { .. }));
@@ -187,7 +189,7 @@ impl Reconnector {
             }
             let is_reconnect = std::mem::replace(&mut connected, true);
             accepted = true;
-            reported = self.purpose.sends_wait;
+            warned = Warned([self.purpose.sends_wait; 3]);
             if is_reconnect {
                 telemetry::reconnected(&self.line.address);
             }
@@ -298,6 +300,23 @@ impl Reconnector {
             return Err(redis_error::not_sent(OTHER_SERVER, address).error);
         }
         Ok(())
+    }
+}
+
+/// What is logged of attempts to connect that fail.
+#[derive(Clone, Copy, Debug)]
+enum Warning {
+    SecondVote,
+    Distrusted,
+    LoginRefused,
+}
+
+/// Which of these the log has in an outage: each once, and none keeps another from it.
+struct Warned([bool; 3]);
+
+impl Warned {
+    fn is_first(&mut self, warning: Warning) -> bool {
+        !std::mem::replace(&mut self.0[warning as usize], true)
     }
 }
 

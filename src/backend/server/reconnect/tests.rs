@@ -113,3 +113,14 @@ async fn a_connection_is_paired_with_one_that_is_live() {
         assert_eq!(closed.err().unwrap().kind(), ErrorKind::Closed);
     }
 }
+
+/// 1. The server's certificate is outdated. 2. It is renewed, and the password has changed by then.
+#[test]
+fn each_warning_of_an_outage_comes_once_and_silences_no_other() {
+    let mut warned = Warned([false; 3]);
+    for first in [true, false] {
+        for warning in [Warning::SecondVote, Warning::Distrusted, Warning::LoginRefused] {
+            assert_eq!(warned.is_first(warning), first, "{warning:?}");
+        }
+    }
+}
