@@ -1,22 +1,38 @@
 -- Makes a field the holder of a free lock, or raises the count of a field that holds it already.
--- It is given the count that must stand afterwards, and adds the difference, so running it twice counts nothing twice. fields.lua and
--- whose.lua are appended to it.
+-- It is given the count that must stand afterwards, and adds the difference, so running it twice counts nothing twice. It stands behind
+-- serve.lua; fields.lua, enter.lua and whose.lua are appended to it.
 --
 -- KEYS[1]  the lock
+-- KEYS[2]  its line, if ARGV[last] is `enter` or `again`
 -- ARGV[1]  the hold's field, `<uuid>:<id>`
 -- ARGV[2]  the count that must stand: 1 takes the lock, more re-enters a hold
 -- ARGV[3]  the lease in ms
--- ARGV[last] `whose`: where the lock is busy, it is answered whose it is
+-- ARGV[last] `whose`: where the lock is busy, it is answered whose it is. `enter`: also, the field enters the line. `again`: also, it has asked
+--            before, and a free lock is given to the first of the line.
+-- ARGV[last - 3] what the channels of processes begin with
+-- ARGV[last - 2] for how long the lock is kept for a field that it is handed to, in ms
+-- ARGV[last - 1] for how long the line stays where nobody asks, in ms
 --
 -- Replies  -1        granted
 --          -2        lost: a re-entry found its hold gone
 --          0 or more busy: the TTL in ms of another's hold
---          a list    busy, if `whose`: this TTL, the field, its count as text; the TTL alone where the user may not read them
+--          a list    busy, if `whose`: this TTL, the field, its count as text; the TTL alone where the user may not read them;
+--                    behind it 1 where the field is in the line
 --          a status  not a lock: the key's type (a hash or a string has no TTL); if `whose`, also `fields` or `rwlock`
 --          an error  `…, nothing written`: its first write was refused; after any other it may have written
 
 -- First because it distinguishes free from held and is the answer where the lock is busy.
 local ttl = redis.call('PTTL', KEYS[1])
+if ttl == -2 and ARGV[#ARGV] == 'again' and redis.pcall('PTTL', KEYS[2]) ~= -2 then
+  local wakes = ARGV[#ARGV - 3]
+  local served = serve(wakes, ARGV[#ARGV - 2], ARGV[3], ARGV[1])
+  if not served then
+    -- It is granted, wherever it stood behind those who are gone.
+    redis.pcall('ZREM', KEYS[2], wakes .. ARGV[1])
+  elseif served ~= ARGV[1] then
+    ttl = redis.call('PTTL', KEYS[1])
+  end
+end
 if ttl == -2 then
   if ARGV[2] ~= '1' then
     return -2
@@ -69,7 +85,7 @@ if count or ttl < 0 then
   end
   return kind
 end
-if ARGV[#ARGV] ~= 'whose' then
+if ARGV[#ARGV] ~= 'whose' and ARGV[#ARGV] ~= 'enter' and ARGV[#ARGV] ~= 'again' then
   return ttl
 end
 -- By a command that may be denied: without its right only the name is missing.

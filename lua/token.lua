@@ -1,5 +1,6 @@
 -- An acquire that hands out a fencing token: greater than any that the counter has seen, and no less than the time.
 -- `plain` is acquire.lua. A repeat gets the token as it stands.
+-- A field that the lock was handed to has none yet: its count is 0.
 --
 -- KEYS[2]  the counter
 -- ARGV[4]  the least that the token may be; nothing: the server's time in microseconds
@@ -14,6 +15,10 @@ if wrong then
   return wrong.err and redis.error_reply(wrong.err .. ' script: user_script') or wrong
 end
 local held = redis.call('EXISTS', KEYS[1]) == 1
+-- Whether with a line or without: it may be asked for by one who has left the line since.
+if held and redis.pcall('HGET', KEYS[1], ARGV[1]) == '0' then
+  held = false
+end
 -- Looked at before the lock is touched: a grant without a token would have to be undone.
 if not held and stands == '9223372036854775807' then
   return redis.status_reply('counter end')

@@ -195,6 +195,8 @@ pub(in crate::backend) enum Event {
     Reconnected,
     Subscribed(String),
     Message(String),
+    /// On a process's channel, with this text.
+    Hint(String, String),
     NotSubscribed(String),
     SubscriptionsLost,
 }
@@ -242,8 +244,11 @@ impl Events for EventSender {
     fn subscribed(&self, channel: &str) {
         let _ = self.0.send(Event::Subscribed(channel.into()));
     }
-    fn message(&self, channel: &str) {
-        let _ = self.0.send(Event::Message(channel.into()));
+    fn message(&self, channel: &str, text: &str) {
+        let _ = self.0.send(match text {
+            "0" => Event::Message(channel.into()),
+            _ => Event::Hint(channel.into(), text.into()),
+        });
     }
     fn not_subscribed(&self, channel: &str) {
         let _ = self.0.send(Event::NotSubscribed(channel.into()));

@@ -6,8 +6,8 @@ pub(crate) trait Events: Send + Sync + 'static {
     fn reconnected(&self);
     /// The server confirmed this subscription: messages that are published from now on arrive.
     fn subscribed(&self, channel: &str);
-    /// A message was received.
-    fn message(&self, channel: &str);
+    /// A message was received, with this text.
+    fn message(&self, channel: &str, text: &str);
     /// This subscription was refused or failed: no message arrives until `subscribed` is called.
     fn not_subscribed(&self, channel: &str);
     /// The server refused a subscription, for this reason. Returns whether it is made elsewhere: then it is neither logged nor made

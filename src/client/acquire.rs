@@ -456,7 +456,9 @@ impl Attempts {
         // By both clocks, also where it comes anew: its acquire is dated by this, and must not have begun before the machine slept.
         let at = session.moment();
         let names = self.asks_for_name(at);
-        let ask = AcquireParams { once: self.once, lease: self.lease, uuid, fence, takes, names };
+        // Of several names only the one that is waited for: the others would be handed over beside it, and held up.
+        let in_line = self.options.part.as_ref().is_none_or(|part| part.waits());
+        let ask = AcquireParams { once: self.once, lease: self.lease, uuid, fence, takes, names, line: None };
         let (patience, limit) = (session.terms.patience, session.config.unavailable_after);
         let (id, turn, taken, waits, _spent) = session
             .visit_at(at, &self.options.keys, |entry, number, at| {
@@ -476,7 +478,9 @@ impl Attempts {
                     }
                 };
                 let spent = entry.polled(id, waker, at.now);
-                let turn = entry.admit(id, number(), ask, at);
+                // Read here: whoever asks without a line while hints begin asks once more, and that is noted in a visit behind this one.
+                let line = session.hints.line().filter(|_| in_line);
+                let turn = entry.admit(id, number(), AcquireParams { line, ..ask }, at);
                 if self.once && matches!(turn, Admission::Wait { refused: false, .. }) {
                     // It may not be the head, which alone is woken when the command that it waits for is answered.
                     entry.wake_when_idle(waker);
@@ -578,8 +582,8 @@ impl Attempts {
             sent.is_open = false;
             let pending = &sent.pending;
             match verdict.result {
-                Ok(reply @ Reply::Busy(left, _)) => {
-                    self.busy(pending, (&reply, left), verdict.spread, verdict.split);
+                Ok(ref reply @ (Reply::Busy(left, _) | Reply::InLine(left, _))) => {
+                    self.busy(pending, (reply, left), verdict.spread, verdict.split);
                     Ok(self.again())
                 }
                 Ok(reply) => self.answered(pending, &reply, (verdict.spread, verdict.token)),
@@ -732,8 +736,10 @@ impl Attempts {
         // From when it was asked: this future may be polled long after it was answered, and no message is published at the end
         // of a lease.
         let lease_end = after(pending.sent, left + Duration::from_millis(1));
+        // In the line it is sent a hint.
+        let in_line = matches!(reply, Reply::InLine(..)) && session.hints.line().is_some();
         let (polls_at, paused) = self.visit(|entry, _, at| {
-            let (pause, subscribed) = (after(at.now, pause), entry.is_subscribed());
+            let (pause, subscribed) = (after(at.now, pause), entry.is_subscribed() || in_line);
             let poll = after(at.now, session.config.poll_interval);
             let latest = lease_end.min(poll);
             let soon = latest.min(pause);

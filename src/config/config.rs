@@ -16,6 +16,7 @@ use crate::config::master::{self, Master, MasterKind};
 use crate::config::server::Server;
 use crate::error::{Result, rejected};
 use crate::memory::Memory;
+use crate::wire::Line;
 
 const DRIFT: Drift = Drift { factor: 0.01, slack: Duration::from_millis(2) };
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
@@ -46,6 +47,7 @@ const LOCAL_HANDOFF: Duration = Duration::from_millis(10);
 ///     .node_timeout(Duration::from_millis(500))
 ///     .unavailable_after(Duration::from_secs(10))
 ///     .poll_interval(Duration::from_secs(5))
+///     .fair(false)
 ///     .drift(0.01, Duration::from_millis(2))
 ///     .retry_delay(Duration::from_millis(50)..=Duration::from_millis(250))
 ///     .longest_lease(Duration::from_secs(30))
@@ -86,6 +88,7 @@ pub struct Builder {
     warn_after: Option<Duration>,
     grouping: Option<Grouping>,
     warn_lock_order: bool,
+    fair: bool,
     provider: Option<Provider>,
     address_map: AddressMap,
 }
@@ -119,6 +122,8 @@ pub(crate) struct Config {
     pub(crate) grouping: Option<Grouping>,
     /// Locks that are taken in two orders are reported.
     pub(crate) warn_lock_order: bool,
+    /// Processes wait in a line that the server keeps.
+    fair: bool,
     /// Who is asked for credentials; `None`: they are in the URLs.
     pub(crate) provider: Option<Provider>,
     pub(crate) address_map: AddressMap,
@@ -145,6 +150,7 @@ impl Builder {
             warn_after: None,
             grouping: None,
             warn_lock_order: cfg!(debug_assertions),
+            fair: false,
             provider: None,
             address_map: AddressMap::NONE,
         }
@@ -399,6 +405,18 @@ impl Builder {
     /// Rejected: zero.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.poll_interval = interval;
+        self
+    }
+
+    /// Whether processes get a lock in the order in which they began to wait for it. Default: false.
+    ///
+    /// With it the server keeps a line of the processes that wait, and a release hands the lock to the first of them: none starves, and a
+    /// release wakes one process, not all. It works with one master: a server, fixed or named by sentinels, or a [`Memory`],
+    /// without [`replicas`](Builder::replicas); elsewhere it changes nothing. Set it in all processes of a lock: those without it, and other
+    /// clients, get the lock only where nobody stands in the line. [`guide::operations`](crate::guide::operations) lists the rights that it
+    /// needs. Inside a process a lock may pass on for [`local_handoff`](Builder::local_handoff) first.
+    pub fn fair(mut self, fair: bool) -> Self {
+        self.fair = fair;
         self
     }
 
@@ -672,6 +690,7 @@ impl Builder {
             warn_after,
             grouping: self.grouping,
             warn_lock_order: self.warn_lock_order,
+            fair: self.fair,
             provider: self.provider,
             address_map,
             probation,
@@ -729,6 +748,23 @@ impl Config {
         self.replicas.map_or(once, |replicas| once.saturating_add(replicas.wait).saturating_mul(3))
     }
 
+    /// What scripts are told of the line; `None`: there is none.
+    pub(crate) fn line(&self) -> Option<Line> {
+        let alone = match &*self.masters {
+            [MasterKind::Server(_) | MasterKind::Sentinel(_) | MasterKind::Memory(_)] => {
+                self.replicas.is_none()
+            }
+            _ => false,
+        };
+        let term = self.node_timeout.saturating_mul(2).max(Duration::from_secs(1));
+        let stays = self.poll_interval.saturating_mul(3).saturating_add(term);
+        (self.fair && alone).then(|| Line {
+            term: Lease::rest(term),
+            stays: Lease::rest(stays),
+            again: false,
+        })
+    }
+
     /// All defaults, with this store as the master: nothing of it can be rejected.
     pub(crate) fn over(store: &Memory) -> Config {
         Config {
@@ -739,6 +775,7 @@ impl Config {
             warn_after: Some((Duration::from_secs(5), Lease::DEFAULT.duration())),
             grouping: None,
             warn_lock_order: cfg!(debug_assertions),
+            fair: false,
             provider: None,
             address_map: AddressMap::NONE,
             probation: None,

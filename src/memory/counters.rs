@@ -31,6 +31,11 @@ impl Counters {
         self.found(key, now).map(|counter| counter.token)
     }
 
+    /// Whether there is no next token.
+    pub(crate) fn is_at_its_end(&self, fence: &Fence, now: Instant) -> bool {
+        self.stands(&fence.counter, now) == Some(HIGHEST)
+    }
+
     /// The next token. `None`: the counter has its largest value.
     pub(crate) fn next(&mut self, fence: &Fence, now: Instant) -> Option<u64> {
         let least = fence.least.unwrap_or_default();

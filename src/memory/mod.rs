@@ -1,6 +1,7 @@
 //! A master in this process.
 
 mod counters;
+mod lines;
 mod memory;
 mod store;
 

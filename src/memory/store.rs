@@ -9,15 +9,23 @@ use tokio::time::Instant;
 use crate::base::{Events, Lease, after};
 use crate::holder::Holder;
 use crate::memory::counters::Counters;
-use crate::wire::{self, AT_ITS_END, Action, Call, Fence, Reply};
+use crate::memory::lines::Lines;
+use crate::wire::{self, AT_ITS_END, Action, Call, Fence, Hint, Line, Reply};
 
 /// The reply to a command, once it has run. `None` inside: the connection broke first.
 pub(crate) type PendingReply = Arc<OnceLock<Option<Reply>>>;
+
+/// The text of a message on a lock's channel.
+const RELEASED: &str = "0";
+
+/// So many of a line, whose processes are gone, are passed over in one command at most.
+const MOST_SERVED: usize = 64;
 
 /// Changes only while locked, and never across an await.
 #[derive(Default)]
 pub(crate) struct Store {
     locks: HashMap<Arc<str>, StoredLock>,
+    pub(crate) lines: Lines,
     pub(crate) counters: Counters,
     /// At this number of locks expired ones are removed.
     sweep_at: usize,
@@ -70,7 +78,7 @@ pub(super) struct Notice {
 enum NoticeKind {
     Reconnected,
     Subscribed(Arc<str>),
-    Message(Arc<str>),
+    Message(Arc<str>, String),
     SubscriptionsLost,
 }
 
@@ -80,7 +88,7 @@ impl Notice {
         match self.kind {
             NoticeKind::Reconnected => events.reconnected(),
             NoticeKind::Subscribed(channel) => events.subscribed(&channel),
-            NoticeKind::Message(channel) => events.message(&channel),
+            NoticeKind::Message(channel, text) => events.message(&channel, &text),
             NoticeKind::SubscriptionsLost => events.subscriptions_lost(),
         }
     }
@@ -179,6 +187,7 @@ impl Store {
     /// Drops locks, commands that have not run, and subscriptions. The clients reconnect at once.
     pub(crate) fn restart(&mut self, now: Instant) {
         self.locks.clear();
+        self.lines.clear();
         self.counters.clear();
         self.restarted = Some(now);
         (self.stalled_until, self.unanswered) = (None, 0);
@@ -234,17 +243,19 @@ impl Store {
         }
         match *action {
             Action::Acquire { count, lease } => {
-                let held = self.held(key, now).is_some();
+                // Not what was handed to it: the counter stands at the token of the hold before.
+                let held = self.held(key, now).is_some_and(|held| held.field != *field || held.count > 0);
+                if let Some(fence) = fence
+                    && !held
+                    && count == 1
+                    && self.counters.is_at_its_end(fence, now)
+                {
+                    return Reply::NotACounter(AT_ITS_END.to_owned());
+                }
                 let reply = self.acquire(call, (count, lease), now);
                 self.fenced(key, reply, fence.as_deref(), held, now)
             }
-            Action::END | Action::Settle { count: 0, .. } => match self.held_by(key, field, now) {
-                Some(_) => {
-                    let listeners = self.free(key, keys.channel());
-                    if *action == Action::END { Reply::Ended(listeners) } else { Reply::Done }
-                }
-                None => Reply::Gone,
-            },
+            Action::END | Action::Settle { count: 0, .. } => self.end(call, now),
             Action::Move { lease } => {
                 let from = call.from.as_deref().unwrap_or_default();
                 let held = self.held(key, now).filter(|held| *held.field == *from || held.field == *field);
@@ -274,7 +285,9 @@ impl Store {
             }
             Action::Force => match self.held(key, now) {
                 Some(_) => {
-                    self.free(key, keys.channel());
+                    self.locks.remove(key);
+                    call.line.and_then(|line| self.serve(call, line, None, now));
+                    self.publish(keys.channel(), RELEASED);
                     Reply::Done
                 }
                 None => Reply::Free,
@@ -294,7 +307,14 @@ impl Store {
     }
 
     fn acquire(&mut self, call: &Call, (count, lease): (u32, Lease), now: Instant) -> Reply {
-        let (Call { field, names, .. }, key) = (call, &call.keys.key);
+        let (Call { keys, field, names, .. }, key) = (call, &call.keys.key);
+        let line = call.line.filter(|_| count == 1);
+        if let Some(line) = line.filter(|line| line.again)
+            && self.held(key, now).is_none()
+            && self.serve(call, line, Some(lease), now).is_none()
+        {
+            self.lines.remove(&keys.line().line, field, now);
+        }
         match self.held(key, now) {
             Some(held) if held.field == *field => {
                 held.count = held.count.max(count);
@@ -303,14 +323,92 @@ impl Store {
             }
             // A re-entry whose hold is gone must not acquire the lock.
             _ if count > 1 => Reply::Gone,
-            Some(held) if *names => Reply::held_by(held.holder(now)),
-            Some(held) => Reply::busy(held.left(now)),
+            Some(held) => {
+                let holder = held.holder(now);
+                match line {
+                    Some(line) => {
+                        self.lines.enter(keys, field, line.stays, now);
+                        Reply::InLine(holder.remaining_lease(), Box::new(holder))
+                    }
+                    None if *names => Reply::held_by(holder),
+                    None => Reply::busy(holder.remaining_lease()),
+                }
+            }
             None => self.put(
                 key,
                 StoredLock { field: field.clone(), count, until: after(now, lease.duration()) },
                 now,
             ),
         }
+    }
+
+    /// Ends a hold, or what waits in the line.
+    fn end(&mut self, call: &Call, now: Instant) -> Reply {
+        let (Call { keys, field, action, .. }, key) = (call, &call.keys.key);
+        let ended = self.held_by(key, field, now).is_some();
+        if ended {
+            self.locks.remove(key);
+        }
+        let handed = *action == Action::END && call.line.is_some_and(|line| self.pass_on(call, line, now));
+        if !ended {
+            return Reply::Gone;
+        }
+        let listeners = if handed { 0 } else { self.publish(keys.channel(), RELEASED) };
+        if *action == Action::END { Reply::Ended(listeners) } else { Reply::Done }
+    }
+
+    /// Hands the lock to the first of its line where it is free, else tells the first when to ask if this field has left. Whether it was
+    /// handed on.
+    fn pass_on(&mut self, call: &Call, line: Line, now: Instant) -> bool {
+        let left = self.lines.remove(&call.keys.line().line, &call.field, now);
+        match self.held(&call.keys.key, now).map(|held| held.left(now)) {
+            None => self.serve(call, line, None, now).is_some(),
+            Some(wait) => {
+                if left {
+                    self.tell_first(call, wait, now);
+                }
+                false
+            }
+        }
+    }
+
+    /// Hands a free lock to the first of its line that can be reached. `mine`: the field of the call is granted it by the answer, for this
+    /// lease. Returns whose it is now.
+    fn serve(&mut self, call: &Call, line: Line, mine: Option<Lease>, now: Instant) -> Option<Arc<str>> {
+        for _ in 0..MOST_SERVED {
+            let first = self.lines.take_first(&call.keys.line().line, now)?;
+            if let Some(lease) = mine.filter(|_| first == call.field) {
+                self.tell_first(call, lease.duration(), now);
+                return Some(first);
+            }
+            if self.hint(call, &first, None) {
+                let until = after(now, line.term.duration());
+                self.put(&call.keys.key, StoredLock { field: first.clone(), count: 0, until }, now);
+                self.tell_first(call, line.term.duration(), now);
+                return Some(first);
+            }
+        }
+        None
+    }
+
+    /// Tells the first of the line when the lock may be free.
+    fn tell_first(&mut self, call: &Call, wait: Duration, now: Instant) {
+        let line = &call.keys.line().line;
+        for _ in 0..MOST_SERVED {
+            let Some(first) = self.lines.first(line, now) else { return };
+            if self.hint(call, &first, Some(wait)) {
+                return;
+            }
+            self.lines.remove(line, &first, now);
+        }
+    }
+
+    /// Whether the field's process gets it.
+    fn hint(&mut self, call: &Call, field: &str, wait: Option<Duration>) -> bool {
+        let Some((session, number)) = field.rsplit_once(':') else { return false };
+        let Ok(number) = number.parse() else { return false };
+        let channel = [&call.keys.line().wakes, session].concat();
+        self.publish(&channel, &Hint { number, wait, key: &call.keys.key }.write()) > 0
     }
 
     fn keep(&mut self, call: &Call, lease: Lease, now: Instant) -> Reply {
@@ -321,7 +419,7 @@ impl Store {
             }
             _ => return Reply::Gone,
         }
-        self.publish(call.keys.channel());
+        self.publish(call.keys.channel(), RELEASED);
         Reply::Done
     }
 
@@ -345,16 +443,13 @@ impl Store {
     }
 
     /// How many clients are notified.
-    fn free(&mut self, key: &str, channel: &Arc<str>) -> u64 {
-        self.locks.remove(key);
-        self.publish(channel)
-    }
-
-    fn publish(&mut self, channel: &Arc<str>) -> u64 {
+    fn publish(&mut self, channel: &str, text: &str) -> u64 {
         let before = self.notices.len();
-        for client in self.clients.values().filter(|client| client.channels.contains(channel)) {
-            self.notices
-                .push(Notice { to: client.events.clone(), kind: NoticeKind::Message(channel.clone()) });
+        for client in self.clients.values() {
+            if let Some(channel) = client.channels.get(channel) {
+                let kind = NoticeKind::Message(channel.clone(), text.to_owned());
+                self.notices.push(Notice { to: client.events.clone(), kind });
+            }
         }
         (self.notices.len() - before) as u64
     }

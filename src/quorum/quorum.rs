@@ -10,7 +10,7 @@ use crate::base::{Failure, MasterSet, Outcome};
 use crate::error::{Error, ErrorKind};
 use crate::quorum::tally::{Tally, Verdict};
 use crate::wire::keys::Keys;
-use crate::wire::{Action, Call, Pending, Reply, Rule};
+use crate::wire::{Action, Call, Line, Pending, Reply, Rule};
 
 /// Whoever has a vote on a lock.
 #[derive(Debug)]
@@ -159,9 +159,9 @@ impl Quorum {
     }
 
     /// Frees the lock, whoever holds it.
-    pub(crate) async fn force(&self, keys: &Arc<Keys>) -> (Reported, Stragglers) {
-        let (verdict, stragglers) =
-            self.put(Rule::Force, MasterSet::ALL, &Call::of_lock(keys, Action::Force)).await;
+    pub(crate) async fn force(&self, keys: &Arc<Keys>, line: Option<Line>) -> (Reported, Stragglers) {
+        let call = Call { line, ..Call::of_lock(keys, Action::Force) };
+        let (verdict, stragglers) = self.put(Rule::Force, MasterSet::ALL, &call).await;
         (verdict.result, stragglers)
     }
 

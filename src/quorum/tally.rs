@@ -96,6 +96,8 @@ pub(super) struct Tally {
     tokens: Vec<u64>,
     /// How many were subscribed where one of them ended a hold.
     listeners: Option<u64>,
+    /// The field is in the line.
+    in_line: bool,
 }
 
 impl Tally {
@@ -123,6 +125,7 @@ impl Tally {
             failure: None,
             tokens: Vec::new(),
             listeners: None,
+            in_line: false,
         }
     }
 
@@ -165,6 +168,13 @@ impl Tally {
                 self.busy.insert(master);
                 self.ttls.push(ttl);
                 self.holders.extend(holder.map(|holder| *holder));
+            }
+            // Of a single master alone.
+            Ok(Reply::InLine(ttl, holder)) => {
+                self.busy.insert(master);
+                self.ttls.push(ttl);
+                self.holders.push(*holder);
+                self.in_line = true;
             }
             Ok(Reply::Nameless(ttl)) => {
                 self.busy.insert(master);
@@ -242,7 +252,10 @@ impl Tally {
         } else if self.is_blocking(self.foreign) {
             Ok(self.foreign_reply())
         } else {
-            Ok(Reply::Busy(self.again(), self.holder().map(Box::new)))
+            match (self.again(), self.holder().map(Box::new)) {
+                (left, Some(holder)) if self.in_line => Ok(Reply::InLine(left, holder)),
+                (left, holder) => Ok(Reply::Busy(left, holder)),
+            }
         };
         let split = !self.done.is_empty();
         let given_up = self.given_up();

@@ -104,7 +104,7 @@ impl Session {
 
     /// Frees the lock on all masters, whoever holds it.
     pub(crate) async fn force(&self, keys: &Arc<Keys>) -> Reported {
-        let (reply, stragglers) = self.quorum.force(keys).await;
+        let (reply, stragglers) = self.quorum.force(keys, self.terms.line).await;
         // 1. All masters are asked, and do not know the script. 2. Two are sent its text and answer, which is the verdict. 3. Were
         // the third one's future dropped, a dead holder's field would stay there for its lease.
         if let (false, Ok(runtime), Some(me)) =

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use crate::base::{Events, Moment};
 use crate::session::session::Session;
 use crate::table::LockEntry;
+use crate::wire::Hint;
 
 /// Passes what the backends report on to the session, which is made after them.
 #[derive(Default)]
@@ -20,6 +21,32 @@ impl EventRelay {
         let Some(session) = self.0.get().and_then(Weak::upgrade) else { return };
         for name in session.table(|table, _| table.names_of(channel)) {
             session.visit_known(&name, |entry, _, at| visit(entry, at));
+        }
+    }
+
+    /// Whether the message is a hint for this process.
+    fn hint(&self, channel: &str, text: &str) -> bool {
+        let Some(session) = self.0.get().and_then(Weak::upgrade) else { return false };
+        if !session.hints.are_of(channel) {
+            return false;
+        }
+        if let Some(hint) = Hint::read(text)
+            && let Some(name) = hint.key.strip_prefix(&*session.config.prefix)
+        {
+            session.visit_known(name, |entry, _, at| entry.hinted(hint, at.now));
+        }
+        true
+    }
+
+    /// Whether this is the channel of this process's hints, which arrive from now on, or do not.
+    fn hears(&self, channel: &str, on: bool) -> bool {
+        let session = self.0.get().and_then(Weak::upgrade);
+        session.is_some_and(|session| session.hints.set(channel, on))
+    }
+
+    fn hears_nothing(&self) {
+        if let Some(session) = self.0.get().and_then(Weak::upgrade) {
+            session.hints.lost();
         }
     }
 
@@ -53,18 +80,27 @@ impl Events for MasterEvents {
     }
 
     fn subscribed(&self, channel: &str) {
+        if self.relay.hears(channel, true) {
+            return self.relay.notify_all(|entry, at| entry.hints_begin(at.now));
+        }
         self.relay.notify(channel, |entry, at| entry.subscribed(self.master, at));
     }
 
-    fn message(&self, channel: &str) {
-        self.relay.notify(channel, |entry, at| entry.message(self.master, at.now));
+    fn message(&self, channel: &str, text: &str) {
+        if !self.relay.hint(channel, text) {
+            self.relay.notify(channel, |entry, at| entry.message(self.master, at.now));
+        }
     }
 
     fn not_subscribed(&self, channel: &str) {
+        if self.relay.hears(channel, false) {
+            return;
+        }
         self.relay.notify(channel, |entry, at| entry.unsubscribed(self.master, at));
     }
 
     fn subscriptions_lost(&self) {
+        self.relay.hears_nothing();
         self.relay.notify_all(|entry, at| entry.unsubscribed(self.master, at));
     }
 }

@@ -3,6 +3,7 @@
 mod ask;
 pub(crate) mod clock;
 mod events;
+mod hints;
 mod session;
 mod watchdog;
 

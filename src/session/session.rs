@@ -17,6 +17,7 @@ use crate::error::{Error, ErrorKind};
 use crate::owner::{Owner, OwnerEnds, Tree};
 use crate::quorum::Quorum;
 use crate::session::clock::Clock;
+use crate::session::hints::Hints;
 use crate::table::{
     HEAD_PATIENCE, Inversion, LockEntry, LockOrder, LockTable, LogEvent, Named, Terms, VisitEffects,
     retry_pause,
@@ -42,6 +43,7 @@ pub(crate) struct Session {
     pub(super) table: Mutex<LockTable>,
     /// `None`: nobody watches it.
     order: Option<Mutex<LockOrder>>,
+    pub(crate) hints: Hints,
     clock: Clock,
     stage: AtomicU8,
     pub(super) me: Weak<Session>,
@@ -82,7 +84,10 @@ impl Session {
         let (lease, drift) = (config.lease, config.drift);
         let epoch = clock.moment().now;
         let (masters, handoff, warn_after) = (quorum.size(), config.local_handoff, config.warn_after);
-        let terms = Arc::new(Terms { masters, lease, drift, patience, retry, epoch, handoff, warn_after });
+        let line = config.line().filter(|_| quorum.size() == 1);
+        let terms =
+            Arc::new(Terms { masters, lease, drift, patience, retry, epoch, handoff, warn_after, line });
+        let hints = Hints::new(&config.prefix, &uuid, line);
         let takeover = quorum.is_portable().then_some(TAKEOVER);
         let order = config.warn_lock_order.then(Mutex::default);
         Arc::new_cyclic(|me| Session {
@@ -94,6 +99,7 @@ impl Session {
             progress: Notify::new(),
             table: Mutex::new(LockTable::new(terms, takeover)),
             order,
+            hints,
             clock,
             stage: AtomicU8::new(Stage::Open as u8),
             me: me.clone(),
@@ -183,6 +189,10 @@ impl Session {
             if let Some(on) = effects.subscribe.take() {
                 // While the table is locked: else 1. one visit wants the messages, 2. another does not, 3. the second
                 // is passed on before the first, and a waiter relies on messages that nobody asked for.
+                if on && let Some(hints) = self.hints.begin() {
+                    // Before the lock's: what asks behind that may enter the line.
+                    self.quorum.subscribe(hints, true);
+                }
                 self.quorum.subscribe(keys.channel(), on);
             }
             result

@@ -8,7 +8,7 @@ use crate::sim::program::{
 };
 
 /// What is drawn grows: a seed of an earlier edition draws what it did then.
-pub(super) const EDITION: u32 = 8;
+pub(super) const EDITION: u32 = 9;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -22,6 +22,10 @@ impl Program {
         if edition >= 6 {
             let mut dice = Dice::new(Key::new(seed).with(11));
             setup.handoff = dice.pick(&[0, 10, 200, 3_600_000]) * MILLISECOND;
+        }
+        if edition >= 9 && Key::new(seed).with(16).one_in(2) {
+            // Elsewhere there is no line.
+            (setup.fair, setup.masters) = (true, 1);
         }
         let chains = Key::new(seed).with(15);
         let has_chains = edition >= 8 && chains.one_in(8);
@@ -151,6 +155,7 @@ impl Setup {
             lateness: lateness.min(lease / 5),
             drifts: dice.one_in(3),
             portable: false,
+            fair: false,
             handoff: Duration::ZERO,
             fenced: [dice.one_in(2), dice.one_in(2), false],
         }
@@ -494,7 +499,7 @@ impl Writer<'_> {
         let (process, master) = (dice.roll(processes), dice.roll(masters));
         let one_in = dice.pick(&[1, 2, 5]);
         let slow = dice.pick(&[node_timeout / 2, 2 * node_timeout, 5 * node_timeout]);
-        let sides = [20, 20, 24, 30, 35, 35, 35, 35, 35][self.edition as usize];
+        let sides = [20, 20, 24, 30, 35, 35, 35, 35, 35, 35][self.edition as usize];
         let kind = match dice.roll(sides) {
             20..22 => {
                 let late = dice.pick(&[self.setup.latency, slow, lease.min(MINUTE)]);

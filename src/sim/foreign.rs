@@ -38,7 +38,11 @@ impl Foreign {
                 _ => Reply::Gone,
             }),
             // Beside ours it changes nothing, and keeps the key when ours goes.
-            Foreign::Field if holder.is_some() => Fate::Runs(call),
+            Foreign::Field if holder.is_some() => {
+                // So the lock is not handed on.
+                let line = call.line.filter(|_| call.action != Action::END);
+                Fate::Runs(Call { line, ..call })
+            }
             Foreign::Field => Fate::Answered(match call.action {
                 Action::Who => Reply::held_by(HeldBy::new("another", 1, left)),
                 Action::Acquire { count: 1, .. } | Action::Look if call.names => {
@@ -67,6 +71,10 @@ pub(super) fn meets_full(call: Call, holder: &Holder, counts: bool) -> Fate {
         Action::Repair { .. } if holder.is_none() => Fate::Refused(Outcome::Unknown),
         Action::Acquire { count, .. } if ours.is_some_and(|held| held < count) => {
             Fate::Refused(Outcome::NotRun)
+        }
+        // Nobody enters a line.
+        Action::Acquire { .. } if ours.is_none() && call.line.is_some() => {
+            Fate::Runs(Call { line: None, names: true, ..call })
         }
         Action::Release { count: wanted @ 1.. } if ours.is_some_and(|held| held > wanted) => {
             Fate::Answered(Reply::Deferred("OOM".to_owned()))

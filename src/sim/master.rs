@@ -207,6 +207,11 @@ impl SimMaster {
         })
     }
 
+    /// Whose hold it is; nobody's, where the lock was handed to a field that has not entered.
+    pub(super) fn held_by(&self, key: &str) -> Option<String> {
+        self.holder(key).filter(|(_, count)| *count > 0).map(|(field, _)| field)
+    }
+
     /// What it counts of a field that holds the lock of this key; `None`: nothing, or it is unknown.
     pub(super) fn count_of(&self, key: &str, field: &str) -> Option<u32> {
         let (_, count) = self.holder(key).filter(|(held, _)| held == field)?;

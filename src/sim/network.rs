@@ -12,6 +12,7 @@ use crate::sim::dice::Key;
 use crate::sim::history::History;
 use crate::sim::master::SimMaster;
 use crate::sim::program::{Fault, FaultKind, NAMES, Program};
+use crate::wire::keys;
 
 /// How much shorter a lease may be on a master that was given it by the same command.
 const SLACK: Duration = Duration::from_millis(10);
@@ -25,7 +26,13 @@ pub(super) trait Between: Send + Sync {
     fn end(&self);
 
     /// How many channels the master has this process subscribed to.
+    /// To channels of locks.
     fn subscriptions(&self) -> usize;
+}
+
+/// A process that has waited once keeps its subscription to this one.
+pub(super) fn is_for_hints(channel: &str) -> bool {
+    channel.starts_with(&keys::wakes(""))
 }
 
 pub(super) struct Network {
@@ -169,8 +176,8 @@ impl Network {
     /// Some masters have lost what they have of a lock, and vote for others. Where it is not on a majority any more, nobody promises
     /// anything about it.
     pub(super) fn lose(&self, masters: &[usize], name: usize, mut change: impl FnMut(&SimMaster)) {
-        let holders = masters.iter().filter_map(|at| self.masters[*at].holder(NAMES[name]));
-        let fields: BTreeSet<String> = holders.map(|(field, _)| field).collect();
+        let holders = masters.iter().filter_map(|at| self.masters[*at].held_by(NAMES[name]));
+        let fields: BTreeSet<String> = holders.collect();
         let left = |master: &SimMaster, field: &str| master.lease_left(name, field);
         let lost = |field: &String| masters.iter().filter_map(|at| left(&self.masters[*at], field)).max();
         let fields: Vec<_> = fields.into_iter().map(|field| (lost(&field), field)).collect();

@@ -40,6 +40,8 @@ pub(super) struct Setup {
     pub(super) drifts: bool,
     /// The background of a session moves to another runtime when its own ends.
     pub(super) portable: bool,
+    /// Processes wait in a line that the master keeps.
+    pub(super) fair: bool,
     /// How long after its grant a hold passes on inside a process.
     pub(super) handoff: Duration,
     /// The names whose outermost holds have fencing tokens.

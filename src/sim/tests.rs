@@ -134,6 +134,7 @@ fn over_streams(
         lateness: Duration::ZERO,
         drifts: false,
         portable: false,
+        fair: false,
         handoff: Duration::ZERO,
         fenced: [false; NAMES.len()],
     };

@@ -16,7 +16,7 @@ use crate::backend::{Backend, BoxFuture};
 use crate::base::{Events, Failure, Outcome, after, lock};
 use crate::sim::dice::Key;
 use crate::sim::master::Run;
-use crate::sim::network::{Between, Network};
+use crate::sim::network::{Between, Network, is_for_hints};
 use crate::sim::wire::messages::MessageEnd;
 use crate::wire::{Call, Reply};
 
@@ -76,7 +76,7 @@ enum Incoming {
     Connected { connection: u64, run: Run },
     Broken { connection: u64 },
     Subscribed { connection: u64, request: u64, channel: Arc<str> },
-    Message { connection: u64, channel: Arc<str> },
+    Message { connection: u64, channel: Arc<str>, text: String },
 }
 
 impl Link {
@@ -197,11 +197,11 @@ impl Link {
             {
                 events.subscribed(&channel);
             }
-            Incoming::Message { connection, channel }
+            Incoming::Message { connection, channel, text }
                 if connection == current && self.wants(&channel).is_some() =>
             {
                 self.note(|| format!("message of {channel}"));
-                events.message(&channel);
+                events.message(&channel, &text);
             }
             _ => {}
         }
@@ -292,7 +292,7 @@ impl Between for Link {
     }
 
     fn subscriptions(&self) -> usize {
-        lock(&self.state).subscribed.len()
+        lock(&self.state).subscribed.iter().filter(|channel| !is_for_hints(channel)).count()
     }
 }
 

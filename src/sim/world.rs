@@ -413,6 +413,7 @@ fn config(setup: &Setup, master: impl Fn(usize) -> Master) -> Config {
         .node_timeout(setup.node_timeout)
         .poll_interval(setup.poll_interval)
         .local_handoff(setup.handoff)
+        .fair(setup.fair)
         .check();
     config.expect("the options are good")
 }

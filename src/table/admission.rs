@@ -15,7 +15,7 @@ use crate::table::entry::{LockEntry, is_of_tree, may_enter};
 use crate::table::hold::{Hold, Sender};
 use crate::table::level::Level;
 use crate::table::queue::{Ambiguous, Waiter, WaiterState};
-use crate::wire::{self, Action, Fence, Pending};
+use crate::wire::{self, Action, Fence, Line, Pending};
 
 /// What a request has to do now.
 #[derive(Debug)]
@@ -58,6 +58,8 @@ pub(crate) struct AcquireParams<'a> {
     pub(crate) takes: bool,
     /// It asks who has the lock, if it is busy.
     pub(crate) names: bool,
+    /// It enters the line on the server where the lock is busy.
+    pub(crate) line: Option<Line>,
 }
 
 /// How long a request sleeps that was refused.
@@ -273,10 +275,20 @@ impl LockEntry {
                 return Admission::Wait { until, refused: true };
             }
         }
+        let fence = ask.fence.map(|fence| fence());
+        if front == Some(id)
+            && let Some(pending) = self.asks_in_line(&ask, fence.clone(), no, now)
+        {
+            self.set_phase(id, WaiterState::Asking);
+            return Admission::Ask(pending);
+        }
         let field = wire::field(ask.uuid, no);
         let (keys, terms) = (self.keys.clone(), self.terms.clone());
-        let fence = ask.fence.map(|fence| fence());
-        let (hold, mut pending) = Hold::asked(no, keys, field, terms, ask.lease, fence, now);
+        let (mut hold, mut pending) = Hold::asked(no, keys, field, terms, ask.lease, fence, now);
+        // A process has one place in the line.
+        let has_place = |hold: &Hold| hold.in_line || hold.enters && hold.is_asked();
+        pending.call.line = ask.line.filter(|_| !ask.once && !self.holds.iter().any(has_place));
+        hold.enters = pending.call.line.is_some();
         // Also where it may sleep on the answer. One that is not subscribed asks again behind that.
         pending.call.names = ask.names || (self.is_subscribed() && !ask.once);
         self.holds.push(hold);
@@ -330,6 +342,7 @@ impl LockEntry {
             return Err(NotHeld::Taken);
         };
         let doubted = hold.finish(pending.no, at.now).is_some_and(|command| command.doubted);
+        hold.in_line = false;
         let ends = new.lease.valid_until(pending.sent, hold.terms.drift);
         let over = if hold.levels.is_empty() { ends } else { hold.end() };
         let taken = hold.loss().is_some() || newer.is_some();

@@ -96,6 +96,10 @@ pub(crate) struct Hold {
     pub(super) apart: Apart,
     /// Its fencing token, once it is granted, and the counter that has to remember it.
     pub(super) fence: Option<Arc<Fence>>,
+    /// Its field stands in the lock's line on the server, and may be handed the lock at any time: it is asked for again, or leaves by its end.
+    pub(super) in_line: bool,
+    /// Its acquire enters the line.
+    pub(super) enters: bool,
     /// To whom of this process it may pass.
     pub(super) offer: Offer,
     /// Until then nobody else is to have the lock: what ends the hold before keeps the lock standing.
@@ -135,12 +139,27 @@ impl Hold {
             leaving: Leaving::default(),
             apart: Apart::default(),
             fence,
+            in_line: false,
+            enters: false,
             offer: Offer::default(),
             kept_until: None,
             since: now,
         };
         let pending = hold.begin(Action::Acquire { count: 1, lease }, Sender::Request, no, now);
         (hold, pending)
+    }
+
+    /// What stands in the line asks again, for whoever is the head now.
+    pub(super) fn asks_again(
+        &mut self,
+        lease: Lease,
+        fence: Option<Arc<Fence>>,
+        no: u64,
+        now: Instant,
+    ) -> Pending {
+        // Of two grants the one that was asked for later counts.
+        (self.id, self.fence) = (no, fence);
+        self.begin(Action::Acquire { count: 1, lease }, Sender::Request, no, now)
     }
 
     /// One that is about to go on with what another process had by the field `from`.
@@ -215,7 +234,7 @@ impl Hold {
     pub(super) fn ends(&self) -> bool {
         match self.state {
             State::Stands { .. } | State::Lost { ends_key: false, .. } => {
-                self.levels.is_empty() && !self.is_asked() && !self.is_offered()
+                self.levels.is_empty() && !self.is_asked() && !self.is_offered() && !self.in_line
             }
             State::Lost { ends_key: true, .. } => true,
             State::Gone { .. } => false,
@@ -406,7 +425,7 @@ impl Hold {
 
     /// What must be sent to bring the server to what is so here, now or at `retry_at`.
     pub(super) fn next_action(&self) -> Option<Action> {
-        if self.command.is_some() || self.is_offered() {
+        if self.command.is_some() || self.is_offered() || self.in_line {
             return None;
         }
         match self.state {
@@ -431,7 +450,7 @@ impl Hold {
     /// closed, its grant is undone.
     pub(super) fn owes(&self) -> bool {
         let owed = |action| !matches!(action, Action::Repair { .. });
-        let ends = self.ends() || self.is_asked() || self.is_offered();
+        let ends = self.ends() || self.is_asked() || self.is_offered() || self.in_line;
         !self.is_gone() && (ends || self.next_action().is_some_and(owed))
     }
 
@@ -511,6 +530,7 @@ impl Hold {
             sharded: false,
             names: false,
             from: None,
+            line: self.terms.line.filter(|_| action == Action::END),
         };
         Pending { hold: self.id, no, call, masters, repeated, sent: now }
     }
@@ -544,6 +564,7 @@ impl Hold {
             self.perhaps_until = self.perhaps_until.max(after(now, lease.duration()));
         }
         self.release_tried |= command.action.is_end();
+        self.in_line = false;
         self.unsettle();
         self.failed(now);
         Some(command)

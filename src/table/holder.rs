@@ -30,10 +30,15 @@ pub(crate) struct Usage {
 impl LockEntry {
     /// The masters refused the lock to a request of this process: whoever waits behind it has the same holder before it.
     pub(super) fn note_holder(&mut self, pending: &Pending, reply: &Reply) {
-        if let (Reply::Busy(_, holder), true) = (reply, pending.call.names) {
+        let holder = match reply {
+            Reply::Busy(_, holder) if pending.call.names => holder.as_deref(),
+            Reply::InLine(_, holder) => Some(&**holder),
+            _ => None,
+        };
+        if let Some(holder) = holder {
             // Not a hold of this process, which knows of that without an answer, and may have ended it meanwhile.
             let ours = holds_of(&pending.call.field);
-            let theirs = holder.clone().filter(|holder| holds_of(holder.field()) != ours);
+            let theirs = Some(holder.clone()).filter(|holder| holds_of(holder.field()) != ours).map(Box::new);
             if let Some(session) = theirs.as_deref().and_then(|holder| holds_of(holder.field())) {
                 self.turns.saw(session);
             }

@@ -2,8 +2,9 @@
 
 use tokio::time::Instant;
 
-use crate::base::{MasterSet, Moment};
+use crate::base::{MasterSet, Moment, after};
 use crate::table::entry::LockEntry;
+use crate::table::in_line::UNHEARD;
 use crate::table::queue::{Waiter, WaiterState};
 use crate::table::subscription::Subscription;
 use crate::wire::Pending;
@@ -43,6 +44,9 @@ impl LockEntry {
         asked.confirmed.insert(master);
         let (confirmed, enough) = (asked.confirmed.len(), self.terms.masters.div_ceil(2));
         if confirmed > before && (before == 0 || confirmed == enough) {
+            if self.is_in_line() {
+                return self.asks_by(after(at.now, UNHEARD), at.now);
+            }
             self.freed(at.now);
         }
     }
@@ -75,7 +79,7 @@ impl LockEntry {
             return self.freed(now);
         }
         self.turns.note();
-        if !self.lets_longest_waiting_go_first(now) {
+        if self.is_in_line() || !self.lets_longest_waiting_go_first(now) {
             self.freed(now);
         }
         self.ask_all(now);

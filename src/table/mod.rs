@@ -11,6 +11,7 @@ mod handed_over;
 mod handoff;
 mod hold;
 mod holder;
+mod in_line;
 mod leaving;
 mod level;
 mod messages;

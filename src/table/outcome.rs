@@ -148,10 +148,16 @@ impl LockEntry {
             self.outage.ends();
         }
         match answer {
+            Ok(reply @ Reply::InLine(..)) => {
+                self.note_holder(pending, reply);
+                self.stands_in_line(pending, at.now);
+            }
             // Of an acquire alone.
             Ok(reply @ (Reply::Busy(..) | Reply::NotALock(_) | Reply::NotACounter(_))) => {
                 self.note_holder(pending, reply);
-                self.not_run(pending, spread, at.now);
+                if !self.leaves_in_doubt(pending, at.now) {
+                    self.not_run(pending, spread, at.now);
+                }
             }
             Err(Outcome::NotRun) => self.not_run(pending, spread, at.now),
             Ok(reply) => return self.answered(pending, reply, spread, at),
@@ -192,7 +198,12 @@ impl LockEntry {
                 Meaning::Done
             }
         };
-        self.lets_others_go_first(pending, reply, at.now);
+        if *reply == Reply::Ended(0) && pending.call.line.is_some() {
+            // Nobody was sent a message: the lock was handed to the first of the line, so that there is nobody to let go first.
+            self.expect_no_echo(pending);
+        } else {
+            self.lets_others_go_first(pending, reply, at.now);
+        }
         self.sweep(at.now);
         if pending.is_end() && !frees_nobody {
             self.freed(at.now);
@@ -378,7 +389,7 @@ impl LockEntry {
                 hold.goes(true);
                 hold.apart.set_spread(spread);
                 hold.retry_at = now;
-            } else if asked {
+            } else if asked && !hold.in_line {
                 self.holds.retain(|hold| hold.id != pending.hold);
             } else if command.is_some_and(|command| command.sender.is_background()) {
                 hold.failed(now);
@@ -481,7 +492,7 @@ impl Hold {
         }
     }
 
-    fn remains_at(&mut self, masters: MasterSet, now: Instant) {
+    pub(super) fn remains_at(&mut self, masters: MasterSet, now: Instant) {
         self.apart.change(|apart| apart.spread.remains = apart.spread.remains.union(masters));
         // 1. An end runs there. 2. A late grant does, and is answered first. 3. So the end's answer does not show it.
         self.doubt();

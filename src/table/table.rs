@@ -387,6 +387,7 @@ mod tests {
             epoch: now,
             handoff: Duration::ZERO,
             warn_after: None,
+            line: None,
         }
     }
 
@@ -475,8 +476,15 @@ mod tests {
             visit(&mut |entry, number| {
                 id = number();
                 entry.enter(Waiter::new(id, owner.clone(), true, at.now)).unwrap();
-                let ask =
-                    AcquireParams { once: false, lease, uuid: "me", fence: None, takes: false, names: false };
+                let ask = AcquireParams {
+                    once: false,
+                    lease,
+                    uuid: "me",
+                    fence: None,
+                    takes: false,
+                    names: false,
+                    line: None,
+                };
                 let Admission::Ask(asked) = entry.admit(id, number(), ask, at) else {
                     panic!("nobody is before it")
                 };
@@ -550,8 +558,15 @@ mod tests {
         visit(now, &mut |entry, number, at| {
             let id = number();
             entry.enter(Waiter::new(id, owner.clone(), true, at.now)).unwrap();
-            let ask =
-                AcquireParams { once: false, lease, uuid: "me", fence: None, takes: false, names: false };
+            let ask = AcquireParams {
+                once: false,
+                lease,
+                uuid: "me",
+                fence: None,
+                takes: false,
+                names: false,
+                line: None,
+            };
             let Admission::Ask(asked) = entry.admit(id, number(), ask, at) else {
                 panic!("nobody is before it")
             };

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::base::{Drift, FAR, Lease, after};
+use crate::wire::Line;
 
 /// The same for all holds of a session.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct Terms {
     pub(crate) handoff: Duration,
     /// How long a request waits before the log reports it, and then from report to report; `None`: it is never reported.
     pub(crate) warn_after: Option<(Duration, Duration)>,
+    /// What scripts are told of the line on the server; `None`: there is none.
+    pub(crate) line: Option<Line>,
 }
 
 impl Terms {
@@ -65,6 +68,7 @@ mod tests {
                 epoch: now,
                 handoff: Duration::ZERO,
                 warn_after: None,
+                line: None,
             };
             let sent = now + second;
             let (due, third) = (terms.renew_at(sent) - sent, (lease.duration() / 3).min(FAR));

@@ -10,6 +10,12 @@ const LONGEST: usize = 1024;
 
 const CHANNEL: &str = "redisson_lock__channel:";
 
+/// The server keeps the processes there that wait for the lock.
+const LINE: &str = "nestlock_line:";
+
+/// Behind it stands what all holds of a session begin with.
+const WAKE: &str = "nestlock_wake:";
+
 const COUNTER: &str = "redisson_lock_token:";
 
 /// Rejects a name that can't work, before anything is sent.
@@ -59,6 +65,11 @@ pub(crate) fn counter(prefix: &str, name: &str) -> String {
     beside(COUNTER, prefix, name)
 }
 
+/// What the channels begin with on which processes get their [`Hint`](crate::wire::Hint)s.
+pub(crate) fn wakes(prefix: &str) -> String {
+    [prefix, WAKE].concat()
+}
+
 fn beside(what: &str, prefix: &str, name: &str) -> String {
     if prefix.contains('{') || name.contains('{') {
         // The name has a hash tag of its own.
@@ -75,7 +86,17 @@ pub(crate) struct Keys {
     pub(crate) key: Arc<str>,
     /// Made for the first who needs it: a lock that is only held needs none.
     pub(super) channel: OnceLock<Arc<str>>,
+    pub(super) line: OnceLock<LineKeys>,
     pub(crate) place: Place,
+}
+
+/// Of the processes that wait for a lock.
+#[derive(Debug)]
+pub(crate) struct LineKeys {
+    /// The key of their line.
+    pub(crate) line: Box<str>,
+    /// What the channels of their hints begin with.
+    pub(crate) wakes: Box<str>,
 }
 
 /// Where the table has the lock's entry, as far as is known: so that a handle looks for it by name once.
@@ -99,16 +120,26 @@ impl Keys {
     pub(crate) fn new(prefix: &str, name: &str) -> Keys {
         let shown = Arc::from(name);
         let key = if prefix.is_empty() { Arc::clone(&shown) } else { key(prefix, name).into() };
-        let (channel, place) = (OnceLock::new(), Place(AtomicUsize::new(Place::UNKNOWN)));
-        Keys { name: shown, key, channel, place }
+        let (channel, line) = (OnceLock::new(), OnceLock::new());
+        let place = Place(AtomicUsize::new(Place::UNKNOWN));
+        Keys { name: shown, key, channel, line, place }
     }
 
     /// The channel that its releases are published on.
     pub(crate) fn channel(&self) -> &Arc<str> {
-        self.channel.get_or_init(|| {
-            let prefix = self.key.strip_suffix(&*self.name).unwrap_or_default();
-            channel(prefix, &self.name).into()
+        self.channel.get_or_init(|| channel(self.prefix(), &self.name).into())
+    }
+
+    /// Of the processes that wait for it.
+    pub(crate) fn line(&self) -> &LineKeys {
+        self.line.get_or_init(|| {
+            let prefix = self.prefix();
+            LineKeys { line: beside(LINE, prefix, &self.name).into(), wakes: wakes(prefix).into() }
         })
+    }
+
+    fn prefix(&self) -> &str {
+        self.key.strip_suffix(&*self.name).unwrap_or_default()
     }
 }
 

@@ -2,9 +2,11 @@
 
 mod fence;
 pub(crate) mod keys;
+mod line;
 mod pending;
 mod script;
 
 pub(crate) use fence::{Fence, Token};
+pub(crate) use line::{Hint, Line};
 pub(crate) use pending::{Pending, Rule};
 pub(crate) use script::{AT_ITS_END, Action, Call, Count, Renewals, Reply, field, kept_field};

@@ -10,7 +10,8 @@ use redis::{Cmd, RedisError, Value};
 use crate::base::Lease;
 use crate::holder::Holder;
 use crate::wire::fence::Fence;
-use crate::wire::keys::Keys;
+use crate::wire::keys::{Keys, LineKeys};
+use crate::wire::line::Line;
 
 pub(crate) use renewals::Renewals;
 
@@ -29,6 +30,9 @@ pub(crate) struct Call {
     pub(crate) names: bool,
     /// Whose place the field takes, where it is moved.
     pub(crate) from: Option<Arc<str>>,
+    /// Of an acquire: it enters the lock's line where the lock is busy. Of an end and of a forced release: the lock is handed to the
+    /// first of the line. `None`: the line is left alone.
+    pub(crate) line: Option<Line>,
 }
 
 /// What is asked, with its arguments.
@@ -143,6 +147,8 @@ pub(crate) enum Reply {
     Deferred(String),
     /// Somebody else holds the lock, for that long yet. Who, if that was asked for and has an answer.
     Busy(Duration, Option<Box<Holder>>),
+    /// The same, and the field is in the line.
+    InLine(Duration, Box<Holder>),
     /// The same, where the user may not read who it is.
     Nameless(Duration),
     /// The field is not there.
@@ -334,26 +340,46 @@ macro_rules! fenced {
     };
 }
 
-/// What only looks at a lock that another holds, and the last part of what does so where it is busy.
+/// What only looks at a lock that another holds.
 macro_rules! naming {
     ($name:literal) => {
         concat!(lua!($name), lua!("fields"), lua!("whose"))
     };
 }
 
-static ACQUIRE: Script = script!(0, "acquire", naming!("acquire"));
+macro_rules! acquire {
+    () => {
+        concat!(lua!("serve"), lua!("acquire"), lua!("fields"), lua!("enter"), lua!("whose"))
+    };
+}
+
+/// It has no line.
+macro_rules! settle {
+    () => {
+        concat!("local serve\n", lua!("hold"), lua!("settle"))
+    };
+}
+
+static ACQUIRE: Script = script!(0, "acquire", acquire!());
 static MOVE: Script = script!(1, "move", lua!("move"));
-static RELEASE: Script = script!(2, "release", concat!(lua!("hold"), lua!("release")));
+static RELEASE: Script = script!(2, "release", concat!(lua!("serve"), lua!("hold"), lua!("release")));
 static KEEP: Script = script!(3, "keep", lua!("keep"));
 static RENEW: Script = script!(4, "renew", lua!("renew"));
 static RENEW_ALL: Script = script!(5, "renew_all", lua!("renew_all"));
-static SETTLE: Script = script!(6, "settle", concat!(lua!("hold"), lua!("settle")));
-static FORCE: Script = script!(7, "force", concat!(lua!("who"), lua!("fields"), lua!("force")));
+static SETTLE: Script = script!(6, "settle", settle!());
+static FORCE: Script =
+    script!(7, "force", concat!(lua!("serve"), lua!("who"), lua!("fields"), lua!("force")));
 static LOOK: Script = script!(8, "look", naming!("look"));
 static WHO: Script = script!(9, "who", naming!("who"));
-static ACQUIRE_FENCED: Script = fenced!(10, "acquire", naming!("acquire"), "token");
+/// The counter is the second of its keys, and the line the third. Keys are named literally, or some servers refuse the script.
+static ACQUIRE_FENCED: Script = fenced!(
+    10,
+    "acquire",
+    concat!("local KEYS = KEYS[3] and {KEYS[1], KEYS[3]} or KEYS\n", acquire!()),
+    "token"
+);
 static RENEW_FENCED: Script = fenced!(11, "renew", lua!("renew"), "raise");
-static SETTLE_FENCED: Script = fenced!(12, "settle", concat!(lua!("hold"), lua!("settle")), "raise");
+static SETTLE_FENCED: Script = fenced!(12, "settle", settle!(), "raise");
 static COUNT: Script = script!(13, "count", concat!(lua!("fence"), lua!("count")));
 
 // The integers that the scripts answer with; from 0 on it is the TTL of another's hold in milliseconds.
@@ -363,10 +389,17 @@ const FREE: i64 = -3;
 /// Less how many clients are subscribed.
 const ENDED: i64 = -4;
 
+const PUBLISH: &str = "PUBLISH";
 const SPUBLISH: &str = "SPUBLISH";
 
 /// The last argument of an acquire or a look that asks whose a busy lock is.
 const WHOSE: &str = "whose";
+
+/// The same, and the field enters the line: it asks for the first time.
+const ENTER: &str = "enter";
+
+/// The same for one that may be in the line.
+const AGAIN: &str = "again";
 
 impl Call {
     /// One about a lock, whoever holds it.
@@ -379,6 +412,7 @@ impl Call {
             sharded: false,
             names: false,
             from: None,
+            line: None,
         }
     }
 
@@ -438,7 +472,8 @@ impl Call {
         let counter = self.fence.as_deref().map_or(0, |fence| fence.counter.len() + 64);
         // The most arguments that a script has, and the bytes of what is no key, field or channel of unusual length:
         // one allocation each.
-        let mut cmd = Cmd::with_capacity(11, 192 + script.len() + 2 * self.key().len() + counter);
+        let line = self.line().map_or(0, |(keys, _)| keys.line.len() + keys.wakes.len() + 64);
+        let mut cmd = Cmd::with_capacity(15, 192 + script.len() + 2 * self.key().len() + counter + line);
         cmd.arg(command).arg(script);
         self.put(&mut cmd);
         cmd
@@ -464,13 +499,22 @@ impl Call {
         self.put(bytes);
     }
 
+    /// What the script is told of the lock's line.
+    fn line(&self) -> Option<(&LineKeys, Line)> {
+        let told = matches!(self.action, Action::Acquire { count: 1, .. } | Action::END | Action::Force);
+        self.line.filter(|_| told).map(|line| (self.keys.line(), line))
+    }
+
     /// All arguments behind the script.
     fn put(&self, to: &mut impl Arguments) {
-        let fence = self.fence.as_deref();
-        to.number(if fence.is_some() { 2 } else { 1 });
+        let (fence, line) = (self.fence.as_deref(), self.line());
+        to.number(1 + u64::from(fence.is_some()) + u64::from(line.is_some()));
         to.text(self.key());
         if let Some(fence) = fence {
             to.text(&fence.counter);
+        }
+        if let Some((keys, _)) = line {
+            to.text(&keys.line);
         }
         let field = &*self.field;
         match self.action {
@@ -494,7 +538,7 @@ impl Call {
                 to.text(field);
                 to.text(&kept_field(field));
                 to.text(self.keys.channel());
-                to.text(if self.sharded { SPUBLISH } else { "PUBLISH" });
+                to.text(if self.sharded { SPUBLISH } else { PUBLISH });
                 to.number(lease.millis());
             }
             Action::Renew { lease } => {
@@ -506,7 +550,7 @@ impl Call {
                 to.text(field);
                 to.number(count.into());
                 to.text(self.keys.channel());
-                to.text(if self.sharded { SPUBLISH } else { "PUBLISH" });
+                to.text(if self.sharded { SPUBLISH } else { PUBLISH });
                 to.number(lease.millis());
                 if creates || fence.is_some() {
                     to.number(creates.into());
@@ -530,7 +574,14 @@ impl Call {
                 }
             }
         }
-        if self.names && matches!(self.action, Action::Acquire { .. } | Action::Look) {
+        if let Some((keys, line)) = line {
+            to.text(&keys.wakes);
+            to.number(line.term.millis());
+            if let Action::Acquire { .. } = self.action {
+                to.number(line.stays.millis());
+                to.text(if line.again { AGAIN } else { ENTER });
+            }
+        } else if self.names && matches!(self.action, Action::Acquire { .. } | Action::Look) {
             to.text(WHOSE);
         }
     }
@@ -539,6 +590,9 @@ impl Call {
     fn put_sharded(&self, to: &mut impl Arguments) {
         if self.sharded {
             to.text(SPUBLISH);
+        } else if self.line().is_some() {
+            // Other arguments are behind it.
+            to.text(PUBLISH);
         }
     }
 
@@ -552,8 +606,8 @@ impl Call {
             // A key lives through its last millisecond: one that has none left is still held, not free.
             (Acquire { .. } | Look, Value::Int(ttl @ 0..)) => Reply::busy(left(ttl)),
             (Acquire { .. } | Look | Who, Value::Array(parts)) => match whose(&parts) {
-                Some(reply) => reply,
-                None => return Err(self.garbled(&Value::Array(parts))),
+                Some(reply) if self.line().is_some() || !matches!(reply, Reply::InLine(..)) => reply,
+                _ => return Err(self.garbled(&Value::Array(parts))),
             },
             (Force | Look | Who, Value::Int(FREE)) => Reply::Free,
             (action, Value::SimpleString(kind)) if counts || matches!(action, Force | Look | Who) => {
@@ -601,10 +655,15 @@ fn left(ttl: i64) -> Duration {
 fn whose(parts: &[Value]) -> Option<Reply> {
     match parts {
         [Value::Int(ttl @ 0..)] => Some(Reply::Nameless(left(*ttl))),
-        [Value::Int(ttl @ 0..), Value::BulkString(field), Value::BulkString(count)] => {
+        [Value::Int(ttl @ 0..), Value::BulkString(field), Value::BulkString(count), rest @ ..] => {
             let (left, field) = (left(*ttl), String::from_utf8_lossy(field));
             let count = str::from_utf8(count).ok().and_then(|count| count.parse().ok()).unwrap_or(0);
-            Some(Reply::held_by(Holder::new(&*field, count, left)))
+            let holder = Holder::new(&*field, count, left);
+            match rest {
+                [] => Some(Reply::held_by(holder)),
+                [Value::Int(1)] => Some(Reply::InLine(left, Box::new(holder))),
+                _ => None,
+            }
         }
         _ => None,
     }
@@ -651,6 +710,7 @@ impl Call {
             sharded: false,
             names: false,
             from: None,
+            line: None,
         }
     }
 }
@@ -711,6 +771,7 @@ mod tests {
             sharded: false,
             names: false,
             from: matches!(action, Action::Move { .. }).then(|| "f:9".into()),
+            line: None,
         })
     }
 
@@ -794,6 +855,79 @@ mod tests {
     }
 
     #[test]
+    fn what_is_told_of_a_line_stands_last() {
+        let line = |again| {
+            let [term, stays] = [1000, 90_000].map(Duration::from_millis);
+            let drift = Drift { factor: 0.0, slack: Duration::ZERO };
+            let [term, stays] = [term, stays].map(|time| Lease::new("time", time, drift).unwrap());
+            Some(Line { term, stays, again })
+        };
+        let ask = |action| Call { line: line(false), names: true, ..Call::of("app:k", "f:1", action) };
+        let (count, lease) = (1, lease());
+        let [acquire, end, force] = [Action::Acquire { count, lease }, Action::END, Action::Force].map(ask);
+        let keys = ["2", "app:k", "nestlock_line:{app:k}"];
+        let channel = "redisson_lock__channel:{app:k}";
+        let wakes = "nestlock_wake:";
+        for (call, args) in [
+            (acquire.clone(), vec!["f:1", "1", "30000", wakes, "1000", "90000", "enter"]),
+            (
+                Call { line: line(true), ..acquire.clone() },
+                vec!["f:1", "1", "30000", wakes, "1000", "90000", "again"],
+            ),
+            (end.clone(), vec!["f:1", "0", channel, "PUBLISH", wakes, "1000"]),
+            (Call { sharded: true, ..end }, vec!["f:1", "0", channel, "SPUBLISH", wakes, "1000"]),
+            (force, vec![channel, "PUBLISH", wakes, "1000"]),
+        ] {
+            assert_eq!(words(&call.evalsha())[2..], [&keys[..], &args].concat());
+            let mut bytes = Vec::new();
+            call.encode_evalsha(&mut bytes);
+            assert_eq!(bytes, call.evalsha().get_packed_command());
+        }
+        // Behind what it is told of a counter.
+        let [fenced, ..] = fenced();
+        let fenced = words(&Call { line: line(true), ..fenced }.evalsha());
+        let told = ["f:1", "1", "30000", "", "86400000", wakes, "1000", "90000", "again"];
+        assert_eq!(fenced[2..6], ["3", "k", "token", "nestlock_line:{k}"]);
+        assert_eq!(fenced[6..], told);
+        // What has nothing to do with a line is sent as without one.
+        for call in calls().into_iter().filter(|call| call.action != Action::Force) {
+            let told = Call { line: line(true), ..call.clone() };
+            assert_eq!(told.evalsha().get_packed_command(), call.evalsha().get_packed_command());
+        }
+        // The prefix is before all of it.
+        let keys = Arc::new(Keys::new("app:", "k"));
+        let told = words(&Call { keys, ..acquire }.evalsha());
+        assert_eq!((&*told[4], &*told[8]), ("app:nestlock_line:{app:k}", "app:nestlock_wake:"));
+    }
+
+    #[test]
+    fn that_a_field_is_in_the_line_is_answered_to_those_who_are_told_of_one() {
+        let drift = Drift { factor: 0.0, slack: Duration::ZERO };
+        let time = Lease::new("time", Duration::from_secs(1), drift).unwrap();
+        let line = Some(Line { term: time, stays: time, again: false });
+        let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let list = |last| Value::Array(vec![Value::Int(7), bulk("f:7"), bulk("0"), Value::Int(last)]);
+        let acquire = Call::of("k", "f:1", Action::Acquire { count: 1, lease: lease() });
+        let told = Call { line, ..acquire.clone() };
+        let left = Duration::from_millis(7);
+        let holder = Holder::new("f:7", 0, left);
+        assert_eq!(told.decode(list(1)).unwrap(), Reply::InLine(left, Box::new(holder.clone())));
+        let three = Value::Array(vec![Value::Int(7), bulk("f:7"), bulk("0")]);
+        assert_eq!(told.decode(three).unwrap(), Reply::held_by(holder));
+        assert_eq!(told.decode(Value::Array(vec![Value::Int(7)])).unwrap(), Reply::Nameless(left));
+        for (call, answer) in [
+            (&acquire, list(1)),
+            (&told, list(0)),
+            (&Call { line, ..Call::of("k", "", Action::Look) }, list(1)),
+            (&Call { line, ..Call::of("k", "", Action::Who) }, list(1)),
+        ] {
+            call.decode(answer).unwrap_err();
+        }
+        let end = Call { line, ..Call::of("k", "f:1", Action::END) };
+        assert_eq!(end.decode(Value::Int(-6)).unwrap(), Reply::Ended(2));
+    }
+
+    #[test]
     fn a_call_is_sent_as_its_command() {
         let lengths = [0, 1, 9, 10, 99, 100, 999, 1000, 1024];
         for mut call in calls().into_iter().chain(fenced()) {
@@ -831,6 +965,7 @@ mod tests {
                 sharded: false,
                 names: false,
                 from: None,
+                line: None,
             }
         })
     }
@@ -923,7 +1058,9 @@ mod tests {
             for part in ["-- KEYS[1]", "-- Replies"] {
                 assert!(script.body.contains(part), "{}: {part}", script.name);
             }
-            assert!(!script.body.replace("KEYS[1]", "").contains("KEYS"), "{}", script.name);
+            let rest =
+                ["KEYS[1]", "KEYS[2]"].iter().fold(script.body.to_owned(), |body, key| body.replace(key, ""));
+            assert!(!rest.contains("KEYS"), "{}", script.name);
         }
     }
 

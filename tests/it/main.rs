@@ -14,6 +14,7 @@ mod cluster;
 mod credentials;
 mod docs;
 mod errors;
+mod fair;
 mod faults;
 mod fencing;
 mod house;
@@ -26,6 +27,7 @@ mod memory;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod on_cluster;
+mod on_fair_redis;
 mod on_memory;
 mod on_paused_memory;
 mod on_quorum;

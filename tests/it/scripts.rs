@@ -3,6 +3,7 @@
 //! They are run as the files stand, without the crate, so that a test can send late and repeated commands at will.
 
 mod keep;
+mod line;
 mod moves;
 mod random;
 mod rules;

@@ -333,7 +333,7 @@ impl Events for NodeEvents {
 
     // Their subscriptions are reported elsewhere.
     fn subscribed(&self, _: &str) {}
-    fn message(&self, _: &str) {}
+    fn message(&self, _: &str, _: &str) {}
     fn not_subscribed(&self, _: &str) {}
     fn subscriptions_lost(&self) {}
 }

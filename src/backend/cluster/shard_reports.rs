@@ -67,7 +67,7 @@ impl Events for NodeReports {
         self.send(Report::Subscribed(channel.into()));
     }
 
-    fn message(&self, channel: &str) {
+    fn message(&self, channel: &str, _: &str) {
         self.send(Report::Message(channel.into()));
     }
 
@@ -114,7 +114,7 @@ impl Events for PlainReports {
         self.send(Report::Subscribed(channel.into()));
     }
 
-    fn message(&self, channel: &str) {
+    fn message(&self, channel: &str, _: &str) {
         self.send(Report::Message(channel.into()));
     }
 

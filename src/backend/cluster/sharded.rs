@@ -15,6 +15,9 @@ use crate::backend::server::RedisServer;
 use crate::base::Events;
 use crate::wire::keys::keys_of;
 
+/// The text of the only message that is published on a lock's channel.
+const RELEASED: &str = "0";
+
 /// How many redirections of a subscription are followed without a pause. Two nodes that redirect to each other may both be about to
 /// learn of a change.
 const HOPS: u32 = 4;
@@ -225,7 +228,7 @@ impl Task {
             }
             Report::Message(channel) => {
                 if self.at(&channel, server).is_some() {
-                    self.with_events(|events| events.message(&channel));
+                    self.with_events(|events| events.message(&channel, RELEASED));
                 }
             }
             Report::NotSubscribed(channel) => {
@@ -274,7 +277,7 @@ impl Task {
             }
             Report::Message(channel) => {
                 if self.channels.get(&channel).is_some_and(|known| known.plain) {
-                    self.with_events(|events| events.message(&channel));
+                    self.with_events(|events| events.message(&channel, RELEASED));
                 }
             }
             Report::NotSubscribed(channel) => {

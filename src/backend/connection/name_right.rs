@@ -1,8 +1,9 @@
-//! Whether the user may read who holds a lock.
+//! Whether the user may read who holds a lock, and use its line.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::base::Failure;
+use crate::base::{Failure, Outcome};
+use crate::error::ErrorKind;
 use crate::wire::{Call, Reply};
 
 /// Whether acquires ask who holds a busy lock, as far as answers have shown. A user may lack the right: then it is asked for once, and not
@@ -10,22 +11,43 @@ use crate::wire::{Call, Reply};
 #[derive(Debug, Default)]
 pub(crate) struct NameRight {
     lacks: AtomicBool,
+    /// The keys of lines are denied, and with them all of a call.
+    lacks_lines: AtomicBool,
 }
 
 impl NameRight {
     /// Before a call is sent.
     pub(crate) fn apply(&self, call: &mut Call) {
         call.names &= !self.lacks.load(Relaxed);
+        call.line.take_if(|_| self.lacks_lines.load(Relaxed));
+    }
+
+    /// With the answer to a call: whether it was denied as a whole, maybe for its line, so that it is to be sent without.
+    pub(crate) fn may_lack_lines(call: &Call, answer: &Result<Reply, Failure>) -> bool {
+        call.line.is_some() && is_denied(answer)
+    }
+
+    /// With the answer to the same call without its line: where it is not denied, the line was what the user may not use.
+    pub(crate) fn learn_of_lines(&self, answer: &Result<Reply, Failure>) {
+        if !is_denied(answer) {
+            self.lacks_lines.store(true, Relaxed);
+        }
     }
 
     /// With the answer to each call. One that asks for the name alone may show that the right was granted since.
     pub(crate) fn learn(&self, answer: &Result<Reply, Failure>) {
         match answer {
             Ok(Reply::Nameless(_)) => self.lacks.store(true, Relaxed),
-            Ok(Reply::Busy(_, Some(_))) => self.lacks.store(false, Relaxed),
+            Ok(Reply::Busy(_, Some(_)) | Reply::InLine(..)) => self.lacks.store(false, Relaxed),
             _ => {}
         }
     }
+}
+
+fn is_denied(answer: &Result<Reply, Failure>) -> bool {
+    let denied =
+        |failure: &Failure| failure.outcome == Outcome::NotRun && failure.error.kind() == ErrorKind::Denied;
+    answer.as_ref().is_err_and(denied)
 }
 
 #[cfg(test)]

@@ -285,7 +285,8 @@ impl Task {
             Received::Message(message) => {
                 let channel = message.get_channel_name();
                 if self.channels.wants(channel) {
-                    self.with_events(|events| events.message(channel));
+                    let text = String::from_utf8_lossy(message.get_payload_bytes());
+                    self.with_events(|events| events.message(channel, &text));
                 }
             }
             Received::Subscribed(channel) => {

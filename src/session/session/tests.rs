@@ -65,8 +65,15 @@ impl Session {
         self.visit(keys, |entry, number, at| {
             let id = number();
             entry.enter(Waiter::new(id, owner.clone(), false, at.now)).expect("no branches");
-            let ask =
-                AcquireParams { once: false, lease, uuid: "me", fence: None, takes: false, names: false };
+            let ask = AcquireParams {
+                once: false,
+                lease,
+                uuid: "me",
+                fence: None,
+                takes: false,
+                names: false,
+                line: None,
+            };
             match entry.admit(id, number(), ask, at) {
                 Admission::Ask(pending) => (id, Some(pending)),
                 _ => (id, None),
@@ -267,7 +274,7 @@ impl Events for Notices {
         self.note("subscribed");
     }
 
-    fn message(&self, _: &str) {
+    fn message(&self, _: &str, _: &str) {
         self.note("message");
     }
 

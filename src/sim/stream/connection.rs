@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::base::{Events, lock};
 use crate::sim::dice::Key;
 use crate::sim::master::{Order, Run};
-use crate::sim::network::Network;
+use crate::sim::network::{Network, is_for_hints};
 use crate::sim::stream::requests::Requests;
 use crate::sim::stream::server::Server;
 
@@ -432,7 +432,7 @@ impl Connection {
     }
 
     pub(super) fn subscriptions(&self) -> usize {
-        lock(&self.state).subscribed.len()
+        lock(&self.state).subscribed.iter().filter(|channel| !is_for_hints(channel)).count()
     }
 }
 
@@ -450,9 +450,11 @@ impl Events for MessageEnd {
     fn not_subscribed(&self, _: &str) {}
     fn subscriptions_lost(&self) {}
 
-    fn message(&self, channel: &str) {
+    fn message(&self, channel: &str, text: &str) {
         let Some(connection) = self.0.upgrade() else { return };
-        let message = format!(">3\r\n$7\r\nmessage\r\n${}\r\n{channel}\r\n$1\r\n0\r\n", channel.len());
+        let (channel_len, text_len) = (channel.len(), text.len());
+        let message =
+            format!(">3\r\n$7\r\nmessage\r\n${channel_len}\r\n{channel}\r\n${text_len}\r\n{text}\r\n");
         let (agenda, tie, channel) = (&connection.network.agenda, connection.key.bits(), channel.to_owned());
         let me = self.0.clone();
         // The store notifies its clients in an order that no seed decides.

@@ -113,7 +113,7 @@ impl Server {
     fn call(&self, call: Call, order: Order) -> (String, Option<String>) {
         let (master, history) = (self.master(), &self.network.history);
         if call.action == Action::Force
-            && let Some((field, _)) = master.holder(&call.keys.key)
+            && let Some(field) = master.held_by(&call.keys.key)
         {
             history.forced(&field);
         }

@@ -104,7 +104,7 @@ impl Link {
             None => Answer::NoScript,
             Some(call) => {
                 if call.action == Action::Force
-                    && let Some((field, _)) = master.holder(&call.keys.key)
+                    && let Some(field) = master.held_by(&call.keys.key)
                 {
                     self.network.history.forced(&field);
                 }

@@ -28,9 +28,9 @@ impl Events for MessageEnd {
     fn not_subscribed(&self, _: &str) {}
     fn subscriptions_lost(&self) {}
 
-    fn message(&self, channel: &str) {
+    fn message(&self, channel: &str, text: &str) {
         if let Some(link) = self.link.upgrade() {
-            link.publish(self.connection, self.run, channel.into());
+            link.publish(self.connection, self.run, channel.into(), text.to_owned());
         }
     }
 }
@@ -101,7 +101,7 @@ impl Link {
     }
 
     /// The master sends a message.
-    fn publish(&self, connection: u64, run: Run, channel: Arc<str>) {
+    fn publish(&self, connection: u64, run: Run, channel: Arc<str>, text: String) {
         let mut state = lock(&self.state);
         if state.connection != connection || self.network.masters[self.master].run() != run {
             return;
@@ -117,7 +117,7 @@ impl Link {
         self.is_late(at);
         self.add(at, move |link| {
             if !link.network.is_cut(link.process, link.master) {
-                link.deliver(Incoming::Message { connection, channel });
+                link.deliver(Incoming::Message { connection, channel, text });
             }
         });
     }

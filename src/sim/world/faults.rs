@@ -29,7 +29,10 @@ impl World<'_> {
                         let master = &network.masters[m];
                         if !keeps && network.masters.len() == 1 {
                             // Nobody promises anything about it.
-                            for (_, field, _) in master.contents() {
+                            // What was handed to a field is nobody's hold yet.
+                            for (_, field, _) in
+                                master.contents().into_iter().filter(|(_, _, count)| *count > 0)
+                            {
                                 network.history.forced(&field);
                                 network.history.forgotten(&field);
                             }

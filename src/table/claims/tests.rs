@@ -35,6 +35,7 @@ impl World {
             epoch: now,
             handoff,
             warn_after: None,
+            line: None,
         };
         let keys = Arc::new(Keys::new("", "stock"));
         #[derive(Debug)]
@@ -254,6 +255,7 @@ fn a_resumed_hold_passes_on_inside_the_process_for_as_long_as_any_other() {
             fence: None,
             takes: true,
             names: false,
+            line: None,
         };
         match world.entry.admit(waits, no, ask, world.at) {
             Admission::Take(hold) => assert!(in_time && hold == pending.hold),

@@ -131,6 +131,7 @@ impl World {
             epoch: now,
             handoff,
             warn_after: Some((LEASE, LEASE)),
+            line: None,
         };
         let roots = [Owner::new(), Owner::new()];
         let owners =
@@ -240,6 +241,7 @@ impl World {
             fence: None,
             takes: std::mem::replace(&mut asker.known, true) && !asker.fixed,
             names: false,
+            line: self.terms.line,
         };
         let turn = self.entry.admit(id, no, ask, moment);
         if asker.once && matches!(turn, Admission::Wait { refused: false, .. }) {
@@ -506,6 +508,7 @@ impl World {
 mod answers;
 mod ends;
 mod heads;
+mod in_line;
 mod late;
 mod master;
 mod messages;
@@ -533,6 +536,7 @@ impl World {
             sharded: false,
             names: false,
             from: None,
+            line: None,
         };
         Pending { hold: 7, no: 7, call, masters, repeated, sent }
     }

@@ -29,6 +29,7 @@ fn terms(now: Instant) -> Terms {
         epoch: now,
         handoff: Duration::ZERO,
         warn_after: None,
+        line: None,
     }
 }
 

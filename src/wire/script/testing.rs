@@ -33,10 +33,26 @@ impl Call {
         let (script, count, rest) = (*words.first()?, words.get(1)?, words.get(2..)?);
         let script = ALL.into_iter().find(|one| *one.sha == script || one.body == script)?;
         let (keys, args) = rest.split_at_checked(count.parse().ok()?)?;
-        let (args, names) = match args.split_last() {
-            Some((&WHOSE, args)) => (args, true),
-            _ => (args, false),
-        };
+        let (mut args, mut names, mut line) = (args, false, None);
+        let (mut keys, name) = (keys, script.name);
+        match *args {
+            [ref before @ .., WHOSE] => (args, names) = (before, true),
+            [ref before @ .., _, term, stays, mode @ (ENTER | AGAIN)] => {
+                args = before;
+                line = Some(Line { term: lease(term)?, stays: lease(stays)?, again: mode == AGAIN });
+            }
+            // Of an end, and of a forced release.
+            [ref before @ .., "PUBLISH", _, term]
+                if keys.len() == 2 && matches!(name, "release" | "force") =>
+            {
+                args = before;
+                line = Some(Line { term: lease(term)?, stays: lease(term)?, again: false });
+            }
+            _ => {}
+        }
+        if line.is_some() {
+            keys = keys.split_last()?.1;
+        }
         let (args, fence) = match *keys {
             [_] => (args, None),
             [_, counter] => {
@@ -85,7 +101,7 @@ impl Call {
         };
         let field = if action == Action::Force { "" } else { args.first().copied().unwrap_or_default() };
         let fits = channel.is_none_or(|channel| **channel == **keys.channel());
-        let call = Call { keys, field: field.into(), action, fence, sharded, names, from };
+        let call = Call { keys, field: field.into(), action, fence, sharded, names, from, line };
         fits.then(|| (script.sha.as_str(), call))
     }
 }
@@ -119,6 +135,10 @@ impl Reply {
                 let (field, count) = (bulk(holder.field()), bulk(&holder.count().to_string()));
                 format!("*3\r\n:{}\r\n{field}{count}", left.as_millis())
             }
+            Reply::InLine(left, holder) => {
+                let (field, count) = (bulk(holder.field()), bulk(&holder.count().to_string()));
+                format!("*4\r\n:{}\r\n{field}{count}:1\r\n", left.as_millis())
+            }
             Reply::Nameless(left) => format!("*1\r\n:{}\r\n", left.as_millis()),
             Reply::Busy(left, None) => format!(":{}\r\n", left.as_millis()),
             Reply::Token(token) => bulk(&token.to_string()),
@@ -135,8 +155,10 @@ fn each_call_is_read_as_it_was_written() {
     let keys = Arc::new(Keys::new("", "stock"));
     let lease = lease("30000").unwrap();
     let actions = [
+        Action::Acquire { count: 1, lease },
         Action::Acquire { count: 2, lease },
         Action::Release { count: 1 },
+        Action::END,
         Action::Keep { lease },
         Action::Move { lease },
         Action::Renew { lease },
@@ -169,8 +191,25 @@ fn each_call_is_read_as_it_was_written() {
             let (sharded, fields) =
                 (sharded && !plain, !matches!(action, Action::Force | Action::Look | Action::Who));
             let field = if fields { "f:1" } else { "" };
-            let call = Call { keys: keys.clone(), field: field.into(), action, fence, sharded, names, from };
-            for command in [call.evalsha(), call.eval()] {
+            let call = Call {
+                keys: keys.clone(),
+                field: field.into(),
+                action,
+                fence,
+                sharded,
+                names,
+                from,
+                line: None,
+            };
+            let told = !sharded
+                && (action == Action::Force
+                    || action == Action::END
+                    || matches!(action, Action::Acquire { count: 1, .. }));
+            let lines = [None, Some(false), Some(true)].map(|again| again.filter(|_| told));
+            let again = |again| Line { term: lease, stays: lease, again };
+            let calls = lines.map(|line| Call { line: line.map(again), ..call.clone() });
+            for command in calls.iter().flat_map(|call| [(call, call.evalsha()), (call, call.eval())]) {
+                let (call, command) = command;
                 let words = command.args_iter().map(|word| match word {
                     redis::Arg::Simple(bytes) => str::from_utf8(bytes).unwrap(),
                     _ => panic!("a cursor"),
@@ -179,7 +218,11 @@ fn each_call_is_read_as_it_was_written() {
                 let (script, read) = Call::read(&words[1..]).unwrap();
                 assert_eq!(script, *call.script().sha);
                 assert_eq!((&read.field, read.action, &read.fence), (&call.field, call.action, &call.fence));
-                assert_eq!((read.sharded, read.names, &read.from), (call.sharded, call.names, &call.from));
+                assert_eq!((read.sharded, &read.from), (call.sharded, &call.from));
+                assert_eq!(read.names, call.names && call.line.is_none());
+                let again = matches!(action, Action::Acquire { .. });
+                let line = call.line.map(|line| Line { again: again && line.again, ..line });
+                assert_eq!(read.line, line);
                 assert_eq!((&read.keys.key, read.keys.channel()), (&keys.key, keys.channel()));
             }
         }

@@ -138,9 +138,9 @@ fn lines(begin: &str) -> Vec<&'static str> {
 #[tokio::test]
 async fn the_lines_of_the_guide_are_enough_as_they_stand() {
     let server = Server::start().await;
-    let (made, fenced) = (lines("ACL SETUSER locker reset "), lines("ACL SETUSER locker +"));
+    let (made, more) = (lines("ACL SETUSER locker reset "), lines("ACL SETUSER locker +"));
     assert_eq!(made.len(), 2, "one without a prefix, one with the prefix `app:`");
-    let [fenced] = fenced[..] else { panic!("one for fencing tokens: {fenced:?}") };
+    let [fenced, fair] = more[..] else { panic!("one for fencing tokens, one for lines: {more:?}") };
     let url = format!("redis://locker:secret@127.0.0.1:{}", server.port());
     for (line, prefix) in made.into_iter().zip(["", "app:"]) {
         server.ask::<()>(&line.split(' ').collect::<Vec<_>>()).await;
@@ -155,8 +155,24 @@ async fn the_lines_of_the_guide_are_enough_as_they_stand() {
         each_fenced_call_passes(&server, prefix, "stock:43", forever).await;
         server.ask::<()>(&["SCRIPT", "FLUSH"]).await;
         each_fenced_call_passes(&server, prefix, "stock:44", connect).await;
+        let fair = fair.replace("nestlock_", &format!("{prefix}nestlock_"));
+        server.ask::<()>(&fair.split(' ').collect::<Vec<_>>()).await;
+        let fair = async || builder(&url).prefix(prefix).fair(true).connect().await.unwrap();
+        a_lock_is_handed_on(&server, prefix, "stock:45", fair).await;
     }
     assert_nothing_was_denied(&server).await;
+}
+
+/// To the first of its line.
+async fn a_lock_is_handed_on(server: &Server, prefix: &str, name: &str, connect: impl AsyncFn() -> Locks) {
+    let (locks, others) = (connect().await, connect().await);
+    let guard = locks.mutex(name).lock().await.unwrap();
+    let stranger = others.mutex(name);
+    let waits = tokio::spawn(async move { stranger.lock().await.unwrap().release().await });
+    let line = format!("{prefix}nestlock_line:{{{prefix}{name}}}");
+    eventually("it waits in the line", async || server.keys().await.contains(&line)).await;
+    guard.release().await.unwrap();
+    soon("the waiter", waits).await.unwrap().unwrap();
 }
 
 #[tokio::test]

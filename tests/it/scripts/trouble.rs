@@ -5,7 +5,7 @@ use crate::support::soon;
 
 impl Wire {
     /// The same server, as a user with these rules.
-    async fn login(&mut self, server: &Server, rules: &[&str]) -> Wire {
+    pub(super) async fn login(&mut self, server: &Server, rules: &[&str]) -> Wire {
         let setting = ["ACL", "SETUSER", "worker", "reset", "on", "nopass", "~*"];
         self.ask::<()>(&[&setting[..], rules].concat()).await;
         let client = redis::Client::open(server.url().replace("redis://", "redis://worker:any@")).unwrap();

@@ -13,7 +13,7 @@ pub struct Script {
 }
 
 /// What stands around others, and is no script of its own: see `src/script.rs`.
-const PARTS: [&str; 7] = ["hold", "fields", "whose", "fence", "token", "raise", "count"];
+const PARTS: [&str; 9] = ["serve", "hold", "fields", "enter", "whose", "fence", "token", "raise", "count"];
 
 /// All of them; none where there is no such directory.
 pub fn all() -> &'static [Script] {
@@ -40,15 +40,21 @@ pub fn all() -> &'static [Script] {
 
 /// The body of a script that deals with fencing tokens too.
 pub fn fenced_body(name: &str, around: &str) -> String {
-    format!("local function plain()\n{}end\n{}{}", plain_body(name), file("fence"), file(around))
+    let keys = match name {
+        "acquire" => "local KEYS = KEYS[3] and {KEYS[1], KEYS[3]} or KEYS\n",
+        _ => "",
+    };
+    format!("local function plain()\n{keys}{}end\n{}{}", plain_body(name), file("fence"), file(around))
 }
 
 /// The body of a script of the lock alone.
 pub fn plain_body(name: &str) -> String {
     match name {
-        "release" | "settle" => file("hold") + &file(name),
-        "acquire" | "look" | "who" => file(name) + &file("fields") + &file("whose"),
-        "force" => file("who") + &file("fields") + &file(name),
+        "release" => file("serve") + &file("hold") + &file(name),
+        "settle" => "local serve\n".to_owned() + &file("hold") + &file(name),
+        "acquire" => file("serve") + &file(name) + &file("fields") + &file("enter") + &file("whose"),
+        "look" | "who" => file(name) + &file("fields") + &file("whose"),
+        "force" => file("serve") + &file("who") + &file("fields") + &file(name),
         _ => file(name),
     }
 }

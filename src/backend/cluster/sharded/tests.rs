@@ -228,7 +228,7 @@ async fn what_a_subscriber_reports_is_brought_to_the_task_with_its_source() {
     let of_node = NodeReports::new(inbox.clone(), Weak::new(), address, AddressMap::NONE);
     for (reports, by_node) in [(&of_node as &dyn Events, true), (&PlainReports(inbox), false)] {
         reports.subscribed("s");
-        reports.message("m");
+        reports.message("m", "0");
         reports.not_subscribed("n");
         reports.subscriptions_lost();
         reports.reconnected();

@@ -13,8 +13,8 @@ use crate::backend::server::RedisServer;
 use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer};
 use crate::base::{Drift, Lease};
 use crate::memory::Memory;
-use crate::wire::keys::{channel, counter};
-use crate::wire::{Action, Call, Fence, Reply};
+use crate::wire::keys::{Keys, channel, counter, wakes};
+use crate::wire::{Action, Call, Fence, Hint, Line, Reply};
 
 /// Leases differ by so much that the duration of a test can't make one look like another.
 const STEP: Duration = Duration::from_secs(600);
@@ -22,6 +22,9 @@ const TOLERANCE: Duration = Duration::from_secs(240);
 const LONG: Duration = Duration::from_secs(20);
 /// The scripts take nothing else for a hold.
 const UUID: &str = "4be5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a";
+
+/// Of a process that gets no message.
+const GONE: &str = "5be5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a";
 
 /// One command, on one of two locks, by one of three fields.
 #[derive(Clone, Debug)]
@@ -35,16 +38,24 @@ struct Op {
     fence: Option<u64>,
     /// How long the counter is kept.
     stays: u32,
+    /// Whether the line is left alone, entered, or entered again.
+    line: u8,
+}
+
+fn field(at: u8) -> String {
+    let session = if at == 1 { GONE } else { UUID };
+    format!("{session}:{}", at + 1)
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
-    // Mostly acquires by one field, so that there are holds to release, renew and settle.
-    let kind = prop_oneof![6 => Just(0u8), 12 => 1..4u8, 6 => 4..12u8];
-    let field = prop_oneof![4 => Just(0u8), 2 => 1..3u8];
+    // Mostly acquires, and half of all by one field, so that there are holds to release, renew and settle.
+    let kind = prop_oneof![12 => Just(0u8), 12 => 1..4u8, 6 => 4..12u8];
+    let field = prop_oneof![3 => Just(0u8), 3 => 1..3u8];
     // Tokens near each other, of two lengths, and near the largest value of a counter.
     let fence = prop_oneof![7 => 5..15u64, 1 => Just(i64::MAX as u64 - 1)];
-    let op = (kind, 0..2u8, field, 0..4u32, 1..7u32, proptest::option::of(fence), 0..4u32);
-    let op = op.prop_map(|(kind, lock, field, count, lease, fence, stays)| Op {
+    let line = prop_oneof![1 => Just(0u8), 2 => 1..3u8];
+    let op = (kind, 0..2u8, field, 0..4u32, 1..7u32, proptest::option::of(fence), 0..4u32, line);
+    let op = op.prop_map(|(kind, lock, field, count, lease, fence, stays, line)| Op {
         kind,
         lock,
         field,
@@ -52,6 +63,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         lease,
         fence,
         stays,
+        line,
     });
     proptest::collection::vec(op, 1..40)
 }
@@ -79,8 +91,11 @@ impl Op {
         let lease = Lease::new("lease", STEP * self.lease, drift).unwrap();
         let (fence, count) = (self.fence(case), self.count);
         let action = match self.kind {
-            0 => Action::Acquire { count: if fence.is_some() { 1 } else { count.max(1) }, lease },
-            1 => Action::Release { count },
+            0 => Action::Acquire {
+                count: if fence.is_some() || self.line > 0 { 1 } else { count.max(1) },
+                lease,
+            },
+            1 => Action::Release { count: if self.line > 0 { 0 } else { count } },
             2 => Action::Renew { lease },
             3 => Action::Settle { count, lease },
             7 => Action::Repair { count: count.max(1), lease },
@@ -94,10 +109,14 @@ impl Op {
         let fence = fence.filter(|_| {
             action.lease().is_some() && !action.is_end() && !matches!(action, Action::Move { .. })
         });
-        let from = Some(format!("{UUID}:{}", (self.field + 1) % 3 + 1).into())
-            .filter(|_| matches!(action, Action::Move { .. }));
+        let from = Some(field((self.field + 1) % 3).into()).filter(|_| matches!(action, Action::Move { .. }));
         let names = self.stays > 1;
-        Some(Call { fence, names, from, ..Call::of(&key, &format!("{UUID}:{}", self.field + 1), action) })
+        let stays = Lease::new("line", STEP * (self.stays + 1), drift).unwrap();
+        let line = (self.line > 0).then_some(Line { term: lease, stays, again: self.line > 1 });
+        let line = line.filter(|_| {
+            matches!(action, Action::Acquire { count: 1, .. } | Action::Force) || action == Action::END
+        });
+        Some(Call { fence, names, from, line, ..Call::of(&key, &field(self.field), action) })
     }
 }
 
@@ -119,7 +138,9 @@ impl Twins {
         assert!(away.is_none());
         let recorder = EventRecorder::new();
         let ours = (InMemory::join(&memory, LONG, recorder.sender()), recorder);
-        Twins { server, admin, real: (backend, events), memory, ours }
+        let mut twins = Twins { server, admin, real: (backend, events), memory, ours };
+        twins.subscribe(wakes("") + UUID).await;
+        twins
     }
 
     async fn play(&mut self, case: usize, ops: &[Op]) {
@@ -148,6 +169,7 @@ impl Twins {
             }
             self.compare(&op.key(case)).await;
             self.compare_counters(&op.counter(case)).await;
+            self.compare_lines(&op.key(case)).await;
         }
         self.compare_messages(case).await;
     }
@@ -155,12 +177,15 @@ impl Twins {
     /// Both channels of this case, on both masters.
     async fn listen(&mut self, case: usize) {
         for lock in 0..2 {
-            let channel = channel("", &format!("{case}:{lock}"));
-            self.real.0.subscribe(&channel);
-            self.ours.0.subscribe(&channel);
-            assert_eq!(self.real.1.next().await, Event::Subscribed(channel.clone()));
-            assert_eq!(self.ours.1.next().await, Event::Subscribed(channel));
+            self.subscribe(channel("", &format!("{case}:{lock}"))).await;
         }
+    }
+
+    async fn subscribe(&mut self, channel: String) {
+        self.real.0.subscribe(&channel);
+        self.ours.0.subscribe(&channel);
+        assert_eq!(self.real.1.next().await, Event::Subscribed(channel.clone()));
+        assert_eq!(self.ours.1.next().await, Event::Subscribed(channel));
     }
 
     /// Field, count and lease of a lock.
@@ -185,6 +210,25 @@ impl Twins {
         }
     }
 
+    /// Who waits for a lock, in order.
+    async fn compare_lines(&mut self, key: &str) {
+        let keys = Keys::new("", key);
+        let (line, wakes) = (&*keys.line().line, &*keys.line().wakes);
+        let real: Vec<String> =
+            redis::cmd("ZRANGE").arg(line).arg(0).arg(-1).query_async(&mut self.admin).await.unwrap();
+        let ttl: i64 = redis::cmd("PTTL").arg(line).query_async(&mut self.admin).await.unwrap();
+        let now = tokio::time::Instant::now();
+        match self.memory.visit(|store| store.lines.seen(line, now)) {
+            None => assert!(real.is_empty(), "{line}: {real:?}"),
+            Some((fields, until)) => {
+                let ours: Vec<String> = fields.iter().map(|field| [wakes, field].concat()).collect();
+                assert_eq!(real, ours, "{line}");
+                let ttl = Duration::from_millis(u64::try_from(ttl).unwrap());
+                assert!((until - now).abs_diff(ttl) < TOLERANCE, "{line}: {until:?}, {ttl:?}");
+            }
+        }
+    }
+
     async fn compare_counters(&mut self, key: &str) {
         let real: Option<u64> = redis::cmd("GET").arg(key).query_async(&mut self.admin).await.unwrap();
         let ttl: i64 = redis::cmd("PTTL").arg(key).query_async(&mut self.admin).await.unwrap();
@@ -202,7 +246,7 @@ impl Twins {
 
     /// Both have reported the same releases, up to a last one.
     async fn compare_messages(&mut self, case: usize) {
-        let last = Op { kind: 0, lock: 1, field: 2, count: 1, lease: 1, fence: None, stays: 0 };
+        let last = Op { kind: 0, lock: 1, field: 2, count: 1, lease: 1, fence: None, stays: 0, line: 0 };
         let free = Op { kind: 4, ..last.clone() };
         for op in [free.clone(), last, free] {
             let call = op.call(case).unwrap();
@@ -214,7 +258,17 @@ impl Twins {
         let ours: Vec<Event> = std::iter::from_fn(|| self.ours.1.try_next()).filter(is_message).collect();
         assert!(!ours.is_empty());
         for message in ours {
-            assert_eq!(self.real.1.next().await, message);
+            let real = self.real.1.next().await;
+            match (&real, &message) {
+                (Event::Hint(on, real), Event::Hint(channel, ours)) => {
+                    let [real, ours] = [real, ours].map(|text| Hint::read(text).unwrap());
+                    assert_eq!((on, real.number, real.key), (channel, ours.number, ours.key));
+                    let near = |(real, ours): (Duration, Duration)| real.abs_diff(ours) < TOLERANCE;
+                    assert_eq!(real.wait.is_some(), ours.wait.is_some(), "{real:?}, {ours:?}");
+                    assert!(real.wait.zip(ours.wait).is_none_or(near), "{real:?}, {ours:?}");
+                }
+                _ => assert_eq!(real, message),
+            }
         }
         self.real.1.expect_none();
     }
@@ -233,6 +287,11 @@ fn alike(real: &Reply, ours: &Reply) -> bool {
                 [theirs, ours].map(|holder| holder.as_ref().map(|one| one.with(one.count(), LONG)));
             real.abs_diff(*left) < TOLERANCE && theirs == ours
         }
+        (Reply::InLine(_, theirs), Reply::InLine(_, ours)) => {
+            let [real, ours] =
+                [theirs, ours].map(|holder| Reply::Busy(holder.remaining_lease(), Some(holder.clone())));
+            alike(&real, &ours)
+        }
         _ => real == ours,
     }
 }
@@ -249,5 +308,7 @@ fn random_commands_are_answered_as_by_the_scripts_on_a_server() {
         Ok(())
     });
     played.unwrap();
-    assert!(runtime.block_on(twins.borrow().server.count("evalsha")) > 1000);
+    let ran = |command: &str| runtime.block_on(twins.borrow().server.count(command));
+    let counts = ["evalsha", "zadd", "zpopmin"].map(ran);
+    assert!(counts[0] > 1000 && counts[1] > 50 && counts[2] > 20, "{counts:?}");
 }

@@ -8,7 +8,15 @@ impl World {
         let (id, no) = (self.number(), self.number());
         self.entry.enter(Waiter::new(id, owner.clone(), true, self.now)).unwrap();
         let lease = self.terms.lease;
-        let ask = AcquireParams { once: true, lease, uuid: "me", fence: None, takes: false, names: false };
+        let ask = AcquireParams {
+            once: true,
+            lease,
+            uuid: "me",
+            fence: None,
+            takes: false,
+            names: false,
+            line: None,
+        };
         let turn = self.entry.admit(id, no, ask, self.at());
         if let Admission::Ask(pending) = &turn {
             self.entry.conclude(pending, Ok(&Reply::busy(LEASE)), Spread::default(), self.at());
@@ -154,8 +162,15 @@ fn a_wait_for_an_owner_in_whose_scope_the_request_runs_is_reported_once() {
         world.entry.enter(Waiter::new(id, owner.clone(), false, world.now)).unwrap();
         for no in [2 * id + 900, 2 * id + 901] {
             let lease = world.terms.lease;
-            let ask =
-                AcquireParams { once: false, lease, uuid: "me", fence: None, takes: false, names: false };
+            let ask = AcquireParams {
+                once: false,
+                lease,
+                uuid: "me",
+                fence: None,
+                takes: false,
+                names: false,
+                line: None,
+            };
             world.entry.admit(id, no, ask, world.at());
             world.entry.warn_of_self_wait(id, |owner| ambient.is_within(owner));
         }

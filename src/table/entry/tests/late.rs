@@ -139,6 +139,7 @@ fn nothing_is_nested_in_a_level_whose_max_hold_is_over() {
         fence: None,
         takes: false,
         names: false,
+        line: None,
     };
     let turn = world.entry.admit(id, 99, ask, world.at());
     assert!(matches!(turn, Admission::Lost(Loss::MaxHold)), "{turn:?}");

@@ -203,7 +203,15 @@ impl World {
         let (owner, now) = (self.owners[0].clone(), self.now);
         let (id, no, lease) = (self.number(), self.number(), self.terms.lease);
         self.entry.enter(Waiter::new(id, owner, true, now)).unwrap();
-        let ask = AcquireParams { once: false, lease, uuid: "me", fence: None, takes: false, names: false };
+        let ask = AcquireParams {
+            once: false,
+            lease,
+            uuid: "me",
+            fence: None,
+            takes: false,
+            names: false,
+            line: None,
+        };
         let Admission::Ask(pending) = self.entry.admit(id, no, ask, self.at()) else {
             panic!("nobody is before it")
         };

@@ -13,19 +13,22 @@ use crate::support::server::Server;
 use crate::support::{self, eventually};
 
 /// A server of the test's own.
-pub type Home = Served<false>;
+pub type Home = Served<false, false>;
 
-/// The same, which is the only node of a cluster.
-pub type ClusterHome = Served<true>;
+/// The same with a line of the processes that wait for a lock.
+pub type FairHome = Served<false, true>;
 
-pub struct Served<const CLUSTERED: bool> {
+/// A server of the test's own, which is the only node of a cluster.
+pub type ClusterHome = Served<true, false>;
+
+pub struct Served<const CLUSTERED: bool, const FAIR: bool> {
     server: Arc<Server>,
     proxy: Option<Proxy>,
     fault: Mutex<Option<Fault>>,
     stall: Mutex<Option<AbortHandle>>,
 }
 
-impl<const CLUSTERED: bool> Served<CLUSTERED> {
+impl<const CLUSTERED: bool, const FAIR: bool> Served<CLUSTERED, FAIR> {
     /// How deep a test nests holds: each poll passes through all of them.
     pub const LEVELS: usize = if CLUSTERED { 200 } else { 1000 };
 
@@ -52,7 +55,7 @@ impl<const CLUSTERED: bool> Served<CLUSTERED> {
         if CLUSTERED {
             return support::options().cluster([url]);
         }
-        support::builder(&url)
+        support::builder(&url).fair(FAIR)
     }
 
     /// A `Locks` of its own, as another process has one.
@@ -73,7 +76,8 @@ impl<const CLUSTERED: bool> Served<CLUSTERED> {
     /// The names of the locks that stand, sorted.
     pub async fn keys(&self) -> Vec<String> {
         let keys = self.server.keys().await;
-        keys.into_iter().filter(|key| !key.contains("redisson_lock_token:")).collect()
+        let is_beside = |key: &str| key.contains("redisson_lock_token:") || key.contains("nestlock_line:");
+        keys.into_iter().filter(|key| !is_beside(key)).collect()
     }
 
     /// The fields of a lock with their counts.
@@ -109,7 +113,7 @@ impl<const CLUSTERED: bool> Served<CLUSTERED> {
 
     /// Waits until clients are subscribed to the releases of this many locks, as far as that is visible.
     pub async fn channels(&self, count: usize) {
-        eventually("subscriptions", async || self.server.channels().await.len() >= count).await;
+        eventually("subscriptions", async || self.releases().await >= count).await;
     }
 
     /// Waits until the head of a line has asked, listened and asked again after `before` other requests to this home, as
@@ -127,7 +131,13 @@ impl<const CLUSTERED: bool> Served<CLUSTERED> {
 
     /// Waits until no client is subscribed to releases, as far as that is visible.
     pub async fn silence(&self) {
-        eventually("the last channel's end", async || self.server.channels().await.is_empty()).await;
+        eventually("the last channel's end", async || self.releases().await == 0).await;
+    }
+
+    /// Of how many locks a client is subscribed to the releases. The channel on which a process is sent word of its lines is none of these:
+    /// it stays once the process has waited.
+    async fn releases(&self) -> usize {
+        self.server.channels().await.iter().filter(|channel| !channel.contains("nestlock_wake:")).count()
     }
 
     /// How many connections there are, as far as they can be seen.

@@ -1,0 +1,64 @@
+-- Hands a lock that is free to the first process that waits for it, and tells the next one when to ask. It stands before the scripts that
+-- may end a hold or find the lock free.
+--
+-- KEYS[2]  the lock's line: a sorted set. A member is a field that asks for the lock, behind what the channels of processes begin with.
+--          Without its last colon and number it is the channel of its process.
+--
+-- wakes    what the channels begin with
+-- term     for how long the lock is kept for whom it is handed to, in ms; nothing: it is not free, and the first is only told when to ask
+-- wait     when to ask, in ms, where nobody gets a message that the lock was handed to it
+-- me       the field that asks here, if any: it is granted by an answer, and gets no message
+--
+-- Returns the field whose lock it is now, which is made here unless it is `me`; nothing: the lock is as it was.
+--
+-- A message is `number wait key`; `-` for `wait`: ask at once. It decides nothing: whoever gets it asks. So nothing here may fail: where a
+-- right is missing or the server is full, the lock is free, as without a line.
+
+local function serve(wakes, term, wait, me)
+  local function send(member, when)
+    local channel, number = string.match(member, '^(.*):(%d+)$')
+    if not channel or string.sub(member, 1, #wakes) ~= wakes then
+      return 0
+    end
+    return redis.pcall('PUBLISH', channel, number .. ' ' .. when .. ' ' .. KEYS[1])
+  end
+
+  local served
+  -- Bounded: a server runs nothing else meanwhile.
+  for _ = 1, term and 64 or 0 do
+    local first = redis.pcall('ZPOPMIN', KEYS[2])
+    if first.err or not first[1] then
+      break
+    end
+    local field = string.sub(first[1], #wakes + 1)
+    if field == me then
+      served = me
+      break
+    end
+    -- Before the field is made: of those who are gone nothing has to be taken back. It is not sent before the script ends.
+    local sent = send(first[1], '-')
+    if sent ~= 0 then
+      if type(sent) == 'number' and type(redis.pcall('HSET', KEYS[1], field, '0')) == 'number' then
+        if redis.pcall('PEXPIRE', KEYS[1], term) == 1 then
+          served = field
+        else
+          redis.pcall('HDEL', KEYS[1], field)
+        end
+      end
+      break
+    end
+  end
+
+  if served and served ~= me then
+    wait = term
+  end
+  -- Else the next one would sleep for as long as an earlier holder had the lock, whatever becomes of this one.
+  for _ = 1, (served or not term) and 64 or 0 do
+    local first = redis.pcall('ZRANGE', KEYS[2], 0, 0)
+    if first.err or not first[1] or send(first[1], wait) ~= 0 then
+      break
+    end
+    redis.pcall('ZREM', KEYS[2], first[1])
+  end
+  return served
+end

@@ -1,0 +1,222 @@
+//! The line that the server keeps: who stands in it, what a hint does, and how it is left.
+
+use super::*;
+use crate::holder::Holder;
+use crate::wire::{Hint, Line};
+
+const TERM: Duration = Duration::from_secs(1);
+
+impl World {
+    /// One whose locks have a line.
+    fn fair() -> World {
+        let mut world = World::new(1);
+        let term = Lease::new("term", TERM, DRIFT).unwrap();
+        world.terms.line = Some(Line { term, stays: term, again: false });
+        world.entry.terms = Arc::new(world.terms);
+        world
+    }
+
+    fn sent(&self, id: u64) -> &Pending {
+        self.askers[self.asker(id)].asking.as_ref().expect("it asks")
+    }
+
+    /// Whether it asks by the field of this number.
+    fn is_of(&self, id: u64, number: u64) -> bool {
+        *self.sent(id).call.field == *format!("me:{number}")
+    }
+
+    /// It is answered that it stands in the line. Returns the number of its field.
+    fn waits_in_line(&mut self, id: u64) -> u64 {
+        let at = self.asker(id);
+        let pending = self.askers[at].asking.take().expect("it asks");
+        let holder = Box::new(Holder::new("another:1", 1, LEASE));
+        let (reply, until) = (Reply::InLine(LEASE, holder), self.now + LEASE);
+        self.entry.conclude(&pending, Ok(&reply), Spread::default(), self.at());
+        self.entry.refused(id, Pause::Notified { until, soon: until });
+        self.poll(at);
+        pending.call.field.rsplit_once(':').and_then(|(_, number)| number.parse().ok()).expect("a number")
+    }
+
+    fn hint(&mut self, number: u64, wait: Option<Duration>) {
+        self.entry.hinted(Hint { number, wait, key: "stock" }, self.now);
+        self.wake();
+    }
+
+    /// What the background sends now.
+    fn background(&mut self) -> Vec<Pending> {
+        self.check();
+        std::mem::take(&mut self.flight)
+    }
+}
+
+#[test]
+fn what_stands_in_the_line_is_asked_for_again_by_its_field() {
+    let mut world = World::fair();
+    let id = world.asks(&Owner::new(), true);
+    let field = world.sent(id).call.field.clone();
+    assert_eq!(world.sent(id).call.line.map(|line| line.again), Some(false));
+    let number = world.waits_in_line(id);
+    assert!(!world.is_woken(id) && world.background().is_empty());
+    world.hint(number, None);
+    assert!(world.is_woken(id));
+    world.poll(world.asker(id));
+    assert_eq!(world.sent(id).call.field, field);
+    assert_eq!(world.sent(id).call.line.map(|line| line.again), Some(true));
+    world.answers(id);
+    assert_eq!((world.granted, world.entry.is_in_line()), (1, false));
+}
+
+/// On another connection a hint may overtake the answer.
+#[test]
+fn a_hint_that_comes_while_its_request_asks_is_one_more_ask() {
+    let mut world = World::fair();
+    let id = world.asks(&Owner::new(), true);
+    let number = world.sent(id).hold;
+    world.hint(number, None);
+    world.waits_in_line(id);
+    assert_eq!(world.sent(id).call.line.map(|line| line.again), Some(true));
+}
+
+#[test]
+fn who_is_the_first_of_the_line_asks_when_the_lock_may_be_free() {
+    let mut world = World::fair();
+    let id = world.asks(&Owner::new(), true);
+    let number = world.waits_in_line(id);
+    world.hint(number, Some(TERM));
+    assert!(world.is_woken(id));
+    world.poll(world.asker(id));
+    let nap = world.askers[world.asker(id)].nap.expect("it sleeps");
+    assert!((world.now + TERM..world.now + 2 * TERM).contains(&nap));
+    world.now = nap;
+    world.poll(world.asker(id));
+    assert!(world.is_of(id, number));
+}
+
+/// What it is answered may be older.
+#[test]
+fn who_is_told_when_to_ask_while_it_asks_asks_once_more() {
+    let mut world = World::fair();
+    let id = world.asks(&Owner::new(), true);
+    let number = world.waits_in_line(id);
+    world.hint(number, None);
+    world.poll(world.asker(id));
+    world.hint(number, Some(TERM));
+    world.waits_in_line(id);
+    assert!(world.is_of(id, number));
+}
+
+#[test]
+fn a_request_that_goes_leaves_the_line_by_the_end_of_its_field() {
+    let mut world = World::fair();
+    let id = world.asks(&Owner::new(), true);
+    let number = world.waits_in_line(id);
+    world.go(world.asker(id));
+    let [end] = &world.background()[..] else { panic!("one end") };
+    assert_eq!((end.hold, end.call.action, end.call.line.is_some()), (number, Action::END, true));
+    world.entry.conclude(end, Ok(&Reply::Gone), Spread::default(), world.at());
+    assert!(world.entry.is_empty());
+}
+
+/// A process has one place, whoever is its head.
+#[test]
+fn the_next_request_of_a_process_has_the_place_of_the_one_before() {
+    let mut world = World::fair();
+    let [first, second] = [Owner::new(), Owner::new()].map(|owner| world.asks(&owner, true));
+    let number = world.waits_in_line(first);
+    world.go(world.asker(first));
+    assert!(world.background().is_empty());
+    world.poll(world.asker(second));
+    assert!(world.is_of(second, number));
+    // A third one, which does not wait, has a field of its own, and enters no line.
+    world.waits_in_line(second);
+    let owner = Owner::new();
+    let lease = world.terms.lease.duration();
+    world.begin(owner, true, Options { lease, fixed: false, limit: None, once: true });
+    let tries = world.askers.last().and_then(|asker| asker.asking.as_ref()).expect("it asks");
+    assert!(*tries.call.field != *format!("me:{number}") && tries.call.line.is_none());
+}
+
+/// It may be another process's by now, as a claim.
+#[test]
+fn a_hint_for_what_nobody_here_knows_ends_nothing() {
+    let mut world = World::fair();
+    for wait in [Some(TERM), None] {
+        world.hint(7, wait);
+        assert!(world.background().is_empty() && world.entry.is_empty());
+    }
+}
+
+/// In this order: 1. The request asks, and is dropped. 2. Its end runs, and then its acquire, which enters the line. 3. The lock is handed to
+/// it, and the hint overtakes the answer to the end.
+#[test]
+fn what_is_handed_over_behind_its_end_is_ended_once_more() {
+    let mut world = World::fair();
+    let id = world.asks(&Owner::new(), true);
+    let number = world.waits_in_line(id);
+    world.go(world.asker(id));
+    let [end] = &world.background()[..] else { panic!("one end") };
+    world.hint(number, None);
+    world.entry.conclude(end, Ok(&Reply::Gone), Spread::default(), world.at());
+    let [again] = &world.background()[..] else { panic!("one more end") };
+    assert_eq!((again.hold, again.call.action), (number, Action::END));
+    world.entry.conclude(again, Ok(&Reply::Done), Spread::default(), world.at());
+    world.background();
+    assert!(world.entry.is_empty());
+}
+
+/// It may have run, or may run yet: its field is never asked for again.
+#[test]
+fn an_ask_in_the_line_without_an_answer_leaves_it() {
+    let mut world = World::fair();
+    let id = world.asks(&Owner::new(), true);
+    let number = world.waits_in_line(id);
+    world.hint(number, None);
+    world.poll(world.asker(id));
+    world.answer_by(world.asker(id), Net::CommandLost);
+    let [end] = &world.background()[..] else { panic!("one end") };
+    assert_eq!((&*end.call.field, end.call.action), (&*format!("me:{number}"), Action::END));
+    world.entry.conclude(end, Ok(&Reply::Gone), Spread::default(), world.at());
+    world.now += TERM;
+    world.poll(world.asker(id));
+    assert!(!world.is_of(id, number));
+}
+
+#[test]
+fn an_ask_in_the_line_that_was_not_sent_keeps_its_place() {
+    let mut world = World::fair();
+    let id = world.asks(&Owner::new(), true);
+    let number = world.waits_in_line(id);
+    world.hint(number, None);
+    world.poll(world.asker(id));
+    world.answer_by(world.asker(id), Net::Refused);
+    assert!(world.background().is_empty() && world.entry.is_in_line());
+    world.now += TERM;
+    world.poll(world.asker(id));
+    assert!(world.is_of(id, number));
+}
+
+#[test]
+fn a_close_leaves_the_line() {
+    let mut world = World::fair();
+    let id = world.asks(&Owner::new(), true);
+    let number = world.waits_in_line(id);
+    world.entry.is_open = false;
+    world.entry.withdraw(world.now);
+    let [end] = &world.background()[..] else { panic!("one end") };
+    assert_eq!((end.hold, end.call.action), (number, Action::END));
+}
+
+/// The answer is that of an attempt which knew no line.
+#[test]
+fn who_asks_while_hints_begin_asks_once_more_before_it_sleeps() {
+    let mut world = World::fair();
+    let id = world.asks(&Owner::new(), true);
+    let at = world.asker(id);
+    let pending = world.askers[at].asking.take().expect("it asks");
+    world.entry.hints_begin(world.now);
+    let until = world.now + LEASE;
+    world.entry.conclude(&pending, Ok(&Reply::busy(LEASE)), Spread::default(), world.at());
+    world.entry.refused(id, Pause::Notified { until, soon: until });
+    world.poll(at);
+    assert!(world.askers[at].asking.is_some());
+}

@@ -1,0 +1,130 @@
+//! Of an entry: its place in the lock's line on the server, where the processes that wait stand in order. Whoever ends a hold makes the
+//! first of them the holder for a time, and sends it a hint; it enters behind the answer to one more acquire of the same field.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::base::{MasterSet, after};
+use crate::table::admission::AcquireParams;
+use crate::table::entry::LockEntry;
+use crate::table::hold::Hold;
+use crate::table::queue::WaiterState;
+use crate::wire::{Fence, Hint, Line, Pending};
+
+/// A request that entered the line before messages of releases reached this process asks again by then: a client that knows no line may
+/// have released the lock in between.
+pub(super) const UNHEARD: Duration = Duration::from_millis(250);
+
+/// A key that has so much longer to live by the server's clock is over then.
+const BEHIND: Duration = Duration::from_millis(10);
+
+impl LockEntry {
+    /// Whether this process stands in the line.
+    pub(super) fn is_in_line(&self) -> bool {
+        self.holds.iter().any(|hold| hold.in_line)
+    }
+
+    /// The head asks by the field that stands in the line, whichever request entered it.
+    pub(super) fn asks_in_line(
+        &mut self,
+        ask: &AcquireParams,
+        fence: Option<Arc<Fence>>,
+        no: u64,
+        now: Instant,
+    ) -> Option<Pending> {
+        let stands = |hold: &&mut Hold| hold.in_line && hold.command.is_none();
+        let hold = self.holds.iter_mut().find(stands).filter(|_| !ask.once)?;
+        let line = hold.terms.line?;
+        let mut pending = hold.asks_again(ask.lease, fence, no, now);
+        pending.call.line = Some(Line { again: true, ..line });
+        pending.call.names = true;
+        Some(pending)
+    }
+
+    /// The acquire was answered "busy", and its field stands in the line: the hold stays, for the server may hand the lock to it.
+    pub(super) fn stands_in_line(&mut self, pending: &Pending, now: Instant) {
+        match self.hold(pending.hold).filter(|hold| hold.under_way(pending.no)) {
+            Some(hold) => {
+                hold.finish(pending.no, now);
+                hold.in_line = true;
+            }
+            None => self.made_late(pending, now),
+        }
+        self.wake_next(now);
+    }
+
+    /// What stood in the line was answered "busy", and nothing of the line: it may be in it yet, or not. So it leaves, and the next attempt
+    /// has a field of its own.
+    pub(super) fn leaves_in_doubt(&mut self, pending: &Pending, now: Instant) -> bool {
+        let stood = |hold: &&mut Hold| hold.in_line && hold.under_way(pending.no);
+        let Some(hold) = self.hold(pending.hold).filter(stood) else { return false };
+        hold.finish(pending.no, now);
+        hold.end_in_line(now);
+        self.wake_next(now);
+        true
+    }
+
+    /// What stands in the line leaves it by its end where nobody of this process waits for it.
+    pub(super) fn leave_fair_line(&mut self, now: Instant) {
+        let stands = |hold: &&mut Hold| hold.in_line && hold.command.is_none();
+        if !self.is_in_line() || (self.is_open && self.outer_front().is_some()) {
+            return;
+        }
+        self.holds.iter_mut().filter(stands).for_each(|hold| hold.end_in_line(now));
+    }
+
+    /// Hints reach this process from now on: the head asks once more, since it may have been refused outside of the line, or have missed
+    /// one.
+    pub(crate) fn hints_begin(&mut self, now: Instant) {
+        if self.outer_front().is_some_and(|front| front.is_asleep() || front.phase == WaiterState::Asking) {
+            self.freed(now);
+        }
+    }
+
+    /// A hint came: see [`Hint`]. It decides nothing.
+    pub(crate) fn hinted(&mut self, hint: Hint, now: Instant) {
+        // By the field, which stays what it was. 1. It stood in the line, and the lock is handed over to another process since, as a claim.
+        // 2. The hint comes late. An end of it here would end that claim: so what nobody here knows is left to its time.
+        let number =
+            |hold: &&mut Hold| hold.field.rsplit_once(':').and_then(|(_, number)| number.parse().ok());
+        let Some(hold) = self.holds.iter_mut().find(|hold| number(hold) == Some(hint.number)) else { return };
+        let (waits, is_held) = (hold.in_line || hold.is_asked(), hold.lives() || hold.is_offered());
+        match hint.wait {
+            Some(wait) if waits => self.asks_by(after(now, wait + BEHIND), now),
+            None if waits => self.freed(now),
+            // 1. A request asks, and is dropped. 2. Its end runs, and then its acquire, which enters the line. 3. The lock is handed to it.
+            // 4. The hint overtakes the answer to the end.
+            None if !is_held => hold.remains_at(MasterSet::one(0), now),
+            _ => {}
+        }
+    }
+
+    /// The head asks no later than that, though nothing wakes it.
+    pub(super) fn asks_by(&mut self, at: Instant, now: Instant) {
+        let Some(front) = self.outer_front().map(|front| front.id) else { return };
+        let Some(request) = self.queue.get_mut(front) else { return };
+        match &mut request.phase {
+            WaiterState::Asleep { until } if at < *until => {
+                *until = at;
+                // It has to set its timer.
+                let woken = request.wake(now);
+                self.out.wake(woken);
+            }
+            // Its answer may be older.
+            WaiterState::Asking => request.asks_once_more(),
+            _ => {}
+        }
+    }
+}
+
+impl Hold {
+    /// Its end is sent.
+    fn end_in_line(&mut self, now: Instant) {
+        (self.in_line, self.failures, self.retry_at) = (false, 0, now);
+        // The line may outlast the lease of the last ask.
+        let stays = self.terms.line.map_or(Duration::ZERO, |line| line.stays.duration());
+        self.stands_until = self.stands_until.max(after(now, stays));
+    }
+}

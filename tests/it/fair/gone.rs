@@ -1,0 +1,227 @@
+//! Those who stand in the line and do not take the lock.
+
+use std::time::Duration;
+
+use nestlock::ErrorKind;
+use tokio::time::Instant;
+
+use super::{granted, holder, line, process, session, stand, tidy, waits};
+use crate::support::proxy::{Proxy, Which};
+use crate::support::server::Server;
+use crate::support::{SECOND, builder, eventually, soon, without_timers};
+
+#[tokio::test]
+async fn who_is_dropped_or_waits_no_longer_leaves_the_line() {
+    let server = Server::start().await;
+    let holds = process(&server.url()).await;
+    let guard = holds.mutex("stock").lock().await.unwrap();
+    let (one, two) = (process(&server.url()).await, process(&server.url()).await);
+    let first = waits(&one);
+    stand(&server, 1).await;
+    let second = waits(&two);
+    stand(&server, 2).await;
+    let both = line(&server).await;
+    first.abort();
+    stand(&server, 1).await;
+    assert_eq!(line(&server).await, both[1..]);
+    let error = soon("its end", one.mutex("stock").lock().within(SECOND / 2)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+    stand(&server, 1).await;
+    assert_eq!(line(&server).await, both[1..]);
+    second.abort();
+    stand(&server, 0).await;
+    guard.release().await.unwrap();
+    tidy(&server).await;
+}
+
+/// 1. The lock is handed to a process whose messages are late. 2. Its request is dropped.
+#[tokio::test]
+async fn what_was_handed_to_one_that_is_dropped_is_the_next_ones_at_once() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let (holds, two) = (process(&server.url()).await, process(&server.url()).await);
+    let one = process(&proxy.url()).await;
+    let guard = holds.mutex("stock").lock().await.unwrap();
+    let first = waits(&one);
+    stand(&server, 1).await;
+    let second = waits(&two);
+    stand(&server, 2).await;
+    let both = line(&server).await;
+    let _late = proxy.half_open(Which::Subscribers);
+    guard.release().await.unwrap();
+    assert_eq!(holder(&server).await, Some((both[0].clone(), 0)));
+    first.abort();
+    let second = granted(second).await;
+    assert_eq!((session(&second), holder(&server).await), (&*both[1], Some((both[1].clone(), 1))));
+    second.release().await.unwrap();
+    tidy(&server).await;
+}
+
+/// 1. The lock is handed to a process, which asks. 2. Its request is dropped before the answer.
+#[tokio::test]
+async fn what_was_granted_to_one_that_is_dropped_is_the_next_ones_at_once() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let (holds, two) = (process(&server.url()).await, process(&server.url()).await);
+    let one = process(&proxy.url()).await;
+    let guard = holds.mutex("stock").lock().await.unwrap();
+    let mut first = waits(&one);
+    stand(&server, 1).await;
+    let second = waits(&two);
+    stand(&server, 2).await;
+    let asks = proxy.on(|c| c.is("acquire")).times(1).hold();
+    guard.release().await.unwrap();
+    tokio::select! {
+        _ = asks.seen() => {
+            first.abort();
+            asks.let_through().await;
+        }
+        // An attempt that was under way already had it.
+        guard = &mut first => drop(guard),
+    }
+    granted(second).await.release().await.unwrap();
+    tidy(&server).await;
+}
+
+/// Nothing of it is subscribed any more: the server passes it over by itself.
+#[tokio::test]
+async fn a_process_whose_connections_have_ended_is_passed_over() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let (holds, two) = (process(&server.url()).await, process(&server.url()).await);
+    let one = process(&proxy.url()).await;
+    let guard = holds.mutex("stock").lock().await.unwrap();
+    let first = waits(&one);
+    stand(&server, 1).await;
+    let second = waits(&two);
+    stand(&server, 2).await;
+    let both = line(&server).await;
+    let away = proxy.refuse().await;
+    proxy.reset(Which::All).await;
+    eventually("the end of its subscriptions", async || {
+        let heard: Vec<String> = server.channels().await;
+        heard.iter().filter(|channel| channel.starts_with("nestlock_wake:")).count() == 1
+    })
+    .await;
+    guard.release().await.unwrap();
+    let second = granted(second).await;
+    assert_eq!(session(&second), both[1]);
+    // It comes back, and stands in the line anew.
+    drop(away);
+    stand(&server, 1).await;
+    second.release().await.unwrap();
+    granted(first).await.release().await.unwrap();
+    tidy(&server).await;
+}
+
+/// The server takes it for subscribed, and nothing reaches it.
+#[tokio::test]
+async fn a_process_that_is_out_of_reach_keeps_the_next_one_waiting_for_a_term() {
+    const TERM: Duration = Duration::from_secs(3);
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let connect = async |url: String| {
+        let fair = without_timers(builder(&url)).fair(true).node_timeout(TERM / 2).lease(60 * SECOND);
+        fair.connect().await.unwrap()
+    };
+    let (holds, two, three) =
+        (connect(server.url()).await, connect(server.url()).await, connect(server.url()).await);
+    let one = connect(proxy.url()).await;
+    let guard = holds.mutex("stock").lock().await.unwrap();
+    let first = waits(&one);
+    stand(&server, 1).await;
+    let second = waits(&two);
+    stand(&server, 2).await;
+    let third = waits(&three);
+    stand(&server, 3).await;
+    let all = line(&server).await;
+    let _silence = proxy.half_open(Which::All);
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    let second = granted(second).await;
+    let waited = released.elapsed();
+    assert_eq!(session(&second), all[1]);
+    assert!(waited < 5 * TERM, "{waited:?}");
+    second.release().await.unwrap();
+    let third = granted(third).await;
+    assert_eq!(session(&third), all[2]);
+    third.release().await.unwrap();
+    first.abort();
+}
+
+/// Each of them connects again, and keeps its turn or enters the line anew.
+#[tokio::test]
+async fn whose_connections_are_killed_gets_it_all_the_same() {
+    let server = Server::start().await;
+    let holds = process(&server.url()).await;
+    let guard = holds.mutex("stock").lock().await.unwrap();
+    let before = server.client_ids().await;
+    let mut processes = Vec::new();
+    let mut waiters = Vec::new();
+    for count in 1..=3 {
+        let locks = process(&server.url()).await;
+        waiters.push(waits(&locks));
+        processes.push(locks);
+        stand(&server, count).await;
+    }
+    for id in server.client_ids().await.difference(&before) {
+        let _ = server.try_ask::<()>(&["CLIENT", "KILL", "ID", &id.to_string()]).await;
+    }
+    guard.release().await.unwrap();
+    // In whichever order they have come back.
+    let each = waiters.into_iter().map(async |waiter| granted(waiter).await.release().await.unwrap());
+    futures::future::join_all(each).await;
+    tidy(&server).await;
+}
+
+#[tokio::test]
+async fn a_process_that_is_closed_leaves_nothing_behind() {
+    let server = Server::start().await;
+    let (holds, one) = (process(&server.url()).await, process(&server.url()).await);
+    let guard = holds.mutex("stock").lock().await.unwrap();
+    let two = process(&server.url()).await;
+    let first = waits(&one);
+    stand(&server, 1).await;
+    let second = waits(&two);
+    stand(&server, 2).await;
+    let both = line(&server).await;
+    soon("its end", one.close()).await.unwrap();
+    soon("its error", first).await.unwrap().unwrap_err();
+    assert_eq!(line(&server).await, both[1..]);
+    guard.release().await.unwrap();
+    let second = granted(second).await;
+    assert_eq!(server.keys().await, ["stock"]);
+    second.release().await.unwrap();
+    for locks in [holds, two] {
+        locks.close().await.unwrap();
+    }
+    assert!(server.keys().await.is_empty());
+    eventually("the last subscription's end", async || server.channels().await.is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_line_that_is_lost_with_its_server_costs_nobody_the_lock() {
+    let server = Server::start().await;
+    let holds = process(&server.url()).await;
+    let guard = holds.mutex("stock").lock().await.unwrap();
+    let mut processes = Vec::new();
+    let mut waiters = Vec::new();
+    for count in 1..=3 {
+        let locks = process(&server.url()).await;
+        waiters.push(waits(&locks));
+        processes.push(locks);
+        stand(&server, count).await;
+    }
+    server.restart_empty().await;
+    let inside = std::sync::atomic::AtomicUsize::new(0);
+    let each = waiters.into_iter().map(async |waiter| {
+        let guard = granted(waiter).await;
+        assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+        tokio::task::yield_now().await;
+        inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+        guard.release().await.unwrap();
+    });
+    futures::future::join_all(each).await;
+    guard.release().await.unwrap_err();
+    tidy(&server).await;
+}

@@ -1,0 +1,237 @@
+//! Who gets the lock next, and what that costs.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use nestlock::{Locks, Owner};
+
+use super::{LINE, granted, holder, process, session, stand, tidy, waits};
+use crate::support::sentinel::Group;
+use crate::support::server::Server;
+use crate::support::{eventually, soon};
+
+/// All of these get it in the order in which they began to wait, as often as that, and each stands behind the others again.
+async fn each_has_its_turn(server: &Server, processes: &[Locks], rounds: usize) {
+    let last = processes.len() - 1;
+    let mut waiters = FuturesUnordered::new();
+    let mut order = VecDeque::new();
+    let wait = |number: usize| {
+        let request = waits(&processes[number]);
+        async move { (number, granted(request).await) }
+    };
+    let mut holds = (last, processes[last].mutex("stock").lock().await.unwrap());
+    for number in 0..last {
+        waiters.push(wait(number));
+        order.push_back(number);
+        stand(server, order.len()).await;
+    }
+    let before = server.scripts_run().await;
+    for _ in 0..rounds * processes.len() {
+        let (number, guard) = holds;
+        guard.release().await.unwrap();
+        holds = soon("the next", waiters.next()).await.unwrap();
+        assert_eq!(Some(holds.0), order.pop_front());
+        waiters.push(wait(number));
+        order.push_back(number);
+        stand(server, order.len()).await;
+    }
+    let (grants, scripts) = (rounds * processes.len(), server.scripts_run().await - before);
+    // An end, the attempt of the one that it wakes, and that which begins to wait again; no one else asks.
+    assert!(scripts * 10 <= grants as u64 * 32, "{scripts} scripts for {grants} grants");
+    while let Some(next) = order.pop_front() {
+        holds.1.release().await.unwrap();
+        holds = soon("the next", waiters.next()).await.unwrap();
+        assert_eq!(holds.0, next);
+    }
+    holds.1.release().await.unwrap();
+    tidy(server).await;
+}
+
+#[tokio::test]
+async fn eight_processes_get_it_in_the_order_in_which_they_began_to_wait() {
+    let server = Server::start().await;
+    let mut processes = Vec::new();
+    for _ in 0..8 {
+        processes.push(process(&server.url()).await);
+    }
+    each_has_its_turn(&server, &processes, 12).await;
+}
+
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+#[tokio::test]
+async fn the_same_over_tls() {
+    let server = Server::tls().await;
+    let mut processes = Vec::new();
+    for _ in 0..3 {
+        processes.push(process(&format!("{}/#insecure", server.tls_url())).await);
+    }
+    each_has_its_turn(&server, &processes, 4).await;
+}
+
+#[tokio::test]
+async fn the_same_of_a_master_that_sentinels_name() {
+    let group = Group::start().await;
+    let mut processes = Vec::new();
+    for _ in 0..3 {
+        processes.push(super::fair(group.builder()).connect().await.unwrap());
+    }
+    each_has_its_turn(group.master().await, &processes, 4).await;
+}
+
+/// Nobody waits for the others here: who has released asks again at once.
+#[tokio::test]
+async fn none_starves_where_all_take_it_again_and_again() {
+    const TURNS: usize = 40;
+    let server = Server::start().await;
+    let counts: [AtomicUsize; 8] = Default::default();
+    let inside = AtomicUsize::new(0);
+    let mut all = FuturesUnordered::new();
+    for count in &counts {
+        let locks = process(&server.url()).await;
+        let inside = &inside;
+        all.push(async move {
+            let stock = locks.mutex("stock");
+            while count.load(SeqCst) < TURNS {
+                let guard = stock.lock().await.unwrap();
+                assert_eq!(inside.fetch_add(1, SeqCst), 0, "two were inside at once");
+                tokio::task::yield_now().await;
+                inside.fetch_sub(1, SeqCst);
+                count.fetch_add(1, SeqCst);
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    // Otherwise one of them could have most of its turns while the others still connect for their messages.
+    let guard = process(&server.url()).await.mutex("stock").lock().await.unwrap();
+    let begin = async {
+        stand(&server, counts.len()).await;
+        guard.release().await.unwrap();
+    };
+    let first = soon("the first that is done", async { tokio::join!(all.next(), begin).0 }).await;
+    assert_eq!(first, Some(()));
+    let shares: Vec<_> = counts.iter().map(|count| count.load(SeqCst)).collect();
+    assert!(shares.iter().all(|share| share * 2 >= TURNS), "{shares:?}");
+    soon("the others", all.for_each(async |()| ())).await;
+    tidy(&server).await;
+}
+
+#[tokio::test]
+async fn an_attempt_never_stands_in_the_line() {
+    let server = Server::start().await;
+    let (holds, tries) = (process(&server.url()).await, process(&server.url()).await);
+    let guard = holds.mutex("stock").lock().await.unwrap();
+    // It hears of its lines from then on.
+    let waiter = waits(&tries);
+    stand(&server, 1).await;
+    waiter.abort();
+    stand(&server, 0).await;
+    let stock = tries.mutex("stock");
+    for _ in 0..3 {
+        assert!(stock.try_lock().owner(&Owner::new()).await.unwrap().is_none());
+        assert!(tries.mutexes(["stock"]).try_lock().await.unwrap().is_none());
+        assert!(!server.keys().await.contains(&LINE.to_owned()));
+    }
+    guard.release().await.unwrap();
+    tidy(&server).await;
+}
+
+#[tokio::test]
+async fn several_names_wait_in_one_line_at_a_time() {
+    let server = Server::start().await;
+    let (holds, all) = (process(&server.url()).await, process(&server.url()).await);
+    let mut guards = Vec::new();
+    for name in ["c", "b", "a"] {
+        guards.push((name, holds.mutex(name).lock().await.unwrap()));
+    }
+    let request = tokio::spawn(all.mutexes(["a", "b", "c"]).lock());
+    let lines = async || {
+        let mut keys = server.keys().await;
+        keys.retain(|key| key.starts_with("nestlock_line:"));
+        assert!(keys.len() <= 1, "{keys:?}");
+        keys
+    };
+    while let Some((name, guard)) = guards.pop() {
+        eventually("its line", async || lines().await == [format!("nestlock_line:{{{name}}}")]).await;
+        guard.release().await.unwrap();
+    }
+    let all = soon("all of them", request).await.unwrap().unwrap();
+    assert_eq!(server.keys().await, ["a", "b", "c"]);
+    all.release().await.unwrap();
+    tidy(&server).await;
+}
+
+#[tokio::test]
+async fn a_lock_that_is_freed_by_force_is_the_first_ones() {
+    let server = Server::start().await;
+    let holds = process(&server.url()).await;
+    let guard = holds.mutex("stock").lock().await.unwrap();
+    let (first, second) = (process(&server.url()).await, process(&server.url()).await);
+    let first = waits(&first);
+    stand(&server, 1).await;
+    let second = waits(&second);
+    stand(&server, 2).await;
+    let line = super::line(&server).await;
+    assert!(holds.mutex("stock").force_release().await.unwrap());
+    let first = granted(first).await;
+    assert_eq!((session(&first), super::line(&server).await), (&*line[0], vec![line[1].clone()]));
+    assert_eq!(holder(&server).await, Some((line[0].clone(), 1)));
+    guard.release().await.unwrap_err();
+    first.release().await.unwrap();
+    granted(second).await.release().await.unwrap();
+    tidy(&server).await;
+}
+
+#[tokio::test]
+async fn a_lock_that_was_kept_for_a_time_is_the_first_ones_afterwards() {
+    const TIME: std::time::Duration = std::time::Duration::from_millis(800);
+    let server = Server::start().await;
+    let holds = process(&server.url()).await;
+    let asked = tokio::time::Instant::now();
+    let guard = holds.mutex("stock").lock().at_least(TIME).await.unwrap();
+    let (one, two) = (process(&server.url()).await, process(&server.url()).await);
+    let first = waits(&one);
+    stand(&server, 1).await;
+    let second = waits(&two);
+    stand(&server, 2).await;
+    let line = super::line(&server).await;
+    guard.release().await.unwrap();
+    let first = granted(first).await;
+    assert!(asked.elapsed() > TIME - TIME / 10);
+    assert_eq!(session(&first), line[0]);
+    first.release().await.unwrap();
+    granted(second).await.release().await.unwrap();
+    tidy(&server).await;
+}
+
+#[tokio::test]
+async fn tokens_grow_from_one_to_the_next() {
+    let server = Server::start().await;
+    let mut processes = Vec::new();
+    for _ in 0..3 {
+        processes.push(process(&server.url()).await);
+    }
+    let wait = |locks: &Locks| tokio::spawn(locks.mutex("stock").fenced().lock());
+    let mut guard = processes[0].mutex("stock").fenced().lock().await.unwrap();
+    let mut waiters = VecDeque::new();
+    for locks in &processes[1..] {
+        waiters.push_back(wait(locks));
+        stand(&server, waiters.len()).await;
+    }
+    for turn in 0..9 {
+        let before = guard.token();
+        guard.release().await.unwrap();
+        guard = soon("the next", waiters.pop_front().unwrap()).await.unwrap().unwrap();
+        assert!(guard.token() > before, "{} behind {before}", guard.token());
+        waiters.push_back(wait(&processes[turn % 3]));
+        stand(&server, waiters.len()).await;
+    }
+    while let Some(waiter) = waiters.pop_front() {
+        let before = guard.token();
+        guard.release().await.unwrap();
+        guard = soon("the next", waiter).await.unwrap().unwrap();
+        assert!(guard.token() > before);
+    }
+    guard.release().await.unwrap();
+    tidy(&server).await;
+}

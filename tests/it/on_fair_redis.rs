@@ -1,0 +1,6 @@
+//! The contract over a real server that keeps lines of the processes that wait.
+
+use crate::support::home::redis::FairHome as Home;
+
+#[path = "contract/mod.rs"]
+mod contract;

@@ -1,0 +1,541 @@
+//! The line of a lock: who waits for it, in order, and what they are sent.
+
+use futures::StreamExt;
+use redis::RedisResult;
+
+use super::*;
+use crate::support::scripts::fenced_body;
+use crate::support::soon;
+
+const LINE: &str = "nestlock_line:{order:1}";
+const WAKES: &str = "nestlock_wake:";
+/// For so long the lock is kept for whom it is handed to, in ms.
+const TERM: &str = "40000";
+/// For so long the line stays.
+const STAYS: &str = "90000";
+
+/// Of three processes, beside that of `OURS`.
+const FIRST: &str = THEIRS;
+const SECOND: &str = "web@one:5be5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a:7";
+const THIRD: &str = "6ce5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a:18446744073709551615";
+
+/// Heard by whoever wants to know that no other message is under way.
+const LAST: &str = "last";
+
+impl Wire {
+    async fn run_with_line(&mut self, script: &str, args: &[&str]) -> RedisResult<Value> {
+        file(script).key(KEY).key(LINE).arg(args).invoke_async(&mut self.redis).await
+    }
+
+    async fn try_wait(&mut self, field: &str, mode: &str) -> RedisResult<Value> {
+        let lease = LEASE.to_string();
+        self.run_with_line("acquire", &[field, "1", &lease, WAKES, TERM, STAYS, mode]).await
+    }
+
+    /// Asks for the first time.
+    async fn enter(&mut self, field: &str) -> Value {
+        self.try_wait(field, "enter").await.unwrap()
+    }
+
+    /// Asks as one who may be in the line.
+    async fn again(&mut self, field: &str) -> Value {
+        self.try_wait(field, "again").await.unwrap()
+    }
+
+    /// Ends a hold, or a request.
+    async fn leave(&mut self, field: &str) -> Value {
+        self.run_with_line("release", &[field, "0", CHANNEL, "PUBLISH", WAKES, TERM]).await.unwrap()
+    }
+
+    async fn force_on(&mut self) -> Value {
+        self.run_with_line("force", &[CHANNEL, "PUBLISH", WAKES, TERM]).await.unwrap()
+    }
+
+    /// The fields that wait, in order.
+    async fn line(&mut self) -> Vec<String> {
+        let members: Vec<String> = self.ask(&["ZRANGE", LINE, "0", "-1"]).await;
+        members.iter().map(|member| member.strip_prefix(WAKES).unwrap().to_owned()).collect()
+    }
+
+    /// `OURS` holds the lock, and these wait.
+    async fn held_before(&mut self, waiting: &[&str]) {
+        self.clear().await;
+        assert_eq!(self.enter(OURS).await, DONE);
+        for field in waiting {
+            assert_eq!(in_line(&self.enter(field).await), (OURS, "1"));
+        }
+        assert_eq!(self.line().await, waiting);
+    }
+
+    async fn ttl(&mut self, key: &str) -> i64 {
+        self.ask(&["PTTL", key]).await
+    }
+}
+
+/// Whose a lock is, where the asker is in its line.
+fn in_line(answer: &Value) -> (&str, &str) {
+    let Value::Array(parts) = answer else { panic!("not busy: {answer:?}") };
+    let [Value::Int(1..), Value::BulkString(field), Value::BulkString(count), Value::Int(1)] = &parts[..]
+    else {
+        panic!("not in the line: {answer:?}")
+    };
+    (str::from_utf8(field).unwrap(), str::from_utf8(count).unwrap())
+}
+
+/// Processes that listen, and who waits for messages of releases.
+struct Ears {
+    messages: redis::aio::PubSub,
+}
+
+impl Ears {
+    /// Those of these fields.
+    async fn of(server: &Server, fields: &[&str]) -> Ears {
+        let mut messages = redis::Client::open(server.url()).unwrap().get_async_pubsub().await.unwrap();
+        for field in fields {
+            let (session, _) = field.rsplit_once(':').unwrap();
+            messages.subscribe([WAKES, session].concat()).await.unwrap();
+        }
+        messages.subscribe(LAST).await.unwrap();
+        Ears { messages }
+    }
+
+    /// The lock's own channel, beside.
+    async fn and_releases(mut self) -> Ears {
+        self.messages.subscribe(CHANNEL).await.unwrap();
+        self
+    }
+
+    /// What was published since the last look: the text, and on which channel where it is none of a process.
+    async fn heard(&mut self, wire: &mut Wire) -> Vec<String> {
+        wire.ask::<i64>(&["PUBLISH", LAST, ""]).await;
+        let (mut messages, mut heard) = (self.messages.on_message(), Vec::new());
+        loop {
+            let message = soon("a message", messages.next()).await.unwrap();
+            let text: String = message.get_payload().unwrap();
+            match message.get_channel_name() {
+                LAST => return heard,
+                CHANNEL => heard.push(format!("released: {text}")),
+                _ => heard.push(text),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_finds_the_lock_busy_stands_at_the_end_of_the_line_and_keeps_its_place() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    let _ears = Ears::of(&server, &[FIRST]).await;
+    wire.held_before(&[FIRST, SECOND]).await;
+    let before = wire.state().await;
+    for (field, mode) in [(FIRST, "again"), (FIRST, "enter"), (THIRD, "again"), (SECOND, "again")] {
+        assert_eq!(in_line(&wire.try_wait(field, mode).await.unwrap()), (OURS, "1"));
+    }
+    assert_eq!(wire.line().await, [FIRST, SECOND, THIRD]);
+    // The last of them leaves, and who comes then is behind those who are left.
+    assert_eq!(wire.leave(THIRD).await, GONE);
+    wire.enter(THIRD).await;
+    assert_eq!(wire.line().await, [FIRST, SECOND, THIRD]);
+    assert_eq!(wire.state().await, before);
+    // It stays for as long as any of them asks for.
+    assert!((1..=90_000).contains(&wire.ttl(LINE).await));
+    wire.ask::<()>(&["PEXPIRE", LINE, "600000"]).await;
+    wire.again(FIRST).await;
+    assert!(wire.ttl(LINE).await > 500_000);
+    wire.ask::<()>(&["PERSIST", LINE]).await;
+    wire.again(FIRST).await;
+    assert!((1..=90_000).contains(&wire.ttl(LINE).await));
+}
+
+#[tokio::test]
+async fn an_end_hands_the_lock_to_the_first_and_the_next_one_learns_when_to_ask() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    let mut ears = Ears::of(&server, &[FIRST, SECOND, THIRD]).await.and_releases().await;
+    wire.held_before(&[FIRST, SECOND, THIRD]).await;
+    assert_eq!(wire.leave(OURS).await, ENDED);
+    assert_eq!(wire.fields().await, held(&[(FIRST, "0")]));
+    assert!((1..=40_000).contains(&wire.ttl(KEY).await));
+    assert_eq!(wire.line().await, [SECOND, THIRD]);
+    assert_eq!(ears.heard(&mut wire).await, ["3 - order:1", "7 40000 order:1"]);
+    // A repeat: it is not ours any more.
+    assert_eq!(wire.leave(OURS).await, GONE);
+    assert_eq!(in_line(&wire.again(SECOND).await), (FIRST, "0"));
+    // It enters, as often as it asks.
+    for _ in 0..2 {
+        assert_eq!(wire.again(FIRST).await, DONE);
+        assert_eq!(wire.fields().await, held(&[(FIRST, "1")]));
+    }
+    assert!(wire.ttl(KEY).await > 200_000);
+    assert_eq!(wire.leave(FIRST).await, ENDED);
+    assert_eq!(wire.leave(SECOND).await, ENDED);
+    assert_eq!(wire.fields().await, held(&[(THIRD, "0")]));
+    // Nobody is left: those who wait for the lock's own messages get one.
+    assert_eq!(wire.leave(THIRD).await, Value::Int(-5));
+    let heard = ears.heard(&mut wire).await;
+    let third = "18446744073709551615";
+    assert_eq!(
+        heard,
+        ["7 - order:1", &format!("{third} 40000 order:1"), &format!("{third} - order:1"), "released: 0"]
+    );
+    assert!(server.keys().await.is_empty());
+}
+
+#[tokio::test]
+async fn those_whose_process_is_gone_are_passed_over() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    let mut ears = Ears::of(&server, &[THIRD]).await;
+    wire.held_before(&[FIRST, THIRD, SECOND]).await;
+    assert_eq!(wire.leave(OURS).await, ENDED);
+    assert_eq!((wire.fields().await, wire.line().await), (held(&[(THIRD, "0")]), vec![]));
+    assert_eq!(ears.heard(&mut wire).await, ["18446744073709551615 - order:1"]);
+    // All are gone.
+    let mut ears = Ears::of(&server, &[]).await.and_releases().await;
+    wire.held_before(&[FIRST, SECOND]).await;
+    assert_eq!(wire.leave(OURS).await, Value::Int(-5));
+    assert_eq!(ears.heard(&mut wire).await, ["released: 0"]);
+    assert!(server.keys().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_free_lock_goes_to_the_first_whoever_of_the_line_asks_again() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    let mut ears = Ears::of(&server, &[FIRST, SECOND, THIRD]).await.and_releases().await;
+    // The first itself is granted by the answer.
+    wire.held_before(&[FIRST, SECOND]).await;
+    wire.ask::<i64>(&["DEL", KEY]).await;
+    assert_eq!(wire.again(FIRST).await, DONE);
+    assert_eq!((wire.fields().await, wire.line().await), (held(&[(FIRST, "1")]), vec![SECOND.to_owned()]));
+    assert_eq!(ears.heard(&mut wire).await, [format!("7 {LEASE} order:1")]);
+    // Another is not, nor is one who has left the line since.
+    wire.held_before(&[FIRST, SECOND]).await;
+    wire.ask::<i64>(&["DEL", KEY]).await;
+    assert_eq!(in_line(&wire.again(SECOND).await), (FIRST, "0"));
+    assert_eq!(wire.line().await, [SECOND]);
+    assert_eq!(ears.heard(&mut wire).await, ["3 - order:1", "7 40000 order:1"]);
+    wire.held_before(&[FIRST]).await;
+    wire.ask::<i64>(&["DEL", KEY]).await;
+    assert_eq!(in_line(&wire.again(THIRD).await), (FIRST, "0"));
+    assert_eq!(wire.line().await, [THIRD]);
+    assert_eq!(ears.heard(&mut wire).await, ["3 - order:1"]);
+    // Nobody is there, or nobody is left.
+    wire.clear().await;
+    assert_eq!(wire.again(OURS).await, DONE);
+    wire.ask::<i64>(&["DEL", KEY]).await;
+    drop(ears);
+    wire.held_before(&[FIRST, SECOND]).await;
+    wire.ask::<i64>(&["DEL", KEY]).await;
+    soon("the end of the subscriptions", async {
+        while wire.ask::<Vec<String>>(&["PUBSUB", "CHANNELS"]).await != Vec::<String>::new() {}
+    })
+    .await;
+    assert_eq!(wire.again(THIRD).await, DONE);
+    assert_eq!((wire.fields().await, wire.line().await), (held(&[(THIRD, "1")]), vec![]));
+}
+
+#[tokio::test]
+async fn who_asks_for_the_first_time_may_take_a_free_lock_and_the_line_stays() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    wire.held_before(&[FIRST]).await;
+    wire.ask::<i64>(&["DEL", KEY]).await;
+    assert_eq!(wire.enter(THIRD).await, DONE);
+    assert_eq!((wire.fields().await, wire.line().await), (held(&[(THIRD, "1")]), vec![FIRST.to_owned()]));
+}
+
+#[tokio::test]
+async fn a_request_that_ends_leaves_the_line_and_the_first_learns_when_to_ask() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    let mut ears = Ears::of(&server, &[FIRST, SECOND, THIRD]).await.and_releases().await;
+    wire.held_before(&[FIRST, SECOND]).await;
+    let before = wire.state().await;
+    assert_eq!(wire.leave(FIRST).await, GONE);
+    assert_eq!((wire.state().await, wire.line().await), (before, vec![SECOND.to_owned()]));
+    let heard = ears.heard(&mut wire).await;
+    let [hint] = &heard[..] else { panic!("{heard:?}") };
+    let wait: u64 = hint.strip_prefix("7 ").unwrap().strip_suffix(" order:1").unwrap().parse().unwrap();
+    assert!((1..=LEASE).contains(&wait), "{hint}");
+    // It was not there, and it was alone.
+    assert_eq!(wire.leave(FIRST).await, GONE);
+    assert_eq!(wire.leave(SECOND).await, GONE);
+    assert_eq!(ears.heard(&mut wire).await, Vec::<String>::new());
+    assert_eq!(server.keys().await, [KEY]);
+    // The lock has expired meanwhile: whoever comes by hands it on.
+    wire.held_before(&[FIRST, SECOND]).await;
+    wire.ask::<i64>(&["DEL", KEY]).await;
+    assert_eq!(wire.leave(OURS).await, GONE);
+    assert_eq!(wire.fields().await, held(&[(FIRST, "0")]));
+    assert_eq!(ears.heard(&mut wire).await, ["3 - order:1", "7 40000 order:1"]);
+    // What was handed to it is no hold yet, and ends as one.
+    assert_eq!(wire.leave(FIRST).await, ENDED);
+    assert_eq!(wire.fields().await, held(&[(SECOND, "0")]));
+}
+
+#[tokio::test]
+async fn a_hold_that_is_in_the_line_is_handed_nothing_when_it_ends() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    let mut ears = Ears::of(&server, &[OURS, FIRST]).await;
+    wire.held_before(&[FIRST]).await;
+    let member = [WAKES, OURS].concat();
+    wire.ask::<i64>(&["ZADD", LINE, "-5", &member]).await;
+    assert_eq!(wire.leave(OURS).await, ENDED);
+    assert_eq!((wire.fields().await, wire.line().await), (held(&[(FIRST, "0")]), vec![]));
+    assert_eq!(ears.heard(&mut wire).await, ["3 - order:1"]);
+}
+
+#[tokio::test]
+async fn a_field_of_another_program_beside_ours_keeps_the_lock_from_the_line() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    let mut ears = Ears::of(&server, &[FIRST]).await.and_releases().await;
+    wire.held_before(&[FIRST]).await;
+    wire.ask::<()>(&["HSET", KEY, THIRD, "1"]).await;
+    assert_eq!(wire.leave(OURS).await, Value::Int(-5));
+    assert_eq!((wire.fields().await, wire.line().await), (held(&[(THIRD, "1")]), vec![FIRST.to_owned()]));
+    assert_eq!(ears.heard(&mut wire).await, ["released: 0"]);
+    // For a hold of Redisson one waits in the line.
+    wire.plant(THIRD, "2").await;
+    assert_eq!(in_line(&wire.enter(OURS).await), (THIRD, "2"));
+}
+
+#[tokio::test]
+async fn a_forced_release_hands_on_and_is_published() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    let mut ears = Ears::of(&server, &[FIRST, SECOND]).await.and_releases().await;
+    wire.held_before(&[FIRST, SECOND]).await;
+    assert_eq!(wire.force_on().await, DONE);
+    assert_eq!((wire.fields().await, wire.line().await), (held(&[(FIRST, "0")]), vec![SECOND.to_owned()]));
+    assert_eq!(ears.heard(&mut wire).await, ["3 - order:1", "7 40000 order:1", "released: 0"]);
+    // From one who has not entered yet, too.
+    assert_eq!(wire.force_on().await, DONE);
+    assert_eq!((wire.fields().await, wire.line().await), (held(&[(SECOND, "0")]), vec![]));
+    assert_eq!(wire.force_on().await, DONE);
+    assert_eq!(wire.force_on().await, FREE);
+}
+
+#[tokio::test]
+async fn nobody_waits_in_line_for_what_is_no_lock() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    for (put, kind) in [
+        (&["SET", KEY, "theirs", "PX", "600000"][..], None),
+        (&["SET", KEY, "theirs"], Some("string")),
+        (&["HSET", KEY, THEIRS, "1"], Some("hash")),
+        (&["RPUSH", KEY, "mine"], Some("list")),
+    ] {
+        for mode in ["enter", "again"] {
+            wire.clear().await;
+            wire.ask::<Value>(put).await;
+            let answer = wire.try_wait(OURS, mode).await.unwrap();
+            match kind {
+                Some(kind) => assert_eq!(answer, status(kind)),
+                None => assert!(is_busy(&answer), "{answer:?}"),
+            }
+            assert_eq!(wire.leave(OURS).await, GONE);
+            assert_eq!(server.keys().await, [KEY]);
+        }
+    }
+    wire.plant("user", "bob").await;
+    assert_eq!(wire.enter(OURS).await, status("fields"));
+    assert_eq!(server.keys().await, [KEY]);
+}
+
+/// Another program uses its name, or has written into it.
+#[tokio::test]
+async fn a_line_that_is_none_of_ours_is_left_alone_and_frees_the_lock() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    let mut ears = Ears::of(&server, &[FIRST]).await.and_releases().await;
+    for mode in ["enter", "again"] {
+        wire.clear().await;
+        wire.ask::<i64>(&["RPUSH", LINE, "x"]).await;
+        assert_eq!(wire.try_wait(OURS, mode).await.unwrap(), DONE);
+        assert_eq!(whose(&wire.try_wait(FIRST, mode).await.unwrap()), (OURS, "1"));
+        assert_eq!(wire.leave(FIRST).await, GONE);
+        assert_eq!(wire.leave(OURS).await, Value::Int(-5));
+        assert_eq!(server.keys().await, [LINE]);
+    }
+    ears.heard(&mut wire).await;
+    wire.held_before(&[FIRST]).await;
+    let before = [["-9", "x"], ["-8", "redisson_lock__channel:{order:1}:3"], ["-7", "nestlock_wake:a:b"]];
+    for [score, member] in before {
+        wire.ask::<i64>(&["ZADD", LINE, score, member]).await;
+    }
+    assert_eq!(wire.leave(OURS).await, ENDED);
+    assert_eq!((wire.fields().await, wire.ask::<i64>(&["ZCARD", LINE]).await), (held(&[(FIRST, "0")]), 0));
+    assert_eq!(ears.heard(&mut wire).await, ["3 - order:1"]);
+}
+
+/// A server runs nothing else meanwhile.
+#[tokio::test]
+async fn a_long_line_of_those_who_are_gone_is_passed_over_in_parts() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    let gone: Vec<String> =
+        (1..=200).map(|number| format!("{}{number}", THIRD.replace("184", "1"))).collect();
+    let mut ears = Ears::of(&server, &[FIRST]).await.and_releases().await;
+    for way in ["release", "force", "again"] {
+        wire.clear().await;
+        wire.enter(OURS).await;
+        for field in gone.iter().map(String::as_str).chain([FIRST]) {
+            let (at, member) = (wire.ask::<i64>(&["ZCARD", LINE]).await, [WAKES, field].concat());
+            wire.ask::<i64>(&["ZADD", LINE, &at.to_string(), &member]).await;
+        }
+        ears.heard(&mut wire).await;
+        let answer = match way {
+            "release" => wire.leave(OURS).await,
+            "force" => wire.force_on().await,
+            _ => {
+                wire.ask::<i64>(&["DEL", KEY]).await;
+                // Wherever it stands there.
+                wire.ask::<i64>(&["ZADD", LINE, "1000", &[WAKES, OURS].concat()]).await;
+                wire.again(OURS).await
+            }
+        };
+        let (expected, messages): (_, &[&str]) = match way {
+            "release" => (Value::Int(-5), &["released: 0"]),
+            "force" => (DONE, &["released: 0"]),
+            _ => (DONE, &[]),
+        };
+        assert_eq!(answer, expected, "{way}");
+        assert_eq!(ears.heard(&mut wire).await, messages, "{way}");
+        assert_eq!(wire.line().await.len(), 201 - 64, "{way}");
+        assert_eq!(wire.fields().await.len(), usize::from(way == "again"));
+    }
+}
+
+#[tokio::test]
+async fn on_a_full_server_nobody_enters_the_line_and_the_lock_is_handed_on() {
+    let server = Server::with(&["--maxmemory-policy", "noeviction"]).await;
+    let mut wire = Wire::to(&server).await;
+    let mut ears = Ears::of(&server, &[FIRST, SECOND]).await;
+    wire.held_before(&[FIRST, SECOND]).await;
+    wire.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    for mode in ["enter", "again"] {
+        assert_eq!(whose(&wire.try_wait(THIRD, mode).await.unwrap()), (OURS, "1"));
+    }
+    assert_eq!(wire.line().await, [FIRST, SECOND]);
+    assert_eq!(wire.leave(OURS).await, ENDED);
+    assert_eq!(ears.heard(&mut wire).await, ["3 - order:1", "7 40000 order:1"]);
+    assert_eq!(wire.fields().await, held(&[(FIRST, "0")]));
+    assert_eq!(wire.leave(FIRST).await, ENDED);
+    assert_eq!(wire.leave(SECOND).await, ENDED);
+    for mode in ["enter", "again"] {
+        let error = wire.try_wait(FIRST, mode).await.unwrap_err().to_string();
+        assert!(error.contains("OOM") && error.contains("script"), "{error}");
+    }
+    assert!(server.keys().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_right_that_is_missing_costs_the_line_and_not_the_lock() {
+    let server = Server::start().await;
+    let mut admin = Wire::to(&server).await;
+    let mut ears = Ears::of(&server, &[FIRST, SECOND]).await.and_releases().await;
+    for (right, enters, hands_on, publishes) in [
+        ("-zadd", false, true, true),
+        ("-zrange", false, true, true),
+        ("-zrem", true, true, true),
+        ("-zpopmin", true, false, true),
+        ("-publish", true, false, false),
+        ("-hscan", false, true, true),
+        // None that a lock without a line does not need.
+        ("-exists", true, true, true),
+    ] {
+        let mut wire = admin.login(&server, &["allchannels", "+@all", right]).await;
+        admin.held_before(&[FIRST, SECOND]).await;
+        let answer = wire.enter(THIRD).await;
+        let Value::Array(parts) = &answer else { panic!("{right}: {answer:?}") };
+        let length = if right == "-hscan" { 1 } else { 3 + usize::from(enters) };
+        assert_eq!(parts.len(), length, "{right}: {answer:?}");
+        admin.held_before(&[FIRST, SECOND]).await;
+        ears.heard(&mut admin).await;
+        let answer = wire.leave(OURS).await;
+        let heard = ears.heard(&mut admin).await;
+        if hands_on {
+            assert_eq!(answer, ENDED, "{right}");
+            assert_eq!(admin.fields().await, held(&[(FIRST, "0")]), "{right}");
+            assert_eq!(heard[0], "3 - order:1", "{right}");
+            assert!(admin.ttl(KEY).await > 0, "{right}");
+        } else {
+            assert_eq!(admin.look().await, FREE, "{right}");
+            // Those behind it stay.
+            assert!(admin.line().await.contains(&SECOND.to_owned()), "{right}");
+            assert_eq!(answer, Value::Int(-4 - i64::from(publishes)), "{right}");
+            assert_eq!(heard == ["released: 0"], publishes, "{right}: {heard:?}");
+        }
+        for mode in ["enter", "again"] {
+            admin.held_before(&[FIRST]).await;
+            admin.ask::<i64>(&["DEL", KEY]).await;
+            let answer = wire.try_wait(THIRD, mode).await.unwrap();
+            let busy = mode == "again" && hands_on;
+            assert_eq!(answer != DONE, busy, "{right} {mode}: {answer:?}");
+            assert!(admin.ttl(KEY).await > 0, "{right} {mode}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_the_right_to_expire_the_lock_is_handed_to_nobody_and_is_free() {
+    let server = Server::start().await;
+    let mut admin = Wire::to(&server).await;
+    let _ears = Ears::of(&server, &[FIRST]).await;
+    for right in ["-pexpire", "-hset"] {
+        let mut wire = admin.login(&server, &["allchannels", "+@all", right]).await;
+        admin.held_before(&[FIRST]).await;
+        assert_eq!(wire.leave(OURS).await, ENDED, "{right}");
+        assert_eq!(admin.look().await, FREE, "{right}");
+        // Nor does a line stay for ever.
+        admin.held_before(&[]).await;
+        let answer = wire.enter(FIRST).await;
+        assert_eq!(admin.ttl(LINE).await < 0, right == "-pexpire", "{right}: {answer:?}");
+        assert_eq!(admin.ask::<i64>(&["EXISTS", LINE]).await == 0, right == "-pexpire");
+    }
+}
+
+#[tokio::test]
+async fn whom_a_lock_is_handed_to_gets_a_token_of_its_own() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    let mut ears = Ears::of(&server, &[FIRST, SECOND]).await;
+    let script = redis::Script::new(&fenced_body("acquire", "token"));
+    let lease = LEASE.to_string();
+    let take = async |wire: &mut Wire, field: &str, mode: &str| -> RedisResult<Value> {
+        let mut call = script.key(KEY);
+        call.key(tokens::COUNTER);
+        call.arg(&[field, "1", &lease, "5", tokens::DAY]);
+        if !mode.is_empty() {
+            call.key(LINE).arg(&[WAKES, TERM, STAYS, mode]);
+        }
+        call.invoke_async(&mut wire.redis).await
+    };
+    let token = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+    assert_eq!(take(&mut wire, OURS, "enter").await.unwrap(), token("5"));
+    assert_eq!(in_line(&take(&mut wire, FIRST, "enter").await.unwrap()), (OURS, "1"));
+    assert_eq!(in_line(&take(&mut wire, SECOND, "enter").await.unwrap()), (OURS, "1"));
+    assert_eq!(wire.line().await, [FIRST, SECOND]);
+    assert_eq!(wire.leave(OURS).await, ENDED);
+    // With the line, or without by one who has left it since.
+    for (field, mode, expected) in [(FIRST, "again", "6"), (SECOND, "", "7")] {
+        for _ in 0..2 {
+            assert_eq!(take(&mut wire, field, mode).await.unwrap(), token(expected));
+        }
+        assert_eq!(wire.fields().await, held(&[(field, "1")]));
+        assert_eq!(wire.leave(field).await, ENDED);
+    }
+    ears.heard(&mut wire).await;
+    // The first is granted by an answer.
+    assert_eq!(take(&mut wire, OURS, "enter").await.unwrap(), token("8"));
+    take(&mut wire, FIRST, "enter").await.unwrap();
+    take(&mut wire, SECOND, "enter").await.unwrap();
+    wire.ask::<i64>(&["DEL", KEY]).await;
+    assert_eq!(in_line(&take(&mut wire, SECOND, "again").await.unwrap()), (FIRST, "0"));
+    wire.ask::<i64>(&["DEL", KEY]).await;
+    assert_eq!(take(&mut wire, SECOND, "again").await.unwrap(), token("9"));
+    assert_eq!(ears.heard(&mut wire).await, ["3 - order:1", "7 40000 order:1"]);
+}
