@@ -478,7 +478,7 @@ impl Attempts {
                     }
                 };
                 let spent = entry.polled(id, waker, at.now);
-                // Read here: whoever asks without a line while hints begin asks once more, and that is noted in a visit behind this one.
+                // Read in the visit: a request that asks without a line while hints begin asks once more, which a later visit notes.
                 let line = session.hints.line().filter(|_| in_line);
                 let turn = entry.admit(id, number(), AcquireParams { line, ..ask }, at);
                 if self.once && matches!(turn, Admission::Wait { refused: false, .. }) {

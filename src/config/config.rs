@@ -748,7 +748,7 @@ impl Config {
         self.replicas.map_or(once, |replicas| once.saturating_add(replicas.wait).saturating_mul(3))
     }
 
-    /// What scripts are told of the line; `None`: there is none.
+    /// What scripts need to know of the line; `None`: there is none.
     pub(crate) fn line(&self) -> Option<Line> {
         let alone = match &*self.masters {
             [MasterKind::Server(_) | MasterKind::Sentinel(_) | MasterKind::Memory(_)] => {

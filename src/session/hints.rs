@@ -9,7 +9,7 @@ use crate::wire::keys;
 /// Subscribed from the first wait on, and for good: 1. a process waits for a lock now and then, one request at a time. 2. It would have
 /// to subscribe before each wait could begin in the line.
 pub(crate) struct Hints {
-    /// What locks' scripts are told of their lines; `None`: these locks have none.
+    /// What scripts need to know of a lock's line; `None`: these locks have none.
     line: Option<Line>,
     channel: Arc<str>,
     wanted: AtomicBool,

@@ -207,7 +207,7 @@ impl SimMaster {
         })
     }
 
-    /// Whose hold it is; nobody's, where the lock was handed to a field that has not entered.
+    /// The field that holds it. A field that the lock was handed to, and that has not entered, does not hold it.
     pub(super) fn held_by(&self, key: &str) -> Option<String> {
         self.holder(key).filter(|(_, count)| *count > 0).map(|(field, _)| field)
     }

@@ -189,7 +189,9 @@ impl LockEntry {
     /// Wakes whoever can go on now.
     pub(super) fn wake_next(&mut self, now: Instant) {
         self.wake_idlers();
-        self.leave_fair_line(now);
+        if self.terms.line.is_some() {
+            self.leave_fair_line(now);
+        }
         if self.queue.is_empty() {
             return self.withdraw(now);
         }

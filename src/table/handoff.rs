@@ -75,7 +75,9 @@ impl LockEntry {
 
     /// What is offered ends: it may be gone, or nobody is to take it.
     pub(crate) fn withdraw(&mut self, now: Instant) {
-        self.leave_fair_line(now);
+        if self.terms.line.is_some() {
+            self.leave_fair_line(now);
+        }
         self.holds.iter_mut().filter(|hold| hold.is_offered()).for_each(|hold| hold.withdraw(now));
     }
 

@@ -149,7 +149,7 @@ impl Hold {
         (hold, pending)
     }
 
-    /// What stands in the line asks again, for whoever is the head now.
+    /// What stands in the line asks again, for the request that is the head now.
     pub(super) fn asks_again(
         &mut self,
         lease: Lease,

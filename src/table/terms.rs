@@ -25,7 +25,7 @@ pub(crate) struct Terms {
     pub(crate) handoff: Duration,
     /// How long a request waits before the log reports it, and then from report to report; `None`: it is never reported.
     pub(crate) warn_after: Option<(Duration, Duration)>,
-    /// What scripts are told of the line on the server; `None`: there is none.
+    /// What scripts need to know of the line on the server; `None`: there is none.
     pub(crate) line: Option<Line>,
 }
 

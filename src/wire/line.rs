@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use crate::base::Lease;
 
-/// What a script is told of a lock's line.
+/// What a script needs to know of a lock's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     /// For so long the lock is kept for the field that it is handed to.
     pub(crate) term: Lease,
     /// For so long the line stays where nobody asks. Of an acquire alone.
     pub(crate) stays: Lease,
-    /// The field has asked before: it may be in the line, and a free lock goes to whoever is first. Of an acquire alone.
+    /// The field has asked before: it may be in the line, and a free lock goes to the first there. Of an acquire alone.
     pub(crate) again: bool,
 }
 
-/// A message to one process. It decides nothing: whoever gets it asks again.
+/// A message to one process. It decides nothing: the process asks again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hint<'a> {
     /// Of the field in the line, which is this process's.

@@ -147,7 +147,7 @@ pub(crate) enum Reply {
     Deferred(String),
     /// Somebody else holds the lock, for that long yet. Who, if that was asked for and has an answer.
     Busy(Duration, Option<Box<Holder>>),
-    /// The same, and the field is in the line.
+    /// Somebody else holds the lock, and the field is in the line now.
     InLine(Duration, Box<Holder>),
     /// The same, where the user may not read who it is.
     Nameless(Duration),
@@ -395,7 +395,7 @@ const SPUBLISH: &str = "SPUBLISH";
 /// The last argument of an acquire or a look that asks whose a busy lock is.
 const WHOSE: &str = "whose";
 
-/// The same, and the field enters the line: it asks for the first time.
+/// The last argument of an acquire that enters the line, and asks for the first time.
 const ENTER: &str = "enter";
 
 /// The same for one that may be in the line.

@@ -37,8 +37,9 @@ async fn each_has_its_turn(server: &Server, processes: &[Locks], rounds: usize) 
         stand(server, order.len()).await;
     }
     let (grants, scripts) = (rounds * processes.len(), server.scripts_run().await - before);
-    // An end, the attempt of the one that it wakes, and that which begins to wait again; no one else asks.
-    assert!(scripts * 10 <= grants as u64 * 32, "{scripts} scripts for {grants} grants");
+    // An end, the attempt of the one that it wakes, and that which begins to wait again; on a busy machine one more by a timer now and then.
+    // Were all woken, there would be nine.
+    assert!(scripts <= grants as u64 * 5, "{scripts} scripts for {grants} grants");
     while let Some(next) = order.pop_front() {
         holds.1.release().await.unwrap();
         holds = soon("the next", waiters.next()).await.unwrap();

@@ -117,7 +117,7 @@ fn a_request_that_goes_leaves_the_line_by_the_end_of_its_field() {
     assert!(world.entry.is_empty());
 }
 
-/// A process has one place, whoever is its head.
+/// A process has one place, no matter which of its requests is the head.
 #[test]
 fn the_next_request_of_a_process_has_the_place_of_the_one_before() {
     let mut world = World::fair();
