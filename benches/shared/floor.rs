@@ -5,9 +5,13 @@ use redis::aio::MultiplexedConnection;
 
 use crate::server::{Result, connection_to, url};
 
-pub(crate) const ACQUIRE: &str = include_str!("../../lua/acquire.lua");
-pub(crate) const RELEASE: &str =
-    concat!(include_str!("../../lua/hold.lua"), include_str!("../../lua/release.lua"));
+pub(crate) const ACQUIRE: &str =
+    concat!(include_str!("../../lua/serve.lua"), include_str!("../../lua/acquire.lua"));
+pub(crate) const RELEASE: &str = concat!(
+    include_str!("../../lua/serve.lua"),
+    include_str!("../../lua/hold.lua"),
+    include_str!("../../lua/release.lua")
+);
 
 /// As long as the fields that the crate writes.
 pub(crate) const FIELD: &str = "01234567-89ab-cdef-0123-456789abcdef:1234";
