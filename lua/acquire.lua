@@ -6,6 +6,8 @@
 -- ARGV[1]  the hold's field, `<uuid>:<id>`
 -- ARGV[2]  the count that must stand: 1 takes the lock, more re-enters a hold
 -- ARGV[3]  the lease in ms
+-- ARGV[4]  of a re-entry: a limit in ms, at least the lease; mostly missing
+-- ARGV[5]  if there is a limit: as in renew.lua
 -- ARGV[last] `whose`: where the lock is busy, it is answered whose it is
 --
 -- Replies  -1        granted
@@ -44,6 +46,11 @@ if type(count) == 'string' then
   -- No TTL reads as -1 and is lower than any lease: a hold that somebody persisted must not stay for ever.
   if ttl < tonumber(ARGV[3]) then
     redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  elseif ARGV[5] then
+    local ends = redis.pcall('PEXPIRETIME', KEYS[1])
+    if type(ends) == 'number' and string.find(' ' .. ARGV[5] .. ' ', string.format(' %.0f ', ends), 1, true) then
+      redis.call('PEXPIRE', KEYS[1], ARGV[4])
+    end
   end
   return -1
 end

@@ -22,7 +22,7 @@ elseif not wrong then
   end
 end
 local reply = plain()
-if reply == -1 and why then
+if reply ~= -2 and why then
   return why
 end
 return reply

@@ -1,4 +1,5 @@
--- Lets several holds live for a lease from now, at least: what renew.lua does, for each of them. An error of one ends no other.
+-- Lets several holds live for a lease from now, at least: what renew.lua does without a limit, for each of them. An error of one ends no
+-- other.
 --
 -- KEYS        the locks
 -- ARGV[1...]  the holds' fields, in the order of the locks
@@ -17,6 +18,9 @@ local function renew(key, field)
     return -2
   end
   local ttl = redis.pcall('PTTL', key)
+  if type(ttl) == 'number' and ttl > tonumber(lease) then
+    return ttl
+  end
   -- No TTL reads as -1: it gets one.
   if type(ttl) == 'number' and ttl < tonumber(lease) then
     ttl = redis.pcall('PEXPIRE', key, lease)

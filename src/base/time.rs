@@ -43,6 +43,11 @@ impl Stamp {
     /// The stamp of [`START`], in nanoseconds: so far from both ends that nothing before or behind it is cut.
     const MIDDLE: u64 = 1 << 62;
 
+    /// As a number, which is another one for another instant.
+    pub(crate) fn number(self) -> u64 {
+        self.0.get()
+    }
+
     pub(crate) fn at(self) -> Instant {
         let nanos = self.0.get();
         Instant::from_std(match nanos.checked_sub(Stamp::MIDDLE) {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::base::{Events, Lease, after};
+use crate::base::{Events, Lease, Stamp, after};
 use crate::holder::Holder;
 use crate::memory::counters::Counters;
-use crate::wire::{self, AT_ITS_END, Action, Call, Fence, Reply};
+use crate::wire::{self, AT_ITS_END, Action, Call, Fence, Limit, Reply};
 
 /// The reply to a command, once it has run. `None` inside: the connection broke first.
 pub(crate) type PendingReply = Arc<OnceLock<Option<Reply>>>;
@@ -259,9 +259,10 @@ impl Store {
             Action::Release { count } => {
                 change_if_held(self.held_by(key, field, now), |held| held.count = held.count.min(count))
             }
-            Action::Renew { lease } => {
-                change_if_held(self.held_by(key, field, now), |held| held.extend(lease, now))
-            }
+            Action::Renew { lease } => match self.held_by(key, field, now) {
+                Some(held) => held.renew(lease, call.limit.as_deref(), now),
+                None => Reply::Gone,
+            },
             Action::Repair { count, lease } if self.held(key, now).is_none() => {
                 let until = after(now, lease.duration());
                 self.put(key, StoredLock { field: field.clone(), count, until }, now)
@@ -298,7 +299,9 @@ impl Store {
         match self.held(key, now) {
             Some(held) if held.field == *field => {
                 held.count = held.count.max(count);
-                held.extend(lease, now);
+                if !held.limited(lease, call.limit.as_deref(), now) {
+                    held.extend(lease, now);
+                }
                 Reply::Done
             }
             // A re-entry whose hold is gone must not acquire the lock.
@@ -384,6 +387,28 @@ impl StoredLock {
     /// Never shortens.
     fn extend(&mut self, lease: Lease, now: Instant) {
         self.until = self.until.max(after(now, lease.duration()));
+    }
+
+    fn renew(&mut self, lease: Lease, limit: Option<&Limit>, now: Instant) -> Reply {
+        if self.limited(lease, limit, now) {
+            return Reply::Done;
+        }
+        self.extend(lease, now);
+        let left = self.left(now);
+        if left <= lease.duration() {
+            return Reply::Done;
+        }
+        let is_beyond = limit.is_some_and(|limit| left > limit.lease.duration());
+        Reply::Longer(left, is_beyond.then(|| Stamp::from(self.until).number()))
+    }
+
+    /// Sets the TTL to the limit where it is for this key. Whether it is so.
+    fn limited(&mut self, lease: Lease, limit: Option<&Limit>, now: Instant) -> bool {
+        let is_longer = self.left(now) >= lease.duration();
+        let named = |limit: &&Limit| limit.ends.contains(&Stamp::from(self.until).number());
+        let Some(limit) = limit.filter(named).filter(|_| is_longer) else { return false };
+        self.until = after(now, limit.lease.duration());
+        true
     }
 
     fn holder(&self, now: Instant) -> Holder {

@@ -35,7 +35,8 @@ impl Verdict {
     /// A grant, after its holder has made the highest token known to a majority: or tried to.
     pub(crate) fn acknowledged(self, renewal: Verdict) -> Verdict {
         let why = match renewal.result {
-            Ok(Reply::Done) => return self,
+            // Longer: the grant before it has raised a TTL that was set back, or a claim's.
+            Ok(Reply::Done | Reply::Longer(..)) => return self,
             Ok(Reply::Deferred(why)) => {
                 format!("its fencing counter could not be raised: {why}; try again later")
             }
@@ -96,6 +97,8 @@ pub(super) struct Tally {
     tokens: Vec<u64>,
     /// How many were subscribed where one of them ended a hold.
     listeners: Option<u64>,
+    /// The longest that a key stays beyond the lease of a renewal, and when it ends.
+    longer: Option<(Duration, Option<u64>)>,
 }
 
 impl Tally {
@@ -123,6 +126,7 @@ impl Tally {
             failure: None,
             tokens: Vec::new(),
             listeners: None,
+            longer: None,
         }
     }
 
@@ -154,6 +158,10 @@ impl Tally {
                 self.tokens.push(token);
             }
             Ok(Reply::Done) => self.done.insert(master),
+            Ok(Reply::Longer(left, ends)) => {
+                self.done.insert(master);
+                self.longer = self.longer.max(Some((left, ends)));
+            }
             Ok(Reply::Ended(listeners)) => {
                 self.done.insert(master);
                 self.listeners = Some(listeners);
@@ -267,7 +275,8 @@ impl Tally {
         let no = self.gone.union(self.busy).union(self.foreign).union(self.free);
         if self.is_majority(stands) {
             let reply = if self.is_majority(self.done) { None } else { self.deferral.clone() };
-            let mut verdict = self.with_reply(reply.unwrap_or(Reply::Done)).lacking(lacking);
+            let done = self.longer.map_or(Reply::Done, |(left, ends)| Reply::Longer(left, ends));
+            let mut verdict = self.with_reply(reply.unwrap_or(done)).lacking(lacking);
             verdict.spread.given_up = self.given_up();
             return Some(verdict);
         }

@@ -142,7 +142,7 @@ impl SimMaster {
             Fate::Refused => return Some(Answered::Refused),
             Fate::Runs(call) => self.run_script(call)?,
             Fate::RunsInPart(call) => match self.run_script(call)? {
-                Reply::Done => Reply::Deferred("it could not be written".to_owned()),
+                Reply::Done | Reply::Longer(..) => Reply::Deferred("it could not be written".to_owned()),
                 reply => reply,
             },
         };

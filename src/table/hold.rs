@@ -14,7 +14,10 @@ use crate::table::level::Level;
 use crate::table::offer::Offer;
 use crate::table::terms::Terms;
 use crate::wire::keys::Keys;
-use crate::wire::{Action, Call, Fence, Pending};
+use crate::wire::{Action, Call, Fence, Limit, Pending, Reply};
+
+/// Of so many keys at most the ends are named: a clock that is set again and again must not make commands long.
+const MOST_ENDS: usize = 16;
 
 /// The command under way. At most one for each hold: two could pass each other on the wire.
 #[derive(Debug)]
@@ -100,6 +103,12 @@ pub(crate) struct Hold {
     pub(super) offer: Offer,
     /// Until then nobody else is to have the lock: what ends the hold before keeps the lock standing.
     kept_until: Option<Stamp>,
+    /// The longest lease that was asked for, or that it was resumed with.
+    longest: Lease,
+    /// It was resumed, and no renewal has shown yet what its former holder had asked for.
+    is_resumed: bool,
+    /// A key stayed for longer than that. What is sent from now on names the ends of such keys, as far as they are known.
+    unexplained: Option<Box<Vec<u64>>>,
     /// When the first of its levels, since it had none, was granted.
     pub(super) since: Instant,
 }
@@ -137,6 +146,9 @@ impl Hold {
             fence,
             offer: Offer::default(),
             kept_until: None,
+            longest: lease,
+            is_resumed: false,
+            unexplained: None,
             since: now,
         };
         let pending = hold.begin(Action::Acquire { count: 1, lease }, Sender::Request, no, now);
@@ -153,6 +165,8 @@ impl Hold {
         now: Instant,
     ) -> (Hold, Pending) {
         let (mut hold, _) = Hold::asked(no, keys, field, terms, lease, None, now);
+        // It may have been extended before it was handed over.
+        hold.is_resumed = true;
         let mut pending = hold.begin(Action::Move { lease }, Sender::Request, no, now);
         pending.call.from = Some(from);
         (hold, pending)
@@ -294,8 +308,8 @@ impl Hold {
         }
         // 1. A nested request, or an extension, is sent. 2. The end comes. 3. It runs, and the key lives for the lease that it asks for.
         let asked = self.command.as_ref().filter(|command| !command.sender.is_background());
-        let asked_until =
-            asked.and_then(|command| command.action.lease()).map(|lease| after(now, lease.duration()));
+        let asked = asked.and_then(|command| self.longest_of(command.action));
+        let asked_until = asked.map(|lease| after(now, lease.duration()));
         let perhaps_until = asked_until.map_or(self.perhaps_until, |until| until.max(self.perhaps_until));
         self.end() < self.sure_until.max(perhaps_until)
     }
@@ -322,7 +336,7 @@ impl Hold {
         limit.map_or(self.end(), |limit| limit.at().min(self.end()))
     }
 
-    /// The server confirmed a lease. Only ever forward: no script shortens a TTL.
+    /// The server confirmed a lease. Only ever forward: no script makes a TTL shorter than that.
     pub(super) fn confirmed(&mut self, lease: Lease, sent: Instant, slept: Duration) {
         if self.loss().is_some() {
             return; // Lost is final, whatever is answered later.
@@ -337,6 +351,36 @@ impl Hold {
             self.renew_at = self.terms.renew_at(sent);
         }
         self.failures = 0;
+    }
+
+    /// A renewal was answered. If the key stays for longer than any lease explains, a server's clock was set back, or somebody else has set
+    /// the TTL: others would wait for all of that time behind a crash. First it is asked when such a key ends, then its TTL is set.
+    pub(super) fn renewed(&mut self, reply: &Reply, now: Instant) {
+        let is_first = std::mem::take(&mut self.is_resumed);
+        let Reply::Longer(left, ends) = *reply else { return };
+        if is_first {
+            self.longest = self.longest.max(Lease::rest(left));
+        }
+        // The key of one that has ended is ended for as long as it may stand.
+        self.stands_until = self.stands_until.max(after(now, left));
+        if left <= self.longest.duration() + self.terms.patience || !self.is_watched() {
+            return;
+        }
+        let asked = self.unexplained.is_some();
+        let known = self.unexplained.get_or_insert_default();
+        match ends {
+            Some(ends) if !known.contains(&ends) && known.len() < MOST_ENDS => known.push(ends),
+            // Asked for, and not answered: such a server leaves the TTL as it is.
+            _ if asked => return,
+            _ => {}
+        }
+        self.renew_at = now;
+    }
+
+    /// What the key may be given by this command: its lease, or the limit that it carries.
+    fn longest_of(&self, action: Action) -> Option<Lease> {
+        let limit = self.limit(action).map(|limit| limit.lease);
+        action.lease().max(limit)
     }
 
     /// The server confirmed a longer lease for one level's sake.
@@ -501,6 +545,7 @@ impl Hold {
             _ => MasterSet::ALL,
         };
         self.apart.is_not_late(masters);
+        self.longest = action.lease().map_or(self.longest, |lease| lease.max(self.longest));
         let repeated = action.is_end() && self.release_tried;
         let fence = self.fence.as_ref().filter(|_| action.is_counted(self.failures > 0)).cloned();
         let call = Call {
@@ -511,8 +556,18 @@ impl Hold {
             sharded: false,
             names: false,
             from: None,
+            limit: self.limit(action).map(Arc::new),
         };
         Pending { hold: self.id, no, call, masters, repeated, sent: now }
+    }
+
+    /// What a command that may confirm a longer lease than any before brings with it. 1. A renewal with a limit is on its way. 2. An extension
+    /// by a minute is confirmed, on a key that would stay for an hour. 3. The renewal runs, and sets the TTL to a lease. So the extension
+    /// sets the TTL itself, and the renewal finds another end of the key.
+    fn limit(&self, action: Action) -> Option<Limit> {
+        let ends = self.unexplained.as_deref()?.clone();
+        let is_for_it = matches!(action, Action::Renew { .. } | Action::Acquire { .. });
+        is_for_it.then(|| Limit { lease: self.longest.max(self.terms.lease), ends })
     }
 
     pub(super) fn under_way(&self, no: u64) -> bool {
@@ -522,7 +577,7 @@ impl Hold {
     /// The command is over, with or without an answer. `None` where it had been given up before: its answer is void.
     pub(super) fn finish(&mut self, no: u64, now: Instant) -> Option<UnderWay> {
         let command = self.command.take_if(|command| command.no == no)?;
-        if let Some(lease) = command.action.lease() {
+        if let Some(lease) = self.longest_of(command.action) {
             self.stands_until = self.stands_until.max(after(now, lease.duration()));
         }
         Some(command)
@@ -540,7 +595,7 @@ impl Hold {
     /// The command may have run, or may run yet.
     pub(super) fn unknown(&mut self, no: u64, now: Instant) -> Option<UnderWay> {
         let command = self.give_up(no, now)?;
-        if let Some(lease) = command.action.lease() {
+        if let Some(lease) = self.longest_of(command.action) {
             self.perhaps_until = self.perhaps_until.max(after(now, lease.duration()));
         }
         self.release_tried |= command.action.is_end();

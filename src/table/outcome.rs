@@ -189,6 +189,9 @@ impl LockEntry {
             }
             _ => {
                 self.done(pending, &command, spread, at);
+                if let (Action::Renew { .. }, Some(hold)) = (pending.call.action, self.hold(pending.hold)) {
+                    hold.renewed(reply, at.now);
+                }
                 Meaning::Done
             }
         };

@@ -29,6 +29,28 @@ pub(crate) struct Call {
     pub(crate) names: bool,
     /// Whose place the field takes, where it is moved.
     pub(crate) from: Option<Arc<str>>,
+    /// Of a renewal and a re-entry: what no lease of the hold explains.
+    pub(crate) limit: Option<Arc<Limit>>,
+}
+
+/// A TTL of a key that no lease of its hold explains, and what it is set to.
+///
+/// A key is known by the time of its end, which each new TTL changes. So once a command with a limit has run, no earlier or repeated one
+/// finds what it names, however late it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Limit {
+    /// The longest lease that the hold has asked for.
+    pub(crate) lease: Lease,
+    /// When such keys would end, as their masters have answered it.
+    pub(crate) ends: Vec<u64>,
+}
+
+impl Limit {
+    fn put(&self, to: &mut impl Arguments) {
+        to.number(self.lease.millis());
+        let ends: Vec<String> = self.ends.iter().map(u64::to_string).collect();
+        to.text(&ends.join(" "));
+    }
 }
 
 /// What is asked, with its arguments.
@@ -135,6 +157,9 @@ pub(crate) enum Count {
 pub(crate) enum Reply {
     /// It is as asked: granted, released, lowered, renewed, settled, freed.
     Done,
+    /// Renewed, and the key stays for that long, which is more than the lease. Beyond a limit also when it ends, by a number that each new
+    /// TTL changes.
+    Longer(Duration, Option<u64>),
     /// The hold has ended, and so many clients were subscribed to the channel of its release.
     Ended(u64),
     /// Granted, with this fencing token; or a counter stands at it.
@@ -379,6 +404,7 @@ impl Call {
             sharded: false,
             names: false,
             from: None,
+            limit: None,
         }
     }
 
@@ -438,7 +464,7 @@ impl Call {
         let counter = self.fence.as_deref().map_or(0, |fence| fence.counter.len() + 64);
         // The most arguments that a script has, and the bytes of what is no key, field or channel of unusual length:
         // one allocation each.
-        let mut cmd = Cmd::with_capacity(11, 192 + script.len() + 2 * self.key().len() + counter);
+        let mut cmd = Cmd::with_capacity(12, 192 + script.len() + 2 * self.key().len() + counter);
         cmd.arg(command).arg(script);
         self.put(&mut cmd);
         cmd
@@ -478,6 +504,9 @@ impl Call {
                 to.text(field);
                 to.number(count.into());
                 to.number(lease.millis());
+                if let Some(limit) = &self.limit {
+                    limit.put(to);
+                }
             }
             Action::Move { lease } => {
                 to.text(field);
@@ -500,6 +529,12 @@ impl Call {
             Action::Renew { lease } => {
                 to.text(field);
                 to.number(lease.millis());
+                if let Some(limit) = &self.limit {
+                    limit.put(to);
+                } else if fence.is_some() {
+                    to.text("");
+                    to.text("");
+                }
             }
             Action::Settle { count, lease } | Action::Repair { count, lease } => {
                 let creates = matches!(self.action, Action::Repair { .. });
@@ -571,6 +606,13 @@ impl Call {
             }
             (Release { .. } | Settle { .. } | Repair { .. }, Value::BulkString(why)) => deferred(&why),
             (Renew { .. }, Value::BulkString(why)) if fenced => deferred(&why),
+            (Renew { .. }, Value::Int(ttl @ 0..)) => Reply::Longer(left(ttl), None),
+            (Renew { .. }, Value::Array(parts)) => match parts[..] {
+                [Value::Int(ttl @ 0..), Value::Int(ends @ 0..)] => {
+                    Reply::Longer(left(ttl), Some(ends.unsigned_abs()))
+                }
+                _ => return Err(self.garbled(&Value::Array(parts))),
+            },
             (Look | Who | Count(_), value) => return Err(self.garbled(&value)),
             (Acquire { .. }, value @ Value::Int(DONE)) if fenced => return Err(self.garbled(&value)),
             (_, Value::Int(DONE)) => Reply::Done,
@@ -651,6 +693,7 @@ impl Call {
             sharded: false,
             names: false,
             from: None,
+            limit: None,
         }
     }
 }
@@ -711,6 +754,7 @@ mod tests {
             sharded: false,
             names: false,
             from: matches!(action, Action::Move { .. }).then(|| "f:9".into()),
+            limit: None,
         })
     }
 
@@ -831,8 +875,22 @@ mod tests {
                 sharded: false,
                 names: false,
                 from: None,
+                limit: None,
             }
         })
+    }
+
+    #[test]
+    fn a_renewal_carries_its_limit_behind_the_lease() {
+        let [plain, fenced] = [calls()[2].clone(), fenced()[2].clone()];
+        for (call, args) in [
+            (plain, &["1", "k", "f:1", "30000", "30000", "7 8"][..]),
+            (fenced, &["2", "k", "token", "f:1", "30000", "30000", "7 8", "7", "86400000"]),
+            (calls()[0].clone(), &["1", "k", "f:1", "2", "30000", "30000", "7 8"]),
+        ] {
+            let call = Call { limit: Some(Arc::new(Limit { lease: lease(), ends: vec![7, 8] })), ..call };
+            assert_eq!(words(&call.evalsha())[2..], *args);
+        }
     }
 
     #[test]
@@ -840,7 +898,7 @@ mod tests {
         let expected = [
             vec!["2", "k", "token", "f:1", "1", "30000", "", "86400000"],
             vec!["2", "k", "token", "f:1", "1", "30000", "18446744073709551615", ""],
-            vec!["2", "k", "token", "f:1", "30000", "7", "86400000"],
+            vec!["2", "k", "token", "f:1", "30000", "", "", "7", "86400000"],
             vec!["2", "k", "token", "f:1", "1", "ch", "PUBLISH", "30000", "0", "7", ""],
         ];
         for (call, args) in fenced().iter().zip(expected) {
@@ -954,6 +1012,7 @@ mod tests {
         let full = bulk("OOM full");
         let list = |field: &str, count: &str| Value::Array(vec![Value::Int(0), bulk(field), bulk(count)]);
         let ms = |ms| Some(Reply::busy(Duration::from_millis(ms)));
+        let longer = |ms| Some(Reply::Longer(Duration::from_millis(ms), None));
         let no = |expected: &str| Some(NotALock(expected.to_owned()));
         let by =
             |field: &str, count| Some(Reply::held_by(Holder::new(field, count, Duration::from_millis(1))));
@@ -971,8 +1030,8 @@ mod tests {
             (Value::Int(-2), [Some(Gone), Some(Gone), Some(Gone), Some(Gone), None, None, None]),
             (Value::Int(-3), [None, None, None, None, Some(Free), Some(Free), Some(Free)]),
             (Value::Int(-4), [None, None, None, None, None, None, None]),
-            (Value::Int(0), [ms(1), None, None, None, None, ms(1), None]),
-            (Value::Int(29_999), [ms(29_999), None, None, None, None, ms(29_999), None]),
+            (Value::Int(0), [ms(1), None, longer(1), None, None, ms(1), None]),
+            (Value::Int(29_999), [ms(29_999), None, longer(29_999), None, None, ms(29_999), None]),
             (list("a:f:7", "3"), [named.clone(), None, None, None, None, named.clone(), named]),
             (list("f", "no number"), [odd.clone(), None, None, None, None, odd.clone(), odd]),
             (

@@ -1,7 +1,7 @@
 //! What a client decides about one hold: what it sends, what the answers mean together, and what follows. The
 //! functions have the names of those in `src/table/` and `src/quorum/tally.rs` that they stand for.
 
-use super::master::{Answer, Command, Commands, Link};
+use super::master::{Answer, Command, Commands, Link, UNKNOWN_END};
 use super::{Design, HoldModel, LEASE, LONGEST, State};
 
 /// A set of masters.
@@ -37,6 +37,9 @@ pub enum Stage {
     Crashed,
 }
 
+/// Of so many keys at most the ends are named.
+const MOST_ENDS: u8 = 3;
+
 /// A level without a fixed lease. That of a fixed one is one more than the ticks that are left.
 const WATCHED: u8 = 9;
 
@@ -61,6 +64,10 @@ pub struct Hold {
     pub tried: bool,
     /// Its fencing token.
     pub token: u8,
+    /// The longest lease that was asked for, where clocks are set back.
+    pub longest: u8,
+    /// 0: the leases explain all TTLs; else one more than the ends of keys that are known which they do not.
+    pub unexplained: u8,
     /// Not in the code: another hold was granted since this one was.
     pub overtaken: bool,
 }
@@ -127,6 +134,23 @@ impl Hold {
     fn outlived(&self) -> bool {
         let key = if self.is_watched() { self.sure } else { self.sure.max(self.perhaps) };
         self.end() < key
+    }
+
+    /// `Hold::limit`: what a command carries that asks for this lease, and how many ends it names.
+    fn limit(&self, model: &HoldModel, lease: u8) -> (u8, u8) {
+        let limit = match model.design {
+            Design::LimitBelowDeadline => LEASE.max(lease),
+            _ => LEASE.max(self.longest).max(lease),
+        };
+        self.unexplained.checked_sub(1).map_or((0, 0), |named| (limit, named))
+    }
+
+    /// `Hold::renewed`: a renewal found a TTL that is longer than its lease, of a key that ends then.
+    fn renewed(&mut self, longer: u8, ends: u8) {
+        if longer > LEASE.max(self.longest) && self.is_watched() {
+            let is_new = ends == UNKNOWN_END && (1..=MOST_ENDS).contains(&self.unexplained);
+            self.unexplained = self.unexplained.max(1) + u8::from(is_new);
+        }
     }
 
     fn under_way(&self) -> Option<Command> {
@@ -223,6 +247,9 @@ impl State {
     fn begin(&mut self, model: &HoldModel, hold: usize, command: Command, to: Masters) {
         // What has answered before goes before it.
         self.put(hold, LATE, 0);
+        if model.jumps > 0 {
+            self.holds[hold].longest = self.holds[hold].longest.max(command.lease());
+        }
         let remains = command == Command::END && self.holds[hold].stage == Stage::Gone;
         let under = UnderWay { command, age: 0, doubted: false, level: 0, acknowledges: false, remains };
         self.holds[hold].command = Some(under);
@@ -249,18 +276,23 @@ impl State {
         self.holds[hold] = Hold { stage: Stage::Stands, ..Hold::default() };
         let old = (0..model.masters).filter(|at| !self.is_young(model, *at));
         let old = old.fold(0, |set, at| set | (1 << at));
-        self.begin(model, hold, Command::Acquire { count: 1, lease }, old);
+        self.begin(model, hold, Command::Acquire { count: 1, lease, limit: 0, named: 0 }, old);
     }
 
     /// `LockEntry::admit_nested`.
     pub(super) fn nest(&mut self, model: &HoldModel, hold: usize, lease: u8) {
         let count = self.holds[hold].depth() + 1;
-        self.begin(model, hold, Command::Acquire { count, lease }, model.all());
+        let (limit, named) = self.holds[hold].limit(model, lease);
+        self.begin(model, hold, Command::Acquire { count, lease, limit, named }, model.all());
     }
 
     /// `LockEntry::begin_extension`. `level`: one more than its index; 0: of no fixed one.
     pub(super) fn extend(&mut self, model: &HoldModel, hold: usize, level: u8) {
-        self.begin(model, hold, Command::Renew { lease: LONGEST }, model.all());
+        let (limit, named) = match model.design {
+            Design::SilentExtension => (0, 0),
+            _ => self.holds[hold].limit(model, LONGEST),
+        };
+        self.begin(model, hold, Command::Renew { lease: LONGEST, limit, named }, model.all());
         if let Some(under) = &mut self.holds[hold].command {
             under.level = level;
         }
@@ -319,7 +351,11 @@ impl State {
             }
             Stage::Stands if record.stands > count => Some(Command::Release { count }),
             Stage::Stands => {
-                (record.is_watched() && record.sure < LEASE).then_some(Command::Renew { lease: LEASE })
+                let (limit, named) = record.limit(model, LEASE);
+                let renewal = Command::Renew { lease: LEASE, limit, named };
+                // Due at once where a TTL is to be brought back.
+                let due = record.sure < LEASE || record.unexplained > 0;
+                (record.is_watched() && due).then_some(renewal)
             }
         }
     }
@@ -462,10 +498,12 @@ impl State {
                 self.finish(hold);
                 self.confirmed_gone(hold, asked, under.doubted, verdict);
             }
-            (Command::Acquire { count: 1, lease }, Meaning::Done) if self.must_acknowledge(model, hold) => {
+            (Command::Acquire { count: 1, lease, .. }, Meaning::Done)
+                if self.must_acknowledge(model, hold) =>
+            {
                 // `Session::ask`: the token becomes known to a majority before it is handed out.
                 self.put(hold, LACKING, verdict.lacking);
-                let command = Command::Renew { lease };
+                let command = Command::Renew { lease, limit: 0, named: 0 };
                 self.begin(model, hold, command, model.all());
                 self.holds[hold].command = Some(UnderWay { command, acknowledges: true, ..under });
             }
@@ -544,6 +582,13 @@ impl State {
     }
 
     fn done(&mut self, model: &HoldModel, hold: usize, under: UnderWay, verdict: Verdict) {
+        let longer = self.masters.iter().map(|master| match master.links[hold].answer {
+            Answer::Done { longer, ends, .. } => (longer, ends),
+            _ => (0, 0),
+        });
+        let (longer, ends) = longer.max().unwrap_or((0, 0));
+        let answered =
+            self.masters_where(|links| matches!(links[hold].answer, Answer::Done { ends: UNKNOWN_END, .. }));
         self.finish(hold);
         let age = if model.design == Design::DeadlineFromReply { 0 } else { under.age };
         let until = under.command.lease().saturating_sub(age);
@@ -565,6 +610,15 @@ impl State {
         }
         if record.stage == Stage::Stands {
             record.sure = record.sure.max(until);
+            let before = record.unexplained;
+            record.renewed(longer, ends);
+            let after = record.unexplained;
+            for (at, master) in self.masters.iter_mut().enumerate() {
+                let is_new = master.ends == UNKNOWN_END && answered & (1 << at) != 0;
+                if is_new && master.field == hold as u8 + 1 && before > 0 && after > before {
+                    master.ends = before;
+                }
+            }
             self.put(hold, LACKING, verdict.lacking);
         }
     }
@@ -736,6 +790,9 @@ impl State {
             (record.sure, record.stands, record.overtaken) = (0, 0, false);
             record.unsettled = false;
         }
+        if record.stage != Stage::Stands {
+            (record.longest, record.unexplained) = (0, 0);
+        }
         if !record.lives() && !record.is_asked() || model.leases == [LEASE] {
             record.perhaps = 0;
         }
@@ -751,6 +808,14 @@ impl State {
 
     /// `Hold::is_over`: nothing is left to do or to report, and the hold is forgotten.
     pub(super) fn tidy(&mut self, model: &HoldModel) {
+        for master in &mut self.masters {
+            // An end that no answer brings to the hold is as good as one that was never answered.
+            let Some(hold) = usize::from(master.field).checked_sub(1) else { continue };
+            let answered = matches!(master.links[hold].answer, Answer::Done { ends: UNKNOWN_END, .. });
+            if master.ends == UNKNOWN_END && !answered {
+                master.ends = 0;
+            }
+        }
         for hold in 0..self.holds.len() {
             if self.holds[hold] != Hold::default() {
                 self.forget_unused(model, hold);

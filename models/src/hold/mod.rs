@@ -74,6 +74,12 @@ pub enum Design {
     OvertakenAcquire,
     /// A token is handed out before a majority knows it.
     TokenNotWrittenBack,
+    /// Renewals bring a TTL that is too long back to a lease, whatever a guard counts on.
+    LimitBelowDeadline,
+    /// A limit is for any key whose TTL is longer, whenever it ends.
+    LimitWhateverEnds,
+    /// An extension leaves a TTL that no lease explains to the renewals.
+    SilentExtension,
 }
 
 /// What is checked, and how much of it.
@@ -105,6 +111,8 @@ pub struct HoldModel {
     pub crashes: u8,
     /// Signs that a hold may be gone.
     pub doubts: u8,
+    /// Masters whose clocks are set back while they have a key.
+    pub jumps: u8,
     /// States that differ by the names of clients and masters are one.
     pub symmetric: bool,
 }
@@ -120,6 +128,7 @@ pub struct State {
     restarts: u8,
     crashes: u8,
     doubts: u8,
+    jumps: u8,
     /// The token that was handed out last.
     token: u8,
     token_fell: bool,
@@ -159,6 +168,8 @@ pub enum Step {
     Crash(usize),
     /// A master restarts empty.
     Restart(usize),
+    /// The clock of a master is set back.
+    Jump(usize),
     /// Time passes.
     Tick,
 }
@@ -181,6 +192,7 @@ impl HoldModel {
             restarts: 1,
             crashes: 1,
             doubts: 1,
+            jumps: 1,
             symmetric: true,
         }
     }
@@ -189,7 +201,7 @@ impl HoldModel {
     #[must_use]
     pub fn remains() -> HoldModel {
         let once = HoldModel { late: false, twice: false, crashes: 0, ..HoldModel::everything() };
-        HoldModel { depth: 1, leases: &[LEASE], extends: false, restarts: 1, doubts: 0, ..once }
+        HoldModel { depth: 1, leases: &[LEASE], extends: false, restarts: 1, doubts: 0, jumps: 0, ..once }
     }
 
     /// Fencing tokens, from counters that differ. A master that restarts would lose its counter, which is a
@@ -290,6 +302,9 @@ impl HoldModel {
                 steps.push(Step::LoseStragglers(hold, at));
             }
         }
+        if state.jumps > 0 && master.field > 0 {
+            steps.push(Step::Jump(at));
+        }
         if state.restarts > 0 && (master.field > 0 || master.young > 0) {
             steps.push(Step::Restart(at));
         }
@@ -336,10 +351,23 @@ impl Model for HoldModel {
                 master.counter = counter;
             }
         }
-        let (faults, restarts, crashes, doubts) = (self.faults, self.restarts, self.crashes, self.doubts);
+        let (faults, restarts, crashes) = (self.faults, self.restarts, self.crashes);
+        let (doubts, jumps) = (self.doubts, self.jumps);
         let holds = [Hold::default(); HOLDS];
         let (token, token_fell, reentered_lost) = (0, false, false);
-        vec![State { masters, holds, faults, restarts, crashes, doubts, token, token_fell, reentered_lost }]
+        let left = State {
+            masters,
+            holds,
+            faults,
+            restarts,
+            crashes,
+            doubts,
+            jumps,
+            token,
+            token_fell,
+            reentered_lost,
+        };
+        vec![left]
     }
 
     fn actions(&self, state: &State, steps: &mut Vec<Step>) {
@@ -404,6 +432,10 @@ impl Model for HoldModel {
             Step::Restart(at) => {
                 state.restarts -= 1;
                 state.masters[at].restart(LONGEST);
+            }
+            Step::Jump(at) => {
+                state.jumps -= 1;
+                state.masters[at].jump();
             }
             Step::Tick => {
                 state.faults -= u8::from(state.is_under_way());

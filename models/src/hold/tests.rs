@@ -17,6 +17,7 @@ fn small(design: Design) -> HoldModel {
         restarts: 0,
         crashes: 0,
         doubts: 0,
+        jumps: 0,
         symmetric: false,
     }
 }
@@ -100,6 +101,27 @@ fn a_token_that_a_majority_does_not_know_is_followed_by_a_lesser_one() {
     finds(HoldModel { masters: 3, faults: 1, fenced: true, ..small(Design::TokenNotWrittenBack) }, TOKEN, 11);
 }
 
+/// A guard has extended it.
+#[test]
+fn a_limit_below_a_deadline_ends_the_key_before_the_hold() {
+    finds(HoldModel { extends: true, jumps: 1, ..small(Design::LimitBelowDeadline) }, OVERLAP, 18);
+}
+
+/// A renewal that was given up runs behind an extension.
+#[test]
+fn a_limit_for_any_longer_ttl_ends_the_key_before_the_hold() {
+    let model =
+        HoldModel { extends: true, faults: 2, late: true, jumps: 1, ..small(Design::LimitWhateverEnds) };
+    finds(model, OVERLAP, 22);
+}
+
+#[test]
+fn an_extension_that_leaves_a_ttl_to_the_renewals_is_cut_by_a_late_one() {
+    let model =
+        HoldModel { extends: true, faults: 2, late: true, jumps: 1, ..small(Design::SilentExtension) };
+    finds(model, OVERLAP, 25);
+}
+
 #[test]
 fn one_master_is_sound() {
     is_sound(HoldModel { holds: 2, depth: 2, faults: 1, ..small(Design::Sound) }, 11_292);
@@ -116,6 +138,20 @@ fn one_master_with_fixed_leases_is_sound() {
     let leases = &[1, LEASE, LONGEST];
     let model = HoldModel { depth: 2, leases, extends: true, faults: 1, ..small(Design::Sound) };
     is_sound(HoldModel { crashes: 1, doubts: 1, late: true, twice: true, ..model }, 4_880_619);
+}
+
+#[test]
+fn one_master_whose_clock_is_set_back_is_sound() {
+    let model = HoldModel { extends: true, faults: 2, late: true, jumps: 1, ..small(Design::Sound) };
+    is_sound(model, 450_676);
+}
+
+#[test]
+#[ignore = "takes eight minutes"]
+fn fixed_leases_and_clocks_that_are_set_back_are_sound() {
+    let leases = &[LEASE, LONGEST];
+    let model = HoldModel { depth: 2, leases, extends: true, faults: 1, ..small(Design::Sound) };
+    is_sound(HoldModel { crashes: 1, late: true, twice: true, jumps: 2, ..model }, 24_158_740);
 }
 
 #[test]

@@ -35,8 +35,16 @@ fn session(stores: &[Memory]) -> Arc<Session> {
 fn bygone(session: &Session) -> Pending {
     let (keys, action) =
         (Arc::new(Keys::new("", "stock")), Action::Acquire { count: 1, lease: Lease::DEFAULT });
-    let call =
-        Call { keys, field: "me:7".into(), action, fence: None, sharded: false, names: false, from: None };
+    let call = Call {
+        keys,
+        field: "me:7".into(),
+        action,
+        fence: None,
+        sharded: false,
+        names: false,
+        from: None,
+        limit: None,
+    };
     Pending { hold: 7, no: 7, call, masters: MasterSet::ALL, repeated: false, sent: session.moment().now }
 }
 

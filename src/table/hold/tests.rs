@@ -257,6 +257,81 @@ fn a_settle_that_was_put_off_leaves_the_counter_to_the_renewals() {
     assert!(renewal.call.fence.is_some());
 }
 
+fn longer(left: u64, ends: Option<u64>) -> Reply {
+    Reply::Longer(seconds(left), ends)
+}
+
+/// What the next renewal of this kind carries, and its answer.
+fn renewal(hold: &mut Hold, asks: u64, sender: Sender, reply: &Reply, now: Instant) -> Option<Limit> {
+    let pending = hold.begin(Action::Renew { lease: lease(asks) }, sender, 9, now);
+    hold.finish(9, now);
+    hold.confirmed(lease(asks), now, Duration::ZERO);
+    hold.renewed(reply, now);
+    pending.call.limit.map(Arc::unwrap_or_clone)
+}
+
+#[test]
+fn a_key_that_stays_too_long_is_brought_back_to_the_longest_lease_that_was_asked_for() {
+    let now = Instant::now();
+    for (extended, limit) in [(20, 30), (60, 60)] {
+        let mut hold = hold(now, 30);
+        hold.enter(level(1, None), 1);
+        renewal(&mut hold, extended, Sender::Extension { level: 1 }, &Reply::Done, now);
+        // As long as its leases explain.
+        assert_eq!(renewal(&mut hold, 30, Sender::Background, &longer(limit + 1, None), now), None);
+        assert!(hold.renew_at > now);
+        assert_eq!(renewal(&mut hold, 30, Sender::Background, &longer(3600, None), now), None);
+        assert_eq!(hold.renew_at, now, "due at once");
+        let asked = renewal(&mut hold, 30, Sender::Background, &longer(3600, Some(7)), now);
+        assert_eq!(asked, Some(Limit { lease: lease(limit), ends: vec![] }));
+        // The next ones name it, whoever sends them: each must find it another one.
+        for (asks, limit) in [(30, limit), (600, 600), (20, 600)] {
+            let set = renewal(&mut hold, asks, Sender::Extension { level: 1 }, &Reply::Done, now);
+            assert_eq!(set, Some(Limit { lease: lease(limit), ends: vec![7] }));
+            assert!(hold.end() >= over(now, asks), "it counts whole");
+        }
+        let nested = hold.begin(Action::Acquire { count: 2, lease: lease(900) }, Sender::Request, 10, now);
+        let carried = nested.call.limit.map(Arc::unwrap_or_clone);
+        assert_eq!(carried, Some(Limit { lease: lease(900), ends: vec![7] }));
+    }
+}
+
+#[test]
+fn a_server_that_does_not_answer_when_a_key_ends_is_not_asked_without_a_pause() {
+    let now = Instant::now();
+    let mut hold = hold(now, 30);
+    hold.enter(level(1, None), 1);
+    renewal(&mut hold, 30, Sender::Background, &longer(3600, None), now);
+    renewal(&mut hold, 30, Sender::Background, &longer(3600, None), now);
+    assert!(hold.renew_at > now);
+}
+
+/// Its former holder may have extended it by a minute before it was handed over, and others may count on that.
+#[test]
+fn a_resumed_hold_keeps_the_ttl_that_it_comes_with() {
+    let now = Instant::now();
+    let mut hold = hold(now, 30);
+    hold.is_resumed = true;
+    hold.enter(level(1, None), 1);
+    for reply in [longer(59, None), longer(49, None)] {
+        assert_eq!(renewal(&mut hold, 30, Sender::Background, &reply, now), None);
+    }
+    renewal(&mut hold, 30, Sender::Background, &longer(3600, None), now);
+    let limit = renewal(&mut hold, 30, Sender::Background, &Reply::Done, now).unwrap();
+    assert_eq!(limit.lease, lease(59));
+}
+
+#[test]
+fn a_hold_that_nobody_renews_keeps_a_ttl_that_is_too_long() {
+    let now = Instant::now();
+    let mut hold = hold(now, 30);
+    hold.enter(level(1, Some(now + seconds(30))), 1);
+    for _ in 0..2 {
+        assert_eq!(renewal(&mut hold, 30, Sender::Check, &longer(3600, None), now), None);
+    }
+    assert_eq!(hold.stands_until, now + seconds(3600), "its end is sent for as long as the key may stand");
+}
+
 #[test]
 fn an_extension_moves_the_end_of_its_level_and_never_back() {
     let now = Instant::now();

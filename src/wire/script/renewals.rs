@@ -83,7 +83,7 @@ impl<'a> Renewals<'a> {
 
 fn lease_of(call: &Call) -> Option<Lease> {
     match (call.action, &call.fence) {
-        (Action::Renew { lease }, None) => Some(lease),
+        (Action::Renew { lease }, None) if call.limit.is_none() => Some(lease),
         _ => None,
     }
 }

@@ -26,6 +26,12 @@ fn lease(millis: &str) -> Option<Lease> {
     Lease::new("lease", Duration::from_millis(millis.parse().ok()?), drift).ok()
 }
 
+fn read_limit(args: &[&str]) -> Option<Arc<Limit>> {
+    let [most, ends] = args else { return None };
+    let ends = ends.split_whitespace().map(|end| end.parse().ok()).collect::<Option<_>>()?;
+    Some(Arc::new(Limit { lease: lease(most)?, ends }))
+}
+
 impl Call {
     /// The call that `EVALSHA` or `EVAL` was written for, by what follows its name, and the hash of the script. `None`: none of
     /// ours, or one for a cluster.
@@ -48,9 +54,10 @@ impl Call {
             _ => return None,
         };
         let keys = Arc::new(Keys::new("", keys[0]));
-        let (mut sharded, mut from) = (false, None);
+        let (mut sharded, mut from, mut limit) = (false, None, None);
         let (action, channel) = match (script.name, args) {
-            ("acquire", [_, count, millis]) => {
+            ("acquire", [_, count, millis, most @ ..]) => {
+                limit = read_limit(most);
                 (Action::Acquire { count: count.parse().ok()?, lease: lease(millis)? }, None)
             }
             ("release", [_, count, channel, publish @ ..]) => {
@@ -65,7 +72,10 @@ impl Call {
                 from = Some(Arc::from(*of));
                 (Action::Move { lease: lease(millis)? }, None)
             }
-            ("renew", [_, millis]) => (Action::Renew { lease: lease(millis)? }, None),
+            ("renew", [_, millis, most @ ..]) => {
+                limit = read_limit(most);
+                (Action::Renew { lease: lease(millis)? }, None)
+            }
             ("settle", [_, count, channel, publish, millis, creates @ ..]) => {
                 sharded = *publish == "SPUBLISH";
                 let (count, lease) = (count.parse().ok()?, lease(millis)?);
@@ -85,7 +95,7 @@ impl Call {
         };
         let field = if action == Action::Force { "" } else { args.first().copied().unwrap_or_default() };
         let fits = channel.is_none_or(|channel| **channel == **keys.channel());
-        let call = Call { keys, field: field.into(), action, fence, sharded, names, from };
+        let call = Call { keys, field: field.into(), action, fence, sharded, names, from, limit };
         fits.then(|| (script.sha.as_str(), call))
     }
 }
@@ -112,6 +122,8 @@ impl Reply {
         let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
         match self {
             Reply::Done => format!(":{DONE}\r\n"),
+            Reply::Longer(left, None) => format!(":{}\r\n", left.as_millis()),
+            Reply::Longer(left, Some(ends)) => format!("*2\r\n:{}\r\n:{ends}\r\n", left.as_millis()),
             Reply::Ended(listeners) => format!(":{}\r\n", ENDED - *listeners as i64),
             Reply::Gone => format!(":{GONE}\r\n"),
             Reply::Free => format!(":{FREE}\r\n"),
@@ -166,10 +178,14 @@ fn each_call_is_read_as_it_was_written() {
             );
             let from = matches!(action, Action::Move { .. }).then(|| "f:9".into());
             let names = sharded && matches!(action, Action::Acquire { .. } | Action::Look);
+            let limited = sharded;
             let (sharded, fields) =
                 (sharded && !plain, !matches!(action, Action::Force | Action::Look | Action::Who));
             let field = if fields { "f:1" } else { "" };
-            let call = Call { keys: keys.clone(), field: field.into(), action, fence, sharded, names, from };
+            let limit = matches!(action, Action::Renew { .. } | Action::Acquire { .. }) && limited;
+            let limit = limit.then(|| Arc::new(Limit { lease, ends: vec![7, 8] }));
+            let call =
+                Call { keys: keys.clone(), field: field.into(), action, fence, sharded, names, from, limit };
             for command in [call.evalsha(), call.eval()] {
                 let words = command.args_iter().map(|word| match word {
                     redis::Arg::Simple(bytes) => str::from_utf8(bytes).unwrap(),
@@ -180,6 +196,7 @@ fn each_call_is_read_as_it_was_written() {
                 assert_eq!(script, *call.script().sha);
                 assert_eq!((&read.field, read.action, &read.fence), (&call.field, call.action, &call.fence));
                 assert_eq!((read.sharded, read.names, &read.from), (call.sharded, call.names, &call.from));
+                assert_eq!(read.limit, call.limit);
                 assert_eq!((&read.keys.key, read.keys.channel()), (&keys.key, keys.channel()));
             }
         }

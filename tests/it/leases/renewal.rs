@@ -25,6 +25,72 @@ async fn a_hold_is_renewed_for_as_long_as_its_guard_lives() {
     guard.release().await.unwrap();
 }
 
+/// As where the server's clock was set back: behind a crash others would wait for all of that hour.
+#[tokio::test]
+async fn a_ttl_that_became_too_long_is_brought_back() {
+    let server = Server::start().await;
+    let locks = builder(&server.url()).lease(3 * SECOND).connect().await.unwrap();
+    let (one, other, longer) = (locks.mutex("one"), locks.mutex("other"), locks.mutex("longer"));
+    let (one, other) = (one.lock().await.unwrap(), other.lock().await.unwrap());
+    let fenced = locks.mutex("fenced").fenced().lock().await.unwrap();
+    let outer = longer.lock().fixed_lease(120 * SECOND).await.unwrap();
+    let inner = longer.lock().await.unwrap();
+    for name in ["one", "other", "fenced", "longer"] {
+        server.ask::<()>(&["PEXPIRE", name, "3600000"]).await;
+    }
+    let ttl = async |name: &str| server.ask::<i64>(&["PTTL", name]).await;
+    for (name, most) in [("one", 3_000), ("other", 3_000), ("fenced", 3_000), ("longer", 122_000)] {
+        eventually(name, async || (1..=most).contains(&ttl(name).await)).await;
+    }
+    // No less than what a guard counts on.
+    let counted = outer.valid_until().saturating_duration_since(Instant::now());
+    assert!(counted > 60 * SECOND && ttl("longer").await > counted.as_millis() as i64);
+    one.check().await.unwrap();
+    other.check().await.unwrap();
+    fenced.check().await.unwrap();
+    inner.release().await.unwrap();
+    outer.release().await.unwrap();
+}
+
+/// What was extended since is not cut, be it by a renewal that runs late.
+#[tokio::test]
+async fn an_extension_counts_whole_before_and_after_a_ttl_is_brought_back() {
+    let server = Server::start().await;
+    let locks = builder(&server.url()).lease(3 * SECOND).connect().await.unwrap();
+    let ttl = async |name: &str| server.ask::<i64>(&["PTTL", name]).await;
+    for name in ["before", "after"] {
+        let guard = locks.mutex(name).lock().await.unwrap();
+        server.ask::<()>(&["PEXPIRE", name, "3600000"]).await;
+        if name == "after" {
+            eventually(name, async || ttl(name).await <= 3_000).await;
+        }
+        guard.extend(60 * SECOND).await.unwrap();
+        assert!(guard.valid_until() > Instant::now() + 50 * SECOND, "{name}");
+        eventually(name, async || (50_000..=60_000).contains(&ttl(name).await)).await;
+        guard.check().await.unwrap();
+        guard.release().await.unwrap();
+    }
+}
+
+/// The one who resumes it may be there later than a lease.
+#[tokio::test]
+async fn a_hold_whose_ttl_was_brought_back_is_handed_over_with_what_it_was_extended_by() {
+    let server = Server::start().await;
+    let locks = builder(&server.url()).lease(3 * SECOND).connect().await.unwrap();
+    let ttl = async || server.ask::<i64>(&["PTTL", "handed"]).await;
+    let guard = locks.mutex("handed").lock().await.unwrap();
+    server.ask::<()>(&["PEXPIRE", "handed", "3600000"]).await;
+    eventually("a lease", async || ttl().await <= 3_000).await;
+    guard.extend(60 * SECOND).await.unwrap();
+    let claim = guard.into_claim().await.unwrap();
+    assert!((50_000..=60_000).contains(&ttl().await));
+    let resumed = locks.mutex("handed").resume(&claim).await.unwrap();
+    let first = resumed.valid_until();
+    eventually("a renewal", async || resumed.valid_until() > first).await;
+    assert!((50_000..=60_000).contains(&ttl().await));
+    resumed.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn one_failed_renewal_ends_neither_renewal_nor_that_of_later_holds() {
     let server = Server::start().await;

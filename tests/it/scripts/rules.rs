@@ -279,7 +279,7 @@ async fn a_late_nested_release_leaves_the_ttl_of_a_later_re_entry_alone() {
     assert_eq!(wire.release(OURS, 1).await, DONE);
     assert_eq!(wire.end().await, end);
     // A late renewal under an extended hold.
-    assert_eq!(wire.renew(OURS, 100_000).await, DONE);
+    assert!(is_busy(&wire.renew(OURS, 100_000).await), "the TTL");
     assert_eq!(wire.end().await, end);
     // The next command of the hold puts the count right.
     assert_eq!(wire.acquire(OURS, 3, 100_000).await, DONE);
@@ -304,6 +304,83 @@ async fn a_ttl_that_is_lower_is_raised_to_the_lease() {
         let raised = wire.end().await;
         assert!(raised >= end + 100_000, "step {step}: {raised} after {end}");
         end = raised;
+    }
+}
+
+/// Whatever runs late or again: the end that it names is that of no key any more.
+#[tokio::test]
+async fn a_key_whose_end_is_named_gets_the_limit_and_no_other_one_does() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    let (lease, limit) = ("100000", "200000");
+    for script in ["renew", "raise", "acquire"] {
+        for (ttl, named, after) in [
+            (150_000, false, 150_000),
+            (150_000, true, 200_000),
+            (900_000, false, 900_000),
+            (900_000, true, 200_000),
+            (50_000, true, 100_000),
+        ] {
+            wire.plant(OURS, "2").await;
+            wire.ask::<()>(&["PEXPIRE", KEY, &ttl.to_string()]).await;
+            let end: u64 = wire.ask(&["PEXPIRETIME", KEY]).await;
+            let ends = if named { format!("7 {end} 9") } else { format!("7 1{end} {end}1") };
+            for again in [false, true] {
+                let at = format!("{script} {ttl} {named} {again}");
+                let answer = match script {
+                    "raise" => wire.fenced("renew", "raise", &[OURS, lease, limit, &ends, "7", ""]).await,
+                    "renew" => wire.run("renew", &[OURS, lease, limit, &ends]).await,
+                    _ => wire.run("acquire", &[OURS, "2", lease, limit, &ends]).await,
+                };
+                let answer = answer.unwrap();
+                let left: i64 = wire.ask(&["PTTL", KEY]).await;
+                assert!(left <= after && left > after - 40_000, "{at}: {left}");
+                match (script, &answer) {
+                    ("acquire", answer) => assert_eq!(*answer, DONE, "{at}"),
+                    (_, Value::Array(parts)) => {
+                        assert!(after == 900_000 && parts[1] == Value::Int(end as i64), "{at}: {parts:?}");
+                    }
+                    (_, answer) => {
+                        assert!(after < 900_000, "{at}");
+                        assert_eq!(
+                            is_busy(answer),
+                            (after > 100_000) && (again || !named),
+                            "{at}: {answer:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+    // Nothing is done to another's.
+    wire.plant(THEIRS, "1").await;
+    let end = wire.end().await;
+    let ends: u64 = wire.ask(&["PEXPIRETIME", KEY]).await;
+    assert_eq!(wire.run("renew", &[OURS, "1", "1", &ends.to_string()]).await.unwrap(), GONE);
+    assert_eq!(wire.end().await, end);
+    // Where the user may not ask when a key ends, or the server can't tell.
+    wire.plant(OURS, "1").await;
+    wire.ask::<()>(&["PEXPIRE", KEY, "900000"]).await;
+    wire.ask::<()>(&["ACL", "SETUSER", "default", "-pexpiretime"]).await;
+    assert!(is_busy(&wire.run("renew", &[OURS, lease, limit, "7"]).await.unwrap()));
+}
+
+#[tokio::test]
+async fn a_ttl_that_is_longer_is_answered() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    for script in ["renew", "renew_all", "raise"] {
+        wire.plant(OURS, "1").await;
+        wire.ask::<()>(&["PEXPIRE", KEY, "150000"]).await;
+        let answer = match script {
+            "raise" => wire.fenced("renew", "raise", &[OURS, "100000", "", "", "7", ""]).await.unwrap(),
+            _ => wire.run(script, &[OURS, "100000"]).await.unwrap(),
+        };
+        let answer = match answer {
+            Value::Array(answers) => answers[0].clone(),
+            answer => answer,
+        };
+        assert!(is_busy(&answer), "{script} {answer:?}");
     }
 }
 

@@ -14,7 +14,7 @@ use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer};
 use crate::base::{Drift, Lease};
 use crate::memory::Memory;
 use crate::wire::keys::{channel, counter};
-use crate::wire::{Action, Call, Fence, Reply};
+use crate::wire::{Action, Call, Fence, Limit, Reply};
 
 /// Leases differ by so much that the duration of a test can't make one look like another.
 const STEP: Duration = Duration::from_secs(600);
@@ -97,7 +97,16 @@ impl Op {
         let from = Some(format!("{UUID}:{}", (self.field + 1) % 3 + 1).into())
             .filter(|_| matches!(action, Action::Move { .. }));
         let names = self.stays > 1;
-        Some(Call { fence, names, from, ..Call::of(&key, &format!("{UUID}:{}", self.field + 1), action) })
+        let limit = Lease::new("limit", STEP * (self.lease + self.stays), drift).ok();
+        let limit = limit.filter(|_| self.stays > 0 && matches!(action, Action::Renew { .. }));
+        let limit = limit.map(|lease| Arc::new(Limit { lease, ends: Vec::new() }));
+        Some(Call {
+            fence,
+            names,
+            from,
+            limit,
+            ..Call::of(&key, &format!("{UUID}:{}", self.field + 1), action)
+        })
     }
 }
 
@@ -232,6 +241,9 @@ fn alike(real: &Reply, ours: &Reply) -> bool {
             let [theirs, ours] =
                 [theirs, ours].map(|holder| holder.as_ref().map(|one| one.with(one.count(), LONG)));
             real.abs_diff(*left) < TOLERANCE && theirs == ours
+        }
+        (Reply::Longer(real, theirs), Reply::Longer(left, ours)) => {
+            real.abs_diff(*left) < TOLERANCE && theirs.is_some() == ours.is_some()
         }
         _ => real == ours,
     }

@@ -77,8 +77,12 @@ impl Master {
                 Reply::Done
             }
             (Action::Renew { lease }, Some((_, _, until))) => {
+                let longer = until.saturating_duration_since(end(lease));
                 *until = end(lease).max(*until);
-                Reply::Done
+                match longer.is_zero() {
+                    true => Reply::Done,
+                    false => Reply::Longer(lease.duration() + longer, None),
+                }
             }
             (Action::Settle { count, lease } | Action::Repair { count, lease }, Some((_, stands, until))) => {
                 (*stands, *until) = (count, end(lease).max(*until));
