@@ -68,7 +68,7 @@ pub const POLLS: u8 = 0;
 /// Fields that leave traces at once, of each process.
 const FIELDS: u8 = 3;
 
-/// Whose field it is.
+/// The process that the field belongs to.
 #[must_use]
 pub const fn owner(field: Field) -> usize {
     (field / FIELDS) as usize

@@ -106,7 +106,7 @@ async fn a_process_whose_connections_have_ended_is_passed_over() {
     guard.release().await.unwrap();
     let second = granted(second).await;
     assert_eq!(session(&second), both[1]);
-    // It comes back, and stands in the line anew.
+    // It comes back, and enters the line again.
     drop(away);
     stand(&server, 1).await;
     second.release().await.unwrap();
@@ -149,7 +149,7 @@ async fn a_process_that_is_out_of_reach_keeps_the_next_one_waiting_for_a_term() 
     first.abort();
 }
 
-/// Each of them connects again, and keeps its turn or enters the line anew.
+/// Each of them connects again, and keeps its turn or enters the line again.
 #[tokio::test]
 async fn whose_connections_are_killed_gets_it_all_the_same() {
     let server = Server::start().await;

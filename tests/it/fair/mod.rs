@@ -53,7 +53,7 @@ async fn holder(server: &Server) -> Option<(String, usize)> {
     fields.first().map(|(field, count)| (field.rsplit_once(':').unwrap().0.to_owned(), *count))
 }
 
-/// The same of a guard.
+/// What the field of a guard begins with.
 fn session(guard: &Guard) -> &str {
     guard.field().rsplit_once(':').unwrap().0
 }

@@ -72,7 +72,7 @@ impl Wire {
     }
 }
 
-/// Whose a lock is, where the asker is in its line.
+/// The holder of a lock, as it is answered to a field that stands in the line.
 fn in_line(answer: &Value) -> (&str, &str) {
     let Value::Array(parts) = answer else { panic!("not busy: {answer:?}") };
     let [Value::Int(1..), Value::BulkString(field), Value::BulkString(count), Value::Int(1)] = &parts[..]
