@@ -404,13 +404,11 @@ impl Attempts {
     /// Why it is not granted when its time is over. `None`: somebody else holds the lock.
     fn failure_at_end(&self, unanswered: Option<Error>) -> Option<Error> {
         let refused = self.reported || self.attempted.is_some();
-        // A single attempt behind a hold of this process needs no master to be refused.
-        let is_held = || self.visit(|entry, _, _| entry.is_held_by_another(self.id()));
-        if self.once && self.attempted.is_none() && is_held() {
-            return None;
-        }
+        // An owner of this process holds it: no master is needed to refuse this request, whatever fails for that hold.
+        let is_held = self.visit(|entry, _, _| entry.is_held_by_another(self.id()));
         // A request that waited behind others has not asked the masters itself: they may be away.
-        self.last_failure().or_else(|| self.outage()).or(unanswered.filter(|_| !refused))
+        let away = || self.outage().or(unanswered.filter(|_| !refused));
+        self.last_failure().or_else(|| if is_held { None } else { away() })
     }
 
     /// With its grant it left its line.

@@ -1,5 +1,6 @@
 //! A master that refuses what is asked of it for some locks, and whom that concerns.
 
+use std::future::IntoFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -22,14 +23,14 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 /// So long requests go on.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A store that refuses all calls of the lock `refused`, and the renewals of the lock `kept`, and counts the acquires.
+/// A store that refuses all calls of the lock `refused`, and what keeps the lock `kept`, and counts the acquires.
 #[derive(Debug)]
 struct Refusing(Arc<InMemory>, Arc<AtomicUsize>);
 
 impl Refusing {
     fn refused(&self, call: &Call) -> Result<(), Failure> {
-        let renews_kept = call.key() == "kept" && matches!(call.action, Action::Renew { .. });
-        if call.key() != "refused" && !renews_kept {
+        let keeps = matches!(call.action, Action::Renew { .. } | Action::Settle { .. });
+        if call.key() != "refused" && !(call.key() == "kept" && keeps) {
             return Ok(());
         }
         if call.action.creates() {
@@ -131,13 +132,23 @@ async fn all_requests_of_a_line_end_with_the_refusal_of_their_head() {
     assert!(refused.load(SeqCst) < 60, "each has asked for itself: {refused:?}");
 }
 
-/// 1. A lock is held. 2. A command of its hold fails. 3. Another owner of the process makes a single attempt.
+/// 1. A lock is held. 2. A command of its hold fails. 3. Another owner of the process makes a single attempt, and a third one does while
+/// that is under way. 4. A fourth one waits until its time is over.
 #[tokio::test(start_paused = true)]
-async fn a_single_attempt_behind_a_hold_of_this_process_ends_with_nothing_whatever_fails() {
+async fn a_request_behind_a_hold_of_this_process_is_not_told_what_that_one_is_refused() {
     let ours = refusing(&Memory::new()).0;
-    let held = ours.mutex("kept").lock().await.unwrap();
-    assert_eq!(held.check().await.unwrap_err().kind(), ErrorKind::Unavailable);
-    let tried = ours.mutex("kept").try_lock().owner(&Owner::new()).await;
-    assert!(tried.unwrap().is_none(), "who holds it is known");
+    let kept = || ours.mutex("kept");
+    let held = kept().lock().await.unwrap();
+    let refused = async || assert_eq!(held.check().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    refused().await;
+    let tries = || kept().try_lock().owner(&Owner::new()).into_future();
+    let (asked, behind) = tokio::join!(tries(), tries());
+    assert!(asked.unwrap().is_none() && behind.unwrap().is_none(), "who holds it is known");
+    let waits = kept().lock().within(SECOND).owner(&Owner::new()).into_future();
+    let (error, ()) = tokio::join!(waits, async {
+        sleep(SECOND - MILLISECOND).await;
+        refused().await;
+    });
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Timeout, "who holds it is known");
     held.release().await.unwrap();
 }
