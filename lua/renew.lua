@@ -6,6 +6,7 @@
 --
 -- Replies  -1        renewed
 --          -2        lost: the field is not there
+--          an error  `…, nothing written`: its one write was refused
 
 local count = redis.pcall('HGET', KEYS[1], ARGV[1])
 if type(count) ~= 'string' then
@@ -16,6 +17,9 @@ if type(count) ~= 'string' then
 end
 -- No TTL reads as -1: it gets one.
 if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
+  if type(expires) == 'table' then
+    return redis.error_reply(expires.err .. ' script: user_script, nothing written')
+  end
 end
 return -1

@@ -22,7 +22,7 @@ local function renew(key, field)
     ttl = redis.pcall('PEXPIRE', key, lease)
   end
   if type(ttl) == 'table' then
-    return redis.error_reply(ttl.err .. ' script: user_script')
+    return redis.error_reply(ttl.err .. ' script: user_script, nothing written')
   end
   return -1
 end

@@ -262,7 +262,11 @@ impl Hold {
     ) -> Option<Pending> {
         let due = |at: Instant| at <= now;
         let action = match self.next_action() {
-            None | Some(Action::Release { .. }) if self.renews_first(renews, now) => {
+            None if self.renews_first(renews, now) => Some(Action::Renew { lease: self.terms.lease }),
+            // Where they fail they take turns: the server may refuse the one and not the other.
+            Some(Action::Release { .. })
+                if self.renews_first(renews, now) && self.failures.is_multiple_of(2) =>
+            {
                 Some(Action::Renew { lease: self.terms.lease })
             }
             next => next.filter(|_| due(self.retry_at)),

@@ -26,8 +26,8 @@ const BEFORE_START: [&str; 10] = [
     "TRYAGAIN",
 ];
 
-/// What an acquire adds to the refusal of its first write. The codes are no proof of that. 1. `HSET` runs. 2. A thread of the server fails
-/// to flush the append-only file. 3. `PEXPIRE` is refused with MISCONF in the same script.
+/// What an acquire, a move and a renewal add to the refusal of their first write to the lock. The codes are no proof of that. 1. `HSET` runs.
+/// 2. A thread of the server fails to flush the append-only file. 3. `PEXPIRE` is refused with MISCONF in the same script.
 const NOTHING_WRITTEN: &str = " script: user_script, nothing written";
 
 /// A call that the server answered with an error, or whose connection broke.

@@ -1,6 +1,6 @@
 //! What is held is renewed.
 
-use nestlock::Loss;
+use nestlock::{ErrorKind, Loss};
 use tokio::time::{Instant, sleep_until};
 
 use super::SECOND;
@@ -121,6 +121,24 @@ async fn renewal_goes_on_through_a_flush_of_the_scripts() {
     guard.release().await.unwrap();
     let other = locks(&server.url()).await.mutex("stock").try_lock().await.unwrap();
     assert!(other.is_some());
+}
+
+/// 1. Its user loses a right that renewals need, and releases do not. 2. Renewals are refused, and the nested hold is released.
+#[tokio::test]
+async fn a_nested_release_waits_for_no_renewal_that_is_refused() {
+    let server = Server::start().await;
+    let locks = builder(&server.url()).lease(30 * SECOND).connect().await.unwrap();
+    let stock = locks.mutex("refused-renewals");
+    stock
+        .run(async {
+            let nested = stock.lock().await.unwrap();
+            server.ask::<()>(&["ACL", "SETUSER", "default", "-pexpire"]).await;
+            assert_eq!(nested.check().await.unwrap_err().kind(), ErrorKind::Denied);
+            soon("the release", nested.release()).await.unwrap();
+            server.ask::<()>(&["ACL", "SETUSER", "default", "+pexpire"]).await;
+        })
+        .await
+        .unwrap();
 }
 
 /// The connection stays open, so only the retry renews the lease.

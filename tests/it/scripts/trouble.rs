@@ -70,7 +70,7 @@ async fn without_the_right_to_sharded_channels_a_release_publishes_on_the_plain_
 
 /// Where the first write is refused, the script has written nothing and says so; where a later one is, it does not.
 #[tokio::test]
-async fn only_the_refusal_of_an_acquires_first_write_is_marked_as_one_before_any_write() {
+async fn only_the_refusal_of_a_first_write_is_marked_as_one_before_any_write() {
     let server = Server::start().await;
     let mut admin = Wire::to(&server).await;
     let is_marked = |answer| refusal(answer).contains("nothing written");
@@ -80,6 +80,16 @@ async fn only_the_refusal_of_an_acquires_first_write_is_marked_as_one_before_any
         assert_eq!(is_marked(wire.try_take(OURS, "1", "5", tokens::DAY).await), marked, "{rights:?}");
         assert_eq!(admin.look().await, FREE);
     }
+    // A renewal writes nothing else. A settle raises the lease before it writes the count, which the client knows no better for.
+    let mut wire = admin.login(&server, &["allchannels", "+@all", "-pexpire"]).await;
+    assert_eq!(admin.acquire(OURS, 1, LEASE).await, DONE);
+    assert!(
+        is_marked(wire.try_renew(OURS, 2 * LEASE).await)
+            && !is_marked(wire.try_settle(OURS, 1, 2 * LEASE).await)
+    );
+    let together = wire.run("renew_all", &[OURS, &(2 * LEASE).to_string()]).await;
+    assert!(format!("{together:?}").contains("nothing written"), "{together:?}");
+    admin.clear().await;
     for (option, code) in [("maxmemory", "OOM"), ("min-replicas-to-write", "NOREPLICAS")] {
         server.set(option, 1).await;
         for answer in

@@ -395,6 +395,30 @@ fn nothing_that_a_user_asks_for_puts_off_a_renewal_that_is_due() {
     assert!(world.is_woken(inner));
 }
 
+/// A release goes behind a renewal that is under way. The server refuses the one, and not the other.
+#[test]
+fn a_renewal_that_is_refused_and_a_release_that_waits_for_it_take_turns() {
+    let mut world = World::new(1);
+    let owner = world.owners[0].clone();
+    let levels: Vec<_> = (0..2).map(|_| world.nests(&owner)).collect();
+    let renewal = world.renews();
+    assert!(matches!(world.leaves(levels[1]), ReleaseStep::Wait));
+    world.entry.conclude(&renewal, Err(Outcome::NotRun), Spread::default(), world.at());
+    for renews in [false, true, false, true] {
+        world.now += retry_pause(world.terms.lease);
+        let sent = world.sends();
+        let [command] = &sent[..] else { panic!("{sent:?}") };
+        assert_eq!(matches!(command.call.action, Action::Renew { .. }), renews, "{:?}", command.call.action);
+        world.entry.conclude(command, Err(Outcome::NotRun), Spread::default(), world.at());
+    }
+    world.now += retry_pause(world.terms.lease);
+    let sent = world.sends();
+    let [release] = &sent[..] else { panic!("{sent:?}") };
+    world.entry.conclude(release, Ok(&Reply::Done), Spread::default(), world.at());
+    // Due since the release had its turn.
+    assert!(matches!(world.sends()[..], [Pending { call: Call { action: Action::Renew { .. }, .. }, .. }]));
+}
+
 /// A renewal that fails has its pause, like any other. The last release waits for none, and neither does what is renewed no more.
 #[test]
 fn a_renewal_that_is_due_holds_back_no_release_for_long() {
