@@ -1,6 +1,6 @@
-//! What a master reports unasked.
+//! What a master reports by itself.
 
-/// Called from the tasks of a backend, with nothing locked. The callee must not block.
+/// Receives what a master reports. The tasks of a backend call it with nothing locked; it must not block.
 pub(crate) trait Events: Send + Sync + 'static {
     /// A lost command connection was replaced. Locks may have changed on the master in between.
     fn reconnected(&self);
@@ -10,11 +10,11 @@ pub(crate) trait Events: Send + Sync + 'static {
     fn message(&self, channel: &str, text: &str);
     /// This subscription was refused or failed: no message arrives until `subscribed` is called.
     fn not_subscribed(&self, channel: &str);
-    /// The server refused a subscription, for this reason. Returns whether it is made elsewhere: then it is neither logged nor made
-    /// again here.
+    /// The server refused a subscription, for this reason. Returns whether it is made elsewhere instead: then it is neither logged nor
+    /// repeated here.
     fn refused(&self, _channel: &str, _why: &str) -> bool {
         false
     }
-    /// The subscriber connection is lost, with all its subscriptions. Messages may have been missed.
+    /// The subscriber connection was lost, with all its subscriptions. Messages may have been missed.
     fn subscriptions_lost(&self);
 }

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 
-/// What is known of a call that failed.
+/// A call that failed, and what is known of it.
 #[derive(Debug)]
 pub(crate) struct Failure {
     /// What the server may have done.

@@ -1,4 +1,4 @@
-//! The outcome of one level of a hold, shared by its guard, which waits for it, and the lock table, which sets it.
+//! The outcome of one level of a hold. Its guard waits for it, and the lock table sets it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
@@ -8,10 +8,10 @@ use tokio::sync::futures::Notified;
 
 use crate::error::Loss;
 
-/// Set at most once, and final: a reply that arrives after the loss changes nothing.
+/// The loss or the release of a level. It is set at most once, and final: a reply that arrives after the loss changes nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Fate {
-    /// The number of the loss, and [`ANNOUNCED`] once it is counted; 0 while there is none. One byte: each level has one of these.
+    /// The number of the loss, with the bit [`ANNOUNCED`] once it is counted; 0 while there is none. One byte, since every level has one.
     loss: AtomicU8,
     /// The result of a release that another guard's command carries out.
     released: OnceLock<Result<(), Loss>>,
@@ -25,7 +25,7 @@ impl Fate {
         loss_of(self.loss.load(SeqCst))
     }
 
-    /// The loss, once it is counted: code that waits for the loss and then reads the program's metrics finds it there.
+    /// Returns the loss once it is counted, so that code which waits for the loss and then reads the program's metrics finds it there.
     pub(crate) fn announced_loss(&self) -> Option<Loss> {
         let loss = self.loss.load(SeqCst);
         loss_of(loss).filter(|_| loss & ANNOUNCED != 0)
@@ -42,7 +42,7 @@ impl Fate {
 
     /// Sets the result of the release. [`notify`](Fate::notify) must follow once no lock is held.
     pub(crate) fn release(&self, outcome: Result<(), Loss>) {
-        // The first answer counts: a second one is that of a repeated command.
+        // The first answer counts: a second one answers a repeated command.
         let _ = self.released.set(outcome);
     }
 

@@ -9,7 +9,7 @@ pub(crate) struct MasterSet(u64);
 impl MasterSet {
     pub(crate) const NONE: MasterSet = MasterSet(0);
     pub(crate) const ALL: MasterSet = MasterSet(u64::MAX);
-    /// The largest number of masters. Each command goes to all of them, so that far fewer are useful.
+    /// The largest number of masters. Far fewer are useful, since each command goes to all of them.
     pub(crate) const MOST: usize = 63;
 
     pub(crate) fn first(count: usize) -> MasterSet {
@@ -51,7 +51,7 @@ impl MasterSet {
 
     pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
         let mut left = self.0;
-        // Runs for each release: a loop over all 64 bits would cost more than the rest of it.
+        // Runs for each release: a loop over all 64 bits would cost more than everything else here.
         iter::from_fn(move || {
             let master = left.trailing_zeros() as usize;
             left &= left.checked_sub(1)?;
@@ -68,25 +68,25 @@ impl MasterSet {
     }
 }
 
-/// How the masters differ after a command of a hold. With a single master, `remains` and `missing` alone can have it.
+/// How the masters differ after a command of a hold. A single master can be only in `remains` and `missing`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spread {
-    /// Masters that lack the field of a live hold: it has to be written there.
+    /// Masters that lack the field of a live hold: it has to be written to them.
     pub(crate) lacking: MasterSet,
-    /// Masters that may have the field of a hold that is over: it has to be removed there.
+    /// Masters that may have the field of a hold that is over: it has to be removed from them.
     pub(crate) remains: MasterSet,
-    /// Masters whose answers were not awaited.
+    /// Masters that had not answered when the verdict was certain.
     pub(crate) unanswered: MasterSet,
-    /// Of a fresh grant: masters that certainly do not have the field, so that no release is sent to them.
+    /// After a fresh grant: masters that certainly do not have the field. No release is sent to them.
     pub(crate) absent: MasterSet,
-    /// Of a hold that is over: masters that answered that they do not have the field.
+    /// After the end of a hold: masters that answered that they do not have the field.
     pub(crate) missing: MasterSet,
-    /// Masters that were given up before the verdict: the command may run there yet.
+    /// Masters that were given up before the verdict: the command may still run there.
     pub(crate) given_up: MasterSet,
 }
 
 impl Spread {
-    /// They do not differ, and all have answered.
+    /// The masters do not differ, and all have answered.
     pub(crate) const NONE: Spread = Spread {
         lacking: MasterSet::NONE,
         remains: MasterSet::NONE,
@@ -97,19 +97,21 @@ impl Spread {
     };
 }
 
-/// Masters that certainly do not have a hold's field, so that its end need not be sent to them. Otherwise: 1. A master is away for
-/// long. 2. The end of each lock that is taken and released in that time would be sent to it again and again, for a lease.
+/// Masters that certainly do not have a hold's field, so that its end need not be sent to them. Without this:
+///
+/// 1. A master is away for a long time.
+/// 2. The end of each lock that is taken and released meanwhile is sent to it again and again, for a lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Absence {
     absent: MasterSet,
-    /// Masters that were asked to write the field later.
+    /// Masters that were asked later to write the field.
     repaired: MasterSet,
 }
 
 impl Absence {
     pub(crate) const NONE: Absence = Absence { absent: MasterSet::NONE, repaired: MasterSet::NONE };
 
-    /// The acquire did not run on these masters.
+    /// Notes that the acquire did not run on these masters.
     pub(crate) fn note(&mut self, masters: MasterSet) {
         self.absent = self.absent.union(masters.without(self.repaired));
     }
@@ -123,7 +125,7 @@ impl Absence {
         self.absent
     }
 
-    /// The masters that were asked to write the field later.
+    /// Returns the masters that were asked later to write the field.
     pub(crate) fn repaired(self) -> MasterSet {
         self.repaired
     }
@@ -141,7 +143,7 @@ mod tests {
         assert_eq!(listed(MasterSet::ALL), (0..=MasterSet::MOST).collect::<Vec<_>>());
     }
 
-    /// The acquire's answer may come behind the repair.
+    /// The acquire's answer may arrive after the repair.
     #[test]
     fn a_master_that_was_repaired_may_have_the_field() {
         let [first, second] = [0, 1].map(MasterSet::one);

@@ -1,4 +1,4 @@
-//! What all other folders use: time, sets of masters, failures, events and logging.
+//! What all other folders use: time, sets of masters, failures, events, logging and metrics.
 
 mod events;
 mod failure;
@@ -22,7 +22,7 @@ pub(crate) use testing::simulation::gated;
 pub(crate) use time::{Drift, FAR, Lease, Moment, Stamp, after, limit};
 pub(crate) use users_code::unless_it_panics;
 
-/// What a task of the crate is spawned as. A simulation puts it behind a gate, which polls it late or not at all.
+/// Wraps a task that the crate is about to spawn. A simulation puts it behind a gate, which polls it late or not at all.
 #[cfg(not(test))]
 pub(crate) fn gated<T>(task: T) -> T {
     task

@@ -1,6 +1,6 @@
 //! Locking that ignores poison.
 
-// What threads share of the decisions. Under shuttle its own, so that it can let another thread run at each use.
+// The types of what threads share. Under shuttle they are shuttle's own, so that it can let another thread run at each use.
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::{Mutex, atomic};
 #[cfg(not(shuttle))]
@@ -11,8 +11,8 @@ use std::sync::{MutexGuard, PoisonError};
 #[cfg(shuttle)]
 pub(crate) use testing::lock;
 
-/// Locks a mutex even if a panic poisoned it. Each critical section here leaves its data consistent before it can
-/// panic, and a guard that is dropped while the thread unwinds must still be released.
+/// Locks a mutex even if a panic poisoned it. Each critical section of the crate leaves its data consistent before it can panic, and a
+/// guard that is dropped while the thread unwinds must still be released.
 #[cfg(not(shuttle))]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

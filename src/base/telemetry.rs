@@ -12,7 +12,7 @@ use tracing::{Instrument, Level, Span};
 use crate::error::{Error, ErrorKind, Loss, shown};
 use crate::holder::{Holder, Shown};
 
-// All lines and spans have one target, which does not change where code moves: programs filter by it.
+// All lines and spans have one target, which stays the same when code moves: programs filter by it.
 macro_rules! warn { ($($line:tt)*) => { tracing::warn!(target: "nestlock", $($line)*) } }
 macro_rules! info { ($($line:tt)*) => { tracing::info!(target: "nestlock", $($line)*) } }
 macro_rules! debug { ($($line:tt)*) => { tracing::debug!(target: "nestlock", $($line)*) } }
@@ -21,17 +21,17 @@ macro_rules! debug_span { ($($span:tt)*) => { tracing::debug_span!(target: "nest
 /// Where in the program a request was made.
 pub(crate) type Place = &'static Location<'static>;
 
-/// The span that is current where a request waits. To be made, cloned and dropped where nothing is locked: the subscriber's code runs then.
+/// The span in which a request waits. Make, clone and drop it while nothing is locked: that runs the subscriber's code.
 #[derive(Debug)]
 pub(crate) struct Context(Span);
 
-/// `None`: there is none, or nobody records it.
+/// Returns the current span, or `None` if there is none or nobody records it.
 pub(crate) fn context() -> Option<Context> {
     let span = Span::current();
     (!span.is_none()).then(|| Context(span))
 }
 
-/// The command connection was lost, and is replaced.
+/// The command connection was lost, and is being replaced.
 pub(crate) fn connection_lost(server: &str, why: &str) {
     warn!(server, why, "connection to Redis lost, reconnecting");
 }
@@ -41,7 +41,7 @@ pub(crate) fn reconnected(server: &str) {
     info!(server, "reconnected to Redis");
 }
 
-/// The sentinels report another master than the one that is connected to, or that this one is about to be replaced.
+/// The sentinels report another master than the connected one, or that the connected one is about to be replaced.
 pub(crate) fn master_moved(master: &str, server: &str, being_replaced: bool) {
     match being_replaced {
         true => {
@@ -79,22 +79,22 @@ pub(crate) fn clocks_apart(one: &str, other: &str, apart: Duration) {
     );
 }
 
-/// An even number of masters.
+/// The number of masters is even.
 pub(crate) fn even_masters(masters: usize) {
     warn!(masters, "an even number of masters tolerates no more failed masters than one master fewer");
 }
 
-/// A master can't be reached at the start.
+/// A master can't be reached when the program starts.
 pub(crate) fn absent(error: &Error) {
     warn!(%error, "a master can't be reached now; it is used once it can");
 }
 
-/// A server's certificate, or the client's, is not accepted at a reconnect: expired, most often.
+/// At a reconnect a server's certificate, or the client's, is not accepted: most often it has expired.
 pub(crate) fn distrusted(error: &Error) {
     warn!(%error, "a server is reachable, but a certificate is not accepted; it is used once that is corrected");
 }
 
-/// A master leads to the server of another one at a reconnect.
+/// At a reconnect a master leads to the server of another one.
 pub(crate) fn second_vote(error: &Error) {
     warn!(%error, "a master leads to the server of another one and has no vote; it is used once it leads elsewhere");
 }
@@ -107,7 +107,7 @@ pub(crate) fn credentials_missing(error: &Error) {
     );
 }
 
-/// A server refuses user or password at a reconnect.
+/// At a reconnect a server refuses the user or the password.
 pub(crate) fn reconnect_denied(error: &Error) {
     warn!(%error, "the server refuses the login of a new connection; it is tried again");
 }
@@ -167,11 +167,11 @@ pub(crate) fn subscription_refused(server: &str, channel: &str, why: &str) {
 
 const ACQUIRE: &str = "nestlock.acquire";
 
-/// A span around all that a request does.
+/// The span around everything that a request does.
 pub(crate) struct AcquireSpan(Span);
 
 impl AcquireSpan {
-    /// Below the span that is current now. `system`: what keeps the locks, asked for where somebody records it.
+    /// Begins it below the current span. `system`: what keeps the locks; called only if somebody records the span.
     pub(crate) fn begin(
         name: &str,
         place: Place,
@@ -194,19 +194,19 @@ impl AcquireSpan {
     }
 }
 
-/// Whether somebody may record spans: a look without a call.
+/// Whether somebody may record spans. Inlined, so that it costs no call.
 #[inline]
 pub(crate) fn has_spans() -> bool {
     LevelFilter::current() >= Level::DEBUG
 }
 
-/// The span of the request that is polled, if somebody records it.
+/// Returns the span of the request that is being polled, if somebody records it.
 fn acquire_span() -> Option<Span> {
-    // Where it is turned off alone the current one is the program's.
+    // If this span alone is turned off, the current one is the program's.
     Some(Span::current()).filter(|span| span.metadata().is_some_and(|metadata| metadata.name() == ACQUIRE))
 }
 
-/// The request that is polled was granted.
+/// The request that is being polled was granted.
 #[cold]
 pub(crate) fn granted(field: &str, depth: u32) {
     if let Some(span) = acquire_span() {
@@ -214,19 +214,19 @@ pub(crate) fn granted(field: &str, depth: u32) {
     }
 }
 
-/// The request that is polled ends with an error.
+/// The request that is being polled ends with an error.
 pub(crate) fn not_granted(kind: ErrorKind) {
     if let Some(span) = acquire_span() {
         span.record("error.type", tracing::field::debug(kind));
     }
 }
 
-/// A span from the grant of a hold until its guard goes.
+/// The span from the grant of a hold until its guard is dropped or released.
 #[derive(Debug)]
 pub(crate) struct HeldSpan(Span);
 
 impl HeldSpan {
-    /// Below the span that is current now. `None`: nobody records it.
+    /// Begins it below the current span. Returns `None` if nobody records it.
     pub(crate) fn begin(
         name: &str,
         field: &str,
@@ -242,7 +242,7 @@ impl HeldSpan {
         (!span.is_disabled()).then(|| HeldSpan(span))
     }
 
-    /// What happens until this goes, happens in the span.
+    /// Enters the span until the returned value is dropped.
     pub(crate) fn enter(&self) -> impl Sized + use<'_> {
         self.0.enter()
     }
@@ -253,13 +253,13 @@ impl HeldSpan {
     }
 }
 
-/// A lock was acquired, and another owner held it before.
+/// A lock was acquired that another owner had held before.
 pub(crate) fn acquired_after_waiting(name: &str, field: &str, waited: Duration) {
     debug!(name = %shown(name), field, ?waited, "lock acquired after waiting");
 }
 
-/// A request waits for long. `by`: who has the lock, whether it is an owner of this process, and for how long it has had it; `None`: unknown.
-/// `waiting`: how many requests of this process there are.
+/// A request has waited for long. `by`: who has the lock, whether that is an owner of this process, and for how long it has had it;
+/// `None` if unknown. `waiting`: how many requests of this process wait.
 pub(crate) fn still_waiting(
     name: &str,
     (waited, place): (Duration, Place),
@@ -322,7 +322,7 @@ pub(crate) fn out_of_order(name: &str, field: &str) {
     );
 }
 
-/// A request waits for an owner in whose scope it runs.
+/// A request waits for an owner in whose scope it runs itself.
 pub(crate) fn self_wait(name: &str, asks: &dyn Debug, holds: &dyn Debug) {
     warn!(
         name = %shown(name),
@@ -332,8 +332,8 @@ pub(crate) fn self_wait(name: &str, asks: &dyn Debug, holds: &dyn Debug) {
     );
 }
 
-/// Two locks were asked for in both orders. `outer` is held where `inner` is asked for; `before`: where `inner` was held, and where `outer`
-/// was asked for then.
+/// Two locks were requested in both orders. `outer` is held where `inner` is requested; `before`: where `inner` was held, and where
+/// `outer` was requested, the other time.
 pub(crate) fn lock_order(outer: (&str, Place), inner: (&str, Place), before: (Place, Place)) {
     let (held, asked) = (shown(outer.0), shown(inner.0));
     let (held_at, asked_at, before_held_at, before_asked_at) = (outer.1, inner.1, before.0, before.1);
@@ -349,7 +349,7 @@ pub(crate) fn lock_order(outer: (&str, Place), inner: (&str, Place), before: (Pl
     );
 }
 
-/// What a command of unknown outcome left on the server was corrected.
+/// What a command of unknown outcome had left on the server was corrected.
 pub(crate) fn settled(name: &str, field: &str) {
     debug!(name = %shown(name), field, "hold settled with the server");
 }
@@ -364,7 +364,7 @@ pub(crate) fn background_failed(name: &str, error: &Error) {
     debug!(name = %shown(name), %error, "a command in the background failed, retrying");
 }
 
-/// The work of a `run` succeeded, but its hold was gone, or its release could not be confirmed.
+/// The work of a `run` succeeded, but its hold was gone or its release could not be confirmed.
 pub(crate) fn release_unconfirmed(name: &str, error: &Error) {
     warn!(name = %shown(name), error = %error.unnamed(), "work done, but its lock was gone or its release could not be confirmed");
 }

@@ -1,5 +1,4 @@
-//! Inputs of fuzzing: answers as servers give them, changed in some places. `scripts/fuzz` tries more of them than a
-//! test does.
+//! Inputs for fuzzing: answers as servers give them, changed in some places. `scripts/fuzz` tries more of them than a test does.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
@@ -12,8 +11,7 @@ use redis::Value;
 
 pub(crate) mod simulation;
 
-/// Tries a property on a few inputs, or on so many as it takes `FUZZ_SECONDS`. Prints the smallest input found that it
-/// does not hold for.
+/// Tries a property on a few inputs, or on as many as `FUZZ_SECONDS` allows. Prints the smallest input found that breaks it.
 pub(crate) fn fuzz<S: Strategy>(inputs: S, property: impl Fn(S::Value)) {
     let seconds = std::env::var("FUZZ_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     let (begun, limit) = (Instant::now(), seconds.map_or(Duration::ZERO, Duration::from_secs));
@@ -33,7 +31,7 @@ pub(crate) fn fuzz<S: Strategy>(inputs: S, property: impl Fn(S::Value)) {
     eprintln!("{tried} inputs");
 }
 
-/// What is done to an answer at one place.
+/// A change of an answer at one place.
 #[derive(Clone, Debug)]
 enum Edit {
     Put(Value),
@@ -106,7 +104,7 @@ pub(crate) fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// One of these answers as they are on the wire, changed in some places; or any other.
+/// Returns one of these answers, as they are on the wire, changed in some places; or any other value.
 pub(crate) fn answers(valid: &'static [&'static str]) -> impl Strategy<Value = Value> {
     let edit = prop_oneof![value().prop_map(Edit::Put), Just(Edit::Remove), Just(Edit::Repeat)];
     let edits = vec((any::<usize>(), edit), 0..4);
@@ -140,7 +138,7 @@ fn nodes(value: &Value) -> usize {
     }
 }
 
-/// Changes the node that so many others stand before. Whether it was found.
+/// Changes the node that has `before` others before it. Returns whether it was found.
 fn change(value: &mut Value, before: &mut usize, edit: &Edit) -> bool {
     if *before == 0 {
         if let Edit::Put(other) = edit {
@@ -163,7 +161,7 @@ fn change(value: &mut Value, before: &mut usize, edit: &Edit) -> bool {
     false
 }
 
-/// That what is kept or shown of an answer is not much more than the answer.
+/// Checks that what is kept or shown of an answer is not much larger than the answer.
 pub(crate) fn is_bounded(shown: &impl Debug, answer: &impl Debug) {
     let (shown, answer) = (format!("{shown:?}").len(), format!("{answer:?}").len());
     assert!(shown <= 1_000 + 8 * answer, "{shown} bytes of {answer}");

@@ -11,13 +11,13 @@ use crate::error::{Error, ErrorKind, Result};
 /// The longest lease: beyond it Redis's expiry, or a number in its scripts, would no longer be exact.
 const LONGEST: Duration = Duration::from_millis((1 << 52) - 1);
 
-/// Stands for "for ever" where an instant can't be that far away.
+/// Stands for "for ever", since an instant can't be that far away.
 pub(crate) const FAR: Duration = Duration::from_secs(30 * 365 * 86_400);
 
-/// `now`, and how long the machine has slept up to now.
+/// tokio's `now` plus the time that the machine has slept so far, and that time.
 ///
-/// All deadlines of holds are kept on this timeline: tokio's clock plus the time that the machine slept. So a sleep
-/// takes its length off every deadline, and nothing has to be corrected when it ends.
+/// All deadlines of holds are kept on this timeline. So a sleep of the machine takes its length off every deadline, and nothing has to be
+/// corrected when it ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     pub(crate) now: Instant,
@@ -31,16 +31,17 @@ impl Moment {
     }
 }
 
-/// An `Instant` that is seldom there: an `Option` of it takes half the room. To the nanosecond, within a hundred years.
+/// An `Instant` for fields that are mostly `None`: an `Option<Stamp>` takes half the space of an `Option<Instant>`. It is exact to the
+/// nanosecond within a hundred years.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stamp(NonZeroU64);
 
-/// Stamps count from here. An origin, which nothing is compared with: any instant would do. Not of tokio's clock: where a test has paused
-/// one, that panics in a destructor of a thread's.
+/// The origin of all stamps; any instant would do. It is not one of tokio's clock: under a clock that a test has paused, that panics in
+/// the destructor of a thread-local.
 static START: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
 
 impl Stamp {
-    /// The stamp of [`START`], in nanoseconds: so far from both ends that nothing before or behind it is cut.
+    /// The stamp of [`START`], in nanoseconds: far enough from both ends that no instant before or after it is clamped.
     const MIDDLE: u64 = 1 << 62;
 
     pub(crate) fn at(self) -> Instant {
@@ -76,32 +77,32 @@ pub(crate) struct Drift {
 impl Drift {
     /// The drift over a lease.
     pub(crate) fn of(self, lease: Duration) -> Duration {
-        // To the nearest nanosecond. A conversion from seconds would take most of the time of a deadline.
+        // Rounds to the nearest nanosecond. A conversion from seconds would take most of the time of computing a deadline.
         let nanos = lease.as_secs_f64() * self.factor * 1e9 + 0.5;
         Duration::from_nanos(nanos as u64).saturating_add(self.slack)
     }
 }
 
-/// How long the server keeps a hold that is not renewed: whole milliseconds, more than the drift over them.
+/// How long the server keeps a hold that is not renewed: whole milliseconds, and longer than the drift over that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Lease(Duration);
 
 impl Lease {
-    /// For a command that must not extend a lease.
+    /// The lease of a command that must not extend a lease.
     pub(crate) const SHORTEST: Lease = Lease(Duration::from_millis(1));
 
     /// The default lease: how long a crashed holder blocks others.
     pub(crate) const DEFAULT: Lease = Lease(Duration::from_secs(30));
 
-    /// The default time that a fencing counter is kept.
+    /// The default time for which a fencing counter is kept.
     pub(crate) const DAY: Lease = Lease(Duration::from_secs(24 * 60 * 60));
 
-    /// The rest of a lease that is not renewed.
+    /// The rest of a lease that is not renewed, cut to whole milliseconds; at least [`SHORTEST`](Lease::SHORTEST).
     pub(crate) fn rest(left: Duration) -> Lease {
         Lease(Duration::from_millis(left.min(LONGEST).as_millis() as u64)).max(Lease::SHORTEST)
     }
 
-    /// Checks a lease that a user asked for by the option `what`.
+    /// Checks a lease that a user gave for the option `what`.
     pub(crate) fn new(what: &str, asked: Duration, drift: Drift) -> Result<Lease> {
         let lease = Duration::from_millis(asked.min(LONGEST).as_millis() as u64);
         let over = drift.of(lease);
@@ -123,18 +124,18 @@ impl Lease {
         self.0.as_millis() as u64
     }
 
-    /// Until when a hold is certain, by a successful command that was sent at `sent`.
+    /// Returns until when a hold is certain after a successful command that was sent at `sent`.
     pub(crate) fn valid_until(self, sent: Instant, drift: Drift) -> Instant {
         after(sent, self.0.saturating_sub(drift.of(self.0)))
     }
 }
 
-/// The instant that long after `now`. A wait that is too long to be added is cut.
+/// Returns the instant `wait` after `now`. A wait that is too long to be added is cut.
 pub(crate) fn after(now: Instant, wait: Duration) -> Instant {
     now.checked_add(wait.min(FAR)).unwrap_or(now)
 }
 
-/// Like [`after`], but `None` for a wait that means for ever, as [`Duration::MAX`] does.
+/// Like [`after`], but returns `None` if the wait means for ever, as [`Duration::MAX`] does.
 pub(crate) fn limit(now: Instant, wait: Duration) -> Option<Instant> {
     (wait < FAR).then(|| after(now, wait))
 }

@@ -1,10 +1,14 @@
-//! Code of the user's that is called in the middle of something, and may panic.
+//! Calls the user's code in the middle of something; it may panic.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What it returns; `None` where it panics, which the panic hook has reported by then. Else 1. a request is granted, which is counted,
-/// 2. the user's code panics, 3. the request unwinds, and nobody has the guard of a hold that is renewed for ever. In a task of this
-/// crate, all that the task does would end with it.
+/// Returns what the code returns, or `None` if it panics; the panic hook has reported the panic by then. Without this:
+///
+/// 1. A request is granted, which is counted.
+/// 2. The user's code panics.
+/// 3. The request unwinds, and nobody has the guard of a hold that is renewed for ever.
+///
+/// In a task of this crate a panic would also end everything else that the task does.
 pub(crate) fn unless_it_panics<T>(code: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(code)).ok()
 }

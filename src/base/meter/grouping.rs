@@ -8,10 +8,10 @@ use crate::base::unless_it_panics;
 
 type Label = dyn for<'a> Fn(&'a str) -> Cow<'a, str> + Send + Sync;
 
-/// The group of those for which the user's code panics.
+/// The group of names for which the user's code panics.
 const NO_GROUP: &str = "";
 
-/// Maps the names of locks to a few. The user's code: it runs where nothing is locked.
+/// Maps the names of locks to a few groups. It is the user's code, and runs while nothing is locked.
 #[derive(Clone)]
 pub(crate) struct Grouping(Arc<Label>);
 

@@ -1,5 +1,5 @@
-//! What the crate counts and measures. `recorder.rs` alone names the crate `metrics`; without the feature of that name `nothing.rs` stands
-//! in its place.
+//! What the crate counts and measures. Only `recorder.rs` names the crate `metrics`; without the feature of that name, `nothing.rs` takes
+//! its place.
 
 mod grouping;
 #[cfg(not(feature = "metrics"))]
@@ -15,5 +15,5 @@ pub(crate) use nothing::{Waiting, describe, record};
 pub(crate) use recorder::{Waiting, describe, record};
 pub(crate) use sample::Sample;
 
-/// Whether anything is measured: what only leads to a sample is left out where nothing is.
+/// Whether anything is measured. Code that only prepares a sample is skipped otherwise.
 pub(crate) const ON: bool = cfg!(any(feature = "metrics", test));

@@ -1,4 +1,4 @@
-//! Nothing is counted.
+//! The recorder without the feature `metrics`: it counts nothing.
 
 use crate::base::meter::{Grouping, Sample};
 

@@ -1,4 +1,4 @@
-//! What is counted goes to the recorder that the program has installed. The only file that uses the crate `metrics`.
+//! Counts with the recorder that the program has installed. The only file that uses the crate `metrics`.
 
 use metrics::{
     Gauge, Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
@@ -16,7 +16,7 @@ const TIMEOUTS: &str = "nestlock_timeouts_total";
 const RENEWED_LATE: &str = "nestlock_renewals_late_total";
 const UNAVAILABLE: &str = "nestlock_unavailable_total";
 
-/// What each of them is.
+/// Describes each metric to the recorder.
 pub(crate) fn describe() {
     describe_histogram!(WAIT, Unit::Seconds, "From a request's first poll to the grant of its hold");
     describe_histogram!(HOLD, Unit::Seconds, "From a hold's grant to its release or loss");
@@ -48,7 +48,7 @@ pub(crate) fn record(name: &str, grouping: Option<&Grouping>, sample: Sample) {
     }
 }
 
-/// One request more waits, from [`begin`](Waiting::begin) until this goes.
+/// Counts one more waiting request, from [`begin`](Waiting::begin) until it is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting(Option<Gauge>);
 
@@ -70,7 +70,7 @@ impl Drop for Waiting {
     }
 }
 
-/// No name of a lock is a label by itself: there may be millions.
+/// Returns the labels of a lock. Its name itself is none: there may be millions of names.
 fn labels(name: &str, grouping: Option<&Grouping>) -> Vec<Label> {
     let group = grouping.map(|grouping| grouping.group_of(name).into_owned());
     group.map(|group| Label::new("lock", group)).into_iter().collect()

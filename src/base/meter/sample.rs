@@ -1,21 +1,21 @@
-//! `Sample`: one thing that is counted or measured.
+//! `Sample`: one event of one lock that is counted or measured.
 
 use std::time::Duration;
 
 use crate::error::Loss;
 
-/// Of one lock.
+/// An event of one lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sample {
-    /// A request was granted a hold, so long after its first poll.
+    /// A request was granted a hold, this long after its first poll.
     Waited(Duration),
     /// A hold began.
     Held,
-    /// It ended, released or lost, so long after it began.
+    /// A hold ended, released or lost, this long after it began.
     Ended(Duration),
-    /// It ended without a release. `fixed`: with its fixed lease, as was asked for.
+    /// A hold ended without a release. `fixed`: its fixed lease ended, as was asked for.
     Lost { loss: Loss, fixed: bool },
-    /// A request was not granted within the time that it had.
+    /// A request was not granted within its time.
     TimedOut,
     /// A hold was renewed after failed attempts.
     RenewedLate,

@@ -1,4 +1,4 @@
-//! What the crate logs while a test runs in one thread.
+//! Records what the crate logs while a test runs in one thread.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -9,7 +9,7 @@ use tracing::{Dispatch, Event, Metadata, Subscriber, span};
 
 use crate::base::lock;
 
-/// The messages that are logged in this thread as long as this lives, with their fields.
+/// Records the messages that this thread logs while it lives, with their fields.
 pub(crate) struct Recorder {
     lines: Arc<Mutex<Vec<String>>>,
     _until: DefaultGuard,
@@ -17,16 +17,19 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     pub(crate) fn start() -> Recorder {
-        // 1. A test records, with the only subscriber that there is. 2. Another test, in a thread of its own, is the first that logs some
-        // message: where there is one subscriber, `tracing` asks that of the thread, which has none, and notes that nobody wants the
-        // message. 3. The first test misses it. With one more subscriber all of them are asked.
+        // A second subscriber has to exist:
+        // 1. A test records, with the only subscriber that there is.
+        // 2. Another test, in its own thread, is the first to log some message. With a single subscriber `tracing` asks the one of that
+        // thread, which has none, and notes that nobody wants the message.
+        // 3. The first test misses it.
+        // With one more subscriber, `tracing` asks all of them.
         static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Lines(Arc::default())));
         LazyLock::force(&ANOTHER);
         let lines: Arc<Mutex<Vec<String>>> = Arc::default();
         Recorder { lines: lines.clone(), _until: tracing::subscriber::set_default(Lines(lines)) }
     }
 
-    /// How many of them have this text.
+    /// Returns how many of them contain this text.
     pub(crate) fn count(&self, text: &str) -> usize {
         lock(&*self.lines).iter().filter(|line| line.contains(text)).count()
     }

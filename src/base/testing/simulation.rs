@@ -1,4 +1,4 @@
-//! What a simulation puts in the place of the runtime's scheduling, of the time of day, and of chance.
+//! What a simulation puts in place of the runtime's scheduling, the time of day, and chance.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -6,7 +6,7 @@ use std::pin::Pin;
 
 pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The same for all tasks of the crate that are polled on this thread.
+/// What is replaced for all tasks of the crate that are polled on this thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Simulation {
     pub(crate) gate: fn(Task) -> Task,
@@ -18,7 +18,7 @@ thread_local! {
     static CURRENT: Cell<Option<Simulation>> = const { Cell::new(None) };
 }
 
-/// From now on this thread simulates; `None`: no more.
+/// Makes this thread simulate from now on; `None` ends the simulation.
 #[cfg(not(shuttle))]
 pub(crate) fn simulate(simulation: Option<Simulation>) {
     CURRENT.set(simulation);
@@ -36,7 +36,7 @@ pub(crate) fn time_of_day() -> Option<u64> {
     CURRENT.get().map(|simulation| (simulation.time_of_day)())
 }
 
-/// A number that a simulation draws in place of a random one.
+/// Returns a number that the simulation draws in place of a random one.
 pub(crate) fn chance() -> Option<u64> {
     CURRENT.get().map(|simulation| (simulation.chance)())
 }
