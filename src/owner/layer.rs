@@ -11,10 +11,10 @@ use crate::owner::scope::Scope;
 /// A layer of `tower` that makes each request an [`Owner`] of its own.
 ///
 /// A server runs all HTTP/1 requests of a keep-alive connection in one task, and a task is one owner by default. So a request would
-/// re-enter what an earlier one on the same connection still holds. With this layer outside of all others no request is taken for another
-/// one. Calls that a request nests re-enter as ever, and what it keeps beyond its answer stays its own.
+/// re-enter what an earlier one on the same connection still holds. With this layer outside all others, no request is taken for another
+/// one. Calls nested in a request still re-enter, and a guard that outlives the response still belongs to its request.
 ///
-/// It takes the feature `tower`. [`guide::owners`](crate::guide::owners#servers) has samples with axum and with tonic. With any service:
+/// It needs the feature `tower`. [`guide::owners`](crate::guide::owners#servers) has samples with axum and with tonic. With any service:
 ///
 /// ```
 /// use std::task::{Context, Poll};
@@ -52,7 +52,7 @@ use crate::owner::scope::Scope;
 pub struct OwnerLayer(());
 
 impl OwnerLayer {
-    /// The layer. It has no options.
+    /// Creates the layer. It has no options.
     #[must_use]
     pub fn new() -> OwnerLayer {
         OwnerLayer(())
@@ -67,9 +67,9 @@ impl<S> Layer<S> for OwnerLayer {
     }
 }
 
-/// A service whose requests are owners of their own: what [`OwnerLayer`] makes of another one.
+/// A service whose requests are owners of their own: what [`OwnerLayer`] wraps another service in.
 ///
-/// The example of [`OwnerLayer`] has it.
+/// [`OwnerLayer`] has an example.
 #[derive(Clone, Debug)]
 pub struct OwnerService<S> {
     inner: S,
@@ -86,7 +86,7 @@ impl<S: Service<Request>, Request> Service<Request> for OwnerService<S> {
 
     fn call(&mut self, request: Request) -> Scope<S::Future> {
         let owner = Owner::new();
-        // What it does before its future is polled is the request's too: it may spawn a task with a child of its owner.
+        // What the service does before its future is polled belongs to the request too: it may spawn a task with a child of its owner.
         let inside = inside(&owner);
         let work = self.inner.call(request);
         drop(inside);

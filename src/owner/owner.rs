@@ -13,14 +13,16 @@ use tokio::task;
 use crate::base::{Mutex, lock};
 
 thread_local! {
-    // Not `tokio::task_local!`: it panics where a scope is dropped while its thread ends, and clones the value for each poll.
+    // Not `tokio::task_local!`: it panics if a scope is dropped while its thread ends, and clones the value for each poll.
     static CURRENT: RefCell<Vec<Inner>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A scope that is polled now, and the task that runs in it: the last one is the innermost. A `LocalSet` polls its tasks in the poll of
-/// the task that awaits it.
-/// Without the task's id: 1. A scope awaits a `LocalSet`. 2. Two of its tasks request one lock. 3. Both are taken for the
-/// scope's owner, and the second one re-enters what the first one holds.
+/// A scope that is being polled, and the task that it runs in. The last one is the innermost. A `LocalSet` polls its tasks in the poll of
+/// the task that awaits it, so the task's id is needed. Without it:
+///
+/// 1. A scope awaits a `LocalSet`.
+/// 2. Two of its tasks request one lock.
+/// 3. Both are taken for the scope's owner, and the second one re-enters what the first one holds.
 #[derive(Clone)]
 struct Inner {
     owner: Owner,
@@ -34,8 +36,8 @@ struct Inner {
 /// their work, so branches that run side by side in one task exclude each other, while both re-enter what their common
 /// ancestor holds.
 ///
-/// A server runs all requests of a keep-alive connection in one task. Run each of them in the scope of a
-/// [new owner](Owner::new): otherwise the next request re-enters what a guard still holds that outlived its request.
+/// A server runs all requests of a keep-alive connection in one task. Run each of them in the scope of a [new owner](Owner::new):
+/// otherwise, if a guard outlives its request, the next request re-enters what that guard still holds.
 ///
 /// Two owners are equal when they are the same owner.
 ///
@@ -60,7 +62,7 @@ enum Kind {
     Made(Arc<TreeNode>),
 }
 
-/// A tree of owners, to be compared.
+/// Identifies a tree of owners, for comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Tree(Root);
 
@@ -77,12 +79,12 @@ struct TreeNode {
     scopes: Mutex<Scopes>,
 }
 
-/// The scopes of an owner. Locked only for a moment, in which no table is locked.
+/// The scopes of an owner. Locked only briefly, and never while a table is locked.
 #[derive(Default)]
 struct Scopes {
     open: usize,
     entered: bool,
-    /// One for each level and each request, which pass to the heir when the last scope ends.
+    /// One for each level and each request. What they stand for passes to the heir when the last scope ends.
     positions: Vec<Position>,
 }
 
@@ -95,15 +97,15 @@ pub(crate) struct Position {
 
 /// Notified when an owner's last scope ends.
 pub(crate) trait OwnerEnds: Send + Sync {
-    /// From now on the nearest live ancestor of `owner` has what `owner` still has at the lock `name`.
+    /// The last scope of `owner` has ended: what it still has at the lock `name` belongs to its nearest live ancestor from now on.
     fn owner_ended(&self, name: &Arc<str>, owner: &Owner);
 }
 
 impl Owner {
     /// A new owner without a parent.
     ///
-    /// For a hold that outlives the call that takes it, and for each request of a server, since one task serves all requests
-    /// of a keep-alive connection. [`Owner::scope`] and [`Lock::owner`](crate::futures::Lock::owner) have examples.
+    /// Use it for a hold that outlives the call that takes it, and for each request of a server, since one task serves all requests of a
+    /// keep-alive connection. [`Owner::scope`] and [`Lock::owner`](crate::futures::Lock::owner) have examples.
     ///
     /// ```
     /// use nestlock::Owner;
@@ -118,7 +120,7 @@ impl Owner {
         Owner::made(None)
     }
 
-    /// The current owner: that of the innermost scope, else the tokio task, else the thread.
+    /// Returns the current owner: that of the innermost scope, else the tokio task, else the thread.
     ///
     /// ```
     /// use nestlock::Owner;
@@ -129,7 +131,7 @@ impl Owner {
         innermost().unwrap_or_else(Owner::of_task)
     }
 
-    /// The owner outside of any scope: the task, else the thread.
+    /// Returns the owner outside any scope: the task, else the thread.
     fn of_task() -> Owner {
         Owner(match task::try_id() {
             Some(id) => Kind::Task(id),
@@ -137,8 +139,8 @@ impl Owner {
         })
     }
 
-    /// Whether what runs now runs inside of a scope of this owner or of a descendant, whatever scopes of other owners lie between, or
-    /// in the task that this owner is.
+    /// Whether the current code runs in a scope of this owner or of a descendant, even with scopes of other owners in between, or in the
+    /// task that this owner is.
     pub(crate) fn surrounds(&self) -> bool {
         let here = task::try_id();
         let read = CURRENT.try_with(|current| {
@@ -146,7 +148,7 @@ impl Owner {
             let scopes = current.iter().rev().filter(|inner| inner.task == here).map(|inner| &inner.owner);
             let mut below = None::<&Owner>;
             scopes.into_iter().any(|owner| {
-                // Where a child is not within it, neither is its parent: a deep recursion is one look.
+                // If a child is not within it, neither is its parent: a deep recursion costs one look.
                 let is_parent = below.replace(owner).is_some_and(|below| below.parent() == Some(owner));
                 !is_parent && owner.is_within(self)
             })
@@ -154,9 +156,9 @@ impl Owner {
         read.unwrap_or(false) || Owner::of_task() == *self
     }
 
-    /// A new child: it re-enters what this owner holds, and excludes this owner's other children.
+    /// Returns a new child: it re-enters what this owner holds, and excludes this owner's other children.
     ///
-    /// The example of [`Owner`] passes one to a spawned task.
+    /// [`Owner`] has an example that passes one to a spawned task.
     #[must_use = "a child does nothing until a request or a scope uses it"]
     pub fn child(&self) -> Owner {
         Owner::made(Some(self.clone()))
@@ -193,7 +195,7 @@ impl Owner {
         at == other
     }
 
-    /// Which tree this owner belongs to, as long as one of the tree's owners is kept.
+    /// Returns the tree of this owner. It is valid while any owner of the tree is kept.
     pub(crate) fn tree(&self) -> Tree {
         let mut at = self;
         while let Some(parent) = at.parent() {
@@ -206,8 +208,8 @@ impl Owner {
         })
     }
 
-    /// The owner of what this owner acquires at `position` now: itself, or its nearest live ancestor if its last scope has
-    /// ended. That owner notifies the session at its end, until [`forget`](Owner::forget).
+    /// Returns the owner of what this owner acquires at `position` now: itself, or its nearest live ancestor if its last scope has ended.
+    /// That owner notifies the session when it ends, until [`forget`](Owner::forget).
     pub(crate) fn settle_at(&self, position: &Position) -> Owner {
         let mut at = self;
         while let Kind::Made(node) = &at.0 {
@@ -223,7 +225,7 @@ impl Owner {
         at.clone()
     }
 
-    /// Itself or, where its last scope has ended, its nearest live ancestor.
+    /// Returns the owner itself or, if its last scope has ended, its nearest live ancestor.
     pub(crate) fn living(&self) -> &Owner {
         let mut at = self;
         while let Kind::Made(node) = &at.0 {
@@ -240,7 +242,7 @@ impl Owner {
     pub(crate) fn forget(&self, position: &Position) {
         if let Kind::Made(node) = &self.0 {
             let mut scopes = lock(&node.scopes);
-            // From the end: holds are mostly released in the reverse order of their grants.
+            // Searched from the end: holds are mostly released in the reverse order of their grants.
             if let Some(at) = scopes.positions.iter().rposition(|registered| registered.is(position)) {
                 scopes.positions.swap_remove(at);
             }
@@ -301,7 +303,7 @@ impl Position {
     }
 }
 
-/// The owner of the innermost scope.
+/// Returns the owner of the innermost scope.
 fn innermost() -> Option<Owner> {
     let read = CURRENT.try_with(|current| {
         let current = current.borrow();
@@ -311,11 +313,12 @@ fn innermost() -> Option<Owner> {
     read.ok().flatten()
 }
 
-/// Makes its owner the current one until it is dropped: around each poll of its work, and around the work's drop.
-/// It has how many scopes were around it.
+/// Makes an owner the current one until it is dropped: around each poll of its work, and around the work's drop. Its value is the number
+/// of scopes around it.
 pub(crate) struct Inside(Option<usize>);
 
-/// Returns a guard rather than taking the work as a closure, which would add a frame to a stack of a thousand nested polls.
+/// Makes the owner the current one. It returns a guard and doesn't take the work as a closure, which would add a frame to a stack of a
+/// thousand nested polls.
 pub(crate) fn inside(owner: &Owner) -> Inside {
     let inner = Inner { owner: owner.clone(), task: task::try_id() };
     let entered = CURRENT.try_with(|current| {
@@ -327,7 +330,7 @@ pub(crate) fn inside(owner: &Owner) -> Inside {
 }
 
 impl Drop for Inside {
-    // Runs also when the work panics: the task that catches the panic is not this owner.
+    // This runs also if the work panics: the task that catches the panic is not this owner.
     fn drop(&mut self) {
         if let Some(before) = self.0.take() {
             let _ = CURRENT.try_with(|current| current.borrow_mut().truncate(before));

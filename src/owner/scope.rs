@@ -1,4 +1,4 @@
-//! The scope of an owner, which is the current one while the work of the scope is polled or dropped.
+//! The scope of an owner: the owner is current while the work of the scope is polled or dropped.
 
 use std::fmt;
 use std::future::Future;
@@ -61,14 +61,14 @@ pin_project! {
 }
 
 impl<F: Future> Scope<F> {
-    /// Makes it the scope of this owner, before the first poll.
+    /// Sets the owner of the scope, before the first poll.
     pub(crate) fn set_owner(self: Pin<&mut Self>, owner: Owner) {
         *self.project().state = ScopeState::Unpolled(owner);
     }
 }
 
 enum ScopeState {
-    /// Not polled yet: the owner will be a child of the one that is current then.
+    /// Not polled yet: the owner will be a child of the current one at the first poll.
     NewChild,
     /// Not polled yet, with a given owner.
     Unpolled(Owner),

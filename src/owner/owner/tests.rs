@@ -75,7 +75,7 @@ fn the_table_is_notified_when_the_last_scope_of_an_owner_ends() {
     assert_eq!(ends.0.load(SeqCst), 1, "it has no positions any more");
 }
 
-/// It has a request for each of them.
+/// The owner has a request for each of them.
 #[test]
 fn each_lock_and_each_table_is_notified_on_its_own() {
     let (one, other, child) = (Arc::<Ends>::default(), Arc::<Ends>::default(), Owner::new().child());
@@ -138,7 +138,7 @@ fn a_chain_of_a_million_owners_is_dropped_on_a_small_stack() {
     assert_eq!(thread.unwrap().join().unwrap(), 1_000_000);
 }
 
-/// Whatever scopes of other owners lie between.
+/// Scopes of other owners may lie between.
 #[tokio::test]
 async fn an_owner_surrounds_what_runs_in_its_scopes_and_in_its_task() {
     let (task, outer, other) = (Owner::current(), Owner::new(), Owner::new());
@@ -154,7 +154,7 @@ async fn an_owner_surrounds_what_runs_in_its_scopes_and_in_its_task() {
         let elsewhere = async move { (task.surrounds(), outer.surrounds(), other.surrounds()) };
         assert_eq!(tokio::spawn(elsewhere).await.unwrap(), (false, false, false));
     };
-    // Two trees, which alternate.
+    // Two trees that alternate.
     let work = Owner::new().scope(inner.scope(work));
     outer.scope(Owner::new().scope(work)).await;
     assert!(task.surrounds() && !outer.surrounds() && !inner.surrounds());
