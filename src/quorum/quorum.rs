@@ -1,4 +1,4 @@
-//! The masters of a `Locks`, asked as one. What stands above does not know how many there are.
+//! The masters of a `Locks`, asked as one. The layers above don't know how many there are.
 
 use std::future::{poll_fn, ready};
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use crate::quorum::tally::{Tally, Verdict};
 use crate::wire::keys::Keys;
 use crate::wire::{Action, Call, Line, Pending, Reply, Rule};
 
-/// Whoever has a vote on a lock.
+/// The masters that vote on a lock.
 #[derive(Debug)]
 pub(crate) struct Quorum {
     masters: Box<[Arc<dyn Backend>]>,
-    /// How long a master has no vote on fresh grants after it was started; `None`: it has one at once.
+    /// How long after its start a master has no vote on fresh grants. `None`: it has one at once.
     probation: Option<Duration>,
-    /// The process that has the connections to them; `None`: there are none.
+    /// The process that made the connections to them. `None`: there are no connections.
     process: Option<u32>,
 }
 
 /// What one master answered.
 pub(crate) type Reported = Result<Reply, Failure>;
 
-/// Calls in flight. After the verdict: the stragglers.
+/// Calls in flight; once there is a verdict, those of the stragglers.
 pub(crate) struct Stragglers<T = Reported>(Vec<(usize, BoxFuture<T>)>);
 
 impl Quorum {
@@ -44,8 +44,11 @@ impl Quorum {
         self.process.is_some_and(|process| process != std::process::id())
     }
 
-    /// Before what is decided without a command: 1. The parent holds a lock, and forks. 2. In the child a request waits for the copy of that
-    /// hold. 3. Its copied guard is dropped, and the hold passes on to the request.
+    /// Checks that this is no copy, before a decision that sends no command. Otherwise:
+    ///
+    /// 1. The parent holds a lock, and forks.
+    /// 2. In the child a request waits for the copy of that hold.
+    /// 3. The child's copy of the guard is dropped, and the hold passes to the request.
     pub(crate) fn check_process(&self) -> Result<(), Error> {
         if self.is_copied() { Err(of_the_parent()) } else { Ok(()) }
     }
@@ -54,24 +57,24 @@ impl Quorum {
         self.probation.is_some_and(|probation| self.masters[index].is_younger_than(probation))
     }
 
-    /// How many masters there are.
+    /// Returns the number of masters.
     pub(crate) fn size(&self) -> usize {
         self.masters.len()
     }
 
-    /// Masters that can't be asked now, and report when they can.
+    /// Returns the masters that can't be asked now. They report when they can.
     pub(crate) fn away(&self) -> MasterSet {
         let away = self.masters.iter().enumerate().filter(|(_, master)| master.is_away());
         away.fold(MasterSet::NONE, |masters, (index, _)| masters.union(MasterSet::one(index)))
     }
 
-    /// Sends one command of a hold to all masters that it is for, and returns as soon as the verdict is certain.
+    /// Sends one command of a hold to all masters that it is meant for, and returns as soon as the verdict is certain.
     pub(crate) async fn ask(&self, pending: &Pending) -> (Verdict, Stragglers) {
         self.put(pending.rule(), pending.masters, &pending.call).await
     }
 
     async fn put(&self, rule: Rule, masters: MasterSet, call: &Call) -> (Verdict, Stragglers) {
-        // The future of each call would be as large as that of one to several masters.
+        // Boxed: otherwise the future of each call would be as large as one for several masters.
         let [master] = &*self.masters else { return Box::pin(self.put_to_all(rule, masters, call)).await };
         if !masters.contains(0) || (rule == Rule::Fresh && self.is_young(0)) {
             return Box::pin(self.put_to_all(rule, masters, call)).await;
@@ -80,7 +83,7 @@ impl Quorum {
         (self.of_one(rule, call, answer), Stragglers(Vec::new()))
     }
 
-    /// What the answer of the only master means. Nobody else is waited for, so that no votes are counted where it is as asked.
+    /// Returns what the answer of the only master means. If it did as asked, no votes are counted, since nobody else is waited for.
     fn of_one(&self, rule: Rule, call: &Call, answer: Reported) -> Verdict {
         let is_young = self.is_young(0);
         match answer {
@@ -108,7 +111,7 @@ impl Quorum {
         (verdict.await.on(&call.keys), asking)
     }
 
-    /// Sends commands of many holds in pipelines; the verdicts come in their order, once all are certain.
+    /// Sends commands of many holds in pipelines. Returns the verdicts in the order of the commands, once all are certain.
     pub(crate) async fn ask_all(&self, commands: &[Pending]) -> (Vec<Verdict>, Stragglers<Vec<Reported>>) {
         let is_for_all =
             |pending: &Pending| pending.rule() == Rule::Standing && pending.masters == MasterSet::ALL;
@@ -131,13 +134,13 @@ impl Quorum {
                 asking.0.push((index, run_all(master, calls, is_copied)));
             }
         }
-        // A repair is certain before anybody has answered.
+        // The verdict on a repair is certain before any master has answered.
         let mut verdicts: Vec<Option<Verdict>> = tallies.iter().map(Tally::verdict).collect();
         poll_fn(|cx| {
             asking.poll(cx, |index, answers| {
                 for ((at, _), answer) in asked(commands, index).zip(answers) {
                     tallies[at].count(index, self.is_young(index), answer);
-                    // Also where it is certain already: this master is no straggler any more, though others are waited for.
+                    // Counted even if the verdict is certain already: this master is no straggler any more, though others are waited for.
                     verdicts[at] = tallies[at].verdict();
                 }
             });
@@ -165,7 +168,7 @@ impl Quorum {
         (verdict.result, stragglers)
     }
 
-    /// Looks at the lock. `rule`: what for.
+    /// Looks at the lock. `rule`: what the look is for.
     pub(crate) async fn look(&self, keys: &Arc<Keys>, rule: Rule) -> Reported {
         let action = if rule == Rule::Who { Action::Who } else { Action::Look };
         let call = Call { names: true, ..Call::of_lock(keys, action) };
@@ -182,18 +185,18 @@ impl Quorum {
         }
     }
 
-    /// A waiter found its lock free by its poll alone.
+    /// Reports that a waiter found its lock free only because it polled.
     pub(crate) fn doubt_messages(&self) {
         self.masters.iter().for_each(|master| master.doubt_messages());
     }
 
-    /// Whether tokens may begin at the master's own time. Several masters are all given the same one, the client's: else their
-    /// counters would rarely agree.
+    /// Whether tokens may begin at the master's own time. Several masters are all given the client's time instead, since their counters
+    /// would rarely agree otherwise.
     pub(crate) fn has_time(&self) -> bool {
         self.masters.len() == 1 && !self.is_portable()
     }
 
-    /// Whether it works on any runtime.
+    /// Whether every master works on any runtime.
     pub(crate) fn is_portable(&self) -> bool {
         self.masters.iter().all(|master| master.is_portable())
     }
@@ -203,12 +206,12 @@ impl Quorum {
     }
 }
 
-/// One master's answer.
+/// Asks one master.
 fn run(master: &Arc<dyn Backend>, call: &Call, is_copied: bool) -> BoxFuture<Reported> {
     if is_copied { Box::pin(ready(Err(not_run()))) } else { master.clone().run(call.clone()) }
 }
 
-/// Its answers to many calls.
+/// Asks one master many calls.
 fn run_all(master: &Arc<dyn Backend>, calls: Vec<Call>, is_copied: bool) -> BoxFuture<Vec<Reported>> {
     match is_copied {
         true => Box::pin(ready(calls.iter().map(|_| Err(not_run())).collect())),
@@ -227,7 +230,7 @@ fn of_the_parent() -> Error {
     Error::new(ErrorKind::Misuse, message)
 }
 
-/// The commands that are for a master, with their places.
+/// Returns the commands that are meant for a master, with their indices.
 fn asked(commands: &[Pending], index: usize) -> impl Iterator<Item = (usize, &Pending)> {
     commands.iter().enumerate().filter(move |(_, pending)| pending.masters.contains(index))
 }
@@ -247,7 +250,7 @@ impl<T> Stragglers<T> {
         });
     }
 
-    /// Polls them until all have answered.
+    /// Polls the calls until all masters have answered.
     pub(crate) async fn poll_all(mut self, mut each: impl FnMut(usize, T)) {
         poll_fn(|cx| {
             self.poll(cx, &mut each);
@@ -256,7 +259,7 @@ impl<T> Stragglers<T> {
         .await;
     }
 
-    /// Who has not answered.
+    /// Returns the masters that have not answered.
     pub(crate) fn masters(&self) -> MasterSet {
         self.0.iter().fold(MasterSet::NONE, |masters, (index, _)| masters.union(MasterSet::one(*index)))
     }

@@ -1,5 +1,4 @@
-//! What the answers of several masters to one command mean together. One master is the case in which the first answer
-//! decides.
+//! What the answers of several masters to one command mean together. With one master, the first answer decides.
 
 mod looks;
 
@@ -11,28 +10,28 @@ use crate::holder::Holder;
 use crate::wire::keys::Keys;
 use crate::wire::{Reply, Rule, Token};
 
-/// The masters' answers to one command, as one.
+/// The masters' answers to one command, as one answer.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     pub(crate) result: Result<Reply, Failure>,
     pub(crate) spread: Spread,
-    /// Refused, though some masters granted: others may have got the rest in the same way.
+    /// The request is refused although some masters granted it: other requests may have got the other masters in the same way.
     pub(crate) split: bool,
-    /// Granted with a fencing token.
+    /// The fencing token of a grant.
     pub(crate) token: Option<Token>,
 }
 
 impl Verdict {
-    /// One master did as asked, and nobody else was.
+    /// One master did as asked, and no other was asked.
     pub(super) const DONE: Verdict =
         Verdict { result: Ok(Reply::Done), spread: Spread::NONE, split: false, token: None };
 
-    /// What the entry has to know of it.
+    /// Returns what the entry has to know of it.
     pub(crate) fn answer(&self) -> Result<&Reply, Outcome> {
         self.result.as_ref().map_err(|failure| failure.outcome)
     }
 
-    /// A grant, after its holder has made the highest token known to a majority: or tried to.
+    /// Combines a grant with the renewal by which its holder tried to make the highest token known to a majority.
     pub(crate) fn acknowledged(self, renewal: Verdict) -> Verdict {
         let why = match renewal.result {
             Ok(Reply::Done) => return self,
@@ -49,7 +48,7 @@ impl Verdict {
         Verdict { result: Err(Failure { outcome: Outcome::Unknown, error }), ..self }
     }
 
-    /// The error names the lock.
+    /// Names the lock in the error.
     pub(super) fn on(mut self, keys: &Keys) -> Verdict {
         self.result =
             self.result.map_err(|failure| Failure { error: failure.error.on(&keys.name), ..failure });
@@ -69,34 +68,34 @@ pub(super) struct Tally {
     masters: usize,
     majority: usize,
     pending: MasterSet,
-    /// As asked.
+    /// Masters that did as asked.
     done: MasterSet,
-    /// The field is not there; and the same by masters that have no vote on fresh grants, so that nobody else has theirs.
+    /// Masters that lack the field; `gone_young`: those that have no vote on fresh grants, so that nobody else has got theirs.
     gone: MasterSet,
     gone_young: MasterSet,
-    /// Another's hold, and for how long each.
+    /// Masters with a hold of somebody else, and for how long each.
     busy: MasterSet,
     ttls: Vec<Duration>,
-    /// Whose, where it is known.
+    /// The holders, if they are known.
     holders: Vec<Holder>,
     free: MasterSet,
     foreign: MasterSet,
     deferred: MasterSet,
     failed: MasterSet,
-    /// Of those, the ones where it may have run.
+    /// The failed masters on which the command may have run, and young ones that granted.
     unknown: MasterSet,
-    /// Without a vote: granted by a master that is too young to, or not even asked.
+    /// Masters without a vote: too young although they granted, or not asked at all.
     barred: MasterSet,
-    /// What is in the way on one of them that does not have a lock there.
+    /// What one of the foreign masters has in place of a lock.
     obstacle: Option<Reply>,
-    /// Why one of them deferred it.
+    /// Why one of the masters deferred the command.
     deferral: Option<Reply>,
     failure: Option<Failure>,
-    /// The tokens of those that granted.
+    /// The tokens of the masters that granted.
     tokens: Vec<u64>,
-    /// How many were subscribed where one of them ended a hold.
+    /// How many clients were subscribed when one master ended a hold.
     listeners: Option<u64>,
-    /// The field is in the line.
+    /// Whether the field is in the line.
     in_line: bool,
 }
 
@@ -129,28 +128,31 @@ impl Tally {
         }
     }
 
-    /// This master is not asked: it has no vote.
+    /// Excludes a master that is not asked, since it has no vote.
     pub(super) fn bar(&mut self, master: usize) {
         self.pending.remove(master);
         self.barred.insert(master);
     }
 
-    /// Whether this master is to be asked, or has not answered.
+    /// Whether this master is still to be asked or to answer.
     pub(super) fn awaits(&self, master: usize) -> bool {
         self.pending.contains(master)
     }
 
-    /// A master has answered, or not. `young`: it has no vote on fresh grants.
+    /// Counts the answer of a master, or that there is none. `young`: it has no vote on fresh grants.
     pub(super) fn count(&mut self, master: usize, young: bool, answer: Result<Reply, Failure>) {
         self.pending.remove(master);
         match answer {
             Ok(Reply::Done | Reply::Token(_)) if young && self.rule == Rule::Fresh => {
-                // It restarted while it was asked. What it has now is an end to make, or a start.
+                // It restarted while it was asked. If the request is refused, its field has to be ended; if it is granted, it has the
+                // field already.
                 self.barred.insert(master);
                 self.unknown.insert(master);
             }
-            // 1. A claim is used, on this master too. 2. A replica that has the claim's field yet takes its place. 3. The claim is used
-            // again. What it has moved counts for nobody, and is ended where no majority has.
+            // What a young master has moved counts for nobody, and is ended unless a majority has moved it:
+            // 1. A claim is used, on this master too.
+            // 2. A replica that still has the claim's field takes the master's place.
+            // 3. The claim is used again.
             Ok(Reply::Done) if young && self.rule == Rule::Claim => self.barred.insert(master),
             Ok(Reply::Token(token)) => {
                 self.done.insert(master);
@@ -169,7 +171,7 @@ impl Tally {
                 self.ttls.push(ttl);
                 self.holders.extend(holder.map(|holder| *holder));
             }
-            // Of a single master alone.
+            // Only a single master answers so.
             Ok(Reply::InLine(ttl, holder)) => {
                 self.busy.insert(master);
                 self.ttls.push(ttl);
@@ -198,7 +200,7 @@ impl Tally {
         }
     }
 
-    /// The verdict, as soon as it is certain. Later answers make its spread smaller, and do not change the rest.
+    /// Returns the verdict as soon as it is certain. Later answers only make its spread smaller.
     pub(super) fn verdict(&self) -> Option<Verdict> {
         match self.rule {
             Rule::Fresh => self.fresh(),
@@ -213,7 +215,7 @@ impl Tally {
         }
     }
 
-    /// The verdict once all have answered.
+    /// Returns the verdict once all have answered.
     pub(super) fn decided(&self) -> Verdict {
         self.verdict().unwrap_or_else(|| Verdict { result: Err(self.undecided()), ..Verdict::DONE })
     }
@@ -222,14 +224,14 @@ impl Tally {
         masters.len() >= self.majority
     }
 
-    /// Whether so many are against it that the others are no majority.
+    /// Whether so many masters are against it that the others are no majority.
     fn is_blocking(&self, masters: MasterSet) -> bool {
         self.masters - masters.len() < self.majority
     }
 
     fn fresh(&self) -> Option<Verdict> {
         if self.is_majority(self.done) {
-            // Those that failed report when they are back.
+            // Masters that failed are not among them: they report when they are back.
             let lacking = self.barred.union(self.busy).without(self.unknown);
             let mut verdict =
                 Verdict { token: self.token(), ..self.with_reply(Reply::Done) }.lacking(lacking);
@@ -243,7 +245,7 @@ impl Tally {
         let remains = self.done.union(self.unknown);
         let voters = self.done.union(self.busy).union(self.foreign);
         if !self.is_majority(voters) && self.is_majority(voters.union(self.pending)) {
-            // Refused by a majority, or not answered by one: those that are still to answer decide between the two.
+            // Either a majority refused, or a majority did not answer: the answers still to come decide between the two.
             return None;
         }
         let refused = if !self.is_majority(voters) {
@@ -263,7 +265,7 @@ impl Tally {
         Some(Verdict { result: refused, spread, split, token: None })
     }
 
-    /// Young masters that granted have answered.
+    /// Returns the masters that gave no answer, and on which the command may run. A young master that granted has answered.
     fn given_up(&self) -> MasterSet {
         self.failed.within(self.unknown)
     }
@@ -285,7 +287,7 @@ impl Tally {
             return Some(verdict);
         }
         if self.is_blocking(no) {
-            // What the others have is no hold any more.
+            // What the other masters have is no hold any more.
             let remains = MasterSet::first(self.masters).without(no);
             let spread = Spread { remains, missing: no, given_up: self.given_up(), ..Spread::default() };
             return Some(Verdict { spread, ..self.with_reply(Reply::Gone) });
@@ -293,7 +295,7 @@ impl Tally {
         if self.is_majority(stands.union(self.pending)) || self.is_blocking(no.union(self.pending)) {
             return None;
         }
-        // What a young master lacks it may be given: it has voted for nobody else.
+        // The field may be put on a young master that lacks it: that master has voted for nobody else.
         let failure = self.undecided();
         let lacking = self.gone_young;
         let mut verdict = Verdict { result: Err(failure), ..self.with_reply(Reply::Done) }.lacking(lacking);
@@ -309,7 +311,7 @@ impl Tally {
         if self.is_majority(yes) {
             let reply = match self.listeners {
                 _ if self.done.is_empty() => Reply::Gone,
-                // Of several masters each has listeners of its own.
+                // Each of several masters has its own subscribers.
                 Some(listeners) if self.masters == 1 => Reply::Ended(listeners),
                 _ => Reply::Done,
             };
@@ -334,7 +336,7 @@ impl Tally {
         self.looked(|this| if this.done.is_empty() { Reply::Free } else { Reply::Done })
     }
 
-    /// By all who answered, if that is a majority.
+    /// Decides once all masters have answered, if a majority gave an answer that counts.
     fn looked(&self, reply: impl FnOnce(&Tally) -> Reply) -> Option<Verdict> {
         if self.is_blocking(self.foreign) {
             let reply = self.foreign_reply();
@@ -355,7 +357,7 @@ impl Tally {
         Verdict { result: Ok(reply), spread, split: false, token: None }
     }
 
-    /// Who did not confirm the end may still have the field.
+    /// Masters that did not confirm the end may still have the field.
     fn ended(&self, reply: Reply) -> Verdict {
         let missing = self.gone.union(self.gone_young);
         let spread = Spread { remains: self.failed, unanswered: self.pending, missing, ..Spread::default() };
@@ -371,7 +373,7 @@ impl Tally {
         Failure { outcome: if ran { Outcome::Unknown } else { Outcome::NotRun }, error: self.error() }
     }
 
-    /// The last failure, with how many masters answered and failed; if none failed, why there is no majority.
+    /// Returns the last failure, with how many masters answered and failed; if none failed, why there is no majority.
     fn error(&self) -> Error {
         let (young, masters) = (self.barred.union(self.gone_young).len(), self.masters);
         match &self.failure {

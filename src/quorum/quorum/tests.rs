@@ -7,14 +7,14 @@ use super::*;
 use crate::base::{Lease, Mutex, Outcome, lock};
 use crate::error::{Error, ErrorKind};
 
-/// A master that grants everything, and notes what it is asked.
+/// A master that grants everything, and records what it is asked.
 #[derive(Debug, Default)]
 struct Fake {
     young: bool,
     away: bool,
     portable: bool,
     fails: bool,
-    /// Its answer comes with this.
+    /// The answer waits for this.
     late: Mutex<Option<oneshot::Receiver<()>>>,
     asked: Mutex<Vec<&'static str>>,
 }
@@ -117,7 +117,7 @@ fn each_master_is_notified_of_subscriptions_of_doubts_and_of_the_end() {
     }
 }
 
-/// The counters of several masters, which all began at a time of their own, would rarely agree. A store in this process has no time.
+/// The counters of several masters that each begin at their own time would rarely agree. A store in this process has no time.
 #[test]
 fn tokens_begin_at_the_time_of_a_server_that_is_the_only_master() {
     let master = |portable| Fake { portable, ..Fake::default() };
@@ -129,7 +129,7 @@ fn tokens_begin_at_the_time_of_a_server_that_is_the_only_master() {
     assert_eq!(facts(quorum([true, false, true].map(master)).0), (false, false));
 }
 
-/// It may have forgotten what it granted to another. A hold that stands may stand there too.
+/// A young master may have forgotten what it granted to somebody else. A hold that exists may be put there too.
 #[tokio::test]
 async fn a_young_master_is_asked_for_no_fresh_grant_and_for_all_else() {
     let (quorum, masters) = quorum([false, true, false].map(|young| Fake { young, ..Fake::default() }));
@@ -163,7 +163,7 @@ async fn the_error_of_a_command_names_the_lock() {
     assert!(error.contains("stock") && error.contains("away"), "{error}");
 }
 
-/// It has the ids and the sockets of its parent. Of stores in this process it has a copy.
+/// A copy has the ids and the sockets of its parent. It has its own copy of a store in this process.
 #[tokio::test]
 async fn a_copy_behind_a_fork_asks_no_server() {
     async fn asks<const N: usize>(masters: [Fake; N]) -> (Vec<(Outcome, ErrorKind)>, usize) {
@@ -171,7 +171,7 @@ async fn a_copy_behind_a_fork_asks_no_server() {
         quorum.process = quorum.process.map(|_| 0);
         let one = quorum.ask(&acquire()).await.0;
         let end = [command(Action::Release { count: 0 })];
-        // Of those that are asked, nobody answers to a pipeline.
+        // Nobody answers the pipeline of those that are asked.
         let many = timeout(Duration::from_secs(1), quorum.ask_all(&end)).await.map(|(many, _)| many);
         let failed = |verdict: Verdict| verdict.result.err().map(|it| (it.outcome, it.error.kind()));
         let asked = masters.iter().map(|master| lock(&master.asked).len()).sum();

@@ -1,4 +1,4 @@
-//! Of a tally: whether a lock is held, by whom, and when a majority may be free.
+//! The part of a tally that decides whether a lock is held, by whom, and when a majority may be free.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use crate::base::MasterSet;
 use crate::holder::Holder;
 use crate::wire::Reply;
 
-/// What masters answer for one and the same hold may differ by as much as this: they were not asked in the same instant, and a
-/// renewal reaches one before the other.
+/// Whether two answers may be about the same hold. They may differ by as much as this: the masters were not asked in the same instant,
+/// and a renewal reaches one before the other.
 fn is_same(earliest: Duration, latest: Duration) -> bool {
     const LEAST: Duration = Duration::from_millis(10);
     latest.saturating_sub(earliest) <= LEAST.max(latest / 100)
 }
 
 impl Tally {
-    /// By a majority alone: how long it stays held is another rule.
+    /// Decides by a majority whether the lock is held. How long it stays held is another rule.
     pub(super) fn is_held(&self) -> Option<Verdict> {
         if self.is_majority(self.free) {
             return Some(self.with_reply(Reply::Free));
@@ -27,8 +27,11 @@ impl Tally {
         self.looked(|_| reply)
     }
 
-    /// For how long, once whoever is still to answer can hardly change it: 1. A holds n1 and n2 for 20 s, n3 has a foreign field
-    /// for 600 s. 2. n1 and n3 answer first. 3. Reported now, it would be 600 s: n2 is waited for.
+    /// Decides for how long the lock is held, once the answers still to come can hardly change it. Without waiting for them:
+    ///
+    /// 1. A holds n1 and n2 for 20 s, and n3 has a foreign field for 600 s.
+    /// 2. n1 and n3 answer first.
+    /// 3. The report would be 600 s, so n2 is waited for.
     pub(super) fn held_for(&self) -> Option<Verdict> {
         if self.is_majority(self.free) {
             return Some(self.with_reply(Reply::Free));
@@ -41,7 +44,8 @@ impl Tally {
         }
     }
 
-    /// Whose hold it is. One that a minority has is no hold: where no field has a majority the lock may be refused, and is nobody's.
+    /// Decides whose hold it is. A field of a minority is no hold: if no field has a majority, the lock may be refused to others and
+    /// still be nobody's.
     pub(super) fn who(&self) -> Option<Verdict> {
         if self.is_majority(self.free) {
             return Some(self.with_reply(Reply::Free));
@@ -52,7 +56,7 @@ impl Tally {
         }
     }
 
-    /// The hold whose field a majority has: with the highest count, and the longest lease, that a majority of all has too.
+    /// Returns the hold whose field a majority has, with the highest count and the longest lease that a majority of all masters has too.
     pub(super) fn holder(&self) -> Option<Holder> {
         let same = |one: &Holder| self.holders.iter().filter(|other| other.field() == one.field()).collect();
         let holders = self.holders.iter().map(|one| -> (_, Vec<&Holder>) { (one, same(one)) });
@@ -64,8 +68,8 @@ impl Tally {
         Some(holder.with(*counts.get(self.majority - 1)?, *leases.get(self.majority - 1)?))
     }
 
-    /// When a majority may be free, if none is that is still to answer: one that failed is not counted on either. `have`: masters that
-    /// are free now. `None`: there are not enough others.
+    /// Returns when a majority may be free at the latest, if no master that is still to answer is free; one that failed is not counted on
+    /// either. `have`: masters that are free now. `None`: there are not enough others.
     fn latest(&self, have: MasterSet) -> Option<Duration> {
         let mut ttls = self.ttls.clone();
         ttls.sort_unstable();
@@ -75,18 +79,18 @@ impl Tally {
         }
     }
 
-    /// The same, if all that are still to answer are free now.
+    /// Returns when a majority may be free at the earliest: if all masters that are still to answer are free now.
     fn earliest(&self, have: MasterSet) -> Option<Duration> {
         self.latest(have.union(self.pending))
     }
 
-    /// When a refused request should ask again. No further answer is waited for: where those who have not answered may change it, as
-    /// if they were free. Asked too early it costs a round trip; too late, a free lock stands idle.
+    /// Returns when a refused request should ask again. No further answer is waited for: masters that have not answered count as free if
+    /// that may change the time. Asking too early costs a round trip; asking too late leaves a free lock idle.
     pub(super) fn again(&self) -> Duration {
         match (self.earliest(self.done), self.latest(self.done)) {
             (Some(earliest), Some(latest)) if is_same(earliest, latest) => latest,
             (Some(earliest), _) => earliest,
-            // Something else than a lock is in the way on one of them.
+            // One of the masters has something else than a lock.
             (None, _) => self.ttls.iter().max().copied().unwrap_or_default(),
         }
     }

@@ -14,7 +14,7 @@ fn tally(rule: Rule, masters: usize) -> Tally {
     Tally::new(rule, masters, MasterSet::first(masters))
 }
 
-/// Counts one answer after the other, and returns the verdict with the number of answers that it took.
+/// Counts one answer after the other. Returns the verdict, and how many answers it took.
 fn judge(mut tally: Tally, answers: Vec<Result<Reply, Failure>>) -> (usize, Verdict) {
     for (master, answer) in answers.into_iter().enumerate() {
         tally.count(master, false, answer);
@@ -52,7 +52,7 @@ fn a_grant_is_certain_with_the_majority_and_waits_for_nobody_else() {
         judge(tally(Rule::Fresh, 5), vec![Ok(Reply::Done), busy(9), Ok(Reply::Done), Ok(Reply::Done)]);
     assert_eq!((asked, verdict.result.unwrap()), (4, Reply::Done));
     assert_eq!((verdict.spread.lacking, verdict.spread.unanswered), (MasterSet::one(1), MasterSet::one(4)));
-    // Where it certainly is not.
+    // Masters that certainly do not have it.
     let answers = vec![
         failed(Outcome::NotRun),
         Ok(Reply::Done),
@@ -67,10 +67,10 @@ fn a_grant_is_certain_with_the_majority_and_waits_for_nobody_else() {
 #[test]
 fn a_refusal_is_certain_once_no_majority_is_possible() {
     let (asked, verdict) = judge(tally(Rule::Fresh, 3), vec![busy(9), busy(5)]);
-    // After 5 s, for the third may be free by then.
+    // The request asks again after 5 s, since the third master may be free by then.
     assert_eq!((asked, verdict.result.unwrap(), verdict.split), (2, Reply::busy(5 * SECOND), false));
     assert_eq!((verdict.spread.remains, verdict.spread.unanswered), (MasterSet::NONE, MasterSet::one(2)));
-    // What was granted in vain, or may have been, is to be ended.
+    // What was granted in vain, or may have been, has to be ended.
     let answers = vec![Ok(Reply::Done), busy(9), failed(Outcome::Unknown), failed(Outcome::NotRun), busy(4)];
     let (asked, verdict) = judge(tally(Rule::Fresh, 5), answers);
     assert_eq!((asked, verdict.spread.unanswered), (5, MasterSet::NONE));
@@ -86,7 +86,7 @@ fn too_few_voters_are_no_refusal() {
     assert_eq!((asked, failure.outcome, failure.error.kind()), (2, Outcome::NotRun, ErrorKind::Unavailable));
     let counted = "0 of 3 masters gave an answer that counts, and 2 have to; 2 failed; the last failure: ";
     assert!(failure.error.to_string().starts_with(counted), "{}", failure.error);
-    // It can't be granted once the first is away; that nobody knows is certain with the last.
+    // Once the first failure is counted, it can't be granted. That no majority answers is certain only with the last.
     for last in [Outcome::NotRun, Outcome::Unknown] {
         let answers = vec![busy(9), busy(9), failed(last), failed(last), failed(last)];
         let (asked, verdict) = judge(tally(Rule::Fresh, 5), answers);
@@ -118,7 +118,7 @@ fn a_young_master_has_no_vote_on_a_fresh_grant() {
         ),
         "{error}"
     );
-    // It restarted while it was asked: its grant is void, and may stand.
+    // A master restarted while it was asked: its grant is void, and may still be there.
     let mut late = tally(Rule::Fresh, 3);
     late.count(0, false, Ok(Reply::Done));
     late.count(1, true, Ok(Reply::Done));
@@ -158,7 +158,7 @@ fn what_a_young_master_lacks_is_no_loss_and_to_be_given_to_it() {
     assert_eq!(verdict.spread.lacking, MasterSet::one(1));
 }
 
-/// Were it put back there, a forced release that one master has not run would be undone.
+/// If the field were put back there, a forced release that one master has not run would be undone.
 #[test]
 fn what_old_masters_lack_is_not_put_back_without_a_majority() {
     let answers = || vec![Ok(Reply::Done), Ok(Reply::Gone), failed(Outcome::Unknown)];
@@ -178,10 +178,10 @@ fn an_end_is_confirmed_by_a_majority_and_owed_to_those_that_failed() {
         (asked, verdict.result.unwrap(), verdict.spread.missing),
         (2, Reply::Gone, MasterSet::first(2))
     );
-    // One has ended it, one lacks it, one is away: nobody knows whether it stood on a majority.
+    // One master has ended it, one lacks it, one is away: nobody knows whether a majority had it.
     let answers = || vec![Ok(Reply::Done), Ok(Reply::Gone), failed(Outcome::NotRun)];
     assert_eq!(judge(tally(end, 3), answers()).1.result.unwrap_err().outcome, Outcome::Unknown);
-    // Asked again, it is what the first one that was not answered did.
+    // On a repeat, "not there" may be what the first try did, whose answer was lost.
     assert_eq!(judge(tally(Rule::End { repeated: true }, 3), answers()).1.result.unwrap(), Reply::Done);
 }
 
@@ -201,7 +201,7 @@ fn what_answers_after_the_verdict_is_no_straggler_any_more() {
 fn a_lock_is_free_where_a_majority_is_and_else_until_it_may_be() {
     let free = || Ok(Reply::Free);
     assert_eq!(judge(tally(Rule::IsHeld, 3), vec![busy(9), free(), free()]).1.result.unwrap(), Reply::Free);
-    // Who is frozen is not waited for.
+    // A frozen master is not waited for.
     let (asked, verdict) = judge(tally(Rule::IsHeld, 3), vec![busy(9), busy(4), free()]);
     assert_eq!((asked, verdict.result.unwrap()), (2, Reply::busy(9 * SECOND)));
     let (_, verdict) = judge(tally(Rule::IsHeld, 3), vec![busy(9), free(), busy(4)]);
@@ -211,7 +211,7 @@ fn a_lock_is_free_where_a_majority_is_and_else_until_it_may_be() {
     verdict.result.unwrap_err();
 }
 
-/// First, a master that is full defers a renewal. 2. On another the key is no lock. 3. The third one has done it. The hold stands.
+/// 1. A full master defers a renewal. 2. On another one the key is no lock. 3. The third one has done it. The hold stands.
 #[test]
 fn a_hold_stands_on_a_majority_though_a_third_master_has_no_lock_there() {
     let foreign = || Ok(Reply::NotALock("a list".into()));
@@ -221,7 +221,7 @@ fn a_hold_stands_on_a_majority_though_a_third_master_has_no_lock_there() {
     }
 }
 
-/// A full server can't write a count, and writes it later. Nothing is to be done where the others have written it.
+/// A full server can't write a count, and writes it later. Nothing more has to be done if the others have written it.
 #[test]
 fn a_command_that_a_minority_defers_is_done() {
     let deferred = || Ok(Reply::Deferred("full".into()));
@@ -273,7 +273,7 @@ impl Answer {
     }
 }
 
-/// All that so many masters may answer, in all orders.
+/// Returns everything that this many masters may answer, in all orders.
 fn all_answers(masters: usize) -> impl Iterator<Item = Vec<Answer>> {
     let number = ANSWERS.len().pow(masters as u32);
     (0..number).map(move |number| {
@@ -282,7 +282,7 @@ fn all_answers(masters: usize) -> impl Iterator<Item = Vec<Answer>> {
     })
 }
 
-/// When a majority may be free, if it ever may.
+/// Returns when a majority may be free, if it ever may be.
 fn free_after(given: &[Answer]) -> Option<Duration> {
     let mut left: Vec<Duration> = given
         .iter()
@@ -348,7 +348,7 @@ fn whether_a_lock_is_held_is_certain_with_a_majority() {
 #[test]
 fn a_refused_request_asks_again_no_later_than_a_majority_may_be_free_in_whatever_order_they_answer() {
     for masters in [1, 2, 3, 4, 5] {
-        // A master that is free grants it.
+        // A free master would grant it.
         let free = |given: &Answer| *given == Answer::Ttl(Duration::ZERO);
         for given in all_answers(masters).filter(|given| !given.iter().any(free)) {
             let (_, verdict) = judge(tally(Rule::Fresh, masters), answers(&given));
@@ -358,7 +358,7 @@ fn a_refused_request_asks_again_no_later_than_a_majority_may_be_free_in_whatever
             }
         }
     }
-    // One that has granted it is had already, and given back.
+    // A master that has granted it counts as free: what it granted is given back.
     let (_, verdict) = judge(tally(Rule::Fresh, 3), vec![Ok(Reply::Done), busy(600), busy(20)]);
     assert_eq!((verdict.result.unwrap(), verdict.split), (Reply::busy(20 * SECOND), true));
 }
@@ -372,7 +372,7 @@ fn the_token_is_the_highest_of_the_majority_and_agreed_on_where_a_majority_is_as
     assert_eq!(agreed.result.unwrap(), Reply::Done);
     let differ = voted(vec![token(7), token(9), failed(Outcome::NotRun), token(9)]);
     assert_eq!(differ.token, Some(Token { highest: 9, agreed: false }));
-    // Nothing was granted, so that there is none.
+    // Nothing was granted, so there is no token.
     assert_eq!(voted(vec![token(7), busy(1), busy(1), busy(1)]).token, None);
 }
 
@@ -423,7 +423,7 @@ fn where_old_masters_do_not_agree_the_error_names_no_young_ones() {
     assert!(error.contains("do not agree"), "{error}");
 }
 
-/// What masters answer for one hold differs a little: the later end counts, where the third one hardly changes it.
+/// Masters answer slightly different ends for one hold. The later end counts if the third master can hardly change it.
 #[test]
 fn a_refused_request_asks_again_at_the_later_end_of_one_hold() {
     let ends = [20_000, 20_005].map(|millis| Ok(Reply::busy(Duration::from_millis(millis))));
@@ -431,7 +431,7 @@ fn a_refused_request_asks_again_at_the_later_end_of_one_hold() {
     assert_eq!((asked, verdict.result.unwrap()), (2, Reply::busy(Duration::from_millis(20_005))));
 }
 
-/// Its acquire may run there yet: a grant, a refusal and an unknown outcome name it. One that answered is not among them.
+/// Its acquire may still run there: a grant, a refusal and an unknown outcome all name it. A master that answered is not named.
 #[test]
 fn who_was_given_up_before_the_verdict_is_named() {
     let unknown = || failed(Outcome::Unknown);
@@ -446,7 +446,7 @@ fn who_was_given_up_before_the_verdict_is_named() {
     }
 }
 
-/// A renewal, or the move of a claim, may run there yet, behind the end of its hold.
+/// A renewal, or the move of a claim, may still run there after the end of its hold.
 #[test]
 fn who_was_given_up_before_a_hold_is_found_gone_is_named() {
     for rule in [Rule::Standing, Rule::Claim] {
@@ -470,7 +470,7 @@ fn held_by(field: &str, count: usize, seconds: u32) -> Result<Reply, Failure> {
     Ok(Reply::held_by(Holder::new(field, count, SECOND * seconds)))
 }
 
-/// The holder of a verdict: its field, its count, its lease in seconds.
+/// Returns the holder of a verdict: its field, its count, its lease in seconds.
 fn holder(verdict: &Verdict) -> Option<(&str, usize, u64)> {
     let Ok(Reply::Busy(_, holder)) = &verdict.result else { return None };
     let holder = holder.as_deref()?;
@@ -481,7 +481,7 @@ fn holder(verdict: &Verdict) -> Option<(&str, usize, u64)> {
 fn a_holder_is_certain_with_a_majority_and_waits_for_nobody_else() {
     let answers = vec![held_by("a", 1, 9), held_by("b", 5, 99), held_by("a", 3, 7), held_by("a", 2, 5)];
     let (asked, verdict) = judge(tally(Rule::Who, 5), answers);
-    // What three of five have: a count of one, for five seconds.
+    // Three of five have at least this: a count of one, for five seconds.
     assert_eq!((asked, holder(&verdict)), (4, Some(("a", 1, 5))));
     let (asked, verdict) = judge(tally(Rule::Who, 1), vec![held_by("a", 2, 9)]);
     assert_eq!((asked, holder(&verdict)), (1, Some(("a", 2, 9))));
@@ -496,7 +496,7 @@ fn without_a_majority_for_one_field_nobody_holds_it() {
     assert_eq!((asked, verdict.result.unwrap()), (2, Reply::Free));
     let away = vec![held_by("a", 1, 9), failed(Outcome::NotRun), failed(Outcome::Unknown)];
     judge(tally(Rule::Who, 3), away).1.result.unwrap_err();
-    // Of a majority that answers, one has a minority's field.
+    // A majority answers, and one of it has a minority's field.
     let away = vec![held_by("a", 1, 9), held_by("b", 1, 9), failed(Outcome::NotRun)];
     assert_eq!(judge(tally(Rule::Who, 3), away).1.result.unwrap(), Reply::Free);
     let foreign = || Ok(Reply::NotALock("a string".into()));
@@ -515,7 +515,7 @@ fn a_refusal_names_the_holder_that_a_majority_has() {
     assert_eq!((asked, verdict.result.unwrap()), (2, Reply::busy(SECOND)));
 }
 
-/// A replica that took over may have the field of a claim that was used on its master.
+/// A replica that took over may still have the field of a claim that was used on its master.
 #[test]
 fn what_a_young_master_has_moved_is_no_vote_and_is_ended_without_a_majority() {
     let done = || Ok(Reply::Done);

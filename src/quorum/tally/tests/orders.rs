@@ -1,4 +1,4 @@
-//! All answers of three masters to one command, in all orders, against what ARCHITECTURE.md says of them in plain words.
+//! Compares the verdict on all answers of three masters, in all orders, with what ARCHITECTURE.md says about them.
 
 use super::*;
 
@@ -17,19 +17,19 @@ enum Vote {
 
 use Vote::{Busy, Deferred, Done, Foreign, Free, Gone, NotRun, Unknown};
 
-/// A master's vote, and whether it is young. `None`: it is not asked, for it is young.
+/// A master's vote, and whether the master is young. `None`: it is not asked, since it is young.
 type Given = Option<(Vote, bool)>;
 
-/// What the verdict reports to its caller, as far as a caller makes a difference.
+/// What the verdict reports to its caller, as far as it makes a difference there.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Means {
-    /// Granted; or the hold stands.
+    /// Granted, or the hold stands.
     Yes,
-    /// Something is in the way: somebody else's hold, or no lock.
+    /// Something is in the way: somebody else's hold, or a key that is no lock.
     Refused,
     /// The hold is not there any more.
     Gone,
-    /// Freed by force, and there was nothing to free.
+    /// Freed by force; `Free`: there was nothing to free.
     Freed,
     Free,
     /// There is no majority for anything.
@@ -48,11 +48,11 @@ fn votes(rule: Rule) -> &'static [Vote] {
 }
 
 fn given(rule: Rule) -> Vec<Given> {
-    // Of another vote it makes no difference.
+    // For other votes it makes no difference whether the master is young.
     let young =
         [Done, Gone].into_iter().filter(|vote| votes(rule).contains(vote)).map(|vote| Some((vote, true)));
     let asked = votes(rule).iter().map(|vote| Some((*vote, false))).chain(young);
-    // Only the vote on a fresh grant is not asked for.
+    // A young master is left out only for a fresh grant.
     asked.chain((rule == Rule::Fresh).then_some(None)).collect()
 }
 
@@ -69,13 +69,13 @@ fn answer(vote: Vote) -> Result<Reply, Failure> {
     })
 }
 
-/// What three answers mean, if all are known. A majority is two.
+/// Returns what three answers mean once all are known. A majority is two.
 fn means(rule: Rule, all: [Given; 3]) -> Means {
     let count = |of: &dyn Fn(Vote, bool) -> bool| {
         all.iter().flatten().filter(|(vote, young)| of(*vote, *young)).count()
     };
     match rule {
-        // Young masters have no vote, and no majority of those that answer is one of all.
+        // Young masters have no vote, and a majority of those that answer is not a majority of all.
         Rule::Fresh => {
             let granted = count(&|vote, young| vote == Done && !young);
             let foreign = count(&|vote, _| vote == Foreign);
@@ -86,7 +86,7 @@ fn means(rule: Rule, all: [Given; 3]) -> Means {
                 () => Means::Undecided,
             }
         }
-        // What a young master lacks it may be given. Old masters that lack it are believed.
+        // The field may be put on a young master that lacks it. Old masters that lack it are believed.
         Rule::Standing => match () {
             () if count(&|vote, _| matches!(vote, Done | Deferred)) >= 2 => Means::Yes,
             () if count(&|vote, young| matches!(vote, Busy | Foreign) || (vote == Gone && !young)) >= 2 => {
@@ -94,13 +94,13 @@ fn means(rule: Rule, all: [Given; 3]) -> Means {
             }
             () => Means::Undecided,
         },
-        // The same, where a young one has no vote for it: it may have the field of a claim that was used.
+        // Like a standing hold, but a young master has no vote for it: it may have the field of a claim that was already used.
         Rule::Claim => match () {
             () if count(&|vote, young| vote == Done && !young) >= 2 => Means::Yes,
             () if count(&|vote, young| vote == Foreign || (vote == Gone && !young)) >= 2 => Means::Gone,
             () => Means::Undecided,
         },
-        // A release that is repeated may find what its first try has left. A young master does not show that it was gone.
+        // A repeated release may find what its first try left. A young master does not show that the hold was gone.
         Rule::End { repeated } => {
             let ended = |vote, young| vote == Done || (vote == Gone && (young || repeated));
             let lacked = count(&|vote, young| vote == Gone && !young);
@@ -117,7 +117,7 @@ fn means(rule: Rule, all: [Given; 3]) -> Means {
     }
 }
 
-/// The same of a verdict.
+/// Returns what a verdict means.
 fn meaning(rule: Rule, verdict: &Verdict) -> Means {
     match (&verdict.result, rule) {
         (Err(_), _) => Means::Undecided,
@@ -129,7 +129,7 @@ fn meaning(rule: Rule, verdict: &Verdict) -> Means {
     }
 }
 
-/// All ways in which the masters that have not answered may answer.
+/// Returns all ways in which the masters that have not answered may still answer.
 fn completed(rule: Rule, answered: [Option<Given>; 3]) -> Vec<[Given; 3]> {
     let open = given(rule).into_iter().filter(Option::is_some).collect::<Vec<_>>();
     let of = |at: usize| answered[at].map_or_else(|| open.clone(), |given| vec![given]);
@@ -138,7 +138,7 @@ fn completed(rule: Rule, answered: [Option<Given>; 3]) -> Vec<[Given; 3]> {
     pairs.flat_map(|(one, two)| three.iter().map(move |three| [one, two, *three])).collect()
 }
 
-/// Whether a master may have the field behind these votes.
+/// Whether a master that gave this vote may have the field.
 fn may_have(vote: Vote) -> bool {
     matches!(vote, Done | Unknown | Deferred)
 }
@@ -154,7 +154,7 @@ const RULES: [Rule; 8] = [
     Rule::Force,
 ];
 
-/// Runs `each` for what the masters have answered, and the verdict, if there is one: behind each answer, in each order.
+/// Runs `each` after each answer, in each order, with the answers so far and the verdict, if there is one.
 fn in_all_orders(mut each: impl FnMut(Rule, [Option<Given>; 3], [Given; 3], Option<Verdict>)) -> usize {
     let mut cases = 0;
     for rule in RULES {
@@ -193,10 +193,10 @@ fn set(is_in: impl Fn(usize) -> bool) -> MasterSet {
     (0..3).filter(|at| is_in(*at)).fold(MasterSet::NONE, |set, at| set.union(MasterSet::one(at)))
 }
 
-/// It is given when no answer can change it, not before and not later; and answers behind it change nothing.
+/// The verdict is given exactly when no further answer can change it, and later answers do change nothing.
 #[test]
 fn the_verdict_is_what_all_answers_mean_and_comes_as_soon_as_it_is_certain() {
-    // What may come of the same answers does not depend on the order in which they came.
+    // The order of the same answers does not change what may come of them.
     type Case = (Rule, [Option<Given>; 3]);
     let mut known: Vec<(Case, Vec<Means>)> = Vec::new();
     let cases = in_all_orders(|rule, answered, _, verdict| {
@@ -217,7 +217,7 @@ fn the_verdict_is_what_all_answers_mean_and_comes_as_soon_as_it_is_certain() {
         };
         let meant = verdict.as_ref().map(|verdict| meaning(rule, verdict));
         let expected = match (rule, &possible[..]) {
-            // Of what is left on a minority, each master is asked for itself. By force each one is freed that can be.
+            // For what is left on a minority, each master is asked for itself. A forced release frees every master that it can.
             (Rule::Remains, _) | (Rule::Force, [Means::Undecided]) if !pending(answered).is_empty() => None,
             (_, [one]) => Some(*one),
             _ => None,
@@ -227,7 +227,7 @@ fn the_verdict_is_what_all_answers_mean_and_comes_as_soon_as_it_is_certain() {
     assert!(cases > 20_000, "{cases}");
 }
 
-/// Wherever the field may be that nobody holds, the verdict names the master, or it is still to answer.
+/// If a master may have a field that nobody holds, the verdict names it, or it is still to answer.
 #[test]
 fn no_master_that_may_have_the_field_is_left_out() {
     in_all_orders(|rule, answered, _, verdict| {
@@ -245,7 +245,7 @@ fn no_master_that_may_have_the_field_is_left_out() {
             (Rule::End { .. }, Means::Gone) | (Rule::Remains, _) => {
                 of(&|vote, _| matches!(vote, NotRun | Unknown))
             }
-            // Nobody is asked once more, so that all that may have it are named, those too that are still to answer.
+            // Nobody is asked again, so all masters that may have it are named, also those that are still to answer.
             (Rule::Standing | Rule::Claim, Means::Gone) => has
                 .union(of(&|vote, young| vote == NotRun || (vote == Gone && young)))
                 .union(pending(answered)),
@@ -255,13 +255,13 @@ fn no_master_that_may_have_the_field_is_left_out() {
         if !(matches!(rule, Rule::Standing | Rule::Claim) && meant == Means::Gone) {
             assert_eq!(spread.unanswered, pending(answered), "{case}");
         }
-        // What is said to be lacking is put there, and what is said to be absent is never ended: neither may have it.
+        // A master that is called lacking is given the field, and one that is called absent gets no end: neither may have it.
         assert!(spread.absent.within(has.union(pending(answered))).is_empty(), "{case}");
         assert!(spread.lacking.within(has.union(pending(answered))).is_empty(), "{case}");
         let missing = of(&|vote, _| vote == Gone);
         if let (Rule::End { repeated }, Means::Gone) = (rule, meant) {
             assert_eq!(spread.missing, missing, "{case}");
-            // A guard reports a loss where a majority lacked it, or nobody is known to have had it.
+            // A guard reports a loss if a majority lacked the field, or nobody is known to have had it.
             let lacked = of(&|vote, young| vote == Gone && !young && !repeated).len() >= 2;
             let had = !of(&|vote, _| vote == Done).is_empty();
             assert_eq!(
@@ -273,7 +273,7 @@ fn no_master_that_may_have_the_field_is_left_out() {
         if matches!(rule, Rule::Standing | Rule::Claim) && meant == Means::Yes {
             assert_eq!(spread.lacking, missing, "{case}");
         }
-        // What is no lock fails a request for good, so that one master is not believed.
+        // A key that is no lock fails a request for good, so one master alone is not believed.
         let foreign = of(&|vote, _| vote == Foreign).len();
         assert_eq!(
             matches!(verdict.result, Ok(Reply::NotALock(_))),
