@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Who has a lock, as it was when the servers, or this process, were asked.
+/// Who has a lock, as of when the servers, or this process, were asked.
 ///
-/// [`Mutex::holder`](crate::Mutex::holder) asks for it. An [`Error`](crate::Error) of kind [`Timeout`](crate::ErrorKind::Timeout) has the
-/// one that was in the way. `Display` shows it in a line, for logs.
+/// [`Mutex::holder`](crate::Mutex::holder) returns one. An [`Error`](crate::Error) of kind [`Timeout`](crate::ErrorKind::Timeout) has the
+/// one that was in the way. `Display` shows it in one line, for logs.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -36,39 +36,41 @@ impl Holder {
         Holder { field: field.into(), count, left }
     }
 
-    /// The same for another time, and with another count.
+    /// Returns this holder with another count and remaining lease.
     pub(crate) fn with(&self, count: usize, left: Duration) -> Holder {
         Holder { field: self.field.clone(), count, left }
     }
 
-    /// The [label](crate::Builder::label) of the `Locks` that has it. `None`: it has none, or another library has the lock.
+    /// Returns the [label](crate::Builder::label) of the `Locks` that has the lock. `None`: it has no label, or another library has the
+    /// lock.
     #[must_use]
     pub fn label(&self) -> Option<&str> {
         label_of(&self.field)
     }
 
-    /// The field that stands for the hold in Redis, which proves it: `<uuid>:<id>`, with the label and a colon before it if there is one.
+    /// Returns the field that stands for the hold in Redis and proves it: `<uuid>:<id>`, preceded by the label and a colon if there is a
+    /// label.
     ///
-    /// The same as [`Guard::field`](crate::Guard::field) in the process that has it. Redisson writes `<uuid>:<thread id>`. Bytes that are
-    /// no UTF-8 are replaced.
+    /// It equals [`Guard::field`](crate::Guard::field) in the process that has the lock. Redisson writes `<uuid>:<thread id>`. Bytes that
+    /// are not UTF-8 are replaced.
     #[must_use]
     pub fn field(&self) -> &str {
         &self.field
     }
 
-    /// How often the holder has the lock: 1, and one more for each re-entry.
+    /// Returns how often the holder has the lock: 1, and one more for each re-entry.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// How long it keeps the lock, if nobody renews its lease, from when it was asked for.
+    /// Returns how long the holder keeps the lock if nobody renews its lease, counted from when the servers, or this process, were asked.
     #[must_use]
     pub fn remaining_lease(&self) -> Duration {
         self.left
     }
 
-    /// Its label, or else its field: escaped and, where it is long, cut.
+    /// Returns its label, or else its field: escaped, and cut if it is long.
     pub(crate) fn name(&self) -> impl fmt::Display {
         Name(self.field.clone())
     }
@@ -91,7 +93,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// In whole seconds or, if it is shorter, in milliseconds.
+/// Shows a duration in whole seconds or, if it is shorter, in milliseconds.
 pub(crate) struct Shown(pub(crate) Duration);
 
 impl fmt::Display for Shown {
@@ -103,8 +105,8 @@ impl fmt::Display for Shown {
     }
 }
 
-/// What stands before the id of a hold: of `<label>:<uuid>:<id>`, and of nothing else. Redisson has three parts in the fields of a write
-/// lock: `<uuid>:<thread id>:write`.
+/// Returns the label of a field of the form `<label>:<uuid>:<id>`, and of no other. Redisson's fields of a write lock have three parts
+/// too: `<uuid>:<thread id>:write`.
 fn label_of(field: &str) -> Option<&str> {
     let (head, id) = field.rsplit_once(':')?;
     let (label, uuid) = head.rsplit_once(':')?;
