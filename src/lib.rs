@@ -19,11 +19,11 @@
 //! let locks = Locks::in_memory(); // or `Locks::connect(url).await?`: one for the process
 //! let stock = locks.mutex("stock:42");
 //!
-//! // Held while the work runs. Calls in it that take the same lock re-enter.
+//! // Held while the work runs. Nested calls that take the same lock re-enter.
 //! let left = stock.run(async { take(&stock).await }).await??;
 //! assert_eq!(left, 41);
 //!
-//! // A guard, where the hold is not one piece of work.
+//! // A guard, for a hold that is not a single piece of work.
 //! let guard = stock.lock().within(Duration::from_secs(5)).await?;
 //! tokio::select! {
 //!     () = recount() => {}
@@ -37,27 +37,26 @@
 //!
 //! # What it promises
 //!
-//! Holds of different owners do not overlap, and a loss is reported, as long as the server keeps what it has acknowledged and
-//! its clock does not jump. No lock on Redis can exclude a late write of a process that was stopped past its lease. Only the
-//! resource can: make the guarded write conditional, by a version or a [fencing token](FencedMutex).
-//! [`guide::promises`] has the full list.
+//! Holds of different owners do not overlap, and a loss is reported, as long as the server keeps what it has acknowledged and its
+//! clock does not jump. No lock on Redis can prevent a late write by a process that was stopped past its lease. Only the resource
+//! can: make the guarded write conditional, on a version or a [fencing token](FencedMutex). [`guide::promises`] has the full list.
 //!
 //! # The types
 //!
-//! - [`Locks`]: the entry point, one for the process. [`Builder`] has the options, [`Server`] is the address of a server, [`Tls`] how it is reached over TLS,
-//!   [`Credentials`] are what a provider returns where they change, [`Memory`] a store in a server's place,
-//!   and [`Master`] any of those that a quorum is made of.
-//! - [`Mutex`]: a lock by its name. [`run`](Mutex::run) works under it; [`lock`](Mutex::lock) and
-//!   [`try_lock`](Mutex::try_lock) return a guard. The [`futures`] that they return take options, and document errors and
-//!   cancel safety.
-//! - [`Guard`]: a hold. A drop releases it.
+//! - [`Locks`]: the entry point, one per process. [`Builder`] has the options, [`Server`] is the address of a server, [`Tls`] its TLS
+//!   settings, [`Credentials`] what a provider of changing credentials returns, [`Memory`] a store that replaces a server, and
+//!   [`Master`] any of these as one member of a quorum.
+//! - [`Mutex`]: a lock with a name. [`run`](Mutex::run) runs work while it is held; [`lock`](Mutex::lock) and
+//!   [`try_lock`](Mutex::try_lock) return a guard. The [`futures`] that they return take options, and document errors and cancel
+//!   safety.
+//! - [`Guard`]: a hold, which is released on drop.
 //! - [`Claim`]: a hold on its way from one process to another.
 //! - [`FencedMutex`], [`FencedGuard`]: the same lock with a fencing token for each hold.
 //! - [`Mutexes`], [`Guards`]: several locks, taken all or none. [`FencedMutexes`], [`FencedGuards`] and [`Tokens`]: the same with fencing
 //!   tokens.
-//! - [`Owner`], [`scope()`]: who re-enters. A lock is granted to an owner if all its holders are that owner or its
-//!   ancestors. By default the owner is the current tokio task. Bare guards in branches of one task, and servers that run several
-//!   requests in one task, need [some care](guide::owners).
+//! - [`Owner`], [`scope()`]: who re-enters. A lock is granted to an owner if it is free, or if everyone who holds it is that owner or
+//!   one of its ancestors. By default the owner is the current tokio task. Bare guards in branches of one task, and servers that run
+//!   several requests in one task, need [some care](guide::owners).
 //! - [`Error`], [`ErrorKind`], [`Loss`]: what went wrong.
 //! - [`Holder`], [`LockStatus`]: who holds a lock, and what this process holds.
 //!
@@ -120,7 +119,7 @@ pub use owner::{OwnerLayer, OwnerService};
 
 /// The futures that the calls of this crate return.
 ///
-/// They are named here for those who store them. Each takes options, and documents errors and cancel safety.
+/// They are public so that they can be named, for example in a struct. Each takes options, and documents errors and cancel safety.
 pub mod futures {
     pub use crate::client::GuardScope;
     pub use crate::client::{FencedLock, FencedRun, FencedTryLock, FencedTryRun};
@@ -130,7 +129,7 @@ pub mod futures {
     pub use crate::owner::Scope;
 }
 
-/// The guides, one question a page. The front page lists the questions.
+/// The guides, one question per page. The front page lists the questions.
 #[cfg(any(doc, doctest))]
 pub mod guide {
     // The pages link to each other as files, for readers of the repository. In Markdown the first definition of a link counts,

@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// A hold on its way to another process: [`Guard::into_claim`](crate::Guard::into_claim) makes it, and
-/// [`Mutex::resume`](crate::Mutex::resume) makes a guard of it again.
+/// A hold on its way to another process. [`Guard::into_claim`](crate::Guard::into_claim) creates it, and
+/// [`Mutex::resume`](crate::Mutex::resume) turns it into a guard again.
 ///
-/// For a lock that is taken in one process and released in another: a handler of requests takes it, and a worker frees it. `Display` and
-/// `FromStr` are its form as text, to be sent along with the job: as a `String`, or with serde by whatever goes by these two traits. The
-/// text is as long as the lock's name, and up to 200 bytes more.
+/// For a lock that is taken in one process and released in another: a request handler takes it, and a worker frees it. `Display` and
+/// `FromStr` are its text form, to be sent along with the job: as a `String`, or with serde through any helper that uses these two
+/// traits. The text is at most 200 bytes longer than the lock's name.
 ///
 /// Whoever has the text and may write to the same Redis can resume the hold, once. So send it where the job goes, and nowhere else.
-/// It is no secret towards those who can read this Redis: `HGETALL` of the lock's key shows the same. `Debug` shows it too.
+/// It is no secret to those who can read this Redis: `HGETALL` of the lock's key shows the same. `Debug` shows it too.
 ///
-/// Nothing in it is trusted: the masters are asked whether the hold stands. A claim that nobody resumes is over with the hold's lease.
+/// Nothing in it is trusted: the masters are asked whether the hold stands. A claim that nobody resumes ends with the hold's lease.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -42,7 +42,7 @@ pub struct Claim {
     name: Arc<str>,
 }
 
-/// What each text begins with: what it is, and the version of its form.
+/// What each text begins with: what it is, and the version of its format.
 const HEAD: &str = "nestlock-claim:1:";
 
 /// Longer than any field of this crate.
@@ -53,15 +53,15 @@ impl Claim {
         Claim { field, name }
     }
 
-    /// The name of the lock, without the prefix.
+    /// Returns the lock's name, without the prefix.
     ///
-    /// The example of [`Claim`] has it.
+    /// See the example of [`Claim`].
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The field that stands for the hold in Redis until it is resumed: see [`Guard::field`](crate::Guard::field).
+    /// Returns the field that stands for the hold in Redis until it is resumed: see [`Guard::field`](crate::Guard::field).
     #[must_use]
     pub fn field(&self) -> &str {
         &self.field
@@ -72,14 +72,14 @@ impl Claim {
     }
 }
 
-/// As it is sent: `nestlock-claim:1:<length of the field>:<field>:<name>`.
+/// Writes the text form: `nestlock-claim:1:<length of the field>:<field>:<name>`.
 impl fmt::Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{HEAD}{}:{}:{}", self.field.len(), self.field, self.name)
     }
 }
 
-/// From what `Display` wrote. Anything else is an error of kind [`Config`](ErrorKind::Config).
+/// Parses what `Display` wrote. Anything else is an error of kind [`Config`](ErrorKind::Config).
 impl FromStr for Claim {
     type Err = Error;
 

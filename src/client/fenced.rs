@@ -10,15 +10,16 @@ use crate::client::run::FencedRun;
 use crate::error::Result;
 use crate::holder::Holder;
 
-/// A lock whose holds have fencing tokens: [`Mutex::fenced`] makes it.
+/// A lock whose holds have fencing tokens. [`Mutex::fenced`] creates it.
 ///
-/// A token is a number that is greater than that of every earlier hold of this lock, whoever had it. A resource that remembers
-/// the highest that it has seen, and refuses a write with a lower one, is safe from a holder that went on after its lease was over,
-/// because it was paused or cut off. [`guide::fencing`](crate::guide::fencing) describes when one is needed and how it is checked.
+/// A token is a number that is greater than that of every earlier hold of this lock, whoever had it. A resource that remembers the
+/// highest one that it has seen, and refuses a write with a lower one, is safe from a holder that went on after its lease was over,
+/// because it was paused or cut off. [`guide::fencing`](crate::guide::fencing) describes when a token is needed and how it is
+/// checked.
 ///
-/// It is the same lock as that of a [`Mutex`] of this name, and re-enters like it. A re-entry has the token of its hold. Where
-/// the hold was taken by a [`Mutex`] it has none, and the re-entry is an error of kind [`Misuse`](crate::ErrorKind::Misuse): all that
-/// take a lock which guards such a resource take it fenced.
+/// It is the same lock as the [`Mutex`] of this name, and re-enters like it. A re-entry has the token of its hold. If the hold was
+/// taken by a plain [`Mutex`] it has no token, and the re-entry is an error of kind [`Misuse`](crate::ErrorKind::Misuse): everybody
+/// who takes a lock that guards such a resource has to take it fenced.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -40,9 +41,9 @@ use crate::holder::Holder;
 pub struct FencedMutex(Mutex);
 
 impl Mutex {
-    /// The same lock, with a fencing token for each hold of it.
+    /// Returns the same lock, with a fencing token for each hold.
     ///
-    /// For a resource that refuses late writes: see [`FencedMutex`]. Where one is asked for, the other does not compile:
+    /// For a resource that refuses late writes: see [`FencedMutex`]. A plain `Mutex` in place of a `FencedMutex` does not compile:
     ///
     /// ```compile_fail,E0308
     /// fn writes(stock: &nestlock::FencedMutex) {}
@@ -65,13 +66,13 @@ impl Mutex {
 }
 
 impl FencedMutex {
-    /// The lock's name, without the prefix.
+    /// Returns the lock's name, without the prefix.
     #[must_use]
     pub fn name(&self) -> &str {
         self.0.name()
     }
 
-    /// Asks for the lock, as [`Mutex::lock`]. The guard has the [`token`](crate::FencedGuard::token).
+    /// Waits for the lock like [`Mutex::lock`]. The guard has a [`token`](crate::FencedGuard::token).
     ///
     /// See [`FencedLock`] for options, errors and cancel safety.
     ///
@@ -89,7 +90,7 @@ impl FencedMutex {
         FencedLock(self.0.request(None, true))
     }
 
-    /// Asks as [`Mutex::try_lock`] does. Resolves to `None` if somebody else holds the lock.
+    /// Tries to take the lock like [`Mutex::try_lock`]. Resolves to `None` if somebody else holds it.
     ///
     /// See [`FencedTryLock`] for options, errors and cancel safety.
     #[track_caller]
@@ -97,9 +98,9 @@ impl FencedMutex {
         FencedTryLock(self.0.request(Some(Duration::ZERO), true))
     }
 
-    /// Waits for the lock, runs what `work` makes of the token, and releases the lock: [`Mutex::run`] with a token.
+    /// Waits for the lock, runs the future that `work` makes from the token, and releases the lock: [`Mutex::run`] with a token.
     ///
-    /// `work` is called once the lock is held, as the owner that the future then runs as. Short for
+    /// `work` is called once the lock is held, as the owner that its future then runs as. This is short for
     /// [`lock()`](FencedMutex::lock)[`.run(work)`](FencedLock::run).
     ///
     /// See [`FencedRun`] for errors and cancel safety.
@@ -120,10 +121,10 @@ impl FencedMutex {
         self.lock().run(work)
     }
 
-    /// The token of the hold that the current owner or an ancestor has, by what this process knows. Sends nothing.
+    /// Returns the token of the hold that the current owner or an ancestor has, as far as this process knows. Sends nothing.
     ///
-    /// For code that is called under the hold and is not handed the token. `None` without a hold, after a loss that is known,
-    /// and where the hold was taken by a plain [`Mutex`].
+    /// For code that is called under the hold but is not given the token. `None` if there is no hold, if its loss is known, or if it
+    /// was taken by a plain [`Mutex`].
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -139,50 +140,50 @@ impl FencedMutex {
         self.0.held(|hold, _| hold.token()).flatten()
     }
 
-    /// As [`Mutex::is_held`].
+    /// Same as [`Mutex::is_held`].
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.0.is_held()
     }
 
-    /// As [`Mutex::hold_count`].
+    /// Same as [`Mutex::hold_count`].
     #[must_use]
     pub fn hold_count(&self) -> usize {
         self.0.hold_count()
     }
 
-    /// As [`Mutex::is_locked`].
+    /// Same as [`Mutex::is_locked`].
     ///
     /// # Errors
     ///
-    /// As [`Mutex::is_locked`].
+    /// Same as [`Mutex::is_locked`].
     pub async fn is_locked(&self) -> Result<bool> {
         self.0.is_locked().await
     }
 
-    /// As [`Mutex::remaining_lease`].
+    /// Same as [`Mutex::remaining_lease`].
     ///
     /// # Errors
     ///
-    /// As [`Mutex::is_locked`].
+    /// Same as [`Mutex::is_locked`].
     pub async fn remaining_lease(&self) -> Result<Option<Duration>> {
         self.0.remaining_lease().await
     }
 
-    /// As [`Mutex::holder`].
+    /// Same as [`Mutex::holder`].
     ///
     /// # Errors
     ///
-    /// As [`Mutex::holder`].
+    /// Same as [`Mutex::holder`].
     pub async fn holder(&self) -> Result<Option<Holder>> {
         self.0.holder().await
     }
 
-    /// As [`Mutex::force_release`].
+    /// Same as [`Mutex::force_release`].
     ///
     /// # Errors
     ///
-    /// As [`Mutex::force_release`].
+    /// Same as [`Mutex::force_release`].
     pub async fn force_release(&self) -> Result<bool> {
         self.0.force_release().await
     }

@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// A hold with a fencing token: a [`Guard`], and its [`token`](FencedGuard::token).
 ///
-/// It derefs to a [`Guard`], and a drop releases it like one.
+/// It dereferences to a [`Guard`], and a drop releases it like one.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -28,29 +28,29 @@ pub struct FencedGuard {
 }
 
 impl FencedGuard {
-    /// Of a guard that a fenced request got.
+    /// Wraps a guard that a fenced request got.
     pub(super) fn new(guard: Guard) -> Result<FencedGuard> {
         let token = token(&guard)?;
         Ok(FencedGuard { guard, token })
     }
 
-    /// The fencing token of this hold. It never changes.
+    /// Returns the fencing token of this hold. It never changes.
     ///
-    /// Greater than that of every earlier hold of the lock. All levels of one hold have the same token.
+    /// It is greater than that of every earlier hold of the lock. All levels of one hold have the same token.
     #[must_use]
     pub fn token(&self) -> u64 {
         self.token
     }
 
-    /// Releases this hold, and reports: [`Guard::release`].
+    /// Releases this hold, and reports whether it was still held. See [`Guard::release`].
     ///
     /// # Errors
     ///
-    /// As [`Guard::release`].
+    /// Same as [`Guard::release`].
     ///
     /// # Cancel safety
     ///
-    /// As [`Guard::release`].
+    /// Same as [`Guard::release`].
     pub async fn release(self) -> Result<()> {
         self.guard.release().await
     }
@@ -64,7 +64,7 @@ impl Deref for FencedGuard {
     }
 }
 
-/// The token of a guard that a fenced request got.
+/// Returns the token of a guard that a fenced request got.
 pub(super) fn token(guard: &Guard) -> Result<u64> {
     guard.token().ok_or_else(|| Error::new(ErrorKind::Misuse, UNFENCED).on(&guard.name().into()))
 }

@@ -19,11 +19,12 @@ use crate::table::{HandOver, LockEntry, Meaning, ReleaseStep};
 use crate::wire::keys::Keys;
 use crate::wire::{Pending, Reply};
 
-/// A hold of a lock: dropping it releases in the background, [`release`](Guard::release) does so and reports.
+/// A hold of a lock. Dropping it releases the hold in the background; [`release`](Guard::release) releases it and reports the
+/// outcome.
 ///
-/// A guard may be moved to another task and released there. It may be dropped anywhere: inside a runtime, outside one,
-/// while a panic unwinds, at the end of `main`. That never blocks and never panics; where no runtime is left to carry the
-/// release out, the lease frees the lock.
+/// A guard may be moved to another task and released there. It may be dropped anywhere: inside a runtime, outside one, while a panic
+/// unwinds, at the end of `main`. That never blocks and never panics; if no runtime is left to carry out the release, the lease frees
+/// the lock.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -48,16 +49,16 @@ pub struct Guard {
     token: Option<u64>,
     /// Its level has been taken out of the hold: the drop has nothing left to do.
     released: bool,
-    /// `None` where nobody looks: a guard is moved more often than it is looked at.
+    /// `None` if nothing is noted. Boxed: a guard is moved more often than its notes are read.
     notes: Option<Box<Notes>>,
 }
 
-/// What is noted of a guard beside the table.
+/// What a guard notes outside the table.
 #[derive(Default)]
 struct Notes {
-    /// Of the outermost level, where somebody records it.
+    /// The span of the hold, at its outermost level and if somebody records it.
     span: Option<HeldSpan>,
-    /// The tree of the owner that asked, where the order of locks is watched, until the level is out.
+    /// If the order of locks is watched: the tree of the owner that asked, until the level is out.
     in_order: Option<Tree>,
 }
 
@@ -77,7 +78,7 @@ impl Guard {
         Guard { handle, keys, field, fate, hold, level, depth, token, released: false, notes: None }
     }
 
-    /// Of the outermost level: a hold counts, its levels do not.
+    /// Begins the span of the outermost level: a hold has a span, its nested levels do not.
     #[cold]
     pub(super) fn begin_span(&mut self) {
         if self.depth == 1 {
@@ -92,13 +93,13 @@ impl Guard {
         self.notes.as_ref()?.span.as_ref()
     }
 
-    /// The order of locks is watched: `tree` is what the level was noted by.
+    /// Called if the order of locks is watched. `tree` is what the level was noted by.
     #[cold]
     pub(super) fn set_in_order(&mut self, tree: Tree) {
         self.notes.get_or_insert_default().in_order = Some(tree);
     }
 
-    /// Its level is out: what is asked for from now on is not nested in it.
+    /// Notes that its level is out: what is asked for from now on is not nested in it.
     #[cold]
     fn leaves_order(&mut self) {
         let tree = self.notes.as_mut().and_then(|notes| notes.in_order.take());
@@ -117,9 +118,9 @@ impl Guard {
 
     /// Releases this hold, and reports whether it was still held. The outermost release frees the lock.
     ///
-    /// Where another task of this process waits for the lock, the hold may pass to it without a command
-    /// ([`local_handoff`](crate::Builder::local_handoff)): then it was held by what this process knows, and a program that ends right
-    /// behind this has to [`close`](crate::Locks::close) first.
+    /// If another task of this process waits for the lock, the hold may pass to it without a command
+    /// ([`local_handoff`](crate::Builder::local_handoff)). In that case it was held as far as this process knows, and a program that
+    /// ends right after this has to [`close`](crate::Locks::close) first.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -136,15 +137,14 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`Lost`](ErrorKind::Lost): the hold was over before; nobody else's lock was touched.
-    /// [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): the server did not confirm within the node
-    /// timeout (two of them behind another command of the hold; with `replicas`, more), or refused; the release goes on in the
-    /// background until the lease is over.
+    /// [`Lost`](ErrorKind::Lost): the hold was already over; nobody else's lock was touched. [`Unavailable`](ErrorKind::Unavailable),
+    /// [`Denied`](ErrorKind::Denied): the server did not confirm within the node timeout (two of them after another command of the
+    /// hold; with `replicas`, more), or refused; the release goes on in the background until the lease is over.
     ///
     /// # Cancel safety
     ///
-    /// The hold counts as released from the first poll on. If the future is dropped after it, the release goes on in the
-    /// background; before it, the guard is dropped with the future, which comes to the same.
+    /// The hold counts as released from the first poll on. If the future is dropped after that, the release goes on in the
+    /// background; if it is dropped before, the guard is dropped with it, which has the same effect.
     pub async fn release(mut self) -> Result<()> {
         let (step, began) = self.handle.visit(&self.keys, |entry, number, at| {
             self.released = true;
@@ -154,7 +154,7 @@ impl Guard {
             self.leaves_order();
         }
         let lost = |loss| Err(Error::lost(loss).on(&self.keys.name));
-        // By reference: moved out, the command would have its room twice in each task that has a lock.
+        // By reference: if the command were moved out, it would take its room twice in each task that has a lock.
         match &step {
             ReleaseStep::Released => Ok(()),
             ReleaseStep::Lost(loss) => lost(*loss),
@@ -165,7 +165,7 @@ impl Guard {
                 // Given up while this future was not polled: the background carries it out.
                 Ok(Meaning::Void) => self.await_release(self.handle.terms.patience).await?.or_else(lost),
                 Err(error) if error.kind() == ErrorKind::Unavailable => {
-                    // The background sends it again, and may soon be answered: over a connection that broke it is.
+                    // The background sends it again and may be answered soon, as it is if only a connection broke.
                     let rest = self.handle.config.node_timeout.saturating_sub(began.elapsed());
                     self.await_release(rest).await.map_err(|_| error)?.or_else(lost)
                 }
@@ -174,11 +174,11 @@ impl Guard {
         }
     }
 
-    /// Waits for a release that the background carries out, behind another command of the hold.
+    /// Waits for a release that the background carries out, after another command of the hold.
     async fn await_release(&self, patience: Duration) -> Result<Result<(), Loss>> {
         let limit = after(Instant::now(), patience);
         loop {
-            // Made before the fate is read: a change in between is not missed.
+            // Made before the fate is read, so that a change in between is not missed.
             let changed = self.fate.notified();
             // The runtime of the background may have ended while it carried the release out.
             self.handle.ensure_watchdog();
@@ -194,7 +194,7 @@ impl Guard {
         }
     }
 
-    /// Sends a command of this hold, and reports its outcome to the entry: where the future is dropped before the answer, as unknown.
+    /// Sends a command of this hold, and reports its outcome to the entry: as unknown, if the future is dropped before the answer.
     async fn command(&self, pending: &Pending) -> Result<Meaning> {
         let conclude = |at, answer, spread| {
             self.handle.visit_at(at, &self.keys, |entry, _, at| entry.conclude(pending, answer, spread, at))
@@ -206,7 +206,7 @@ impl Guard {
         let (verdict, _stragglers) = self.handle.ask(pending).await;
         scopeguard::ScopeGuard::into_inner(unknown);
         let at = match verdict.result {
-            // It was held until then, whatever the machine slept since.
+            // It was held until then, however long the machine has slept since.
             Ok(Reply::Done | Reply::Ended(_)) if pending.is_end() => self.handle.glance(Instant::now()),
             _ => self.handle.moment(),
         };
@@ -214,10 +214,10 @@ impl Guard {
         verdict.result.map(|_| meaning).map_err(|failure| failure.error)
     }
 
-    /// Resolves when the hold is lost, with the reason. Pending for as long as the hold is good.
+    /// Waits until the hold is lost, and returns the reason. Pending for as long as the hold is good.
     ///
-    /// It has its own timer for the hold's end, so it resolves in time even where nothing else runs any more. Where the
-    /// machine slept past that end, it resolves about a second after the machine woke, with [`Loss::Suspended`] (on Linux).
+    /// It has its own timer for the hold's end, so it completes in time even if nothing else runs any more. If the machine slept past
+    /// that end, it completes about a second after the machine woke, with [`Loss::Suspended`] (on Linux).
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -239,22 +239,22 @@ impl Guard {
         loss(self.handle.clone(), self.keys.clone(), (self.hold, self.level), self.fate.clone()).await
     }
 
-    /// The same, for a future that must not borrow the guard.
+    /// Like `lost`, for a future that must not borrow the guard.
     pub(super) fn watch(&self) -> impl Future<Output = Loss> + Send + use<> {
         loss(self.handle.clone(), self.keys.clone(), (self.hold, self.level), self.fate.clone())
     }
 
-    /// Whether the hold is lost, by what this process knows now. Sends nothing.
+    /// Returns whether the hold is lost, as far as this process knows now. Sends nothing.
     ///
-    /// True from [`valid_until`](Guard::valid_until) on at the latest. The example there looks at both.
+    /// It is true from [`valid_until`](Guard::valid_until) on at the latest. The example there uses both.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.loss().is_some()
     }
 
-    /// Why the hold was lost; `None` while it is good. Sends nothing.
+    /// Returns why the hold was lost, or `None` while it is good. Sends nothing.
     ///
-    /// The example of [`Loss`] has it.
+    /// See the example of [`Loss`].
     #[must_use]
     pub fn loss(&self) -> Option<Loss> {
         if self.fate.loss().is_none() && self.valid_until() <= Instant::now() {
@@ -264,10 +264,10 @@ impl Guard {
         self.fate.loss()
     }
 
-    /// Until when the hold is good, if nothing renews it.
+    /// Returns until when the hold is good if nothing renews it.
     ///
-    /// Counted from before the granting or renewing command was sent, less drift, and never later than `max_hold` allows.
-    /// Renewals, [`extend`](Guard::extend) and nested holds move it on. It is past once the hold is lost.
+    /// It counts from before the command that granted or renewed the hold was sent, less drift, and is never later than `max_hold`
+    /// allows. Renewals, [`extend`](Guard::extend) and nested holds move it forward. It is in the past once the hold is lost.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -291,9 +291,9 @@ impl Guard {
         seen.unwrap_or_else(Instant::now)
     }
 
-    /// Makes the hold good for at least that long from now, in whole milliseconds.
+    /// Makes the hold good for at least `lease` from now, in whole milliseconds.
     ///
-    /// Never shortens it. A hold that is renewed stays renewed.
+    /// It never shortens the hold. A hold that is renewed stays renewed.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -309,15 +309,14 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`Config`](ErrorKind::Config): a lease that is too short or too long; nothing was sent.
-    /// [`Lost`](ErrorKind::Lost): the hold is over. [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied):
-    /// the server did not answer within the node timeout (two of them behind another command of the hold; with `replicas`,
-    /// more), or refused; the hold is good until the earlier [`valid_until`](Guard::valid_until) at least.
-    /// [`Closed`](ErrorKind::Closed): after `close`, guards can only be released.
+    /// [`Config`](ErrorKind::Config): a lease that is too short or too long; nothing was sent. [`Lost`](ErrorKind::Lost): the hold is
+    /// over. [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): the server did not answer within the node
+    /// timeout (two of them after another command of the hold; with `replicas`, more), or refused; the hold is good at least until
+    /// the earlier [`valid_until`](Guard::valid_until). [`Closed`](ErrorKind::Closed): after `close`, guards can only be released.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the lease may have been extended or not.
+    /// If the future is dropped, the lease may or may not have been extended.
     pub async fn extend(&self, lease: Duration) -> Result<()> {
         let lease = self
             .handle
@@ -334,14 +333,16 @@ impl Guard {
 
     /// Asks the masters now whether the hold still stands.
     ///
-    /// For the moment before a step that can't be undone: a payment, a mail, a file that is overwritten. The hold may have been deleted,
-    /// evicted or forced away on the server since its last renewal, and then this process does not know yet. `Ok` means that the hold stood
-    /// at some time between the call and its answer, over several masters on a majority of them. It is no promise for the time after: the
-    /// step has to be done by [`valid_until`](Guard::valid_until), as without a check, and only a resource that refuses late writes, as by a
-    /// [fencing token](crate::FencedMutex), is safe from a process that stops between the check and the step.
+    /// Use it right before a step that can't be undone: a payment, an email, a file that is overwritten. Since its last renewal the
+    /// hold may have been deleted, evicted or forced away on the server, and this process may not know yet. `Ok` means that the hold
+    /// stood at some time between the call and its answer; with several masters, on a majority of them. It promises nothing for the
+    /// time after that: the step has to be done by [`valid_until`](Guard::valid_until), as without a check. Only a resource that
+    /// refuses late writes, for example by a [fencing token](crate::FencedMutex), is safe from a process that stops between the check
+    /// and the step.
     ///
-    /// A hold that is renewed is renewed by this, so that it is good for a lease from now. A hold of fixed lease is left as it is: nobody
-    /// makes it longer. That it is gone is reported by [`lost`](Guard::lost) too, and to all guards of the hold.
+    /// If the hold is renewed in the background, the check renews it too, so that it is good for a lease from now. A hold with a
+    /// fixed lease is left as it is: nobody makes it longer. If the hold is gone, [`lost`](Guard::lost) reports that as well, to all
+    /// guards of the hold.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -363,14 +364,14 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`Lost`](ErrorKind::Lost): the hold is over. [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): the server did
-    /// not answer within the node timeout (two of them behind another command of the hold; with `replicas`, more), or refused; of several
-    /// masters, no majority did. Nobody knows then whether the hold stands: don't do the step. The guard stays as it is, and may be asked
-    /// again. [`Closed`](ErrorKind::Closed): after `close`, guards can only be released.
+    /// [`Lost`](ErrorKind::Lost): the hold is over. [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): the
+    /// server did not answer within the node timeout (two of them after another command of the hold; with `replicas`, more), or
+    /// refused; with several masters, no majority answered. Nobody knows then whether the hold stands: don't do the step. The guard
+    /// stays as it is, and the check may be repeated. [`Closed`](ErrorKind::Closed): after `close`, guards can only be released.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the hold stays, and its lease may have been renewed or not.
+    /// If the future is dropped, the hold stays, and its lease may or may not have been renewed.
     pub async fn check(&self) -> Result<()> {
         self.handle.check_open().map_err(|error| error.on(&self.keys.name))?;
         let limit = after(Instant::now(), self.handle.terms.patience);
@@ -378,7 +379,7 @@ impl Guard {
             let check =
                 |entry: &mut LockEntry, no, waker: &Waker, now| entry.begin_check(self.hold, no, waker, now);
             self.renew(limit, check).await?;
-            // 1. It runs. 2. The lock is forced away, which this process is notified of. 3. Its answer is looked at.
+            // 1. The check runs. 2. The lock is forced away, and this process is notified. 3. The answer to the check is read.
             let in_doubt = self.handle.visit(&self.keys, |entry, _, _| entry.is_in_doubt(self.hold));
             if !in_doubt {
                 return Ok(());
@@ -389,21 +390,22 @@ impl Guard {
         }
     }
 
-    /// Gives the hold up to whoever [`resume`](crate::Mutex::resume)s the claim: in another process, or in this one.
+    /// Gives the hold up to whoever [`resume`](crate::Mutex::resume)s the claim, in another process or in this one.
     ///
-    /// The lock stays held. A lease that is renewed is renewed once more first. Then this process neither renews nor releases it: what is
-    /// not resumed before the lease is over is free. So the one who gets the claim has to be there by then: take the lock with a lease that
-    /// is longer than the hand-over takes ([`Builder::lease`](crate::Builder::lease), [`fixed_lease`](crate::futures::Lock::fixed_lease)), or
-    /// [`extend`](Guard::extend) it before. `max_hold` and `at_least` end with this guard, and are not carried over.
+    /// The lock stays held. A lease that is renewed is renewed once more first. After that this process neither renews nor releases
+    /// the hold: if nobody resumes it before the lease is over, the lock is free. So whoever gets the claim has to resume it by then:
+    /// take the lock with a lease that is longer than the hand-over takes ([`Builder::lease`](crate::Builder::lease),
+    /// [`fixed_lease`](crate::futures::Lock::fixed_lease)), or [`extend`](Guard::extend) it before. `max_hold` and `at_least` end
+    /// with this guard, and are not carried over.
     ///
-    /// The example of [`Claim`] has it.
+    /// See the example of [`Claim`].
     ///
     /// # Errors
     ///
-    /// With each of them the guard is dropped, which releases this level in the background.
-    /// [`Misuse`](ErrorKind::Misuse): the hold has other levels, whose guards count on it; or it has a fencing token, which can't be handed
-    /// over. [`Lost`](ErrorKind::Lost): the hold is over. [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): as
-    /// [`check`](Guard::check). [`Closed`](ErrorKind::Closed): after `close`, guards can only be released.
+    /// On any error the guard is dropped, which releases this level in the background. [`Misuse`](ErrorKind::Misuse): the hold has
+    /// other levels, whose guards rely on it; or it has a fencing token, which can't be handed over. [`Lost`](ErrorKind::Lost): the
+    /// hold is over. [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): as for [`check`](Guard::check).
+    /// [`Closed`](ErrorKind::Closed): after `close`, guards can only be released.
     ///
     /// # Cancel safety
     ///
@@ -417,7 +419,7 @@ impl Guard {
         let check =
             |entry: &mut LockEntry, no, waker: &Waker, now| entry.begin_check(self.hold, no, waker, now);
         self.renew(limit, check).await?;
-        // What has come meanwhile goes before it: a settle, a re-entry.
+        // Commands that have become due meanwhile go first: a settle, a re-entry.
         let given = poll_fn(|cx| {
             let given = self
                 .handle
@@ -446,7 +448,7 @@ impl Guard {
         Err(Error::new(ErrorKind::Misuse, message).on(&self.keys.name))
     }
 
-    /// Sends the renewal that `begin` begins as soon as no other command of the hold is under way, at the latest at `limit`.
+    /// Sends the renewal that `begin` begins, as soon as no other command of the hold is under way. Fails if one still is at `limit`.
     async fn renew(
         &self,
         limit: Instant,
@@ -462,7 +464,7 @@ impl Guard {
         });
         let pending = timeout_at(limit, free).await.unwrap_or_else(|_| Err(self.stuck()))?;
         match self.command(&pending).await? {
-            // Its end may have come while the answer was on its way, and lost is final.
+            // The hold may have ended while the answer was on its way, and a loss is final.
             Meaning::Done => self.loss().map_or(Ok(()), |loss| Err(Error::lost(loss).on(&self.keys.name))),
             Meaning::Lost(loss) => Err(Error::lost(loss).on(&self.keys.name)),
             Meaning::Void => Err(self.stuck()),
@@ -470,14 +472,14 @@ impl Guard {
     }
 
     fn stuck(&self) -> Error {
-        // What it waited for may have been refused, again and again.
+        // The command that it waited for may have been refused again and again.
         self.handle.outage(&self.keys, Duration::MAX).unwrap_or_else(|| {
             let message = "the hold could not be renewed in time: an earlier command of it has had no answer yet; try again";
             Error::new(ErrorKind::Unavailable, message).on(&self.keys.name)
         })
     }
 
-    /// The lock is nobody else's for so long from now, whatever becomes of this guard.
+    /// Keeps the lock from everybody else for `at_least` from now, whatever becomes of this guard.
     pub(super) fn keep(&self, at_least: Duration) {
         self.handle.visit(&self.keys, |entry, _, at| entry.keep(self.hold, at_least, at.now));
     }
@@ -487,36 +489,37 @@ impl Guard {
         self.token
     }
 
-    /// The level of this hold at its grant: 1 is the outermost. It never changes.
+    /// Returns the level of this hold at its grant: 1 is the outermost. It never changes.
     ///
-    /// The example of [`Guard`] has it.
+    /// See the example of [`Guard`].
     #[must_use]
     pub fn depth(&self) -> usize {
         self.depth as usize
     }
 
-    /// The name of the lock, without the prefix.
+    /// Returns the lock's name, without the prefix.
     ///
-    /// The example of [`Guard`] has it.
+    /// See the example of [`Guard`].
     #[must_use]
     pub fn name(&self) -> &str {
         &self.keys.name
     }
 
-    /// The field that stands for this hold in Redis: `<uuid>:<id>`, behind a [label](crate::Builder::label) and a `:` if it has one.
+    /// Returns the field that stands for this hold in Redis: `<uuid>:<id>`, after a [label](crate::Builder::label) and a `:` if there
+    /// is one.
     ///
-    /// Nested holds share it, and so do holds that passed from task to task
-    /// inside this process ([`local_handoff`](crate::Builder::local_handoff)).
+    /// Nested holds share it, and so do holds that passed from task to task inside this process
+    /// ([`local_handoff`](crate::Builder::local_handoff)).
     ///
-    /// For logs, and to compare with what `HGETALL` shows. The example of [`Guard`] has it.
+    /// It is for logs, and to compare with what `HGETALL` shows. See the example of [`Guard`].
     #[must_use]
     pub fn field(&self) -> &str {
         &self.field
     }
 
-    /// The owner of the hold.
+    /// Returns the owner of the hold.
     ///
-    /// The one that asked for it or, after the end of that one's last scope, its nearest living ancestor.
+    /// It is the owner that asked for it or, once the last scope of that owner has ended, its nearest living ancestor.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -533,15 +536,16 @@ impl Guard {
             let hold = table.entry_of(&self.keys)?.hold_of_guard(self.hold)?;
             hold.level(self.level).map(|level| level.owner.clone())
         });
-        // Always there: a level stays in its hold for as long as its guard lives.
+        // It is always found: a level stays in its hold for as long as its guard lives.
         owner.unwrap_or_else(Owner::current)
     }
 }
 
-/// Waits for the loss of a level, at the latest at its hold's end.
+/// Waits for the loss of a level, which comes at its hold's end at the latest.
 async fn loss(handle: Handle, keys: Arc<Keys>, (id, level): (u64, u64), fate: Arc<Fate>) -> Loss {
     loop {
-        // Made before the fate is read: else 1. it is read, 2. it changes, 3. this waits for a change that has been.
+        // Made before the fate is read. Otherwise: 1. It is read. 2. It changes. 3. This waits for a change that has already
+        // happened.
         let changed = fate.notified();
         if let Some(loss) = fate.announced_loss() {
             return loss;
@@ -551,13 +555,13 @@ async fn loss(handle: Handle, keys: Arc<Keys>, (id, level): (u64, u64), fate: Ar
             entry.hold(id).map(|hold| hold.end_of(level))
         });
         match end.flatten() {
-            // Another thread has found the loss, and is about to count it; or this one has.
+            // Another thread has found the loss and is about to count it, or this one has.
             _ if fate.loss().is_some() => {
                 if fate.announced_loss().is_none() {
                     changed.await;
                 }
             }
-            // By a sleep of its own: the runtime of the background may have ended, or stand still.
+            // With a sleep of its own: the runtime of the background may have ended, or stand still.
             Some(end) => tokio::select! {
                 biased;
                 () = changed => {}

@@ -1,4 +1,4 @@
-//! What this process has of a lock, and what it waits for.
+//! `LockStatus`: what this process holds of a lock, and what it waits for.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use crate::error::shown;
 use crate::holder::{Holder, Shown};
 use crate::table::Usage;
 
-/// What a process has of one lock, and what it waits for: an element of [`Locks::held`].
+/// What this process holds of one lock, and what it waits for: an element of [`Locks::held`].
 ///
-/// `Display` shows it in a line, for a debug page or a log.
+/// `Display` shows it on one line, for a debug page or a log.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -50,46 +50,46 @@ impl LockStatus {
         }
     }
 
-    /// The name of the lock, without the prefix.
+    /// Returns the lock's name, without the prefix.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many guards and runs of this process have the lock; 0: it only waits for it.
+    /// Returns how many guards and runs of this process hold the lock; 0 if it only waits for it.
     #[must_use]
     pub fn hold_count(&self) -> usize {
         self.hold_count
     }
 
-    /// How long ago the server granted the hold; `None`: this process has none.
+    /// Returns how long ago the server granted the hold, or `None` if this process has none.
     ///
-    /// Owners of this process between which the hold [passed on](crate::Builder::local_handoff) share this time.
+    /// Owners of this process that [pass the hold on](crate::Builder::local_handoff) to each other share this time.
     #[must_use]
     pub fn held_for(&self) -> Option<Duration> {
         self.held_for
     }
 
-    /// How long the hold is good for, if it is not renewed; `None`: this process has none.
+    /// Returns how long the hold is good for if it is not renewed, or `None` if this process has none.
     #[must_use]
     pub fn remaining_lease(&self) -> Option<Duration> {
         self.remaining_lease
     }
 
-    /// How many requests of this process are under way: they wait, or have just asked.
+    /// Returns how many requests of this process are under way: they wait, or have just asked.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// How long the first of them has waited; `None`: there is none.
+    /// Returns how long the first of these requests has waited, or `None` if there is none.
     #[must_use]
     pub fn waiting_for(&self) -> Option<Duration> {
         self.waiting_for
     }
 
-    /// Which other process they wait for, by what the server answered to the last of them that asked. `None`: nobody waits, the
-    /// lock is this process's, or it is [not known](crate::Error::holder).
+    /// Returns which other process they wait for, by the server's answer to the last of them that asked. `None` if nobody waits, if
+    /// the lock is this process's, or if it is [not known](crate::Error::holder).
     #[must_use]
     pub fn holder(&self) -> Option<&Holder> {
         self.holder.as_ref()
@@ -117,10 +117,10 @@ impl fmt::Display for LockStatus {
 }
 
 impl Locks {
-    /// What this process holds and waits for now, by the names of the locks: for a debug page. Sends nothing.
+    /// Returns what this process holds and waits for now, sorted by lock name. Sends nothing.
     ///
-    /// It has what was taken by this `Locks` and its clones. The list of all names is copied at once, and
-    /// then each lock is looked at for itself; what changes in between may be in the list or not. A hold that is lost is not in it.
+    /// For a debug page. It covers this `Locks` and its clones. The list of names is copied first, then each lock is looked at by
+    /// itself, so a change in between may or may not be seen. A lost hold is not in the list.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

@@ -19,16 +19,16 @@ use crate::quorum::Quorum;
 use crate::session::clock::Clock;
 use crate::session::{EventRelay, Handle, MasterEvents, Session, Stage};
 
-/// All locks of one deployment: one per process and deployment, cheap to clone.
+/// The locks of one deployment: create one per process and deployment. Cheap to clone.
 ///
-/// For each master it owns a connection for commands (of a cluster, one to each node that serves slots; with
-/// [`replicas`](Builder::replicas), one more each for grants) and, once somebody has to wait, one for messages; it has one
-/// to each sentinel. It renews what is held and releases what was dropped. When the last `Locks`, [`Mutex`] and
-/// [`Guard`](crate::Guard) of it are gone, its background task and connections end, after what was queued is done.
+/// For each master it owns a connection for commands (for a cluster, one to each node that serves slots; with
+/// [`replicas`](Builder::replicas), one more each for grants) and, once somebody has to wait, one for messages; it also has one to
+/// each sentinel. It renews what is held and releases what was dropped. When the last `Locks`, [`Mutex`] and [`Guard`](crate::Guard)
+/// of it are gone, it finishes what is queued, and its background task and connections end.
 ///
-/// It lives on the tokio runtime that [`connect`](Locks::connect) was awaited on, and may be used from others while that
-/// one lives. That runtime needs its time and I/O drivers (`enable_all`), and has to be driven: a `current_thread` runtime renews and
-/// reads nothing between two calls of `block_on`. Without a server there is [`in_memory`](Locks::in_memory), which needs no I/O driver.
+/// It lives on the tokio runtime that [`connect`](Locks::connect) was awaited on, and may be used from others while that one lives.
+/// That runtime needs its time and I/O drivers (`enable_all`), and has to be driven: a `current_thread` runtime renews and reads
+/// nothing between two calls of `block_on`. [`in_memory`](Locks::in_memory) needs no server and no I/O driver.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -50,7 +50,7 @@ pub struct Locks {
 impl Locks {
     /// Connects to one server, with the defaults of [`Builder`].
     ///
-    /// A URL, or a host and a port: see [`Server`]. The example of [`Locks`] has it.
+    /// `server` is a URL, or a host and a port: see [`Server`]. See the example of [`Locks`].
     ///
     /// # Errors
     ///
@@ -58,22 +58,23 @@ impl Locks {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is left behind.
+    /// If the future is dropped, nothing is left behind.
     pub async fn connect(server: impl Into<Server>) -> Result<Locks> {
         Locks::builder().server(server).connect().await
     }
 
-    /// Locks without a server: kept in this process, in a [`Memory`] of their own.
+    /// Creates locks without a server: they are kept in this process, in a [`Memory`] of their own.
     ///
-    /// For tests, for development, and for services that run as one copy. It has the defaults of [`Builder`];
+    /// For tests, for development, and for services that run as a single instance. It has the defaults of [`Builder`];
     /// [`Builder::memory`] takes options. [`guide::testing`](crate::guide::testing) shows how to test with it.
     ///
-    /// It can be made outside a runtime, and so be a `static`. Its background task runs on the runtime that uses it first.
-    /// Where that one ends, the next use from another runtime takes the task over; until then nothing is renewed. A runtime
-    /// that lives and is not driven keeps it (one of the current thread, between two `block_on`): what is left to be renewed or
-    /// released waits for it, and so does whoever wants the lock. Several runtimes that share one have to be driven.
-    /// So one `static` serves many `#[tokio::test]`s, which have a runtime each; where a test pauses the clock, give it a
-    /// `Locks` of its own, since other runtimes' clocks go on.
+    /// It can be created outside a runtime, and so be a `static`. Its background task runs on the runtime that uses it first. When
+    /// that runtime ends, the next use from another runtime takes the task over; until then nothing is renewed. A runtime that lives
+    /// but is not driven keeps the task (a `current_thread` runtime, between two calls of `block_on`): what is to be renewed or
+    /// released waits for it, and so does everybody who wants the lock. So all runtimes that share one `Locks` have to be driven.
+    ///
+    /// One `static` serves many `#[tokio::test]`s, which have a runtime each. If a test pauses the clock, give it a `Locks` of its
+    /// own, since the clocks of other runtimes go on.
     ///
     /// ```
     /// use std::sync::LazyLock;
@@ -111,17 +112,17 @@ impl Locks {
         &self.handle
     }
 
-    /// Every option, with its default.
+    /// Returns a [`Builder`] with every option at its default.
     ///
-    /// The example of [`Builder`] has it.
+    /// See the example of [`Builder`].
     pub fn builder() -> Builder {
         Builder::new()
     }
 
-    /// The lock of that name. Nothing is sent, and nothing can fail yet.
+    /// Returns the lock of that name. Nothing is sent, and nothing can fail yet.
     ///
-    /// A bad name (empty, longer than 1 KiB, or beginning with `}` where there is no prefix) is an error of the first use,
-    /// before anything is sent.
+    /// A bad name (empty, longer than 1 KiB, or beginning with `}` if there is no prefix) is an error at the first use, before
+    /// anything is sent.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -135,10 +136,10 @@ impl Locks {
         Mutex::new(self.handle.clone(), name.as_ref())
     }
 
-    /// Several locks, which are taken all or none, in any order and without a deadlock: see [`Mutexes`].
+    /// Returns several locks that are taken all or none, in any order and without a deadlock: see [`Mutexes`].
     ///
-    /// A name that is given twice counts once. No name at all, or one that [`mutex`](Locks::mutex) rejects, is an error of the first use,
-    /// before anything is sent.
+    /// A name that is given twice counts once. No name at all, or one that [`mutex`](Locks::mutex) rejects, is an error at the first
+    /// use, before anything is sent.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -152,13 +153,13 @@ impl Locks {
         Mutexes::new(self.handle.clone(), names)
     }
 
-    /// Ends this `Locks`: no new holds, queued releases are done, the background ends.
+    /// Closes this `Locks`: it grants no new holds, finishes queued releases, and ends the background task.
     ///
-    /// Requests that are under way are undone before it returns, and masters that have not confirmed a release yet are waited for, even if a
-    /// majority has. So the process may end once it has returned. It takes at most two node timeouts, with
-    /// [`replicas`](Builder::replicas) three times as long plus three waits.
+    /// Before it returns, requests that are under way are undone, and masters that have not confirmed a release yet are waited for,
+    /// even if a majority has. So the process may end once it has returned. It takes at most two node timeouts; with
+    /// [`replicas`](Builder::replicas), three times as long plus three waits.
     ///
-    /// May be called more than once. With guards still alive renewal ends, so that they are lost when their leases end;
+    /// It may be called more than once. Guards that are still alive are no longer renewed, so they are lost when their leases end;
     /// [`release`](crate::Guard::release) works, and a drop still tries to release. Every other call fails with
     /// [`Closed`](ErrorKind::Closed) from then on.
     ///
@@ -174,19 +175,19 @@ impl Locks {
     ///
     /// # Errors
     ///
-    /// [`Unavailable`](ErrorKind::Unavailable): after that time some releases were not confirmed; they go on in the background. Or the
-    /// runtime has ended with some left, and their leases free those locks.
+    /// [`Unavailable`](ErrorKind::Unavailable): some releases were not confirmed within that time, and go on in the background; or
+    /// the runtime has ended with some left, and their leases free those locks.
     ///
     /// # Cancel safety
     ///
-    /// It is closed from the first poll on.
+    /// The `Locks` is closed from the first poll on, even if the future is dropped.
     pub async fn close(&self) -> Result<()> {
         let session = &self.handle;
         session.advance(Stage::Closing);
         let limit = after(Instant::now(), session.terms.patience);
         loop {
             session.ensure_watchdog();
-            // Made before the table is looked at: progress in between is not missed.
+            // Made before the table is looked at, so that progress in between is not missed.
             let progress = session.progress.notified();
             let (unconfirmed, orphans, empty) = session
                 .table(|table, _| (table.has_unconfirmed_ends(), table.has_orphans(), table.is_empty()));
@@ -213,7 +214,7 @@ impl Locks {
 }
 
 impl Builder {
-    /// Connects, on the tokio runtime that awaits this: its tasks live there.
+    /// Connects to the masters, on the tokio runtime that awaits this: its tasks live there.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -228,16 +229,16 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Config`](ErrorKind::Config), naming option and value, before anything is sent: no master, or one given twice; a URL
-    /// that can't be read; `rediss://` without a TLS feature; a lease that is not more than the drift over it, or more than Redis can
-    /// store; any other option out of its range. Also `Config`, from the servers' answers: a master
-    /// that the sentinels do not know, two masters that are one server, a server that is no node of a cluster or that can't wait for
-    /// [`replicas`](Builder::replicas). [`Misuse`](ErrorKind::Misuse): no tokio runtime around. [`Denied`](ErrorKind::Denied): a wrong password, or a right that is missing.
-    /// [`Unavailable`](ErrorKind::Unavailable): the server can't be reached, or of several masters no majority.
+    /// [`Config`](ErrorKind::Config), naming option and value, before anything is sent: no master, or one given twice; a URL that
+    /// can't be read; `rediss://` without a TLS feature; a lease that is not longer than the drift over it, or more than Redis can
+    /// store; any other option out of its range. Also `Config`, after the servers' answers: a master that the sentinels do not know,
+    /// two masters that are one server, a server that is no node of a cluster or that can't wait for [`replicas`](Builder::replicas).
+    /// [`Misuse`](ErrorKind::Misuse): called outside a tokio runtime. [`Denied`](ErrorKind::Denied): a wrong password, or a missing
+    /// right. [`Unavailable`](ErrorKind::Unavailable): the server can't be reached, or, of several masters, no majority can.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is left behind.
+    /// If the future is dropped, nothing is left behind.
     pub async fn connect(self) -> Result<Locks> {
         self.connect_by(Clock::new()).await
     }
@@ -255,7 +256,8 @@ impl Builder {
     }
 }
 
-/// What the fields of all holds begin with. Behind a label the id is as unique as without one: who has the same label is another owner.
+/// Returns what the fields of all holds begin with. After a label the id is as unique as without one: processes with the same label
+/// are different owners.
 fn labelled(uuid: String, label: Option<&str>) -> String {
     match label {
         Some(label) => format!("{label}:{uuid}"),
@@ -263,8 +265,8 @@ fn labelled(uuid: String, label: Option<&str>) -> String {
     }
 }
 
-/// A random UUID, version 4. From the operating system's randomness: a generator in this process would be copied by `fork`,
-/// and two processes would be one owner.
+/// Makes a random UUID, version 4, from the operating system's randomness: a generator in this process would be copied by `fork`, and
+/// two processes would be one owner.
 fn uuid() -> Result<String> {
     let mut bytes = [0; 16];
     SysRng.try_fill_bytes(&mut bytes).map_err(|error| {

@@ -20,10 +20,10 @@ use crate::table::{Hold, Level};
 use crate::wire::keys::{self, Keys};
 use crate::wire::{Reply, Rule};
 
-/// A lock by its name: cheap to make and to clone. A handle holds nothing.
+/// A lock with a name. A handle is cheap to create and to clone, and holds nothing by itself.
 ///
-/// All handles of one name are one lock, in this process and in all others that use the same Redis. It guards no value: what
-/// it protects is in a database or a service.
+/// All handles with the same name are the same lock, in this process and in all others that use the same Redis. It contains no value:
+/// what it protects is in a database or a service.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -46,7 +46,7 @@ impl Mutex {
         Mutex { handle, keys }
     }
 
-    /// The lock's name, without the prefix.
+    /// Returns the lock's name, without the prefix.
     ///
     /// ```
     /// assert_eq!(nestlock::Locks::in_memory().mutex("stock:42").name(), "stock:42");
@@ -56,10 +56,10 @@ impl Mutex {
         &self.keys.name
     }
 
-    /// Asks for the lock, for as long as it takes. The hold is renewed until its guard goes.
+    /// Waits for the lock, for as long as it takes, and returns a guard. The hold is renewed until the guard is released or dropped.
     ///
-    /// The hold belongs to the current owner itself, by default the tokio task: what the task does while the guard lives
-    /// re-enters. Two branches of one task that take bare guards look like one owner; [`run`](Mutex::run) is right there too.
+    /// The hold belongs to the current owner itself, by default the tokio task: while the guard lives, further requests of the task
+    /// re-enter. Two branches of one task that take bare guards look like the same owner; [`run`](Mutex::run) is correct there too.
     ///
     /// See [`Lock`] for options, errors and cancel safety.
     ///
@@ -77,7 +77,8 @@ impl Mutex {
         Lock(self.request(None, false))
     }
 
-    /// Asks once, or for as long as [`within`](TryLock::within) allows. Resolves to `None` if somebody else holds the lock.
+    /// Tries to take the lock: once or, with [`within`](TryLock::within), for that long. Resolves to `None` if somebody else holds
+    /// it.
     ///
     /// See [`TryLock`] for options, errors and cancel safety.
     ///
@@ -115,9 +116,9 @@ impl Mutex {
         self.lock().run(work)
     }
 
-    /// Whether the current owner or one of its ancestors holds the lock, by what this process knows. Sends nothing.
+    /// Returns whether the current owner or one of its ancestors holds the lock, as far as this process knows. Sends nothing.
     ///
-    /// False after a loss that is known. [`is_locked`](Mutex::is_locked) covers all owners, and asks Redis.
+    /// False once a loss is known. [`is_locked`](Mutex::is_locked) covers all owners, and asks Redis.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -131,9 +132,9 @@ impl Mutex {
         self.hold_count() > 0
     }
 
-    /// How many holds the current owner and its ancestors have, by what this process knows. Sends nothing.
+    /// Returns how many holds the current owner and its ancestors have, as far as this process knows. Sends nothing.
     ///
-    /// 0 after a loss that is known. Guards that were dropped don't count any more.
+    /// 0 once a loss is known. Dropped guards no longer count.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -149,7 +150,7 @@ impl Mutex {
         self.held(|_, levels| levels).unwrap_or(0)
     }
 
-    /// The hold of the current owner and its ancestors, and how many levels of it are theirs.
+    /// Looks at the hold of the current owner and its ancestors, and at how many of its levels are theirs.
     pub(super) fn held<R>(&self, look: impl FnOnce(&Hold, usize) -> R) -> Option<R> {
         let owner = Owner::current();
         self.handle.table(|table, at| {
@@ -160,11 +161,11 @@ impl Mutex {
         })
     }
 
-    /// Whether anybody holds the lock: asks Redis.
+    /// Returns whether anybody holds the lock. Asks Redis.
     ///
-    /// Right after a lease has run out it may still be true: a hold ends in this process earlier than on the server, by the drift.
+    /// It may still be true right after a lease has run out: a hold ends earlier in this process than on the server, by the drift.
     ///
-    /// The answer may be out of date when it arrives. To do something only if nobody else does, take the lock by
+    /// The answer may be out of date when it arrives. To do something only if nobody else does it, take the lock with
     /// [`try_lock`](Mutex::try_lock).
     ///
     /// ```
@@ -177,21 +178,22 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// [`NotALock`](ErrorKind::NotALock): the key holds something else. [`Unavailable`](ErrorKind::Unavailable): no answer
-    /// within the node timeout. [`Denied`](ErrorKind::Denied), [`Config`](ErrorKind::Config), [`Closed`](ErrorKind::Closed).
+    /// [`NotALock`](ErrorKind::NotALock): the key holds something else. [`Unavailable`](ErrorKind::Unavailable): no answer within the
+    /// node timeout. [`Denied`](ErrorKind::Denied): a right is missing. [`Config`](ErrorKind::Config): a bad name.
+    /// [`Closed`](ErrorKind::Closed): the `Locks` was closed.
     ///
     /// # Cancel safety
     ///
-    /// It changes nothing.
+    /// Dropping the future changes nothing.
     pub async fn is_locked(&self) -> Result<bool> {
         Ok(self.look(Rule::IsHeld).await?.is_some())
     }
 
-    /// How long the lock stays held if nobody renews it; `None`: it is free. Asks Redis.
+    /// Returns how long the lock stays held if nobody renews it, or `None` if it is free. Asks Redis.
     ///
-    /// Over several masters that is the time until a majority of them may be free: a hold on a minority does not count, and a
-    /// master that does not answer counts as held for ever. A slow master is waited for only where its answer may change the
-    /// result by more than 1 % of it, or 10 ms if that is more.
+    /// With several masters that is the time until a majority of them may be free: a hold on a minority does not count, and a master
+    /// that does not answer counts as held for ever. A slow master is waited for only if its answer may change the result by more
+    /// than 1 % of it, or 10 ms if that is more.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -205,33 +207,35 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`is_locked`](Mutex::is_locked).
+    /// Same as [`is_locked`](Mutex::is_locked).
     ///
     /// # Cancel safety
     ///
-    /// It changes nothing.
+    /// Dropping the future changes nothing.
     pub async fn remaining_lease(&self) -> Result<Option<Duration>> {
         self.look(Rule::HeldFor).await
     }
 
-    /// Who holds the lock; `None`: it is free. Asks Redis.
+    /// Returns who holds the lock, or `None` if it is free. Asks Redis.
     ///
-    /// Over several masters it is the holder whose field a majority has, with a count and a lease that a majority has too. `None` also
-    /// where no majority has the same: after a split vote, or while the last answers to a grant or a release are under way, the lock may
-    /// be refused to all and be nobody's.
+    /// With several masters it is the holder whose field a majority has, with a count and a lease that a majority has too. It is also
+    /// `None` if no majority has the same: after a split vote, or while the last answers to a grant or a release are under way, a
+    /// lock may be refused to everyone and be nobody's.
     ///
-    /// The answer may be out of date when it arrives. It is for logs and for people: what is done by its answer is not guarded.
+    /// The answer may be out of date when it arrives. Use it for logs and for people: what you do because of it is not guarded by the
+    /// lock.
     ///
-    /// The example of [`Holder`] has it. The user needs [a right](crate::guide::operations#rights-of-a-least-privilege-user), `+hscan`.
+    /// See the example of [`Holder`]. The Redis user needs [a right](crate::guide::operations#rights-of-a-least-privilege-user),
+    /// `+hscan`.
     ///
     /// # Errors
     ///
-    /// As [`is_locked`](Mutex::is_locked). [`NotALock`](ErrorKind::NotALock) also for a plain string, as other libraries make locks:
-    /// it does not say who made it. [`is_locked`](Mutex::is_locked) counts it as a lock where it has a TTL.
+    /// Same as [`is_locked`](Mutex::is_locked). [`NotALock`](ErrorKind::NotALock) also for a plain string, which other libraries use
+    /// as a lock: it does not say who made it. [`is_locked`](Mutex::is_locked) counts it as a lock if it has a TTL.
     ///
     /// # Cancel safety
     ///
-    /// It changes nothing.
+    /// Dropping the future changes nothing.
     pub async fn holder(&self) -> Result<Option<Holder>> {
         self.check()?;
         match self.reply(self.handle.quorum.look(&self.keys, Rule::Who).await)? {
@@ -240,22 +244,23 @@ impl Mutex {
         }
     }
 
-    /// Frees the lock, whoever holds it. Returns false if it was free.
+    /// Frees the lock, whoever holds it. Returns `false` if it was free already.
     ///
-    /// For a lock whose holder is known to be gone, and its lease too long to wait for. Waiters wake, the holder's guard is
-    /// lost. A key that is no lock, or a lock of another kind (a plain string, a read-write lock of Redisson), is left alone, and
-    /// the call fails. To tell them apart the user needs [a right](crate::guide::operations#rights-of-a-least-privilege-user), `+hscan`.
+    /// Use it if the holder is known to be gone and its lease is too long to wait for. Waiters are woken, and the holder's guard is
+    /// lost. A key that is no lock, or a lock of another kind (a plain string, a read-write lock of Redisson), is left alone, and the
+    /// call fails. To tell them apart the Redis user needs [a right](crate::guide::operations#rights-of-a-least-privilege-user),
+    /// `+hscan`.
     ///
-    /// Over several masters it frees the lock on those that answer, which have to be a majority. **A master that is away at that
-    /// moment is not asked again**: asked later, it would free the lock of whoever has taken it by then. The old hold's field stays
-    /// there until its lease ends, or until its holder ends it, which may live after all. Others get the lock from the majority
-    /// meanwhile. But that master refuses it: where so many others fail that it is needed, a [`lock`](Mutex::lock) waits for the rest of
-    /// that lease. No call reports this: [`is_locked`](Mutex::is_locked) asks for a majority. `HGETALL` of the lock's key at that
-    /// master shows the field, and `HDEL` of that one field is safe: no later hold of this crate has the same. A second
-    /// `force_release` is not: it frees the lock of whoever holds it by then.
+    /// With several masters it frees the lock on those that answer, which must be a majority. **A master that is away at that moment
+    /// is not asked again**: if it were asked later, it would free the lock of whoever has taken it by then. The old hold's field
+    /// stays on that master until its lease ends, or until its holder, which may be alive after all, ends it. Meanwhile others get
+    /// the lock from the majority. But that master refuses it: if so many other masters fail that it is needed, a
+    /// [`lock`](Mutex::lock) waits for the rest of that lease. No call reports this: [`is_locked`](Mutex::is_locked) asks for a
+    /// majority. `HGETALL` of the lock's key on that master shows the field, and `HDEL` of that one field is safe: no later hold of
+    /// this crate has the same field. A second `force_release` is not safe: it frees the lock of whoever holds it by then.
     ///
-    /// A server that has received the command and hangs runs it when it goes on, and frees the lock of whoever holds it there by then.
-    /// That holder is notified, or puts its field back where a majority still has it.
+    /// A server that hangs after it has received the command runs it once it resumes, and frees the lock of whoever holds it there by
+    /// then. That holder is notified, or puts its field back if a majority still has it.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -269,16 +274,16 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`holder`](Mutex::holder). After [`Unavailable`](ErrorKind::Unavailable) the lock may have been freed.
+    /// Same as [`holder`](Mutex::holder). After [`Unavailable`](ErrorKind::Unavailable) the lock may have been freed.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the lock may have been freed or not.
+    /// If the future is dropped, the lock may or may not have been freed.
     pub async fn force_release(&self) -> Result<bool> {
         self.check()?;
         match self.reply(self.handle.force(&self.keys).await)? {
             Reply::Done => {
-                // A hold of this process, if it was one, is asked for at once, and its waiters are woken.
+                // If the hold was this process's, it is asked for at once. Waiters of this process are woken.
                 self.handle.visit_known(&self.keys.name, |entry, _, at| {
                     entry.ask_all(at.now);
                     entry.freed(at.now);
@@ -289,24 +294,25 @@ impl Mutex {
         }
     }
 
-    /// Goes on with a hold that another process gave up as a [`Claim`].
+    /// Takes over a hold that another process gave up as a [`Claim`].
     ///
-    /// The masters are asked: whoever is first moves the hold to a field of its own, in one step on each master, and everybody else is
-    /// refused. So a claim is good once. The guard is a hold of the current owner with one level, and is renewed from now on, by the lease
-    /// of this `Locks`, also where the lease was a fixed one before. Nobody else gets the lock in between.
+    /// The masters are asked. Whoever is first moves the hold to a field of its own, in one step on each master, and everybody else
+    /// is refused: a claim can be used once. The guard is a hold of the current owner with one level. From now on it is renewed with
+    /// the lease of this `Locks`, even if its lease was fixed before. Nobody else gets the lock in between.
     ///
-    /// A bare request of the same owner that is under way meanwhile is another branch of it, as beside another request: it waits.
+    /// A bare request of the same owner that is under way at the same time counts as another branch, as it does beside any other
+    /// request: it waits.
     ///
-    /// The example of [`Claim`] has it.
+    /// See the example of [`Claim`].
     ///
     /// # Errors
     ///
-    /// [`Lost`](ErrorKind::Lost) with [`Loss::Gone`](crate::Loss::Gone): the claim was used before, or its lease was over, or the lock was
-    /// forced away; or several resumed it at once, and none of them was first at a majority of the masters, which frees the lock.
+    /// [`Lost`](ErrorKind::Lost) with [`Loss::Gone`](crate::Loss::Gone): the claim was used before, its lease was over, or the lock
+    /// was forced away; or several resumed it at once and none of them was first on a majority of the masters, which frees the lock.
     /// [`Misuse`](ErrorKind::Misuse): a claim of another lock; nothing was sent. [`Unavailable`](ErrorKind::Unavailable),
-    /// [`Denied`](ErrorKind::Denied): no answer within the node timeout, of several masters none by a majority, or a refusal. What was
-    /// moved is ended then, and frees the lock; where nothing was, the claim is still good. [`Config`](ErrorKind::Config): a bad name.
-    /// [`Closed`](ErrorKind::Closed): the `Locks` was closed.
+    /// [`Denied`](ErrorKind::Denied): no answer within the node timeout (with several masters: from no majority), or a refusal. What
+    /// was moved is then ended, which frees the lock; if nothing was moved, the claim is still good. [`Config`](ErrorKind::Config): a
+    /// bad name. [`Closed`](ErrorKind::Closed): the `Locks` was closed.
     ///
     /// # Cancel safety
     ///
