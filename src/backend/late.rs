@@ -1,4 +1,4 @@
-//! Why a time ran out if the server and the network are not to blame.
+//! Explains timeouts for which neither the server nor the network is to blame.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use tokio::time::Instant;
 /// A timer is later than this only if something kept the process, or one of its threads, from running.
 const LATE: Duration = Duration::from_millis(100);
 
-/// Why nothing came until the deadline, which is over: the reason in this process, if there is one that shows.
+/// Returns why nothing arrived before the deadline, which has passed, if the reason is a visible one in this process.
 pub(crate) fn why_late(deadline: Instant) -> Option<String> {
     if clock_is_changed() {
         return Some(CLOCK.to_owned());
     }
     let late = Instant::now().saturating_duration_since(deadline);
-    // Rounded, since it is read by people.
+    // Rounded, for people to read.
     let late = Duration::from_millis(u64::try_from(late.as_millis()).unwrap_or(u64::MAX));
     (late >= LATE).then(|| {
         format!(
@@ -23,12 +23,12 @@ pub(crate) fn why_late(deadline: Instant) -> Option<String> {
     })
 }
 
-/// The reason if tokio's clock was changed. It needs no deadline.
+/// Returns the reason if tokio's clock was changed. It needs no deadline.
 pub(super) fn changed_clock() -> Option<&'static str> {
     clock_is_changed().then_some(CLOCK)
 }
 
-/// Whether tokio's clock was paused, or set forward by `advance`. Otherwise it is the machine's, to the nanosecond.
+/// Returns whether tokio's clock was paused, or set forward by `advance`. Otherwise it equals the machine's, to the nanosecond.
 fn clock_is_changed() -> bool {
     let before = std::time::Instant::now();
     let by_tokio = Instant::now().into_std();

@@ -37,7 +37,7 @@ impl InMemory {
         reply.ok_or_else(|| redis_error::not_sent("not sent: this `Locks` was closed", &ADDRESS))
     }
 
-    /// As over a network, no call is answered in its first poll.
+    /// Yields once: as over a network, no call is answered in its first poll.
     async fn first_poll(&self) {
         #[cfg(test)]
         if self.memory.visit(|store| store.prompt) {
@@ -76,7 +76,7 @@ impl InMemory {
         deadline: Instant,
     ) -> Result<Reply, Failure> {
         loop {
-            // Made before the check, so that a reply in between is not missed.
+            // Created before the check, so that a reply in between is not missed.
             let progress = self.memory.progress();
             match pending.get() {
                 Some(Some(reply)) => return Ok(reply.clone()),
@@ -85,7 +85,7 @@ impl InMemory {
             }
             let now = Instant::now();
             if now >= deadline {
-                // As over a network: a connection without answers is replaced, and what is due is sent at once.
+                // As over a network, a connection without answers is replaced, and pending events are sent at once.
                 self.memory.visit(|store| store.reconnecting.insert(self.client));
                 self.run_backlog_soon();
                 return Err(redis_error::unanswered(call, self.node_timeout, None, &ADDRESS));
@@ -100,9 +100,9 @@ impl InMemory {
         }
     }
 
-    /// Events are delivered from a task of their own: the caller of `subscribe` may hold other locks.
+    /// Delivers events from a task of their own: the caller of `subscribe` may hold other locks.
     fn run_backlog_soon(&self) {
-        // Without a runtime, or with one that ends first, they are delivered with the next command; until then waiters poll.
+        // Without a runtime, or with one that ends first, the next command delivers them; until then waiters poll.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let memory = self.memory.clone();
         drop(runtime.spawn(async move {
@@ -116,7 +116,7 @@ impl InMemory {
     }
 }
 
-/// The store was restarted before the answer.
+/// The failure of a call if the store was restarted before the answer.
 fn broken(call: &Call) -> Failure {
     let message =
         format!("the connection was lost before the answer to `{}` arrived; try again", call.name());
@@ -239,8 +239,8 @@ impl Memory {
 
     /// Drops all locks at once, like a restart of a server without persistence.
     ///
-    /// Holders are notified of the loss shortly after. A stall ends, and no more replies are dropped. If the store is one of several masters,
-    /// their holds stay: they are written to it again, and it has no vote for a
+    /// Holders are notified of the loss shortly after. A stall ends, and no more replies are dropped. If the store is one of several
+    /// masters, their holds stay: they are written to it again, and it has no vote for a
     /// [`longest_lease`](crate::Builder::longest_lease).
     ///
     /// ```

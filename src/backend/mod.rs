@@ -37,17 +37,17 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Runs many calls in pipelines. Returns a result for each, in their order.
     fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>>;
 
-    /// Whether it was started less than that ago, as far as is known. Then it may have lost what it had granted before. Whether
+    /// Returns whether it is known to have been started less than `age` ago. It may then have forgotten what it granted before. Whether
     /// an answer counts depends on what this returns after the answer arrived.
     fn is_younger_than(&self, age: Duration) -> bool;
 
-    /// Whether any call would fail at once for lack of a connection. [`Events::reconnected`](crate::base::Events::reconnected)
-    /// reports the next one.
+    /// Returns whether any call would fail at once for lack of a connection. [`Events::reconnected`](crate::base::Events::reconnected)
+    /// reports the next connection.
     fn is_away(&self) -> bool {
         false
     }
 
-    /// Its clock at the first connection, if it was queried.
+    /// Returns its clock as read at the first connection, or `None` if it was not queried.
     fn clock(&self) -> Option<ServerClock> {
         None
     }
@@ -59,11 +59,11 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Unsubscribes from a channel. Returns at once.
     fn unsubscribe(&self, channel: &str);
 
-    /// Called when a waiter found its lock free, and no message had reported that. Returns at once. Messages may have been lost,
-    /// so the backend checks that it subscribes at the right node.
+    /// Reports that a waiter found its lock free although no message had announced that. Messages may have been lost, so the backend
+    /// checks that it subscribes at the right node. Returns at once.
     fn doubt_messages(&self) {}
 
-    /// Whether it works on any runtime. If not, it ends with the one that it was created on.
+    /// Returns whether it works on any runtime. If not, it ends with the one that it was created on.
     fn is_portable(&self) -> bool;
 
     /// Closes connections and aborts tasks. Later calls fail.

@@ -14,7 +14,7 @@ use crate::backend::server::Role;
 use crate::base::Events;
 use crate::config::AddressMap;
 
-/// The only master, of any age.
+/// The role of a lone master, whose age does not matter.
 pub(in crate::backend) const ALONE: Role = Role {
     alone: true,
     needs_age: false,
@@ -51,7 +51,7 @@ impl TestServer {
         assert!(self.run(self.port).await, "another process has bound port {}", self.port);
     }
 
-    /// Whether the server started on that port. Read from its own log: another process's server may answer there.
+    /// Starts the server on this port and returns whether it did. That is read from its own log: another process's server may answer there.
     async fn run(&mut self, port: u16) -> bool {
         self.kill();
         self.port = port;
@@ -101,7 +101,7 @@ impl TestServer {
 
     pub(in crate::backend) async fn admin(&self) -> redis::aio::MultiplexedConnection {
         let client = redis::Client::open(self.url("")).unwrap();
-        // By default the redis crate gives up after a second, which a busy machine takes.
+        // By default the redis crate gives up after one second, which a busy machine can exceed.
         let config = redis::AsyncConnectionConfig::new()
             .set_connection_timeout(Some(PATIENCE))
             .set_response_timeout(Some(PATIENCE));
@@ -116,7 +116,7 @@ impl TestServer {
         cmd.query_async(&mut self.admin().await).await.unwrap()
     }
 
-    /// How many commands of that name have run since the last `CONFIG RESETSTAT`.
+    /// Returns how many commands of that name have run since the last `CONFIG RESETSTAT`.
     pub(in crate::backend) async fn count(&self, command: &str) -> u64 {
         let redis::Value::BulkString(text) = self.command("INFO commandstats").await else { panic!() };
         let text = String::from_utf8(text).unwrap();
@@ -127,7 +127,7 @@ impl TestServer {
 
 #[cfg(all(feature = "redis-1", any(feature = "tls-rustls", feature = "tls-native-tls")))]
 impl TestServer {
-    /// A server with a second port, for TLS, and a self-signed certificate for `localhost`.
+    /// Starts a server with a second port, for TLS, and a self-signed certificate for `localhost`.
     pub(in crate::backend) async fn start_tls() -> TestServer {
         let mut server = TestServer::start(&[]).await;
         let (certificate, key) = (server.certificate(), server.dir.join("key.pem"));
@@ -166,7 +166,7 @@ impl TestServer {
 }
 
 impl TestServer {
-    /// The number of connected clients, the one that this call makes included.
+    /// Returns the number of connected clients, including the one that this call makes.
     pub(in crate::backend) async fn clients(&self) -> usize {
         let redis::Value::BulkString(text) = self.command("CLIENT LIST").await else { panic!() };
         String::from_utf8(text).unwrap().lines().count()
@@ -195,7 +195,7 @@ pub(in crate::backend) enum Event {
     Reconnected,
     Subscribed(String),
     Message(String),
-    /// On a process's channel, with this text.
+    /// A message on a process's channel, with this text.
     Hint(String, String),
     NotSubscribed(String),
     SubscriptionsLost,
@@ -207,7 +207,7 @@ fn free_port() -> u16 {
 
 struct EventSender(mpsc::UnboundedSender<Event>);
 
-/// The events of a backend, in their order. Keeps the [`Events`] alive that the backend has only weakly.
+/// Records the events of a backend, in order. It keeps the [`Events`] alive, which the backend references only weakly.
 pub(in crate::backend) struct EventRecorder {
     sender: Arc<dyn Events>,
     events: mpsc::UnboundedReceiver<Event>,
@@ -227,7 +227,7 @@ impl EventRecorder {
         timeout(PATIENCE, self.events.recv()).await.unwrap().unwrap()
     }
 
-    /// An event that has arrived by now.
+    /// Returns an event that has arrived by now.
     pub(in crate::backend) fn try_next(&mut self) -> Option<Event> {
         self.events.try_recv().ok()
     }
@@ -257,7 +257,7 @@ impl Events for EventSender {
         let _ = self.0.send(Event::SubscriptionsLost);
     }
 }
-/// Servers in memory, by their hosts. Over real sockets a paused clock goes on while bytes are on their way.
+/// Servers in memory, by host. Over real sockets a paused clock would go on while bytes are in flight.
 pub(in crate::backend) mod fakes {
     use std::cell::RefCell;
     use std::collections::HashMap;
@@ -294,8 +294,8 @@ pub(in crate::backend) mod fakes {
     }
 
     impl FakeServer {
-        /// From now on this thread connects to it by that host, at any port, and over the network no more. `answer` returns what the
-        /// server answers to the words of a request; with `None` it never does.
+        /// Makes this thread connect to it under this host name, at any port, instead of over the network. `answer` returns what the
+        /// server answers to the words of a request; after `None` it never answers that request.
         pub(in crate::backend) fn start(
             host: &str,
             answer: impl FnMut(&[&str]) -> Option<String> + Send + 'static,
@@ -307,7 +307,7 @@ pub(in crate::backend) mod fakes {
             server
         }
 
-        /// What it answers from now on.
+        /// Replaces `answer`.
         pub(in crate::backend) fn answers(
             &self,
             answer: impl FnMut(&[&str]) -> Option<String> + Send + 'static,
@@ -320,20 +320,20 @@ pub(in crate::backend) mod fakes {
             self.send(&array(&["message", channel, text]).replacen('*', ">", 1));
         }
 
-        /// Sends this over all of its connections: an answer that was held back.
+        /// Sends these bytes over all of its connections, such as an answer that was held back.
         pub(in crate::backend) fn send(&self, bytes: &str) {
             lock(&*self.0).connections.iter().for_each(|connection| {
                 let _ = connection.sender.send(bytes.to_owned());
             });
         }
 
-        /// Ends its connections.
+        /// Closes its connections.
         pub(in crate::backend) fn hang_up(&self) {
             let connections = std::mem::take(&mut lock(&*self.0).connections);
             connections.iter().flat_map(|connection| &connection.tasks).for_each(AbortHandle::abort);
         }
 
-        /// How many requests began with these words.
+        /// Returns how many requests began with these words.
         pub(in crate::backend) fn count(&self, words: &str) -> usize {
             lock(&*self.0).requests.iter().filter(|request| request.starts_with(words)).count()
         }
@@ -386,14 +386,14 @@ pub(in crate::backend) mod fakes {
         Ok(words)
     }
 
-    /// The number in a line, behind its mark.
+    /// Reads a line and returns the number after its type byte.
     async fn number(reader: &mut (impl AsyncBufReadExt + Unpin)) -> io::Result<usize> {
         let mut line = String::new();
         reader.read_line(&mut line).await?;
         line.get(1..).and_then(|text| text.trim_end().parse().ok()).ok_or(io::ErrorKind::UnexpectedEof.into())
     }
 
-    /// What a server answers that grants all that is asked for.
+    /// Answers like a server that grants every request.
     pub(in crate::backend) fn usual(words: &[&str]) -> Option<String> {
         Some(match words {
             ["HELLO", ..] => "%1\r\n+role\r\n+master\r\n".to_owned(),
@@ -406,7 +406,7 @@ pub(in crate::backend) mod fakes {
         })
     }
 
-    /// A list of texts, as it is sent.
+    /// Returns a list of texts as it is sent.
     pub(in crate::backend) fn array(texts: &[&str]) -> String {
         let texts = texts.iter().map(|text| format!("${}\r\n{text}\r\n", text.len()));
         format!("*{}\r\n{}", texts.len(), texts.collect::<String>())

@@ -1,4 +1,4 @@
-//! Finds the master by its sentinels.
+//! Finds the master through its sentinels.
 
 mod reports;
 mod sentinel;

@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result, shown};
 pub(super) struct ReportedMaster {
     pub(super) host: String,
     pub(super) port: u16,
-    /// The configuration epoch, which grows with each failover: the larger one is the newer. 0 if it is not reported.
+    /// The configuration epoch, which grows with each failover: the larger one is the newer. 0 if the sentinel does not report it.
     pub(super) epoch: u64,
     /// A failover has begun, and this master is about to be replaced: what is written there is likely to be lost.
     pub(super) being_replaced: bool,
@@ -73,7 +73,7 @@ impl Report {
         Report::Master(ReportedMaster { host, port, epoch, being_replaced: failing && old })
     }
 
-    /// The report of a sentinel that could not be queried, or refused.
+    /// Returns the report of a sentinel that could not be queried, or that refused.
     pub(super) fn refused(error: RedisError, sentinel: &Arc<str>) -> Report {
         let unknown_command =
             redis_error::answer(&error).is_some_and(|text| text.contains("unknown command"));
@@ -88,8 +88,8 @@ impl Report {
     }
 }
 
-/// The reports that one client has received so far. Configuration epochs start again when the sentinels are set up again; the order
-/// in which reports were first seen never does.
+/// The reports that one client has received so far. When sentinels are set up again, configuration epochs start over; the order
+/// in which reports were first seen does not.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct ReportHistory {
@@ -104,28 +104,31 @@ pub(super) struct ReportHistory {
 /// How many reports are remembered. Each failover adds one.
 const REMEMBERED: usize = 1000;
 
-/// How long the last report of a sentinel that does not answer still counts. Longer than the others need to demote what a leader
-/// that died had promoted: they read roles every ten seconds, and wait for eight more.
+/// How long the last report of a sentinel that does not answer still counts. It is longer than the other sentinels need to demote
+/// what a leader that died had promoted: they read roles every ten seconds, and wait for eight more.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// The master by all sentinels that answer now.
+/// The master according to all sentinels that answer now.
 #[derive(Debug)]
 pub(super) struct MasterReport {
     pub(super) named: ReportedMaster,
-    /// Named by a majority of the sentinels.
+    /// A majority of the sentinels names it.
     by_majority: bool,
     /// A majority of the sentinels has answered.
     quorate: bool,
 }
 
 impl ReportHistory {
-    /// The last reports of sentinels that did not answer now. For a while only the leader of a failover reports it: 1. It
-    /// reports that the master is about to be replaced, and all clients disconnect. 2. It promotes a replica, and does not answer for
-    /// a second. 3. The others name the old master, which accepts writes. Without the last report of the leader a lock would be
-    /// granted there and lost with it, and two owners would hold the lock.
+    /// Returns the last reports of sentinels that did not answer now. For a while, only the leader of a failover knows of it:
     ///
-    /// Two queries may overlap: 1. One waits for a sentinel that hangs, with an answer of the leader from before the failover. 2. The
-    /// other one gets the leader's report of it. 3. The first one ends. It must not replace what was asked for later.
+    /// 1. The leader reports that the master is about to be replaced, and all clients disconnect.
+    /// 2. It promotes a replica, and does not answer for a second.
+    /// 3. The others name the old master, which accepts writes.
+    ///
+    /// Without the leader's last report a lock would be granted there and lost with it, and two owners would hold the lock.
+    ///
+    /// Two queries may overlap: 1. One waits for a sentinel that hangs, and has an answer of the leader from before the failover. 2. The
+    /// other gets the leader's report of the failover. 3. The first one ends. It must not replace what was asked for later.
     fn last_of_silent(&mut self, reports: &[(usize, Report)], asked: Instant) -> Vec<ReportedMaster> {
         for (sentinel, report) in reports {
             let is_older = self.last.get(sentinel).is_some_and(|(_, at)| *at > asked);
@@ -147,9 +150,9 @@ impl ReportHistory {
         silent.map(|(_, (named, _))| named.clone()).collect()
     }
 
-    /// Whether this report decides without the sentinels that have not answered yet: once connected, the first report that the
-    /// master is about to be replaced, and the first one that names a new master. The promotion follows the former within a tenth of
-    /// a second.
+    /// Returns whether this report decides without the sentinels that have not answered yet. Once connected, the first report that the
+    /// master is about to be replaced does, and so does the first one that names a new master. The promotion follows the former within a
+    /// tenth of a second.
     pub(super) fn is_decided_by(&self, named: &ReportedMaster) -> bool {
         let known = self.last.values().map(|(known, _)| known).chain(&self.current);
         let is_newest = known.map(|known| known.epoch).max().is_some_and(|known| named.epoch > known);
@@ -168,27 +171,27 @@ impl ReportHistory {
         self.seen.drain(..excess);
     }
 
-    /// Greater for a report that was first seen later.
+    /// Returns when the report was first seen: a greater value is later.
     fn first_seen(&self, named: &ReportedMaster) -> Option<usize> {
         self.seen
             .iter()
             .rposition(|(host, port, epoch)| (host, *port, *epoch) == (&named.host, named.port, named.epoch))
     }
 
-    /// Whether it reports that the master of the last connection is about to be replaced.
+    /// Returns whether it reports that the master of the last connection is about to be replaced.
     fn is_end_of_current(&self, named: &ReportedMaster) -> bool {
         named.being_replaced && self.current.as_ref().is_some_and(|current| named.is_at(current))
     }
 
-    /// Whether it counts less than earlier reports. 1. All sentinels name A in epoch 2. 2. They are set up again, except one that
-    /// is cut off. 3. They name B in epoch 1. 4. Only the one that was left out answers. Likewise a single sentinel that is set up
+    /// Returns whether the decision counts less than earlier reports. 1. All sentinels name A in epoch 2. 2. They are set up again, except
+    /// one that is cut off. 3. They name B in epoch 1. 4. Only the one that was left out answers. Likewise a single sentinel that is set up
     /// again may name any server.
     ///
-    /// A report that the current master is about to be replaced is never stale, since it moves nobody to another server:
+    /// A report that the current master is about to be replaced is never stale, since it moves no client to another server:
     ///
     /// 1. The sentinels are set up again while a client is connected to A. Their epochs are smaller than the one it knows.
     /// 2. One leads a failover. Its report arrives first and [decides](Self::is_decided_by): it is the only one, with the smaller epoch.
-    /// 3. If it were stale, the client would stay, and what it is granted at A until the promotion is noticed would be lost.
+    /// 3. If it were stale, the client would stay connected, and what A grants it until the promotion is noticed would be lost.
     pub(super) fn is_stale(&self, decision: &MasterReport) -> bool {
         self.current.as_ref().is_some_and(|current| {
             let named = &decision.named;
@@ -198,7 +201,7 @@ impl ReportHistory {
         })
     }
 
-    /// Whether it names another master than that of the last connection, or that one is about to be replaced.
+    /// Returns whether the decision names another master than that of the last connection, or says that that one is about to be replaced.
     pub(super) fn is_change(&self, decision: &MasterReport) -> bool {
         let named = &decision.named;
         self.current.as_ref().is_some_and(|current| {
@@ -208,14 +211,14 @@ impl ReportHistory {
     }
 }
 
-/// Decides which server is the master, by the reports of the sentinels. `first`: before the first connection, so that what looks
-/// like a wrong option is reported as one; later the sentinels may be about to be set up again.
+/// Decides from the reports of the sentinels which server is the master. `first` means before the first connection: what looks like a
+/// wrong option is then reported as one, while later the sentinels may just be being set up again.
 ///
 /// The report with the largest epoch counts: the leader of a failover is the first to know the new master, and its last report
 /// counts for a while after it stopped answering. One exception: a report that was seen before counts less than one that was first
 /// seen later and that a majority of the sentinels agrees with, even if the epoch of that one is smaller.
 ///
-/// `reports`: of each sentinel that answered, with its index, asked for at `asked`. `sentinels`: how many there are.
+/// `reports` has one report per sentinel that answered, with its index; they were asked for at `asked`. `sentinels` is how many there are.
 pub(super) fn decide_master(
     reports: Vec<(usize, Report)>,
     asked: Instant,
@@ -241,7 +244,7 @@ pub(super) fn decide_master(
     let all = named.clone();
     let votes = |one: &ReportedMaster| all.iter().filter(|other| other.is_at(one)).count();
     let is_majority = |votes: usize| votes > sentinels / 2;
-    // A master that no sentinel names now is not connected to.
+    // Never connect to a master that no sentinel names now.
     if !named.is_empty() {
         named.extend(silent);
     }
@@ -264,11 +267,11 @@ pub(super) fn decide_master(
         {
             named = preferred.clone();
         }
-        // If the sentinels were set up again, except one, whose epoch is larger, the failover is reported with the smaller epoch.
+        // If all sentinels but one were set up again, and that one's epoch is larger, the failover is reported with the smaller epoch.
         named.being_replaced |= replaced.iter().any(|one| one.is_at(&named));
         let (by_majority, quorate) = (is_majority(votes(&named)), is_majority(all.len()));
         let mut decision = MasterReport { named, by_majority, quorate };
-        // The newest report may be that of a sentinel that was left out, and silent: the leader of a failover was the first to answer.
+        // The newest report may come from a sentinel that was left out and is silent, because the leader of a failover answered first.
         if history.is_stale(&decision)
             && let Some(end) = replaced.into_iter().find(|one| history.is_end_of_current(one))
         {
@@ -332,7 +335,7 @@ mod tests {
         .map(|decision| decision.named)
     }
 
-    /// A client of three sentinels. Each call passes their reports, and returns the port of the master, `look` only if it changed.
+    /// A client of three sentinels. Each method takes their reports and returns the port of the master; `look` only if it changed.
     #[derive(Default)]
     struct Client(ReportHistory);
 
@@ -351,8 +354,8 @@ mod tests {
             })
         }
 
-        /// Decides as if the reports arrived in each order, one after the other: those behind one that decides are not waited for. The
-        /// history is that of the order which is given.
+        /// Decides as if the reports arrived in each order, one after the other: those after one that decides are not waited for. Keeps the
+        /// history of the order given.
         fn in_each_order<T: PartialEq + std::fmt::Debug>(
             &mut self,
             reports: Vec<Report>,
@@ -408,7 +411,7 @@ mod tests {
         assert_eq!(client.look(anew()), Some(2));
         assert_eq!(client.connect(anew()), 2);
         assert_eq!(client.look(anew()), None);
-        // It answers alone.
+        // The one that was left out answers alone.
         assert_eq!(client.look(vec![named(1, 2, false), unreachable(), unreachable()]), None);
         let alone = decide_master(
             numbered(vec![named(1, 2, false)]),
@@ -431,7 +434,7 @@ mod tests {
         assert_eq!(client.look(vec![named(1, 0, false), named(1, 0, false), unreachable()]), Some(1));
     }
 
-    /// What the others reported counts for a while only, and they may be gone for longer.
+    /// The reports of the others count for a while only, and the others may be silent for longer.
     #[tokio::test(start_paused = true)]
     async fn a_minority_that_was_set_up_again_moves_no_client_however_long_the_others_are_silent() {
         let mut client = Client::default();
@@ -482,7 +485,7 @@ mod tests {
         assert!(is_left(&mut client));
         advance(SILENCE - Duration::from_millis(1)).await;
         assert!(is_left(&mut client), "no sentinel has reported that the failover is aborted");
-        // It may be dead. By now the others have demoted what it may have promoted.
+        // The leader may be dead. By now the others have demoted what it may have promoted.
         advance(Duration::from_millis(1)).await;
         assert!(!is_left(&mut client));
     }
@@ -525,7 +528,7 @@ mod tests {
         assert_eq!(client.look(silent()), None);
         assert_eq!(client.connect(silent()), 2);
         advance(SILENCE).await;
-        // They still do not report the promotion, so it was undone.
+        // The others still do not report the promotion, so it was undone.
         assert_eq!(client.look(silent()), Some(1));
     }
 
@@ -536,7 +539,7 @@ mod tests {
         assert_eq!(client.look(vec![named(1, 5, false), named(1, 0, false), named(1, 0, true)]), Some(1));
     }
 
-    /// The sentinels were set up again: epochs are smaller, and the master was one before.
+    /// The sentinels were set up again: epochs are smaller, and the server was the master before.
     #[test]
     fn a_single_report_that_the_master_is_about_to_be_replaced_is_never_stale() {
         let mut client = Client::default();
@@ -618,7 +621,7 @@ mod tests {
         assert_eq!(decide(reports, 3, "stock", true).unwrap().port, 2);
     }
 
-    /// Neither is named by a majority.
+    /// No majority names either of them.
     #[test]
     fn of_reports_of_one_epoch_that_of_a_failover_counts_and_then_that_of_most_sentinels() {
         for (reports, expected) in [
@@ -655,7 +658,7 @@ mod tests {
         assert!(text.contains(r"no master `st\nock`"), "{text}");
         let text = decide(vec![Report::NoSentinel], 1, "stock", true).unwrap_err().to_string();
         assert!(text.contains("are no sentinels"), "{text}");
-        // Two of five are no majority.
+        // Two of five are not a majority.
         assert_eq!(
             decide(vec![Report::Unknown, Report::NoSentinel], 5, "stock", true).unwrap_err().kind(),
             ErrorKind::Unavailable
@@ -678,7 +681,7 @@ mod tests {
         for (details, expected) in [
             (details(7, "master"), (7, false)),
             (details(7, "s_down,master,failover_in_progress"), (7, true)),
-            // Promoted already.
+            // The replica is promoted already.
             (details(8, "master,failover_in_progress"), (7, false)),
             ("-NOPERM no right|".to_owned(), (0, false)),
         ] {

@@ -18,13 +18,13 @@ use crate::base::{lock, telemetry};
 use crate::config::{AddressMap, Destination, SentinelMaster, Server};
 use crate::error::{Error, ErrorKind, Result, shown};
 
-/// How long the other sentinels are waited for once one has named a master: of two reports that differ the newer one counts.
+/// How long to wait for the other sentinels once one has named a master: of two reports that differ, the newer one counts.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// The longest wait for one sentinel, for long node timeouts: the others may know.
+/// The longest wait for one sentinel, if the node timeout is longer: the others may know.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// How often they are queried although none of them has published a change: the message may have been lost.
+/// How often the sentinels are queried although none of them has published a change: the message may have been lost.
 const POLL: Duration = Duration::from_secs(5);
 
 /// After this long without a message a sentinel is pinged.
@@ -45,7 +45,7 @@ pub(crate) struct Sentinels {
     template: Box<Destination>,
     /// The credentials of the master, if they are not those of the first URL.
     login: Option<Login>,
-    /// Reports are compared as they are. Only a connection is made to where this leads.
+    /// Where to connect to, by reported address. Reports are compared unmapped.
     address_map: AddressMap,
     limit: Duration,
     history: Mutex<ReportHistory>,
@@ -54,7 +54,7 @@ pub(crate) struct Sentinels {
 #[derive(Clone)]
 struct Sentinel {
     address: Arc<str>,
-    /// With the credentials, and without, if it rejects them: many sentinels have no password although their master has one.
+    /// With the credentials, and without, in case it rejects them: many sentinels have no password although their master has one.
     destinations: Arc<[Destination]>,
 }
 
@@ -83,7 +83,7 @@ impl Sentinels {
         })
     }
 
-    /// Where the master is.
+    /// Queries the sentinels and returns where the master is.
     pub(crate) async fn endpoint(&self, first: bool) -> Result<Endpoint> {
         let asked = Instant::now();
         let reports = self.reports().await;
@@ -122,7 +122,7 @@ impl Sentinels {
         shown(&self.name)
     }
 
-    /// Queries all of them at once.
+    /// Queries all sentinels at once.
     async fn reports(&self) -> Vec<(usize, Report)> {
         let mut queries = JoinSet::new();
         for (index, sentinel) in self.sentinels.iter().enumerate() {
@@ -132,7 +132,7 @@ impl Sentinels {
         gather(queries, |named| lock(&self.history).is_decided_by(named)).await
     }
 
-    /// Calls `moved` whenever another master is named than that of the last connection.
+    /// Calls `moved` whenever the sentinels name another master than that of the last connection.
     pub(crate) async fn watch(&self, moved: impl Fn()) {
         let hint = Arc::new(Notify::new());
         let mut listeners = JoinSet::new();
@@ -140,7 +140,7 @@ impl Sentinels {
             listeners.spawn(sentinel.clone().listen(self.name.clone(), hint.clone(), self.limit));
         }
         loop {
-            // Queries in either case.
+            // Query in either case.
             let _ = timeout(POLL, hint.notified()).await;
             let asked = Instant::now();
             let reports = self.reports().await;
@@ -183,7 +183,7 @@ async fn gather(
 impl Sentinel {
     fn new(server: &Server, node_timeout: Duration) -> Result<Sentinel> {
         let (to, address) = (server.destination()?, server.address());
-        // A sentinel has no databases: the number in its URL is for the master.
+        // A sentinel has no databases: the database number in its URL is for the master.
         let with = to.redis_settings().clone().set_db(0);
         let has_credentials = with.username().or(with.password()).is_some();
         let without = has_credentials.then(RedisConnectionInfo::default);
@@ -204,7 +204,7 @@ impl Sentinel {
                     }
                 };
                 let denied = matches!(answer, Report::Denied(_));
-                // By whatever error: a sentinel that knows no passwords may have one of its own for those who give one.
+                // Whatever the error is: a sentinel that expects no password may have an error of its own for clients that send one.
                 let tries_without = denied || (refused && matches!(answer, Report::Unreachable(_)));
                 // If both are denied, the error with the credentials is reported, not the one without.
                 if report.is_none() || !denied {
@@ -252,7 +252,7 @@ async fn ask(to: &Destination, name: &str) -> RedisResult<(Value, Value)> {
     Ok((address, in_pairs(answers.next().unwrap_or(Value::Nil))))
 }
 
-/// A map as RESP2 has it, which has none.
+/// Turns a map into the pairs that RESP2 has instead.
 fn in_pairs(answer: Value) -> Value {
     match answer {
         Value::Map(pairs) => {

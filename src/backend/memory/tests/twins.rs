@@ -1,4 +1,4 @@
-//! The in-memory store compared with the real scripts, by random commands.
+//! Compares the in-memory store with the real scripts, by random commands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::memory::Memory;
 use crate::wire::keys::{Keys, channel, counter, wakes};
 use crate::wire::{Action, Call, Fence, Hint, Line, Reply};
 
-/// Leases differ by so much that the duration of a test can't make one look like another.
+/// Leases differ by so much that a slow test can't make one look like another.
 const STEP: Duration = Duration::from_secs(600);
 const TOLERANCE: Duration = Duration::from_secs(240);
 const LONG: Duration = Duration::from_secs(20);
-/// The scripts take nothing else for a hold.
+/// The scripts accept nothing but a UUID for a hold.
 const UUID: &str = "4be5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a";
 
-/// Of a process that gets no message.
+/// The UUID of a process that gets no message.
 const GONE: &str = "5be5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a";
 
 /// One command, on one of two locks, by one of three fields.
@@ -48,7 +48,7 @@ fn field(at: u8) -> String {
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
-    // Mostly acquires, and half of all by one field, so that there are holds to release, renew and settle.
+    // Mostly acquires, and half of all commands by one field, so that there are holds to release, renew and settle.
     let kind = prop_oneof![12 => Just(0u8), 12 => 1..4u8, 6 => 4..12u8];
     let field = prop_oneof![3 => Just(0u8), 3 => 1..3u8];
     // Tokens near each other, of two lengths, and near the largest value of a counter.
@@ -84,7 +84,7 @@ impl Op {
             .map(|least| Arc::new(Fence { counter: self.counter(case).into(), least: Some(least), stays }))
     }
 
-    /// `None`: a key is deleted or set by hand.
+    /// Returns the command, or `None` if a key is to be deleted or set by hand.
     fn call(&self, case: usize) -> Option<Call> {
         let key = self.key(case);
         let drift = Drift { factor: 0.0, slack: Duration::ZERO };
@@ -120,7 +120,7 @@ impl Op {
     }
 }
 
-/// Both masters, and their events.
+/// The two masters, and their events.
 struct Twins {
     server: TestServer,
     admin: MultiplexedConnection,
@@ -174,7 +174,7 @@ impl Twins {
         self.compare_messages(case).await;
     }
 
-    /// Both channels of this case, on both masters.
+    /// Subscribes to both channels of this case, on both masters.
     async fn listen(&mut self, case: usize) {
         for lock in 0..2 {
             self.subscribe(channel("", &format!("{case}:{lock}"))).await;
@@ -188,7 +188,7 @@ impl Twins {
         assert_eq!(self.ours.1.next().await, Event::Subscribed(channel));
     }
 
-    /// Field, count and lease of a lock.
+    /// Compares the field, count and lease of a lock.
     async fn compare(&mut self, key: &str) {
         let fields: Vec<(String, u32)> =
             redis::cmd("HGETALL").arg(key).query_async(&mut self.admin).await.unwrap();
@@ -210,7 +210,7 @@ impl Twins {
         }
     }
 
-    /// Who waits for a lock, in order.
+    /// Compares who waits for a lock, in order.
     async fn compare_lines(&mut self, key: &str) {
         let keys = Keys::new("", key);
         let (line, wakes) = (&*keys.line().line, &*keys.line().wakes);
@@ -244,7 +244,7 @@ impl Twins {
         }
     }
 
-    /// Both have reported the same releases, up to a last one.
+    /// Checks that both have reported the same releases, up to a last one.
     async fn compare_messages(&mut self, case: usize) {
         let last = Op { kind: 0, lock: 1, field: 2, count: 1, lease: 1, fence: None, stays: 0, line: 0 };
         let free = Op { kind: 4, ..last.clone() };
@@ -254,7 +254,7 @@ impl Twins {
                 tokio::join!(self.real.0.clone().run(call.clone()), self.ours.0.clone().run(call));
             assert_eq!(real.unwrap(), ours.unwrap());
         }
-        // All of ours have been reported by now; those of the server arrive in their order.
+        // By now all of ours have been reported; the server's arrive in the same order.
         let ours: Vec<Event> = std::iter::from_fn(|| self.ours.1.try_next()).filter(is_message).collect();
         assert!(!ours.is_empty());
         for message in ours {
@@ -274,7 +274,7 @@ impl Twins {
     }
 }
 
-/// Without the event of `lose`, which no server reports.
+/// Leaves out the event of `lose`, which no server reports.
 fn is_message(events: &Event) -> bool {
     *events != Event::Reconnected
 }
@@ -282,7 +282,7 @@ fn is_message(events: &Event) -> bool {
 fn alike(real: &Reply, ours: &Reply) -> bool {
     match (real, ours) {
         (Reply::Busy(real, theirs), Reply::Busy(left, ours)) => {
-            // One and the same holder, by field and count.
+            // They name the same holder, by field and count.
             let [theirs, ours] =
                 [theirs, ours].map(|holder| holder.as_ref().map(|one| one.with(one.count(), LONG)));
             real.abs_diff(*left) < TOLERANCE && theirs == ours

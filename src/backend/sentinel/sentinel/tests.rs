@@ -36,7 +36,7 @@ async fn a_sentinel_that_hangs_is_waited_for_as_long_as_the_grace() {
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The answer of a sentinel that names the server at this port, or none if the request is for something else.
+/// Returns the answer of a sentinel that names the server at this port, or `None` if the request is for something else.
 fn names(port: u16, words: &[&str]) -> Option<String> {
     let port = port.to_string();
     match words {
@@ -74,7 +74,7 @@ async fn the_master_is_reached_as_the_sentinels_are() {
     assert_eq!((to.redis_settings().password(), to.redis_settings().db()), (Some("secret"), 3));
 }
 
-/// A map in RESP3, and pairs in RESP2.
+/// RESP3 sends a map, RESP2 pairs.
 #[test]
 fn what_a_sentinel_answers_in_a_map_is_read_as_pairs() {
     let pair = || [Value::SimpleString("config-epoch".into()), Value::Int(7)];
@@ -83,7 +83,7 @@ fn what_a_sentinel_answers_in_a_map_is_read_as_pairs() {
     assert_eq!(in_pairs(Value::Array(pair().into())), Value::Array(pair().into()));
 }
 
-/// What it answers to those who have logged in, and to those who have not.
+/// The sentinel answers clients that have logged in differently from those that have not.
 #[tokio::test(start_paused = true)]
 async fn a_sentinel_that_rejects_the_credentials_is_asked_without_and_another_one_is_not() {
     let urls = ["redis://:secret@one:1"];
@@ -117,7 +117,7 @@ async fn a_sentinel_that_rejects_the_credentials_is_asked_without_and_another_on
     assert!(error.to_string().contains("password is wrong"), "{error}");
 }
 
-/// A sentinel that names the server at the port that is stored.
+/// Starts a sentinel that names the server at the stored port.
 fn watched() -> (FakeServer, Arc<AtomicU16>) {
     let port = Arc::new(AtomicU16::new(7));
     let named = port.clone();
@@ -137,7 +137,7 @@ async fn a_message_about_the_master_is_followed_at_once_and_one_about_another_is
         let report = || moves.send(Instant::now()).unwrap();
         watches.watch(report).await;
     });
-    // Subscribed, which is a hint of its own.
+    // The subscription is made, which is a hint itself.
     sleep(SECOND).await;
     let asked = || one.count("SENTINEL GET-MASTER-ADDR-BY-NAME");
     assert_eq!((one.count("SUBSCRIBE"), asked()), (FAILOVER_CHANNELS.len(), 2));
@@ -194,7 +194,7 @@ async fn a_sentinel_that_answers_a_ping_is_listened_to_and_one_that_does_not_is_
     hint.notified().await;
     sleep(10 * QUIET + SECOND).await;
     assert_eq!((one.count("SUBSCRIBE"), one.count("PING")), (FAILOVER_CHANNELS.len(), 10));
-    // It hangs: nothing ends the connection.
+    // The sentinel hangs: nothing ends the connection.
     one.answers(|words| if words == ["PING"] { None } else { usual(words) });
     timeout(2 * QUIET, hint.notified()).await.expect("it is not connected to anew");
     assert_eq!(one.count("SUBSCRIBE"), 2 * FAILOVER_CHANNELS.len());

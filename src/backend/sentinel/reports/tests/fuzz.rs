@@ -16,7 +16,7 @@ const DETAILS: [&str; 2] = [
     "-NOPERM no right\r\n",
 ];
 
-/// Of some sentinels, again and again: what is remembered of them does not grow, and a master is one that was named.
+/// Some sentinels answer again and again: what is remembered of them does not grow, and the master is always one that was named.
 #[tokio::test(start_paused = true)]
 async fn whatever_sentinels_answer_names_a_master_or_is_an_error() {
     let round = || vec((answers(&ADDRESSES), answers(&DETAILS)), 0..4);
