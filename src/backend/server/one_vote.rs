@@ -1,4 +1,4 @@
-//! No server has the votes of two masters.
+//! Ensures that no server has the votes of two masters.
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -6,24 +6,24 @@ use crate::backend::connection::{Line, Link, State};
 use crate::base::lock;
 use crate::error::{Error, ErrorKind, Result};
 
-/// One of several masters, among the lines of all of them. Names, addresses and sentinels that differ may lead to one server:
+/// One of several masters, with the lines of all of them. Different names, addresses and sentinels may lead to one server:
 ///
 /// 1. Two of three masters are one server.
 /// 2. It grants a lock twice, which is a majority.
-/// 3. It loses its data, or is away, and so is the majority: another client is granted the lock, or nobody is.
+/// 3. It loses its data or becomes unreachable, and so does the majority: another client is granted the lock, or nobody is.
 ///
-/// So of two masters that lead to the same server only the first has a connection. The other has no vote until it leads elsewhere.
+/// So, of two masters that lead to the same server, only the first has a connection. The other has no vote until it leads elsewhere.
 #[derive(Clone, Debug)]
 pub(crate) struct OneVote {
     master: usize,
     lines: Arc<Mutex<Lines>>,
 }
 
-/// The lines of all masters, with the master's number. The nodes of a cluster are lines of one master.
+/// The lines of all masters, with each master's number. The nodes of a cluster are lines of one master.
 type Lines = Vec<(usize, Weak<Line>)>;
 
 impl OneVote {
-    /// For each of so many masters.
+    /// Returns one for each of this many masters.
     pub(crate) fn each(masters: usize) -> impl Iterator<Item = OneVote> {
         let lines: Arc<Mutex<Lines>> = Arc::default();
         (0..masters).map(move |master| OneVote { master, lines: lines.clone() })
@@ -40,10 +40,11 @@ impl OneVote {
     }
 
     /// Calls `install`, which makes `link` the connection of the line at this address, unless another master is connected to its server.
-    /// One at a time: of two lines that look at each other at once, neither might see the other's connection. A server whose `run_id`
-    /// this user may not read is trusted.
+    /// Only one call runs at a time: if two lines checked each other at once, neither might see the other's connection. A server whose
+    /// `run_id` this user may not read is trusted.
     ///
-    /// `first`: `connect` waits for this connection, or the line is a node's and has never had one. Then it is reported as a wrong option.
+    /// `first` means that `connect` waits for this connection, or that the line is a node's and has never had one. A second vote is then
+    /// reported as a wrong option.
     pub(super) fn install(
         &self,
         link: &Link,

@@ -58,7 +58,7 @@ impl Reconnector {
         made
     }
 
-    /// One for a second connection, for another purpose, to the same server.
+    /// Returns a reconnector for a second connection, for another purpose, to the same server.
     pub(super) fn paired(&self, purpose: Purpose) -> Reconnector {
         let (address, server_info) = (self.line.address.clone(), self.line.server_info.clone());
         let source = Source::paired(self.line.clone(), self.target());
@@ -90,7 +90,7 @@ impl Reconnector {
         Reconnector { line, source, purpose, target, master_changed, events, limit, one_vote }
     }
 
-    /// The endpoint of its connections, for other connections that follow it.
+    /// Returns the endpoint of its connections, for other connections that follow it.
     pub(super) fn target(&self) -> Target {
         self.target.subscribe()
     }
@@ -126,7 +126,7 @@ impl Reconnector {
         }
     }
 
-    /// Another server is the master now, as far as is known: no command may be sent to the old one any more.
+    /// Drops the connection, since another server is, or is about to be, the master: no command may be sent to the old one any more.
     fn leave_master(&self) {
         self.master_changed.send_replace(());
         self.line.discard_current("another server is, or is about to be, the master");
@@ -138,7 +138,7 @@ impl Reconnector {
         let mut attempt = 1;
         // Without a call of `connect` before, the first connection is made here.
         let mut connected = !matches!(&*self.line.state.borrow(), State::Down { attempt: 0, .. });
-        // The other connection of a pair logs what goes wrong.
+        // The connection for acquires leaves these warnings to the one for commands.
         let mut warned = Warned([self.purpose.sends_wait; 3]);
         // `connect` has returned the error of the first attempt.
         if matches!(&*self.line.state.borrow(), State::Down { failed: Some(error), .. } if redis_error::is_distrusted(error))
@@ -217,10 +217,10 @@ impl Reconnector {
         }
     }
 
-    /// Ends when it has dropped the connection, since it is not usable any more.
+    /// Returns once it has dropped the connection because that is not usable any more.
     async fn keep_link_logged_in(&self, link: Link) {
         let Some(mut logged_in) = link.logged_in.clone() else {
-            // So that this is not one more who has the connection.
+            // Dropped so that this task does not keep the connection alive.
             drop(link);
             return pending().await;
         };
@@ -233,7 +233,7 @@ impl Reconnector {
         }
     }
 
-    /// Makes it the current connection. `first`: a server that has the vote of another master is a wrong option.
+    /// Makes it the current connection. If `first`, a server that has the vote of another master is a wrong option.
     fn install(&self, link: Link, endpoint: Endpoint, first: bool) -> Result<()> {
         let Some(one_vote) = &self.one_vote else {
             self.replace(link, endpoint);
@@ -243,7 +243,7 @@ impl Reconnector {
     }
 
     fn replace(&self, link: Link, endpoint: Endpoint) {
-        // Also if the address is the same, so that the connection for messages is made again behind each one for commands: 1. A
+        // Sent even if the address is the same, so that the connection for messages is made again after each one for commands: 1. A
         // server does not answer for a moment, and its address is given to another one. 2. This connection is replaced, and goes
         // there. 3. The one for messages is idle, and stays with the old server, which is alive again.
         self.target.send_replace(Some(endpoint));
@@ -261,7 +261,7 @@ impl Reconnector {
         let endpoint = self.source.endpoint(id == 1).await?;
         let (paired_with, status) = (self.source.paired_with(), Arc::new(LinkStatus::default()));
         let on_push = on_push(id, status.clone(), Arc::downgrade(&self.line));
-        // Outside of the limit: the provider of credentials may take longer than a server, and has a limit of its own.
+        // Outside of the limit: the provider of credentials may take longer than a server, and has its own limit.
         let (to, logged_in) = endpoint.destination().await?;
         let connect = async {
             let connection = Commands::connect(&to, on_push).await;
@@ -303,7 +303,7 @@ impl Reconnector {
     }
 }
 
-/// What is logged of attempts to connect that fail.
+/// The failures to connect that are logged.
 #[derive(Clone, Copy, Debug)]
 enum Warning {
     SecondVote,
@@ -311,7 +311,7 @@ enum Warning {
     LoginRefused,
 }
 
-/// Which of these the log has in an outage: each once, and none keeps another from it.
+/// Which warnings were logged in this outage: each is logged once, and none suppresses another.
 struct Warned([bool; 3]);
 
 impl Warned {
@@ -320,14 +320,14 @@ impl Warned {
     }
 }
 
-/// If the line is not closed yet, the runtime has ended.
+/// Ends the line: if it is not closed yet, the runtime has ended.
 impl Drop for Reconnector {
     fn drop(&mut self) {
         self.line.end(RUNTIME_ENDED);
     }
 }
 
-/// Called by the connection's task, before it delivers the answers behind the push. Only the task sees the end of an idle
+/// Called by the connection's task, before it delivers the answers after the push. Only the task sees the end of an idle
 /// connection. Otherwise the next command would be sent over the dead connection.
 fn on_push(id: u64, status: Arc<LinkStatus>, line: Weak<Line>) -> OnPush {
     Box::new(move |info| {

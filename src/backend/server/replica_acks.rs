@@ -23,7 +23,7 @@ const MAX_BATCH: usize = 500;
 /// The longest timeout of a `WAIT`, in milliseconds: the server refuses larger numbers.
 const MAX_WAIT: u64 = u32::MAX as u64;
 
-/// A separate connection for acquires, since `WAIT` blocks all commands behind it, and the task that sends over it.
+/// A separate connection for acquires, since `WAIT` blocks all commands sent after it, and the task that sends over it.
 pub(super) struct ReplicaAcks {
     shared: Arc<Shared>,
     task: AbortHandle,
@@ -45,24 +45,24 @@ struct Shared {
 
 #[derive(Default)]
 struct AckQueue {
-    /// Not sent yet: one that is removed never runs.
+    /// Acquires that are not sent yet. One that is removed never runs.
     waiting: Vec<QueuedAcquire>,
-    /// The fields of those that were sent and not answered.
+    /// The fields of the acquires that were sent and not answered.
     in_flight: Vec<Arc<str>>,
     last_id: u64,
-    /// The task has ended.
+    /// Whether the task has ended.
     closed: bool,
 }
 
 struct QueuedAcquire {
     id: u64,
     call: Call,
-    /// Sent after an `ASKING`: the slot is still migrating to this node.
+    /// Whether it is sent after an `ASKING`, because the slot is still migrating to this node.
     asking: bool,
     answer: oneshot::Sender<Result<Reply, Failure>>,
 }
 
-/// A grant that is reported to its caller once replicas have it.
+/// A grant that is reported to its caller once enough replicas have it.
 struct PendingGrant {
     call: Call,
     reply: Reply,
@@ -106,7 +106,7 @@ impl ReplicaAcks {
     }
 
     /// Waits until no acquire of these holds can run any more, for the node timeout at most, and removes those that were not sent.
-    /// Otherwise the end of a hold could run before its acquire: they are sent over different connections.
+    /// Otherwise the end of a hold could run before its acquire, because they are sent over different connections.
     pub(super) async fn wait_for_acquires(&self, calls: &[Call]) {
         self.shared.cancel_ended(calls);
         let until = after(Instant::now(), self.shared.node_timeout);
@@ -184,11 +184,11 @@ impl Shared {
     }
 
     fn run(self: Arc<Self>) -> impl Future<Output = ()> + Send {
-        // Outside of the future, which may be dropped with its runtime before its first poll.
+        // Created outside of the future, which may be dropped with its runtime before its first poll.
         let shared = scopeguard::guard(self, |shared| shared.close());
         async move {
             loop {
-                // Before `next_batch`: a caller that finds one of them in flight waits at least until this deadline.
+                // Read before `next_batch`: a caller that finds one of the batch in flight waits at least until this deadline.
                 let deadline = after(Instant::now(), shared.node_timeout);
                 let batch = shared.next_batch();
                 if batch.is_empty() {
@@ -209,7 +209,7 @@ impl Shared {
         batch
     }
 
-    /// Sends all of them at once, then one `WAIT` for those that were granted.
+    /// Sends the whole batch at once, then one `WAIT` for the acquires that were granted.
     async fn run_batch(&self, batch: Vec<QueuedAcquire>, deadline: Instant) {
         match self.link(deadline).await {
             Ok(link) => {
@@ -217,7 +217,7 @@ impl Shared {
                 if !granted.is_empty() {
                     let acks = self.wait_for_replicas(&link).await;
                     let acks = match acks {
-                        // It has dropped the connection.
+                        // `wait_for_replicas` has dropped the connection.
                         Acknowledged::OtherData => acks,
                         _ if self.line.is_current(&link) => acks,
                         _ => Acknowledged::Replaced,
@@ -234,13 +234,13 @@ impl Shared {
         }
     }
 
-    /// The connection for acquires, once the connection for commands is live that it is paired with.
+    /// Returns the connection for acquires, once the connection for commands that it is paired with is live.
     async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
         let link = async |line: &Line| {
             if self.waits_for_connection { line.link(deadline).await } else { line.link_now() }
         };
         loop {
-            // Only the line for commands knows why there is none.
+            // Only the line for commands knows why there is no connection.
             if let Some(main) = &self.line.main {
                 link(main).await?;
             }
@@ -257,7 +257,7 @@ impl Shared {
         }
     }
 
-    /// Returns those that were granted, and answers the other callers.
+    /// Sends the batch. Returns the acquires that were granted, and answers the callers of the others.
     async fn send_batch(
         &self,
         link: &Link,
@@ -275,7 +275,7 @@ impl Shared {
             Err(_) => self.line.timed_out(link, before, deadline),
         };
         self.clear_in_flight();
-        // Otherwise all answers are of an old master, not only the grants.
+        // If it is not, all answers are those of an old master, not only the grants.
         let is_current = self.line.is_current(link);
         let mut granted = Vec::new();
         for ((call, answer), caller) in calls.into_iter().zip(answers).zip(callers) {
@@ -300,7 +300,7 @@ impl Shared {
             Acknowledged::By(by) => Err(redis_error::unacknowledged(*by, self.replicas, &self.line.address)),
             Acknowledged::Refused(error) => {
                 let failed = redis_error::failed(error.clone(), &call, &self.line.address);
-                // The acquire itself has run.
+                // The acquire itself has run, even if the `WAIT` was refused.
                 Err(self.line.explain(Failure { outcome: Outcome::Unknown, ..failed }))
             }
             Acknowledged::Replaced => Err(self.connection_replaced(&call)),
@@ -310,7 +310,7 @@ impl Shared {
         let _ = caller.send(reply);
     }
 
-    /// All that was sent was answered, or has timed out.
+    /// Forgets the acquires in flight: each was answered, or has timed out.
     fn clear_in_flight(&self) {
         lock(&self.queue).in_flight.clear();
         self.answered.notify_waiters();
@@ -327,7 +327,7 @@ impl Shared {
     /// Waits until enough replicas have what was written over this connection.
     async fn wait_for_replicas(&self, link: &Link) -> Acknowledged {
         let Replicas { count, wait } = self.replicas;
-        // Rounded up: zero means for ever.
+        // Rounded up, since zero means forever.
         let millis = u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(MAX_WAIT).min(MAX_WAIT);
         let mut command = redis::cmd("WAIT");
         command.arg(u32::try_from(count).unwrap_or(u32::MAX)).arg(millis);
@@ -364,22 +364,22 @@ impl Shared {
 
 enum Acknowledged {
     By(i64),
-    /// The connection, or the one for commands, was replaced: the acknowledgements may be those of an old master's replicas.
+    /// The connection, or the one for commands, was replaced: the acknowledgements may come from an old master's replicas.
     Replaced,
     /// The server was a replica in the meantime.
     OtherData,
     Refused(redis::RedisError),
-    /// Why, if the server and the network are not to blame.
+    /// With the reason, if the server and the network are not to blame.
     TimedOut(Option<String>),
 }
 
-/// Whether replicas have to acknowledge the call. Also the next token, if it is made apart from its hold, and what uses a claim: otherwise a
-/// replica that is promoted may hand it out again, or let the claim be used again.
+/// Returns whether replicas have to acknowledge the call. They also have to acknowledge the next token, if it is made apart from its
+/// hold, and what uses a claim: otherwise a promoted replica may hand the token out again, or let the claim be used again.
 pub(super) fn needs_acks(call: &Call) -> bool {
     call.action.grants() || call.action == Action::Count(Count::Next)
 }
 
-/// The hold that the call is for, if it is for one.
+/// Returns the hold that the call is for, if any.
 fn field(call: &Call) -> Option<&Arc<str>> {
     Some(&call.field).filter(|field| !field.is_empty())
 }

@@ -7,11 +7,11 @@ use crate::config::{AddressMap, Replicas};
 /// How the masters use a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Role {
-    /// The only master. A call to one of several fails at once without a connection. If it waited: 1. An acquire waits for a
-    /// connection, and so does the release after it. 2. The connection is made, and they are sent in any order. 3. The acquire runs
+    /// Whether it is the only master. A call to one of several fails at once if there is no connection. If it waited: 1. An acquire waits
+    /// for a connection, and so does the release after it. 2. The connection is made, and they are sent in any order. 3. The acquire runs
     /// last, and sets a field that nobody holds.
     pub(crate) alone: bool,
-    /// Its age has to be known, and that it was not a replica in the meantime.
+    /// Whether its age has to be known, and that it was not a replica in the meantime.
     pub(crate) needs_age: bool,
     /// How many replicas have to acknowledge a grant.
     pub(crate) replicas: Option<Replicas>,
@@ -19,6 +19,6 @@ pub(crate) struct Role {
     pub(crate) one_vote: Option<OneVote>,
     /// Where credentials come from, if they are not in the URLs.
     pub(crate) login: Option<Login>,
-    /// Where to connect to, by the addresses that sentinels and nodes report.
+    /// Where to connect to, given the addresses that sentinels and nodes report.
     pub(crate) address_map: AddressMap,
 }

@@ -29,11 +29,11 @@ const CHUNK: usize = 500;
 /// A backend over one Redis server: a connection for commands, and one for messages.
 pub(crate) struct RedisServer {
     line: Arc<Line>,
-    /// If replicas have to acknowledge grants.
+    /// Present if replicas have to acknowledge grants.
     acks: Option<ReplicaAcks>,
     /// `None` for a node of a cluster whose clients use plain channels.
     subscriber: Option<Subscriber>,
-    /// Receives what the subscriber of a node reports, which has it only weakly.
+    /// Receives what a node's subscriber reports, which only references it weakly.
     _reports: Option<Arc<dyn Events>>,
     node_timeout: Duration,
     /// Whether a call waits for a connection if there is none.
@@ -41,7 +41,7 @@ pub(crate) struct RedisServer {
     name_right: NameRight,
     /// Whether a grant counts only if the server was not a replica in the meantime.
     checks_data: bool,
-    /// One script may have the keys of several locks: not on a node of a cluster, where they are in several slots.
+    /// Whether one script may have the keys of several locks: not on a node of a cluster, where they are in several slots.
     renews_together: bool,
 }
 
@@ -81,7 +81,7 @@ impl RedisServer {
         (node_timeout, limit): (Duration, Duration),
         events: Weak<dyn Events>,
     ) -> Result<(Arc<RedisServer>, Option<Error>)> {
-        // Fails outside of a runtime, where the spawns below would panic.
+        // Fails outside of a runtime, where `tokio::spawn` below would panic.
         runtime()?;
         let purpose = Purpose {
             needs_age: role.needs_age,
@@ -98,7 +98,7 @@ impl RedisServer {
         if let Some(replicas) = role.replicas {
             let paired = reconnector.paired(Purpose { sends_wait: true, reads_policy: false, ..purpose });
             let paired_away = paired.connect().await?;
-            // If the first one can't be made, neither can this one, and only the first one knows why.
+            // If the first connection can't be made, neither can this one, and only the first one knows why.
             away = away.or(paired_away);
             acks = Some(ReplicaAcks::start(paired, replicas, node_timeout, &role));
         }
@@ -120,8 +120,8 @@ impl RedisServer {
         ))
     }
 
-    /// A node of a cluster. Returns before it is connected. Its tasks run on `runtime`. It has a subscriber for sharded channels where
-    /// `reports` makes what that reports to.
+    /// Returns a node of a cluster, before it is connected. Its tasks run on `runtime`. It has a subscriber for sharded channels if
+    /// `reports` returns a receiver for the subscriber's events.
     pub(crate) fn begin(
         endpoint: Endpoint,
         role: &Role,
@@ -130,7 +130,7 @@ impl RedisServer {
         reports: impl FnOnce(&Weak<RedisServer>) -> Option<Arc<dyn Events>>,
         runtime: &tokio::runtime::Handle,
     ) -> Arc<RedisServer> {
-        // So that the functions that are called below spawn there too.
+        // So that the functions called below spawn on `runtime` too.
         let _entered = runtime.enter();
         let address = endpoint.address.clone();
         let purpose =
@@ -164,12 +164,12 @@ impl RedisServer {
         })
     }
 
-    /// The line for commands.
+    /// Returns the line for commands.
     pub(crate) fn line(&self) -> &Arc<Line> {
         &self.line
     }
 
-    /// The line for acquires, if replicas have to acknowledge them.
+    /// Returns the line for acquires, if replicas have to acknowledge them.
     pub(crate) fn acquire_line(&self) -> Option<&Arc<Line>> {
         self.acks.as_ref().map(ReplicaAcks::line)
     }
@@ -182,13 +182,13 @@ impl RedisServer {
     async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
         match self.line.settled() {
             Some(link) => link,
-            // The rare case is boxed: otherwise the future of each call would be as large as both. So below.
+            // The rare case is boxed here and below: otherwise the future of each call would be as large as both.
             None if self.waits_for_connection => Box::pin(self.line.link(deadline)).await,
             None => self.line.link_now(),
         }
     }
 
-    /// Runs one call, until the deadline. `asking`: its slot may still be migrating to this node.
+    /// Runs one call, until the deadline. `asking` means that its slot may still be migrating to this node.
     pub(crate) async fn answer(
         &self,
         call: &Call,
@@ -201,7 +201,7 @@ impl RedisServer {
         }
     }
 
-    /// The same, where replicas acknowledge grants.
+    /// Runs one call if replicas have to acknowledge grants.
     async fn answer_behind(
         &self,
         acks: &ReplicaAcks,
@@ -210,7 +210,7 @@ impl RedisServer {
         deadline: Instant,
     ) -> Result<Reply, Failure> {
         if replica_acks::needs_acks(call) {
-            // The future may be polled late, behind another call of the same request, when its hold was given up.
+            // The future may be polled late, after another call of the same request, when its hold was given up.
             if Instant::now() >= deadline {
                 return Err(redis_error::failed(unsent(TOO_LATE), call, &self.line.address));
             }
@@ -280,8 +280,8 @@ impl RedisServer {
         let mut late = false;
         for chunk in calls.chunks(CHUNK) {
             if late {
-                // Not sent, to spare the caller one node timeout after the other. Neither if the answers arrived in time but were
-                // read too late: then the rest may have been given up.
+                // Not sent, to spare the caller one node timeout per chunk. Nor is the rest sent if the answers arrived in time but
+                // were read too late: it may have been given up.
                 let why = "not sent: the commands before it were not answered within the node timeout";
                 replies.extend(chunk.iter().map(|_| Err(redis_error::not_sent(why, &self.line.address))));
             } else {
@@ -291,7 +291,7 @@ impl RedisServer {
         replies
     }
 
-    /// Returns whether the answers were read in time.
+    /// Sends one chunk and returns whether the answers were read in time.
     async fn answer_chunk(&self, calls: &[Call], replies: &mut Vec<Result<Reply, Failure>>) -> bool {
         let deadline = after(Instant::now(), self.node_timeout);
         let link = match self.link(deadline).await {
@@ -332,7 +332,7 @@ impl Backend for RedisServer {
             let mut answer = self.answer(&call, false, after(Instant::now(), self.node_timeout)).await;
             if NameRight::may_lack_lines(&call, &answer) {
                 call.line = None;
-                // Boxed: that is rare.
+                // Boxed, since it is rare.
                 let again = Box::pin(self.answer(&call, false, after(Instant::now(), self.node_timeout)));
                 answer = again.await;
                 self.name_right.learn_of_lines(&answer);

@@ -32,7 +32,7 @@ impl Source {
         Source::Paired(Paired { main, target, with: Mutex::default() })
     }
 
-    /// The number of the connection for commands that the last connection is paired with.
+    /// Returns the number of the connection for commands that the last connection is paired with.
     pub(super) fn paired_with(&self) -> Option<u64> {
         match self {
             Source::Paired(paired) => *lock(&paired.with),
@@ -40,7 +40,7 @@ impl Source {
         }
     }
 
-    /// The endpoint, if it is known without a query.
+    /// Returns the endpoint, if it is known without a query.
     pub(super) fn known(&self) -> Option<Endpoint> {
         match self {
             Source::Fixed(endpoint) => Some(Endpoint::clone(endpoint)),
@@ -49,12 +49,12 @@ impl Source {
         }
     }
 
-    /// Whether another server may become the master.
+    /// Returns whether another server may become the master.
     pub(super) fn can_change(&self) -> bool {
         !matches!(self, Source::Fixed(_))
     }
 
-    /// Where to connect to now. `first`: before the first connection, so that what looks like a wrong option is reported as one.
+    /// Returns where to connect to now. `first` means before the first connection: what looks like a wrong option is reported as one.
     pub(super) async fn endpoint(&self, first: bool) -> Result<Endpoint> {
         match self {
             Source::Fixed(endpoint) => Ok(Endpoint::clone(endpoint)),

@@ -8,7 +8,7 @@ fn endpoint(url: &str) -> Endpoint {
     Endpoint { to, address: url.into(), gate: None, login: None }
 }
 
-/// A line for commands, with a connection of that number.
+/// Returns a line for commands, with a connection of this number.
 async fn command_line(server: &TestServer, id: u64) -> Arc<Line> {
     let line = Line {
         state: watch::Sender::new(State::Down { attempt: 0, failed: None }),
@@ -43,14 +43,14 @@ async fn an_attempt_ends_when_another_server_becomes_the_master() {
         hour,
         None,
     );
-    // Its name may lead to a replica for a while, unlike a fixed address.
+    // The name of the master may lead to a replica for a while, unlike a fixed address.
     assert!(reconnector.purpose.may_be_replica);
     let fixed = Source::Fixed(Box::new(endpoint(&address)));
     let fixed = Reconnector::new(fixed, "host:1".into(), Purpose::default(), events.sender(), hour, None);
     assert!(!fixed.purpose.may_be_replica);
     let (line, mut master_changed) = (reconnector.line(), reconnector.master_changed.subscribe());
     tokio::spawn(reconnector.run());
-    // The attempt is in progress, and is not answered.
+    // The attempt is in progress and gets no answer.
     let _connection = frozen.accept().await.unwrap();
     target.send_replace(Some(endpoint(&other.url(""))));
     set_up(&main, &other, 2).await;
@@ -62,7 +62,7 @@ async fn an_attempt_ends_when_another_server_becomes_the_master() {
     line.close();
 }
 
-/// A name may lead to another server by now.
+/// The name of the server may lead to another server by now.
 #[tokio::test]
 async fn of_a_pair_of_connections_to_two_servers_both_are_replaced() {
     let (server, events) = (TestServer::start(&[]).await, EventRecorder::new());
@@ -72,14 +72,14 @@ async fn of_a_pair_of_connections_to_two_servers_both_are_replaced() {
         (1, Some(1), Some("one"), false),
         (1, Some(1), None, false),
         (1, None, Some("two"), false),
-        // That connection was replaced since.
+        // The connection that it is paired with was replaced since.
         (2, Some(1), Some("two"), false),
     ] {
         let main = Source::Fixed(Box::new(endpoint(&server.url(""))));
         assert!(main.known().is_some());
         let limit = Duration::from_secs(10);
         let main = Reconnector::new(main, address.clone(), Purpose::default(), events.sender(), limit, None);
-        // Where messages are received from before the first connection for commands was made.
+        // Messages are received from there before the first connection for commands is made.
         assert!(main.target().borrow().is_some());
         let paired = main.paired(Purpose::default());
         set_up(&main.line, &server, id).await;

@@ -14,7 +14,7 @@ use crate::wire::Action;
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// The server has no replica: each `WAIT` runs into its timeout.
+/// Connects to a server that has no replica: each `WAIT` runs into its timeout.
 async fn connected(server: &TestServer, role: Role) -> Arc<RedisServer> {
     waiting_for(server, role, Duration::from_secs(2)).await
 }
@@ -48,7 +48,7 @@ fn renew(name: &str) -> Call {
     Call { action: Action::Renew { lease }, ..call }
 }
 
-/// With several masters the others may have granted the lock, and it may be released while its acquire is queued here.
+/// With several masters, the others may have granted the lock, and it may be released while its acquire is queued here.
 #[tokio::test]
 async fn a_queued_acquire_is_not_sent_after_the_release_of_its_hold() {
     let server = TestServer::start(&[]).await;
@@ -63,7 +63,7 @@ async fn a_queued_acquire_is_not_sent_after_the_release_of_its_hold() {
     assert!(!exists(&server, "two").await);
 }
 
-/// Queued behind one that replicas do not acknowledge.
+/// The acquires are queued after one that replicas do not acknowledge.
 #[tokio::test]
 async fn of_queued_acquires_the_one_that_is_dropped_is_removed_and_no_other() {
     let server = TestServer::start(&[]).await;
@@ -106,7 +106,7 @@ fn queued_acquires_fail_when_the_runtime_of_the_connection_ends() {
     });
 }
 
-/// It is asked for by number, to which any count of replicas is enough.
+/// Returns a role that asks for the acknowledgement of zero replicas, so that any number of them is enough.
 async fn without_replicas(server: &TestServer, user: &str) -> (Role, Endpoint, EventRecorder) {
     let role = Role { replicas: Some(Replicas { count: 0, wait: Duration::from_millis(1) }), ..ALONE };
     let url = server.url(user);
@@ -114,7 +114,7 @@ async fn without_replicas(server: &TestServer, user: &str) -> (Role, Endpoint, E
     (role, Endpoint { to, address: "host:1".into(), gate: None, login: None }, EventRecorder::new())
 }
 
-/// A failover on the way of one of them would leave grants that other replicas acknowledge.
+/// A failover that only one of them followed would leave grants that another server's replicas acknowledge.
 #[tokio::test]
 async fn both_connections_lead_to_the_same_run_of_a_server_and_one_of_them_may_wait() {
     let server = TestServer::start(&[]).await;
@@ -141,7 +141,7 @@ async fn both_connections_lead_to_the_same_run_of_a_server_and_one_of_them_may_w
     }
 }
 
-/// 1. The connection for commands is replaced. 2. An acquire comes before the one for acquires follows.
+/// 1. The connection for commands is replaced. 2. An acquire arrives before the connection for acquires follows.
 #[tokio::test]
 async fn an_acquire_waits_for_a_connection_that_is_paired_with_the_current_one_for_commands() {
     let server = TestServer::start(&[]).await;
@@ -167,7 +167,7 @@ async fn a_call_waits_for_nothing_where_no_acquire_is_under_way() {
     assert!(begun.elapsed() < Duration::from_secs(5), "it waits for the whole node timeout");
 }
 
-/// That time is not the call's: it is the other connection that is slow.
+/// The wait does not count against the call's own timeout: the other connection is the slow one.
 #[tokio::test]
 async fn a_call_that_waits_for_an_acquire_has_its_whole_time_behind_it() {
     let server = TestServer::start(&[]).await;
@@ -188,7 +188,7 @@ async fn a_call_that_waits_for_an_acquire_has_its_whole_time_behind_it() {
     assert_eq!(timeout(LONG / 2, renewed).await.expect("it is woken").unwrap(), Reply::Done);
 }
 
-/// What is not granted needs no replica, and a grant whose acknowledgement is refused has run.
+/// A refused acquire needs no replica. A grant whose `WAIT` is refused has run.
 #[tokio::test]
 async fn a_refusal_to_wait_is_of_unknown_outcome_and_a_busy_lock_is_not_waited_for() {
     let server = TestServer::start(&[]).await;
@@ -207,7 +207,7 @@ async fn a_refusal_to_wait_is_of_unknown_outcome_and_a_busy_lock_is_not_waited_f
     assert!(exists(&server, "free").await);
 }
 
-/// It may lack what was granted before its start.
+/// The node may lack what was granted before its start.
 #[tokio::test]
 async fn the_age_of_a_node_of_a_cluster_is_read() {
     let server = TestServer::start(&[]).await;
@@ -220,8 +220,8 @@ async fn the_age_of_a_node_of_a_cluster_is_read() {
     }
 }
 
-/// In this order: 1. An acquire is sent. 2. The connection for commands is replaced: another server may be the master. 3. The old one
-/// answers that the lock is busy.
+/// 1. An acquire is sent. 2. The connection for commands is replaced: another server may be the master. 3. The old one answers that
+/// the lock is busy.
 #[tokio::test]
 async fn what_a_former_master_answers_is_no_answer_though_it_grants_nothing() {
     let server = TestServer::start(&[]).await;

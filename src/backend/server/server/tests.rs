@@ -76,7 +76,7 @@ async fn a_server_that_is_down_is_unavailable_at_connect() {
     let mut server = TestServer::start(&[]).await;
     server.kill();
     let events = EventRecorder::new();
-    // It is used once it is there.
+    // The server is used once it can be reached.
     let (_, away) = RedisServer::connect(&server.url("").into(), ALONE, LONG, events.sender()).await.unwrap();
     assert_eq!(away.unwrap().kind(), ErrorKind::Unavailable);
 }
@@ -203,7 +203,7 @@ fn a_timeout_on_another_runtime_is_put_down_to_the_one_of_connect_if_that_is_not
     });
 }
 
-/// A call to one of several fails at once then.
+/// A call to one of several masters fails at once.
 #[tokio::test(start_paused = true)]
 async fn only_the_only_master_waits_for_a_connection() {
     let _hangs = FakeServer::start("hangs", |_| None);
@@ -406,7 +406,7 @@ fn the_end_of_a_runtime_that_only_called_does_not_end_the_connection() {
     home.block_on(async {
         server.command("CLIENT KILL TYPE normal SKIPME yes").await;
     });
-    // The call uses the dead connection or waits for the next one, which must not be made by the calling runtime.
+    // The call uses the dead connection or waits for the next one, which the calling runtime must not make.
     let _ = other.block_on(backend.clone().run(look("a")));
     assert_eq!(home.block_on(events.next()), Event::Reconnected);
     assert_eq!(other.block_on(backend.clone().run(look("a"))).unwrap(), Reply::Free);
@@ -429,7 +429,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-/// Over a real TLS port, with a self-signed certificate. The program has installed no provider of cryptography.
+/// Connects to a real TLS port with a self-signed certificate. The program has installed no provider of cryptography.
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 #[tokio::test]
 async fn a_server_is_reached_over_tls() {
@@ -446,12 +446,12 @@ async fn a_server_is_reached_over_tls() {
     backend.subscribe("c");
     assert_eq!(events.next().await, Event::Subscribed("c".into()));
 
-    // A certificate that no authority has signed.
+    // No authority has signed the certificate.
     let error = connect(&url.as_str().into(), LONG, events.sender()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
-/// A user who may have what replaces data reported, and one whose grants are followed by `INFO`.
+/// A user for whom the server may report replaced data, and one whose grants are followed by `INFO`.
 const WATCHES: &str = "bob:pw@";
 const ASKS: &str = "eve:pw@";
 
@@ -462,7 +462,7 @@ async fn one_of_several(options: &[&str]) -> TestServer {
     server
 }
 
-/// It was a replica of a server that lacks what it had, while its connections stood.
+/// The server was a replica of one that lacks its data, while its connections stayed up.
 #[tokio::test]
 async fn a_grant_of_a_master_that_was_a_replica_in_the_meantime_does_not_count() {
     let server = one_of_several(&["--repl-diskless-sync-delay", "0"]).await;
@@ -491,7 +491,7 @@ async fn a_grant_of_a_master_that_was_a_replica_in_the_meantime_does_not_count()
     }
 }
 
-/// The server reports it over the connection, which costs no command, and is asked now and then.
+/// The server reports replaced data over the connection, which costs no command. It is queried only now and then.
 #[tokio::test]
 async fn a_grant_is_followed_by_info_only_where_nothing_else_shows_that_data_was_replaced() {
     let server = one_of_several(&[]).await;
@@ -507,7 +507,7 @@ async fn a_grant_is_followed_by_info_only_where_nothing_else_shows_that_data_was
         for n in 1..=100 {
             assert_eq!(backend.clone().run(number(n)).await.unwrap(), Reply::Done);
         }
-        // At most one for each time that is measured here; far fewer than grants, unless the machine stalls at each of them.
+        // At most one per 50 ms of the measured time: far fewer than grants, unless the machine stalls at each of them.
         let due = began.elapsed().as_millis() as u64 / 50 + 2;
         let asked = server.count("info").await;
         let expected = if user == ASKS { asked == 100 } else { asked <= due };
@@ -515,7 +515,7 @@ async fn a_grant_is_followed_by_info_only_where_nothing_else_shows_that_data_was
         server.command("CONFIG RESETSTAT").await;
         assert_eq!(backend.clone().run(look("free")).await.unwrap(), Reply::Free);
         assert_eq!(server.count("info").await, 0, "{user}");
-        // The same data, emptied.
+        // The data is the same, but emptied.
         server.command("FLUSHALL").await;
         server.command("CONFIG RESETSTAT").await;
         assert_eq!(backend.clone().run(number(1)).await.unwrap(), Reply::Done, "{user}");
@@ -527,7 +527,7 @@ async fn a_grant_is_followed_by_info_only_where_nothing_else_shows_that_data_was
     assert_eq!(server.count("info").await, 0);
 }
 
-/// Nothing is reported where a server followed another one for a while that had all that it had.
+/// Nothing is reported if a server followed another one, for a while, that had all of its data.
 #[tokio::test]
 async fn a_grant_behind_a_pause_is_followed_by_info_though_nothing_was_reported() {
     let server = one_of_several(&[]).await;
@@ -538,7 +538,7 @@ async fn a_grant_behind_a_pause_is_followed_by_info_though_nothing_was_reported(
     assert_eq!(backend.clone().run(acquire("first")).await.unwrap(), Reply::Done);
     server.command("REPLICAOF 127.0.0.1 1").await;
     server.command("REPLICAOF NO ONE").await;
-    // Longer than a look is spared.
+    // Longer than a grant may go without a look.
     tokio::time::sleep(SHORT).await;
     let reply = backend.clone().run(acquire("second")).await;
     let error = failed(reply, Outcome::Unknown, ErrorKind::Unavailable);
@@ -563,8 +563,8 @@ async fn what_is_reported_while_a_grant_is_under_way_is_looked_at() {
     assert_eq!(server.count("info").await, 1);
 }
 
-/// 1. An acquire is granted. 2. It is reported that data was replaced, and the connection is lost. 3. The grant is looked at: what shows
-/// whether it counts can't be sent, but the acquire has run.
+/// 1. An acquire is granted. 2. The server reports that data was replaced, and the connection is lost. 3. The grant is checked: the
+/// command that shows whether it counts can't be sent, but the acquire has run.
 #[tokio::test]
 async fn a_grant_that_can_not_be_looked_at_has_run() {
     let server = one_of_several(&[]).await;
@@ -574,7 +574,7 @@ async fn a_grant_that_can_not_be_looked_at_has_run() {
         RedisServer::connect(&server.url(WATCHES).into(), role, LONG, events.sender()).await.unwrap();
     assert_eq!(backend.clone().run(acquire("first")).await.unwrap(), Reply::Done);
     let link = backend.line.link_now().unwrap();
-    // Else a look is sent with the acquire, where the machine stalls.
+    // Otherwise a look is sent with the acquire if the machine stalls.
     link.status.data.confirm(Instant::now() + LONG);
     let (sent, acquire) = (server.count("evalsha").await, acquire("second"));
     let mut asked = Box::pin(backend.answer(&acquire, false, Instant::now() + LONG));
@@ -592,7 +592,7 @@ fn renew(key: &str) -> Call {
     Call { action: Action::Renew { lease: call.action.lease().unwrap() }, ..call }
 }
 
-/// Each by itself, also where one is gone, is no lock, or is of unknown outcome.
+/// Each hold is answered for itself, even if one is gone, is no lock, or is of unknown outcome.
 #[tokio::test]
 async fn many_holds_are_renewed_by_a_few_commands_and_each_is_answered() {
     let server = TestServer::start(&[]).await;
@@ -621,7 +621,7 @@ async fn many_holds_are_renewed_by_a_few_commands_and_each_is_answered() {
             let expected = if ["lock:3", "lock:150"].contains(&&**key) { Reply::Gone } else { Reply::Done };
             assert_eq!(answer.unwrap(), expected, "{key}");
         }
-        // And two alone, which the first three have reported as gone.
+        // Two more are sent alone, which the first three have reported as gone.
         assert_eq!(server.count("eval").await, if unknown { 5 } else { 0 });
         assert!(server.count("evalsha").await <= 5);
     }
@@ -632,7 +632,7 @@ async fn many_holds_are_renewed_by_a_few_commands_and_each_is_answered() {
     assert_eq!(server.command("GET lock:150").await, Value::BulkString(b"other".to_vec()));
 }
 
-/// With the rights to some keys only, and with those to the scripts' commands taken away.
+/// First the user has rights to some keys only, then the rights to the scripts' commands are taken away.
 #[tokio::test]
 async fn of_many_holds_those_for_which_a_right_is_missing_are_denied_and_the_others_renewed() {
     let server = TestServer::start(&[]).await;
@@ -663,7 +663,7 @@ async fn of_many_holds_those_for_which_a_right_is_missing_are_denied_and_the_oth
     }
 }
 
-/// A proxy before several shards looks like one server, and refuses a script with keys of more than one of them.
+/// A proxy in front of several shards looks like one server, and refuses a script with keys of more than one of them.
 #[tokio::test(start_paused = true)]
 async fn many_holds_are_renewed_one_by_one_where_a_script_may_not_have_their_keys() {
     for refusal in ["CROSSSLOT Keys in request don't hash to the same slot", "ERR multi-key is not supported"]
@@ -683,7 +683,7 @@ async fn many_holds_are_renewed_one_by_one_where_a_script_may_not_have_their_key
     }
 }
 
-/// Also where the script is unknown, and is sent by its text, as the first time.
+/// This holds too if the script is unknown and is sent by its text, as it is the first time.
 #[tokio::test]
 async fn an_end_is_answered_by_how_many_are_subscribed() {
     let server = TestServer::start(&[]).await;
@@ -702,7 +702,7 @@ async fn an_end_is_answered_by_how_many_are_subscribed() {
         assert_eq!(backend.clone().run(end.clone()).await.unwrap(), expected);
     }
     assert_eq!(backend.clone().run(end.clone()).await.unwrap(), Reply::Gone);
-    // Not to a settle.
+    // Only an end is answered with that number, not a settle.
     backend.clone().run(acquire("stock")).await.unwrap();
     backend.unsubscribe(end.keys.channel());
     let settle = Call { action: Action::Settle { count: 0, lease: Lease::DEFAULT }, ..end };
