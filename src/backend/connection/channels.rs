@@ -12,7 +12,7 @@ const LINGER: Duration = Duration::from_secs(1);
 /// A refused subscription is retried after this long.
 const REPEAT: Duration = LINGER;
 
-/// The channels by their names. A test walks over them in the same order each time.
+/// The channels by name. Tests walk over them in the same order each time.
 #[cfg(test)]
 type ByName<T> = std::collections::BTreeMap<Arc<str>, T>;
 #[cfg(not(test))]
@@ -40,9 +40,9 @@ pub(super) struct Channels {
     connected: bool,
     /// Sorted by time, since all delays are equal. An entry is valid only if it equals the channel's own `due`.
     timers: VecDeque<(Instant, Arc<str>)>,
-    /// To be sent, in this order.
+    /// Requests to be sent, in this order.
     pub(super) requests: Vec<(ChannelRequest, Arc<str>)>,
-    /// To be reported, in this order.
+    /// Events to be reported, in this order.
     pub(super) events: Vec<(SubscriptionEvent, Arc<str>)>,
 }
 
@@ -50,12 +50,12 @@ struct Channel {
     wanted: bool,
     state: ChannelState,
     due: Option<Instant>,
-    /// The last event that the waiters got is [`NotSubscribed`](SubscriptionEvent::NotSubscribed).
+    /// Whether the last event that the waiters got is [`NotSubscribed`](SubscriptionEvent::NotSubscribed).
     reported_failed: bool,
 }
 
 /// A channel has at most one request in flight: with a subscribe, an unsubscribe and a subscribe in flight, the answer to the
-/// first would be taken for that to the third.
+/// first would be taken for the answer to the third.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ChannelState {
     Off,
@@ -65,7 +65,7 @@ enum ChannelState {
 }
 
 impl Channels {
-    /// How many channels are wanted.
+    /// Returns how many channels are wanted.
     pub(super) fn wanted(&self) -> usize {
         self.wanted
     }
@@ -74,12 +74,12 @@ impl Channels {
         self.channels.get(channel).is_some_and(|entry| entry.wanted)
     }
 
-    /// Whether the waiters of the channel know that it is not subscribed.
+    /// Returns whether the waiters of the channel know that it is not subscribed.
     pub(super) fn reported_failed(&self, channel: &str) -> bool {
         self.channels.get(channel).is_some_and(|entry| entry.reported_failed)
     }
 
-    /// The channel is wanted. Each call is answered by an event, even if the channel is subscribed already.
+    /// Marks the channel as wanted. Each call is answered by an event, even if the channel is subscribed already.
     pub(super) fn want(&mut self, channel: &Arc<str>) {
         let entry = self.channels.entry(channel.clone()).or_insert(Channel {
             wanted: false,
@@ -94,7 +94,7 @@ impl Channels {
                 entry.due = None;
                 self.events.push((SubscriptionEvent::Subscribed, channel.clone()));
             }
-            // Refused less than [`REPEAT`] ago: retried when that is due.
+            // It was refused less than [`REPEAT`] ago, and is retried when that is due.
             ChannelState::Off if entry.due.is_some() => {
                 self.events.push((SubscriptionEvent::NotSubscribed, channel.clone()))
             }
@@ -106,7 +106,7 @@ impl Channels {
         }
     }
 
-    /// The channel is not wanted any more.
+    /// Marks the channel as not wanted any more.
     pub(super) fn leave(&mut self, channel: &Arc<str>, now: Instant) {
         let Some(entry) = self.channels.get_mut(channel) else { return };
         self.wanted -= usize::from(entry.wanted);
@@ -114,19 +114,19 @@ impl Channels {
         match entry.state {
             ChannelState::Off => drop(self.channels.remove(channel)),
             ChannelState::On => self.later(channel, now, LINGER),
-            // Decided when the answer arrives.
+            // This is decided when the answer arrives.
             ChannelState::Subscribing | ChannelState::Unsubscribing => {}
         }
     }
 
-    /// A connection was made.
+    /// Called when a connection was made.
     pub(super) fn connected(&mut self) {
         self.connected = true;
         let all: Vec<_> = self.channels.keys().cloned().collect();
         all.iter().for_each(|channel| self.start(channel));
     }
 
-    /// The connection is lost, with all subscriptions and requests.
+    /// Called when the connection is lost, and with it all subscriptions and requests.
     pub(super) fn disconnected(&mut self) {
         self.connected = false;
         self.requests.clear();
@@ -137,7 +137,7 @@ impl Channels {
         }
     }
 
-    /// No connection could be made. Reported once for each channel, until it is subscribed.
+    /// Called when no connection could be made. It is reported once for each channel, until the channel is subscribed.
     pub(super) fn unreachable(&mut self) {
         for (channel, entry) in &mut self.channels {
             if entry.wanted && !std::mem::replace(&mut entry.reported_failed, true) {
@@ -146,7 +146,7 @@ impl Channels {
         }
     }
 
-    /// The server confirmed or refused a request.
+    /// Called when the server confirmed or refused a request.
     pub(super) fn answered(
         &mut self,
         request: ChannelRequest,
@@ -177,8 +177,8 @@ impl Channels {
         }
     }
 
-    /// The server has ended a subscription. That may be the answer to a request, or its slot has moved: then it is asked for again
-    /// at once, and the server reports where the slot is.
+    /// Called when the server has ended a subscription. That may be the answer to a request. Otherwise the slot has moved: the channel is
+    /// requested again at once, and the server reports where the slot is.
     pub(super) fn ended(&mut self, channel: &Arc<str>, now: Instant) {
         let Some(entry) = self.channels.get_mut(channel) else { return };
         match (entry.state, entry.wanted) {
@@ -191,12 +191,12 @@ impl Channels {
                 self.start(channel);
             }
             (ChannelState::On, false) => drop(self.channels.remove(channel)),
-            // Of a subscription before the one that is asked for now.
+            // The end is of a subscription before the one that is requested now.
             (ChannelState::Off | ChannelState::Subscribing, _) => {}
         }
     }
 
-    /// When [`run_due`](Channels::run_due) has something to do next.
+    /// Returns when [`run_due`](Channels::run_due) has something to do next.
     pub(super) fn due(&self) -> Option<Instant> {
         self.timers.front().map(|(due, _)| *due)
     }

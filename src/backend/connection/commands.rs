@@ -8,11 +8,11 @@ use crate::backend::resp::{COPIED, OnPush, Pipe, TOO_LATE, unsent};
 use crate::config::Destination;
 use crate::wire::Call;
 
-/// Cheap to clone. With the last one it is closed.
+/// A connection for commands. Cheap to clone. It is closed when the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct Commands(Pipe);
 
-/// A script's name, or its text.
+/// How a script is sent: by its hash, or by its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     Hash,
@@ -20,7 +20,7 @@ pub(super) enum By {
 }
 
 impl Commands {
-    /// A new connection. `on_push`: what is done with pushes, and once it has ended.
+    /// Makes a new connection. `on_push` handles pushes, and the end of the connection.
     pub(crate) async fn connect(to: &Destination, on_push: OnPush) -> RedisResult<Commands> {
         dial::connect(to, on_push).await.map(Commands)
     }
@@ -37,13 +37,13 @@ impl Commands {
         self.0.send(deadline, |bytes| cmd.write_packed_command(bytes)).await
     }
 
-    /// Whether something has come that was not read.
+    /// Returns whether the socket has bytes that were not read.
     pub(super) fn is_unread(&self) -> bool {
         self.0.is_unread()
     }
 
-    /// In the child of a fork nothing is sent: its parent would take the answer for that to a command of its own. The commands of calls
-    /// are not sent there by those who ask.
+    /// Fails in the child of a fork: its parent would take the answer for that to a command of its own. Calls don't check this here,
+    /// since their callers do not send them in a child.
     fn check_process(&self) -> RedisResult<()> {
         if self.0.is_copied() { Err(unsent(COPIED)) } else { Ok(()) }
     }

@@ -20,18 +20,18 @@ use crate::wire::{Call, Reply};
 
 pub(crate) const CLOSED: &str = "this `Locks` was closed; connect again";
 
-/// A connection that was made, with its number. Cheap to clone. Each caller that waits for an answer holds a clone, so a connection
+/// A connection with its number. Cheap to clone. Each caller that waits for an answer holds a clone, so a connection
 /// that was replaced still delivers the answers that are in flight.
 #[derive(Clone)]
 pub(crate) struct Link {
     pub(crate) connection: Commands,
     pub(crate) id: u64,
     pub(crate) status: Arc<LinkStatus>,
-    /// Of a connection for acquires: the number of the connection for commands that it is paired with.
+    /// If this is a connection for acquires: the number of the connection for commands that it is paired with.
     pub(crate) paired_with: Option<u64>,
     /// The `run_id` of the server, if it was queried and the user may read it.
     pub(crate) run_id: Option<Arc<str>>,
-    /// With what it has logged in, if that changes.
+    /// The credentials that it has logged in with, if they change.
     pub(crate) logged_in: Option<LoggedIn>,
 }
 
@@ -39,10 +39,10 @@ pub(crate) struct Link {
 pub(crate) struct LinkStatus {
     /// How many answers were received.
     pub(super) answers: AtomicU64,
-    /// The connection has ended.
+    /// Whether the connection has ended.
     pub(crate) ended: AtomicBool,
     pub(crate) data: DataWatch,
-    /// A bit for each script whose text was sent.
+    /// One bit for each script, set once its text was sent.
     scripts: AtomicU32,
 }
 
@@ -82,7 +82,7 @@ impl Link {
         answers
     }
 
-    /// Sends a command for a slot that is possibly still migrating to this node.
+    /// Sends a command for a slot that may still be migrating to this node.
     pub(super) async fn send_asking(&self, cmd: Cmd, deadline: Instant) -> RedisResult<Value> {
         let mut pipeline = redis::Pipeline::with_capacity(2);
         pipeline.add_command(redis::cmd("ASKING")).add_command(cmd);
@@ -90,20 +90,20 @@ impl Link {
         Ok(after_asking(answers.next(), answers.next()))
     }
 
-    /// How a script is sent: by its text the first time over a connection, and by its hash from then on. By the hash alone, the
-    /// first call takes two round trips, and over a slow network the second one may come too late. If the text was not sent after all, or the
-    /// server has forgotten it, the hash is answered as unknown, and the text is sent again.
+    /// Returns how to send a script: by its text the first time over a connection, and by its hash from then on. By the hash alone, the
+    /// first call would take two round trips, and over a slow network the second one may come too late. If the text was not sent after
+    /// all, or the server has forgotten it, the hash is answered as unknown, and the text is sent again.
     pub(super) fn by(&self, script: u32) -> By {
         let (scripts, bit) = (&self.status.scripts, 1 << script);
         let is_sent = |scripts: u32| scripts & bit != 0;
-        // Mostly a look is enough.
+        // A load is usually enough.
         if is_sent(scripts.load(Ordering::Relaxed)) || is_sent(scripts.fetch_or(bit, Ordering::Relaxed)) {
             return By::Hash;
         }
         By::Text
     }
 
-    /// All scripts go by their hash from now on.
+    /// Makes all scripts go by their hash from now on.
     #[cfg(test)]
     pub(crate) fn has_sent_all(&self) {
         self.status.scripts.store(u32::MAX, Ordering::Relaxed);
@@ -120,10 +120,10 @@ impl Link {
     }
 }
 
-/// The answer to a command that was sent after `ASKING`, of both answers.
+/// Returns the answer to a command that was sent after `ASKING`, given both answers.
 pub(super) fn after_asking(asking: Option<Value>, answer: Option<Value>) -> Value {
     match (asking, answer) {
-        // Without `ASKING` the node redirects the command back. Why it refused `ASKING` is the more useful error.
+        // Without `ASKING` the node redirects the command back. The reason why it refused `ASKING` is the more useful error.
         (Some(refused @ Value::ServerError(_)), Some(Value::ServerError(error)))
             if error.kind() == Some(ServerErrorKind::Moved) =>
         {
@@ -139,7 +139,7 @@ pub(crate) struct Line {
     pub(crate) address: Arc<str>,
     /// About the server, whichever connection it was queried over.
     pub(crate) server_info: Arc<ServerInfo>,
-    /// Of the line for acquires: the line for commands. When the connection of one of them ends, so does the other's.
+    /// If this is the line for acquires: the line for commands. When the connection of one of them ends, so does the other's.
     pub(crate) main: Option<Arc<Line>>,
 }
 
@@ -150,12 +150,12 @@ pub(crate) enum State {
         attempt: u64,
         failed: Option<Error>,
     },
-    /// Permanently, with the reason.
+    /// The line has ended for good, for this reason.
     Ended(&'static str),
 }
 
 impl Line {
-    /// The live connection. If there is none, waits for the outcome of the next attempt to connect.
+    /// Returns the live connection. If there is none, waits for the outcome of the next attempt to connect.
     pub(crate) async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
         if let Some(link) = self.settled() {
             return link;
@@ -168,7 +168,7 @@ impl Line {
         let next = state.wait_for(|state| !matches!(state, State::Down { attempt, .. } if *attempt == seen));
         match timeout_at(deadline, next).await {
             Ok(Ok(state)) => self.outcome(&state),
-            // The next attempt did not end in time, so report the error of the last one.
+            // The next attempt did not end in time, so return the error of the last one.
             _ => match &*self.state.borrow() {
                 down @ State::Down { .. } => self.outcome(down),
                 _ => Err(self.no_connection()),
@@ -176,7 +176,7 @@ impl Line {
         }
     }
 
-    /// The number of the live connection.
+    /// Returns the number of the live connection.
     pub(crate) fn id(&self) -> Option<u64> {
         match &*self.state.borrow() {
             State::Up(link) => Some(link.id),
@@ -184,7 +184,7 @@ impl Line {
         }
     }
 
-    /// Whether this connection is still the current one, and the one for commands that it is paired with is too. Otherwise:
+    /// Returns whether this connection is still the current one, and so is the one for commands that it is paired with. Otherwise:
     ///
     /// 1. A failover begins, and the connection for commands is dropped.
     /// 2. Acquires continue over the other one, on the old master, and a replica that is not promoted acknowledges them.
@@ -197,18 +197,18 @@ impl Line {
         matches!(*self.state.borrow(), State::Up(_))
     }
 
-    /// Whether the last attempt to connect has failed.
+    /// Returns whether the last attempt to connect has failed.
     pub(crate) fn is_refused(&self) -> bool {
         matches!(*self.state.borrow(), State::Down { failed: Some(_), .. })
     }
 
-    /// The live connection, or the error of the last attempt. Not a wait with a timeout of zero: that may take a millisecond. By
-    /// then the verdict of several masters is made without this one, and its answer is awaited on a task of its own each time.
+    /// Returns the live connection, or the error of the last attempt, without a wait: even one with a timeout of zero may take a
+    /// millisecond. By then the verdict of several masters is made without this one, and each time a task has to wait for its answer.
     pub(crate) fn link_now(&self) -> Result<Link, Failure> {
         self.outcome(&self.state.borrow())
     }
 
-    /// `None` while an attempt to connect is awaited. The state is locked only while it is cloned.
+    /// Returns `None` while an attempt to connect is awaited. The state is locked only while it is cloned.
     pub(crate) fn settled(&self) -> Option<Result<Link, Failure>> {
         let state = self.state.borrow();
         (!matches!(*state, State::Down { .. })).then(|| self.outcome(&state))
@@ -241,7 +241,7 @@ impl Line {
         }
     }
 
-    /// Drops that connection if it is the current one. The reconnect task makes another.
+    /// Drops this connection if it is the current one. The reconnect task makes another.
     pub(crate) fn discard(&self, link: &Link, why: &str) {
         self.discard_id(link.id, why);
     }
@@ -264,7 +264,7 @@ impl Line {
         );
         if replaced {
             telemetry::connection_lost(&self.address, why);
-            // Both are replaced: alone, it could be made to another server than the one for commands, if the name of the server
+            // Both are replaced. If only this one were, it could lead to another server than the one for commands, if the server's name
             // resolves to another address now.
             if let (Some(main), Some(paired_with)) = (&self.main, paired_with) {
                 main.discard_id(paired_with, why);
@@ -289,12 +289,13 @@ impl Line {
         })
     }
 
-    /// Whether the server has the data that it had when its age was read, by its answer to `INFO replication`. If not, drops the
-    /// connection: the next one reads the age again. A user without the right to it is trusted, as where the age is read.
+    /// Returns whether the server has the data that it had when its age was read, by its answer to `INFO replication`. If not, drops the
+    /// connection: the next one reads the age again. A user who may not run `INFO` is trusted, as when the age is read.
     ///
-    /// Asked behind a grant of one of several masters, unless it is [known](DataWatch) without. Redis closes no connection at this:
+    /// Called after a grant of one of several masters, unless [`DataWatch`] shows the answer without it. Redis closes no connection when
+    /// this happens:
     ///
-    /// 1. One holds the lock on M and N. M's replica lacks it.
+    /// 1. A client holds the lock on M and N. M's replica lacks it.
     /// 2. The replica takes M's place, M becomes its replica, and takes its place back.
     /// 3. Another client that was connected to M all the time is granted the lock by M and a third master.
     pub(crate) fn has_same_data(&self, link: &Link, info: Value) -> bool {
@@ -314,7 +315,7 @@ impl Line {
         if redis_error::is_demoted(error) {
             self.discard(link, "the server has become a replica");
         } else if redis_error::is_logged_out(error) {
-            // A proxy may end a login, where Redis would close the connection. The next one logs in anew.
+            // A proxy may end a login, where Redis would close the connection. The next connection logs in again.
             self.discard(link, "it is not logged in any more");
         } else if error.is_io_error() {
             self.discard(link, "broken");
@@ -322,8 +323,9 @@ impl Line {
     }
 
     /// Called when a command was not answered in time, with the number of answers before it. If no other answer arrived since, the
-    /// connection may be dead without either side noticing, so it is replaced. Otherwise the server is only slow, or this process is:
-    /// returns why, if that shows. What would replace the connection runs no sooner than what does not read its answers.
+    /// connection may be dead without either side noticing, so it is replaced. Otherwise only the server or this process is slow; if this
+    /// process is, returns the reason, if it shows. A connection with unread answers is kept: the task that would replace it runs no
+    /// sooner than the one that does not read them.
     pub(crate) fn timed_out(&self, link: &Link, answers_before: u64, deadline: Instant) -> Option<String> {
         let is_unread = link.connection.is_unread();
         if link.answers() == answers_before && !is_unread {
@@ -340,7 +342,8 @@ impl Line {
         self.replace(State::Ended(why), |state| !matches!(state, State::Ended(_)));
     }
 
-    /// The old state is dropped outside of the lock: it may hold the last clone of a connection, and with it its task.
+    /// Replaces the state if `when` accepts the old one. The old state is dropped outside of the lock: it may hold the last clone of a
+    /// connection, and with it the connection's task.
     pub(crate) fn replace(&self, new: State, when: impl Fn(&State) -> bool) -> bool {
         let mut new = Some(new);
         let mut old = None;

@@ -1,4 +1,4 @@
-//! Whether a server has replaced its data since its age was read.
+//! Tracks whether a server has replaced its data since its age was read.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,32 +8,32 @@ use tokio::time::Instant;
 
 use crate::backend::connection::server_info::field;
 
-/// How long ago `INFO` may have shown that the data is the same, when an acquire is sent without another one, and when its answer is
+/// How long ago `INFO` may have shown that the data is the same, when an acquire is sent without another `INFO` and when its answer is
 /// received. The difference is for the round trip.
 const SENT_WITHIN: Duration = Duration::from_millis(50);
 const ANSWERED_WITHIN: Duration = Duration::from_millis(100);
 
-/// What is known of a server's data over one connection, so that not each grant has to be followed by an `INFO`.
+/// What is known of a server's data over one connection, so that not every grant has to be followed by an `INFO`.
 ///
 /// A master that becomes a replica discards its data before it loads what it gets. Redis sends an invalidation to each connection that
 /// has tracking on when it discards its data, before the answers to all commands that ran on the new data. So an answer counts if there
 /// was no invalidation when it was received. With `OPTIN`, and nothing opted in, there are no other invalidations. See "Server-assisted
 /// client side caching" in the documentation of Redis.
 ///
-/// Nothing is discarded, and so nothing reported, where a master's data is the beginning of what the other server has:
+/// If a master's data is the beginning of the other server's, nothing is discarded, and so nothing is reported:
 ///
-/// 1. A replica takes M's place. M follows it, and has all that it has.
-/// 2. The replica grants the lock, and fails before M has that.
+/// 1. A replica takes M's place. M follows it, and has all of its data.
+/// 2. The replica grants the lock, and fails before M has received that.
 /// 3. M takes its place back. A client that was connected to M all the time is granted the lock there.
 ///
-/// In a cluster clients follow whoever is the master, so its nodes are not [watched](can_report). Elsewhere the address has to lead to the
-/// replica and back, and all of this has to happen within [`ANSWERED_WITHIN`].
+/// In a cluster, clients follow whichever node is the master, so its nodes are not [watched](can_report). Elsewhere the address has to
+/// lead to the replica and back, and all of this has to happen within [`ANSWERED_WITHIN`].
 #[derive(Debug)]
 pub(crate) struct DataWatch {
     /// Whether the server would have reported over this connection that its data was replaced, and has not.
     is_unchanged: AtomicBool,
     made: Instant,
-    /// When the last `INFO` was sent that showed the same data, in microseconds since `made`.
+    /// When the last `INFO` that showed the same data was sent, in microseconds since `made`.
     looked: AtomicU64,
 }
 
@@ -44,12 +44,12 @@ impl Default for DataWatch {
 }
 
 impl DataWatch {
-    /// Whether an acquire may be sent without an `INFO` behind it.
+    /// Returns whether an acquire may be sent without an `INFO` after it.
     pub(super) fn spares_look(&self, now: Instant) -> bool {
         self.is_known(now, SENT_WITHIN)
     }
 
-    /// Whether a grant counts without an `INFO` behind it, when it was received.
+    /// Returns whether a grant received now counts without an `INFO` after it.
     pub(super) fn is_same(&self, now: Instant) -> bool {
         self.is_known(now, ANSWERED_WITHIN)
     }
@@ -59,23 +59,23 @@ impl DataWatch {
         self.is_unchanged.load(Ordering::SeqCst) && now.saturating_duration_since(looked) < within
     }
 
-    /// Called when `INFO`, sent at that time, showed the same data.
+    /// Records that an `INFO` sent at this time showed the same data.
     pub(crate) fn confirm(&self, sent: Instant) {
         let looked = sent.saturating_duration_since(self.made).as_micros();
         self.looked.fetch_max(u64::try_from(looked).unwrap_or(u64::MAX), Ordering::SeqCst);
     }
 
-    /// Called before [`command`] is sent, so that no report is missed.
+    /// Begins to watch. Called before [`command`] is sent, so that no report is missed.
     pub(super) fn start(&self) {
         self.is_unchanged.store(true, Ordering::SeqCst);
     }
 
-    /// Permanently, as the connection may have missed a report by now, or gets none.
+    /// Stops for good: the connection may have missed a report by now, or gets none.
     pub(super) fn stop(&self) {
         self.is_unchanged.store(false, Ordering::SeqCst);
     }
 
-    /// Called by the connection's task in the order in which the server has written.
+    /// Handles a push. The connection's task calls it in the order in which the server has written.
     pub(crate) fn receive(&self, push: &PushInfo) {
         if push.kind == PushKind::Invalidate {
             self.stop();
@@ -83,20 +83,20 @@ impl DataWatch {
     }
 }
 
-/// Makes the server report.
+/// Returns the command that makes the server report.
 pub(super) fn command() -> Cmd {
     let mut command = redis::cmd("CLIENT");
     command.arg("TRACKING").arg("ON").arg("OPTIN");
     command
 }
 
-/// Whether the server behaves as [`DataWatch`] needs it, by its answer to `INFO`: Redis itself or a fork of it, without a proxy that
-/// could connect to another server while this connection stands, and without a cluster. One that was a replica already when its age was
-/// read may be promoted without a report.
+/// Returns whether the server behaves as [`DataWatch`] needs it, by its answer to `INFO`. It has to be Redis itself or a fork of it, not
+/// a cluster, and not a proxy, which could connect to another server while this connection lasts. A server that was a replica already
+/// when its age was read may be promoted without a report.
 pub(super) fn can_report(info: &str) -> bool {
     let is_redis = field(info, "redis_build_id").is_some_and(|id| !id.is_empty());
     let is_program = field(info, "executable").is_some_and(|path| path.starts_with('/'));
-    // Valkey has either name.
+    // Valkey uses either name.
     let mode = field(info, "redis_mode").or_else(|| field(info, "server_mode"));
     is_redis && is_program && mode == Some("standalone") && field(info, "role") == Some("master")
 }
@@ -122,7 +122,7 @@ mod tests {
         let sent = Instant::now();
         advance(tick).await;
         watch.confirm(sent);
-        // Sent earlier, and answered later.
+        // This `INFO` was sent earlier and answered later.
         watch.confirm(sent - tick);
         advance(SENT_WITHIN - 2 * tick).await;
         assert_eq!(known(), [true, true]);

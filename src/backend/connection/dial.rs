@@ -1,4 +1,4 @@
-//! Makes connections, and their errors without credentials.
+//! Makes connections, and keeps credentials out of their errors.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::backend::late::changed_clock;
 use crate::backend::resp::{self, OnPush, Pipe};
 use crate::config::Destination;
 
-/// A connection for commands and for messages. `on_push`: what is done with pushes, and once it has ended.
+/// Makes a connection for commands or for messages. `on_push` handles pushes, and the end of the connection.
 pub(super) async fn connect(to: &Destination, on_push: OnPush) -> RedisResult<Pipe> {
     #[cfg(test)]
     if let Some(stream) = testing::stream(to).await {
@@ -19,12 +19,12 @@ pub(super) async fn connect(to: &Destination, on_push: OnPush) -> RedisResult<Pi
         }
         return resp::open_simulated(stream?, to.redis_settings(), on_push).await;
     }
-    // In a box: a handshake over TLS has a large future.
+    // Boxed, since a handshake over TLS has a large future.
     Box::pin(resp::open(to, on_push)).await.map_err(|error| without_credentials(error, to))
 }
 
-/// A server repeats the arguments of a command that it does not know. Those of `HELLO` are the credentials. A proxy may repeat them
-/// in any error.
+/// Removes credentials from an error. A server repeats the arguments of a command that it does not know, and those of `HELLO` are the
+/// credentials. A proxy may repeat them in any error.
 pub(super) fn without_credentials(error: RedisError, to: &Destination) -> RedisError {
     let command = error.detail().and_then(|text| text.split_once(", with args beginning with"));
     if let Some((command, _)) = command {
@@ -39,8 +39,8 @@ pub(super) fn without_credentials(error: RedisError, to: &Destination) -> RedisE
     error
 }
 
-/// How long an attempt to connect may take. The handshakes of TLS are up to two round trips more, and their cryptography takes its time
-/// on a machine that is busy.
+/// Returns how long an attempt to connect may take. TLS handshakes add up to two round trips, and their cryptography takes time
+/// on a busy machine.
 pub(crate) fn connect_limit(to: Option<&Destination>, node_timeout: Duration) -> Duration {
     const SHORTEST: Duration = Duration::from_secs(1);
     const SHORTEST_OVER_TLS: Duration = Duration::from_secs(4);
@@ -48,7 +48,8 @@ pub(crate) fn connect_limit(to: Option<&Destination>, node_timeout: Duration) ->
     node_timeout.max(if is_over_tls { SHORTEST_OVER_TLS } else { SHORTEST })
 }
 
-/// The error text of an attempt that took longer than its limit. A server that does not speak TLS answers nothing to who does.
+/// Returns the error text of an attempt that took longer than its limit. A server that does not speak TLS does not answer a client that
+/// does.
 pub(crate) fn too_long(limit: Duration, to: &Destination) -> String {
     if let Some(why) = changed_clock() {
         return format!("the server can't be reached within {limit:?}; {why}");

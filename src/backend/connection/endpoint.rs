@@ -20,7 +20,7 @@ pub(crate) struct Endpoint {
     pub(crate) address: Arc<str>,
     /// Checks each new command connection before a command is sent over it.
     pub(crate) gate: Option<Gate>,
-    /// Where the credentials come from, if they are not those of its URL.
+    /// Where the credentials come from, if not from its URL.
     pub(crate) login: Option<Login>,
 }
 
@@ -32,7 +32,8 @@ pub(crate) type Gate = Arc<dyn Fn(Commands) -> BoxFuture<Result<()>> + Send + Sy
 pub(crate) type Target = watch::Receiver<Option<Endpoint>>;
 
 impl Endpoint {
-    /// How to make one connection now, and with what it logs in, if a provider of credentials is asked. That takes as long as it takes.
+    /// Returns how to make one connection now, and the credentials that it logs in with if a provider is asked for them. It waits for the
+    /// provider as long as that takes.
     pub(crate) async fn destination(&self) -> Result<(Destination, Option<LoggedIn>)> {
         let Some(login) = &self.login else { return Ok((self.to.clone(), None)) };
         let logged_in = login.begin().await.map_err(|error| error.at(&self.address))?;
@@ -41,8 +42,8 @@ impl Endpoint {
         Ok((self.to.with_redis_settings(settings), Some(logged_in)))
     }
 
-    /// An attempt to connect that failed. `accepted`: what the provider of credentials returned was accepted before. Then what is
-    /// refused now is no mistake to report at once: the server may have got a new password, which the provider is about to have.
+    /// Returns the error of a failed attempt to connect. `accepted` means that the server accepted the provider's credentials before. A
+    /// refusal is then no mistake to report at once: the server may have a new password, which the provider is about to return.
     pub(crate) fn unreachable(&self, error: RedisError, accepted: bool) -> Error {
         match self.login {
             Some(_) if redis_error::is_credentials(&error) => {

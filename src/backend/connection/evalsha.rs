@@ -30,7 +30,7 @@ async fn ask_before_move(link: &Link, call: &Call, deadline: Instant) -> RedisRe
     if is_unknown_script(&answer) { link.send_asking(call.eval(), deadline).await } else { Ok(answer) }
 }
 
-/// The first command for a call: by the text if its script was not sent over this connection yet, else by the hash.
+/// Returns the first command for a call: by the text if its script was not sent over this connection yet, otherwise by the hash.
 fn first(link: &Link, call: &Call) -> redis::Cmd {
     match link.by(call.script_number()) {
         By::Hash => call.evalsha(),
@@ -38,8 +38,8 @@ fn first(link: &Link, call: &Call) -> redis::Cmd {
     }
 }
 
-/// Like [`ask`]. Also returns the answer to an `INFO replication` that ran behind the call, unless it is
-/// [known](crate::backend::connection::data_watch::DataWatch) without one that the server has the same data.
+/// Like [`ask`]. Also returns the answer to an `INFO replication` that ran after the call, unless
+/// [`DataWatch`](crate::backend::connection::data_watch::DataWatch) shows without it that the server has the same data.
 pub(crate) async fn ask_about_data(
     link: &Link,
     call: &Call,
@@ -51,7 +51,7 @@ pub(crate) async fn ask_about_data(
         return Ok((answer, Some(info)));
     }
     let answer = ask(link, call, asking, deadline).await?;
-    // Looked at behind the answer: a report that came before it was received before it.
+    // Checked after the answer: a report that was sent before the answer was received before it.
     if link.status.data.is_same(Instant::now()) {
         return Ok((answer, None));
     }
@@ -59,12 +59,12 @@ pub(crate) async fn ask_about_data(
     Ok((answer, Some(info.map_err(behind_a_call)?)))
 }
 
-/// The error of a command that is a part of a call that has run. That the command was not sent does not mean that the call did not run.
+/// Returns the error of a command that is part of a call that has run. That the command was not sent does not mean that the call did not.
 fn behind_a_call(error: RedisError) -> RedisError {
     why_unsent(&error).map_or(error, |why| io::Error::new(io::ErrorKind::BrokenPipe, why).into())
 }
 
-/// Like [`ask`], with `INFO replication` behind the call in the same pipeline. Returns both answers.
+/// Like [`ask`], with `INFO replication` after the call in the same pipeline. Returns both answers.
 async fn ask_with_info(
     link: &Link,
     call: &Call,
@@ -95,15 +95,15 @@ async fn send_with_info(
     Ok((answer, answers.next().unwrap_or(Value::Nil)))
 }
 
-/// The command whose answer names the server's data.
+/// Returns the command whose answer names the server's data.
 pub(crate) fn info_replication() -> redis::Cmd {
     let mut command = redis::cmd("INFO");
     command.arg("replication");
     command
 }
 
-/// Like [`ask`], for many calls in one pipeline. `asking`: which of them are sent after an `ASKING`. The answers are written to
-/// `answers`, so that those which have arrived are kept if the future is dropped.
+/// Like [`ask`], for many calls in one pipeline. `asking` returns which of them are sent after an `ASKING`. The answers are written to
+/// `answers`, so that those that have arrived are kept if the future is dropped.
 pub(crate) async fn ask_all(
     link: &Link,
     calls: &[Call],
@@ -120,12 +120,12 @@ pub(crate) async fn ask_all(
     if unknown.is_empty() {
         return;
     }
-    // Sent by their text now, so "unknown script" is no longer their answer.
+    // They are sent by their text now, so "unknown script" is no longer their answer.
     unknown.iter().for_each(|&at| answers[at] = None);
     send_all(link, &unknown, &asking, answers, deadline, |at| calls[at].eval()).await;
 }
 
-/// Like [`ask_all`], for calls of locks that one node has: several renewals are made by one run of a script.
+/// Like [`ask_all`], for calls whose locks are all on one node: one run of a script makes several renewals.
 pub(crate) async fn ask_together(
     link: &Link,
     calls: &[Call],
@@ -149,9 +149,9 @@ pub(crate) async fn ask_together(
     }
 }
 
-/// Sends each part in one command. Returns those whose script is unknown; `again`: sends texts, so that none is. The calls of a part that
-/// was refused before its script began are added to `apart`: the right to one of its keys may be missing, or a proxy does not take keys of
-/// several shards. So are those whose hold is answered to be gone.
+/// Sends each part in one command. Returns the parts whose script is unknown; none is if `again`, which sends texts. Adds the calls to
+/// send alone to `apart`: those of a part that was refused before its script began, since the right to one of its keys may be missing, or
+/// a proxy does not accept keys of several shards, and those whose hold is reported as gone.
 async fn send_parts(
     link: &Link,
     calls: &[Call],
@@ -229,7 +229,7 @@ async fn send_all(
     }
 }
 
-/// Whether a script with several keys did not begin, though one with one of them may.
+/// Returns whether a script with several keys did not begin, although one with a single one of them may.
 fn is_refused(answer: &Value) -> bool {
     matches!(answer, Value::ServerError(error) if matches!(error.code(), "NOPERM" | "CROSSSLOT" | "ERR")
         && !error.details().is_some_and(|text| text.contains("user_script")))

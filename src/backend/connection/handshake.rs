@@ -24,9 +24,9 @@ pub(crate) struct Purpose {
     pub(crate) needs_age: bool,
     /// The server may turn out to be a replica.
     pub(crate) may_be_replica: bool,
-    /// `WAIT` is sent over it.
+    /// Whether `WAIT` is sent over it.
     pub(crate) sends_wait: bool,
-    /// The server's `run_id` has to be known: it is the same at both of a pair of connections, and another at each master.
+    /// The server's `run_id` has to be known: both connections of a pair have the same, and each master has another.
     pub(crate) needs_run_id: bool,
 }
 
@@ -46,7 +46,7 @@ impl Purpose {
         }
         if self.needs_age {
             let info = read_age(connection, line, data).await.map_err(unreachable)?;
-            // Of a master that sentinels name a failover is ordinary, and its second id stays: each new client would wait.
+            // A failover is ordinary for a master that sentinels name, and its second id stays: each new client would wait.
             if self.one_of_several && !self.may_be_replica && was_replica(&info) {
                 line.server_info.distrust_uptime();
             }
@@ -71,7 +71,7 @@ impl Purpose {
 const NO_MASTER: &str =
     "it was named as the master, but reports that it is a replica: a failover is not complete yet";
 
-/// A server that loads its data accepts connections and credentials, and refuses commands.
+/// Fails while the server loads its data: it then accepts connections and credentials, but refuses commands.
 async fn check_serving(connection: &Commands) -> RedisResult<()> {
     let answer = connection.send(&redis::cmd("PING"), None).await?;
     match answer.extract_error() {
@@ -81,7 +81,7 @@ async fn check_serving(connection: &Commands) -> RedisResult<()> {
     }
 }
 
-/// Uses `HELLO`, which unlike `ROLE` needs no right.
+/// Returns whether the server is a master. Uses `HELLO`, which unlike `ROLE` needs no right.
 async fn is_master(connection: &Commands) -> RedisResult<bool> {
     let answer = connection.send(&redis::cmd("HELLO"), None).await?.extract_error()?;
     let Value::Map(properties) = answer else { return Ok(true) };
@@ -89,7 +89,7 @@ async fn is_master(connection: &Commands) -> RedisResult<bool> {
     Ok(properties.iter().all(|(name, value)| text(name) != "role" || text(value) == "master"))
 }
 
-/// Checks the right to `WAIT`. For zero replicas, so that it returns at once.
+/// Checks the right to `WAIT`, with zero replicas, so that it returns at once.
 async fn check_wait(connection: &Commands, address: &Arc<str>) -> Result<()> {
     let answer = connection.send(redis::cmd("WAIT").arg(0).arg(1), None).await;
     let Err(error) = answer.and_then(Value::extract_error) else { return Ok(()) };
@@ -105,9 +105,9 @@ async fn check_wait(connection: &Commands, address: &Arc<str>) -> Result<()> {
     })
 }
 
-/// Returns the answers to `INFO`.
+/// Reads the server's age, and returns the answers to `INFO`.
 async fn read_age(connection: &Commands, line: &Line, data: &DataWatch) -> RedisResult<String> {
-    // Before the age is read, so that what is replaced behind it is reported. The right to it is not required.
+    // Sent before the age is read, so that data replaced after that is reported. The right to it is not required.
     data.start();
     let is_on = connection.send(&data_watch::command(), None).await?.extract_error().is_ok();
     let info = info(connection, "server").await? + &info(connection, "replication").await?;
@@ -120,7 +120,7 @@ async fn read_age(connection: &Commands, line: &Line, data: &DataWatch) -> Redis
     Ok(info)
 }
 
-/// At the first connection.
+/// Reads the server's clock, at the first connection.
 async fn read_clock(connection: &Commands, line: &Line) -> RedisResult<()> {
     let sent = Instant::now();
     let server = info(connection, "server").await?;
@@ -128,8 +128,8 @@ async fn read_clock(connection: &Commands, line: &Line) -> RedisResult<()> {
     Ok(())
 }
 
-/// At the first connection: warns if the server may evict keys. The right is not required, nor that the server knows it: what it denies it
-/// logs, so that it is asked once.
+/// Warns at the first connection if the server may evict keys. Neither the right to `INFO memory` nor the field is required. It is
+/// queried only once, since a server logs what it denies.
 async fn read_policy(connection: &Commands, line: &Line) -> RedisResult<()> {
     let answer = connection.send(redis::cmd("INFO").arg("memory"), None).await?;
     line.server_info.set_policy_read();
@@ -141,7 +141,7 @@ async fn read_policy(connection: &Commands, line: &Line) -> RedisResult<()> {
     Ok(())
 }
 
-/// Empty if the user lacks the right.
+/// Returns a section of `INFO`, which is empty if the user lacks the right.
 async fn info(connection: &Commands, section: &str) -> RedisResult<String> {
     let answer = connection.send(redis::cmd("INFO").arg(section), None).await?.extract_error();
     match answer {

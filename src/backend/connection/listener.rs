@@ -8,21 +8,21 @@ use crate::backend::connection::dial;
 use crate::backend::resp::Pipe;
 use crate::config::Destination;
 
-/// Which channels a subscriber subscribes to.
+/// Which kind of channels a subscriber subscribes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChannelKind {
-    /// Published to all nodes of a cluster.
+    /// Plain channels, published to all nodes of a cluster.
     Plain,
-    /// Published at the node of the channel's slot alone.
+    /// Sharded channels, published only at the node of the channel's slot.
     Sharded,
 }
 
 /// What a server sends, except the answers that a [`Requester`] returns.
 pub(crate) enum Received {
     Message(Msg),
-    /// A sharded channel is subscribed from here on.
+    /// A sharded channel is subscribed from now on.
     Subscribed(String),
-    /// A sharded channel is subscribed no more: it was asked for, or its slot has moved to another node.
+    /// A sharded channel is not subscribed any more: that was requested, or its slot has moved to another node.
     Unsubscribed(String),
 }
 
@@ -46,8 +46,8 @@ pub(crate) async fn open(to: &Destination, kind: ChannelKind) -> RedisResult<(Re
 }
 
 impl Requester {
-    /// For a sharded channel only a refusal counts: that it is subscribed is [received](Received::Subscribed), in order with the end
-    /// of its subscription.
+    /// Sends a request and waits for its answer. For a sharded channel only a refusal counts: the confirmation is
+    /// [received](Received::Subscribed), in order with the end of its subscription.
     pub(crate) async fn request(&self, request: ChannelRequest, channel: &str) -> RedisResult<()> {
         let (command, confirmation) = match (self.kind, request) {
             (ChannelKind::Plain, ChannelRequest::Subscribe) => ("SUBSCRIBE", PushKind::Subscribe),
@@ -76,7 +76,7 @@ impl Requester {
 }
 
 impl Listener {
-    /// `None`: the connection is lost.
+    /// Returns the next one, or `None` if the connection is lost.
     pub(crate) async fn next(&mut self) -> Option<Received> {
         loop {
             let push = self.0.recv().await?;

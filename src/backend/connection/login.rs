@@ -1,4 +1,4 @@
-//! Credentials that a provider is asked for: at each new connection, and before those of a standing one are outdated.
+//! Credentials that a provider is asked for: at each new connection, and before those of an open connection expire.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::base::{after, telemetry};
 use crate::config::{Credentials, Provider};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How long the provider is waited for.
+/// How long to wait for the provider.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// The longest pause before the provider is asked again, or a server that refused new credentials.
+/// The longest pause before asking the provider again, or a server that refused new credentials.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The provider of one `Locks`, and what it returned last. Cheap to clone.
@@ -30,22 +30,22 @@ struct Shared {
     current: watch::Sender<Current>,
 }
 
-/// The last question to the provider.
+/// The last request to the provider.
 #[derive(Default)]
 struct Last {
     outcome: Option<(Instant, Result<Arc<Issued>>)>,
-    /// How many have failed since one was answered.
+    /// How many requests have failed since one succeeded.
     failures: u32,
 }
 
 #[derive(Clone, Default)]
 struct Current {
     issued: Option<Arc<Issued>>,
-    /// When the provider is asked though no connection is made.
+    /// When the provider is asked even if no connection is made.
     due: Option<Instant>,
 }
 
-/// Credentials that differ from those before, and their number.
+/// Credentials that differ from the previous ones, and their number.
 struct Issued {
     number: u64,
     credentials: Credentials,
@@ -56,7 +56,7 @@ impl Login {
         Login(Arc::new(Shared { provider, last: Mutex::default(), current: watch::Sender::default() }))
     }
 
-    /// The login of a new connection. The provider is asked, or was asked by somebody else since this was called.
+    /// Begins the login of a new connection. Asks the provider, unless another caller has asked since this was called.
     pub(super) async fn begin(&self) -> Result<LoggedIn> {
         let called = Instant::now();
         let mut last = self.0.last.lock().await;
@@ -68,19 +68,19 @@ impl Login {
         Ok(LoggedIn { login: self.clone(), issued, sent: None, refusals: 0 })
     }
 
-    /// Asks the provider if that is due. It is not where another connection has asked in the meantime.
+    /// Asks the provider if that is due. It is not if another connection has asked in the meantime.
     async fn renew(&self) {
         let mut last = self.0.last.lock().await;
         let due = self.0.current.borrow().due;
         if due.is_some_and(|due| due <= Instant::now()) {
-            // An error is logged, and the provider is asked again.
+            // `ask` logs an error, and the provider is asked again later.
             let _ = self.ask(&mut last).await;
         }
     }
 
     async fn ask(&self, last: &mut Last) -> Result<Arc<Issued>> {
         let asked = Instant::now();
-        // A task of its own, which ends with this future: a panic of the provider ends no task of this crate.
+        // Runs as a task of its own, which ends with this future: a panic of the provider ends no task of this crate.
         let (mut task, provider) = (JoinSet::new(), self.0.provider.clone());
         task.spawn(async move { provider.provide().await });
         let provided = match timeout(LIMIT, task.join_next()).await {
@@ -151,7 +151,7 @@ fn failure(what: &str) -> Error {
     Error::new(ErrorKind::Unavailable, message)
 }
 
-/// From a second on, twice as long each time.
+/// Returns the pause after this many failures: one second, then twice as long each time.
 fn pause(failures: u32) -> Duration {
     Duration::from_secs(1 << failures.saturating_sub(1).min(6)).min(LONGEST_PAUSE)
 }
@@ -162,10 +162,10 @@ impl std::fmt::Debug for Login {
     }
 }
 
-/// With what one connection has logged in. Cheap to clone.
+/// The credentials that one connection has logged in with. Cheap to clone.
 ///
-/// Its caller sends what [`next`](LoggedIn::next) returns over the connection, in order with all else, and passes on the answer, for as
-/// long as the connection lives.
+/// Its caller sends what [`next`](LoggedIn::next) returns over the connection, in order with everything else, and passes the answer to
+/// [`answered`](LoggedIn::answered), for as long as the connection lives.
 #[derive(Clone)]
 pub(crate) struct LoggedIn {
     login: Login,
@@ -187,7 +187,7 @@ impl LoggedIn {
     /// Waits for new credentials, and returns the command that logs in with them.
     pub(crate) async fn next(&mut self) -> Cmd {
         if self.refusals > 0 {
-            // The server may get a new password later than the provider does, so that the same may be accepted soon.
+            // The server may get a new password later than the provider does, so that the same one may be accepted soon.
             sleep(pause(self.refusals)).await;
             let _ = self.login.begin().await;
         }
@@ -200,7 +200,7 @@ impl LoggedIn {
                 self.sent = Some(issued);
                 return auth;
             }
-            // The provider has returned what was accepted before.
+            // The provider has returned the credentials that were accepted before.
             self.refusals = 0;
             tokio::select! {
                 _ = current.changed() => {}
@@ -209,8 +209,8 @@ impl LoggedIn {
         }
     }
 
-    /// With the answer to that command. Fails if the connection is not usable any more. A server that refuses new credentials goes on
-    /// with the old ones.
+    /// Handles the answer to that command. Fails if the connection is not usable any more. A server that refuses new credentials keeps
+    /// the connection logged in with the old ones.
     pub(crate) fn answered(&mut self, server: &str, answer: RedisResult<Value>) -> RedisResult<()> {
         match answer.and_then(Value::extract_error) {
             Ok(Value::Push { .. }) => {

@@ -1,4 +1,4 @@
-//! Whether the user may read who holds a lock, and use its line.
+//! Tracks whether the user may read who holds a lock, and use its line.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -6,35 +6,35 @@ use crate::base::{Failure, Outcome};
 use crate::error::ErrorKind;
 use crate::wire::{Call, Reply};
 
-/// Whether acquires ask who holds a busy lock, as far as answers have shown. A user may lack the right: then it is asked for once, and not
-/// with each acquire, since a server counts and logs what it denies.
+/// Whether acquires ask who holds a busy lock, as far as answers have shown. If the user lacks the right, it is asked for only once, and
+/// not with each acquire, since a server counts and logs what it denies.
 #[derive(Debug, Default)]
 pub(crate) struct NameRight {
     lacks: AtomicBool,
-    /// The keys of lines are denied, and with them all of a call.
+    /// Whether the keys of lines are denied, and with them the whole call.
     lacks_lines: AtomicBool,
 }
 
 impl NameRight {
-    /// Before a call is sent.
+    /// Leaves out of a call what the user may not do. Called before it is sent.
     pub(crate) fn apply(&self, call: &mut Call) {
         call.names &= !self.lacks.load(Relaxed);
         call.line.take_if(|_| self.lacks_lines.load(Relaxed));
     }
 
-    /// With the answer to a call: whether it was denied as a whole, maybe for its line, so that it is to be sent without.
+    /// Returns whether the answer denies the call as a whole, possibly because of its line. The call is then sent again without it.
     pub(crate) fn may_lack_lines(call: &Call, answer: &Result<Reply, Failure>) -> bool {
         call.line.is_some() && is_denied(answer)
     }
 
-    /// With the answer to the same call without its line: where it is not denied, the line was what the user may not use.
+    /// Takes the answer to the same call without its line. If it is not denied, the line was what the user may not use.
     pub(crate) fn learn_of_lines(&self, answer: &Result<Reply, Failure>) {
         if !is_denied(answer) {
             self.lacks_lines.store(true, Relaxed);
         }
     }
 
-    /// With the answer to each call. One that asks for the name alone may show that the right was granted since.
+    /// Takes the answer to each call. The answer to a query for the name alone may show that the right was granted since.
     pub(crate) fn learn(&self, answer: &Result<Reply, Failure>) {
         match answer {
             Ok(Reply::Nameless(_)) => self.lacks.store(true, Relaxed),

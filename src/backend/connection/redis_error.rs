@@ -11,8 +11,8 @@ use crate::config::Replicas;
 use crate::error::{Error, ErrorKind, shown};
 use crate::wire::Call;
 
-/// Errors that are returned before a script starts. Without OOM, READONLY, MISCONF and NOREPLICAS, which refuse a single write,
-/// and may be returned by a script that has written before: see [`NOTHING_WRITTEN`].
+/// Errors that are returned before a script starts. OOM, READONLY, MISCONF and NOREPLICAS are not among them: they refuse a single
+/// write, and may be returned by a script that has written before: see [`NOTHING_WRITTEN`].
 const BEFORE_START: [&str; 10] = [
     "NOSCRIPT",
     "NOAUTH",
@@ -26,11 +26,11 @@ const BEFORE_START: [&str; 10] = [
     "TRYAGAIN",
 ];
 
-/// What an acquire, a move and a renewal add to the refusal of their first write to the lock. The codes are no proof of that. 1. `HSET` runs.
-/// 2. A thread of the server fails to flush the append-only file. 3. `PEXPIRE` is refused with MISCONF in the same script.
+/// The text that an acquire, a move and a renewal add if their first write to the lock is refused. The codes do not prove that: 1. `HSET`
+/// runs. 2. A thread of the server fails to flush the append-only file. 3. `PEXPIRE` is refused with MISCONF in the same script.
 const NOTHING_WRITTEN: &str = " script: user_script, nothing written";
 
-/// A call that the server answered with an error, or whose connection broke.
+/// Returns the failure of a call that the server answered with an error, or whose connection broke.
 pub(crate) fn failed(error: RedisError, call: &Call, server: &Arc<str>) -> Failure {
     let outcome = outcome(&error);
     let (name, keys) = (call.name(), keys(call));
@@ -88,7 +88,7 @@ pub(crate) fn redirect(failure: &Failure) -> Option<Redirect<'_>> {
     Some(if error.code() == Some("ASK") { Redirect::Ask(address) } else { Redirect::Moved(address) })
 }
 
-/// The keys of a call, for error texts.
+/// Returns the keys of a call, for error texts.
 fn keys(call: &Call) -> String {
     let key = shown(call.key());
     match &call.fence {
@@ -97,14 +97,15 @@ fn keys(call: &Call) -> String {
     }
 }
 
-/// A call that was sent and not answered in time. `why`: if the server and the network are not to blame.
+/// Returns the failure of a call that was sent and not answered in time. `why` is set if the server and the network are not to blame.
 pub(crate) fn unanswered(call: &Call, limit: Duration, why: Option<&str>, server: &Arc<str>) -> Failure {
     let (name, why) = (call.name(), why.unwrap_or(CHECK));
     let message = format!("no answer to `{name}` within the `node_timeout` of {limit:?}; {why}");
     Failure { outcome: Outcome::Unknown, error: Error::new(ErrorKind::Unavailable, message).at(server) }
 }
 
-/// An acquire whose connection, or the one for commands that it is paired with, was replaced before replicas acknowledged it.
+/// Returns the failure of an acquire whose connection, or the one for commands that it is paired with, was replaced before replicas
+/// acknowledged it.
 pub(crate) fn connection_replaced(call: &Call, server: &Arc<str>) -> Failure {
     let message = format!(
         "the connection was replaced before `{}` on {} was acknowledged by replicas, so it is undone; {CHECK}",
@@ -114,7 +115,7 @@ pub(crate) fn connection_replaced(call: &Call, server: &Arc<str>) -> Failure {
     Failure { outcome: Outcome::Unknown, error: Error::new(ErrorKind::Unavailable, message).at(server) }
 }
 
-/// A grant of a server that was a replica for a while, and has what that master had which it followed.
+/// Returns the failure of a grant of a server that was a replica for a while, and has the data of the master that it followed.
 pub(crate) fn other_data(call: &Call, server: &Arc<str>) -> Failure {
     let message = format!(
         "the server was a replica for a while and may lack what was granted before, so `{}` on {} is undone; {CHECK}",
@@ -124,7 +125,7 @@ pub(crate) fn other_data(call: &Call, server: &Arc<str>) -> Failure {
     Failure { outcome: Outcome::Unknown, error: Error::new(ErrorKind::Unavailable, message).at(server) }
 }
 
-/// A grant that too few replicas have acknowledged.
+/// Returns the failure of a grant that too few replicas have acknowledged.
 pub(crate) fn unacknowledged(acknowledged: i64, replicas: Replicas, server: &Arc<str>) -> Failure {
     let Replicas { count, wait } = replicas;
     let message = format!(
@@ -134,19 +135,19 @@ pub(crate) fn unacknowledged(acknowledged: i64, replicas: Replicas, server: &Arc
     Failure { outcome: Outcome::Unknown, error: Error::new(ErrorKind::Unavailable, message).at(server) }
 }
 
-/// A call over a connection that has logged in with what a provider of credentials returned, and is not logged in any more.
+/// Returns the failure of a call over a connection that had logged in with a provider's credentials, and is not logged in any more.
 pub(crate) fn logged_out(call: &Call, server: &Arc<str>) -> Failure {
     let why =
         format!("`{}` was refused: the connection is not logged in any more, and is replaced", call.name());
     not_sent(&why, server)
 }
 
-/// A call that was not sent.
+/// Returns the failure of a call that was not sent.
 pub(crate) fn not_sent(why: &str, server: &Arc<str>) -> Failure {
     Failure { outcome: Outcome::NotRun, error: Error::new(ErrorKind::Unavailable, why).at(server) }
 }
 
-/// An attempt to connect that failed.
+/// Returns the error of a failed attempt to connect.
 pub(crate) fn unreachable(error: RedisError, server: &Arc<str>) -> Error {
     let (kind, message) = if is_credentials(&error) {
         (
@@ -189,12 +190,12 @@ pub(crate) fn unreachable(error: RedisError, server: &Arc<str>) -> Error {
     Error::new(kind, message).at(server).because(error)
 }
 
-/// Whether an attempt to connect failed for a certificate: the server is reachable, and waiting does not help.
+/// Returns whether an attempt to connect failed because of a certificate: the server is reachable, and waiting does not help.
 pub(crate) fn is_distrusted(error: &Error) -> bool {
     cause(error).is_some_and(|error| is_certificate(error) || is_refused_handshake(error))
 }
 
-/// Whether it failed for user or password.
+/// Returns whether an attempt to connect failed because of the user or the password.
 pub(crate) fn is_refused_login(error: &Error) -> bool {
     cause(error).is_some_and(is_credentials)
 }
@@ -203,23 +204,23 @@ fn cause(error: &Error) -> Option<&RedisError> {
     std::error::Error::source(error)?.downcast_ref()
 }
 
-/// An attempt to connect whose credentials a provider had returned, and the server has refused. Not the server's text, which may
-/// repeat them.
+/// Returns the error of an attempt to connect if the server refused the credentials of a provider. It leaves out the server's text,
+/// which may repeat them.
 pub(crate) fn provided_wrong(error: RedisError, kind: ErrorKind, server: &Arc<str>) -> Error {
     let message = "the server denies access with the user and password that the provider of credentials returned; check \
          what it returns, and that the server knows it";
     Error::new(kind, message).at(server).because(error)
 }
 
-/// By the text: the TLS libraries have no error type in common, and the redis crate maps them to different kinds.
+/// Decides by the text: the TLS libraries share no error type, and the redis crate maps them to different kinds.
 fn is_certificate(error: &RedisError) -> bool {
     is_of_the_stream(error) && error.to_string().to_lowercase().contains("certificate")
 }
 
-/// Whether the server has ended the handshake by an alert of TLS. What is wrong is in its eyes the client's: 1. the client has none of
-/// the certificates that the server asks for; 2. in TLS 1.3 the client's handshake is complete then; 3. the alert is the answer to the
-/// first command. Its text may be "certificate required", "unknown CA" or, before TLS 1.3, a mere "handshake failure". Of other alerts,
-/// such as that of an "internal error" during the handshake, a certificate is not the cause.
+/// Returns whether the server has ended the handshake with a TLS alert, because it finds fault with the client: 1. The client has none of
+/// the certificates that the server asks for. 2. In TLS 1.3 the client's handshake is complete by then. 3. The alert is the answer to the
+/// first command. Its text may be "certificate required", "unknown CA" or, before TLS 1.3, a mere "handshake failure". Other alerts, such
+/// as an "internal error" during the handshake, are not caused by a certificate.
 fn is_refused_handshake(error: &RedisError) -> bool {
     let text = error.to_string().to_lowercase();
     let is_refusal = [
@@ -238,7 +239,7 @@ fn is_of_the_stream(error: &RedisError) -> bool {
     matches!(error.kind(), RedisErrorKind::Io | RedisErrorKind::Client)
 }
 
-/// What the user can do about a refusal.
+/// Returns what the user can do about a refusal.
 fn remedy(error: &RedisError) -> &'static str {
     match error.code() {
         Some("MOVED" | "ASK") => ONE_MASTER,
@@ -253,7 +254,7 @@ const FIX_SERVER: &str = "correct the server, or try again later";
 
 const CHECK: &str = "check that the server runs, and the network";
 
-/// Why a call has no answer, though one has come over its connection.
+/// Why a call has no answer although one has arrived over its connection.
 pub(super) const UNREAD: &str = "an answer has come and is not read: the runtime that `connect` was awaited on is not driven, or its \
      threads are blocked; keep it running";
 
@@ -264,12 +265,13 @@ const GIVE_CREDENTIALS: &str = "give both in its URL, redis://user:password@host
 
 fn outcome(error: &RedisError) -> Outcome {
     let code = error.code().unwrap_or_default();
-    // The error of a command within a script names the script: added by the server, or by the script if it catches the error.
+    // The error of a command within a script names the script: the server adds the name, or the script does if it catches the error.
     // The code in front of it differs between versions, and may be `NOPERM`.
     let within = error.detail().is_some_and(|text| text.contains("user_script"));
-    // An error of a socket is no proof, not even a refused connection, since calls are sent over connections that were made:
+    // A socket error does not prove that the call did not run, not even a refused connection, since calls are sent over established
+    // connections:
     //
-    // 1. A call is sent, and runs. A firewall rejects the packets behind it with ICMP, as if nothing listened.
+    // 1. A call is sent, and runs. A firewall rejects the packets after it with ICMP, as if nothing listened.
     // 2. The system retransmits, gives the connection up, and reports what ICMP said: that it was refused.
     if why_unsent(error).is_some()
         || is_scriptless(error)
@@ -286,7 +288,7 @@ fn is_unwritten(error: &RedisError) -> bool {
     error.detail().is_some_and(|text| text.ends_with(NOTHING_WRITTEN))
 }
 
-/// Whether a script ran, and its first write was refused: for as long as the server is in this state it refuses the next one too.
+/// Returns whether a script ran and its first write was refused. As long as the server is in this state, it refuses the next one too.
 pub(crate) fn is_refused_write(failure: &Failure) -> bool {
     cause(&failure.error).is_some_and(is_unwritten)
 }
@@ -296,12 +298,12 @@ pub(super) fn is_credentials(error: &RedisError) -> bool {
         || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
 }
 
-/// Whether the connection that a call was sent over is not logged in.
+/// Returns whether the connection that a call was sent over is not logged in.
 pub(super) fn is_logged_out(error: &RedisError) -> bool {
     error.code() == Some("NOAUTH")
 }
 
-/// Whether a right is missing. For a command within a script only the text shows it, which differs between versions.
+/// Returns whether a right is missing. For a command within a script only the text shows it, which differs between versions.
 pub(crate) fn is_denied(error: &RedisError) -> bool {
     let text = error.detail().unwrap_or_default();
     error.code() == Some("NOPERM")
@@ -311,8 +313,8 @@ pub(crate) fn is_denied(error: &RedisError) -> bool {
         || text.contains("no permissions")
 }
 
-/// Whether the server does not know the command that runs a script: it is a sentinel, or the command was renamed. Not what the script
-/// calls: an error of that never names EVALSHA or EVAL.
+/// Returns whether the server does not know the command that runs a script: it is a sentinel, or the command was renamed. A command that
+/// the script calls does not count: its error never names EVALSHA or EVAL.
 fn is_scriptless(error: &RedisError) -> bool {
     let text = error.detail().unwrap_or_default().to_lowercase();
     let unknown =
@@ -325,7 +327,7 @@ fn is_database(error: &RedisError) -> bool {
         && error.to_string().contains("switch database")
 }
 
-/// Whether the server answered with an error.
+/// Returns whether the server answered with an error.
 pub(super) fn is_answer(error: &RedisError) -> bool {
     matches!(
         error.kind(),
@@ -333,7 +335,7 @@ pub(super) fn is_answer(error: &RedisError) -> bool {
     )
 }
 
-/// The server's error text, without the name of the script and a full stop, since our text follows it.
+/// Returns the server's error text, without the name of the script and the full stop, since our text follows it.
 pub(crate) fn answer(error: &RedisError) -> Option<String> {
     if !is_answer(error) {
         return None;
@@ -343,7 +345,7 @@ pub(crate) fn answer(error: &RedisError) -> Option<String> {
     Some(format!("{} {detail}", error.code().unwrap_or("ERR")).trim_end_matches([' ', '.']).to_owned())
 }
 
-/// Whether the server has become a replica. Then its name has to be resolved again: it may lead to another machine by now.
+/// Returns whether the server has become a replica. Its name then has to be resolved again: it may lead to another machine by now.
 pub(super) fn is_demoted(error: &RedisError) -> bool {
     error.code() == Some("READONLY") || error.detail().is_some_and(|text| text.contains("READONLY"))
 }
@@ -425,7 +427,7 @@ mod tests {
         for (text, kind) in [
             ("OOM command not allowed when used memory > 'maxmemory'.", ErrorKind::Unavailable),
             ("MISCONF Redis is configured to save RDB snapshots", ErrorKind::Unavailable),
-            // From 6.2.
+            // The text since Redis 6.2.
             (
                 "@user_script: 24: -READONLY You can't write against a read only replica.",
                 ErrorKind::Unavailable,
@@ -436,7 +438,7 @@ mod tests {
             expect(&wire, Outcome::NotRun, kind);
             assert!(is_refused_write(&failure(&wire)), "{wire}");
             assert!(!failure(&wire).error.to_string().contains("written"), "{wire}");
-            // With that of the server behind it, it is of something that was written before.
+            // If the server's own suffix follows, the text is that of something that was written before.
             expect(&format!("{wire} script: f00, on @user_script:1."), Outcome::Unknown, kind);
             expect(&format!("{text} script: user_script"), Outcome::Unknown, kind);
         }
@@ -472,7 +474,7 @@ mod tests {
         }
     }
 
-    /// A failure of the redis crate that has no error of the server or of the system in it.
+    /// Returns an error of the redis crate that contains no error of the server or of the system.
     fn by_client(text: &str) -> RedisError {
         (RedisErrorKind::Client, "client", text.to_owned()).into()
     }
@@ -491,7 +493,7 @@ mod tests {
         redis::parse_redis_value(format!("-{wire}\r\n").as_bytes()).unwrap().extract_error().unwrap_err()
     }
 
-    /// Each by itself, as some version of the server words it.
+    /// Each text alone is enough, as some version of the server words it.
     #[test]
     fn a_missing_right_is_recognized_by_any_of_its_texts() {
         for wire in [

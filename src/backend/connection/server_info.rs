@@ -17,20 +17,20 @@ pub(crate) struct ServerInfo(Mutex<Option<Run>>, Mutex<Option<ServerClock>>, Ato
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ServerClock {
     time: Duration,
-    /// The middle between request and response.
+    /// The midpoint between request and response.
     at: Instant,
     /// The largest error of the reading.
     slack: Duration,
 }
 
 impl ServerClock {
-    /// Read at once.
+    /// Returns a reading without an error margin.
     #[cfg(test)]
     pub(crate) fn new(time: Duration, at: Instant) -> ServerClock {
         ServerClock { time, at, slack: Duration::ZERO }
     }
 
-    /// The least difference between two clocks.
+    /// Returns the smallest possible difference between two clocks.
     pub(crate) fn apart(&self, other: &ServerClock) -> Duration {
         let (early, late) = if self.at < other.at { (self, other) } else { (other, self) };
         let expected = early.time.saturating_add(late.at.saturating_duration_since(early.at));
@@ -57,7 +57,7 @@ struct RunId {
 
 impl ServerInfo {
     /// Reads the answer to `INFO`, which is empty if the user lacks the right. Returns false if nothing is known of the server's
-    /// age: then it counts as old.
+    /// age: it then counts as old.
     ///
     /// The uptime follows the wall clock. A server that was just started may report an hour, or `-3599` seconds. So the uptime
     /// is used only for the first run that this client sees, and an `INFO` that can't be read never makes a server old. Otherwise:
@@ -66,8 +66,8 @@ impl ServerInfo {
     /// 2. Its clock is set, or its `INFO` can't be read.
     /// 3. It counts as old, and grants a second client what the holder still has.
     ///
-    /// A run is one of a server over one set of data. A promoted replica gives its data a new id, so what was a master, a replica and
-    /// a master again is another run, though it was never restarted: it has the data of the server that it followed.
+    /// A run is one process of a server with one set of data. A promoted replica gives its data a new id. So a server that was a master,
+    /// a replica and a master again is in another run, although it was never restarted: it has the data of the server that it followed.
     pub(super) fn update(&self, info: &str, now: Instant) -> bool {
         let id = field(info, "run_id").map(|run| RunId {
             run: run.to_owned(),
@@ -92,18 +92,18 @@ impl ServerInfo {
         seen.is_some()
     }
 
-    /// Counts its run from when it was first seen. Its uptime says nothing of a server that [was a replica](was_replica):
+    /// Counts the run's age from when it was first seen. The uptime means nothing for a server that [was a replica](was_replica):
     ///
-    /// 1. One holds the lock on M and N.
+    /// 1. A client holds the lock on M and N.
     /// 2. M becomes a replica of a server that lacks the hold, and a master again.
-    /// 3. A client that connects for the first time finds an uptime of a year, and is granted by M and a third master.
+    /// 3. A client that connects for the first time reads an uptime of a year, and is granted the lock by M and a third master.
     pub(super) fn distrust_uptime(&self) {
         if let Some(run) = &mut *lock(&self.0) {
             run.started = run.first_seen;
         }
     }
 
-    /// Whether the server has had the same data since the age was read, as far as the answer to `INFO replication` shows.
+    /// Returns whether the server has had the same data since its age was read, as far as the answer to `INFO replication` shows.
     pub(super) fn has_same_data(&self, info: &str) -> bool {
         match (&*lock(&self.0), field(info, "master_replid")) {
             (Some(known), Some(data)) => known.id.data == data,
@@ -123,7 +123,7 @@ impl ServerInfo {
         *lock(&self.1)
     }
 
-    /// Whether it was read what the server evicts.
+    /// Returns whether the eviction policy was read.
     pub(super) fn is_policy_read(&self) -> bool {
         self.2.load(Relaxed)
     }
@@ -138,8 +138,8 @@ impl ServerInfo {
     }
 }
 
-/// Whether the server may have been a replica: its data has a second id, that of the master that it followed. A master that was restarted
-/// with the data that its replicas had has one too.
+/// Returns whether the server may have been a replica: its data then has a second id, that of the master that it followed. A master that
+/// was restarted with the data that its replicas had has one too.
 pub(super) fn was_replica(info: &str) -> bool {
     field(info, "master_replid2").is_some_and(|id| id.bytes().any(|byte| byte != b'0'))
 }
@@ -176,7 +176,7 @@ mod tests {
     fn a_run_that_follows_another_is_no_older_than_when_it_was_first_seen() {
         let (server_info, now) = (ServerInfo::default(), Instant::now());
         server_info.update(&info("a", 3600), now);
-        // Its wall clock was set forward after the restart.
+        // The server's wall clock was set forward after the restart.
         server_info.update(&info("b", 3600), now + seconds(5));
         assert!(server_info.is_younger_than(seconds(10), now + seconds(14)));
         server_info.update(&info("b", 3605), now + seconds(14));
@@ -203,10 +203,10 @@ mod tests {
         let quick = ServerInfo::default();
         quick.set_clock("server_time_usec:131000000", now + seconds(30), now + seconds(30));
         assert_eq!(one.apart(&quick.clock().unwrap()), second, "the middle between request and answer");
-        // Less the possible errors of both readings.
+        // The possible errors of both readings are subtracted.
         assert_eq!((one.apart(&ahead), ahead.apart(&one)), (seconds(9), seconds(9)));
         assert_eq!(one.apart(&behind), seconds(79));
-        // A reading is of the middle between request and response.
+        // A reading is of the midpoint between request and response.
         let server_info = ServerInfo::default();
         server_info.set_clock("server_time_usec:102000000\r\n", now, now + seconds(5));
         assert_eq!(one.apart(&server_info.clock().unwrap()), Duration::ZERO);
@@ -234,7 +234,7 @@ mod tests {
             assert!(server_info.is_younger_than(seconds(6), now + seconds(5)), "{uptime}");
             assert!(!server_info.is_younger_than(seconds(5), now + seconds(5)), "{uptime}");
         }
-        // Its clock was ahead when the age was read first, and it may have been started just then.
+        // The server's clock was ahead when the age was first read, and it may have been started just then.
         let server_info = ServerInfo::default();
         server_info.update(&info("a", 3600), now);
         server_info.update(&info("a", 3), now + seconds(5));

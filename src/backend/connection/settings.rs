@@ -7,7 +7,7 @@ use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 
 use crate::config::Destination;
 
-/// The destination with the settings of this crate: no delay for small packets, TCP keepalive, and RESP3.
+/// Returns the destination with the settings of this crate: no delay for small packets, TCP keepalive, and RESP3.
 pub(crate) fn tuned(to: &Destination, node_timeout: Duration) -> Destination {
     let mut redis = to.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
     if redis.lib_name().is_none() && !redis.skip_set_lib_name() {
@@ -24,7 +24,7 @@ fn tcp_settings(given: TcpSettings, node_timeout: Duration) -> TcpSettings {
         settings = settings.set_keepalive(TcpKeepalive::new().with_time(probe).with_interval(probe));
     }
     // How long the system retransmits commands that were given up: one that arrives after that leaves a ghost for one lease.
-    // Longer than a node timeout, so that the connection survives a short outage.
+    // It is longer than a node timeout, so that the connection survives a short outage.
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     if settings.user_timeout().is_none() {
         let bounds = (Duration::from_secs(2), Duration::from_secs(60));

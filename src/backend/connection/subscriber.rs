@@ -23,7 +23,7 @@ use crate::base::{Events, gated, telemetry};
 const IDLE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
 
 /// After this long without a message or an answer the server is pinged. A dead connection looks like a quiet one, and no command
-/// is sent over it that could time out.
+/// that could time out is sent over it.
 const QUIET: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 
 const MOVED: &str = "it is replaced behind the connection for commands";
@@ -60,13 +60,13 @@ impl Subscriber {
         Subscriber { interests: sender, task: tokio::spawn(gated(task.run())).abort_handle(), state }
     }
 
-    /// For the task that chooses the target.
+    /// Returns the state for the task that chooses the target.
     pub(crate) fn state(&self) -> SubscriberState {
         self.state.clone()
     }
 
     pub(crate) fn subscribe(&self, channel: &str) {
-        // Fails once the task has ended, and all subscriptions with it: then calls return errors.
+        // Fails once the task has ended, and all subscriptions with it: calls return errors by then.
         let _ = self.interests.send(Interest::Want(channel.into()));
     }
 
@@ -88,7 +88,7 @@ struct Task {
     limit: Duration,
     interests: mpsc::UnboundedReceiver<Interest>,
     channels: Channels,
-    /// Connections that were lost or could not be made.
+    /// How many connections were lost or could not be made.
     failures: watch::Sender<u64>,
     /// Whether there is anything to subscribe to.
     wanted: watch::Sender<bool>,
@@ -108,16 +108,16 @@ enum SubscribeResult {
     Dead(String),
 }
 
-/// What is sent over it, what is received, and with what it has logged in, if that changes.
+/// What sends requests, what receives, and the credentials that it has logged in with, if they change.
 type Connection = (Requester, Listener, Option<LoggedIn>);
 
-/// A completed request, and its channel. `None`: a ping.
+/// A completed request and its channel, or `None` for a ping.
 type Done = (Option<(ChannelRequest, Arc<str>)>, SubscribeResult);
 
 impl Task {
     async fn run(mut self) {
         let mut backoff = Backoff::default();
-        // An outage is one event, not one for each attempt.
+        // An outage is reported once, not at each attempt.
         let mut reported = false;
         loop {
             while self.channels.wanted() == 0 {
@@ -161,7 +161,7 @@ impl Task {
         }
     }
 
-    /// One attempt, after a pause. Handles changes of the wanted channels in the meantime.
+    /// Makes one attempt, after a pause. Handles changes of the wanted channels in the meantime.
     async fn connect(&mut self, pause: Duration) -> Result<Connection, End> {
         let (site, kind, limit) = (self.target.borrow_and_update().clone(), self.kind, self.limit);
         let mut attempt = pin!(async move {
@@ -197,12 +197,12 @@ impl Task {
                 requests.spawn(request(requester.clone(), kind, channel, self.limit));
             }
             self.report();
-            // Not while a request is under way, which has a timeout of its own: no ping is sent then, and the sleep would be over at
+            // Not while a request is in flight, which has its own timeout: no ping is sent then, and the sleep would end at
             // once, again and again.
             let quiet = requests.is_empty().then_some(received + QUIET);
             let wake = [self.channels.due(), quiet, Some(needed + IDLE)];
             let wake = wake.into_iter().flatten().min().unwrap_or(received);
-            // Biased, so that a simulation can be repeated. What could come without end is asked last.
+            // Biased, so that a simulation can be repeated. What could arrive without end comes last.
             tokio::select! {
                 biased;
                 () = moved(&mut self.target) => return End::Lost(MOVED.into()),
@@ -270,7 +270,7 @@ impl Task {
                 self.kind == ChannelKind::Sharded && matches!(request, Some((ChannelRequest::Unsubscribe, _)))
             }
         };
-        // Of a sharded channel what the server sends counts, since it comes in order with the end of a subscription.
+        // For a sharded channel the push counts, since it arrives in order with the end of a subscription.
         let is_received = self.kind == ChannelKind::Sharded && is_confirmation;
         if let Some((kind, channel)) = request
             && !is_received
@@ -318,7 +318,7 @@ impl Task {
     }
 }
 
-/// One channel per request, so that a refusal concerns that channel only. Requests are sent at once and answered in their order,
+/// Sends a request for one channel, so that a refusal concerns that channel only. Requests are sent at once and answered in their order,
 /// so many of them take one round trip.
 async fn request(requester: Requester, kind: ChannelRequest, channel: Arc<str>, limit: Duration) -> Done {
     let answer = timeout(limit, requester.request(kind, &channel)).await;

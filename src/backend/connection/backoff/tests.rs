@@ -2,7 +2,7 @@ use tokio::time::advance;
 
 use super::*;
 
-/// The pauses before so many attempts, each in milliseconds.
+/// Returns the pauses before this many attempts, in milliseconds.
 fn pauses(backoff: &mut Backoff, count: usize) -> Vec<f64> {
     (0..count).map(|_| backoff.pause().as_secs_f64() * 1000.0).collect()
 }

@@ -11,7 +11,7 @@ use super::*;
 use crate::backend::resp::{self, why_unsent};
 use crate::wire::Action;
 
-/// 1. The socket is full. 2. Deadlines are over. 3. The server reads again.
+/// 1. The socket is full. 2. Deadlines pass. 3. The server reads again.
 #[tokio::test(start_paused = true)]
 async fn nothing_that_waits_for_room_is_sent_after_its_deadline() {
     let (ours, mut server) = duplex(4);
@@ -65,7 +65,7 @@ async fn nothing_is_sent_that_is_called_at_its_deadline() {
     assert!(timeout(Duration::from_secs(9), server.read(&mut [0])).await.is_err());
 }
 
-/// By a proxy, for one.
+/// A proxy may refuse it, for example.
 #[tokio::test]
 async fn a_refused_connection_does_not_show_a_password_that_the_server_repeats() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -83,7 +83,7 @@ async fn a_refused_connection_does_not_show_a_password_that_the_server_repeats()
     assert!(text.contains("is not shown") && !text.contains("hunter2"), "{text}");
 }
 
-/// Its parent would take the answer for that to a command of its own.
+/// The parent would take the answer for that to a command of its own.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_sent_over_the_connection_of_a_parent_process() {
     let (ours, mut server) = duplex(1024);

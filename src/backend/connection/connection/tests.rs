@@ -16,7 +16,7 @@ fn line(state: State, main: Option<Arc<Line>>) -> Arc<Line> {
     Arc::new(Line { state, address, server_info: Arc::default(), main })
 }
 
-/// A connection to nobody, and its other end.
+/// Returns a connection to nobody, and its other end.
 async fn link(id: u64, paired_with: Option<u64>) -> (Link, DuplexStream) {
     let (ours, theirs) = duplex(1024);
     let settings =
@@ -71,7 +71,7 @@ async fn the_last_error_is_reported_where_the_next_attempt_takes_too_long() {
     }
 }
 
-/// The connection for acquires is of no use without the one for commands that it is paired with.
+/// The connection for acquires is useless without the one for commands that it is paired with.
 #[tokio::test]
 async fn a_connection_is_current_while_the_one_that_it_is_paired_with_is() {
     let ((first, _a), (second, _b), (acquires, _c)) =
@@ -85,7 +85,7 @@ async fn a_connection_is_current_while_the_one_that_it_is_paired_with_is() {
     assert!(!line.is_current(&acquires));
     main.state.send_replace(State::Up(first.clone()));
     assert!(line.is_current(&acquires));
-    // With it goes the other one. Not with one that was replaced before.
+    // The other connection goes with it, but not with one that was replaced before.
     line.discard_id(2, "late");
     assert!(line.is_up() && main.is_up());
     line.discard(&acquires, "broken");
@@ -95,7 +95,7 @@ async fn a_connection_is_current_while_the_one_that_it_is_paired_with_is() {
     assert_eq!((main.is_up(), main.id()), (false, None));
 }
 
-/// Otherwise the server is only slow, and the calls that wait for their answers would be lost.
+/// If something was answered, the server is only slow, and the calls that wait for their answers would be lost.
 #[tokio::test]
 async fn a_connection_on_which_nothing_was_answered_meanwhile_is_replaced() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -16,7 +16,7 @@ pub(crate) trait AsyncStream: AsyncRead + AsyncWrite + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Send> AsyncStream for S {}
 
-/// Makes a stream to a host.
+/// A function that makes a stream to a host.
 pub(crate) type Dial = fn(&str) -> BoxFuture<io::Result<Stream>>;
 
 thread_local! {
@@ -24,7 +24,8 @@ thread_local! {
     static SEALED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on this thread makes its connections so; `None`: over the network. `sealed`: they are written to as those over TLS are.
+/// Makes this thread connect by `dial` from now on, or over the network if it is `None`. If `sealed`, connections are written to like
+/// those over TLS.
 pub(crate) fn simulate(dial: Option<Dial>, sealed: bool) {
     DIAL.set(dial);
     SEALED.set(sealed);
@@ -35,7 +36,7 @@ pub(super) fn is_sealed() -> bool {
     SEALED.get()
 }
 
-/// The stream of a connection that is simulated.
+/// Returns the stream of a simulated connection.
 pub(in crate::backend) async fn stream(to: &Destination) -> Option<io::Result<Stream>> {
     let dial = DIAL.get()?;
     let ConnectionAddr::Tcp(host, _) = to.addr() else { return None };

@@ -19,7 +19,7 @@ use crate::wire::Action;
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(300);
 
-/// Over a connection to a server that has forgotten all scripts.
+/// Connects to a server that has forgotten all scripts.
 async fn connected(server: &TestServer, node_timeout: Duration) -> (Arc<RedisServer>, EventRecorder) {
     let (backend, events) = connected_anew(server, node_timeout).await;
     backend.line().link_now().unwrap().has_sent_all();
@@ -46,7 +46,7 @@ fn polled<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Waits until all that was sent over the connection was answered, and its task has taken the answers in.
+/// Waits until everything sent over the connection was answered, and its task has received the answers.
 async fn answered(link: &Link) {
     let link = link.clone();
     let answer = timeout(LONG, link.send_whenever(&redis::cmd("PING"))).await.unwrap();
@@ -101,7 +101,7 @@ async fn the_first_run_of_a_script_over_a_connection_takes_one_round_trip() {
                 ask(&link, &acquire(&format!("stock:{at}")), asking, deadline).await.unwrap();
             }
         }
-        // Renewals of what is not there are asked for one by one.
+        // Renewals of locks that do not exist are sent again one by one.
         let expected = if many { (2, 10) } else { (1, 2) };
         assert_eq!((server.count("eval").await, server.count("evalsha").await), expected, "{asking} {many}");
     }
@@ -129,7 +129,7 @@ async fn of_many_those_whose_scripts_are_unknown_after_the_deadline_are_not_sent
     nothing_ran(&server).await;
 }
 
-/// In this order: 1. The server does not know a script. 2. Its text is sent. 3. The time for the answer is over. It may have run.
+/// 1. The server does not know a script. 2. Its text is sent. 3. The time for the answer is over. The script may have run.
 #[tokio::test]
 async fn what_was_sent_again_by_its_text_has_no_answer_until_that_is_answered() {
     let server = TestServer::start(&[]).await;
@@ -179,7 +179,7 @@ async fn of_many_calls_those_behind_answers_that_are_read_too_late_are_not_sent(
     let look = Call::of("stock", "", Action::Look);
     backend.clone().run(look.clone()).await.unwrap();
     server.command("CONFIG RESETSTAT").await;
-    // More than go out in one pipeline.
+    // More calls than one pipeline holds.
     let calls = (0..600).map(|_| look.clone()).chain([acquire("stock")]).collect();
     let mut asked = backend.clone().run_all(calls);
     assert!(polled(asked.as_mut()).is_pending());
@@ -196,7 +196,7 @@ async fn of_many_calls_those_behind_answers_that_are_read_too_late_are_not_sent(
 async fn a_call_that_is_polled_once_is_sent_even_if_a_thousand_others_wait() {
     let server = TestServer::start(&[]).await;
     let (backend, _events) = connected(&server, LONG).await;
-    // Their task does not run meanwhile.
+    // The connection's task does not run in the meantime.
     let mut asked: Vec<_> =
         (0..1000).map(|at| backend.clone().run(acquire(&format!("stock:{at}")))).collect();
     asked.iter_mut().for_each(|asked| assert!(polled(asked.as_mut()).is_pending()));
@@ -221,7 +221,7 @@ async fn a_call_that_is_polled_once_is_sent_even_by_a_task_whose_budget_is_used_
     until(async || server.count("evalsha").await == 1).await;
 }
 
-/// On several threads, since the task sends commands independently of their futures.
+/// Runs on several threads, since the task sends commands independently of their futures.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acquires_that_are_polled_again_after_their_deadline_do_not_run() {
     let server = TestServer::start(&[]).await;

@@ -14,7 +14,7 @@ const DENIED: &str = "-NOPERM no\r\n";
 const LOADING: &str = "-LOADING it loads\r\n";
 const OK: &str = "+OK\r\n";
 
-/// Checks a server that gives these answers, and then hangs up. Also returns whether it is older than a minute after that.
+/// Checks a server that gives these answers and then closes the connection. Also returns whether it then counts as older than a minute.
 async fn checked(purpose: Purpose, answers: &[&str]) -> (Result<Option<Arc<str>>>, bool) {
     let (ours, mut server) = duplex(1024);
     let settings =
@@ -31,7 +31,7 @@ async fn checked(purpose: Purpose, answers: &[&str]) -> (Result<Option<Arc<str>>
     };
     let answer = async move {
         for answer in answers {
-            // It has failed already.
+            // The check has failed already.
             if server.read(&mut [0; 1024]).await.unwrap() == 0 {
                 break;
             }
@@ -46,7 +46,7 @@ async fn checked(purpose: Purpose, answers: &[&str]) -> (Result<Option<Arc<str>>
 const WAS_REPLICA: &str =
     "$74\r\nrun_id:one\r\nmaster_replid:two\r\nuptime_in_seconds:3600\r\nmaster_replid2:on\r\n\r\n";
 
-/// Alone it needs no age. Sentinels and clusters have replicas take over in the ordinary course of things.
+/// A lone server needs no age. With sentinels and in clusters, replicas take over as a matter of course.
 #[tokio::test]
 async fn one_of_several_servers_that_was_a_replica_is_young_and_a_master_that_sentinels_name_is_not() {
     for (one_of_several, may_be_replica, info, old) in [
@@ -64,7 +64,7 @@ async fn one_of_several_servers_that_was_a_replica_is_young_and_a_master_that_se
     }
 }
 
-/// The right to `INFO` is not required. Any other error may hide that it is young.
+/// The right to `INFO` is not required. Any other error may hide that the server is young.
 #[tokio::test]
 async fn a_server_whose_age_cannot_be_read_is_used_only_where_a_right_is_missing() {
     let purpose = Purpose { needs_age: true, ..Purpose::default() };

@@ -9,7 +9,7 @@ fn push(kind: PushKind, texts: &[&str]) -> PushInfo {
     PushInfo { kind, data }
 }
 
-/// As it is sent.
+/// Returns a push as it is sent.
 fn sent(kind: &str, channel: &str) -> String {
     format!(">3\r\n${}\r\n{kind}\r\n${}\r\n{channel}\r\n:1\r\n", kind.len(), channel.len())
 }
@@ -40,7 +40,7 @@ async fn connected(kind: ChannelKind) -> (Requester, Listener) {
     open(&Server::from("redis://a:1/?protocol=resp3").destination().unwrap(), kind).await.unwrap()
 }
 
-/// In this order: 1. A request is sent. 2. The slot of another channel moves, and the server ends that subscription. 3. It answers.
+/// 1. A request is sent. 2. The slot of another channel moves, and the server ends that subscription. 3. It answers the request.
 #[tokio::test]
 async fn the_end_of_another_subscription_is_no_answer() {
     let server = FakeServer::start("a", usual);
@@ -64,7 +64,7 @@ async fn the_end_of_another_subscription_is_no_answer() {
     requester.request(ChannelRequest::Subscribe, "c").await.unwrap_err();
 }
 
-/// Each answer comes to the request that it belongs to, however many are under way.
+/// Each answer goes to its own request, however many are in flight.
 #[tokio::test]
 async fn requests_that_are_sent_together_are_answered_each_by_its_own() {
     let refuses = |words: &[&str]| match words {

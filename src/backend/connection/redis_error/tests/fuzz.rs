@@ -19,7 +19,7 @@ const CODES: [&str; 12] = [
     "",
 ];
 
-/// A refusal that the script itself raised may have been preceded by a write.
+/// A refusal that the script itself raised may follow a write.
 #[test]
 fn whatever_error_a_server_answers_is_reported_with_its_outcome() {
     let ends = select(&["", " script: 7, on @user_script:1.", "\u{0}"][..]);
@@ -44,7 +44,7 @@ const MESSAGES: [&str; 4] = [
     "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n",
 ];
 
-/// A message counts by its channel alone.
+/// Only its channel decides whether a message counts.
 #[test]
 fn whatever_comes_as_a_message_is_one_of_a_wanted_channel_or_ignored() {
     let mut channels = Channels::default();

@@ -5,7 +5,7 @@ use proptest::sample::select;
 use super::*;
 use crate::base::testing::{fuzz, text};
 
-/// An answer to `INFO`, with lines that are missing, repeated, or have other values.
+/// Generates answers to `INFO` with lines that are missing, repeated, or have other values.
 fn infos() -> impl Strategy<Value = String> {
     let name = select(&["run_id", "uptime_in_seconds", "master_replid", "server_time_usec", "role"][..]);
     let number =
@@ -15,7 +15,7 @@ fn infos() -> impl Strategy<Value = String> {
     (vec(line, 0..8), select(&["\r\n", "\n", ""][..])).prop_map(|(lines, end)| lines.join(end))
 }
 
-/// What a server reports of itself makes it no older than it was once it is known, and another run is as old as it was seen.
+/// Whatever a server reports, it does not become older than it was once it is known; another run is as old as it was seen.
 #[test]
 fn no_answer_to_info_makes_a_known_server_older() {
     let rounds = vec((infos(), 0..100_u64), 1..8);
