@@ -1,4 +1,4 @@
-//! Fenced calls while their slot migrates from node to node. The lock and its counter are two keys, and a node that lacks
+//! Runs fenced calls while their slot migrates from node to node. The lock and its counter are two keys, and a node that lacks
 //! one of them refuses a script over both (`TRYAGAIN`). A free lock has no key at all: both nodes refuse it during the whole
 //! migration. So the call is split into calls with one key, which run one after the other, each where its key is.
 
@@ -13,7 +13,7 @@ use crate::base::{Failure, Lease, Outcome};
 use crate::error::{Error, ErrorKind};
 use crate::wire::{Action, Call, Count, Fence, Reply};
 
-/// Whether the call failed because its two keys are on different nodes, and can be split.
+/// Returns whether the call failed because its two keys are on different nodes, and can be split.
 pub(super) fn needs_split(call: &Call, failure: &Failure) -> bool {
     let error =
         std::error::Error::source(&failure.error).and_then(|error| error.downcast_ref::<RedisError>());
@@ -30,13 +30,13 @@ impl Nodes {
         })
     }
 
-    /// Three steps: 1. The lock is acquired. 2. Its token is made. 3. The hold is confirmed: it was live all the time, since a field that is gone
-    /// never comes back. So the token of each earlier holder was made before 2. and is less, and that of each later one is made after
-    /// 3. and is greater. Without 3., the lock could be force-released after 1., the next holder's token made, and then 2. run: the
-    /// earlier holder would have the greater token.
+    /// Acquires in three steps: 1. The lock is acquired. 2. Its token is made. 3. The hold is confirmed: it was live all the time, since
+    /// a field that is gone never comes back. So the token of each earlier holder was made before 2. and is less, and that of each later
+    /// one is made after 3. and is greater. Without 3., the lock could be force-released after 1., the next holder's token made, and then
+    /// 2. run: the earlier holder would have the greater token.
     async fn acquire_apart(&self, alone: &Call, fence: Arc<Fence>, limit: Limit) -> CallResult {
         let count = |ask| about_counter(alone, fence.clone(), ask);
-        // Checked first: a grant without a token would have to be undone.
+        // The counter is checked first: a grant without a token would have to be undone.
         if let wrong @ Reply::NotACounter(_) = self.run_one_key(&count(Count::Look), limit).await? {
             return Ok(wrong);
         }
@@ -60,8 +60,8 @@ impl Nodes {
         }
     }
 
-    /// As in the script over both keys, the counter is raised before the hold is checked: a token that is confirmed so may be
-    /// handed out. Half of the time is left for the hold, which must not be lost because of the counter.
+    /// Raises the counter before it checks the hold, like the script over both keys: a token confirmed in this order may be handed out.
+    /// Half of the time is left for the hold, which must not be lost because of the counter.
     async fn raise_apart(&self, alone: &Call, fence: Arc<Fence>, limit: Limit) -> CallResult {
         let raised = self.run_one_key(&about_counter(alone, fence, Count::Raise), limit.half()).await;
         let reply = self.run_one_key(alone, limit).await?;
@@ -72,7 +72,7 @@ impl Nodes {
         })
     }
 
-    /// Runs a call with one key. Not after the limit: if this future is polled that late, its hold may have been given up and ended.
+    /// Runs a call with one key, but not after the limit: if this future is polled that late, its hold may have been given up and ended.
     fn run_one_key<'a>(
         &'a self,
         call: &'a Call,
@@ -89,12 +89,12 @@ impl Nodes {
     }
 }
 
-/// The lock may be held, even if a later call certainly did not run.
+/// Makes the outcome of a failure unknown: the lock may be held, even if a later call certainly did not run.
 fn of_unknown_outcome(failure: Failure) -> Failure {
     Failure { outcome: Outcome::Unknown, ..failure }
 }
 
-/// A call about the counter of a call's lock alone.
+/// Returns a call about the counter of a call's lock alone.
 fn about_counter(alone: &Call, fence: Arc<Fence>, ask: Count) -> Call {
     Call { fence: Some(fence), ..Call::of_lock(&alone.keys, Action::Count(ask)) }
 }

@@ -29,15 +29,15 @@ pub(crate) struct Cluster {
 
 /// How messages of releases are received.
 enum Messages {
-    /// From any node, since nodes forward plain messages to each other.
+    /// Plain messages, from any node, since nodes forward them to each other.
     Plain(Subscriber),
-    /// From the node that serves the slot.
+    /// Sharded messages, from the node that serves the slot.
     Sharded(ShardedSubscriber),
 }
 
 impl Cluster {
-    /// Finds the cluster by its seeds, and connects to its nodes. If it can't be found now, returns the error too; it is used once
-    /// it is found.
+    /// Finds the cluster by its seeds, and connects to its nodes. If it can't be found now, also returns the error; the cluster is used
+    /// once it is found.
     pub(crate) async fn connect(
         seeds: &Seeds,
         role: Role,
@@ -88,7 +88,7 @@ impl Cluster {
     }
 }
 
-/// A node counts its own clients only, and others receive what it publishes too.
+/// Hides the number of subscribers: a node counts its own clients only, and others receive what it publishes too.
 fn uncounted(reply: Reply) -> Reply {
     if let Reply::Ended(_) = reply { Reply::Done } else { reply }
 }
@@ -131,7 +131,7 @@ impl Backend for Cluster {
     }
 
     fn doubt_messages(&self) {
-        // A node that messages are received from may have left the cluster.
+        // The node that messages are received from may have left the cluster.
         self.nodes.request_topology();
     }
 

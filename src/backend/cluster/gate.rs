@@ -13,9 +13,9 @@ use crate::backend::connection::{Gate, redis_error};
 use crate::base::telemetry;
 use crate::error::{Error, ErrorKind};
 
-/// Fails unless the connection leads to a node of this cluster, by the topology that the node itself reports. 1. A node dies, or
-/// leaves. 2. A node of another cluster is started at its address. 3. A call that is sent there acquires a lock in the other cluster.
-/// The query is sent over the same connection as the call would be, so in every order the call is not sent.
+/// Returns a check that fails unless the connection leads to a node of this cluster, by the topology that the node itself reports. 1. A
+/// node dies, or leaves. 2. A node of another cluster is started at its address. 3. A call that is sent there acquires a lock in the
+/// other cluster. The check's query is sent over the same connection as the call would be, so in every order the call is not sent.
 ///
 /// A view that is not recognized also notifies `topology_requested`: the cluster may have changed so much that this client's topology is
 /// outdated.
@@ -55,8 +55,8 @@ pub(super) fn gate(
     })
 }
 
-/// How often a node is asked if its view shows only known nodes, but too few of them, and the pause after each answer. A view is like that
-/// for a moment when several shards fail over.
+/// How often a node is asked if its view shows only known nodes, but too few of them, and the pause after each answer. A view is like
+/// that for a moment when several shards fail over.
 const ASKED: usize = 4;
 const PAUSE: Duration = Duration::from_millis(50);
 

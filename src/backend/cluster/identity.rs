@@ -12,10 +12,10 @@ use crate::base::{Failure, Outcome, lock};
 use crate::error::Error;
 use crate::wire::Call;
 
-/// A cluster of which no node answers counts as gone after the longest lease that was requested, within these bounds.
+/// A cluster counts as gone once none of its nodes has answered for the longest lease that was requested, within these bounds.
 const GONE_AFTER: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
 
-/// The ids of a cluster's nodes, as one of them reports them.
+/// The ids of a cluster's nodes, as one of the nodes reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ids {
     all: BTreeSet<Arc<str>>,
@@ -28,32 +28,32 @@ impl Ids {
         self.all.insert(id.into());
     }
 
-    /// The master of the first slot that is served.
+    /// Sets the master of the first slot that is served.
     pub(super) fn set_first(&mut self, id: &str) {
         self.first = Some(id.into());
     }
 
-    /// How many nodes both know.
+    /// Returns how many nodes both know.
     pub(super) fn shared(&self, other: &Ids) -> usize {
         self.all.intersection(&other.all).count()
     }
 
-    /// Whether other ids certainly are of this cluster: they include more than half of these, which those of another cluster
-    /// can't do at the same time. Or exactly half, with the master of the first slot and no unknown node: so a master is still
-    /// recognized when its only replica has failed, which it does not report any more. Without ids all clusters look alike, so any
-    /// are recognized.
+    /// Returns whether the other ids certainly belong to this cluster: they include more than half of these, which those of another
+    /// cluster can't do at the same time. Exactly half is enough if they have the master of the first slot and no unknown node: so a
+    /// master is still recognized after its only replica has failed, which it does not report any more. Without ids all clusters look
+    /// alike, so any are recognized.
     pub(super) fn recognizes(&self, other: &Ids) -> bool {
         let (twice, count) = (2 * self.shared(other), self.all.len());
         let has_first = || self.first.as_ref().is_some_and(|first| other.all.contains(first));
         count == 0 || twice > count || twice == count && has_first() && self.includes(other)
     }
 
-    /// Whether all other ids are among these.
+    /// Returns whether all other ids are among these.
     pub(super) fn includes(&self, other: &Ids) -> bool {
         other.all.is_subset(&self.all)
     }
 
-    /// Whether both may be ids of one cluster.
+    /// Returns whether both may be ids of one cluster.
     pub(super) fn may_be_one_cluster(&self, other: &Ids) -> bool {
         self.all.is_empty() || other.all.is_empty() || self.shared(other) > 0
     }
@@ -65,13 +65,13 @@ pub(super) struct Identity {
     state: Mutex<State>,
     /// The longest lease that was requested, in milliseconds.
     longest: AtomicU64,
-    /// If set, no lock is granted any more, for this reason.
+    /// If set, no more locks are granted, for this reason.
     blocked: OnceLock<Error>,
 }
 
 #[derive(Default)]
 struct State {
-    /// `None` until a node has answered.
+    /// The ids, or `None` until a node has answered.
     ids: Option<Ids>,
     /// Since when no recognized topology was reported.
     missing: Option<Instant>,
@@ -79,7 +79,7 @@ struct State {
     unanswered_seeds: Vec<NodeAddress>,
     /// How many seeds are nodes of another cluster.
     foreign: usize,
-    /// Addresses that were reported to be another cluster's.
+    /// Addresses that were reported to belong to another cluster.
     reported: BTreeSet<Arc<str>>,
 }
 
@@ -88,7 +88,7 @@ impl Identity {
         lock(&self.state).ids.clone()
     }
 
-    /// Whether a connection to a node that reports these ids may be used.
+    /// Returns whether a connection to a node that reports these ids may be used.
     pub(super) fn accepts(&self, ids: &Ids) -> bool {
         let mut state = lock(&self.state);
         let accepts = state.ids.as_ref().is_none_or(|known| known.recognizes(ids));
@@ -98,13 +98,14 @@ impl Identity {
         accepts
     }
 
-    /// Whether ids that are not recognized may still be this cluster's: all of them are known, so nothing points to another cluster.
+    /// Returns whether ids that are not recognized may still be this cluster's: all of them are known, so nothing points to another
+    /// cluster.
     pub(super) fn may_show_few(&self, ids: &Ids) -> bool {
         let state = lock(&self.state);
         state.ids.as_ref().is_some_and(|known| known.shared(ids) > 0 && known.includes(ids))
     }
 
-    /// Replaces the ids. Returns whether it may be another cluster than before.
+    /// Replaces the ids. Returns whether they may be those of another cluster than before.
     pub(super) fn install(&self, ids: &Ids) -> bool {
         let mut state = lock(&self.state);
         let other = state.ids.as_ref().is_some_and(|known| !known.recognizes(ids));
@@ -113,7 +114,7 @@ impl Identity {
         other
     }
 
-    /// Called when no recognized topology was reported. Returns whether that has lasted as long as one of its nodes may keep a lock
+    /// Called when no recognized topology was reported. Returns whether that has lasted as long as one of the nodes may keep a lock
     /// that it granted. Only a recognized topology ends that time, or one that was installed after it.
     pub(super) fn is_gone(&self) -> bool {
         let now = Instant::now();
@@ -139,7 +140,7 @@ impl Identity {
         ours
     }
 
-    /// Whether a majority of the seeds are nodes of this cluster, by their answers or by its topology.
+    /// Returns whether a majority of the seeds are nodes of this cluster, by their answers or by its topology.
     pub(super) fn has_most_seeds(&self, seeds: usize) -> bool {
         let state = lock(&self.state);
         2 * (state.unanswered_seeds.len() + state.foreign) < seeds
@@ -150,7 +151,7 @@ impl Identity {
         lock(&self.state).reported.insert(address.clone())
     }
 
-    /// Grants no lock from now on: it is ambiguous which of two clusters is meant.
+    /// Stops granting locks: it is ambiguous which of two clusters is meant.
     pub(super) fn block_grants(&self, error: Error) {
         let _ = self.blocked.set(error);
     }
@@ -196,7 +197,7 @@ mod tests {
         for other in ["x", "x y z"] {
             assert!(!known.recognizes(&ids(other)) && !known.may_be_one_cluster(&ids(other)), "{other}");
         }
-        // Half of them: only the half that no other cluster can have at the same time.
+        // Half of them suffices only for the half that no other cluster can have at the same time.
         let mut pair = ids("m r");
         pair.set_first("m");
         assert!(pair.recognizes(&ids("m")) && !pair.recognizes(&ids("r")));

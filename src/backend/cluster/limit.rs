@@ -12,7 +12,7 @@ pub(super) type CallResult = Result<Reply, Failure>;
 #[derive(Clone, Copy)]
 pub(super) struct Limit {
     pub(super) answer_by: Instant,
-    /// Earlier than `answer_by`: a command that is sent later hardly has time for an answer, and an unknown outcome is worse than a
+    /// Earlier than `answer_by`: a command sent later hardly has time for an answer, and an unknown outcome is worse than a
     /// call that did not run.
     pub(super) send_by: Instant,
 }
@@ -23,12 +23,12 @@ impl Limit {
         Limit { answer_by: after(now, node_timeout), send_by: after(now, node_timeout / 4 * 3) }
     }
 
-    /// Whether no command may be sent any more.
+    /// Returns whether no more commands may be sent.
     pub(super) fn is_over(self) -> bool {
         Instant::now() >= self.send_by
     }
 
-    /// Half of the time that is left.
+    /// Returns half of the time that is left.
     pub(super) fn half(self) -> Limit {
         let now = Instant::now();
         let half = |end: Instant| after(now, end.saturating_duration_since(now) / 2);

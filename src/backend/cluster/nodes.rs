@@ -27,14 +27,14 @@ pub(super) struct Nodes {
     pub(super) seeds: Seeds,
     /// Whether a call waits for a node that can't be reached, or for a replica to replace it.
     pub(super) waits_for_node: bool,
-    /// The role of each node: not the only one, so that its calls do not wait for a connection.
+    /// The role of each node. A node is not the only master, so its calls do not wait for a connection.
     role: Role,
     pub(super) node_timeout: Duration,
     pub(super) runtime: Handle,
     events: Weak<dyn Events>,
     /// Receives the events of the nodes' connections.
     node_events: Arc<dyn Events>,
-    /// Where the nodes' subscribers report to, if sharded channels are used.
+    /// Receives what the nodes' subscribers report, if sharded channels are used.
     inbox: Option<Inbox>,
     state: Mutex<NodesState>,
     pub(super) identity: Arc<Identity>,
@@ -54,7 +54,7 @@ struct NodesState {
     pubsub_node: Option<NodeAddress>,
     /// When the owner of a slot last changed.
     owner_changed: Option<Instant>,
-    /// That change was not reported as an event yet.
+    /// Whether that change is still to be reported as an event.
     unreported: bool,
     closed: bool,
 }
@@ -102,12 +102,12 @@ impl Nodes {
         })
     }
 
-    /// From the addresses that nodes report to those by which they are known here.
+    /// Returns the map from the addresses that nodes report to those that this client connects to.
     pub(super) fn address_map(&self) -> &AddressMap {
         &self.role.address_map
     }
 
-    /// The time limit of an attempt to connect.
+    /// Returns the time limit of an attempt to connect.
     pub(super) fn connect_limit(&self) -> Duration {
         connect_limit(self.seeds.all().first().and_then(Server::usable), self.node_timeout)
     }
@@ -117,7 +117,7 @@ impl Nodes {
         self.topology_requested.notify_one();
     }
 
-    /// The node that serves a slot, as far as is known.
+    /// Returns the node that is known to serve a slot.
     pub(super) fn owner(&self, slot: u16) -> Result<Node, Failure> {
         let mut state = lock(&self.state);
         let Some(node_address) = state.slots.owner(slot).cloned() else {
@@ -164,7 +164,7 @@ impl Nodes {
         Ok(Node { server, node_address })
     }
 
-    /// How to connect to a node: with the settings of the seed at its address, or of the first seed.
+    /// Returns how to connect to a node: with the settings of the seed at its address, or of the first seed.
     pub(super) fn endpoint(&self, node_address: &NodeAddress) -> Result<Endpoint> {
         let server = self.seeds.at(&node_address.host, node_address.port);
         let server = server.ok_or_else(|| rejected("no node was given to `cluster`"))?;
@@ -176,7 +176,7 @@ impl Nodes {
         Ok(Endpoint { to, address, gate, login: self.role.login.clone() })
     }
 
-    /// Whether a node is part of the cluster, as far as is known, so that it forwards messages. Not if its command connection is
+    /// Returns whether a node is known to be part of the cluster, so that it forwards messages. It is not if its command connection is
     /// refused while that to another node is live: another cluster may use its address.
     pub(super) fn forwards_messages(&self, node_address: &NodeAddress) -> bool {
         let state = lock(&self.state);
@@ -224,7 +224,7 @@ impl Nodes {
         for node_address in topology.slots.serving() {
             match before.get(node_address) {
                 Some(server) => drop(state.servers.insert(node_address.clone(), server.clone())),
-                // Calls that need an invalid address report it.
+                // A call that needs an invalid address reports it.
                 None => drop(self.node(&mut state, node_address.clone())),
             }
         }
@@ -242,8 +242,7 @@ impl Nodes {
         self.changes.send_modify(|changes| *changes = changes.wrapping_add(1));
     }
 
-    /// Waits until each node is connected to, or its first attempt has failed. If no node is connected to, returns the error of the
-    /// last one.
+    /// Waits until every node is connected, or its first attempt has failed. If no node is connected, returns the error of the last one.
     pub(super) async fn wait_connected(&self) -> Result<Option<Error>> {
         let deadline = after(Instant::now(), self.connect_limit());
         let (nodes, _) = self.all();
@@ -266,7 +265,7 @@ impl Nodes {
         Ok(None)
     }
 
-    /// The nodes that serve slots, and the addresses of their replicas.
+    /// Returns the nodes that serve slots, and the addresses of their replicas.
     pub(super) fn all(&self) -> (Vec<Node>, Vec<NodeAddress>) {
         let state = lock(&self.state);
         let node = |(node_address, server): (&NodeAddress, &Arc<RedisServer>)| Node {
@@ -276,7 +275,7 @@ impl Nodes {
         (state.servers.iter().map(node).collect(), state.replicas.clone())
     }
 
-    /// Whether a node that serves slots was started, or replaced another one, less than that ago: it may lack what was granted
+    /// Returns whether a node that serves slots was started, or replaced another one, less than `age` ago: it may lack what was granted
     /// before.
     pub(super) fn is_younger_than(&self, age: Duration) -> bool {
         let state = lock(&self.state);
@@ -331,7 +330,7 @@ impl Events for NodeEvents {
         }
     }
 
-    // Their subscriptions are reported elsewhere.
+    // The nodes' subscriptions are reported elsewhere.
     fn subscribed(&self, _: &str) {}
     fn message(&self, _: &str, _: &str) {}
     fn not_subscribed(&self, _: &str) {}

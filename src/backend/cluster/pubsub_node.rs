@@ -20,8 +20,7 @@ impl PubsubNode {
         PubsubNode { nodes, target, last: None }
     }
 
-    /// Chooses another node when the connection to the last one is lost, or it has left the cluster and receives no messages any
-    /// more.
+    /// Chooses another node when the connection to the last one is lost, or when that has left the cluster and receives no more messages.
     pub(super) async fn run(mut self, mut failures: watch::Receiver<u64>) {
         let mut changes = self.nodes.changes.subscribe();
         self.switch();
@@ -48,7 +47,7 @@ impl PubsubNode {
         self.last = Some(node_address);
     }
 
-    /// Another node than the last one, if there is one, and preferably one that is connected to.
+    /// Returns another node than the last one, if there is one, preferably one that is connected.
     fn choose(&self) -> Option<NodeAddress> {
         let (serving, replicas) = self.nodes.all();
         let (up, down): (Vec<_>, Vec<_>) = serving.into_iter().partition(|node| node.server.line().is_up());

@@ -70,7 +70,7 @@ impl Nodes {
         let limit = Limit::new(self.node_timeout);
         let parts = self.grouped(calls, everywhere).into_iter().map(|group| async move {
             let (mut done, failed) = self.send_group(calls, group, limit).await;
-            // With a new limit: the pipeline may have been long.
+            // With a new limit, since the pipeline may have been long.
             done.extend(self.retry_all(calls, failed, Limit::new(self.node_timeout)).await);
             done
         });
@@ -81,7 +81,7 @@ impl Nodes {
         answers
     }
 
-    /// Retries failed calls until each is answered, may have run, or its time is over.
+    /// Retries failed calls until each is answered, may have run, or is out of time.
     async fn retry_all(
         &self,
         calls: &[Call],
@@ -154,7 +154,7 @@ impl Nodes {
         answer.map_err(|failure| FailedCall { failure, at: Some(node.node_address) })
     }
 
-    /// The slot of a call. Fails if the call must not be sent.
+    /// Returns the slot of a call. Fails if the call must not be sent.
     fn permitted_slot(&self, call: &Call) -> Result<u16, Failure> {
         self.identity.permit(call)?;
         self.usage.record();
@@ -185,7 +185,7 @@ impl Nodes {
         groups
     }
 
-    /// Returns the answers, and the calls that failed.
+    /// Sends the calls of a group. Returns the answers, and the calls that failed.
     async fn send_group(
         &self,
         calls: &[Call],
@@ -221,8 +221,8 @@ impl Nodes {
         (done, failed)
     }
 
-    /// Publishes a release at the node that serves the slot: those who wait subscribe there until the slot has moved, and the script
-    /// has published where it ran, at the node that the slot migrates to. Returns at once. Where that fails they poll.
+    /// Publishes a release at the node that serves the slot: waiters subscribe there until the slot has moved, while the script has
+    /// published where it ran, at the node that the slot migrates to. Returns at once. If this fails, the waiters poll.
     fn publish_at_owner(&self, call: &Call) {
         let Ok(owner) = self.owner(slot(call.keys.channel())) else { return };
         let Ok(link) = owner.server.line().link_now() else { return };
@@ -265,7 +265,7 @@ impl Nodes {
     }
 }
 
-/// The slot of a call. All its keys have to be in one slot: no script runs on two nodes.
+/// Returns the slot of a call. All its keys have to be in one slot: no script runs on two nodes.
 fn slot_of(call: &Call) -> Result<u16, Failure> {
     let first = slot(call.key());
     let counter = call.fence.as_ref().map(|fence| &*fence.counter);
@@ -283,7 +283,7 @@ fn slot_of(call: &Call) -> Result<u16, Failure> {
     }
 }
 
-/// The failure of a call that is not retried any more. A redirection is reported as one that led to no answer.
+/// Returns the failure of a call that is not retried any more. A redirection is reported as one that led to no answer.
 fn final_failure(failure: Failure, call: &Call) -> Failure {
     if redis_error::redirect(&failure).is_none() {
         return failure;
@@ -296,7 +296,7 @@ fn final_failure(failure: Failure, call: &Call) -> Failure {
     Failure { error: Error::new(ErrorKind::Unavailable, message).because(failure.error), ..failure }
 }
 
-/// For a call without an answer, which does not happen.
+/// Returns the failure of a call without an answer, which does not happen.
 fn unanswered() -> Failure {
     Failure {
         outcome: Outcome::Unknown,
@@ -306,9 +306,9 @@ fn unanswered() -> Failure {
 
 /// Awaits all futures. Returns their outputs in the same order.
 ///
-/// Polls each of them in each poll, however many there are. The join of `futures-util` does not, for more than 30: 1. The task has
-/// used up its budget, which wakes whoever waits for an answer at once. 2. After two of those the join returns. 3. The other
-/// calls are not sent in this poll, and the next one may be past their deadline.
+/// Polls each of them in each poll, however many there are. The join of `futures-util` does not if there are more than 30: 1. The task
+/// has used up its budget, which wakes every future that waits for an answer at once. 2. After two of those the join returns. 3. The
+/// other calls are not sent in this poll, and the next one may be past their deadline.
 async fn join_all<F: Future>(work: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut work: Vec<Pin<Box<F>>> = work.into_iter().map(Box::pin).collect();
     let mut done: Vec<Option<F::Output>> = work.iter().map(|_| None).collect();

@@ -1,4 +1,4 @@
-//! The check that all seeds are nodes of one cluster. With seeds of two clusters, two clients could each find another one, and both
+//! Checks that all seeds are nodes of one cluster. With seeds of two clusters, two clients could each find another one, and both
 //! hold a lock.
 
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::backend::cluster::topology_query::{NodeReport, TopologyQuery};
 use crate::base::telemetry;
 use crate::error::{Error, ErrorKind, Result};
 
-/// How long the other seeds are waited for, once one has answered.
+/// How long to wait for the other seeds once one has answered.
 const GRACE: Duration = Duration::from_secs(1);
 
 impl Nodes {
-    /// The first topology. Queries all seeds; those that answer must be nodes of one cluster.
+    /// Returns the first topology. Queries all seeds; those that answer must be nodes of one cluster.
     pub(super) async fn first_topology(&self) -> Result<Topology> {
         let seeds = self.seed_addresses();
         let mut query =
@@ -46,8 +46,8 @@ impl Nodes {
         Ok(topology)
     }
 
-    /// The same check for seeds that could not be reached then. 1. This client finds its cluster by one seed. 2. Another client
-    /// reaches only a late seed, and finds another cluster by it. 3. Both hold a lock. So no lock is granted any more unless most
+    /// Checks the seeds that could not be reached at first. 1. This client finds its cluster by one seed. 2. Another client
+    /// reaches only a late seed, and finds another cluster by it. 3. Both hold a lock. So no more locks are granted unless most
     /// seeds are nodes of this cluster, by its topology or their answers.
     pub(super) async fn query_late_seeds(&self) {
         let unanswered_seeds = self.identity.unanswered_seeds();

@@ -1,4 +1,4 @@
-//! What the subscribers of a cluster report, brought to the one task that reports it on.
+//! Passes the reports of a cluster's subscribers to the one task that forwards them.
 
 use std::sync::{Arc, Weak};
 
@@ -19,7 +19,7 @@ pub(super) enum Note {
 /// Which subscriber reports.
 pub(super) enum Source {
     Node(Weak<RedisServer>),
-    /// The one for plain channels.
+    /// The subscriber for plain channels.
     Plain,
 }
 
@@ -78,7 +78,7 @@ impl Events for NodeReports {
     fn refused(&self, channel: &str, why: &str) -> bool {
         let moved = why.strip_prefix("MOVED ").and_then(|rest| rest.split_once(' '));
         if let Some((number, address)) = moved {
-            // Otherwise it is the answer to another request: see `Requester`.
+            // With another slot it is the answer to another request: see `Requester`.
             let is_its_own = number.parse() == Ok(slot(channel));
             let to = NodeAddress::of(address, &self.node_address).filter(|_| is_its_own);
             return to.is_some_and(|to| {

@@ -22,8 +22,8 @@ const RELEASED: &str = "0";
 /// learn of a change.
 const HOPS: u32 = 4;
 
-/// Whether the releases of the locks with this channel are published on a sharded channel: not if it is in another slot than their
-/// keys, which no script may publish to.
+/// Returns whether the releases of the locks with this channel are published on a sharded channel: not if it is in another slot than
+/// their keys, since no script may publish to it then.
 pub(super) fn is_sharded(channel: &str) -> bool {
     let at = slot(channel);
     let mut keys = keys_of(channel).peekable();
@@ -36,7 +36,7 @@ pub(super) struct ShardedSubscriber {
     task: AbortHandle,
     wanted: watch::Receiver<bool>,
     plain: Arc<Subscriber>,
-    /// Receives what `plain` reports, which has it only weakly.
+    /// Receives what `plain` reports, which only references it weakly.
     _plain_reports: Arc<PlainReports>,
 }
 
@@ -58,12 +58,12 @@ impl ShardedSubscriber {
         ShardedSubscriber { inbox, task, wanted: state, plain, _plain_reports: plain_reports }
     }
 
-    /// The subscriber for plain channels.
+    /// Returns the subscriber for plain channels.
     pub(super) fn plain(&self) -> &Subscriber {
         &self.plain
     }
 
-    /// Whether any channel is wanted.
+    /// Returns whether any channel is wanted.
     pub(super) fn wanted(&self) -> watch::Receiver<bool> {
         self.wanted.clone()
     }
@@ -82,11 +82,11 @@ impl ShardedSubscriber {
     }
 }
 
-/// Chooses the node of each wanted channel. It alone reports to the session, so that what is reported of a channel is in order: a
-/// confirmation by a node that is left is not reported behind the loss.
+/// Chooses the node of each wanted channel. Only this task reports to the session, so that the reports about a channel are in order: the
+/// confirmation by a node that is left is not reported after the loss.
 struct Task {
     nodes: Arc<Nodes>,
-    /// For channels that can't be sharded.
+    /// The subscriber for channels that can't be sharded.
     plain: Arc<Subscriber>,
     events: Weak<dyn Events>,
     channels: HashMap<Arc<str>, Channel>,
@@ -96,13 +96,13 @@ struct Task {
 /// A wanted channel.
 #[derive(Default)]
 struct Channel {
-    /// The node that it is subscribed at, or was asked to subscribe it.
+    /// The node that it is subscribed at, or that was asked to subscribe it.
     at: Option<Weak<RedisServer>>,
-    /// That node has confirmed it.
+    /// Whether that node has confirmed it.
     is_on: bool,
-    /// It is subscribed as a plain channel too.
+    /// Whether it is subscribed as a plain channel too.
     plain: bool,
-    /// That was confirmed.
+    /// Whether the plain subscription was confirmed.
     plain_is_on: bool,
     /// Redirections since the last confirmation.
     hops: u32,
@@ -118,7 +118,7 @@ impl Task {
     async fn run(mut self, mut notes: mpsc::UnboundedReceiver<Note>) {
         let mut changes = self.nodes.changes.subscribe();
         loop {
-            // Biased: what could come without end is asked last.
+            // Biased: what could arrive without end comes last.
             tokio::select! {
                 biased;
                 Ok(()) = changes.changed() => self.follow(),
@@ -190,8 +190,8 @@ impl Task {
         }
     }
 
-    /// After a change in the cluster: subscribes where the slots are now. A channel that was made a plain one is tried there as a sharded
-    /// one again, since the node may know them by now.
+    /// Subscribes where the slots are now, after a change in the cluster. A channel that was made plain is tried there as a sharded one
+    /// again, since the node may know sharded channels by now.
     fn follow(&mut self) {
         let channels: Vec<_> = self.channels.keys().filter(|channel| is_sharded(channel)).cloned().collect();
         channels.iter().for_each(|channel| self.place(channel));
@@ -213,7 +213,7 @@ impl Task {
             Report::Subscribed(channel) => {
                 let Some(known) = self.at(&channel, server) else { return };
                 (known.is_on, known.hops) = (true, 0);
-                // What was published as a sharded message before did not arrive: the session has to look again.
+                // Sharded messages that were published before did not arrive: the session has to look again.
                 let again = std::mem::take(&mut known.plain_is_on);
                 let was_plain = std::mem::take(&mut known.plain);
                 if was_plain {
@@ -299,12 +299,12 @@ impl Task {
                     .collect();
                 self.with_events(|events| lost.iter().for_each(|channel| events.not_subscribed(channel)));
             }
-            // Nobody's.
+            // They belong to no channel.
             Report::Moved(..) | Report::NotSharded(_) => {}
         }
     }
 
-    /// The channel, if it is subscribed at this node or to be.
+    /// Returns the channel, if it is or is to be subscribed at this node.
     fn at(&mut self, channel: &str, server: &Weak<RedisServer>) -> Option<&mut Channel> {
         self.channels.get_mut(channel).filter(|known| known.is_at(server))
     }

@@ -19,7 +19,7 @@ pub(super) struct NodeAddress {
 }
 
 impl NodeAddress {
-    /// The address of a seed. `None` for a Unix socket.
+    /// Returns the address of a seed, or `None` for a Unix socket.
     pub(super) fn seed(to: &Destination) -> Option<NodeAddress> {
         match to.addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
@@ -37,8 +37,8 @@ impl NodeAddress {
         Some(NodeAddress { host, port: port.parse().ok()? })
     }
 
-    /// The address to connect to, of one that a node has reported. From then on the node is known by it alone: it is compared to those of
-    /// seeds, which are addresses to connect to.
+    /// Returns the address to connect to, given one that a node has reported. From then on the node is known only by this one: it is
+    /// compared to those of seeds, which are addresses to connect to.
     pub(super) fn mapped(self, map: &AddressMap) -> NodeAddress {
         match map.get(&self.host, self.port) {
             Some((host, port)) => NodeAddress { host: host.into(), port },
@@ -56,13 +56,13 @@ impl fmt::Display for NodeAddress {
     }
 }
 
-/// The slot of a key: the checksum of the key or of its hash tag, the text between its first braces.
+/// Returns the slot of a key: the checksum of the key, or of its hash tag, the text between its first braces.
 pub(super) fn slot(key: &str) -> u16 {
     let tagged = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     crc16(tagged.filter(|tag| !tag.is_empty()).unwrap_or(key).as_bytes()) % COUNT
 }
 
-/// CRC-16/XMODEM.
+/// Returns the CRC-16/XMODEM checksum.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         let shift = |crc: u16, _| if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 };
@@ -89,7 +89,7 @@ impl Slots {
         self.node_addresses.get(usize::from(*self.owners.get(usize::from(slot))?))
     }
 
-    /// Returns whether that is a change. Ignores slots beyond the last one.
+    /// Assigns slots to a node. Returns whether that is a change. Ignores slots beyond the last one.
     pub(super) fn assign(&mut self, slots: RangeInclusive<u16>, node_address: &NodeAddress) -> bool {
         let known = self
             .node_addresses
@@ -107,7 +107,7 @@ impl Slots {
         news
     }
 
-    /// With the addresses to connect to, of those that a node has reported.
+    /// Replaces the addresses that a node has reported by those to connect to.
     pub(super) fn mapped(mut self, map: &AddressMap) -> Slots {
         self.node_addresses =
             self.node_addresses.into_iter().map(|node_address| node_address.mapped(map)).collect();
@@ -118,7 +118,7 @@ impl Slots {
         self.owners.iter().all(|owner| *owner == NOBODY)
     }
 
-    /// The nodes that serve a slot.
+    /// Returns the nodes that serve a slot.
     pub(super) fn serving(&self) -> Vec<&NodeAddress> {
         let mut serves = vec![false; self.node_addresses.len()];
         for owner in &self.owners {
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn slots_are_those_of_redis() {
         assert_eq!(crc16(b"123456789"), 0x31c3);
-        // As `CLUSTER KEYSLOT` of a server reports them.
+        // These slots are those that a server's `CLUSTER KEYSLOT` reports.
         for (key, at) in [("foo", 12_182), ("bar", 5_061), ("user1000", 3_443), ("", 0)] {
             assert_eq!(slot(key), at, "{key}");
         }

@@ -12,7 +12,7 @@ use crate::backend::testing::fakes::{FakeServer, usual};
 use crate::backend::testing::{ALONE, EventRecorder};
 use crate::config::Seeds;
 
-/// The nodes of a client of a cluster with these seeds, each the only server at its host.
+/// Returns the nodes of a client of a cluster with these seeds, each the only server at its host.
 pub(super) fn nodes(seeds: &[&str]) -> (Arc<Nodes>, EventRecorder) {
     let (seeds, events) = (Seeds::new(seeds.iter().map(|host| (*host, 1))), EventRecorder::new());
     let nodes = Nodes::new(seeds, ALONE, Duration::from_secs(1), events.sender(), None, Handle::current());
@@ -23,8 +23,8 @@ pub(super) fn at(host: &str) -> NodeAddress {
     NodeAddress { host: host.into(), port: 1 }
 }
 
-/// What a node of a cluster answers to the query for its topology. The masters and replicas are named by their hosts, which are their
-/// ids too. The first master serves all slots but one for each of the others.
+/// Returns a node's answer to the query for its topology. Masters and replicas are named by their hosts, which are also their ids. The
+/// first master serves all slots but one for each of the others.
 pub(super) fn slots(masters: &str, replicas: &str) -> String {
     let node = |host: &str| format!("*3\r\n${0}\r\n{host}\r\n:1\r\n${0}\r\n{host}\r\n", host.len());
     let masters: Vec<_> = masters.split(' ').collect();
@@ -44,12 +44,12 @@ pub(super) fn topology(masters: &str, replicas: &str) -> Topology {
     parse_answer(answer, &at("asked"), &"asked:1".into()).unwrap()
 }
 
-/// A node that reports this topology.
+/// Starts a node that reports this topology.
 pub(super) fn node(host: &str, reported: String) -> FakeServer {
     FakeServer::start(host, reports(reported))
 }
 
-/// What a node answers that reports this topology.
+/// Returns the answers of a node that reports this topology.
 pub(super) fn reports(topology: String) -> impl FnMut(&[&str]) -> Option<String> + Send + 'static {
     move |words| if words == ["CLUSTER", "SLOTS"] { Some(topology.clone()) } else { usual(words) }
 }

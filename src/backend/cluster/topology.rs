@@ -20,8 +20,8 @@ pub(super) struct Topology {
 }
 
 impl Topology {
-    /// Parses ranges, each with its master and then its replicas. `asked` is the address that the command was sent to. It is that
-    /// of a node that does not know its own name, or is configured not to report it.
+    /// Parses ranges, each with its master and then its replicas. `asked` is the address that the command was sent to. It stands for a
+    /// node that does not know its own name, or is configured not to report it.
     pub(super) fn read(answer: &Value, asked: &NodeAddress) -> Option<Topology> {
         let (mut slots, mut replicas, mut ids) = (Slots::new(), Vec::new(), Ids::default());
         let mut lowest = None;
@@ -44,13 +44,13 @@ impl Topology {
         Some(Topology { slots, replicas, ids })
     }
 
-    /// With the addresses to connect to, of those that the node has reported.
+    /// Replaces the addresses that the node has reported by those to connect to.
     pub(super) fn mapped(self, map: &AddressMap) -> Topology {
         let replicas = self.replicas.into_iter().map(|replica| replica.mapped(map)).collect();
         Topology { slots: self.slots.mapped(map), replicas, ids: self.ids }
     }
 
-    /// Whether one of its nodes has this address.
+    /// Returns whether one of its nodes has this address.
     pub(super) fn has(&self, node_address: &NodeAddress) -> bool {
         self.replicas.contains(node_address) || self.slots.serving().contains(&node_address)
     }
@@ -104,11 +104,11 @@ fn id(node: &Value) -> Option<&str> {
     text(list(node)?.get(2)?)
 }
 
-/// `None` for an entry without a port.
+/// Returns the address of a node, or `None` for an entry without a port.
 fn node_address(node: &Value, asked: &NodeAddress) -> Option<NodeAddress> {
     let [endpoint, Value::Int(port), more @ ..] = list(node)? else { return None };
     let host = match text(endpoint) {
-        // The node is configured to report its name, which is not set. Its IP address is among the metadata.
+        // The node is configured to report its name, but that is not set. Its IP address is in the metadata.
         Some("?") => more.get(1).and_then(address),
         host => host,
     };
@@ -116,7 +116,7 @@ fn node_address(node: &Value, asked: &NodeAddress) -> Option<NodeAddress> {
     Some(NodeAddress { host, port: u16::try_from(*port).ok().filter(|port| *port != 0)? })
 }
 
-/// The value of `ip` in the metadata of a node: pairs, or in RESP3 a map.
+/// Returns the value of `ip` in the metadata of a node, which is a list of pairs, or in RESP3 a map.
 fn address(metadata: &Value) -> Option<&str> {
     match metadata {
         Value::Array(list) => {
@@ -219,7 +219,7 @@ mod tests {
         assert!(!pair.recognizes(&of("*1 *4 :0 :9 *3 $1 a :1 $1 x *3 $1 q :9 $1 q ")));
     }
 
-    /// In whichever order the ranges come.
+    /// The order of the ranges does not matter.
     #[test]
     fn the_first_range_that_names_its_master_is_the_lowest_one() {
         let half = "*1 *3 :0 :9 *3 $1 z :3 $1 z ";

@@ -40,7 +40,7 @@ pub(super) struct NodeReport {
 }
 
 impl Nodes {
-    /// The first recognized topology: it has more than half of the known nodes. Another one is not used as long as a node that
+    /// Returns the first recognized topology, which has more than half of the known nodes. No other is used as long as a node that
     /// reports a recognized one may come back. Otherwise: 1. A node is removed, and added to another cluster; it keeps its id. 2. For a
     /// moment it is the only one to answer. 3. Its topology includes a known node, and leads to the other cluster.
     pub(super) async fn query_topology(&self) -> Result<Topology> {
@@ -59,7 +59,7 @@ impl Nodes {
         }
         strangers.iter().for_each(|stranger| self.disconnect_stranger(stranger));
         if let Some(topology) = recognized {
-            // The gate would refuse a new connection to these, so their live connections are not used either.
+            // The gate would refuse new connections to these nodes, so their live connections are not used either.
             doubtful
                 .iter()
                 .filter(|report| !ids.includes(&report.topology.ids))
@@ -84,8 +84,8 @@ impl Nodes {
         }
     }
 
-    /// The topology to use when no recognized one was reported for a lease. First choice is the cluster of which most seeds are
-    /// nodes now: two clients with the same seeds choose the same one, since no two clusters have most of them. Second is what is left
+    /// Returns the topology to use if no recognized one was reported for a lease. The first choice is the cluster that most seeds belong
+    /// to now: two clients with the same seeds choose the same one, since no two clusters have most of them. The second is what is left
     /// of the old cluster: the topology that has most of its nodes and no others.
     fn successor(
         &self,
@@ -117,8 +117,8 @@ impl Nodes {
         Some(topology)
     }
 
-    /// Nodes with a live connection, then the other known nodes, then the seeds; each once, and each part from a random start. The
-    /// one that messages are received from comes last: if it has left the cluster, it may be the last to know.
+    /// Returns nodes with a live connection, then the other known nodes, then the seeds; each once, and each part from a random start.
+    /// The node that messages are received from comes last: if it has left the cluster, it may be the last to know.
     fn candidates(&self) -> Vec<Candidate> {
         let (nodes, replicas) = self.all();
         let (up, down): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| node.server.line().is_up());
@@ -144,7 +144,7 @@ impl Nodes {
         candidates
     }
 
-    /// Only the nodes at these addresses.
+    /// Returns only the nodes at these addresses.
     pub(super) fn candidates_at(&self, node_addresses: Vec<NodeAddress>) -> Vec<Candidate> {
         let candidate = |node_address| {
             let (endpoint, address_map) = (self.endpoint(&node_address).ok()?, self.address_map().clone());
@@ -153,7 +153,7 @@ impl Nodes {
         rotated(node_addresses).into_iter().filter_map(candidate).collect()
     }
 
-    /// The addresses of the seeds, each once.
+    /// Returns the addresses of the seeds, each once.
     pub(super) fn seed_addresses(&self) -> Vec<NodeAddress> {
         let mut node_addresses = Vec::new();
         for node_address in
@@ -182,7 +182,7 @@ impl TopologyQuery {
         TopologyQuery { candidates, stagger, limit, asking: JoinSet::new(), failed: None }
     }
 
-    /// The next answer. `None` when there are no more.
+    /// Returns the next answer, or `None` if there are no more.
     pub(super) async fn next(&mut self) -> Option<Result<NodeReport, ()>> {
         loop {
             if let Some(candidate) = self.candidates.next() {
@@ -205,7 +205,7 @@ impl TopologyQuery {
         }
     }
 
-    /// The error to report if no answer was usable.
+    /// Returns the error to report if no answer was usable.
     pub(super) fn failure(&mut self, nodes: &Nodes) -> Error {
         self.failed.take().unwrap_or_else(|| {
             Error::new(ErrorKind::Unavailable, format!("no node of {} can be queried", nodes.seeds))
@@ -222,7 +222,7 @@ fn rotated<T>(mut list: Vec<T>) -> Vec<T> {
     list
 }
 
-/// An error about an option is more useful than that another node can't be reached.
+/// Returns the more useful error: one about an option, rather than one about another node that can't be reached.
 fn more_useful(known: Option<Error>, error: Error) -> Error {
     match known {
         Some(known) if known.kind() != ErrorKind::Unavailable => known,
@@ -232,7 +232,7 @@ fn more_useful(known: Option<Error>, error: Error) -> Error {
 
 async fn query_node(candidate: Candidate, limit: Duration) -> Result<NodeReport> {
     let Candidate { node_address, endpoint, line, address_map } = candidate;
-    // Outside of the limit: see `Reconnector`.
+    // Outside of the limit, for the reason given in `Reconnector`.
     let to = if line.is_none() { Some(endpoint.destination().await?.0) } else { None };
     match timeout(limit, send_query(&endpoint, to, line.clone())).await {
         Ok(answer) => {

@@ -10,17 +10,17 @@ use crate::backend::cluster::nodes::Nodes;
 use crate::backend::connection::Backoff;
 use crate::base::telemetry;
 
-/// How often the topology is queried without a request while the cluster is used; shortened by up to a third at random.
+/// How often the topology is queried without a request while the cluster is used. The time is shortened by up to a third at random.
 const POLL: Duration = Duration::from_secs(5);
 
 /// How often seeds that have not answered yet are queried.
 const SEED_POLL: Duration = Duration::from_secs(2);
 
-/// Queries the topology on request: one query at a time, with growing pauses between them. Also every few seconds while a channel is
-/// subscribed, or calls are sent. Otherwise:
+/// Queries the topology on request: one query at a time, with growing pauses between them. It also does so every few seconds while a
+/// channel is subscribed, or calls are sent. Otherwise:
 ///
 /// 1. A node is removed from the cluster, and maybe added to another one. Its connections stay open.
-/// 2. A waiter is subscribed there, and receives no message any more; or a call is sent there, and acquires a lock in the other
+/// 2. A waiter is subscribed there, and receives no more messages; or a call is sent there, and acquires a lock in the other
 ///    cluster.
 /// 3. Neither fails, so no error reports that the node has left.
 ///
@@ -28,9 +28,9 @@ const SEED_POLL: Duration = Duration::from_secs(2);
 pub(super) async fn watch_topology(nodes: Arc<Nodes>, mut subscribed: watch::Receiver<bool>) {
     let mut backoff = Backoff::default();
     let mut queried = Instant::now();
-    // An outage is one event, not one for each attempt.
+    // An outage is reported once, not at each attempt.
     let mut reported = false;
-    // Instants, not pauses: waiters that come and go must not postpone them.
+    // These are instants, not pauses: waiters that come and go must not postpone them.
     let (mut next_poll, mut next_seed_poll) = (queried, queried);
     loop {
         let is_subscribed = *subscribed.borrow_and_update();
@@ -47,7 +47,7 @@ pub(super) async fn watch_topology(nodes: Arc<Nodes>, mut subscribed: watch::Rec
         }
         backoff.lost(queried);
         sleep(backoff.pause()).await;
-        // Calls that are sent from now on trigger the next query.
+        // Calls sent from now on trigger the next query.
         nodes.usage.reset();
         match nodes.query_topology().await {
             Ok(topology) => {

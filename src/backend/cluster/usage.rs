@@ -1,4 +1,4 @@
-//! Whether the cluster is used.
+//! Tracks whether the cluster is used.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

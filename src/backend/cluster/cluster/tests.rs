@@ -4,7 +4,7 @@ use crate::backend::testing::{ALONE, EventRecorder, TestServer, until};
 
 const LONG: Duration = Duration::from_secs(10);
 
-/// Where nobody listens.
+/// Connects to an address where nobody listens.
 async fn nowhere(sharded: bool) -> (Arc<Cluster>, EventRecorder) {
     let events = EventRecorder::new();
     let connected =

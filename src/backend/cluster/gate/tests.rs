@@ -6,8 +6,8 @@ use crate::backend::connection::Commands;
 use crate::backend::testing::fakes::usual;
 use crate::base::telemetry::testing::Recorder;
 
-/// What comes of a connection to the node `a` of a cluster of six, which answers with each of these views in turn, and then with the last
-/// one. Also returns how often it was asked, and how many warnings there were of another cluster.
+/// Connects to node `a` of a cluster of six, which answers with each of these views in turn, and then repeats the last one. Returns the
+/// outcome, how often the node was asked, and how many warnings of another cluster were logged.
 async fn connected(views: &[(&'static str, &'static str)]) -> (crate::error::Result<()>, usize, usize) {
     let log = Recorder::start();
     let (nodes, _events) = nodes(&["a"]);

@@ -26,7 +26,7 @@ fn node_address(port: u16) -> NodeAddress {
     NodeAddress { host: "127.0.0.1".into(), port }
 }
 
-/// The slots are served by the nodes at these ports, and the last node is a replica.
+/// Returns a topology whose slots are served by the nodes at these ports, except the last one, a replica.
 fn topology(ids: [&str; 2], ports: [u16; 3]) -> Topology {
     let mut topology =
         Topology { slots: Slots::new(), replicas: vec![node_address(ports[2])], ids: Default::default() };
@@ -41,7 +41,7 @@ fn refuse(node: &Node) {
     node.server.line().state.send_replace(State::Down { attempt: 1, failed });
 }
 
-/// A connection to nobody, and its other end.
+/// Returns a connection to nobody, and its other end.
 async fn link() -> (Link, DuplexStream) {
     let (ours, theirs) = duplex(1024);
     let settings =
@@ -53,7 +53,7 @@ async fn link() -> (Link, DuplexStream) {
     )
 }
 
-/// Nobody listens at its ports.
+/// Nobody listens at the ports of the nodes.
 #[tokio::test]
 async fn a_cluster_is_away_where_no_node_can_be_connected_to() {
     let (nodes, _events) = nodes();
@@ -68,11 +68,11 @@ async fn a_cluster_is_away_where_no_node_can_be_connected_to() {
     nodes.close();
 }
 
-/// With the error that another cluster uses its address, it is refused.
+/// A connection is refused with the error that another cluster uses its address.
 #[tokio::test]
 async fn a_node_forwards_messages_unless_it_is_refused_while_others_are_not() {
     let (link, _theirs) = link().await;
-    // The tasks of the nodes do not run meanwhile: nothing is awaited.
+    // The tasks of the nodes do not run in between: nothing is awaited.
     let (nodes, _events) = nodes();
     nodes.install(&topology(["a", "b"], [1, 2, 3]));
     let forwards = || [1, 2, 3, 4].map(|port| nodes.forwards_messages(&node_address(port)));
@@ -110,14 +110,14 @@ async fn a_new_owner_of_a_slot_makes_the_cluster_young_and_is_reported() {
     tokio::time::advance(minute).await;
     expect(&topology(["a", "b"], [1, 3, 2]), false);
     expect(&topology(["a", "b"], [1, 3, 4]), false);
-    // The same slots, of another cluster.
+    // The slots are the same, but of another cluster.
     expect(&topology(["x", "y"], [1, 3, 4]), true);
     tokio::time::advance(minute).await;
     nodes.moved(0, &node_address(1));
     assert!(!nodes.is_younger_than(minute), "it was the owner");
     nodes.moved(0, &node_address(3));
     assert!(nodes.is_younger_than(minute));
-    // Reported with the next topology, by which it is known.
+    // The change is reported with the next topology.
     let moved = {
         let mut moved = topology(["x", "y"], [1, 3, 4]);
         moved.slots.assign(0..=0, &node_address(3));
@@ -144,7 +144,7 @@ async fn a_connection_to_a_node_that_is_back_is_reported_and_wakes_calls_that_wa
     assert!(changes.has_changed().unwrap());
 }
 
-/// A replica may have replaced it.
+/// A replica may have replaced the node.
 #[tokio::test(start_paused = true)]
 async fn a_lost_connection_to_a_node_and_each_attempt_that_fails_request_the_topology() {
     let a = testing::node("a", testing::slots("a", ""));
@@ -162,12 +162,12 @@ async fn a_lost_connection_to_a_node_and_each_attempt_that_fails_request_the_top
     while requested(60).await {}
     nodes.request_topology();
     assert!(requested(1).await);
-    // Nobody is there.
+    // Nobody listens there.
     nodes.install(&testing::topology("b", ""));
     for _ in 0..3 {
         assert!(requested(1).await);
     }
-    // A call to it fails at once. The cluster alone decides whether it waits.
+    // A call to the node fails at once. Only the cluster decides whether it waits.
     assert!(nodes.at(testing::at("b")).unwrap().server.is_away());
     nodes.close();
 }

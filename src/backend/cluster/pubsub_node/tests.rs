@@ -8,7 +8,7 @@ use crate::backend::connection::State;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The hosts of all nodes that it may choose.
+/// Returns the hosts of all nodes that it may choose.
 fn choices(node: &PubsubNode) -> String {
     let mut hosts: Vec<_> = (0..200).filter_map(|_| node.choose()).map(|node| node.host).collect();
     hosts.sort();
@@ -27,7 +27,7 @@ async fn another_node_is_chosen_and_of_those_one_that_is_connected_to() {
     assert_eq!(choices(&chooser), "a b c");
     chooser.last = Some(at("a"));
     assert_eq!(choices(&chooser), "b c");
-    // The tasks of the nodes do not run meanwhile: nothing is awaited.
+    // The tasks of the nodes do not run in between: nothing is awaited.
     let down = |host: &str| {
         let node = nodes.at(at(host)).unwrap();
         node.server.line().state.send_replace(State::Down { attempt: 1, failed: None });
@@ -66,7 +66,7 @@ async fn the_node_is_left_when_it_fails_or_is_no_part_of_the_cluster_any_more() 
         failures.send_modify(|failures| *failures += 1);
         last = next().await.expect("it stays with a node that fails");
         assert_eq!(last, other);
-        // Reported once more, with the same nodes.
+        // The topology is reported once more, with the same nodes.
         nodes.install(&topology("a b", ""));
         assert_eq!(next().await, None);
     }

@@ -108,7 +108,8 @@ async fn a_call_that_may_have_run_or_would_fail_again_is_not_retried() {
     assert!(matches!(nodes.retry(&look(), &FailedCall { failure: silent, at: None }), Retry::Never));
 }
 
-/// Then it may be one of several masters, of which the others answer. With the clock of the test it waits for ever in a loop.
+/// A node that is not the only master may be one of several, of which the others answer. With a paused clock, a call that waits loops
+/// forever.
 #[tokio::test(start_paused = true)]
 async fn only_the_only_master_waits_for_a_node_that_serves_the_slot() {
     for alone in [true, false] {
@@ -144,7 +145,7 @@ fn redirections_that_were_followed_in_vain_are_reported_as_such() {
     assert!(!of("LOADING it loads").error.to_string().contains("to each other"));
 }
 
-/// With the clock of the test they would be tried for ever if they were tried again.
+/// With a paused clock, calls that were tried again would be tried forever.
 #[tokio::test(start_paused = true)]
 async fn calls_after_close_are_closed() {
     let (nodes, _events) = nodes();
@@ -198,7 +199,7 @@ async fn calls_to_one_node_are_sent_together_and_those_that_ask_by_themselves() 
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A node that serves the slot, and what it answers to a call.
+/// Starts a node that serves the slot and answers calls by `answer`.
 fn owner(mut answer: impl FnMut() -> Option<String> + Send + 'static) -> FakeServer {
     FakeServer::start("a", move |words| match words {
         ["CLUSTER", "SLOTS"] => Some(testing::slots("a b", "")),
@@ -219,7 +220,7 @@ async fn a_call_that_is_put_off_is_sent_again_behind_a_pause() {
     let a = owner(|| Some("-CLUSTERDOWN The cluster is down\r\n".to_owned()));
     let (nodes, _events) = connected().await;
     assert_eq!(nodes.answer(&look()).await.unwrap_err().outcome, Outcome::NotRun);
-    // Until three quarters of the second are over.
+    // It is tried until three quarters of the second are over.
     assert!((10..=16).contains(&a.count("EVAL")), "{}", a.count("EVAL"));
     nodes.close();
 }
@@ -238,7 +239,7 @@ async fn a_call_that_is_sent_again_has_the_time_that_is_left() {
     nodes.close();
 }
 
-/// Elsewhere the script has published it where it was subscribed to.
+/// In all other cases the script has published it where waiters are subscribed.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_the_next_owner_of_its_slot_ran_is_published_at_this_one() {
     for bits in 0..8 {

@@ -8,7 +8,7 @@ use crate::wire::{Action, Call};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A seed that hangs when it is queried.
+/// Starts a seed that hangs when it is queried.
 fn hangs(host: &str) -> FakeServer {
     FakeServer::start(host, |words| if words == ["CLUSTER", "SLOTS"] { None } else { usual(words) })
 }
@@ -35,7 +35,7 @@ async fn seeds_of_two_clusters_are_rejected_also_if_one_of_them_answers_a_little
 
 #[tokio::test(start_paused = true)]
 async fn a_seed_that_is_seen_to_be_of_the_cluster_has_not_to_answer() {
-    // By another name the node is in no topology.
+    // Under another name the node is in no topology.
     let [_a, _alias] = ["a", "alias"].map(|host| node(host, slots("a b", "r")));
     let [_b, _r, late] = ["b", "r", "late"].map(hangs);
     let (nodes, _events) = nodes(&["a", "alias", "b", "r", "late"]);

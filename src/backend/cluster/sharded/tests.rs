@@ -26,12 +26,12 @@ fn a_channel_is_sharded_if_it_is_in_the_slot_of_each_key_that_it_may_be_of() {
     for (prefix, name) in [("", "a}b"), ("", "{}x"), ("", "un{paired"), ("p{", "a}")] {
         assert!(!is_sharded(&channel(prefix, name)), "{prefix} {name}");
     }
-    // The channel of two locks in two slots.
+    // One channel belongs to two locks in two slots.
     assert_eq!(channel("", "a}b"), channel("", "{a}b}"));
     assert!(!is_sharded(&channel("", "{a}b}")) && !is_sharded("another"));
 }
 
-/// A cluster of one node, and a client of it.
+/// Starts a cluster of one node, and a client of it.
 async fn lone() -> (TestServer, Arc<Cluster>, EventRecorder) {
     let server = TestServer::start(&["--cluster-enabled", "yes"]).await;
     server.command("CLUSTER ADDSLOTSRANGE 0 16383").await;
@@ -47,7 +47,7 @@ async fn lone() -> (TestServer, Arc<Cluster>, EventRecorder) {
     (server, cluster, events)
 }
 
-/// The next event about a subscription.
+/// Returns the next event about a subscription.
 async fn next(events: &mut EventRecorder) -> Event {
     loop {
         match events.next().await {
@@ -108,14 +108,14 @@ async fn a_node_that_refuses_sharded_channels_is_listened_to_by_plain_ones() {
     server.command(&format!("PUBLISH {CHANNEL} 0")).await;
     assert_eq!(next(&mut events).await, Event::Message(CHANNEL.into()));
     server.command("ACL SETUSER default +ssubscribe").await;
-    // It is tried again when the topology is queried: the head of the line has to ask again then.
+    // The subscription is tried again when the topology is queried: the head of the line has to ask again then.
     assert_eq!(next(&mut events).await, Event::NotSubscribed(CHANNEL.into()));
     assert_eq!(next(&mut events).await, Event::Subscribed(CHANNEL.into()));
     server.command(&format!("SPUBLISH {CHANNEL} 0")).await;
     assert_eq!(next(&mut events).await, Event::Message(CHANNEL.into()));
 }
 
-/// A task that is driven by hand, and its events.
+/// Returns a task that is driven by hand, and its events.
 fn driven() -> (Task, EventRecorder) {
     let events = EventRecorder::new();
     let (inbox, _) = mpsc::unbounded_channel();
@@ -129,7 +129,7 @@ fn driven() -> (Task, EventRecorder) {
         runtime,
     );
     let (target, state) = (watch::Sender::new(None).subscribe(), watch::Sender::new(false));
-    // It reports to nobody: what it reports is brought to the task by hand.
+    // It reports to nobody: its reports are passed to the task by hand.
     let (nobody, limit) = (Weak::<PlainReports>::new(), Duration::from_secs(1));
     let plain = Subscriber::start(ChannelKind::Plain, target, "none".into(), nobody, limit);
     (
@@ -197,7 +197,7 @@ async fn a_refusal_is_dealt_with_elsewhere_if_another_node_or_a_plain_channel_ca
     for (why, elsewhere) in [
         (format!("MOVED {own} 10.0.0.1:7000"), true),
         (format!("MOVED {own} :7000"), true),
-        // The answer to another request.
+        // This is the answer to another request.
         (format!("MOVED {} 10.0.0.1:7000", own + 1), false),
         (format!("MOVED {own} nowhere"), false),
         ("NOPERM this user has no permissions to run the 'ssubscribe' command".to_owned(), true),
@@ -247,7 +247,7 @@ async fn what_a_subscriber_reports_is_brought_to_the_task_with_its_source() {
     }
 }
 
-/// A channel can be subscribed at a node and as a plain one at the same time, or about to be.
+/// A channel can be subscribed, or about to be, at a node and as a plain one at the same time.
 #[tokio::test]
 async fn what_is_reported_of_a_channel_depends_on_what_else_it_is_subscribed_as() {
     let (mut task, mut events) = driven();
@@ -287,7 +287,7 @@ async fn what_is_reported_of_a_channel_depends_on_what_else_it_is_subscribed_as(
     task.nodes.close();
 }
 
-/// What is wanted decides whether the topology is queried.
+/// Whether a channel is wanted decides whether the topology is queried.
 #[tokio::test]
 async fn a_channel_is_wanted_until_the_last_one_is_left() {
     let (mut task, mut events) = driven();
@@ -341,7 +341,7 @@ async fn a_node_that_does_not_know_sharded_channels_is_replaced_by_plain_ones() 
     until(async || !*plain.borrow()).await;
 }
 
-/// Its node counts those that are subscribed to it, and plain messages go to all nodes.
+/// A node counts the clients that are subscribed to it, and plain messages go to all nodes.
 #[tokio::test]
 async fn on_a_cluster_an_end_is_not_answered_by_how_many_are_subscribed() {
     let (server, sharded, _events) = lone().await;

@@ -39,14 +39,14 @@ fn ids(all: &str) -> Ids {
     ids
 }
 
-/// By the node at this port, which serves all slots.
+/// Returns the report of the node at this port, which serves all slots.
 fn report(port: u16, all: &str) -> NodeReport {
     let mut topology = Topology { slots: Slots::new(), replicas: Vec::new(), ids: ids(all) };
     topology.slots.assign(0..=16383, &node_address(port));
     NodeReport { topology, node_address: node_address(port), address: HOST.into(), line: None }
 }
 
-/// The cluster of which most seeds are nodes now, or what is left of the old one.
+/// The successor is the cluster that most seeds belong to now, or what is left of the old one.
 #[tokio::test(start_paused = true)]
 async fn what_comes_after_a_cluster_that_is_gone() {
     let seeds = [1, 2, 3, 4, 5];
@@ -73,7 +73,7 @@ async fn what_comes_after_a_cluster_that_is_gone() {
         assert_eq!(found(), None, "it may come back");
         advance(Duration::from_secs(60)).await;
         assert_eq!(found(), successor.map(ids), "{seeds:?} {reports:?}");
-        // What is left of the old one is no other.
+        // What is left of the old cluster is not another one.
         let is_other = successor.is_some_and(|all| known.shared(&ids(all)) == 0);
         assert_eq!(
             log.count("no node of the cluster is left"),
@@ -98,7 +98,7 @@ async fn nodes_that_are_connected_to_are_asked_first_and_the_one_for_messages_la
     topology.slots.assign(0..=99, &node_address(2));
     topology.replicas.push(node_address(3));
     nodes.install(&topology);
-    // The tasks of the nodes do not run meanwhile: nothing is awaited.
+    // The tasks of the nodes do not run in between: nothing is awaited.
     nodes.at(node_address(2)).unwrap().server.line().state.send_replace(State::Up(link));
     let candidates = || {
         let port = |candidate: Candidate| (candidate.node_address.port, candidate.line.is_some());
@@ -158,18 +158,18 @@ async fn a_node_that_hangs_delays_the_answers_of_the_others_by_a_moment() {
     assert!(none.failure(&nodes).to_string().contains("no node of the cluster at a:1"));
 }
 
-/// The node `a` is asked first, `b` hangs, and `c` is asked last.
+/// Node `a` is queried first, `b` hangs, and `c` is queried last.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_has_left_is_disconnected_and_its_topology_is_not_used() {
     let few = "too few of the known nodes";
     for (by_a, by_c, found, is_kept) in [
-        // It was added to another cluster.
+        // `a` was added to another cluster.
         ("a x", "a b c", Ok("a b c"), false),
         ("x", "a b c", Ok("a b c"), false),
-        // It is alone, and may be about to come back.
+        // `a` is alone, and may be about to come back.
         ("a", "a b c", Ok("a b c"), true),
         ("a b", "a b c", Ok("a b"), true),
-        // Neither the one that hangs.
+        // No recognized topology is reported, since `b` hangs.
         ("a x", "x", Err(few), true),
         ("x", "x", Err("can't be reached"), false),
     ] {

@@ -4,7 +4,7 @@ use super::*;
 use crate::backend::cluster::testing::{node, nodes, reports, slots};
 use crate::base::telemetry::testing::Recorder;
 
-/// From when one is sent to the next one.
+/// The pause is measured from one query to the next.
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_is_subscribed_to_is_queried_every_few_seconds_and_an_idle_one_is_not() {
     let a = node("a", slots("a", ""));
@@ -45,7 +45,7 @@ async fn an_outage_of_the_cluster_is_logged_once() {
         assert!(a.count("CLUSTER SLOTS") > asked + 2, "it is asked again and again");
         assert_eq!(logged(), outages);
         a.answers(reports(slots("a", "")));
-        // What it has not answered it never answers.
+        // It never answers the queries that it has left unanswered.
         a.hang_up();
         sleep(20 * POLL).await;
         assert_eq!(logged(), outages);

@@ -2,8 +2,8 @@ use super::*;
 use crate::base::testing::{fuzz, text};
 use crate::wire::keys;
 
-/// One script has the key and the counter, and a subscription goes to the node of the key. Not so where braces have no
-/// partner: Redisson forms the names of both in this way.
+/// One script takes both the key and the counter, and a subscription goes to the node of the key. Names with unpaired braces are an
+/// exception: Redisson forms both names in this way.
 #[test]
 fn channel_and_counter_of_any_name_are_in_the_slot_of_its_key() {
     fuzz((text(), text(), text()), |(name, tag, prefix)| {
