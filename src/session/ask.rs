@@ -1,4 +1,4 @@
-//! Of a session: the masters are asked, and answers that come after the verdict are waited for.
+//! The part of a session that asks the masters, and waits for answers that come after the verdict.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,8 +14,8 @@ use crate::table::{LateAnswer, LockEntry};
 use crate::wire::keys::Keys;
 use crate::wire::{Pending, Reply, Token};
 
-/// Tasks that wait for stragglers. They start when this goes, which has to be after the verdict was brought to the entry: what
-/// a straggler answers before would be overwritten by the verdict, which counts it among those that are still to come.
+/// Tasks that wait for stragglers. They start when this is dropped, which has to be after the verdict was given to the entry. An earlier
+/// answer of a straggler would be overwritten by the verdict, which counts the straggler among those still to answer.
 #[must_use = "the stragglers are polled as soon as this is dropped"]
 #[derive(Default)]
 pub(crate) struct StragglerTasks([Option<StragglerTask>; 2]);
@@ -33,16 +33,18 @@ impl Drop for StragglerTasks {
 }
 
 impl Session {
-    /// Sends one command of a hold. Answers that its verdict does not wait for are waited for in the background.
+    /// Sends one command of a hold. The background waits for the answers that the verdict doesn't need.
     pub(crate) async fn ask(&self, pending: &Pending) -> (Verdict, StragglerTasks) {
         let mut late = StragglerTasks::default();
         let mut verdict = self.ask_once(pending, &mut late.0[0]).await;
         if let Some(Token { highest, agreed: false }) = verdict.token {
-            // 1. n1 answers 101, n2 answers 51, and 101 is handed out. 2. It is released. 3. The next holder is granted by n2 and
-            // n3, and gets 52. Only who still holds the lock may get the answer that its token is known: else 4. the next holder
-            // has 52 already when 101 reaches n2.
+            // Only if the lock is still held may the token count as known:
+            // 1. n1 answers 101, n2 answers 51, and 101 is handed out.
+            // 2. It is released.
+            // 3. The next holder is granted by n2 and n3, and gets 52.
+            // 4. 101 reaches n2 when the next holder has 52 already.
             let late = &mut late.0[1];
-            // Boxed: it is rare, and would have its room in each task that has a lock.
+            // Boxed: it is rare, and would otherwise take room in each task that has a lock.
             let renewal = Box::pin(async move { self.ask_once(&pending.acknowledging(highest), late).await });
             verdict = verdict.acknowledged(renewal.await);
         }
@@ -56,7 +58,7 @@ impl Session {
         verdict
     }
 
-    /// The same for commands of many holds.
+    /// Sends commands of many holds. The background waits for the answers that the verdicts don't need.
     pub(super) async fn ask_all(&self, commands: &[Pending]) -> (Vec<Verdict>, StragglerTasks) {
         let (verdicts, stragglers) = self.quorum.ask_all(commands).await;
         for (pending, verdict) in commands.iter().zip(&verdicts) {
@@ -82,7 +84,7 @@ impl Session {
             return None;
         }
         let me = self.me.upgrade()?;
-        // Dropped with its runtime, maybe before its first poll: what was sent may have run.
+        // If it is dropped with its runtime, maybe before its first poll, what was sent may have run.
         let missing = scopeguard::guard((me, commands(), stragglers.masters()), |(me, commands, masters)| {
             for master in masters.iter() {
                 me.straggled(&commands, master, |_| LateAnswer::Unknown);
@@ -105,8 +107,10 @@ impl Session {
     /// Frees the lock on all masters, whoever holds it.
     pub(crate) async fn force(&self, keys: &Arc<Keys>) -> Reported {
         let (reply, stragglers) = self.quorum.force(keys, self.terms.line).await;
-        // 1. All masters are asked, and do not know the script. 2. Two are sent its text and answer, which is the verdict. 3. Were
-        // the third one's future dropped, a dead holder's field would stay there for its lease.
+        // The stragglers are polled to the end:
+        // 1. All masters are asked, and don't know the script.
+        // 2. Two are sent its text and answer, which is the verdict.
+        // 3. If the third one's future were dropped, a dead holder's field would stay there for its lease.
         if let (false, Ok(runtime), Some(me)) =
             (stragglers.is_empty(), runtime::Handle::try_current(), self.me.upgrade())
         {
@@ -123,18 +127,18 @@ impl Session {
         reply
     }
 
-    /// Whether a forced release has still to reach some master.
+    /// Whether a forced release has not reached all masters yet.
     pub(crate) fn is_forcing(&self) -> bool {
         self.forcing.load(SeqCst) > 0
     }
 
-    /// A master has answered those of these commands that were for it, or never will.
+    /// Reports that a master has answered those of these commands that were meant for it, or never will.
     fn straggled(&self, commands: &[Pending], master: usize, mut answer: impl FnMut(&Pending) -> LateAnswer) {
         for pending in commands.iter().filter(|pending| pending.masters.contains(master)) {
             let (keys, answer) = (&pending.call.keys, answer(pending));
             let note = |entry: &mut LockEntry, at: Moment| entry.straggled(pending, master, answer, at.now);
             match answer {
-                // Also where nothing of that lock is left here.
+                // Visited even if nothing of that lock is left here.
                 LateAnswer::There | LateAnswer::Unknown if pending.call.action.creates() => {
                     self.visit(keys, |entry, _, at| note(entry, at))
                 }
@@ -144,7 +148,7 @@ impl Session {
     }
 }
 
-/// What a straggler's answer means for the field.
+/// Returns what a straggler's answer means for the field.
 fn late_answer(answer: &Reported) -> LateAnswer {
     match answer {
         Ok(Reply::Done | Reply::Ended(_) | Reply::Token(_) | Reply::Deferred(_)) => LateAnswer::There,

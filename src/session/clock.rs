@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::base::{Moment, after};
 
-/// How far the clock that counts sleep is ahead of the one that does not.
+/// How far the clock that counts sleep is ahead of the one that doesn't.
 type Gap = fn() -> Duration;
 
 /// Reads the time.
@@ -20,7 +20,7 @@ pub(crate) struct Clock {
     most: AtomicU64,
 }
 
-/// A smaller growth of the gap is no sleep, but the time between two readings.
+/// A smaller growth of the gap is the time between the two readings, not sleep.
 const NOISE: Duration = Duration::from_millis(1);
 
 impl Clock {
@@ -37,14 +37,15 @@ impl Clock {
         Moment { now: now() + slept, slept }
     }
 
-    /// The moment of this `now` of tokio's, without a look whether the machine has slept since the last [`moment`](Clock::moment).
+    /// Returns the moment of this `now` of tokio's. It doesn't check whether the machine has slept since the last
+    /// [`moment`](Clock::moment).
     pub(super) fn glance(&self, now: Instant) -> Moment {
         let slept = Duration::from_nanos(self.most.load(Relaxed));
         Moment { now: now + slept, slept }
     }
 
-    /// How long the machine has slept since this clock was made. Never less than what was returned before: it is compared
-    /// with what was noted when a lease was confirmed.
+    /// Returns how long the machine has slept since this clock was made. It never goes back, since it is compared with what was noted
+    /// when a lease was confirmed.
     fn slept(&self) -> Duration {
         let known = Duration::from_nanos(self.most.load(Relaxed));
         let seen = (self.gap)().saturating_sub(self.first);
@@ -56,14 +57,19 @@ impl Clock {
     }
 }
 
-/// The longest that a wait for a moment on the line of holds sleeps without a look at the clock.
+/// The longest time that [`sleep_until`] sleeps without a look at the clock.
 const GLANCE: Duration = Duration::from_secs(1);
 
-/// Sleeps until `end`, a moment on the line of time on which holds' deadlines are kept.
+/// Sleeps until `end`, a moment on the timeline of holds' deadlines.
 ///
-/// A timer of tokio's is not enough: 1. it is set for the end of a lease, an hour away; 2. the machine sleeps for two hours,
-/// in which tokio's clock stands still; 3. the timer fires an hour after the machine woke. So the sleep is cut into slices,
-/// and the end is missed by one of them at most. A slice costs two or three readings of a clock; nothing is locked.
+/// A timer of tokio's is not enough:
+///
+/// 1. It is set for the end of a lease, an hour away.
+/// 2. The machine sleeps for two hours, in which tokio's clock stands still.
+/// 3. The timer fires an hour after the machine woke.
+///
+/// So the sleep is cut into slices, and the end is missed by one slice at most. A slice costs two or three readings of a clock; nothing
+/// is locked.
 pub(crate) async fn sleep_until(end: Instant, moment: impl Fn() -> Moment) {
     loop {
         let at = moment();
@@ -74,7 +80,7 @@ pub(crate) async fn sleep_until(end: Instant, moment: impl Fn() -> Moment) {
     }
 }
 
-/// The time of day in microseconds, by which fencing tokens begin anew where a counter was lost.
+/// Returns the time of day in microseconds. Fencing tokens restart from it if a counter was lost.
 pub(crate) fn time_of_day() -> u64 {
     #[cfg(test)]
     if let Some(time) = crate::base::testing::simulation::time_of_day() {
@@ -84,21 +90,21 @@ pub(crate) fn time_of_day() -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Whether tokio's own thread-locals stand on this thread.
+/// Whether tokio's own thread-locals are still alive on this thread.
 struct Stand(bool);
 
 impl Drop for Stand {
-    // With a drop a thread-local is taken down in its turn: later ones first.
+    // A thread-local with a drop is destroyed in its turn: the later ones first.
     fn drop(&mut self) {}
 }
 
 thread_local! {
-    /// Made after tokio's, by the look at its handle, and so taken down before it.
+    /// Made after tokio's, since it looks at tokio's handle, and so destroyed before it.
     static STAND: Stand = Stand(!Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()));
 }
 
-/// The time, also for a guard that another thread-local drops when its thread ends: once a clock was paused anywhere in the
-/// process, tokio's `now` panics there, which would end the process.
+/// Returns the time, also for a guard that another thread-local drops when its thread ends. If a clock was ever paused in the process,
+/// tokio's `now` panics there, which would end the process.
 fn now() -> Instant {
     match STAND.try_with(|stand| stand.0) {
         Ok(true) => Instant::now(),
@@ -106,7 +112,7 @@ fn now() -> Instant {
     }
 }
 
-/// `CLOCK_BOOTTIME` counts sleep, `CLOCK_MONOTONIC`, which tokio's clock is, does not.
+/// `CLOCK_BOOTTIME` counts sleep; `CLOCK_MONOTONIC`, which is tokio's clock, doesn't.
 #[cfg(target_os = "linux")]
 fn gap() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
@@ -114,24 +120,24 @@ fn gap() -> Duration {
         let time = clock_gettime(id);
         Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
     };
-    // In this order: a pause between the two readings makes the gap look smaller, never larger.
+    // Read in this order, since a pause between the two readings then makes the gap look smaller, never larger.
     let boot = read(ClockId::Boottime);
     boot.saturating_sub(read(ClockId::Monotonic))
 }
 
-/// Elsewhere there is no such pair of clocks to compare.
+/// Other systems have no such pair of clocks to compare.
 #[cfg(not(target_os = "linux"))]
 fn gap() -> Duration {
     Duration::ZERO
 }
 
 impl Moment {
-    /// The moment itself by tokio's clock, as it was read.
+    /// Returns the moment by tokio's clock, as it was read.
     pub(crate) fn by_tokio(self) -> Instant {
         self.local(self.now)
     }
 
-    /// Until when a timer of tokio's may sleep that waits for this moment on the line of holds: then it looks again.
+    /// Returns until when a timer of tokio's may sleep before the next look, for a wait for this moment on the timeline of holds.
     pub(crate) fn nap(self, end: Instant) -> Instant {
         self.local(end).min(after(self.by_tokio(), GLANCE))
     }
@@ -165,7 +171,7 @@ mod tests {
         assert!(after.now < deadline);
     }
 
-    /// It is never ahead of what a look finds, so that what is counted from it ends no later.
+    /// A glance is never ahead of what a look finds, so what is counted from it ends no later.
     #[test]
     fn a_glance_has_the_sleep_that_a_look_found_before() {
         let clock = Clock::with(|| GAP.get());
@@ -178,7 +184,7 @@ mod tests {
         assert_eq!((glance.now, glance.slept, glance.local(glance.now)), (now + second, second, now));
     }
 
-    /// The line of holds is ahead of tokio's by what the machine slept.
+    /// The timeline of holds is ahead of tokio's clock by what the machine slept.
     #[test]
     fn a_moment_is_now_and_what_the_machine_slept() {
         GAP.set(Duration::from_secs(5));
@@ -188,7 +194,7 @@ mod tests {
         assert!(moment.now >= before + Duration::from_secs(20));
     }
 
-    /// It begins tokens where there is no counter: those of an earlier time are lower.
+    /// Tokens begin with it if there is no counter: tokens of an earlier time are lower.
     #[test]
     fn the_time_of_day_is_in_microseconds_since_1970() {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();

@@ -1,4 +1,4 @@
-//! What the backends report by themselves, passed on to the entries that it is about.
+//! Passes what the backends report to the entries that it is about.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -7,13 +7,13 @@ use crate::session::session::Session;
 use crate::table::LockEntry;
 use crate::wire::Hint;
 
-/// Passes what the backends report on to the session, which is made after them.
+/// Passes what the backends report to the session, which is made after them.
 #[derive(Default)]
 pub(crate) struct EventRelay(OnceLock<Weak<Session>>);
 
 impl EventRelay {
     pub(crate) fn relay_to(&self, session: &Arc<Session>) {
-        // Set once, before anything that matters is reported.
+        // This is set once, before anything that matters is reported.
         let _ = self.0.set(Arc::downgrade(session));
     }
 
@@ -24,7 +24,7 @@ impl EventRelay {
         }
     }
 
-    /// Whether the message is a hint for this process.
+    /// Handles a message on the channel of hints. Returns whether it was one.
     fn hint(&self, channel: &str, text: &str) -> bool {
         let Some(session) = self.0.get().and_then(Weak::upgrade) else { return false };
         if !session.hints.are_of(channel) {
@@ -38,7 +38,7 @@ impl EventRelay {
         true
     }
 
-    /// Whether this is the channel of this process's hints, which arrive from now on, or do not.
+    /// Returns whether this is the channel of this process's hints; if so, notes whether its messages arrive from now on.
     fn hears(&self, channel: &str, on: bool) -> bool {
         let session = self.0.get().and_then(Weak::upgrade);
         session.is_some_and(|session| session.hints.set(channel, on))
@@ -57,7 +57,7 @@ impl EventRelay {
     }
 }
 
-/// What one master reports.
+/// Receives what one master reports.
 pub(crate) struct MasterEvents {
     relay: Arc<EventRelay>,
     master: usize,
@@ -71,7 +71,7 @@ impl MasterEvents {
 
 impl Events for MasterEvents {
     fn reconnected(&self) {
-        // A server that came back empty is noticed now, not after a third of the lease.
+        // So a server that came back empty is noticed now, and not only after a third of the lease.
         self.relay.notify_all(|entry, at| {
             entry.ask_all(at.now);
             entry.orphans.retry(self.master, at.now);

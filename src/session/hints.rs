@@ -1,4 +1,4 @@
-//! `Hints`: the channel on which this process is sent word of the lines in which it waits.
+//! `Hints`: the channel on which this process gets the hints about the lines in which it waits.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use crate::base::atomic::{AtomicBool, Ordering::SeqCst};
 use crate::wire::Line;
 use crate::wire::keys;
 
-/// Subscribed from the first wait on, and for good: 1. a process waits for a lock now and then, one request at a time. 2. It would have
-/// to subscribe before each wait could begin in the line.
+/// The subscription begins with the first wait and is kept for good. Otherwise a process that waits for a lock now and then, with one
+/// request at a time, would have to subscribe before each wait could begin in the line.
 pub(crate) struct Hints {
-    /// What scripts need to know of a lock's line; `None`: these locks have none.
+    /// What scripts need to know of a lock's line. `None`: these locks have no line.
     line: Option<Line>,
     channel: Arc<str>,
     wanted: AtomicBool,
@@ -22,12 +22,12 @@ impl Hints {
         Hints { line, channel, wanted: AtomicBool::new(false), on: AtomicBool::new(false) }
     }
 
-    /// The channel, where it is to be subscribed to now.
+    /// Returns the channel if it has to be subscribed to now.
     pub(super) fn begin(&self) -> Option<&str> {
         (self.line.is_some() && !self.wanted.swap(true, SeqCst)).then_some(&*self.channel)
     }
 
-    /// Whether this is the channel. Its messages arrive from now on, if `on`.
+    /// Returns whether this is the channel; if so, notes whether its messages arrive from now on.
     pub(super) fn set(&self, channel: &str, on: bool) -> bool {
         let is_this = *self.channel == *channel;
         if is_this {
@@ -40,7 +40,7 @@ impl Hints {
         self.on.store(false, SeqCst);
     }
 
-    /// What a request that enters a line tells the script. `None`: nothing would reach this process there.
+    /// Returns what a request passes to the script to enter a line. `None`: no hint would reach this process.
     pub(crate) fn line(&self) -> Option<Line> {
         self.line.filter(|_| self.on.load(SeqCst))
     }

@@ -1,4 +1,4 @@
-//! What all handles of one `Locks` share: the table, the masters, the clock, and how they are brought together.
+//! What all handles of one `Locks` share: the table, the masters and the clock, and how they work together.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -25,7 +25,7 @@ use crate::table::{
 use crate::wire::Pending;
 use crate::wire::keys::Keys;
 
-/// So long the background task may leave what is due alone before another runtime takes it over.
+/// How long the background task may leave what is due alone before another runtime takes it over.
 const TAKEOVER: Duration = Duration::from_millis(50);
 
 /// One process's view of the locks on its masters.
@@ -33,31 +33,30 @@ pub(crate) struct Session {
     pub(crate) config: Config,
     pub(crate) quorum: Quorum,
     pub(crate) terms: Arc<Terms>,
-    /// What every field begins with that this session writes: a label, if there is one, and what comes from the operating system's
-    /// randomness.
+    /// What each field written by this session begins with: a label, if there is one, and a part from the operating system's randomness.
     pub(crate) uuid: String,
-    /// Wakes the watchdog: something is due sooner than it knows.
+    /// Wakes the watchdog, since something is due sooner than it knows.
     pub(super) nudge: Notify,
-    /// Notified whenever the background has done something, for whoever waits for its end.
+    /// Notified whenever the background has done something; `close` waits on it.
     pub(crate) progress: Notify,
     pub(super) table: Mutex<LockTable>,
-    /// `None`: nobody watches it.
+    /// `None`: nobody watches the order.
     order: Option<Mutex<LockOrder>>,
     pub(crate) hints: Hints,
     clock: Clock,
     stage: AtomicU8,
     pub(super) me: Weak<Session>,
     owner_ends: Weak<dyn OwnerEnds>,
-    /// Which background task it is that works; zero: none.
+    /// The number of the background task that works; zero: none does.
     pub(super) active_watchdog: AtomicU64,
     pub(super) watchdogs_started: AtomicU64,
     /// How many forced releases have not reached all masters yet.
     pub(super) forcing: AtomicU64,
-    /// What the backends report goes through them: the backends themselves do not keep them alive.
+    /// Receive what the backends report. The session keeps them alive, since the backends don't.
     _events: Vec<Arc<dyn Events>>,
 }
 
-/// How far a session has come. Only ever upward.
+/// How far a session has come. It only moves forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
     Open,
@@ -77,8 +76,10 @@ impl Session {
         clock: Clock,
         events: Vec<Arc<dyn Events>>,
     ) -> Arc<Session> {
-        // No less than a future that is polled may take to be: else 1. an acquire is granted, 2. it is given up before its
-        // answer is looked at, and undone, 3. it is sent again, and so for ever.
+        // At least as long as a polled future may take. Otherwise:
+        // 1. An acquire is granted.
+        // 2. It is given up before its answer is looked at, and undone.
+        // 3. It is sent again, and so on for ever.
         let patience = config.patience().max(HEAD_PATIENCE);
         let retry = retry_pause(config.lease);
         let (lease, drift) = (config.lease, config.drift);
@@ -116,13 +117,13 @@ impl Session {
         self.clock.moment()
     }
 
-    /// The moment by tokio's clock, and what is known of the machine's sleep without a look. It may be too early, so that deadlines
-    /// that are counted from it are too early as well: for what neither extends nor ends a hold.
+    /// Returns the moment by tokio's clock, with the machine's sleep as far as it is known without a look. The moment may be too early,
+    /// and so are deadlines that are counted from it: use it only for what neither extends nor ends a hold.
     pub(crate) fn glance(&self, now: Instant) -> Moment {
         self.clock.glance(now)
     }
 
-    /// Decides something about one lock, then does what follows from it once nothing is locked any more.
+    /// Decides something about one lock, then carries out what follows from it once nothing is locked any more.
     pub(crate) fn visit<R>(
         &self,
         keys: &Arc<Keys>,
@@ -131,7 +132,7 @@ impl Session {
         self.visit_at(self.moment(), keys, visit)
     }
 
-    /// The same at this moment.
+    /// Like [`visit`](Session::visit), at a given moment.
     pub(crate) fn visit_at<R>(
         &self,
         at: Moment,
@@ -142,7 +143,7 @@ impl Session {
         self.visit_as_watchdog(at, keys, visit)
     }
 
-    /// How often whoever waits has to look whether the background task works, where another runtime may take it over.
+    /// Returns how often a waiter has to check whether the background task works; `None` if no other runtime may take it over.
     pub(crate) fn takeover_pause(&self) -> Option<Duration> {
         self.quorum.is_portable().then_some(TAKEOVER)
     }
@@ -161,8 +162,11 @@ impl Session {
         result
     }
 
-    /// The same, and nothing is taken over: 1. the machine is busy, and what is due is late. 2. A visit takes the background task over,
-    /// and visits all locks. 3. That takes long, and each of these visits would take it over again, inside the one before.
+    /// Visits a lock without taking the background task over. Otherwise:
+    ///
+    /// 1. The machine is busy, and what is due is late.
+    /// 2. A visit takes the background task over, and visits all locks.
+    /// 3. That takes long, and each of these visits would take it over again, inside the one before.
     pub(super) fn visit_once<R>(
         &self,
         at: Moment,
@@ -172,7 +176,7 @@ impl Session {
         self.visit_table(at, keys, &mut false, visit)
     }
 
-    /// `unattended`: set where the background task does not look at what is due.
+    /// `unattended`: set if the background task does not look at what is due.
     fn visit_table<R>(
         &self,
         at: Moment,
@@ -187,10 +191,12 @@ impl Session {
                 visit(entry, numbers, at)
             });
             if let Some(on) = effects.subscribe.take() {
-                // While the table is locked: else 1. one visit wants the messages, 2. another does not, 3. the second
-                // is passed on before the first, and a waiter relies on messages that nobody asked for.
+                // Passed on while the table is locked. Otherwise:
+                // 1. One visit wants the messages.
+                // 2. Another visit doesn't.
+                // 3. The second is passed on before the first, and a waiter relies on messages that nobody asked for.
                 if on && let Some(hints) = self.hints.begin() {
-                    // Before the lock's: what asks behind that may enter the line.
+                    // Subscribed before the lock's channel: a request that asks after that subscription may enter the line.
                     self.quorum.subscribe(hints, true);
                 }
                 self.quorum.subscribe(keys.channel(), on);
@@ -202,7 +208,7 @@ impl Session {
         result
     }
 
-    /// The same, where the lock is known: nothing happens where it is not.
+    /// Visits a lock if its entry is known, and does nothing otherwise.
     pub(crate) fn visit_known<R>(
         &self,
         name: &str,
@@ -212,12 +218,12 @@ impl Session {
         Some(self.visit(&keys, visit))
     }
 
-    /// A number that is greater than all before it: of requests, levels and commands.
+    /// Returns a number greater than all before it; requests, levels and commands are numbered so.
     pub(crate) fn number(&self) -> u64 {
         lock(&self.table).number()
     }
 
-    /// Looks at the table, without changing an entry.
+    /// Gives access to the table, for looks that change no entry.
     pub(crate) fn table<R>(&self, look: impl FnOnce(&mut LockTable, Moment) -> R) -> R {
         let at = self.moment();
         look(&mut lock(&self.table), at)
@@ -226,14 +232,14 @@ impl Session {
     #[inline(never)]
     fn carry_out(&self, keys: &Keys, effects: VisitEffects) {
         let sooner = effects.sooner;
-        // Most visits leave nothing.
+        // Most visits leave nothing to be done.
         let events = effects.out.map_or_else(Vec::new, |out| {
-            // Runs even if the program's recorder panics.
+            // This runs even if the program's recorder panics.
             let notified = scopeguard::guard((out.resolve, out.wake), |(resolve, wake)| {
                 resolve.into_iter().for_each(|fate| fate.notify());
                 wake.into_iter().for_each(Waker::wake);
             });
-            // Before anybody is notified: code that reads the metrics after `lost()` finds the loss counted.
+            // Counted before anybody is notified: code that reads the metrics after `lost()` finds the loss counted.
             for event in &out.log {
                 if let LogEvent::Measured(Sample::Lost { loss, fixed }) = event {
                     self.measure(&keys.name, Sample::Lost { loss: *loss, fixed: *fixed });
@@ -242,8 +248,8 @@ impl Session {
             drop(notified);
             out.log
         });
-        // Once it is closed, also what makes nothing due may be the last that `close`, or the watchdog's end, waits for:
-        // a release that its caller sent and got the answer of.
+        // On a closed session even a visit that makes nothing due may be the last thing that `close`, or the watchdog's end, waits for: a
+        // release that its caller sent, and whose answer the caller got.
         if sooner || self.stage() > Stage::Open {
             self.nudge.notify_waiters();
         }
@@ -262,7 +268,7 @@ impl Session {
                 telemetry::renewed_late(name, field, *failures);
                 self.measure(name, Sample::RenewedLate);
             }
-            // A loss was counted before.
+            // Losses were counted before.
             LogEvent::Measured(Sample::Lost { .. }) => {}
             LogEvent::Measured(sample) => self.measure(name, *sample),
             LogEvent::WaitEnded(_) => {}
@@ -274,7 +280,7 @@ impl Session {
         }
     }
 
-    /// Every entry is visited, in no order.
+    /// Visits every entry, in no particular order.
     pub(super) fn visit_all(&self, mut visit: impl FnMut(&mut LockEntry, Moment)) {
         let keys = lock(&self.table).keys();
         for name in keys {
@@ -291,7 +297,7 @@ impl Session {
         }
     }
 
-    /// Moves on to a later stage. Whoever waits ends with an error; what is queued is finished.
+    /// Moves on to a later stage. All waiters end with an error; what is queued is finished.
     pub(crate) fn advance(&self, stage: Stage) {
         self.stage.fetch_max(stage as u8, SeqCst);
         self.table(|table, _| table.closed = true);
@@ -303,7 +309,7 @@ impl Session {
         self.progress.notify_waiters();
     }
 
-    /// The error of anything that is asked too late.
+    /// Returns the error of a request that is made too late.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         let why = match self.stage() {
             Stage::Open => return Ok(()),
@@ -315,12 +321,12 @@ impl Session {
         Err(Error::new(ErrorKind::Closed, why))
     }
 
-    /// The error of a request that would wait in the child of a fork, where nobody ends its wait.
+    /// Returns the error of a request that would wait in the child of a fork, where nobody ends its wait.
     pub(crate) fn check_process(&self) -> Result<(), Error> {
         self.quorum.check_process()
     }
 
-    /// Whether the order is watched in which owners take locks.
+    /// Whether the order in which owners take locks is watched.
     pub(crate) fn watches_order(&self) -> bool {
         self.order.is_some()
     }
@@ -333,7 +339,8 @@ impl Session {
         Named { name: name.clone(), group, place }
     }
 
-    /// An owner asks for a lock, and waits for it where it is held: two orders are reported. `began`: see [`LockOrder::asks`].
+    /// Notes that an owner requests a lock and waits for it if it is held. Reports locks that are taken in both orders. `began`: see
+    /// [`LockOrder::asks`].
     pub(crate) fn asks_in_order(&self, owner: &Owner, name: &Arc<str>, place: Place, began: u64) {
         let Some(order) = &self.order else { return };
         let asked = self.named(name, place);
@@ -343,7 +350,7 @@ impl Session {
         }
     }
 
-    /// A level was granted to this owner. What comes back is for [`leaves_order`](Session::leaves_order).
+    /// Notes that a level was granted to this owner. The result is for [`leaves_order`](Session::leaves_order).
     pub(crate) fn holds_in_order(
         &self,
         level: u64,
@@ -356,20 +363,20 @@ impl Session {
         Some(lock(order).holds(level, owner.clone(), named))
     }
 
-    /// The guard of the level goes.
+    /// Notes that the guard of the level is gone.
     pub(crate) fn leaves_order(&self, tree: Tree, level: u64) {
         if let Some(order) = &self.order {
-            // Dropped where nothing is locked: it may be the last that has its owner.
+            // Dropped while nothing is locked: it may be the last that has its owner.
             let _gone = lock(order).leaves(tree, level);
         }
     }
 
-    /// What keeps the locks, as OpenTelemetry names it; `None`: this process.
+    /// Returns what keeps the locks, by OpenTelemetry's name. `None`: this process does.
     pub(crate) fn system(&self) -> Option<&'static str> {
         (!self.quorum.is_portable()).then_some("redis")
     }
 
-    /// Counts something of one lock. Not while anything is locked.
+    /// Counts an event of one lock. Must not be called while anything is locked.
     pub(crate) fn measure(&self, name: &str, sample: Sample) {
         meter::record(name, self.config.grouping.as_ref(), sample);
     }
@@ -384,19 +391,19 @@ impl Session {
         self.measure_failure(name, error);
     }
 
-    /// Counts an answer that did not come, or that refuses what everybody may ask for.
+    /// Counts a missing answer, or the refusal of what everybody may ask for.
     pub(crate) fn measure_failure(&self, name: &str, error: &Error) {
         if error.kind() == ErrorKind::Unavailable {
             self.measure(name, Sample::Unavailable);
         }
     }
 
-    /// The last failure of a command of this lock, where it is no older than that and no answer has come since.
+    /// Returns the last failure of a command of this lock, if it is no older than `age` and no answer has come since.
     pub(crate) fn outage(&self, keys: &Keys, age: Duration) -> Option<Error> {
         self.table(|table, _| table.entry_of(keys)?.outage.fresh(age, Instant::now()))
     }
 
-    /// The error of a request for this lock that began then, if its commands have failed for too long since.
+    /// Returns the error of a request for this lock that began at `began`, if its commands have failed for too long since.
     pub(crate) fn outage_since(&self, keys: &Keys, began: Instant) -> Option<Error> {
         let (patience, now) = (self.config.unavailable_after, Instant::now());
         self.table(|table, _| {
@@ -405,23 +412,24 @@ impl Session {
         })
     }
 
-    /// A failure that is older shows nothing: nobody may have asked in between. Whoever asks makes no longer pauses.
+    /// Returns the age from which a failure shows nothing: nobody may have asked since. No request pauses for longer.
     fn outage_age(&self) -> Duration {
         self.terms.patience.max(self.config.unavailable_after).saturating_add(self.longest_pause())
     }
 
-    /// A random pause. Both bounds double from pause to pause.
+    /// Returns a random pause. Both bounds double from pause to pause.
     pub(crate) fn pause(&self, pauses: u32) -> Duration {
         let (low, high) = self.config.retry_delay.clone().into_inner();
         let doubled = |bound: Duration| bound.saturating_mul(1 << pauses.min(16));
         let longest = doubled(high).min(self.longest_pause());
-        // Random in the end, however narrow the range is. 1. Three ask three masters at once, and each gets one. 2. If all pause for the
-        // same time, they ask at once again, and so on without end.
+        // It stays random however narrow the range is. Otherwise:
+        // 1. Three ask three masters at once, and each gets one.
+        // 2. If all pause for the same time, they ask at once again, and so on without end.
         let shortest = doubled(low).min(low.max(longest / 2));
         random_between(shortest, longest).max(Duration::from_millis(1))
     }
 
-    /// The upper bound does not grow beyond this.
+    /// Returns the limit of the upper bound's growth.
     pub(crate) fn longest_pause(&self) -> Duration {
         self.config.retry_delay.end().saturating_mul(2).max(Duration::from_secs(1))
     }
@@ -451,7 +459,7 @@ impl fmt::Debug for Session {
     }
 }
 
-/// A handle's share in a session. With the last one the background ends, once its work is done.
+/// A handle's share in a session. When the last one is dropped, the background ends once its work is done.
 #[derive(Clone, Debug)]
 pub(crate) struct Handle(Arc<Share>);
 

@@ -1,4 +1,4 @@
-//! The one background task: it renews what is held, ends what is over, and sends what was left to be released or settled.
+//! The one background task: it renews holds, ends those that are over, and sends the queued releases and settles.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::wire::{Pending, Rule};
 type Batch = Vec<Pending>;
 
 impl Session {
-    /// Has the background task run, where it is not: on the runtime of the caller.
+    /// Starts the background task on the caller's runtime, unless it is running.
     pub(crate) fn ensure_watchdog(&self) {
         if self.active_watchdog.load(SeqCst) == 0 {
             self.start_watchdog(|session, number| {
@@ -42,8 +42,8 @@ impl Session {
         self.active_watchdog.load(SeqCst) == number
     }
 
-    /// The background task has not looked at what is due: its runtime lives, and nobody drives it. It goes on here, on the runtime
-    /// of the caller. The old one finds out if it is driven again; what it has sent counts as unanswered.
+    /// Takes the background task over to the caller's runtime. The old one has not looked at what is due: its runtime lives, and nobody
+    /// drives it. It finds out if it is driven again; what it has sent counts as unanswered.
     pub(super) fn take_over(&self) {
         let taken = self.start_watchdog(|session, number| {
             session.active_watchdog.store(number, SeqCst);
@@ -57,29 +57,29 @@ impl Session {
         }
     }
 
-    /// The background task was dropped with its runtime. Where that ends everything, whoever waits gets an error; else they are
-    /// woken, and the first of them takes the task over on its own runtime.
+    /// The background task was dropped with its runtime. If that ends everything, all waiters get an error; else they are woken, and the
+    /// first of them takes the task over to its own runtime.
     fn runtime_ended(&self, number: u64) {
         if !self.quorum.is_portable() {
             return self.advance(Stage::RuntimeEnded);
         }
-        // Before anybody is woken: they look at it.
+        // Before anybody is woken, since the woken look at it.
         if self.active_watchdog.compare_exchange(number, 0, SeqCst, SeqCst).is_err() {
             return; // another has taken over
         }
         let keys = lock(&self.table).keys();
         for name in keys {
-            // Not by way of `visit`: the runtime that is current here is the one that ends. Nothing is taken over on it.
+            // Not through `visit`, which would start the task again: the runtime that is current here is the one that ends.
             self.visit_once(self.moment(), &name, |entry, _, at| entry.wake_everyone(at.now));
         }
         self.progress.notify_waiters();
     }
 }
 
-/// Runs until the session is closed, or nobody has a handle of it, and nothing is left to be sent. `number`: which of the
-/// session's background tasks it is.
+/// Runs until the session is closed or has no handle left, and nothing is left to be sent. `number`: which of the session's background
+/// tasks it is.
 fn watch(session: Arc<Session>, number: u64) -> impl Future<Output = ()> + Send {
-    // Dropped with its runtime, maybe before its first poll: nobody is left to wake those who wait.
+    // If the task is dropped with its runtime, maybe before its first poll, nobody else wakes the waiters.
     let ended = scopeguard::guard(session.clone(), move |session| session.runtime_ended(number));
     async move {
         let is_done = attend(&session, number).await;
@@ -91,16 +91,16 @@ fn watch(session: Arc<Session>, number: u64) -> impl Future<Output = ()> + Send 
     }
 }
 
-/// Whether the session has ended. If not, another task has taken over.
+/// Returns whether the session has ended. If not, another task has taken over.
 async fn attend(session: &Arc<Session>, number: u64) -> bool {
     let mut sent = JoinSet::new();
     while session.is_active(number) {
-        // Made before the look: what becomes due between is not missed.
+        // Made before the look, so that what becomes due in between is not missed.
         let nudged = session.nudge.notified();
         let (batch, next) = due(session);
         if !batch.is_empty() {
-            // On tasks of their own: a server that does not answer must not keep the watchdog from declaring a loss, nor one that
-            // has an orphan, whose answer is waited for, delay the report of a renewal.
+            // Each on a task of its own. A server that does not answer must not keep the watchdog from declaring a loss, and one whose
+            // answer about an orphan is awaited must not delay the report of a renewal.
             let (orphans, batch): (Batch, Batch) =
                 batch.into_iter().partition(|pending| pending.rule() == Rule::Remains);
             for batch in [batch, orphans].into_iter().filter(|batch| !batch.is_empty()) {
@@ -115,19 +115,19 @@ async fn attend(session: &Arc<Session>, number: u64) -> bool {
             return true;
         }
         tokio::select! {
-            // In an order of its own, so that a simulation can be repeated. What has ended goes first: a task that is nudged all
-            // the time would keep what all those that it has sent have left.
+            // In a fixed order, so that a simulation can be repeated. Finished tasks go first: otherwise a watchdog that is nudged all
+            // the time would keep what its finished tasks have left.
             biased;
             Some(_) = sent.join_next() => {}
             () = nudged => {}
-            // Without a timer where nothing is due.
+            // No timer if nothing is due.
             () = sleep_until(next.unwrap_or_else(Instant::now), || session.moment()), if next.is_some() => {}
         }
     }
     false
 }
 
-/// What has to be sent now; if nothing, when to look again, on the line of holds.
+/// Returns what has to be sent now; if nothing, when to look again, on the timeline of holds.
 fn due(session: &Session) -> (Batch, Option<Instant>) {
     loop {
         let (keys, next) = session.table(|table, at| table.due(at.now));
@@ -137,7 +137,7 @@ fn due(session: &Session) -> (Batch, Option<Instant>) {
         let mut batch = Batch::new();
         let renews = session.stage() == Stage::Open;
         for keys in keys {
-            // Who is away is looked at inside: a return is reported to the entry behind this, or was seen here.
+            // `away` is read inside the visit: a return is either reported to the entry after this, or seen here.
             let check = |entry: &mut LockEntry, number: &mut dyn FnMut() -> u64, at| {
                 entry.check(at, renews, session.quorum.away(), number)
             };
@@ -150,7 +150,7 @@ fn due(session: &Session) -> (Batch, Option<Instant>) {
 }
 
 fn send(session: Arc<Session>, batch: Batch) -> impl Future<Output = ()> + Send {
-    // Dropped with its runtime, maybe before its first poll: what was sent may have run, and whoever watches next has to know.
+    // If it is dropped with its runtime, maybe before its first poll, what was sent may have run, and the next watchdog has to know.
     let sent = scopeguard::guard((session, batch), |(session, batch)| {
         for pending in batch {
             session.visit(&pending.call.keys, |entry, _, at| {
@@ -159,7 +159,7 @@ fn send(session: Arc<Session>, batch: Batch) -> impl Future<Output = ()> + Send 
         }
     });
     async move {
-        // Dropped at the end, behind what is reported to the entries.
+        // The stragglers are dropped at the end, after the verdicts are reported to the entries.
         let (verdicts, _stragglers) = sent.0.ask_all(&sent.1).await;
         let (session, batch) = scopeguard::ScopeGuard::into_inner(sent);
         for (pending, verdict) in batch.into_iter().zip(verdicts) {

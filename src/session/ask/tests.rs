@@ -31,7 +31,7 @@ fn session(stores: &[Memory]) -> Arc<Session> {
     session
 }
 
-/// An acquire of a hold that its session knows nothing of.
+/// Returns an acquire of a hold that its session doesn't know.
 fn bygone(session: &Session) -> Pending {
     let (keys, action) =
         (Arc::new(Keys::new("", "stock")), Action::Acquire { count: 1, lease: Lease::DEFAULT });
@@ -48,7 +48,7 @@ fn bygone(session: &Session) -> Pending {
     Pending { hold: 7, no: 7, call, masters: MasterSet::ALL, repeated: false, sent: session.moment().now }
 }
 
-/// In this order: 1. The acquire waits for the third master. 2. All that was known of its hold is forgotten. 3. The acquire runs there.
+/// 1. The acquire waits for the third master. 2. All that was known of its hold is forgotten. 3. The acquire runs there.
 #[tokio::test(start_paused = true)]
 async fn what_a_master_grants_late_is_ended_there_though_nothing_of_the_lock_is_left_here() {
     let stores = [(); 3].map(|()| Memory::new());
@@ -62,7 +62,7 @@ async fn what_a_master_grants_late_is_ended_there_though_nothing_of_the_lock_is_
     assert_eq!(stores.map(|store| store.visit(|store| store.size())), [1, 1, 0]);
 }
 
-/// A denied command shows nothing of the others, nor does the end of a hold, which nobody waits for.
+/// A denied command shows nothing about other commands, nor does the end of a hold, which nobody waits for.
 #[tokio::test(start_paused = true)]
 async fn the_commands_of_a_lock_fail_from_a_failure_until_an_answer() {
     let session = session(&[Memory::new()]);
@@ -71,7 +71,7 @@ async fn the_commands_of_a_lock_fail_from_a_failure_until_an_answer() {
     let end = Pending { call: Call { action: Action::END, ..pending.call.clone() }, ..pending.clone() };
     let failed = |pending: &Pending, kind| session.note_failure(pending, &Error::new(kind, "no"));
     let fails = || session.outage(keys, session.terms.patience).is_some();
-    // Something of it is there.
+    // Now the session has something of this lock.
     session.visit(keys, |entry, _, at| entry.straggled(&pending, 0, LateAnswer::There, at.now));
     failed(&pending, ErrorKind::Denied);
     failed(&end, ErrorKind::Unavailable);
@@ -105,8 +105,8 @@ async fn a_session_is_open_until_it_is_closed() {
     }
 }
 
-/// Those who compete ask again at different times, and less and less often. Also those who have paused so often that they pause no
-/// longer from time to time.
+/// Competing requests ask again at different times, and less and less often. After so many pauses that these no longer grow, they are
+/// still random.
 #[test]
 fn pauses_are_random_and_grow_up_to_a_second() {
     let session = session(&[Memory::new()]);

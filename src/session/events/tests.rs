@@ -14,12 +14,12 @@ use crate::table::{AcquireParams, Admission, Pause, Waiter};
 use crate::wire::Reply;
 use crate::wire::keys::Keys;
 
-/// Each of them ends the subscription of the lock that it is about.
+/// Each report ends the subscription of the lock that it is about.
 #[tokio::test]
 async fn a_subscription_that_is_refused_or_lost_is_brought_to_its_entry() {
     let (store, relay) = (Memory::new(), Arc::<EventRelay>::default());
     let events = MasterEvents::of(relay.clone(), 0);
-    // The store itself reports to nobody.
+    // The store itself reports to nobody here.
     let backend = InMemory::join(&store, Duration::from_secs(1), Weak::<MasterEvents>::new());
     let (quorum, clock) =
         (Quorum::new(vec![backend as Arc<dyn Backend>], None), Clock::with(|| Duration::ZERO));
@@ -36,7 +36,7 @@ async fn a_subscription_that_is_refused_or_lost_is_brought_to_its_entry() {
             let Admission::Ask(pending) = entry.admit(id, number(), ask, at) else {
                 panic!("it is its turn")
             };
-            // Somebody else holds it: it sleeps.
+            // Somebody else holds the lock, so the request sleeps.
             let (busy, until) = (Reply::Busy(Duration::from_secs(9), None), at.now + Duration::from_secs(9));
             entry.conclude(&pending, Ok(&busy), Spread::default(), at);
             entry.refused(id, Pause::Notified { until, soon: until });

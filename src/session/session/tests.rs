@@ -1,5 +1,5 @@
-//! What threads share, in orders that shuttle chooses. tokio's own primitives do not give way here: a `Notify` that is
-//! notified is one step. `scripts/shuttle` runs these.
+//! Tests what threads share, in orders that shuttle chooses. tokio's own primitives don't yield here: notifying a `Notify` is one step.
+//! `scripts/shuttle` runs these.
 
 use shuttle::sync::Mutex as Turn;
 use shuttle::thread;
@@ -18,7 +18,7 @@ fn in_all_orders(test: fn()) {
     shuttle::check_pct(test, orders, 3);
 }
 
-/// A master that answers nothing, and notes what is subscribed to.
+/// A master that answers nothing, and records subscriptions.
 #[derive(Debug, Default)]
 struct Silent(Turn<Vec<bool>>);
 
@@ -59,7 +59,7 @@ fn session() -> (Arc<Session>, Arc<Silent>, Arc<Keys>) {
 }
 
 impl Session {
-    /// A request that comes to its turn, or does not. Its number in the line.
+    /// Enters a request into the line. Returns its number there, and its command if it is its turn.
     fn asks(&self, keys: &Arc<Keys>, owner: &Owner) -> (u64, Option<Pending>) {
         let lease = self.terms.lease;
         self.visit(keys, |entry, number, at| {
@@ -125,7 +125,7 @@ fn the_backend_is_notified_of_subscriptions_in_the_order_of_the_visits() {
     });
 }
 
-/// What a child asks for and gets while its last scope ends is its parent's, in whatever order the two happen.
+/// Whatever a child requests and gets while its last scope ends belongs to its parent, in every order of the two.
 #[test]
 fn nothing_is_left_to_an_owner_that_has_ended() {
     in_all_orders(|| {
@@ -169,8 +169,8 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().build().expect("a runtime")
 }
 
-/// The runtime of the background task ends, while one thread visits a lock and another finds the task idle. Whatever
-/// is driven then is one task; and none is taken for active that is gone.
+/// The runtime of the background task ends while one thread visits a lock and another finds the task idle. Only one task is driven
+/// afterwards, and no task that is gone counts as active.
 #[test]
 fn one_background_task_is_active_and_it_lives() {
     in_all_orders(|| {
@@ -199,14 +199,14 @@ fn one_background_task_is_active_and_it_lives() {
             let active = session.active_watchdog.load(SeqCst);
             assert!(active > 0 && active <= session.watchdogs_started.load(SeqCst), "{active}");
         }
-        // The active one is in a runtime that lives: dropped with it, it reports that.
+        // The active task is in a live runtime: dropped with it, the task reports that.
         drop(second);
         assert_eq!(session.active_watchdog.load(SeqCst), 0);
     });
 }
 
-/// 1. The background sends a command. 2. Another runtime takes over, and gives it up. 3. The answer comes. In each
-/// order the end is sent once more at most, and one answer to it is the last.
+/// 1. The background sends a command. 2. Another runtime takes over, and gives the command up. 3. The answer arrives. In each order the
+/// end is sent again at most once, and one answer to it is the last.
 #[test]
 fn what_the_background_sent_is_answered_or_given_up_once() {
     in_all_orders(|| {
@@ -239,7 +239,7 @@ fn what_the_background_sent_is_answered_or_given_up_once() {
         answered.join().expect("it panics nowhere");
         abandons.join().expect("it panics nowhere");
         let (id, asked) = asks.join().expect("it panics nowhere");
-        // Given up before it was answered, it is sent again: then it finds nothing.
+        // If it was given up before it was answered, it is sent again, and then finds nothing.
         let again = session.visit(&keys, |entry, number, at| entry.check(at, true, MasterSet::NONE, number));
         assert!(again.len() <= 1, "{again:?}");
         for end in again {
@@ -256,7 +256,7 @@ fn what_the_background_sent_is_answered_or_given_up_once() {
     });
 }
 
-/// What was answered to a client of a store, and whether the lock was free by then.
+/// What was reported to a client of a store, and whether the lock was free by then.
 #[derive(Default)]
 struct Notices(Turn<Vec<(&'static str, bool)>>, atomic::AtomicBool);
 
@@ -283,8 +283,8 @@ impl Events for Notices {
     fn subscriptions_lost(&self) {}
 }
 
-/// Notices are delivered once the store is not locked, so that they may overtake each other. The last one is no older
-/// than the release: each makes a waiter ask once more.
+/// Notices are delivered once the store is not locked, so they may overtake each other. The last one is no older than the release: each
+/// makes a waiter ask again.
 #[test]
 fn a_client_of_a_store_is_notified_after_each_release() {
     in_all_orders(|| {
@@ -299,7 +299,7 @@ fn a_client_of_a_store_is_notified_after_each_release() {
             thread::spawn(move || {
                 memory.visit(|store| store.subscribe(client, Keys::new("", "stock").channel()));
                 memory.visit(|store| store.run_backlog(now));
-                // As a waiter does, that asks behind its confirmation.
+                // Like a waiter that asks after its confirmation.
                 memory.visit(|store| !store.live(now).is_empty())
             })
         };
