@@ -19,9 +19,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a call failed.
 ///
-/// Opaque: match on [`kind`](Error::kind). The message has the lock's name, the server (never its credentials),
-/// what happened, and what to do about it. [`source`](StdError::source) is the cause where there is one; its type may
-/// change in any release.
+/// Opaque: match on [`kind`](Error::kind). The message has the lock's name, the server (never its credentials), what happened, and what
+/// to do about it. [`source`](StdError::source) is the cause if there is one; its type may change in any release.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -50,27 +49,26 @@ struct Inner {
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// The kinds of [`Error`]. More may come.
+/// The kinds of [`Error`]. More may be added.
 ///
 /// [`Error`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Somebody else held the lock until the time given by `within` was over.
+    /// Somebody else held the lock until the time given by `within` ran out.
     Timeout,
     /// The hold is over although nobody released it: [`Error::loss`] has the reason.
     Lost,
-    /// The key holds something that is no lock, or the key of its fencing counter no counter. It is never touched, and never waited
-    /// for.
+    /// The key holds something that is no lock, or the key of its fencing counter holds something that is no counter. Such a key is never
+    /// touched, and never waited for.
     NotALock,
     /// The request is nested in a hold of its owner, or is a branch beside it: the two look the same. Use
     /// [`run`](crate::Mutex::run), or a [`scope`](crate::owner::scope()) for each branch.
     Ambiguous,
-    /// The server refuses this user: a wrong password, or a right that is missing.
+    /// The server refuses this user: the password is wrong, or a right is missing.
     Denied,
-    /// The server could not be reached, did not answer in time, or can't work now; of several masters, too few have a vote or
-    /// answered; or too few replicas have acknowledged the grant; or the provider of credentials failed, or a server refuses now what it
-    /// returns.
+    /// The server could not be reached, did not answer in time, or can't work now; of several masters, too few have a vote or answered;
+    /// too few replicas have acknowledged the grant; or the provider of credentials failed, or a server now refuses what it returns.
     Unavailable,
     /// An option, a name or an address that can't work. No lock was touched.
     Config,
@@ -81,7 +79,7 @@ pub enum ErrorKind {
     Closed,
 }
 
-/// Why a hold ended without a release. More reasons may come.
+/// Why a hold ended without a release. More reasons may be added.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -96,7 +94,7 @@ pub enum ErrorKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Loss {
-    /// Its lease ran out: it could not be renewed in time, or was fixed and is over.
+    /// Its lease ran out: it could not be renewed in time, or it was fixed and is over.
     Expired,
     /// It is gone from the server: deleted, evicted, forced away, or the server came back empty.
     Gone,
@@ -118,29 +116,30 @@ impl fmt::Display for Loss {
 }
 
 impl Error {
-    /// The kind of the error.
+    /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The name of the lock concerned, if there is one.
+    /// Returns the name of the lock concerned, if there is one.
     #[must_use]
     pub fn lock(&self) -> Option<&str> {
         self.0.lock.as_deref()
     }
 
-    /// Why the hold was lost; `Some` exactly where the kind is [`ErrorKind::Lost`].
+    /// Returns why the hold was lost; `Some` exactly if the kind is [`ErrorKind::Lost`].
     #[must_use]
     pub fn loss(&self) -> Option<Loss> {
         self.0.loss
     }
 
-    /// Who had the lock, where the kind is [`ErrorKind::Timeout`] and it is known. The message names it too.
+    /// Returns who had the lock, if the kind is [`ErrorKind::Timeout`] and it is known. The message names it too.
     ///
-    /// It is what this process knew last: from the server, whose answer to a request that waits has it, or from another of its own
-    /// owners. `None`: of several masters no majority answered with the same holder; the lock is another program's plain string; it was
-    /// released a moment ago; or the user lacks [the right](crate::guide::operations#rights-of-a-least-privilege-user) to read it.
+    /// This is what this process knew last: from the server, which names the holder in its answer to a waiting request, or from another
+    /// of its own owners. `None`: no majority of several masters answered with the same holder; the lock is another program's plain
+    /// string; the lock was released a moment ago; or the user lacks [the
+    /// right](crate::guide::operations#rights-of-a-least-privilege-user) to read it.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -184,61 +183,61 @@ impl Error {
         error
     }
 
-    /// The same error, with who was in the way.
+    /// Adds who was in the way.
     pub(crate) fn held_by(mut self, holder: Option<Holder>) -> Error {
         self.0.holder = holder;
         self
     }
 
-    /// The same error, about this lock.
+    /// Adds the lock that the error is about.
     pub(crate) fn on(mut self, lock: &Arc<str>) -> Error {
         self.0.lock = Some(lock.clone());
         self
     }
 
-    /// The same error, reported by this server: an address without credentials.
+    /// Adds the server that reported it, an address without credentials.
     pub(crate) fn at(mut self, server: &Arc<str>) -> Error {
         self.0.server = Some(server.clone());
         self
     }
 
-    /// The same error with its cause.
+    /// Adds a cause.
     pub(crate) fn because(mut self, source: impl StdError + Send + Sync + 'static) -> Error {
         self.0.source = Some(Arc::new(source));
         self
     }
 
-    /// The same error with a cause of any type.
+    /// Adds a cause of any type.
     pub(crate) fn because_of(mut self, source: Box<dyn StdError + Send + Sync>) -> Error {
         self.0.source = Some(Arc::from(source));
         self
     }
 
-    /// The same error, for a log line that names the lock in a field of its own.
+    /// Returns a copy without the lock's name, for a log line that has the name in a field of its own.
     pub(crate) fn unnamed(&self) -> Error {
         let mut error = self.again();
         error.0.lock = None;
         error
     }
 
-    /// The same error with a text before its message: how many masters failed like this one.
+    /// Puts a text before the message: how many masters failed like this one.
     pub(crate) fn behind(mut self, counted: &str) -> Error {
         self.0.message = in_one_line(format!("{counted}: {}", self.0.message));
         self
     }
 
-    /// A copy, for several callers that wait for one outcome.
+    /// Returns a copy, for several callers that wait for one outcome.
     pub(crate) fn again(&self) -> Error {
         Error(self.0.clone())
     }
 }
 
-/// An option or a name that can't be used.
+/// Returns the error for an option or a name that can't be used.
 pub(crate) fn rejected(wrong: impl Into<String>) -> Error {
     Error::new(ErrorKind::Config, wrong)
 }
 
-/// Without line breaks, and cut where it is long: a server's answer may be a page, and is a part of messages.
+/// Removes line breaks, and cuts the message if it is long: a server's answer may be a page, and is part of messages.
 fn in_one_line(message: String) -> String {
     const LONGEST: usize = 1000;
     if message.len() <= LONGEST && !message.contains(char::is_control) {
@@ -257,7 +256,7 @@ fn in_one_line(message: String) -> String {
     line
 }
 
-/// A lock's name as messages show it: escaped and, where it is long, cut.
+/// Returns a lock's name as messages show it: escaped, and cut if it is long.
 pub(crate) fn shown(name: &str) -> String {
     const LONGEST: usize = 80;
     let mut shown: String = name.chars().take(LONGEST).flat_map(char::escape_debug).collect();
@@ -280,11 +279,11 @@ impl fmt::Display for Error {
     }
 }
 
-/// What a `main` that returns the error, and `unwrap`, print: the kind, the message and the causes, in one line.
+/// Writes the kind, the message and the causes, in one line. `unwrap` prints it, and so does a `main` that returns the error.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {self}", self.0.kind)?;
-        // The message mostly has the cause's text already.
+        // Mostly the message already contains the cause's text.
         let mut last = self.to_string();
         let mut cause = self.source();
         while let Some(next) = cause {
@@ -325,7 +324,7 @@ mod tests {
             .because(io());
         let line = "Unavailable: the answer did not arrive (server redis:6379); caused by: connection reset\\nby peer";
         assert_eq!((format!("{bare:?}"), format!("{bare:#?}")), (line.to_owned(), line.to_owned()));
-        // What the message quotes is not said again.
+        // A text that the message quotes is not repeated.
         let quoted =
             Error::new(ErrorKind::Unavailable, format!("it can't be reached: {}", io())).because(io());
         assert_eq!(format!("{quoted:?}"), format!("Unavailable: {quoted}"));
