@@ -1,5 +1,5 @@
-//! From a request to a guard: the one way in, for `lock`, `try_lock` and `run` alike. The functions of `Attempts` stand in the
-//! order in which a request goes through them: it waits for its turn, sends its acquire, and acts on the answer.
+//! From a request to a guard: the one way in, for `lock`, `try_lock` and `run` alike. The functions of `Attempts` stand in the order
+//! in which a request goes through them: it waits for its turn, sends its acquire, and acts on the answer.
 
 use std::future::{Future, poll_fn};
 use std::panic::Location;
@@ -38,22 +38,22 @@ pub(super) struct AcquireOptions {
     pub(super) within: Option<Duration>,
     pub(super) times: HoldTimes,
     pub(super) owner: Option<Owner>,
-    /// It was not asked for by a `run`: the owner of a bare request is not its alone.
+    /// Whether it was asked for without a `run`: the owner of a bare request is not its alone.
     pub(super) bare: bool,
-    /// The hold is to have a fencing token.
+    /// Whether the hold is to have a fencing token.
     fenced: bool,
-    /// Of what it is a part.
+    /// The request for several locks that this one belongs to, if any.
     pub(super) part: Option<Arc<Part>>,
-    /// Without a grant it ends with an error, and not with nothing.
+    /// Whether it ends with an error if it is not granted, and not with `None`.
     pub(super) reports: bool,
-    /// Where it was asked for.
+    /// Where in the code it was asked for.
     pub(super) place: Place,
 }
 
-/// A request for one of several locks.
+/// What a request for one of several locks shares with the request for all of them.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// Set once it waits for others: whoever asks for several locks must hold none behind one that it waits for.
+    /// Set once it waits for others: a request for several locks must hold none behind one that it waits for.
     waits: AtomicBool,
     /// The session's number when the request for all of them began.
     began: u64,
@@ -70,7 +70,7 @@ impl Part {
 }
 
 impl AcquireOptions {
-    /// Of a bare request without options, made where this is called. `within`: of one that ends with nothing where it is over.
+    /// The options of a bare request that is made where this is called. With `within`, it ends with `None` when that time is over.
     #[track_caller]
     pub(super) fn new(
         handle: Handle,
@@ -96,19 +96,20 @@ impl AcquireOptions {
         &self.keys.name
     }
 
-    /// Others are before it, or its attempt failed: nobody knows when it is granted.
+    /// Marks the request as waiting, since others are before it or its attempt failed: it may now take arbitrarily long.
     fn waits(&self) {
         if let Some(part) = &self.part {
             part.waits.store(true, Relaxed);
         }
     }
 
-    /// The number at which the request that it is a part of began, if it may be a later part: those have come in between.
+    /// Returns the number at which the request for several locks began that this one belongs to: a level that was granted since is
+    /// not above it. Without such a request it is the highest number.
     fn began(&self) -> u64 {
         self.part.as_ref().map_or(u64::MAX, |part| part.began)
     }
 
-    /// What an attempt that is made now asks of the fencing counter.
+    /// Returns what an attempt that is made now asks of the fencing counter.
     fn fence(&self) -> Arc<Fence> {
         let session = &self.handle;
         let counter = keys::counter(&session.config.prefix, &self.keys.name).into();
@@ -116,7 +117,7 @@ impl AcquireOptions {
         Arc::new(Fence { counter, least, stays: session.config.token_ttl })
     }
 
-    /// The error, where the key of the lock or of its counter holds something else.
+    /// Returns the error to report if the key of the lock or of its counter holds something else.
     fn foreign(&self, found: &Reply) -> Option<Error> {
         let message = match found {
             Reply::NotALock(found) => {
@@ -146,14 +147,14 @@ pub(super) enum NotGranted {
     Busy {
         name: Arc<str>,
         within: Duration,
-        /// Whose it was, where that is known and reported.
+        /// Whose it was, if that is known and reported.
         by: Option<Box<Owned>>,
     },
     Failed(Error),
 }
 
 impl NotGranted {
-    /// For a call that has to end with a guard.
+    /// The error of a call that has to end with a guard.
     pub(super) fn into_error(self) -> Error {
         match self {
             NotGranted::Busy { name, within, by } => {
@@ -168,7 +169,7 @@ impl NotGranted {
         }
     }
 
-    /// For a call that may end without one.
+    /// The result of a call that may end without a guard.
     pub(super) fn or_none<T>(result: Result<T, NotGranted>) -> Result<Option<T>> {
         match result {
             Ok(granted) => Ok(Some(granted)),
@@ -178,7 +179,7 @@ impl NotGranted {
     }
 }
 
-/// Of a message: who has the lock.
+/// The part of a message that says who has the lock.
 fn held_by(Owned { holder, here, .. }: &Owned) -> String {
     let (name, left) = (holder.name(), Shown(holder.remaining_lease()));
     let here = if *here { ", another owner of this process," } else { "" };
@@ -193,8 +194,8 @@ impl From<Error> for NotGranted {
 
 /// Begins a request, which asks until the lock is granted, or the time for it is over. Called in the first poll.
 ///
-/// No `async fn`, which would have room for its arguments twice: glibc's allocator keeps no more than a kilobyte at hand for
-/// each thread.
+/// Not an `async fn`, which would take room for its arguments twice: glibc's allocator keeps only blocks of up to a kilobyte at hand
+/// for each thread.
 pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Guard, NotGranted>> + Send {
     let span = AcquireSpan::begin(&options.keys.name, options.place, || options.handle.system());
     let mut attempts = Attempts::new(options);
@@ -210,7 +211,7 @@ pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Gu
                 NotGranted::Failed(error.on(attempts.options.name()))
             }
             busy => {
-                // Of others it is no error.
+                // A `try_lock` treats this as `None`, not as an error.
                 if attempts.options.reports {
                     telemetry::not_granted(ErrorKind::Timeout);
                 }
@@ -220,58 +221,59 @@ pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Gu
     })
 }
 
-/// A request in its line, from its first poll until it is ready or dropped: with this it leaves the line.
+/// A request in its line, from its first poll until it is ready or dropped: its drop leaves the line.
 struct Attempts {
     options: AcquireOptions,
     /// Its number in the line; `None` until it has entered.
     id: Option<u64>,
     lease: Lease,
     began: Instant,
-    /// When it ends at the latest: the time that `within` allows is over, or that of one attempt.
+    /// When it ends at the latest: after the time that `within` allows, or that of one attempt.
     limit: Option<Instant>,
-    /// It makes one attempt, and does not wait for others.
+    /// Whether it makes a single attempt, and does not wait for others.
     once: bool,
-    /// It was refused once: the log reports it where it waits for long.
+    /// Whether it was refused: from then on the log reports it if it waits for long.
     reported: bool,
     waiting: Waiting,
-    /// `None`: no attempt was refused, or failed.
+    /// `None` until an attempt is refused or fails.
     attempted: Option<Box<Attempted>>,
-    /// Since when it waits for a command of this process to end, which is given up after a time. Not from the beginning of its wait: 1. It
-    /// has waited in line for long. 2. The hold before it ends by itself, and wakes it. 3. The end of that hold is not sent yet.
+    /// Since when it waits for a command of this process to end; it gives up after a time. Not counted from the beginning of its
+    /// wait: 1. It has waited in line for long. 2. The hold before it ends by itself, and wakes it. 3. The end of that hold is not
+    /// sent yet.
     behind_since: Option<Instant>,
 }
 
 /// What a request finds when it looks whether it is its turn.
 enum Look {
-    /// It is: this is to be sent.
+    /// It is its turn: this is to be sent.
     Ask(Pending),
-    /// It is, and has taken over what another owner of this process had.
+    /// It is its turn, and it has taken over what another owner of this process had.
     Granted(Guard),
-    /// It is not, and the time for it is over.
+    /// It is not its turn, and its time is over.
     Over,
     /// Wait until woken, at most until then.
     Wait(Option<Instant>),
 }
 
-/// What has come of the attempts of a request. Boxed: those who wait in line have made none.
+/// What has come of the attempts of a request. Boxed: requests that wait in line have made none.
 #[derive(Default)]
 struct Attempted {
-    /// How many random pauses it has made, each soon behind the one before.
+    /// How many random pauses it has made, each soon after the one before.
     pauses: u32,
-    /// When the last of them is over.
+    /// When the last of these pauses is over.
     paused_until: Option<Instant>,
     /// Why the last attempt failed: it had no answer, or one that came too late.
     last_failure: Option<Error>,
     /// Since when all attempts have failed.
     failing_since: Option<Instant>,
-    /// When it asks again, though it is subscribed and the other hold's lease is not over then: a lock that is free by that time was
-    /// released without a message.
+    /// When it asks again although it is subscribed and the other hold's lease is not over by then: a lock that is free at that time
+    /// was released without a message.
     polls_at: Option<Instant>,
 }
 
 impl Attempted {
-    /// For how long it pauses, if it does: longer each time. What it competed for long ago is decided. `asked`: when the attempt was
-    /// sent, which may take longer than any pause.
+    /// Returns for how long it pauses, if it does: longer each time, but short again if its last pause was long ago, since what it
+    /// competed for then is decided. `asked` is when the attempt was sent, which may take longer than any pause.
     fn next_pause(&mut self, asked: Instant, session: &Session) -> Duration {
         let long_ago = |until| after(until, session.longest_pause()) < asked;
         if self.paused_until.is_some_and(long_ago) {
@@ -286,7 +288,7 @@ impl Attempted {
     }
 }
 
-/// An acquire under way. Dropped while it is, its outcome is unknown.
+/// An acquire under way. If it is dropped before it is answered, its outcome is unknown.
 pub(super) struct Sent {
     pub(super) session: Handle,
     pub(super) pending: Pending,
@@ -298,7 +300,7 @@ impl Drop for Sent {
         if self.is_open {
             let pending = &self.pending;
             self.session.visit(&pending.call.keys, |entry, _, at| {
-                // It may still be on its way to any of them, over a connection that is replaced before the end is sent.
+                // It may still be on its way to any master, over a connection that is replaced before the end is sent.
                 let spread = Spread { given_up: pending.masters, ..Spread::default() };
                 entry.conclude(pending, Err(Outcome::Unknown), spread, at);
             });
@@ -346,7 +348,7 @@ impl Attempts {
         }
     }
 
-    /// Whether it may ask at all.
+    /// Checks whether it may ask at all.
     fn begin(&mut self) -> Result<()> {
         let session = &self.options.handle;
         keys::check(&self.options.keys.name, &session.config.prefix)?;
@@ -365,13 +367,13 @@ impl Attempts {
         Ok(())
     }
 
-    /// The order of locks is watched. From here on the owner is the one that is current now.
+    /// Called if the order of locks is watched. It fixes the owner to the one that is current now.
     #[cold]
     fn asks_in_order(&mut self) {
         let began = self.options.began();
         let AcquireOptions { handle, keys, owner, place, .. } = &mut self.options;
         let owner = owner.get_or_insert_with(Owner::current);
-        // Who does not wait is in nobody's way.
+        // A request that does not wait is in nobody's way.
         if !self.once {
             handle.asks_in_order(owner, &keys.name, place, began);
         }
@@ -379,7 +381,7 @@ impl Attempts {
 
     async fn until_granted(&mut self) -> Result<Guard, NotGranted> {
         loop {
-            // Those who wait in line have no attempt: boxed, it takes no room of theirs.
+            // Boxed: requests that wait in line have no attempt, and need no room for it.
             let attempt = match self.until_admitted().await? {
                 Some(Turn::Ask(pending)) => Box::pin(self.attempt(pending)),
                 Some(Turn::Granted(guard)) => return Ok(self.granted_to(guard)),
@@ -396,30 +398,31 @@ impl Attempts {
         }
     }
 
-    /// The time for it is over. `unanswered`: the error to report if no master has answered yet that somebody else holds the lock.
+    /// Ends the request, since its time is over. `unanswered` is the error to report if no master has answered yet that somebody else
+    /// holds the lock.
     fn over(&mut self, unanswered: Option<Error>) -> NotGranted {
         self.failure_at_end(unanswered).map_or_else(|| self.busy_too_long(), NotGranted::Failed)
     }
 
-    /// Why it is not granted when its time is over. `None`: somebody else holds the lock.
+    /// Returns why it is not granted when its time is over, or `None` if somebody else holds the lock.
     fn failure_at_end(&self, unanswered: Option<Error>) -> Option<Error> {
         let refused = self.reported || self.attempted.is_some();
-        // An owner of this process holds it: no master is needed to refuse this request, whatever fails for that hold.
+        // If an owner of this process holds it, no master is needed to refuse this request, whatever fails for that hold.
         let is_held = self.visit(|entry, _, _| entry.is_held_by_another(self.id()));
         // A request that waited behind others has not asked the masters itself: they may be away.
         let away = || self.outage().or(unanswered.filter(|_| !refused));
         self.last_failure().or_else(|| if is_held { None } else { away() })
     }
 
-    /// With its grant it left its line.
+    /// Notes that the grant took it out of its line.
     fn granted_to(&mut self, guard: Guard) -> Guard {
         self.id = None;
         guard
     }
 
-    /// Waits for this request's turn. `None`: its time is over.
+    /// Waits for this request's turn. Returns `None` if its time is over first.
     async fn until_admitted(&mut self) -> Result<Option<Turn>> {
-        // Most never sleep.
+        // Most requests never sleep.
         let mut nap = pin!(None::<Sleep>);
         poll_fn(|cx| {
             // Not in its first poll: see `answer_of`.
@@ -444,23 +447,24 @@ impl Attempts {
         .await
     }
 
-    /// Whether it is this request's turn, and if not, when to look again at the latest. The first look enters the line. `takes`: it may
-    /// take over what another owner of this process offers.
+    /// Looks whether it is this request's turn and, if not, when to look again at the latest. The first look enters the line. With
+    /// `takes`, it may take over what another owner of this process offers.
     fn look(&mut self, waker: &Waker, takes: bool) -> Result<Look> {
         let session = &self.options.handle;
         session.check_open()?;
         let (uuid, counter) = (&*session.uuid, || self.options.fence());
         let fence = self.options.fenced.then_some(&counter as &dyn Fn() -> Arc<Fence>);
-        // By both clocks, also where it comes anew: its acquire is dated by this, and must not have begun before the machine slept.
+        // By both clocks, even for a new request: its acquire is dated by this, and must not have begun before the machine slept.
         let at = session.moment();
         let names = self.asks_for_name(at);
-        // Of several names only the one that is waited for: the others would be handed over beside it, and held up.
+        // Of several names only the one that is waited for enters the line: the others would be handed over beside it, and held up.
         let in_line = self.options.part.as_ref().is_none_or(|part| part.waits());
         let ask = AcquireParams { once: self.once, lease: self.lease, uuid, fence, takes, names, line: None };
         let (patience, limit) = (session.terms.patience, session.config.unavailable_after);
         let (id, turn, taken, waits, _spent) = session
             .visit_at(at, &self.options.keys, |entry, number, at| {
-                // Else all waiters would find out one after the other, each by an attempt of its own. With zero each makes its one.
+                // Otherwise all waiters would find out one after the other, each by an attempt of its own. With a limit of zero each
+                // makes its one attempt.
                 if !limit.is_zero() && entry.outage.is_fresh(patience, at.by_tokio()) {
                     entry.outage.outlasts(limit, self.began, at.by_tokio()).map_or(Ok(()), Err)?;
                 }
@@ -480,7 +484,7 @@ impl Attempts {
                 let line = session.hints.line().filter(|_| in_line);
                 let turn = entry.admit(id, number(), AcquireParams { line, ..ask }, at);
                 if self.once && matches!(turn, Admission::Wait { refused: false, .. }) {
-                    // It may not be the head, which alone is woken when the command that it waits for is answered.
+                    // It may not be the head, and only the head is woken when the command that it waits for is answered.
                     entry.wake_when_idle(waker);
                 }
                 let refused = matches!(turn, Admission::Wait { refused: true, .. }) && !self.once;
@@ -522,7 +526,7 @@ impl Attempts {
         }
         match turn {
             Admission::Ask(pending) => Ok(Look::Ask(pending)),
-            // It is gone: what there is to do now is another thing.
+            // The offer is gone: look again for what there is to do now.
             Admission::Take(_) => Ok(Look::Wait(Some(now))),
             Admission::Lost(loss) => Err(Error::lost(loss)),
             Admission::Unfenced => Err(Error::new(ErrorKind::Misuse, UNFENCED)),
@@ -538,7 +542,7 @@ impl Attempts {
             }
             Admission::Wait { refused: false, until } => {
                 session.check_process()?;
-                // Also where the server answers: a full one may put the command before this one off for ever.
+                // Even if the server answers: a full one may put off the command before this one for ever.
                 let patience = session.terms.patience.max(session.config.unavailable_after);
                 let stuck = self.behind_since.is_some_and(|since| after(since, patience) <= now);
                 if let Some(error) =
@@ -558,8 +562,9 @@ impl Attempts {
         }
     }
 
-    /// Whether an attempt that is made now asks whose the lock is, if it is busy: its answer may be the last one before the time is over.
-    /// Not each attempt: a server works twice as long on such an answer, and most requests end with a grant, or with nothing.
+    /// Returns whether an attempt that is made now asks who has the lock if it is busy, since its answer may be the last one before
+    /// the time is over. Not every attempt does: a server works twice as long on such an answer, and most requests end with a grant
+    /// or with `None`.
     fn asks_for_name(&self, at: Moment) -> bool {
         const SOON: Duration = Duration::from_secs(1);
         let ends_soon = || self.limit.is_some_and(|limit| limit <= after(at.by_tokio(), SOON));
@@ -569,12 +574,12 @@ impl Attempts {
     /// Sends one acquire. Its undoing is armed before it is sent: a dropped future may leave it running.
     fn attempt(&mut self, pending: Pending) -> impl Future<Output = Result<Attempt>> + Send {
         let mut sent = Sent { session: self.options.handle.clone(), pending, is_open: true };
-        // No `async fn`, which would have room for what is sent twice.
+        // Not an `async fn`, which would take room for what is sent twice.
         async move {
             // Dropped at the end, after the entry was updated.
             let Some((verdict, _stragglers)) = self.answer_of(pin!(sent.session.ask(&sent.pending))).await
             else {
-                // What was sent is undone as that of a dropped request.
+                // What was sent is undone like that of a dropped request.
                 return Ok(Attempt::Over);
             };
             sent.is_open = false;
@@ -590,14 +595,15 @@ impl Attempts {
         }
     }
 
-    /// Awaits the answer; `None`: the time for the request is over. Each poll is reported to the line: this request responds when it is
-    /// woken, so it is not passed over though its answer is late. The server is slow, and would be for the next in line too.
+    /// Awaits the answer. Returns `None` if the time for the request is over first. Each poll is reported to the line: this request
+    /// responds when it is woken, so it is not passed over even if its answer is late. The server is slow, and would be for the next
+    /// in line too.
     ///
-    /// An answer that is there in the first poll is returned in the next one. 1. Two branches of a `join!` ask in one poll of
-    /// their task. 2. The first one is answered by another thread before its poll ends. 3. Granted in it, it would hold before
-    /// the second one asks, which would be taken for a re-entry: nothing would prove that they are branches.
+    /// An answer that is there in the first poll is returned in the next one. 1. Two branches of a `join!` ask in one poll of their
+    /// task. 2. The first one is answered by another thread before its poll ends. 3. If it were granted in that poll, it would hold
+    /// before the second one asks, which would be taken for a re-entry: nothing would prove that they are branches.
     async fn answer_of<T>(&self, mut asking: Pin<&mut impl Future<Output = T>>) -> Option<T> {
-        // Boxed: that is rare.
+        // Boxed: an early answer is rare.
         let (mut first, mut early) = (true, None::<Box<T>>);
         // No attempt takes longer than that by itself.
         let longest = after(Instant::now(), self.options.handle.terms.patience);
@@ -618,7 +624,7 @@ impl Attempts {
                 return Poll::Pending;
             }
             if answer.is_pending() && !first {
-                // Dropped once nothing is locked: with a waker the last of a task may go.
+                // Dropped once nothing is locked: the drop of a waker may be the drop of its task.
                 let session = &self.options.handle;
                 let at = session.glance(Instant::now());
                 drop(session.visit_at(at, &self.options.keys, |entry, _, at| {
@@ -630,7 +636,7 @@ impl Attempts {
         .await
     }
 
-    /// The masters answered, and it is not that somebody else holds the lock.
+    /// Handles an answer of the masters other than that somebody else holds the lock.
     fn answered(
         &mut self,
         pending: &Pending,
@@ -655,7 +661,7 @@ impl Attempts {
             }
             // Granted, maybe with a token.
             _ => {
-                // Closed while it was under way: nobody will renew it, so it is undone.
+                // If the `Locks` was closed meanwhile, nobody will renew the hold, so it is undone.
                 let open = self.options.handle.check_open();
                 open.inspect_err(|_| {
                     self.visit(|entry, _, at| {
@@ -665,8 +671,8 @@ impl Attempts {
                 match self.granted(pending, spread, token) {
                     Ok(guard) => Ok(Attempt::Granted(guard)),
                     Err(NotHeld::Taken) => Ok(self.again()),
-                    // Not as one that was answered: 1. The masters take longer than the lease. 2. Each grant is over before its
-                    // answer is read, and is undone. 3. The next one is asked for at once, and so for ever.
+                    // Not treated as one that was answered: 1. The masters take longer than the lease. 2. Each grant is over before
+                    // its answer is read, and is undone. 3. The next one is asked for at once, and so on for ever.
                     Err(NotHeld::Late) => self.unsuccessful(pending, self.too_late(), true),
                 }
             }
@@ -683,8 +689,8 @@ impl Attempts {
         let (level, (depth, token, _spent)) = granted?;
         let polls_at = self.attempted.as_ref().and_then(|attempted| attempted.polls_at);
         if polls_at.is_some_and(|at| at <= pending.sent) {
-            // 1. It is subscribed at a node, which leaves the cluster. 2. The lock is released; no message arrives. 3. The poll finds it
-            // free.
+            // 1. This process is subscribed at a node, which leaves the cluster. 2. The lock is released; no message arrives. 3. The
+            // poll finds it free.
             self.options.handle.quorum.doubt_messages();
         }
         let field = pending.call.field.clone();
@@ -717,12 +723,13 @@ impl Attempts {
         guard
     }
 
-    /// Whether it may take over a hold of this process: one that is renewed and has no token.
+    /// Returns whether it may take over a hold of this process: only if it asks for one that is renewed and has no token.
     fn takes(&self) -> bool {
         !self.options.fenced && self.options.times.fixed_lease().is_none()
     }
 
-    /// Somebody else holds the lock. With a subscription the message of a release wakes the request; without one it polls.
+    /// Handles the answer that somebody else holds the lock. With a subscription the message of a release wakes the request; without
+    /// one it polls.
     fn busy(&mut self, pending: &Pending, (reply, left): (&Reply, Duration), spread: Spread, split: bool) {
         if self.once {
             self.visit(|entry, _, at| entry.conclude(pending, Ok(reply), spread, at));
@@ -731,10 +738,10 @@ impl Attempts {
         self.waits();
         let (asked_before, session) = (self.attempted.is_some(), self.options.handle.clone());
         let pause = self.attempted.get_or_insert_default().next_pause(pending.sent, &session);
-        // From when it was asked: this future may be polled long after it was answered, and no message is published at the end
-        // of a lease.
+        // Counted from when it was asked: this future may be polled long after it was answered, and no message is published at the
+        // end of a lease.
         let lease_end = after(pending.sent, left + Duration::from_millis(1));
-        // In the line it is sent a hint.
+        // A request in the server's line is sent a hint.
         let in_line = matches!(reply, Reply::InLine(..)) && session.hints.line().is_some();
         let (polls_at, paused) = self.visit(|entry, _, at| {
             let (pause, subscribed) = (after(at.now, pause), entry.is_subscribed() || in_line);
@@ -748,7 +755,7 @@ impl Attempts {
             };
             entry.conclude(pending, Ok(reply), spread, at);
             entry.refused(self.id(), nap);
-            // Refused for the first time it is about to subscribe, and is woken once it has.
+            // If it is refused for the first time, it is about to subscribe, and is woken once it has.
             ((subscribed && poll < lease_end).then_some(poll), split || !subscribed && asked_before)
         });
         let attempted = self.attempted.get_or_insert_default();
@@ -760,19 +767,19 @@ impl Attempts {
 
     fn failed(&mut self, pending: &Pending, failure: Failure, spread: Spread) -> Result<Attempt> {
         let Failure { outcome, error } = failure;
-        // Masters that have not answered yet may grant it all the same.
+        // Masters that have not answered yet may still grant it.
         self.visit(|entry, _, at| entry.conclude(pending, Err(outcome), spread, at));
         let undone = !spread.remains.union(spread.unanswered).is_empty();
         self.unsuccessful(pending, error, undone)
     }
 
-    /// An attempt failed: there is another one after a pause, unless the time for it is over. `undone`: what it left on a master is
-    /// ended there.
+    /// Handles a failed attempt: another one follows after a pause, unless the time for the request is over. With `undone`, what it
+    /// left on a master is ended there.
     fn unsuccessful(&mut self, pending: &Pending, error: Error, undone: bool) -> Result<Attempt> {
         let session = self.options.handle.clone();
         let now = Instant::now();
-        // The lock's outage alone is not enough: 1. a full server refuses a re-entry, 2. it answers the renewal of the hold,
-        // 3. that ends the outage, and so for ever.
+        // The lock's outage alone is not enough: 1. A full server refuses a re-entry. 2. It answers the renewal of the hold. 3. That
+        // ends the outage, and so on for ever.
         let attempted = self.attempted.get_or_insert_default();
         let failing_until =
             after(*attempted.failing_since.get_or_insert(now), session.config.unavailable_after);
@@ -787,7 +794,7 @@ impl Attempts {
         let pause = attempted.next_pause(pending.sent, &session);
         attempted.pauses_for(pause);
         self.visit(|entry, _, at| match undone {
-            // The master publishes the end of what it left: it would ask again at once, and so on.
+            // The master publishes the end of what the attempt left. Woken by that, it would ask again at once, and so on.
             true => entry.pauses(self.id(), after(at.now, pause)),
             false => entry.sleeps(self.id(), after(at.now, pause)),
         });
@@ -797,7 +804,7 @@ impl Attempts {
         Ok(Attempt::Again)
     }
 
-    /// The next attempt. This one was answered, so the failures before it count no more.
+    /// Goes on to the next attempt. This one was answered, so the failures before it no longer count.
     fn again(&mut self) -> Attempt {
         if let Some(attempted) = &mut self.attempted {
             (attempted.last_failure, attempted.failing_since) = (None, None);
@@ -848,12 +855,12 @@ impl Attempts {
         NotGranted::Busy { name: keys.name.clone(), within, by }
     }
 
-    /// Why its last attempt failed, if it did.
+    /// Returns why its last attempt failed, if it did.
     fn last_failure(&self) -> Option<Error> {
         self.attempted.as_ref()?.last_failure.as_ref().map(Error::again)
     }
 
-    /// Why the last command for this lock failed, where that was just now.
+    /// Returns why the last command for this lock failed, if that was just now.
     fn outage(&self) -> Option<Error> {
         let session = &self.options.handle;
         session.outage(&self.options.keys, session.terms.patience)

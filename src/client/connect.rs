@@ -1,4 +1,4 @@
-//! Connects to the masters, of which a majority has to be there.
+//! Connects to the masters, a majority of which has to be reachable.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};
@@ -12,8 +12,8 @@ use crate::base::{Events, telemetry};
 use crate::config::{Config, MasterKind};
 use crate::error::{Error, Result};
 
-/// Connects to all masters. Fails without a majority. A wrong password or option is an error also on one of many: a mistake is
-/// reported early.
+/// Connects to all masters. Fails without a majority. A wrong password or option is an error even on one of many, so that a mistake
+/// is reported early.
 pub(crate) async fn connect_all(
     config: &Config,
     events: &[Arc<dyn Events>],
@@ -31,7 +31,7 @@ pub(crate) async fn connect_all(
         });
     let mut joining: Vec<_> = joining.collect();
     let mut joined: Vec<_> = joining.iter().map(|_| None).collect();
-    // All at once, and on no task of their own: a future that is dropped leaves nothing behind.
+    // All at once, and not on tasks of their own: a dropped future leaves nothing behind.
     poll_fn(|cx| {
         for (joining, joined) in joining.iter_mut().zip(&mut joined) {
             if let Some(Poll::Ready(master)) = joining.as_mut().map(|joining| joining.as_mut().poll(cx)) {
@@ -61,7 +61,8 @@ pub(crate) async fn connect_all(
     Ok(masters)
 }
 
-/// Logs the first pair of masters whose clocks differ by too much. After a lost counter the order of fencing tokens rests on clocks.
+/// Logs the first pair of masters whose clocks differ by too much. After a counter was lost, the order of fencing tokens relies on
+/// clocks.
 fn compare_clocks(config: &Config, masters: &[Arc<dyn Backend>]) {
     let clocks = masters.iter().zip(&config.masters);
     let clocks: Vec<_> = clocks.filter_map(|(backend, master)| Some((backend.clock()?, master))).collect();
@@ -74,7 +75,7 @@ fn compare_clocks(config: &Config, masters: &[Arc<dyn Backend>]) {
     }
 }
 
-/// Connects to one master. With its error, where it is away for now.
+/// Connects to one master. Returns its error too if it is away for now.
 async fn join(
     master: &MasterKind,
     role: Role,

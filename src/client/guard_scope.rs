@@ -30,7 +30,7 @@ pin_project! {
 impl Guard {
     /// Runs `work` as a child of this hold's owner, wherever the guard was moved to.
     ///
-    /// Calls in it that take the same lock re-enter. The work is not dropped when the hold is lost:
+    /// Nested calls that take the same lock re-enter. The work is not dropped when the hold is lost:
     /// [`Mutex::run`](crate::Mutex::run) does that.
     ///
     /// ```
@@ -51,7 +51,7 @@ impl Guard {
 }
 
 impl<'a, F: Future> GuardScope<'a, F> {
-    /// Of any of several guards, whose owner is the same.
+    /// Runs `work` as a child of the owner of any of several guards: they all have the same owner.
     pub(super) fn of(guard: Option<&'a Guard>, work: F) -> GuardScope<'a, F> {
         GuardScope { scope: scope(work), guard }
     }
@@ -63,7 +63,7 @@ impl<F: Future> Future for GuardScope<'_, F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let mut this = self.project();
         if let Some(guard) = this.guard.take() {
-            // Not before: the owner's last scope may have ended since `scope` was called.
+            // Not earlier: the owner's last scope may have ended since `scope` was called.
             this.scope.as_mut().set_owner(guard.owner().child());
         }
         this.scope.poll(cx)

@@ -1,11 +1,11 @@
-//! How long a hold is to last, where its request says so.
+//! How long a hold is to last, if its request says so.
 
 use std::time::Duration;
 
 use crate::config::Config;
 use crate::error::Result;
 
-/// Boxed: few requests say any of it, and there may be 100,000 that wait.
+/// The times that a request asks for. Boxed: few requests ask for any, and there may be 100,000 that wait.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HoldTimes(Option<Box<Times>>);
 
@@ -29,12 +29,12 @@ impl HoldTimes {
         self.0.as_ref()?.fixed_lease
     }
 
-    /// For one name of several, which are kept once all are granted.
+    /// The times for one of several names: those are kept only once all are granted.
     pub(super) fn without_at_least(&self) -> HoldTimes {
         HoldTimes(self.0.as_ref().map(|times| Box::new(Times { at_least: None, ..**times })))
     }
 
-    /// Whether `at_least` is possible beside the others.
+    /// Checks that `at_least` is possible beside the others.
     pub(super) fn check(&self, config: &Config) -> Result<()> {
         let Times { fixed_lease, max_hold, at_least } = self.get();
         config.check_at_least(at_least, fixed_lease, max_hold)

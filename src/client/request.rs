@@ -1,4 +1,4 @@
-//! The futures of a request: made of options until the first poll.
+//! The futures of a request, which take options until the first poll.
 
 use std::fmt;
 use std::future::Future;
@@ -29,7 +29,7 @@ impl Request {
         Request { options, asking: None, answered: false }
     }
 
-    /// Sets an option. A request that is under way is dropped, and with it undone.
+    /// Sets an option. A request that is under way is dropped, which undoes it.
     pub(super) fn set(&mut self, option: impl FnOnce(&mut AcquireOptions)) {
         self.asking = None;
         option(&mut self.options);
@@ -40,7 +40,7 @@ impl Request {
             let message = "the request was answered before, and its future polled again; make a new one";
             return Poll::Ready(Err(Error::new(ErrorKind::Misuse, message).on(self.options.name()).into()));
         }
-        // Of a copy: an option that is set later begins a new request with all of them.
+        // From a copy: an option that is set later begins a new request with all of them.
         let asking = self.asking.get_or_insert_with(|| Box::pin(acquire(self.options.clone())));
         let mut answer = ready!(asking.as_mut().poll(cx));
         self.asking = None;
@@ -48,7 +48,7 @@ impl Request {
         if telemetry::has_spans()
             && let Ok(guard) = &mut answer
         {
-            // Here, and not where the guard is made: below what asked, and not below the request, which has ended.
+            // Here, and not where the guard is made: the span's parent is what asked, and not the request, which has ended.
             guard.begin_span();
         }
         Poll::Ready(answer)
@@ -88,7 +88,7 @@ macro_rules! methods {
 
 pub(super) use methods;
 
-/// The same, with their docs in one place.
+/// Implements the options of a request. Their docs stand in one place.
 macro_rules! options {
     ($name:ident, $within:literal) => {
         methods! {
@@ -99,8 +99,8 @@ macro_rules! options {
 
             /// Gives the hold this lease, and never renews it. Default: the builder's lease, renewed while the guard lives.
             ///
-            /// At its end the hold is lost, and this client ends the key. A hold nested in another never shortens it. Counted
-            /// in whole milliseconds.
+            /// When it is over the hold is lost, and this client ends the key. A nested hold never shortens the hold around it.
+            /// Counted in whole milliseconds.
             ///
             /// An impossible lease is an error of kind [`Config`](ErrorKind::Config) when the future is awaited.
             ///
@@ -114,10 +114,10 @@ macro_rules! options {
             /// ```
             fixed_lease(lease: Duration) => |options| options.times.get_mut().fixed_lease = Some(lease);
 
-            /// Ends the hold after that long, also where it would be renewed. Default: never.
+            /// Ends the hold after this time, even if it would still be renewed. Default: never.
             ///
-            /// For a holder that hangs. [`Guard::lost`] resolves then, and a `run` drops its work and frees the lock; a
-            /// guard's lock is free when the guard goes, or when its lease ends, since renewal has stopped.
+            /// For a holder that hangs. [`Guard::lost`] then completes, and a `run` drops its work and frees the lock. The lock of a
+            /// guard is free when the guard is dropped or when its lease ends, since renewal has stopped.
             ///
             /// ```
             /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
@@ -129,20 +129,20 @@ macro_rules! options {
             /// ```
             max_hold(limit: Duration) => |options| options.times.get_mut().max_hold = Some(limit);
 
-            /// Keeps the lock from all others for at least that long after the grant, also where the hold is released before.
-            /// Default: not at all.
+            /// Keeps the lock from all others for at least this time after the grant, even if the hold is released earlier. Default:
+            /// zero, not at all.
             ///
-            /// For a job that each process starts by its own clock, and that takes less time than these clocks differ: the first one is
-            /// done before the second one asks. A release before that time, by a drop or the end of a `run` too, ends the hold, and
-            /// leaves the lock standing as nobody's for the rest of the time. The server's TTL ends that, not this process. So until
-            /// then everybody is refused or waits, this task too. In a nested hold it counts for the hold: the longest time of all its
-            /// levels, from the grant of each.
+            /// For a job that each process starts by its own clock, if the job takes less time than these clocks differ: the first
+            /// process would be done before the second one asks. A release before that time, also by a drop or the end of a `run`,
+            /// ends the hold, but leaves the lock taken, as nobody's, for the rest of the time. The server's TTL ends that, not this
+            /// process. Until then everybody is refused or waits, including this task. In a nested hold it counts for the whole hold:
+            /// the longest time of all its levels, from the grant of each.
             ///
-            /// It is no lease: a process that crashes before its release leaves the lock to the lease, whatever is asked here. A lock that
-            /// is lost is not kept. [`force_release`](crate::Mutex::force_release) frees a lock that is kept.
+            /// It is no lease: if the process crashes before its release, the lock stands until its lease ends, whatever is asked for
+            /// here. A lock that is lost is not kept. [`force_release`](crate::Mutex::force_release) frees a lock that is kept.
             ///
-            /// A time of more than `fixed_lease` or `max_hold`, and one that would be no lease, is an error of kind
-            /// [`Config`](ErrorKind::Config) when the future is awaited. Zero: no minimum.
+            /// A time longer than `fixed_lease` or `max_hold`, or one that is not possible as a lease, is an error of kind
+            /// [`Config`](ErrorKind::Config) when the future is awaited. Zero means no minimum.
             ///
             /// ```
             /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
@@ -161,7 +161,7 @@ macro_rules! options {
 
             /// Asks as this owner. Default: the owner that is current at the first poll.
             ///
-            /// A hold that outlives its call takes an owner of its own, so that what the task does next does not re-enter.
+            /// Give a hold that outlives its call an owner of its own, so that what the task does next does not re-enter.
             ///
             /// ```
             /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -200,8 +200,7 @@ macro_rules! options {
 
 /// The future of [`Mutex::lock`](crate::Mutex::lock): takes options until it is polled.
 ///
-/// An option that is set after a poll, and a [`run`](Lock::run), drops the request under way, and the next poll begins a
-/// new one.
+/// Setting an option after a poll, or calling [`run`](Lock::run), drops the request under way, and the next poll begins a new one.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -218,19 +217,18 @@ macro_rules! options {
 ///
 /// # Errors
 ///
-/// [`Timeout`](ErrorKind::Timeout): somebody else held the lock until `within` was over.
-/// [`Unavailable`](ErrorKind::Unavailable): no answer for `unavailable_after`, or until `within` was over; of several masters, no
-/// majority that has a vote; too few replicas have acknowledged the grant; the grant was read only when its lease was over.
-/// [`Denied`](ErrorKind::Denied): a right is missing. [`NotALock`](ErrorKind::NotALock): the key holds something else.
-/// [`Lost`](ErrorKind::Lost): the hold that it would re-enter is lost. [`Ambiguous`](ErrorKind::Ambiguous): the owner was
-/// seen to ask from several branches. [`Config`](ErrorKind::Config): a bad name or option; nothing was sent.
-/// [`Misuse`](ErrorKind::Misuse): the future was polled after it was ready, or outside of a tokio runtime.
-/// [`Closed`](ErrorKind::Closed): the `Locks` was closed, or the runtime that it was connected on has ended.
+/// [`Timeout`](ErrorKind::Timeout): somebody else held the lock until `within` was over. [`Unavailable`](ErrorKind::Unavailable): no
+/// answer for `unavailable_after`, or until `within` was over; of several masters, no majority that has a vote; too few replicas have
+/// acknowledged the grant; the grant was read only after its lease was over. [`Denied`](ErrorKind::Denied): a right is missing.
+/// [`NotALock`](ErrorKind::NotALock): the key holds something else. [`Lost`](ErrorKind::Lost): the hold that it would re-enter is
+/// lost. [`Ambiguous`](ErrorKind::Ambiguous): the owner was seen to ask from several branches. [`Config`](ErrorKind::Config): a bad
+/// name or option; nothing was sent. [`Misuse`](ErrorKind::Misuse): the future was polled after it was ready, or outside a tokio
+/// runtime. [`Closed`](ErrorKind::Closed): the `Locks` was closed, or the runtime that it was connected on has ended.
 ///
 /// # Cancel safety
 ///
-/// A dropped future leaves its line at once. If its command was under way, what that may have granted is undone in the
-/// background; at the worst it lives one lease.
+/// If the future is dropped, the request leaves its line at once. If its command was under way, what that may have granted is undone
+/// in the background; at worst it lasts for one lease.
 #[must_use = "futures do nothing unless polled"]
 pub struct Lock(pub(super) Request);
 
@@ -272,13 +270,14 @@ impl Future for Lock {
 ///
 /// # Errors
 ///
-/// As [`Lock`], but for [`Timeout`](ErrorKind::Timeout), which is `None` here. Without [`within`](TryLock::within)
-/// [`Unavailable`](ErrorKind::Unavailable) comes after one attempt, at most one node timeout after the first poll, even if another command of
-/// this process for the same lock goes first (with [`replicas`](crate::Builder::replicas) three times as long plus one and a half waits).
+/// Same as [`Lock`], except for [`Timeout`](ErrorKind::Timeout), which is `None` here. Without [`within`](TryLock::within),
+/// [`Unavailable`](ErrorKind::Unavailable) comes after one attempt, at most one node timeout after the first poll, even if another
+/// command of this process for the same lock goes first (with [`replicas`](crate::Builder::replicas), three times as long plus one
+/// and a half waits).
 ///
 /// # Cancel safety
 ///
-/// As [`Lock`].
+/// Same as [`Lock`].
 #[must_use = "futures do nothing unless polled"]
 pub struct TryLock(pub(super) Request);
 
@@ -299,7 +298,7 @@ impl Future for TryLock {
 
 /// The future of [`FencedMutex::lock`](crate::FencedMutex::lock): takes options until it is polled.
 ///
-/// As [`Lock`], for a guard with a token.
+/// Like [`Lock`], for a guard with a token.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -313,12 +312,12 @@ impl Future for TryLock {
 ///
 /// # Errors
 ///
-/// As [`Lock`]. Also [`Misuse`](ErrorKind::Misuse): the hold that it would re-enter was taken by a plain
-/// [`Mutex`](crate::Mutex), and has no token. [`NotALock`](ErrorKind::NotALock): the key of the counter holds no counter.
+/// Same as [`Lock`]. Also [`Misuse`](ErrorKind::Misuse): the hold that it would re-enter was taken by a plain
+/// [`Mutex`](crate::Mutex), and has no token. Also [`NotALock`](ErrorKind::NotALock): the key of the counter holds no counter.
 ///
 /// # Cancel safety
 ///
-/// As [`Lock`].
+/// Same as [`Lock`].
 #[must_use = "futures do nothing unless polled"]
 pub struct FencedLock(pub(super) Request);
 
@@ -335,7 +334,7 @@ impl Future for FencedLock {
 
 /// The future of [`FencedMutex::try_lock`](crate::FencedMutex::try_lock): takes options until it is polled.
 ///
-/// As [`TryLock`], for a guard with a token.
+/// Like [`TryLock`], for a guard with a token.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -349,12 +348,12 @@ impl Future for FencedLock {
 ///
 /// # Errors
 ///
-/// As [`FencedLock`], but for [`Timeout`](ErrorKind::Timeout), which is `None` here. Without
-/// [`within`](FencedTryLock::within) [`Unavailable`](ErrorKind::Unavailable) comes after one attempt.
+/// Same as [`FencedLock`], except for [`Timeout`](ErrorKind::Timeout), which is `None` here. Without
+/// [`within`](FencedTryLock::within), [`Unavailable`](ErrorKind::Unavailable) comes after one attempt.
 ///
 /// # Cancel safety
 ///
-/// As [`Lock`].
+/// Same as [`Lock`].
 #[must_use = "futures do nothing unless polled"]
 pub struct FencedTryLock(pub(super) Request);
 

@@ -27,7 +27,7 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
     let mut sent = Sent { session: handle.clone(), pending, is_open: true };
     // Dropped at the end, after the entry was updated.
     let (verdict, _stragglers) = handle.ask(&sent.pending).await;
-    // Never ready in its first poll, as a request for the lock: branches of a task that are begun in one poll would look nested.
+    // Never ready in its first poll, like a request for the lock: branches of a task that begin in one poll would look nested.
     yield_now().await;
     sent.is_open = false;
     let pending = &sent.pending;
@@ -45,7 +45,7 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
             return Err(failure.error.again().on(&keys.name));
         }
     }
-    // Closed while it was under way: nobody will renew it, so it is undone.
+    // If the `Locks` was closed meanwhile, nobody will renew the hold, so it is undone.
     handle
         .check_open()
         .inspect_err(|_| conclude(Err(Outcome::Unknown)))

@@ -19,7 +19,7 @@ use crate::owner::{Inside, Owner, inside};
 pub(super) type Releasing = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 pub(super) type Watching = Pin<Box<dyn Future<Output = Loss> + Send>>;
 
-/// What a run asks by: for one lock, or for several.
+/// The request of a run: for one lock, or for several.
 pub(super) trait Asks {
     type Held: Holds;
 
@@ -27,7 +27,7 @@ pub(super) trait Asks {
 
     fn is_begun(&self) -> bool;
 
-    /// It asks for an owner of the run alone.
+    /// Marks the request as one whose owner is the run's alone.
     fn set_not_bare(&mut self);
 
     fn owner(&mut self) -> &mut Option<Owner>;
@@ -37,16 +37,16 @@ pub(super) trait Asks {
 pub(super) trait Holds: Sized {
     fn is_lost(&self) -> bool;
 
-    /// Resolves at the loss.
+    /// Resolves when the hold is lost.
     fn watch(&self) -> Watching;
 
-    /// Where the work runs, if somebody records it.
+    /// The span in which the work runs, if somebody records it.
     fn span(&self) -> Option<&HeldSpan>;
 
-    /// The error of a run that ended by this loss.
+    /// Returns the error of a run that this loss ended.
     fn lost(&self, loss: Loss) -> Error;
 
-    /// Releases it, and logs where that is not confirmed.
+    /// Releases it, and logs a release that is not confirmed.
     fn release_done(self) -> Releasing;
 }
 
@@ -98,14 +98,14 @@ impl Holds for Guard {
 pin_project! {
     #[project = WorkNow]
     pub(super) enum Work<F: Future, W> {
-        /// Of a fenced run: the token is needed to make it.
+        /// Not made yet: the work of a fenced run is made from its token.
         Unmade { make: Option<W> },
         ToDo { #[pin] work: F },
         Done { output: Option<F::Output> },
     }
 }
 
-/// How far it has come. The work is always dropped before the guard.
+/// How far a run has come. The work is always dropped before the guard.
 enum RunStage<A: Asks> {
     Asking { request: A },
     Working { guard: A::Held, owner: Owner, watching: Option<Watching> },
@@ -114,7 +114,7 @@ enum RunStage<A: Asks> {
 }
 
 pin_project! {
-    /// Asks, works, releases.
+    /// Asks for the lock, polls the work, and releases the lock.
     #[project = HeldNow]
     pub(super) struct HeldWork<A: Asks, F: Future, W> {
         #[pin]
@@ -131,14 +131,14 @@ pin_project! {
 
 impl<A: Asks, F: Future, W> HeldWork<A, F, W> {
     pub(super) fn new(mut request: A, work: Work<F, W>) -> HeldWork<A, F, W> {
-        // Like any option, this drops a request under way: it asked as its owner, and not as a child of it.
+        // Like any option, this drops a request under way, which asked as its owner and not as a child of it.
         request.set_not_bare();
         HeldWork { work, stage: RunStage::Asking { request } }
     }
 }
 
 impl<A: Asks, F: Future, W> HeldNow<'_, A, F, W> {
-    /// Asks, as a new child of the current owner. Ready with `Ok` once it is held, and from then on.
+    /// Asks for the lock, as a new child of the current owner. Ready with `Ok` once it is held, and from then on.
     fn ask(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), NotGranted>> {
         let RunStage::Asking { request } = &mut *self.stage else { return Poll::Ready(Ok(())) };
         if !request.is_begun() {
@@ -154,7 +154,8 @@ impl<A: Asks, F: Future, W> HeldNow<'_, A, F, W> {
         Poll::Ready(Ok(()))
     }
 
-    /// Enters the scope of the work's owner for one poll of the work. `None`: the work must not be polled, since the hold is lost.
+    /// Enters the scope of the work's owner for one poll of the work. Returns `None` if the hold is lost: the work must not be
+    /// polled.
     fn inside(&self) -> Option<Inside> {
         match &*self.stage {
             RunStage::Working { guard, owner, .. } if !guard.is_lost() => Some(inside(owner)),
@@ -218,7 +219,7 @@ impl<A: Asks, F: Future, W> HeldNow<'_, A, F, W> {
         }
     }
 
-    /// Begins the release: from its first poll on the level is gone, and the scope may end.
+    /// Begins the release. From its first poll on the level is gone, and the scope may end.
     fn release(&mut self, cx: &mut Context<'_>) {
         let RunStage::Working { guard, owner, .. } = std::mem::replace(&mut *self.stage, RunStage::Over)
         else {
@@ -233,7 +234,7 @@ impl<A: Asks, F: Future, W> HeldNow<'_, A, F, W> {
 }
 
 impl<A: Asks, F: Future, W> HeldWork<A, F, W> {
-    /// `make` makes the work of a fenced run, once it has its token.
+    /// Polls the run. `make` makes the work of a fenced run, once it has its token.
     pub(super) fn poll(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -266,10 +267,10 @@ impl<A: Asks, F: Future, W> HeldWork<A, F, W> {
 pin_project! {
     /// The future of [`Mutex::run`](crate::Mutex::run) and [`Lock::run`]: work that runs while the lock is held.
     ///
-    /// `Ok(output)`: the work ran to its end. The release is awaited; where it could not be confirmed it goes on in the
-    /// background, and a `tracing` warning reports it, as it does where the hold was found gone at that point.
+    /// `Ok(output)` means that the work ran to its end. The release is awaited. If it could not be confirmed it goes on in the
+    /// background, and a `tracing` warning reports it; a warning also reports a hold that was found gone at that point.
     ///
-    /// The work is dropped at the `.await` where it stands as soon as the hold is lost.
+    /// As soon as the hold is lost, the work is dropped at the `.await` where it stands.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -287,8 +288,8 @@ pin_project! {
     ///
     /// # Errors
     ///
-    /// [`Lost`](crate::ErrorKind::Lost): the work was dropped before its end, since the hold was lost, or never started,
-    /// since the hold above it was. Any other kind is one of [`Lock`]'s, and the work never started.
+    /// [`Lost`](crate::ErrorKind::Lost): the hold was lost, and the work was dropped before its end; or the hold above it was lost,
+    /// and the work never started. Any other kind is one of [`Lock`]'s, and the work never started.
     ///
     /// # Cancel safety
     ///
@@ -303,7 +304,7 @@ pin_project! {
 pin_project! {
     /// The future of [`TryLock::run`]: work that runs while the lock is held, if nobody else holds it.
     ///
-    /// `Ok(None)`: somebody else holds the lock, and the work never started.
+    /// `Ok(None)` means that somebody else holds the lock, and the work never started.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -317,11 +318,11 @@ pin_project! {
     ///
     /// # Errors
     ///
-    /// As [`Run`], but for [`Timeout`](crate::ErrorKind::Timeout), which is `None` here.
+    /// Same as [`Run`], except for [`Timeout`](crate::ErrorKind::Timeout), which is `None` here.
     ///
     /// # Cancel safety
     ///
-    /// As [`Run`].
+    /// Same as [`Run`].
     #[must_use = "futures do nothing unless polled"]
     pub struct TryRun<F: Future> {
         #[pin]
@@ -330,18 +331,18 @@ pin_project! {
 }
 
 pin_project! {
-    /// The future of [`FencedMutex::run`](crate::FencedMutex::run) and [`FencedLock::run`]: work that is made of the fencing
-    /// token, and runs while the lock is held.
+    /// The future of [`FencedMutex::run`](crate::FencedMutex::run) and [`FencedLock::run`]: work that is made from the fencing token,
+    /// and runs while the lock is held.
     ///
-    /// As [`Run`]. `W` makes the work, once the lock is held.
+    /// Like [`Run`]. `W` makes the work, once the lock is held.
     ///
     /// # Errors
     ///
-    /// As [`Run`], for a [`FencedLock`].
+    /// Same as [`Run`], for a [`FencedLock`].
     ///
     /// # Cancel safety
     ///
-    /// As [`Run`].
+    /// Same as [`Run`].
     #[must_use = "futures do nothing unless polled"]
     pub struct FencedRun<W, F: Future> {
         #[pin]
@@ -350,18 +351,18 @@ pin_project! {
 }
 
 pin_project! {
-    /// The future of [`FencedTryLock::run`]: work that is made of the fencing token, and runs while the lock is held, if nobody
+    /// The future of [`FencedTryLock::run`]: work that is made from the fencing token, and runs while the lock is held, if nobody
     /// else holds it.
     ///
-    /// As [`TryRun`]. `W` makes the work, once the lock is held.
+    /// Like [`TryRun`]. `W` makes the work, once the lock is held.
     ///
     /// # Errors
     ///
-    /// As [`TryRun`], for a [`FencedTryLock`].
+    /// Same as [`TryRun`], for a [`FencedTryLock`].
     ///
     /// # Cancel safety
     ///
-    /// As [`Run`].
+    /// Same as [`Run`].
     #[must_use = "futures do nothing unless polled"]
     pub struct FencedTryRun<W, F: Future> {
         #[pin]
@@ -390,15 +391,15 @@ impl Lock {
 impl TryLock {
     /// Runs `work` while the lock is held, if nobody else holds it. Otherwise resolves to `None`.
     ///
-    /// See [`TryRun`] for an example, and cancel safety.
+    /// See [`TryRun`] for an example and cancel safety.
     pub fn run<F: Future>(self, work: F) -> TryRun<F> {
         TryRun { held: HeldWork::new(self.0, Work::ToDo { work }) }
     }
 }
 
 impl FencedLock {
-    /// Runs what `work` makes of the token while the lock is held: [`FencedMutex::run`](crate::FencedMutex::run), with this
-    /// request's options.
+    /// Runs the future that `work` makes from the token while the lock is held: [`FencedMutex::run`](crate::FencedMutex::run), with
+    /// this request's options.
     ///
     /// See [`FencedRun`] for errors and cancel safety.
     ///
@@ -420,7 +421,8 @@ impl FencedLock {
 }
 
 impl FencedTryLock {
-    /// Runs what `work` makes of the token while the lock is held, if nobody else holds it. Otherwise resolves to `None`.
+    /// Runs the future that `work` makes from the token while the lock is held, if nobody else holds it. Otherwise resolves to
+    /// `None`.
     ///
     /// See [`FencedTryRun`] for errors and cancel safety.
     ///

@@ -3,7 +3,7 @@ use tokio::time::advance;
 use super::*;
 use crate::Locks;
 
-/// Otherwise those who compete for masters that answer late would pause for the shortest time, each time.
+/// Otherwise requests that compete for masters that answer late would pause for the shortest time, each time.
 #[tokio::test(start_paused = true)]
 async fn a_pause_is_long_ago_by_when_the_attempt_behind_it_was_sent() {
     let locks = Locks::in_memory();

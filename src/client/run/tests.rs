@@ -5,8 +5,8 @@ use std::task::Waker;
 use super::*;
 use crate::Locks;
 
-/// A run of this request, which is not granted, asks as one owner however often it is polled: else each poll would put one more between
-/// the hold and the work.
+/// A run of this request, which is not granted, asks as one owner however often it is polled. Otherwise each poll would put one more
+/// owner between the hold and the work.
 pub(in crate::client) fn assert_one_owner<A: Asks>(request: A) {
     let mut run = pin!(HeldWork::new(request, Work::<_, Infallible>::ToDo { work: pending::<()>() }));
     let mut context = Context::from_waker(Waker::noop());
