@@ -5,15 +5,15 @@ use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, ErrorKind, Result, shown};
 
-/// The longest name of a lock, in bytes: it travels with every command.
+/// The longest name of a lock, in bytes. The name travels with every command.
 const LONGEST: usize = 1024;
 
 const CHANNEL: &str = "redisson_lock__channel:";
 
-/// The server keeps the processes there that wait for the lock.
+/// Begins the key of a lock's line, in which the server keeps the processes that wait for the lock.
 const LINE: &str = "nestlock_line:";
 
-/// Behind it stands what all holds of a session begin with.
+/// Begins the channel of a session's hints; what all holds of the session begin with follows.
 const WAKE: &str = "nestlock_wake:";
 
 const COUNTER: &str = "redisson_lock_token:";
@@ -42,17 +42,17 @@ pub(crate) fn check(name: &str, prefix: &str) -> Result<()> {
     Err(Error::new(ErrorKind::Config, wrong))
 }
 
-/// The key that holds the lock.
+/// Returns the key that holds the lock.
 pub(super) fn key(prefix: &str, name: &str) -> String {
     [prefix, name].concat()
 }
 
-/// The channel that its releases are published on: under the prefix, and in the slot of the key.
+/// Returns the channel on which the lock's releases are published: under the prefix, and in the slot of the key.
 pub(crate) fn channel(prefix: &str, name: &str) -> String {
     beside(CHANNEL, prefix, name)
 }
 
-/// The keys of the locks that may have this channel.
+/// Returns the keys of the locks that may have this channel.
 pub(crate) fn keys_of(channel: &str) -> impl Iterator<Item = &str> {
     let names = channel.split_once(CHANNEL).map_or("", |(_, names)| names);
     let braced = names.strip_prefix('{').and_then(|name| name.strip_suffix('}'));
@@ -60,12 +60,12 @@ pub(crate) fn keys_of(channel: &str) -> impl Iterator<Item = &str> {
     braced.filter(|name| !name.contains('{')).into_iter().chain(tagged)
 }
 
-/// The counter of its fencing tokens: under the prefix, and in the slot of the key.
+/// Returns the key of the lock's fencing counter: under the prefix, and in the slot of the key.
 pub(crate) fn counter(prefix: &str, name: &str) -> String {
     beside(COUNTER, prefix, name)
 }
 
-/// What the channels begin with on which processes get their [`Hint`](crate::wire::Hint)s.
+/// Returns what the channels begin with on which processes get their [`Hint`](crate::wire::Hint)s.
 pub(crate) fn wakes(prefix: &str) -> String {
     [prefix, WAKE].concat()
 }
@@ -84,22 +84,22 @@ fn beside(what: &str, prefix: &str, name: &str) -> String {
 pub(crate) struct Keys {
     pub(crate) name: Arc<str>,
     pub(crate) key: Arc<str>,
-    /// Made for the first who needs it: a lock that is only held needs none.
+    /// Made when it is first needed: a lock that is only held needs none.
     pub(super) channel: OnceLock<Arc<str>>,
     pub(super) line: OnceLock<LineKeys>,
     pub(crate) place: Place,
 }
 
-/// Of the processes that wait for a lock.
+/// The names of a lock's line.
 #[derive(Debug)]
 pub(crate) struct LineKeys {
-    /// The key of their line.
+    /// The key of the line.
     pub(crate) line: Box<str>,
-    /// What the channels of their hints begin with.
+    /// What the channels of the waiting processes' hints begin with.
     pub(crate) wakes: Box<str>,
 }
 
-/// Where the table has the lock's entry, as far as is known: so that a handle looks for it by name once.
+/// Where the table has the lock's entry, as far as is known, so that a handle looks it up by name only once.
 #[derive(Debug)]
 pub(crate) struct Place(AtomicUsize);
 
@@ -110,7 +110,7 @@ impl Place {
         self.0.load(Relaxed)
     }
 
-    /// While the table is locked.
+    /// Must be called while the table is locked.
     pub(crate) fn set(&self, place: usize) {
         self.0.store(place, Relaxed);
     }
@@ -125,12 +125,12 @@ impl Keys {
         Keys { name: shown, key, channel, line, place }
     }
 
-    /// The channel that its releases are published on.
+    /// Returns the channel on which the lock's releases are published.
     pub(crate) fn channel(&self) -> &Arc<str> {
         self.channel.get_or_init(|| channel(self.prefix(), &self.name).into())
     }
 
-    /// Of the processes that wait for it.
+    /// Returns the names of the lock's line.
     pub(crate) fn line(&self) -> &LineKeys {
         self.line.get_or_init(|| {
             let prefix = self.prefix();

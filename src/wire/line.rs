@@ -1,4 +1,4 @@
-//! `Line`: the processes that wait for a lock, in order, as the server keeps them beside it; and the messages that they are sent.
+//! `Line`: the processes that wait for a lock, in order, as the server keeps them beside it; and the messages that they get.
 
 use std::time::Duration;
 
@@ -7,27 +7,28 @@ use crate::base::Lease;
 /// What a script needs to know of a lock's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// For so long the lock is kept for the field that it is handed to.
+    /// For how long the lock is kept for the field that it is handed to.
     pub(crate) term: Lease,
-    /// For so long the line stays where nobody asks. Of an acquire alone.
+    /// For how long the line is kept while nobody asks. Only an acquire uses it.
     pub(crate) stays: Lease,
-    /// The field has asked before: it may be in the line, and a free lock goes to the first there. Of an acquire alone.
+    /// Whether the field has asked before: it may be in the line, and a free lock goes to the first there. Only an acquire uses it.
     pub(crate) again: bool,
 }
 
-/// A message to one process. It decides nothing: the process asks again.
+/// A message to one process. It only makes the process ask again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hint<'a> {
-    /// Of the field in the line, which is this process's.
+    /// The number in this process's field in the line.
     pub(crate) number: u64,
-    /// When to ask: at once where the lock was handed to the field; else, where it is the first now, once the lock may have expired.
+    /// When to ask. `None`: at once, since the lock was handed to the field. Otherwise the field is first now, and the lock may have
+    /// expired after this time.
     pub(crate) wait: Option<Duration>,
-    /// The lock's.
+    /// The key of the lock.
     pub(crate) key: &'a str,
 }
 
 impl Hint<'_> {
-    /// `None`: the message is none of ours.
+    /// Parses a message. Returns `None` if it is not one of ours.
     pub(crate) fn read(text: &str) -> Option<Hint<'_>> {
         let (number, rest) = text.split_once(' ')?;
         let (wait, key) = rest.split_once(' ')?;
@@ -38,7 +39,7 @@ impl Hint<'_> {
         Some(Hint { number: number.parse().ok()?, wait, key })
     }
 
-    /// As the scripts write it.
+    /// Returns the message as the scripts write it.
     pub(crate) fn write(&self) -> String {
         let wait = self.wait.map_or("-".to_owned(), |wait| wait.as_millis().to_string());
         format!("{} {wait} {}", self.number, self.key)

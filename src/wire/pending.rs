@@ -7,47 +7,47 @@ use tokio::time::Instant;
 use crate::base::{Lease, MasterSet};
 use crate::wire::script::{Action, Call};
 
-/// A command to be sent, and how to name it when its answer comes.
+/// A command to be sent, and what identifies it when its answer arrives.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     pub(crate) hold: u64,
     pub(crate) no: u64,
     pub(crate) call: Call,
-    /// Whom it is for.
+    /// The masters that it is meant for.
     pub(crate) masters: MasterSet,
-    /// A release that was sent before and may have run.
+    /// Whether it is a release that was sent before and may have run.
     pub(crate) repeated: bool,
     pub(crate) sent: Instant,
 }
 
-/// How the masters' votes on a command are counted. Not the same as what is asked for: whether a look is to show that the lock is held,
-/// or for how long, and whether the end of a hold is sent to all masters or to those that may still have it, is one command each.
+/// How the masters' votes on a command are counted. This is not the same as what is asked for: a look may be to show whether the lock is
+/// held, or for how long, and the end of a hold may go to all masters or only to those that may still have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// The lock, for a new field.
+    /// A grant of the lock to a new field.
     Fresh,
-    /// Something about a hold that is there, or should be.
+    /// A command on a hold that exists, or should.
     Standing,
-    /// A hold that is there, or should be, for a new field.
+    /// The move of a hold that exists, or should, to a new field.
     Claim,
-    /// The end of a hold. `repeated`: asked before, so "not there" is what it would answer after success.
+    /// The end of a hold. `repeated`: it was sent before, so "not there" is what it would answer after success.
     End { repeated: bool },
-    /// The end of what a minority may still have: each master for itself.
+    /// The end of what a minority may still have. Each master counts for itself.
     Remains,
-    /// What some masters lack is to be put there: nobody waits for it.
+    /// Puts a hold on masters that lack it. Nobody waits for it.
     Repair,
     /// The end of whatever hold there is.
     Force,
     /// Whether there is any hold.
     IsHeld,
-    /// When a majority can be won, if nobody renews what is in the way.
+    /// When a majority can be won if nobody renews what is in the way.
     HeldFor,
     /// Whose hold a majority has.
     Who,
 }
 
 impl Rule {
-    /// Whether it is about one hold, not about the lock whoever has it.
+    /// Whether it is about one hold, not about the lock whoever holds it.
     pub(crate) fn is_about_a_hold(self) -> bool {
         !matches!(self, Rule::Force | Rule::IsHeld | Rule::HeldFor | Rule::Who)
     }
@@ -70,7 +70,7 @@ impl Pending {
         self.call.action.is_end()
     }
 
-    /// The renewal that writes the token of this acquire to a majority, if the lock is still held.
+    /// Returns the renewal that writes the token of this acquire to a majority, if the lock is still held.
     pub(crate) fn acknowledging(&self, token: u64) -> Pending {
         let lease = self.call.action.lease().unwrap_or(Lease::SHORTEST);
         let fence = self.call.fence.as_ref().map(|fence| Arc::new(fence.with(token)));

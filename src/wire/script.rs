@@ -1,4 +1,4 @@
-//! The Lua files as typed calls, and what they answer.
+//! The Lua files as typed calls, and their replies.
 
 mod renewals;
 
@@ -15,51 +15,51 @@ use crate::wire::line::Line;
 
 pub(crate) use renewals::Renewals;
 
-/// One run of one script: what is asked of one master.
+/// One run of one script on one master.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) keys: Arc<Keys>,
-    /// Whose hold; empty where it is about the lock, whoever holds it.
+    /// The field of the hold; empty if the call is about the lock, whoever holds it.
     pub(crate) field: Arc<str>,
     pub(crate) action: Action,
-    /// What is to be done with the fencing counter.
+    /// What the call does with the fencing counter.
     pub(crate) fence: Option<Arc<Fence>>,
-    /// Whether a release is published on a sharded channel: on a cluster whose clients use them.
+    /// Whether a release is published on a sharded channel, as on a cluster whose clients use such channels.
     pub(crate) sharded: bool,
-    /// Whether an acquire or a look that finds the lock busy answers whose it is, and whether the hash is a lock at all.
+    /// Whether an acquire or a look that finds the lock busy reports the holder, and whether the hash is a lock at all.
     pub(crate) names: bool,
-    /// Whose place the field takes, where it is moved.
+    /// The field that a move replaces.
     pub(crate) from: Option<Arc<str>>,
-    /// Of an acquire: it enters the lock's line where the lock is busy. Of an end and of a forced release: the lock is handed to the
-    /// first of the line. `None`: the line is left alone.
+    /// For an acquire: it enters the lock's line if the lock is busy. For an end or a forced release: the lock is handed to the first of
+    /// the line. `None`: the line is left alone.
     pub(crate) line: Option<Line>,
 }
 
-/// What is asked, with its arguments.
+/// What a call does, with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Make the field a holder with `count` holds, for at least `lease`. With a fence: and give it a token.
+    /// Make the field a holder with `count` holds, for at least `lease`. With a fence, also give it a token.
     Acquire { count: u32, lease: Lease },
-    /// Let the field go on with the hold of another one, which ends, for at least `lease`.
+    /// Let the field go on with the hold of another field, which ends, for at least `lease`.
     Move { lease: Lease },
     /// Lower the count of the field to `count`; 0 ends the hold.
     Release { count: u32 },
-    /// End the hold, and keep the lock standing for `lease` from now, as nobody's.
+    /// End the hold, and keep the lock for `lease` from now as nobody's.
     Keep { lease: Lease },
-    /// Let the hold of the field live for at least `lease` from now. With a fence: and raise the counter to its token.
+    /// Let the hold of the field live for at least `lease` from now. With a fence, also raise the counter to its token.
     Renew { lease: Lease },
-    /// After an unknown outcome: make the count of the field, if it is there, exactly `count`; 0 ends the hold. With a fence: and
-    /// raise the counter to its token.
+    /// After an unknown outcome, make the count of the field, if it is there, exactly `count`; 0 ends the hold. With a fence, also raise
+    /// the counter to its token.
     Settle { count: u32, lease: Lease },
-    /// A settle that also makes the hold where the key is not there: for masters that lack what stands on a majority.
+    /// Settle, and also make the hold if the key is not there: for masters that lack what a majority has.
     Repair { count: u32, lease: Lease },
     /// Free the lock, whoever holds it.
     Force,
-    /// Whether anybody is in the way, and for how long.
+    /// Report whether anybody is in the way, and for how long.
     Look,
-    /// Who is in the way, if anybody.
+    /// Report who is in the way, if anybody is.
     Who,
-    /// What one of the above does with the fencing counter, where its two keys are on different nodes.
+    /// Do what one of the above does with the fencing counter, if its two keys are on different nodes.
     Count(Count),
 }
 
@@ -67,7 +67,7 @@ impl Action {
     /// The end of a hold.
     pub(crate) const END: Action = Action::Release { count: 0 };
 
-    /// The lease that it may give the key.
+    /// Returns the lease that it may give the key.
     pub(crate) fn lease(self) -> Option<Lease> {
         match self {
             Action::Acquire { lease, .. }
@@ -85,29 +85,29 @@ impl Action {
         matches!(self, Action::END | Action::Keep { .. })
     }
 
-    /// Whether it may end a hold, and then publishes that.
+    /// Whether it may end a hold, and publishes that if it does.
     pub(crate) fn publishes(self) -> bool {
         self.is_end() || matches!(self, Action::Settle { count: 0, .. } | Action::Force)
     }
 
-    /// Whether a hold of this process begins with it.
+    /// Whether it begins a hold of this process.
     pub(crate) fn begins(self) -> bool {
         matches!(self, Action::Acquire { count: 1, .. } | Action::Move { .. })
     }
 
-    /// Whether it may be answered by a grant, which counts only of a master with the right data and enough replicas: an old master may
-    /// give what a new one has given to another.
+    /// Whether its reply may be a grant. A grant counts only from a master with the right data and enough replicas: an old master may
+    /// grant what a new one has granted to somebody else.
     pub(crate) fn grants(self) -> bool {
         matches!(self, Action::Acquire { .. } | Action::Move { .. })
     }
 
-    /// Whether it makes a field where there is none.
+    /// Whether it makes a field if there is none.
     pub(crate) fn creates(self) -> bool {
         self.begins() || matches!(self, Action::Repair { .. })
     }
 
-    /// Whether the hold's fencing counter is dealt with too. `again`: it was put off before, maybe for the counter's sake, which
-    /// is left to the renewals then.
+    /// Whether it also acts on the hold's fencing counter. `again`: it was put off before, maybe because of the counter, which is then
+    /// left to the renewals.
     pub(crate) fn is_counted(self, again: bool) -> bool {
         match self {
             Action::Acquire { count, .. } => count == 1,
@@ -126,30 +126,31 @@ impl Action {
 /// What is asked of a fencing counter alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
-    /// Whether a token can be made.
+    /// Report whether a token can be made.
     Look,
-    /// The next token, for whoever has the lock.
+    /// Make the next token, for the holder of the lock.
     Next,
-    /// That it is no less than a token.
+    /// Raise the counter to at least a token.
     Raise,
 }
 
 /// What a server answered to a [`Call`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// It is as asked: granted, released, lowered, renewed, settled, freed.
+    /// It was done as asked: granted, released, lowered, renewed, settled or freed.
     Done,
-    /// The hold has ended, and so many clients were subscribed to the channel of its release.
+    /// The hold has ended, and this many clients were subscribed to the channel of its release.
     Ended(u64),
-    /// Granted, with this fencing token; or a counter stands at it.
+    /// The lock is granted with this fencing token, or a counter has this value.
     Token(u64),
-    /// The count could not be lowered, or the counter raised (a full server): the hold stands, and must be settled later.
+    /// The count could not be lowered, or the counter could not be raised (the server is full): the hold stands, and must be settled
+    /// later.
     Deferred(String),
-    /// Somebody else holds the lock, for that long yet. Who, if that was asked for and has an answer.
+    /// Somebody else holds the lock for this long. It names the holder if that was asked for and can be answered.
     Busy(Duration, Option<Box<Holder>>),
-    /// Somebody else holds the lock, and the field is in the line now.
+    /// Somebody else holds the lock for this long, and the field is now in the line.
     InLine(Duration, Box<Holder>),
-    /// The same, where the user may not read who it is.
+    /// Somebody else holds the lock for this long, and the user may not read who it is.
     Nameless(Duration),
     /// The field is not there.
     Gone,
@@ -157,17 +158,17 @@ pub(crate) enum Reply {
     Free,
     /// The key holds something else: its type, and what is wrong with it.
     NotALock(String),
-    /// The same of the fencing counter's key.
+    /// The fencing counter's key holds something else: its type, and what is wrong with it.
     NotACounter(String),
 }
 
 impl Reply {
-    /// Somebody holds the lock, and who does not matter.
+    /// Returns the reply that somebody holds the lock, whoever it is.
     pub(crate) fn busy(left: Duration) -> Reply {
         Reply::Busy(left, None)
     }
 
-    /// This one holds the lock.
+    /// Returns the reply that this holder has the lock.
     pub(crate) fn held_by(holder: Holder) -> Reply {
         Reply::Busy(holder.remaining_lease(), Some(Box::new(holder)))
     }
@@ -178,7 +179,7 @@ impl Reply {
     }
 }
 
-/// What takes the arguments of a command.
+/// Takes the arguments of a command.
 trait Arguments {
     fn text(&mut self, text: &str);
 
@@ -195,7 +196,7 @@ impl Arguments for Cmd {
     }
 }
 
-/// Only counts them.
+/// Counts the arguments.
 struct ArgumentCount(u64);
 
 impl Arguments for ArgumentCount {
@@ -208,7 +209,7 @@ impl Arguments for ArgumentCount {
     }
 }
 
-/// As they are sent.
+/// Writes the arguments as they are sent.
 impl Arguments for Vec<u8> {
     fn text(&mut self, text: &str) {
         put_head(b'$', text.len() as u64, self);
@@ -228,11 +229,11 @@ impl Arguments for Vec<u8> {
     }
 }
 
-/// A line of RESP with a length.
+/// Writes a line of RESP that has a length.
 #[inline]
 fn put_head(kind: u8, length: u64, to: &mut Vec<u8>) {
     match length {
-        // Most are as short.
+        // Most lengths have one or two digits.
         0..10 => to.extend_from_slice(&[kind, b'0' + length as u8, b'\r', b'\n']),
         10..100 => {
             let (ten, one) = (b'0' + (length / 10) as u8, b'0' + (length % 10) as u8);
@@ -246,7 +247,7 @@ fn put_head(kind: u8, length: u64, to: &mut Vec<u8>) {
     }
 }
 
-/// The most digits of a number.
+/// The maximal number of digits of a number.
 const DIGITS: usize = 20;
 
 fn decimal(mut number: u64, digits: &mut [u8; DIGITS]) -> &[u8] {
@@ -261,24 +262,25 @@ fn decimal(mut number: u64, digits: &mut [u8; DIGITS]) -> &[u8] {
     }
 }
 
-/// The field of a hold: what is given to all holds of a session, and the hold's number. Made for each pair, so in one allocation.
+/// Returns the field of a hold: what all holds of a session begin with, and the hold's number. It is made for each lock and release, so
+/// in one allocation.
 pub(crate) fn field(uuid: &str, no: u64) -> Arc<str> {
     field_within::<64>(uuid, no).unwrap_or_else(|| long_field(uuid, no))
 }
 
-/// The field that stands in the place of a hold that has ended, for as long as its lock is kept. No hold has the number 0.
+/// Returns the field that takes the place of an ended hold while its lock is kept. No hold has the number 0.
 pub(crate) fn kept_field(field: &str) -> String {
     let session = field.rsplit_once(':').map_or(field, |(session, _)| session);
     format!("{session}:0")
 }
 
-/// With a label it may be as long.
+/// Returns a field that is long because of its label.
 #[inline(never)]
 fn long_field(uuid: &str, no: u64) -> Arc<str> {
     field_within::<128>(uuid, no).unwrap_or_else(|| format!("{uuid}:{no}").into())
 }
 
-/// `None`: it takes more room.
+/// Returns the field, or `None` if it takes more room.
 fn field_within<const ROOM: usize>(uuid: &str, no: u64) -> Option<Arc<str>> {
     let (mut digits, mut bytes) = ([0; DIGITS], [0; ROOM]);
     let (head, digits) = (uuid.as_bytes(), decimal(no, &mut digits));
@@ -292,18 +294,18 @@ fn field_within<const ROOM: usize>(uuid: &str, no: u64) -> Option<Arc<str>> {
     str::from_utf8(&bytes[..length]).ok().map(Arc::from)
 }
 
-/// One Lua file, or several that make one script.
+/// One Lua file, or several files that make up one script.
 struct Script {
-    /// Its place among all scripts.
+    /// The number of the script among all scripts.
     number: u32,
     name: &'static str,
     body: &'static str,
     sha: LazyLock<String>,
-    /// The two arguments that run it by its hash, as they are sent.
+    /// The two arguments that run it by its hash, encoded.
     by_hash: LazyLock<Vec<u8>>,
 }
 
-/// The two arguments that run a script.
+/// Returns the two arguments that run a script, encoded.
 fn encoded(command: &str, script: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(32 + script.len());
     bytes.text(command);
@@ -329,7 +331,7 @@ macro_rules! lua {
     };
 }
 
-/// The script of a lock within one that deals with its fencing counter too. Holds without a token cost nothing more.
+/// Wraps the script of a lock in one that also acts on its fencing counter. Holds without a token cost nothing more.
 macro_rules! fenced {
     ($number:literal, $name:literal, $plain:expr, $around:literal) => {
         script!(
@@ -340,7 +342,7 @@ macro_rules! fenced {
     };
 }
 
-/// What only looks at a lock that another holds.
+/// A script that only looks at a lock that somebody else holds.
 macro_rules! naming {
     ($name:literal) => {
         concat!(lua!($name), lua!("fields"), lua!("whose"))
@@ -353,7 +355,7 @@ macro_rules! acquire {
     };
 }
 
-/// It has no line.
+/// A settle has no line: hold.lua finds `serve` undefined.
 macro_rules! settle {
     () => {
         concat!("local serve\n", lua!("hold"), lua!("settle"))
@@ -371,7 +373,7 @@ static FORCE: Script =
     script!(7, "force", concat!(lua!("serve"), lua!("who"), lua!("fields"), lua!("force")));
 static LOOK: Script = script!(8, "look", naming!("look"));
 static WHO: Script = script!(9, "who", naming!("who"));
-/// The counter is the second of its keys, and the line the third. Keys are named literally, or some servers refuse the script.
+/// The counter is the second key, and the line the third. Keys are named literally, since some servers refuse the script otherwise.
 static ACQUIRE_FENCED: Script = fenced!(
     10,
     "acquire",
@@ -382,27 +384,27 @@ static RENEW_FENCED: Script = fenced!(11, "renew", lua!("renew"), "raise");
 static SETTLE_FENCED: Script = fenced!(12, "settle", settle!(), "raise");
 static COUNT: Script = script!(13, "count", concat!(lua!("fence"), lua!("count")));
 
-// The integers that the scripts answer with; from 0 on it is the TTL of another's hold in milliseconds.
+// The integers that the scripts reply with. From 0 on, the integer is the TTL of somebody else's hold in milliseconds.
 const DONE: i64 = -1;
 const GONE: i64 = -2;
 const FREE: i64 = -3;
-/// Less how many clients are subscribed.
+/// The reply is this minus the number of subscribed clients.
 const ENDED: i64 = -4;
 
 const PUBLISH: &str = "PUBLISH";
 const SPUBLISH: &str = "SPUBLISH";
 
-/// The last argument of an acquire or a look that asks whose a busy lock is.
+/// The last argument of an acquire or a look that wants to know who holds a busy lock.
 const WHOSE: &str = "whose";
 
-/// The last argument of an acquire that enters the line, and asks for the first time.
+/// The last argument of an acquire that enters the line and asks for the first time.
 const ENTER: &str = "enter";
 
-/// The same for one that may be in the line.
+/// The last argument of an acquire that may already be in the line.
 const AGAIN: &str = "again";
 
 impl Call {
-    /// One about a lock, whoever holds it.
+    /// Returns a call about a lock, whoever holds it.
     pub(crate) fn of_lock(keys: &Arc<Keys>, action: Action) -> Call {
         Call {
             keys: keys.clone(),
@@ -416,22 +418,22 @@ impl Call {
         }
     }
 
-    /// The command that runs the script where the server knows it already.
+    /// Returns the command that runs the script if the server knows it already.
     pub(crate) fn evalsha(&self) -> Cmd {
         self.command("EVALSHA", &self.script().sha)
     }
 
-    /// The command for a server that may not know the script: one round trip, and no window for a `SCRIPT FLUSH`.
+    /// Returns the command for a server that may not know the script: one round trip, and no window for a `SCRIPT FLUSH`.
     pub(crate) fn eval(&self) -> Cmd {
         self.command("EVAL", self.script().body)
     }
 
-    /// The number of its script.
+    /// Returns the number of its script.
     pub(crate) fn script_number(&self) -> u32 {
         self.script().number
     }
 
-    /// The key that decides where it is sent.
+    /// Returns the key that decides where it is sent.
     pub(crate) fn key(&self) -> &str {
         match (self.action, &self.fence) {
             (Action::Count(_), Some(fence)) => &fence.counter,
@@ -439,7 +441,7 @@ impl Call {
         }
     }
 
-    /// What is asked, in a word.
+    /// Returns what is asked, in a word.
     pub(crate) fn name(&self) -> &'static str {
         self.script().name
     }
@@ -462,7 +464,7 @@ impl Call {
         }
     }
 
-    /// The same for the lock alone, and the counter that it leaves out. `None`: it has one key.
+    /// Splits the call into one for the lock alone and the counter. `None`: it has a single key.
     pub(crate) fn alone(&self) -> Option<(Call, Arc<Fence>)> {
         let fence = self.fence.clone().filter(|_| !matches!(self.action, Action::Count(_)))?;
         Some((Call { fence: None, ..self.clone() }, fence))
@@ -470,8 +472,8 @@ impl Call {
 
     fn command(&self, command: &str, script: &str) -> Cmd {
         let counter = self.fence.as_deref().map_or(0, |fence| fence.counter.len() + 64);
-        // The most arguments that a script has, and the bytes of what is no key, field or channel of unusual length:
-        // one allocation each.
+        // Room for the most arguments that a script has, and for all bytes unless a key, field or channel is unusually long: one
+        // allocation each.
         let line = self.line().map_or(0, |(keys, _)| keys.line.len() + keys.wakes.len() + 64);
         let mut cmd = Cmd::with_capacity(15, 192 + script.len() + 2 * self.key().len() + counter + line);
         cmd.arg(command).arg(script);
@@ -479,12 +481,12 @@ impl Call {
         cmd
     }
 
-    /// The same as [`evalsha`](Call::evalsha), behind what is there.
+    /// Appends what [`evalsha`](Call::evalsha) returns, encoded.
     pub(crate) fn encode_evalsha(&self, bytes: &mut Vec<u8>) {
         self.encode(&self.script().by_hash, bytes);
     }
 
-    /// The same as [`eval`](Call::eval), behind what is there.
+    /// Appends what [`eval`](Call::eval) returns, encoded.
     pub(crate) fn encode_eval(&self, bytes: &mut Vec<u8>) {
         self.encode(&encoded("EVAL", self.script().body), bytes);
     }
@@ -492,20 +494,20 @@ impl Call {
     fn encode(&self, script: &[u8], bytes: &mut Vec<u8>) {
         let mut count = ArgumentCount(2);
         self.put(&mut count);
-        // At once what most calls take.
+        // Reserves at once what most calls need.
         bytes.reserve(160 + script.len() + 2 * self.key().len() + self.field.len());
         put_head(b'*', count.0, bytes);
         bytes.extend_from_slice(script);
         self.put(bytes);
     }
 
-    /// What the script is told of the lock's line.
+    /// Returns what the script gets to know about the lock's line.
     fn line(&self) -> Option<(&LineKeys, Line)> {
         let told = matches!(self.action, Action::Acquire { count: 1, .. } | Action::END | Action::Force);
         self.line.filter(|_| told).map(|line| (self.keys.line(), line))
     }
 
-    /// All arguments behind the script.
+    /// Writes all arguments after the script.
     fn put(&self, to: &mut impl Arguments) {
         let (fence, line) = (self.fence.as_deref(), self.line());
         to.number(1 + u64::from(fence.is_some()) + u64::from(line.is_some()));
@@ -566,7 +568,7 @@ impl Call {
             Action::Count(Count::Raise) => to.text("raise"),
         }
         if let Some(Fence { least, stays, .. }) = fence {
-            // Nothing stands for the server's time, and for ever.
+            // An empty argument means the server's time, or for ever.
             for number in [*least, stays.map(|stays| stays.millis())] {
                 match number {
                     Some(number) => to.number(number),
@@ -586,24 +588,24 @@ impl Call {
         }
     }
 
-    /// Left out where the script's default is right, so that a release on a single server is no longer for it.
+    /// Writes the publishing command, unless the script's default is right, so that a release on a single server is not longer for it.
     fn put_sharded(&self, to: &mut impl Arguments) {
         if self.sharded {
             to.text(SPUBLISH);
         } else if self.line().is_some() {
-            // Other arguments are behind it.
+            // Other arguments follow it.
             to.text(PUBLISH);
         }
     }
 
-    /// What the script answered. An error is the server's own, or reports that no script of ours answers so.
+    /// Decodes the script's reply. An error is the server's own, or reports that no script of ours replies so.
     pub(crate) fn decode(&self, value: Value) -> Result<Reply, RedisError> {
         use Action::{Acquire, Count, Force, Look, Release, Renew, Repair, Settle, Who};
         let fenced = self.fence.is_some();
         let counts = matches!(self.action, Acquire { .. } | Count(_));
         Ok(match (self.action, value) {
             (_, Value::ServerError(refused)) => return Err(refused.into()),
-            // A key lives through its last millisecond: one that has none left is still held, not free.
+            // A key lives through its last millisecond: with a TTL of 0 it is still held, not free.
             (Acquire { .. } | Look, Value::Int(ttl @ 0..)) => Reply::busy(left(ttl)),
             (Acquire { .. } | Look | Who, Value::Array(parts)) => match whose(&parts) {
                 Some(reply) if self.line().is_some() || !matches!(reply, Reply::InLine(..)) => reply,
@@ -636,7 +638,7 @@ impl Call {
     }
 
     fn garbled(&self, value: &Value) -> RedisError {
-        // Cut: a proxy in the way may answer with anything.
+        // Cut, since a proxy in between may reply with anything.
         let seen: String = format!("{value:?}").chars().take(100).collect();
         (
             redis::ErrorKind::UnexpectedReturnType,
@@ -651,7 +653,7 @@ fn left(ttl: i64) -> Duration {
     Duration::from_millis(ttl.max(1).unsigned_abs())
 }
 
-/// Whose hold is in the way, and for how long yet.
+/// Returns whose hold is in the way, and for how long.
 fn whose(parts: &[Value]) -> Option<Reply> {
     match parts {
         [Value::Int(ttl @ 0..)] => Some(Reply::Nameless(left(*ttl))),
@@ -673,7 +675,7 @@ fn deferred(why: &[u8]) -> Reply {
     Reply::Deferred(String::from_utf8_lossy(why).into_owned())
 }
 
-/// What a key of this type is, where it is no lock.
+/// Returns what a key of this type is that is no lock.
 fn no_lock(action: Action, kind: &str) -> String {
     match (action, kind) {
         (Action::Force | Action::Who, "string") => "a string, which is no lock of this kind".to_owned(),
@@ -684,10 +686,10 @@ fn no_lock(action: Action, kind: &str) -> String {
     }
 }
 
-/// What a counter is that can give out no more.
+/// What a counter is that can't give out another token.
 pub(crate) const AT_ITS_END: &str = "the highest number that a counter can have";
 
-/// What a key is that should be a fencing counter.
+/// Returns what a key is that should be a fencing counter.
 fn no_counter(kind: &str) -> String {
     match kind {
         "end" => AT_ITS_END.to_owned(),
@@ -883,18 +885,18 @@ mod tests {
             call.encode_evalsha(&mut bytes);
             assert_eq!(bytes, call.evalsha().get_packed_command());
         }
-        // Behind what it is told of a counter.
+        // The arguments of the line follow those of the counter.
         let [fenced, ..] = fenced();
         let fenced = words(&Call { line: line(true), ..fenced }.evalsha());
         let told = ["f:1", "1", "30000", "", "86400000", wakes, "1000", "90000", "again"];
         assert_eq!(fenced[2..6], ["3", "k", "token", "nestlock_line:{k}"]);
         assert_eq!(fenced[6..], told);
-        // What has nothing to do with a line is sent as without one.
+        // A call that has nothing to do with a line is sent as if there were none.
         for call in calls().into_iter().filter(|call| call.action != Action::Force) {
             let told = Call { line: line(true), ..call.clone() };
             assert_eq!(told.evalsha().get_packed_command(), call.evalsha().get_packed_command());
         }
-        // The prefix is before all of it.
+        // The prefix comes before each of these names.
         let keys = Arc::new(Keys::new("app:", "k"));
         let told = words(&Call { keys, ..acquire }.evalsha());
         assert_eq!((&*told[4], &*told[8]), ("app:nestlock_line:{app:k}", "app:nestlock_wake:"));
@@ -1064,15 +1066,15 @@ mod tests {
         }
     }
 
-    /// An error that the server raises out of a script ends with ` script: SHA, on @user_script:LINE.`, so that it is known not to
-    /// be a refusal before the script began. One that a script catches and returns lacks that, and is given it.
+    /// An error that the server raises out of a script ends with ` script: SHA, on @user_script:LINE.`, which shows that it is not a
+    /// refusal before the script began. An error that a script catches and returns lacks this mark, so the script adds it.
     #[test]
     fn an_error_that_a_script_catches_is_returned_with_the_mark_of_a_script_alone() {
         let all = calls().into_iter().chain(fenced());
         for body in all.map(|call| call.script().body) {
             let caught = body.lines().filter_map(|line| {
                 let (name, _) = line.trim().strip_prefix("local ")?.split_once(" = redis.pcall(")?;
-                // The counter, which is returned as text alone.
+                // The counter's value, which is returned as text.
                 (name != "text").then_some(name)
             });
             for name in caught {

@@ -7,15 +7,15 @@ use redis::{Cmd, Value};
 use super::{Action, Call, GONE, RENEW_ALL};
 use crate::base::Lease;
 
-/// So many at most: a server runs nothing else meanwhile.
+/// The most renewals in one run: the server runs nothing else meanwhile.
 const MOST: usize = 100;
 
-/// Renewals of holds without a token, of one lease.
+/// Renewals of holds without a token, all for the same lease.
 #[derive(Clone, Copy)]
 pub(crate) struct Renewals<'a>(&'a [Call]);
 
 impl<'a> Renewals<'a> {
-    /// Divides calls into those that go alone, and those next to each other that one run may renew. Keeps their order.
+    /// Divides calls into those that are sent alone, and neighbours that one run may renew. The order is kept.
     pub(crate) fn divide(calls: &[Call]) -> Vec<Range<usize>> {
         let mut parts: Vec<Range<usize>> = Vec::new();
         let mut last = None;
@@ -30,22 +30,22 @@ impl<'a> Renewals<'a> {
         parts
     }
 
-    /// `None`: it is one call, which goes alone.
+    /// Returns the renewals of a part. `None`: it is a single call, which is sent alone.
     pub(crate) fn of(part: &'a [Call]) -> Option<Renewals<'a>> {
         (part.len() > 1).then_some(Renewals(part))
     }
 
-    /// As of a [`Call`]: the command that runs the script where the server knows it already.
+    /// Returns the command that runs the script if the server knows it already, like [`Call::evalsha`].
     pub(crate) fn evalsha(self) -> Cmd {
         self.command("EVALSHA", &RENEW_ALL.sha)
     }
 
-    /// As of a [`Call`]: the number of the script.
+    /// Returns the number of the script, like [`Call::script_number`].
     pub(crate) fn script_number() -> u32 {
         RENEW_ALL.number
     }
 
-    /// As of a [`Call`]: the command for a server that may not know the script.
+    /// Returns the command for a server that may not know the script, like [`Call::eval`].
     pub(crate) fn eval(self) -> Cmd {
         self.command("EVAL", RENEW_ALL.body)
     }
@@ -66,7 +66,7 @@ impl<'a> Renewals<'a> {
         cmd
     }
 
-    /// What each of them was answered. The value again, where it is no such list.
+    /// Returns the reply to each renewal, or the value itself if it is no such list.
     pub(crate) fn answers(self, value: Value) -> Result<Vec<Value>, Value> {
         match value {
             Value::Array(values) if values.len() == self.0.len() => Ok(values),
@@ -74,8 +74,10 @@ impl<'a> Renewals<'a> {
         }
     }
 
-    /// Whether one of these answers reports that a hold is gone, which only an answer to this hold alone shows. 1. A proxy before several
-    /// servers sends the script to that of its first key. 2. This one lacks the locks of the others.
+    /// Whether one of these replies says that a hold is gone. Only a reply to this hold alone proves that:
+    ///
+    /// 1. A proxy before several servers sends the script to the server of its first key.
+    /// 2. That server lacks the locks of the others.
     pub(crate) fn is_in_doubt(answer: &Value) -> bool {
         *answer == Value::Int(GONE)
     }

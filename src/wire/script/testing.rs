@@ -27,8 +27,8 @@ fn lease(millis: &str) -> Option<Lease> {
 }
 
 impl Call {
-    /// The call that `EVALSHA` or `EVAL` was written for, by what follows its name, and the hash of the script. `None`: none of
-    /// ours, or one for a cluster.
+    /// Parses what follows `EVALSHA` or `EVAL`. Returns the hash of the script and the call. `None`: the call is not one of ours, or is
+    /// one for a cluster.
     pub(crate) fn read(words: &[&str]) -> Option<(&'static str, Call)> {
         let (script, count, rest) = (*words.first()?, words.get(1)?, words.get(2..)?);
         let script = ALL.into_iter().find(|one| *one.sha == script || one.body == script)?;
@@ -41,7 +41,7 @@ impl Call {
                 args = before;
                 line = Some(Line { term: lease(term)?, stays: lease(stays)?, again: mode == AGAIN });
             }
-            // Of an end, and of a forced release.
+            // An end or a forced release.
             [ref before @ .., "PUBLISH", _, term]
                 if keys.len() == 2 && matches!(name, "release" | "force") =>
             {
@@ -107,7 +107,7 @@ impl Call {
 }
 
 impl Renewals<'_> {
-    /// The calls that `EVALSHA` or `EVAL` was written for, as by [`Call::read`].
+    /// Parses what follows `EVALSHA` or `EVAL`, like [`Call::read`].
     pub(crate) fn read(words: &[&str]) -> Option<(&'static str, Vec<Call>)> {
         let (script, count, rest) = (*words.first()?, words.get(1)?, words.get(2..)?);
         let known = *RENEW_ALL.sha == *script || RENEW_ALL.body == script;
@@ -123,7 +123,7 @@ impl Renewals<'_> {
 }
 
 impl Reply {
-    /// As the scripts write it.
+    /// Returns the reply as the scripts write it.
     pub(crate) fn write(&self) -> String {
         let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
         match self {

@@ -16,7 +16,7 @@ const ANSWERS: [&str; 12] = [
     "_\r\n",
 ];
 
-/// A grant is one number, or a token, and nothing else.
+/// A grant is one number or a token, and nothing else.
 #[test]
 fn whatever_a_script_is_answered_is_decoded_or_reported() {
     fuzz(answers(&ANSWERS), |value| {
