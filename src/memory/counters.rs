@@ -1,4 +1,4 @@
-//! The fencing counters of a store: what the Lua files do with them, in this process.
+//! The fencing counters of a store. It does in this process what the Lua files do with them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ const HIGHEST: u64 = i64::MAX as u64;
 #[derive(Default)]
 pub(crate) struct Counters {
     all: HashMap<Arc<str>, Counter>,
-    /// At this size expired counters are removed.
+    /// At this number of counters, expired ones are removed.
     sweep_at: usize,
 }
 
 #[derive(Clone, Debug)]
 struct Counter {
     token: u64,
-    /// When it expires if it is not used. `None`: never.
+    /// When it expires unless it is used. `None`: never.
     until: Option<Instant>,
 }
 
 impl Counters {
-    /// The value of a counter.
+    /// Returns the value of a counter.
     pub(crate) fn stands(&self, key: &str, now: Instant) -> Option<u64> {
         self.found(key, now).map(|counter| counter.token)
     }
@@ -36,7 +36,7 @@ impl Counters {
         self.stands(&fence.counter, now) == Some(HIGHEST)
     }
 
-    /// The next token. `None`: the counter has its largest value.
+    /// Returns the next token. `None`: the counter has its largest value.
     pub(crate) fn next(&mut self, fence: &Fence, now: Instant) -> Option<u64> {
         let least = fence.least.unwrap_or_default();
         let token = match self.stands(&fence.counter, now) {
@@ -54,7 +54,7 @@ impl Counters {
         self.put(fence, fence.least.unwrap_or_default().max(stands), now);
     }
 
-    /// Never shortens the time that a counter is kept. One that was found without an expiry stays without.
+    /// Stores the token. It never shortens the time that a counter is kept; one that was found without an expiry stays without.
     fn put(&mut self, fence: &Fence, token: u64, now: Instant) {
         let stays = fence.stays.map(|stays| after(now, stays.duration()));
         let until = match self.found(&fence.counter, now) {
@@ -85,13 +85,13 @@ impl Counters {
         self.found(key, now).map(|counter| (counter.token, counter.until))
     }
 
-    /// How many counters there are, expired ones included.
+    /// Returns how many counters there are, including expired ones.
     #[cfg(test)]
     pub(crate) fn size(&self) -> usize {
         self.all.len()
     }
 
-    /// As if another client had written it.
+    /// Sets a counter as another client would.
     #[cfg(test)]
     pub(crate) fn set(&mut self, key: &str, token: u64) {
         self.all.insert(key.into(), Counter { token, until: None });

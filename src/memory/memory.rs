@@ -13,9 +13,9 @@ use crate::memory::store::{Notice, Store};
 /// locks of a `Locks` in it. Several `Locks` may share one, as processes share a server.
 /// [`Locks::in_memory`](crate::Locks::in_memory) has one of its own.
 ///
-/// It answers as the scripts on a server do and, like a server, never in the first poll, so that code behaves the same over
-/// it and over Redis. Leases follow tokio's clock, so a test that pauses it need not wait for them. The store ends with the
-/// process, and is not shared with other processes.
+/// It answers as the scripts on a server do and, like a server, never in the first poll, so that code behaves the same over it and over
+/// Redis. Leases follow tokio's clock, so a test that pauses it need not wait for them. The store ends with the process, and is not
+/// shared with other processes.
 ///
 /// The methods below simulate failures, to test how your code handles them. [`guide::testing`](crate::guide::testing) has a test
 /// with each. `Debug` shows the locks that are held.
@@ -48,9 +48,9 @@ struct Inner {
 }
 
 impl Memory {
-    /// An empty store.
+    /// Creates an empty store.
     ///
-    /// The example of [`Memory`] has it.
+    /// [`Memory`] has an example.
     #[must_use]
     pub fn new() -> Memory {
         Memory::default()
@@ -61,15 +61,15 @@ impl Memory {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Runs a change of the store, then notifies the clients that it concerns.
+    /// Changes the store, then notifies the clients concerned.
     pub(crate) fn visit<R>(&self, visit: impl FnOnce(&mut Store) -> R) -> R {
         let (result, notices, progressed) = {
             let mut store = lock(&self.0.store);
             (visit(&mut store), store.take_notices(), std::mem::take(&mut store.progressed))
         };
-        // The store is not locked any more: the receiver of a notice may visit it.
+        // The store is unlocked by now: the receiver of a notice may visit it.
         notices.into_iter().for_each(Notice::deliver);
-        // Not after each visit: whoever waits for an answer visits the store to look, and two of them would wake each other for
+        // Not after each visit: a task that waits for an answer visits the store to look, and two such tasks would wake each other for
         // ever.
         if progressed {
             self.0.progress.notify_waiters();
@@ -77,7 +77,7 @@ impl Memory {
         result
     }
 
-    /// Ready when, after this call, commands were answered, or may be answered sooner than was known.
+    /// Ready once, after this call, commands were answered or may be answered sooner than was known.
     pub(crate) fn progress(&self) -> tokio::sync::futures::Notified<'_> {
         self.0.progress.notified()
     }

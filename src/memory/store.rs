@@ -1,4 +1,4 @@
-//! The store behind an in-memory master: what the Lua files do, in this process. `now` is an argument.
+//! The store behind an in-memory master. It does in this process what the Lua files do. `now` is an argument.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, OnceLock, Weak};
@@ -12,45 +12,45 @@ use crate::memory::counters::Counters;
 use crate::memory::lines::Lines;
 use crate::wire::{self, AT_ITS_END, Action, Call, Fence, Hint, Line, Reply};
 
-/// The reply to a command, once it has run. `None` inside: the connection broke first.
+/// The reply to a command once it has run. An inner `None`: the connection broke first.
 pub(crate) type PendingReply = Arc<OnceLock<Option<Reply>>>;
 
 /// The text of a message on a lock's channel.
 const RELEASED: &str = "0";
 
-/// So many of a line, whose processes are gone, are passed over in one command at most.
+/// The most waiters, whose processes are gone, that one command skips in a line.
 const MOST_SERVED: usize = 64;
 
-/// Changes only while locked, and never across an await.
+/// The data of a store. It changes only while it is locked, and never across an await.
 #[derive(Default)]
 pub(crate) struct Store {
     locks: HashMap<Arc<str>, StoredLock>,
     pub(crate) lines: Lines,
     pub(crate) counters: Counters,
-    /// At this number of locks expired ones are removed.
+    /// At this number of locks, expired ones are removed.
     sweep_at: usize,
-    /// No command runs before.
+    /// No command runs before this.
     pub(crate) stalled_until: Option<Instant>,
     /// How many of the next replies are dropped.
     pub(crate) unanswered: usize,
     /// Whether the next command is lost on its way.
     #[cfg(test)]
     pub(crate) loses: Option<Box<dyn FnMut() -> bool + Send>>,
-    /// Calls are answered in their first poll, as may happen with a server whose connection another thread drives.
+    /// Whether calls are answered in their first poll, as may happen with a server whose connection another thread drives.
     #[cfg(test)]
     pub(crate) prompt: bool,
-    /// Commands that have arrived and not run.
+    /// Commands that have arrived and not run yet.
     pub(crate) backlog: VecDeque<(Call, PendingReply)>,
-    /// When it lost its data. A new store counts as old: it can't have lost a lock.
+    /// When the store lost its data. A new store counts as old, since it can't have lost a lock.
     pub(crate) restarted: Option<Instant>,
     /// Whether calls that wait for a reply have to look again.
     pub(crate) progressed: bool,
     clients: HashMap<u64, Client>,
-    /// Clients that gave up an answer, and reconnect.
+    /// Clients that gave up on an answer, and reconnect.
     pub(crate) reconnecting: HashSet<u64>,
-    /// Subscriptions that are not confirmed.
+    /// Subscriptions that are not confirmed yet.
     unconfirmed: Vec<(u64, Arc<str>)>,
-    /// To be delivered once the store is not locked.
+    /// Notices to be delivered once the store is unlocked.
     notices: Vec<Notice>,
     ids: u64,
 }
@@ -95,7 +95,7 @@ impl Notice {
 }
 
 impl Store {
-    /// Adds a client, which is notified until it [`leave`](Store::leave)s.
+    /// Adds a client, which is notified until it calls [`leave`](Store::leave).
     pub(crate) fn join(&mut self, events: Weak<dyn Events>) -> u64 {
         self.ids += 1;
         self.clients.insert(self.ids, Client { events, channels: HashSet::new() });
@@ -110,7 +110,7 @@ impl Store {
         self.clients.contains_key(&client)
     }
 
-    /// Receives a command. It runs in its order even if its sender is dropped.
+    /// Receives a command. It runs in its turn even if its sender is dropped.
     pub(crate) fn receive(&mut self, call: Call, now: Instant) -> PendingReply {
         let reply = PendingReply::default();
         #[cfg(test)]
@@ -122,7 +122,7 @@ impl Store {
         reply
     }
 
-    /// Confirmed at the next [`run_backlog`](Store::run_backlog): like a server, never within this call.
+    /// Subscribes a client. The next [`run_backlog`](Store::run_backlog) confirms it: as on a server, never within this call.
     pub(crate) fn subscribe(&mut self, client: u64, channel: &str) {
         self.unconfirmed.push((client, channel.into()));
     }
@@ -146,11 +146,11 @@ impl Store {
             if self.unanswered > 0 {
                 self.unanswered -= 1;
             } else {
-                // Not set before: it was taken off the backlog just now.
+                // It is not set yet: it was taken off the backlog just now.
                 let _ = pending.set(Some(reply));
             }
         }
-        // Not while replies are dropped: all commands would be sent again without a pause, and dropped again.
+        // Not while replies are dropped: all commands would be sent again and dropped again, without a pause.
         let back = if self.unanswered == 0 { std::mem::take(&mut self.reconnecting) } else { HashSet::new() };
         for id in back {
             self.notices.extend(
@@ -178,7 +178,7 @@ impl Store {
         lost
     }
 
-    /// Deletes a lock, and nobody notices.
+    /// Deletes a lock without notifying anybody.
     #[cfg(test)]
     pub(crate) fn delete(&mut self, key: &str) {
         self.locks.remove(key);
@@ -207,7 +207,7 @@ impl Store {
             .extend(self.clients.values().map(|client| Notice { to: client.events.clone(), kind: kind() }));
     }
 
-    /// How many locks are stored, expired ones included.
+    /// Returns how many locks are stored, including expired ones.
     #[cfg(test)]
     pub(crate) fn size(&self) -> usize {
         self.locks.len()
@@ -217,7 +217,7 @@ impl Store {
         std::mem::take(&mut self.notices)
     }
 
-    /// The locks that have not expired, in the order of their keys.
+    /// Returns the locks that have not expired, in the order of their keys.
     pub(crate) fn live(&self, now: Instant) -> Vec<(&Arc<str>, &StoredLock)> {
         let mut live: Vec<_> = self.locks.iter().filter(|(_, held)| held.is_live(now)).collect();
         live.sort_by_key(|(key, _)| *key);
@@ -228,7 +228,7 @@ impl Store {
         self.locks.get_mut(key).filter(|held| held.is_live(now))
     }
 
-    /// The lock if this field holds it.
+    /// Returns the lock if this field holds it.
     fn held_by(&mut self, key: &str, field: &str, now: Instant) -> Option<&mut StoredLock> {
         self.held(key, now).filter(|held| *held.field == *field)
     }
@@ -238,12 +238,12 @@ impl Store {
         if let (Action::Renew { .. } | Action::Settle { .. } | Action::Repair { .. }, Some(fence)) =
             (action, fence)
         {
-            // Even if another field holds the lock: a token must not be handed out twice.
+            // Raised even if another field holds the lock: a token must not be handed out twice.
             self.counters.raise(fence, now);
         }
         match *action {
             Action::Acquire { count, lease } => {
-                // Not what was handed to it: the counter stands at the token of the hold before.
+                // A lock that was handed to the field is not held yet: the counter has the token of the hold before.
                 let held = self.held(key, now).is_some_and(|held| held.field != *field || held.count > 0);
                 if let Some(fence) = fence
                     && !held
@@ -298,7 +298,7 @@ impl Store {
             Action::Look | Action::Who => {
                 self.held(key, now).map_or(Reply::Free, |held| Reply::held_by(held.holder(now)))
             }
-            // Only nodes of a cluster are asked this: a store has all its keys.
+            // Only nodes of a cluster are asked this, since a store has all its keys.
             Action::Count(_) => {
                 let stands = fence.as_ref().and_then(|fence| self.counters.stands(&fence.counter, now));
                 Reply::Token(stands.unwrap_or_default())
@@ -342,7 +342,7 @@ impl Store {
         }
     }
 
-    /// Ends a hold, or what waits in the line.
+    /// Ends a hold, or a wait in the line.
     fn end(&mut self, call: &Call, now: Instant) -> Reply {
         let (Call { keys, field, action, .. }, key) = (call, &call.keys.key);
         let ended = self.held_by(key, field, now).is_some();
@@ -357,8 +357,8 @@ impl Store {
         if *action == Action::END { Reply::Ended(listeners) } else { Reply::Done }
     }
 
-    /// Hands the lock to the first of its line where it is free, else tells the first when to ask if this field has left. Whether it was
-    /// handed on.
+    /// Hands a free lock to the first of its line. If the lock is held and this field has left the line, notifies the first when to ask.
+    /// Returns whether the lock was handed on.
     fn pass_on(&mut self, call: &Call, line: Line, now: Instant) -> bool {
         let left = self.lines.remove(&call.keys.line().line, &call.field, now);
         match self.held(&call.keys.key, now).map(|held| held.left(now)) {
@@ -372,8 +372,8 @@ impl Store {
         }
     }
 
-    /// Hands a free lock to the first of its line that can be reached. `mine`: the field of the call is granted it by the answer, for this
-    /// lease. Returns whose it is now.
+    /// Hands a free lock to the first of its line that can be reached. `mine`: if that is the call's own field, the reply grants it for
+    /// this lease. Returns the field that has the lock now.
     fn serve(&mut self, call: &Call, line: Line, mine: Option<Lease>, now: Instant) -> Option<Arc<str>> {
         for _ in 0..MOST_SERVED {
             let first = self.lines.take_first(&call.keys.line().line, now)?;
@@ -391,7 +391,7 @@ impl Store {
         None
     }
 
-    /// Tells the first of the line when the lock may be free.
+    /// Notifies the first of the line when the lock may be free.
     fn tell_first(&mut self, call: &Call, wait: Duration, now: Instant) {
         let line = &call.keys.line().line;
         for _ in 0..MOST_SERVED {
@@ -403,7 +403,7 @@ impl Store {
         }
     }
 
-    /// Whether the field's process gets it.
+    /// Sends a hint to the field's process. Returns whether the process gets it.
     fn hint(&mut self, call: &Call, field: &str, wait: Option<Duration>) -> bool {
         let Some((session, number)) = field.rsplit_once(':') else { return false };
         let Ok(number) = number.parse() else { return false };
@@ -423,7 +423,7 @@ impl Store {
         Reply::Done
     }
 
-    /// Adds the token to a grant, where the call is fenced. A repeated call returns the token that it was given before.
+    /// Adds the token to a grant if the call is fenced. A repeated call returns the token that it was given before.
     fn fenced(&mut self, key: &str, reply: Reply, fence: Option<&Fence>, held: bool, now: Instant) -> Reply {
         let (Reply::Done, Some(fence)) = (&reply, fence) else { return reply };
         let given = self.counters.stands(&fence.counter, now).filter(|_| held);
@@ -442,7 +442,7 @@ impl Store {
         Reply::Done
     }
 
-    /// How many clients are notified.
+    /// Publishes a message. Returns how many clients are notified.
     fn publish(&mut self, channel: &str, text: &str) -> u64 {
         let before = self.notices.len();
         for client in self.clients.values() {
@@ -454,7 +454,7 @@ impl Store {
         (self.notices.len() - before) as u64
     }
 
-    /// Removes expired locks now and then: the number of names is not bounded.
+    /// Removes expired locks now and then, since the number of names is not bounded.
     fn sweep(&mut self, now: Instant) {
         if self.locks.len() >= self.sweep_at {
             self.locks.retain(|_, held| held.is_live(now));
@@ -476,7 +476,7 @@ impl StoredLock {
         now <= self.until
     }
 
-    /// Never shortens.
+    /// Extends the lock. It never shortens it.
     fn extend(&mut self, lease: Lease, now: Instant) {
         self.until = self.until.max(after(now, lease.duration()));
     }
@@ -485,7 +485,7 @@ impl StoredLock {
         Holder::new(self.field.clone(), self.count as usize, self.left(now))
     }
 
-    /// In whole milliseconds, as a server reports it. Never zero while the lock is live.
+    /// Returns the rest of the lease in whole milliseconds, as a server reports it. It is never zero while the lock is live.
     pub(crate) fn left(&self, now: Instant) -> Duration {
         let left = self.until.saturating_duration_since(now).as_millis() as u64;
         Duration::from_millis(left.max(1))
