@@ -1,15 +1,15 @@
--- What an acquire or a renewal does with the fencing counter, where a node has only one of a lock's two keys: their slot is
--- on its way from node to node. It stands behind fence.lua. The counter is given twice, so that KEYS[2] is the same here as in
--- the scripts of a whole lock; Redis takes that for one key.
+-- What an acquire or a renewal does with the fencing counter if a node has only one of a lock's two keys, because their slot is moving
+-- from node to node. It is appended to fence.lua. The counter is given twice, so that KEYS[2] is the same here as in the scripts of a
+-- whole lock; Redis takes that for one key.
 --
 -- KEYS[2]  the counter
--- ARGV[1]  `look`   nothing is written: whether a token can be made
---          `next`   the next token is made; only a holder may be given it
---          `raise`  the counter is raised to a token
--- ARGV[2]  the least that the token may be; nothing: the server's time in microseconds
--- ARGV[3]  how long the counter stays unused, in ms; nothing: for ever
+-- ARGV[1]  `look`   report whether a token can be made, and write nothing
+--          `next`   make the next token; only a holder may be given it
+--          `raise`  raise the counter to a token
+-- ARGV[2]  the least that the token may be; if empty: the server's time in microseconds
+-- ARGV[3]  how long the counter is kept while unused, in ms; if empty: for ever
 --
--- Replies  a string  the counter as it stands now; `0` for `look`
+-- Replies  a string  the value of the counter now; `0` for `look`
 --          a status  `counter …`: KEYS[2] is no counter (its type), or at its `end`
 
 local stands, wrong = counter()
@@ -29,7 +29,7 @@ if token == '' then
 end
 if stands and not below(stands, token) then
   if ARGV[1] == 'next' then
-    -- By the server, which counts exactly.
+    -- Counted by the server, which counts exactly.
     redis.call('INCR', KEYS[2])
     token = redis.call('GET', KEYS[2])
   else

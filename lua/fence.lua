@@ -1,7 +1,7 @@
--- What scripts that deal with a lock's fencing counter have in common. It stands before token.lua and raise.lua, behind
--- the script of the lock itself, which they call as `plain`.
+-- What scripts that act on a lock's fencing counter have in common. It follows the script of the lock itself, which is called as `plain`,
+-- and is followed by token.lua or raise.lua.
 --
--- KEYS[2]  the counter: its value is the token that was given out last
+-- KEYS[2]  the counter: its value is the last token that was given out
 --
 -- Tokens are compared as text: a number is exact up to 2^53 here, and a counter ends at 2^63 - 1.
 
@@ -9,7 +9,7 @@ local function below(one, other)
   return string.sub(one, 1, 1) == '-' or #one < #other or (#one == #other and one < other)
 end
 
--- The counter as text, or false where there is none; or nil, and what is wrong.
+-- Returns the counter as text, or false if there is none; or nil and what is wrong.
 local function counter()
   local text = redis.pcall('GET', KEYS[2])
   if type(text) == 'table' then
@@ -18,7 +18,7 @@ local function counter()
     end
     return nil, redis.status_reply('counter ' .. redis.call('TYPE', KEYS[2]).ok)
   end
-  -- A number as INCR takes it, and no other: found out behind the grant, it would have to be undone.
+  -- Accepts only a number that INCR accepts: if INCR failed after the grant, the grant would have to be undone.
   local digits = text and string.match(text, '^%-?([1-9]%d*)$')
   local counts = text == '0' or digits and (#digits < 19 or #digits == 19 and digits <= '9223372036854775807')
   if text and not counts then
@@ -27,8 +27,8 @@ local function counter()
   return text
 end
 
--- How long the counter is to stay, in ms; nothing: for ever. One that was found without a TTL (Redisson's) gets none, or
--- Redisson would begin again at 1; and none is made shorter.
+-- Returns how long the counter is to be kept, in ms, or nil for ever. A counter that was found without a TTL (Redisson's) gets none,
+-- since Redisson would begin again at 1. No TTL is shortened.
 local function stay(found, ttl)
   if ttl == '' then
     return nil

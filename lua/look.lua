@@ -1,11 +1,11 @@
--- Reports whether a lock is held, and for how long yet. It writes nothing. fields.lua and whose.lua are appended.
+-- Reports whether a lock is held, and for how long. It writes nothing. fields.lua and whose.lua are appended to it.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  `whose`: if the key is a hash, its fields are checked, and the holder is reported
 --
 -- Replies  -3        free
 --          0 or more busy: the TTL in ms
---          a list    the same, if `whose`: this TTL, the field, its count as text; the TTL alone where the user may not read them
+--          a list    busy, if `whose`: the TTL, the field, its count as text; only the TTL if the user may not read them
 --          a status  not a lock: the key's type (a hash or a string has no TTL); if `whose`, also `fields` or `rwlock`
 
 local kind = redis.call('TYPE', KEYS[1])

@@ -1,18 +1,18 @@
 -- Hands a hold over: its field is replaced by one of the process that goes on with it. It never shortens the TTL.
--- No command of the former holder finds its field any more.
+-- Commands of the former holder don't find its field any more.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  the field that goes on with the hold
--- ARGV[2]  the field that it takes the place of
+-- ARGV[2]  the field that it replaces
 -- ARGV[3]  the lease in ms
 --
--- Replies  -1        moved, by this or before
+-- Replies  -1        moved, by this run or an earlier one
 --          -2        lost: neither field is there
 --          an error  as acquire.lua
 
 local count = redis.pcall('HGET', KEYS[1], ARGV[2])
 if type(count) == 'string' then
-  -- In this order: the key goes with its last field.
+  -- In this order, since the key goes with its last field.
   local moved = redis.pcall('HSET', KEYS[1], ARGV[1], '1')
   if type(moved) == 'table' then
     return redis.error_reply(moved.err .. ' script: user_script, nothing written')
@@ -22,12 +22,12 @@ else
   if count and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
     return redis.error_reply(count.err .. ' script: user_script')
   end
-  -- A repeat: the claim is used, by this same hold.
+  -- A repeat: the claim was used, by this same hold.
   if count or not redis.call('HGET', KEYS[1], ARGV[1]) then
     return -2
   end
 end
--- No TTL reads as -1: it gets one.
+-- A key without a TTL reads as -1, and gets one.
 if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
 end

@@ -1,11 +1,11 @@
--- A renewal or a settle of a hold that has a fencing token: the counter is raised to it, whoever holds the lock. `plain` is
--- renew.lua or settle.lua; only a holder gets the answer that all is as asked.
+-- A renewal or a settle of a hold that has a fencing token. The counter is raised to it, whoever holds the lock. `plain` is renew.lua or
+-- settle.lua; only the holder gets the reply that everything was done.
 --
 -- KEYS[2]        the counter
 -- ARGV[last - 1] the token
--- ARGV[last]     how long the counter stays unused, in ms; nothing: for ever
+-- ARGV[last]     how long the counter is kept while unused, in ms; if empty: for ever
 --
--- Replies  a string  the counter could not be raised, and why (a full server); all else was done
+-- Replies  a string  the counter could not be raised, and why (a full server); everything else was done
 --          else      as renew.lua or settle.lua
 
 local token, ttl = ARGV[#ARGV - 1], ARGV[#ARGV]

@@ -1,22 +1,21 @@
--- After a command of unknown outcome: makes the count of a hold what its client knows it to be, or ends the hold. It stands behind
--- hold.lua.
--- It creates nothing, so a hold that is gone stays gone; unless it is asked to, for a master that lacks a hold which stands on a
--- majority of others.
+-- After a command of unknown outcome: sets the count of a hold to what its client knows it to be, or ends the hold. It is appended to
+-- hold.lua. It creates nothing, so a hold that is gone stays gone, unless it is asked to: for a master that lacks a hold which a majority
+-- of others has.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  the hold's field
 -- ARGV[2]  the count that must stand; 0 ends the hold
 -- ARGV[3]  the lock's release channel
 -- ARGV[4]  the command that publishes
--- ARGV[5]  the lease in ms that it lives for, at least (unused with 0)
--- ARGV[6]  1: where there is no key, make the field its holder
+-- ARGV[5]  the lease in ms that the hold lives for at least (unused with 0)
+-- ARGV[6]  1: if there is no key, make the field its holder
 --
 -- Replies  -1        settled, or made
 --          -2        nothing to settle: the field is not there
---          a string  the count could not be written, and why (a full server); the hold stands, its TTL is raised
+--          a string  the count could not be written, and why (a full server); the hold stands, and its TTL is raised
 
 if type(count) ~= 'string' then
-  -- Never beside another's field, nor over what is no lock.
+  -- The field is never put beside another's, nor over what is no lock.
   if ARGV[6] ~= '1' or redis.call('PTTL', KEYS[1]) ~= -2 then
     return -2
   end
@@ -28,7 +27,7 @@ if type(count) ~= 'string' then
   end
   return -1
 end
--- Before the count: a hold must not end because its count could not be written.
+-- Before the count, since a hold must not end because its count could not be written.
 if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[5]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[5])
 end

@@ -1,4 +1,4 @@
--- Reports who holds a lock, and for how long yet. It writes nothing. fields.lua and whose.lua are appended.
+-- Reports who holds a lock, and for how long. It writes nothing. fields.lua and whose.lua are appended to it.
 --
 -- KEYS[1]  the lock
 --
