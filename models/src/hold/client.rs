@@ -1,5 +1,5 @@
 //! What a client decides about one hold: what it sends, what the answers mean together, and what follows. The
-//! functions have the names of those in `src/table/` and `src/quorum/tally.rs` that they stand for.
+//! functions have the names of those in `src/table/` and `src/quorum/tally.rs` that they model.
 
 use super::master::{Answer, Command, Commands, Link};
 use super::{Design, HoldModel, LEASE, LONGEST, State};
@@ -15,53 +15,53 @@ const LATE: u8 = 8;
 const UNSURE: u8 = 16;
 const ABSENT: u8 = 32;
 const REPAIRED: u8 = 64;
-/// Not in the code: a command got no answer here, so that the count may be another one.
+/// Masters where a command got no answer, so that the count may differ. The code has no such set.
 pub(super) const UNKNOWN: u8 = 128;
 
-/// How far a hold has come.
+/// How far a hold has got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// Its client knows nothing of it.
     #[default]
     None,
-    /// Asked for, held, or released and not confirmed.
+    /// It is requested, held, or released without confirmation.
     Stands,
-    /// Its guards report a loss. `ends_key`: the client ends the key, whether or not they are gone.
+    /// Its guards report a loss. If `ends_key`, the client ends the key, whether or not the guards are gone.
     Lost {
-        /// Its end came before the key's.
+        /// The hold ended before the key.
         ends_key: bool,
     },
-    /// The masters confirmed that it is not there.
+    /// The masters confirmed that it is gone.
     Gone,
     /// Its client crashed.
     Crashed,
 }
 
-/// A level without a fixed lease. That of a fixed one is one more than the ticks that are left.
+/// A level without a fixed lease. A level with one is one more than the ticks that are left.
 const WATCHED: u8 = 9;
 
 /// One hold, as its client sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hold {
-    /// How far it has come.
+    /// How far it has got.
     pub stage: Stage,
-    /// A command's outcome is unknown.
+    /// Whether a command's outcome is unknown.
     pub unsettled: bool,
-    /// By depth; 0 behind the last one.
+    /// The levels by depth, then zeros.
     pub levels: [u8; 3],
-    /// The count on the masters, as far as it is known.
+    /// The count that the masters are known to have.
     pub stands: u8,
-    /// Ticks for which a majority keeps it for certain.
+    /// Ticks for which a majority certainly keeps it.
     pub sure: u8,
-    /// Ticks for which it may, by a command of unknown outcome.
+    /// Ticks for which a majority may keep it, by a command of unknown outcome.
     pub perhaps: u8,
     /// The command under way.
     pub command: Option<UnderWay>,
-    /// An end of it had an unknown outcome.
+    /// Whether an end of it had an unknown outcome.
     pub tried: bool,
     /// Its fencing token.
     pub token: u8,
-    /// Not in the code: another hold was granted since this one was.
+    /// Whether another hold was granted since this one was. The code does not have this.
     pub overtaken: bool,
 }
 
@@ -71,13 +71,13 @@ pub struct UnderWay {
     pub(super) command: Command,
     /// Ticks since it was sent.
     pub(super) age: u8,
-    /// Something may have happened since that its answer does not show.
+    /// Whether something may have happened since that its answer does not show.
     pub(super) doubted: bool,
     /// One more than the level that an extension is for.
     level: u8,
-    /// It is the renewal that makes a grant's token known.
+    /// Whether it is the renewal that makes a grant's token known.
     acknowledges: bool,
-    /// It is for some masters alone: those that may still have a hold that is gone.
+    /// Whether it is only for some masters: those that may still have a hold that is gone.
     remains: bool,
 }
 
@@ -106,7 +106,7 @@ impl Hold {
         self.levels.iter().filter(|level| **level > 0).count() as u8
     }
 
-    /// Held, as far as its client knows.
+    /// Returns whether it is held, as far as its client knows.
     pub(super) fn lives(&self) -> bool {
         self.stage == Stage::Stands && self.depth() > 0
     }
@@ -115,7 +115,8 @@ impl Hold {
         self.levels.contains(&WATCHED)
     }
 
-    /// Ticks until its end: the latest of its levels', and never later than the masters are sure to keep it.
+    /// Returns the ticks until its end: that of its latest level, but never later than the masters are sure to keep
+    /// it.
     fn end(&self) -> u8 {
         match self.is_watched() {
             true => self.sure,
@@ -123,7 +124,7 @@ impl Hold {
         }
     }
 
-    /// Whether the key may outlive the hold, and nobody renews it.
+    /// Returns whether the key may outlive the hold, and nobody renews it.
     fn outlived(&self) -> bool {
         let key = if self.is_watched() { self.sure } else { self.sure.max(self.perhaps) };
         self.end() < key
@@ -138,7 +139,7 @@ impl Hold {
             || self.command.is_some_and(|under| under.acknowledges)
     }
 
-    /// Nobody holds it any more, and the masters have not confirmed that.
+    /// Returns whether nobody holds it any more, and the masters have not confirmed that.
     pub(super) fn ends(&self) -> bool {
         match self.stage {
             Stage::Stands | Stage::Lost { ends_key: false } => self.depth() == 0 && !self.is_asked(),
@@ -147,7 +148,7 @@ impl Hold {
         }
     }
 
-    /// A tick: all that is left becomes less, and what is over is lost.
+    /// Lets a tick pass: every remaining time shrinks, and what is over is lost.
     pub(super) fn tick(&mut self, design: Design) {
         let outlived = self.outlived();
         self.sure = self.sure.saturating_sub(1);
@@ -177,7 +178,7 @@ impl HoldModel {
         masters.count_ones() >= self.majority()
     }
 
-    /// So many are against it that the others are no majority.
+    /// Returns whether so many masters are against it that the others are no majority.
     fn is_blocking(&self, masters: Masters) -> bool {
         self.masters as u32 - masters.count_ones() < self.majority()
     }
@@ -188,7 +189,7 @@ impl HoldModel {
 }
 
 impl State {
-    /// The masters that are in a set of a hold.
+    /// Returns the masters that are in a set of a hold.
     pub(super) fn set(&self, hold: usize, which: u8) -> Masters {
         self.masters_where(|links| links[hold].sets & which != 0)
     }
@@ -209,7 +210,7 @@ impl State {
         self.put(hold, which, self.set(hold, which) | masters);
     }
 
-    /// Whether a master has no vote on fresh grants.
+    /// Returns whether a master has no vote on fresh grants.
     fn is_young(&self, model: &HoldModel, at: usize) -> bool {
         let young = self.masters.iter().take(model.masters).filter(|master| master.young > 0).count() as u32;
         match model.design {
@@ -221,7 +222,7 @@ impl State {
 
     /// Sends a command to these masters.
     fn begin(&mut self, model: &HoldModel, hold: usize, command: Command, to: Masters) {
-        // What has answered before goes before it.
+        // Earlier answers precede the command.
         self.put(hold, LATE, 0);
         let remains = command == Command::END && self.holds[hold].stage == Stage::Gone;
         let under = UnderWay { command, age: 0, doubted: false, level: 0, acknowledges: false, remains };
@@ -244,7 +245,7 @@ impl State {
         }
     }
 
-    /// `LockEntry::admit_outermost`, `Quorum::tally`: those that are young are not asked.
+    /// Models `LockEntry::admit_outermost` and `Quorum::tally`: young masters are not asked.
     pub(super) fn ask(&mut self, model: &HoldModel, hold: usize, lease: u8) {
         self.holds[hold] = Hold { stage: Stage::Stands, ..Hold::default() };
         let old = (0..model.masters).filter(|at| !self.is_young(model, *at));
@@ -252,13 +253,13 @@ impl State {
         self.begin(model, hold, Command::Acquire { count: 1, lease }, old);
     }
 
-    /// `LockEntry::admit_nested`.
+    /// Models `LockEntry::admit_nested`.
     pub(super) fn nest(&mut self, model: &HoldModel, hold: usize, lease: u8) {
         let count = self.holds[hold].depth() + 1;
         self.begin(model, hold, Command::Acquire { count, lease }, model.all());
     }
 
-    /// `LockEntry::begin_extension`. `level`: one more than its index; 0: of no fixed one.
+    /// Models `LockEntry::begin_extension`. `level` is one more than the level's index, or 0 for a watched level.
     pub(super) fn extend(&mut self, model: &HoldModel, hold: usize, level: u8) {
         self.begin(model, hold, Command::Renew { lease: LONGEST }, model.all());
         if let Some(under) = &mut self.holds[hold].command {
@@ -266,7 +267,8 @@ impl State {
         }
     }
 
-    /// `LockEntry::leave`. `now`: its guard sends the release, which needs no other command to be before it.
+    /// Models `LockEntry::leave`. If `now`, its guard sends the release, which needs no other command to be before
+    /// it.
     pub(super) fn leave(&mut self, model: &HoldModel, hold: usize, level: usize, now: bool) {
         let record = &mut self.holds[hold];
         record.levels[level..].rotate_left(1);
@@ -293,7 +295,7 @@ impl State {
         self.begin(model, hold, Command::Release { count }, to);
     }
 
-    /// `Hold::next_action`, and whether a renewal is due (`Hold::is_renewable`).
+    /// Models `Hold::next_action`, and whether a renewal is due (`Hold::is_renewable`).
     pub(super) fn next_action(&self, model: &HoldModel, hold: usize) -> Option<Command> {
         let record = &self.holds[hold];
         let lacking = self.set(hold, LACKING) != 0;
@@ -324,13 +326,13 @@ impl State {
         }
     }
 
-    /// Whether another command of the hold goes before what a request or a guard would send.
+    /// Returns whether no other command of the hold has to precede what a request or a guard would send.
     pub(super) fn is_idle(&self, model: &HoldModel, hold: usize) -> bool {
         let next = self.next_action(model, hold);
         self.holds[hold].command.is_none() && next.is_none_or(|next| matches!(next, Command::Renew { .. }))
     }
 
-    /// `Hold::due_command`: the background sends what is due.
+    /// Models `Hold::due_command`: the background sends what is due.
     pub(super) fn background(&mut self, model: &HoldModel, hold: usize) {
         match self.next_action(model, hold) {
             None => {}
@@ -350,7 +352,7 @@ impl State {
         }
     }
 
-    /// `Tally::verdict`.
+    /// Models `Tally::verdict`.
     fn verdict(&self, model: &HoldModel, hold: usize) -> Option<Verdict> {
         let record = &self.holds[hold];
         let under = record.command?;
@@ -359,7 +361,7 @@ impl State {
             masters.fold(0, |set, (at, m)| set | (u8::from(is(at, m.links[hold].answer)) << at))
         };
         let fresh = matches!(under.command, Command::Acquire { count: 1, .. });
-        // One that has become old since is believed; one that was old when it answered was counted then.
+        // A master that has become old since is believed; one that was old when it answered was counted then.
         let votes = |at: usize, young: bool| !(young && self.is_young(model, at));
         let waiting = answers(&|_, answer| answer == Answer::Waiting);
         let failed = answers(&|_, answer| answer == Answer::Failed);
@@ -429,8 +431,7 @@ impl State {
         self.masters.iter().any(|master| master.links[hold].answer == Answer::Waiting)
     }
 
-    /// Those that are awaited give no answer in time. Whatever was sent to them may run yet, where the network is
-    /// late.
+    /// Models masters that do not answer in time. Whatever was sent to them may still run, if the network is late.
     pub(super) fn give_up(&mut self, model: &HoldModel, hold: usize) {
         let Some(command) = self.holds[hold].under_way() else { return };
         for link in self.masters.iter_mut().map(|master| &mut master.links[hold]) {
@@ -441,13 +442,13 @@ impl State {
         }
     }
 
-    /// The future that waits for the answers is dropped.
+    /// Models that the future that waits for the answers is dropped.
     pub(super) fn abandon(&mut self, model: &HoldModel, hold: usize) {
         self.give_up(model, hold);
         self.unknown(hold, 0);
     }
 
-    /// `LockEntry::conclude`, `LockEntry::granted`.
+    /// Models `LockEntry::conclude` and `LockEntry::granted`.
     pub(super) fn conclude(&mut self, model: &HoldModel, hold: usize) {
         let (Some(verdict), Some(under)) = (self.verdict(model, hold), self.holds[hold].command) else {
             return;
@@ -479,7 +480,7 @@ impl State {
         }
     }
 
-    /// The highest token that was answered is noted. Whether fewer than a majority answered it.
+    /// Notes the highest token that was answered. Returns whether fewer than a majority answered it.
     fn must_acknowledge(&mut self, model: &HoldModel, hold: usize) -> bool {
         let tokens = self.masters.iter().filter_map(|master| match master.links[hold].answer {
             Answer::Done { token, .. } => Some(token),
@@ -509,7 +510,7 @@ impl State {
         let record = &mut self.holds[hold];
         let over = if record.depth() == 0 { ends } else { record.end() };
         if record.stage != Stage::Stands || over == 0 && model.design != Design::DeadlineIgnored {
-            // It is undone.
+            // The grant is undone.
             record.unsettled = true;
             return;
         }
@@ -527,7 +528,7 @@ impl State {
         self.hand_out(model, hold, count);
     }
 
-    /// What the properties are about.
+    /// Updates what the properties are about.
     fn hand_out(&mut self, model: &HoldModel, hold: usize, count: u8) {
         let granted = self.holds[hold];
         self.reentered_lost |= count > 1 && granted.overtaken;
@@ -569,7 +570,7 @@ impl State {
         }
     }
 
-    /// `LockEntry::not_run`: a refused acquire is ended where it was granted, and where it may yet be.
+    /// Models `LockEntry::not_run`: a refused acquire is ended where it was granted, and where it may still be.
     fn not_run(&mut self, hold: usize, verdict: Verdict) {
         self.finish(hold);
         self.holds[hold].stage = Stage::Gone;
@@ -577,7 +578,7 @@ impl State {
         self.put(hold, UNANSWERED, verdict.unanswered);
     }
 
-    /// `Hold::unknown`.
+    /// Models `Hold::unknown`.
     fn unknown(&mut self, hold: usize, lacking: Masters) {
         let Some(under) = self.holds[hold].command else { return };
         self.finish(hold);
@@ -590,7 +591,7 @@ impl State {
         }
     }
 
-    /// `Hold::confirmed_gone`.
+    /// Models `Hold::confirmed_gone`.
     fn confirmed_gone(&mut self, hold: usize, asked: Masters, doubted: bool, verdict: Verdict) {
         let absent = self.set(hold, ABSENT);
         let over = if doubted { 0 } else { asked };
@@ -606,7 +607,7 @@ impl State {
         (record.stage, record.unsettled, record.sure, record.perhaps) = (Stage::Gone, false, 0, 0);
     }
 
-    /// A command was run, and its answer arrives.
+    /// Handles the answer to a command that ran.
     pub(super) fn answered(
         &mut self,
         model: &HoldModel,
@@ -627,7 +628,7 @@ impl State {
         }
     }
 
-    /// What has no answer behind its verdict is given up.
+    /// Gives up the commands that have no answer after their verdict.
     pub(super) fn lose_stragglers(&mut self, model: &HoldModel, hold: usize, at: usize) {
         let stragglers = self.stragglers(hold, at);
         for command in stragglers.iter() {
@@ -636,7 +637,7 @@ impl State {
         }
     }
 
-    /// What is on its way there and not waited for by the command under way.
+    /// Returns the commands on their way to a master whose answers the command under way does not wait for.
     pub(super) fn stragglers(&self, hold: usize, at: usize) -> Commands {
         let link = self.masters[at].links[hold];
         let mut flying = link.flying.union(link.ran);
@@ -646,8 +647,8 @@ impl State {
         flying
     }
 
-    /// `LockEntry::straggled`: a master's answer behind the verdict. `there`: it is as asked; `unknown`: nobody
-    /// knows.
+    /// Models `LockEntry::straggled`: a master's answer after the verdict. `there` means that the master did as
+    /// asked, `unknown` that nobody knows.
     fn straggled(
         &mut self,
         model: &HoldModel,
@@ -689,7 +690,7 @@ impl State {
         } else if unknown && left {
             self.add(hold, UNSURE, one);
         } else if left && record.command.is_some() && is_in(REPAIRED) {
-            // The end may have found what the other one had made.
+            // The end may have found what the repair had made.
             self.remains_at(hold, one);
         } else if left && record.command.is_some() {
             self.add(hold, LATE, one);
@@ -716,14 +717,14 @@ impl State {
         }
     }
 
-    /// `LockEntry::ask_all`: a sign that a hold may be gone.
+    /// Models `LockEntry::ask_all`: a sign that a hold may be gone.
     pub(super) fn doubt_hold(&mut self, hold: usize) {
         self.doubt(hold);
         let record = &mut self.holds[hold];
         record.unsettled |= record.lives();
     }
 
-    /// What nobody looks at any more is as it was in the beginning, so that states which differ by it alone are one.
+    /// Resets what nobody looks at any more, so that states that differ only by it are one.
     fn forget_unused(&mut self, model: &HoldModel, hold: usize) {
         let record = &mut self.holds[hold];
         if record.stage == Stage::Gone {
@@ -749,7 +750,7 @@ impl State {
         }
     }
 
-    /// `Hold::is_over`: nothing is left to do or to report, and the hold is forgotten.
+    /// Models `Hold::is_over`: nothing is left to do or to report, and the hold is forgotten.
     pub(super) fn tidy(&mut self, model: &HoldModel) {
         for hold in 0..self.holds.len() {
             if self.holds[hold] != Hold::default() {
@@ -765,14 +766,14 @@ impl State {
                 }
             }
             if self.holds[hold].stage == Stage::None && self.is_traceless(hold) {
-                // As good as a hold that never was.
+                // It is as good as a hold that never was.
                 self.holds[hold].token = 0;
                 self.masters.iter_mut().for_each(|master| master.links[hold].sets = 0);
             }
         }
     }
 
-    /// Nothing of it is on a master, or on its way to one.
+    /// Returns whether nothing of it is on a master, or on its way to one.
     pub(super) fn is_traceless(&self, hold: usize) -> bool {
         self.masters.iter().all(|master| {
             let link = &master.links[hold];
@@ -780,7 +781,7 @@ impl State {
         })
     }
 
-    /// The client of these holds dies. Another one comes in its place, and has fresh holds.
+    /// Models that the client of these holds dies. Another one takes its place, with fresh holds.
     pub(super) fn crash(&mut self, model: &HoldModel, holds: std::ops::Range<usize>) {
         for hold in holds {
             self.finish(hold);
@@ -797,7 +798,7 @@ impl State {
     }
 }
 
-/// An answer is not awaited any more. What has not run may run yet, where the network is late.
+/// Stops waiting for an answer. What has not run may still run, if the network is late.
 fn give_up(link: &mut Link, command: Command, late: bool) {
     link.sets |= UNKNOWN;
     if late && link.flying.contains(command) {

@@ -2,38 +2,38 @@
 
 use super::{Design, HOLDS};
 
-/// What a command asks of a master; the hold that it is for goes beside it. Leases are in ticks.
+/// What a command asks of a master, without the hold that it is for. Leases are in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Command {
     /// `acquire.lua`: count 1 takes a free lock, more re-enters.
     Acquire {
-        /// The count that must stand.
+        /// The count that has to be there afterwards.
         count: u8,
-        /// For at least that long.
+        /// The shortest TTL afterwards.
         lease: u8,
     },
     /// `release.lua`: 0 ends the hold at any count.
     Release {
-        /// The count that must stand.
+        /// The count that has to be there afterwards.
         count: u8,
     },
     /// `renew.lua`, for a renewal and for an extension.
     Renew {
-        /// For at least that long.
+        /// The shortest TTL afterwards.
         lease: u8,
     },
     /// `settle.lua` without its fifth argument.
     Settle {
-        /// The count that must stand.
+        /// The count that has to be there afterwards.
         count: u8,
-        /// For at least that long; 0 leaves the TTL.
+        /// The shortest TTL afterwards; 0 leaves the TTL.
         lease: u8,
     },
-    /// `settle.lua` with its fifth argument: makes the field where there is no key.
+    /// `settle.lua` with its fifth argument: makes the field if there is no key.
     Repair {
-        /// The count that must stand.
+        /// The count that has to be there afterwards.
         count: u8,
-        /// For at least that long.
+        /// The shortest TTL afterwards.
         lease: u8,
     },
 }
@@ -42,7 +42,7 @@ impl Command {
     /// The end of a hold.
     pub const END: Command = Command::Release { count: 0 };
 
-    /// Whether it makes a field where there is none.
+    /// Returns whether it makes a field if there is none.
     pub(super) fn creates(self) -> bool {
         matches!(self, Command::Acquire { count: 1, .. } | Command::Repair { .. })
     }
@@ -78,7 +78,7 @@ impl Command {
     }
 }
 
-/// Commands of one hold on their way to one master. Two copies of one command are one.
+/// Commands of one hold on their way to one master. Two copies of one command count as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Commands(u32);
 
@@ -108,21 +108,21 @@ impl Commands {
     }
 }
 
-/// What a master answered to the command under way. `young`: it had no vote when the command ran.
+/// What a master answered to the command under way. `young` means that it had no vote when the command ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Answer {
     /// It was not asked.
     #[default]
     Unasked,
-    /// Its answer is to come.
+    /// Its answer is still to come.
     Waiting,
-    /// It gave none in time.
+    /// It did not answer in time.
     Failed,
-    /// As asked; with the token, if the hold is fenced.
+    /// It did as asked. Has the token, if the hold is fenced.
     Done {
         /// It had no vote.
         young: bool,
-        /// The counter as it stands.
+        /// The value of the counter.
         token: u8,
     },
     /// The field is not there.
@@ -130,28 +130,28 @@ pub enum Answer {
         /// It had no vote.
         young: bool,
     },
-    /// Another's hold is there.
+    /// Another hold is there.
     Busy,
 }
 
-/// What stands between the client of one hold and one master. One bit of `sets` for each set of masters that a hold
-/// of the code has.
+/// The state between the client of one hold and one master. `sets` has one bit for each set of masters that a hold
+/// has in the code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Link {
-    /// Sent, and its answer is awaited: it may run.
+    /// Sent, with the answer awaited: it may run.
     pub flying: Commands,
-    /// It has run, and its answer is awaited for nothing.
+    /// It has run, but its answer is awaited in vain.
     pub ran: Commands,
     /// Given up: it may run at any time, any number of times, or never.
     pub stray: Commands,
-    /// To the command under way.
+    /// The answer to the command under way.
     pub answer: Answer,
-    /// Whether this master is in `Spread::lacking` and so on.
+    /// Which sets, such as `Spread::lacking`, this master is in.
     pub sets: u8,
 }
 
 impl Link {
-    /// Whether nothing of the hold is on its way.
+    /// Returns whether nothing of the hold is on its way.
     pub(super) fn is_quiet(&self) -> bool {
         self.flying.union(self.ran).union(self.stray).is_empty()
     }
@@ -160,7 +160,7 @@ impl Link {
 /// One master.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Master {
-    /// The key's field: one more than the hold; 0: there is no key.
+    /// The key's field, as one more than the hold; 0 if there is no key.
     pub field: u8,
     /// The field's value.
     pub count: u8,
@@ -170,12 +170,12 @@ pub struct Master {
     pub young: u8,
     /// The fencing counter.
     pub counter: u8,
-    /// By hold.
+    /// The links, by hold.
     pub links: [Link; HOLDS],
 }
 
 impl Master {
-    /// Runs a script. `token`: what the hold's renewals carry; 0: nothing.
+    /// Runs a script. `token` is what the hold's renewals carry, or 0 for none.
     pub(super) fn run(
         &mut self,
         hold: usize,
@@ -228,7 +228,7 @@ impl Master {
         (self.field, self.count, self.ttl) = (0, 0, 0);
     }
 
-    /// It comes back empty.
+    /// Models that the master comes back empty.
     pub(super) fn restart(&mut self, longest: u8) {
         self.end();
         (self.young, self.counter) = (longest, 0);

@@ -7,27 +7,27 @@
 //!
 //! A master runs a script in one step (`master.rs`, which has `lua/*.lua` line by line). A client takes a decision in
 //! one step (`client.rs`, whose functions have the names of those in `src/table/` and `src/quorum/tally.rs`). A
-//! command that is sent is a member of a set between the client's hold and the master, and may run at any time in any
-//! order. Its answer is there once it has run; the client looks at the answers whenever it likes, as a future is
-//! polled late. What is given up (no answer in time, a dropped future, a crash) may run for ever, any number of
-//! times, where the network is [`late`](HoldModel::late).
+//! command that is sent is a member of a set between the client's hold and the master, and may run at any time, in
+//! any order. Its answer is there once it has run; the client looks at the answers whenever it likes, because a
+//! future may be polled late. What is given up (no answer in time, a dropped future, a crash) may still run at any
+//! time, any number of times, if the network is [`late`](HoldModel::late).
 //!
 //! # What is left out, and why that is sound
 //!
-//! - **Time** is in ticks: a lease is two, `longest_lease` three. Each deadline is kept as what is left of it, so no
-//!   state has a clock, and there is no last tick. All clocks go alike: what the code takes off for drift is what
-//!   they may differ.
-//! - **Time passes for nothing only while nothing is under way.** A tick beside a command under way costs one of the
-//!   [`faults`](HoldModel::faults), as does a verdict that does not wait for all answers. With enough of them every
-//!   order of ticks and commands is there: the number bounds how many things go wrong in one execution.
+//! - **Time** is in ticks: a lease is two, `longest_lease` three. Each deadline is kept as the ticks that are left, so
+//!   no state has a clock, and there is no last tick. All clocks run at the same rate: the code subtracts for drift
+//!   what they may differ.
+//! - **Time passes for free only while nothing is under way.** A tick while a command is under way costs one of the
+//!   [`faults`](HoldModel::faults), as does a verdict that does not wait for all answers. With enough faults every
+//!   order of ticks and commands occurs: their number bounds how many things go wrong in one execution.
 //! - **A hold of which no master, no command and no client has anything is as good as a new one**: nothing depends on
-//!   a field's name. So two holds for each client stand for any number, of which two leave traces at once.
+//!   a field's name. So two holds for each client stand for any number of holds, of which two leave traces at once.
 //! - **Guards of a lost hold** are one or none: their number decides nothing. A client asks again once they are gone.
-//! - **Masters and clients have no names**: a state is the least of those that differ by them alone.
-//! - **Each failure has an unknown outcome.** Where the code knows that a command did not run it sends less.
-//! - **An answer behind the verdict is looked at when it arrives.**
+//! - **Masters and clients have no names**: of the states that differ only by them, the least one stands for all.
+//! - **Each failure has an unknown outcome.** If the code knows that a command did not run, it sends less.
+//! - **An answer after the verdict is looked at when it arrives.**
 //! - **A line of one request for each client**, without children and branches: who may enter is decided in the
-//!   process. Forced releases, full servers, foreign keys, `max_hold` and suspended machines are not here.
+//!   process. Forced releases, full servers, foreign keys, `max_hold` and suspended machines are not modelled.
 mod client;
 pub mod master;
 
@@ -38,17 +38,18 @@ use stateright::{Model, Property};
 pub use client::{Hold, Stage, UnderWay};
 use master::{Answer, Command, Master};
 
-/// Two of each of two clients.
+/// The number of holds: two for each of two clients.
 pub const HOLDS: usize = 4;
 /// The lease of a watched level, in ticks.
 pub const LEASE: u8 = 2;
-/// `longest_lease`: of an extension and of the longer fixed level, and how long a master is young.
+/// `longest_lease`, in ticks: the lease of an extension and of the longer fixed level, and how long a master is
+/// young.
 pub const LONGEST: u8 = 3;
 
 /// The design that is checked: the one in use, or one that is known to be broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Design {
-    /// The code's.
+    /// The design of the code.
     Sound,
     /// Counts go up and down by one.
     BlindCount,
@@ -64,57 +65,57 @@ pub enum Design {
     MinorityCounts,
     /// A master that has just restarted has a vote.
     YoungVotes,
-    /// Young masters have a vote where they are a majority.
+    /// Young masters have a vote if they are a majority.
     YoungMajorityVotes,
-    /// The end of a hold is sent to a majority alone.
+    /// The end of a hold is sent only to a majority.
     PartialRelease,
-    /// A master that lacks a hold is given it after its end too.
+    /// A master that lacks a hold is given it even after its end.
     RepairAfterEnd,
-    /// What makes a field is not ended where a renewal overtook it and the hold turns out to be gone.
+    /// A command that makes a field is not ended if a renewal overtook it and the hold turns out to be gone.
     OvertakenAcquire,
     /// A token is handed out before a majority knows it.
     TokenNotWrittenBack,
 }
 
-/// What is checked, and how much of it.
+/// What is checked, and within which bounds.
 #[derive(Clone, Debug)]
 pub struct HoldModel {
-    /// Which design.
+    /// The design that is checked.
     pub design: Design,
-    /// One or three.
+    /// The number of masters: one or three.
     pub masters: usize,
-    /// Holds of each client: up to two.
+    /// The number of holds of each client: up to two.
     pub holds: usize,
-    /// Levels of a hold: up to three.
+    /// The number of levels of a hold: up to three.
     pub depth: u8,
-    /// Leases that are asked for: `LEASE` is a watched level's, others are fixed.
+    /// The leases of requests: `LEASE` is that of a watched level, others are fixed.
     pub leases: &'static [u8],
-    /// Guards extend their level to `LONGEST`.
+    /// Whether guards extend their level to `LONGEST`.
     pub extends: bool,
-    /// What was given up may run at any later time.
+    /// Whether what was given up may run at any later time.
     pub late: bool,
-    /// What has run without an answer may run again.
+    /// Whether what has run without an answer may run again.
     pub twice: bool,
-    /// Holds have fencing tokens; the counters begin unequal.
+    /// Whether holds have fencing tokens; the counters begin unequal.
     pub fenced: bool,
-    /// Answers that are lost, and commands that are given up.
+    /// How many answers may be lost, or commands given up.
     pub faults: u8,
-    /// Masters that restart empty.
+    /// How many masters may restart empty.
     pub restarts: u8,
-    /// Clients that crash.
+    /// How many clients may crash.
     pub crashes: u8,
-    /// Signs that a hold may be gone.
+    /// The number of signs that a hold may be gone.
     pub doubts: u8,
-    /// States that differ by the names of clients and masters are one.
+    /// Whether states that differ only by the names of clients and masters are one.
     pub symmetric: bool,
 }
 
 /// All masters, all clients, and what is on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct State {
-    /// Those of which there are fewer stand idle.
+    /// The masters. With fewer than three, the others stay idle.
     pub masters: [Master; 3],
-    /// Of the first client, then of the second.
+    /// The holds of the first client, then those of the second.
     pub holds: [Hold; HOLDS],
     faults: u8,
     restarts: u8,
@@ -126,16 +127,16 @@ pub struct State {
     reentered_lost: bool,
 }
 
-/// A step. Holds, masters and levels by their index.
+/// A step. Holds, masters and levels are given by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A client asks for the lock, with this lease.
     Ask(usize, u8),
     /// A holder re-enters, with this lease.
     Nest(usize, u8),
-    /// A guard is released: `true` by its own command, `false` by the background.
+    /// A guard is released: if `true` by a command of its own, otherwise by the background.
     Leave(usize, usize, bool),
-    /// A guard extends its level (one more than the index; 0: watched).
+    /// A guard extends its level, given as one more than its index, or 0 if it is watched.
     Extend(usize, u8),
     /// The background sends what is due.
     Background(usize),
@@ -151,7 +152,7 @@ pub enum Step {
     GiveUp(usize),
     /// The future that waits for the answers is dropped.
     Abandon(usize),
-    /// Answers behind the verdict do not come.
+    /// Answers after the verdict do not arrive.
     LoseStragglers(usize, usize),
     /// Something is a sign that the hold may be gone.
     Doubt(usize),
@@ -164,7 +165,7 @@ pub enum Step {
 }
 
 impl HoldModel {
-    /// All that can go wrong, at once. Too much to be explored to its end.
+    /// Everything that can go wrong, at once. This is too much to be explored to its end.
     #[must_use]
     pub fn everything() -> HoldModel {
         HoldModel {
@@ -185,7 +186,7 @@ impl HoldModel {
         }
     }
 
-    /// What is given up never runs, so that nothing of a hold that is over may be left.
+    /// What is given up never runs, so nothing may be left of a hold that is over.
     #[must_use]
     pub fn remains() -> HoldModel {
         let once = HoldModel { late: false, twice: false, crashes: 0, ..HoldModel::everything() };
@@ -206,7 +207,7 @@ impl HoldModel {
     fn client_steps(&self, state: &State, client: usize, steps: &mut Vec<Step>) {
         let holds = self.of_client(client);
         let record = |hold: usize| &state.holds[hold];
-        // What this process releases goes before what it asks, until it had no answer.
+        // What this process releases precedes what it asks for, unless the release got no answer.
         let waits = |hold: usize| {
             let record = record(hold);
             let over = matches!(record.stage, Stage::None | Stage::Gone | Stage::Crashed);
@@ -297,7 +298,7 @@ impl HoldModel {
 }
 
 impl State {
-    /// Something is awaited.
+    /// Returns whether something is awaited.
     fn is_under_way(&self) -> bool {
         let links = || self.masters.iter().flat_map(|master| &master.links);
         self.holds.iter().any(|hold| hold.command.is_some())
@@ -308,7 +309,7 @@ impl State {
         self.masters[at].run(hold, command, self.holds[hold].token, model.fenced, model.design)
     }
 
-    /// The same state, whatever its masters and clients are called.
+    /// Returns the representative of all states that differ only by the names of masters and clients.
     fn canonical(mut self, masters: usize) -> State {
         let mut swapped = self;
         swapped.holds.rotate_left(2);

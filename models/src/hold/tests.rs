@@ -1,7 +1,7 @@
 use super::*;
 use crate::testing;
 
-/// Small enough for each test run.
+/// Returns a model that is small enough for each test run.
 fn small(design: Design) -> HoldModel {
     HoldModel {
         design,

@@ -1,5 +1,5 @@
 //! One lock in one process: its line, its attempts, its subscription. The functions have the names of those in
-//! `src/table/` that they stand for.
+//! `src/table/` that they model.
 
 use super::{ALL, Design, MASTERS};
 
@@ -9,13 +9,13 @@ const MAJORITY: u32 = 2;
 /// What a request is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// It asks as soon as it is its turn.
+    /// It asks as soon as its turn comes.
     Waiting,
     /// Its acquire is under way.
     Asking,
-    /// It was refused. `soon`: it asks again after a short pause; else at the poll interval.
+    /// It was refused. If `soon`, it asks again after a short pause, otherwise at the poll interval.
     Asleep {
-        /// For a short time.
+        /// Whether it sleeps for a short time only.
         soon: bool,
     },
     /// It asks again after a short pause, and nothing wakes it before.
@@ -27,21 +27,21 @@ pub enum Phase {
 pub struct Waiter {
     /// What it is doing.
     pub phase: Phase,
-    /// It asks once more before it sleeps.
+    /// Whether it asks once more before it sleeps.
     pub again: bool,
-    /// Its task is going to poll it.
+    /// Whether its task is going to poll it.
     pub woken: bool,
 }
 
-/// How far an attempt has come.
+/// How far an attempt has got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// There is none.
+    /// There is no attempt.
     #[default]
     None,
     /// Its acquire is under way.
     Asked,
-    /// A guard stands for it.
+    /// It has a guard.
     Held,
     /// Its end is under way.
     Ending,
@@ -54,58 +54,58 @@ pub enum Answer {
     #[default]
     Unasked,
     Waiting,
-    /// As asked.
+    /// The master did as asked.
     Done,
-    /// Busy, or not there.
+    /// The lock was busy, or the field was not there.
     Not,
 }
 
-/// What stands between an attempt and a master.
+/// The state between an attempt and a master.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Link {
-    /// The acquire is on its way.
+    /// Whether the acquire is on its way.
     pub acquires: bool,
-    /// The end is on its way.
+    /// Whether the end is on its way.
     pub ends: bool,
     pub answer: Answer,
-    /// The field is to be ended there.
+    /// Whether the field still has to be ended there.
     remains: bool,
 }
 
 /// One attempt, and the hold that it became.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Try {
-    /// How far it has come.
+    /// How far it has got.
     pub stage: Stage,
-    /// By master.
+    /// The links, by master.
     pub links: [Link; MASTERS],
 }
 
 /// Whether messages of the lock's releases reach this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subscription {
-    /// Nobody needs them.
+    /// Nobody needs the messages.
     #[default]
     Off,
-    /// Asked for.
+    /// It is requested.
     Asked,
-    /// By one master at least.
+    /// At least one master has confirmed it.
     On,
 }
 
-/// `LockEntry`.
+/// Models `LockEntry`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Entry {
-    /// In the order of their arrival.
+    /// The requests, in the order of their arrival.
     pub waiters: [Option<Waiter>; 2],
-    /// The one under way or held, and one that was refused before.
+    /// The attempt under way or held, and one that was refused before.
     pub tries: [Try; 2],
-    /// `LockEntry::subscription` and so on.
+    /// This and the next three fields model those of `LockEntry`.
     pub subscription: Subscription,
     subscribed_at: Masters,
     reported: Masters,
     missed: bool,
-    /// By master.
+    /// The echoes that are expected, by master.
     pub echoes: [u8; MASTERS],
     /// Young masters, which are not asked.
     pub(super) barred: Masters,
@@ -120,7 +120,7 @@ impl Try {
         self.masters(|link| link.answer == answer).count_ones()
     }
 
-    /// `Tally::fresh`, `Tally::end`: no later answer changes the verdict.
+    /// Returns whether no later answer changes the verdict. Models `Tally::fresh` and `Tally::end`.
     pub(super) fn is_decided(&self) -> bool {
         let (done, not) = (self.with(Answer::Done), self.with(Answer::Not));
         match self.stage {
@@ -157,7 +157,7 @@ impl Entry {
         self.tries.iter().any(|one| one.stage == Stage::Ending)
     }
 
-    /// A request's first poll.
+    /// Models a request's first poll.
     pub(super) fn arrive(&mut self) {
         let waiter = Waiter { phase: Phase::Waiting, again: false, woken: false };
         if let Some(at) = self.waiters.iter().position(Option::is_none) {
@@ -166,7 +166,7 @@ impl Entry {
         }
     }
 
-    /// A waiter that was woken is polled, or the timer that it set ends.
+    /// Polls a waiter that was woken, or whose timer has ended.
     pub(super) fn poll(&mut self, at: usize) {
         let Some(waiter) = &mut self.waiters[at] else { return };
         let woken = std::mem::take(&mut waiter.woken);
@@ -176,7 +176,7 @@ impl Entry {
         self.admit(at);
     }
 
-    /// `LockEntry::admit_outermost`.
+    /// Models `LockEntry::admit_outermost`.
     fn admit(&mut self, at: usize) {
         let (live, ends) = (self.live(), self.ends());
         let free = self.tries.iter().position(|one| one.stage == Stage::None);
@@ -186,7 +186,7 @@ impl Entry {
         }
         let sleeps = matches!(waiter.phase, Phase::Asleep { .. } | Phase::Pausing);
         if at > 0 {
-            // `no_longer_asleep`.
+            // Models `no_longer_asleep`.
             if sleeps {
                 (waiter.phase, waiter.again) = (Phase::Waiting, false);
             }
@@ -196,7 +196,7 @@ impl Entry {
             return;
         }
         let Some(free) = free else {
-            // The model has room for two attempts: it comes again once the earlier one is over.
+            // The model has room for two attempts: the request comes again once the earlier one is over.
             waiter.phase = Phase::Asleep { soon: true };
             return;
         };
@@ -208,17 +208,17 @@ impl Entry {
         self.tries[free] = Try { stage: Stage::Asked, links };
     }
 
-    /// An answer arrives. `ended`: to an end.
+    /// Handles an answer. If `ended`, it is the answer to an end.
     pub(super) fn answered(&mut self, attempt: usize, at: usize, answer: Answer, ended: bool) {
         let one = &mut self.tries[attempt];
         let link = &mut one.links[at];
-        // An acquire that is answered behind the verdict says nothing of the end.
+        // The answer to an acquire that arrives after the verdict means nothing for the end.
         let awaited = if ended { Stage::Ending } else { Stage::Asked };
         if one.stage == awaited && link.answer == Answer::Waiting {
             link.answer = answer;
             return;
         }
-        // `LockEntry::straggled`.
+        // Models `LockEntry::straggled`.
         if !ended && one.stage == Stage::Gone {
             link.remains |= answer == Answer::Done;
         }
@@ -229,14 +229,14 @@ impl Entry {
         self.wake_next();
     }
 
-    /// What is over is forgotten.
+    /// Forgets the attempts that are over.
     fn tidy(&mut self) {
         for one in self.tries.iter_mut().filter(|one| one.is_over()) {
             *one = Try::default();
         }
     }
 
-    /// `Attempts::busy`, `LockEntry::granted`, `LockEntry::answered`.
+    /// Models `Attempts::busy`, `LockEntry::granted` and `LockEntry::answered`.
     pub(super) fn conclude(&mut self, attempt: usize, design: Design) {
         let one = &mut self.tries[attempt];
         let done = one.masters(|link| link.answer == Answer::Done);
@@ -244,17 +244,17 @@ impl Entry {
         let granted = done.count_ones() >= MAJORITY;
         let asked = one.stage == Stage::Asked;
         for link in &mut one.links {
-            // An answer that is still to come is a straggler's.
+            // An answer that is still to come is that of a straggler.
             let left = asked && !granted && link.answer == Answer::Done;
             (link.answer, link.remains) = (Answer::Unasked, left);
         }
         if !asked {
             one.stage = Stage::Gone;
             match granted {
-                // `LockEntry::done`.
+                // Models `LockEntry::done`.
                 true if design == Design::EchoOfNothing => {}
                 true => self.expect_no_echo_of(missing),
-                // `LockEntry::gone`.
+                // Models `LockEntry::gone`.
                 false => self.expect_no_echo_of(ALL),
             }
             self.tidy();
@@ -271,7 +271,7 @@ impl Entry {
         }
     }
 
-    /// `Attempts::busy`, `LockEntry::refused`: the head sleeps, unless something happened meanwhile.
+    /// Models `Attempts::busy` and `LockEntry::refused`: the head sleeps, unless something happened in the meantime.
     fn refused(&mut self, split: bool) {
         let subscribed = self.subscription == Subscription::On;
         let missed = std::mem::take(&mut self.missed);
@@ -283,7 +283,7 @@ impl Entry {
             (false, true) => Phase::Waiting,
             (false, false) => Phase::Asleep { soon: missed || !subscribed },
         };
-        // It goes on in the same poll.
+        // It continues in the same poll.
         self.admit(0);
     }
 
@@ -293,11 +293,11 @@ impl Entry {
         self.waiters[1] = None;
     }
 
-    /// `LockEntry::leave_line`. What it has asked for is undone.
+    /// Models `LockEntry::leave_line`: what the request has asked for is undone.
     pub(super) fn drop_request(&mut self, at: usize) {
         let asks = self.waiters[at].is_some_and(|waiter| waiter.phase == Phase::Asking);
         if asks && let Some(one) = self.tries.iter_mut().find(|one| one.stage == Stage::Asked) {
-            // Of unknown outcome: its end goes behind it, to all.
+            // The outcome of the acquire is unknown: its end follows it, to all masters.
             one.stage = Stage::Ending;
             for link in &mut one.links {
                 (link.ends, link.answer) = (true, Answer::Waiting);
@@ -312,7 +312,7 @@ impl Entry {
         }
     }
 
-    /// `LockEntry::leave`: the end is sent to all.
+    /// Models `LockEntry::leave`: the end is sent to all masters.
     pub(super) fn release(&mut self) {
         let Some(one) = self.tries.iter_mut().find(|one| one.stage == Stage::Held) else { return };
         one.stage = Stage::Ending;
@@ -323,7 +323,7 @@ impl Entry {
         self.wake_next();
     }
 
-    /// `Orphans::check`: the end is sent to those that may still have the field.
+    /// Models `Orphans::check`: the end is sent to the masters that may still have the field.
     pub(super) fn sweep(&mut self, attempt: usize) {
         let one = &mut self.tries[attempt];
         let remains = one.masters(|link| link.remains && !link.ends);
@@ -333,10 +333,10 @@ impl Entry {
         self.expect_echoes(remains);
     }
 
-    /// `LockEntry::freed`.
+    /// Models `LockEntry::freed`.
     fn freed(&mut self) {
         if let Some(head) = &mut self.waiters[0] {
-            // `Waiter::asks_once_more`.
+            // Models `Waiter::asks_once_more`.
             match head.phase {
                 Phase::Asleep { .. } => head.phase = Phase::Waiting,
                 Phase::Pausing => {}
@@ -346,7 +346,7 @@ impl Entry {
         self.wake_next();
     }
 
-    /// `LockEntry::wake_next`.
+    /// Models `LockEntry::wake_next`.
     fn wake_next(&mut self) {
         let (live, ends) = (self.live(), self.ends());
         if let Some(head) = &mut self.waiters[0]
@@ -358,7 +358,7 @@ impl Entry {
         }
     }
 
-    /// `LockEntry::subscription_change`.
+    /// Models `LockEntry::subscription_change`.
     pub(super) fn subscription_change(&mut self) -> Option<bool> {
         let waits = self.waiters[0].is_some_and(|head| {
             let asleep = matches!(head.phase, Phase::Asleep { .. } | Phase::Pausing);
@@ -378,7 +378,7 @@ impl Entry {
         }
     }
 
-    /// `LockEntry::subscribed`.
+    /// Models `LockEntry::subscribed`.
     pub(super) fn subscribed(&mut self, at: usize, design: Design) {
         if self.subscription == Subscription::Off {
             return;
@@ -386,13 +386,13 @@ impl Entry {
         let before = self.subscribed_at.count_ones();
         self.subscribed_at |= 1 << at;
         self.subscription = Subscription::On;
-        // Each majority has one of two.
+        // Each majority has one of any two masters.
         if design != Design::NoSecondLook && (before == 0 || before + 1 == MAJORITY) {
             self.freed();
         }
     }
 
-    /// `LockEntry::unsubscribed`.
+    /// Models `LockEntry::unsubscribed`.
     pub(super) fn unsubscribed(&mut self, at: usize) {
         if self.subscribed_at & (1 << at) == 0 {
             return;
@@ -406,7 +406,7 @@ impl Entry {
         self.freed();
     }
 
-    /// `LockEntry::message`. Whether it makes this process ask for its holds.
+    /// Models `LockEntry::message`. Returns whether the message makes this process ask for its holds.
     pub(super) fn message(&mut self, at: usize, design: Design) -> bool {
         let one = 1 << at;
         if self.subscribed_at & one == 0 {
@@ -427,14 +427,14 @@ impl Entry {
         !echo
     }
 
-    /// All that it knows of one master.
+    /// Returns all that it knows of one master.
     pub(super) fn column(&self, at: usize) -> impl Ord + use<> {
         let is_in = |set: Masters| set & (1 << at) != 0;
         let links = self.tries.map(|one| one.links[at]);
         (is_in(self.barred), links, is_in(self.subscribed_at), is_in(self.reported), self.echoes[at])
     }
 
-    /// The same with the masters in another order.
+    /// Puts the masters into another order.
     pub(super) fn reorder(&mut self, order: [usize; MASTERS]) {
         let set = |set: Masters| (0..MASTERS).fold(0, |new, at| new | ((set >> order[at] & 1) << at));
         (self.subscribed_at, self.reported) = (set(self.subscribed_at), set(self.reported));
@@ -457,7 +457,7 @@ impl Entry {
         }
     }
 
-    /// Nothing of it is under way, and no task is going to be polled before a long timer ends.
+    /// Returns whether nothing of it is under way, and no task is going to be polled before a long timer ends.
     pub(super) fn is_quiet(&self) -> bool {
         let waits = |waiter: &Waiter| {
             !waiter.woken && matches!(waiter.phase, Phase::Waiting | Phase::Asleep { soon: false })
@@ -465,7 +465,7 @@ impl Entry {
         self.waiters.iter().flatten().all(waits) && self.has_no_tries()
     }
 
-    /// It has nothing, and asks for nothing.
+    /// Returns whether it has nothing, and asks for nothing.
     pub(super) fn is_idle(&self) -> bool {
         self.has_no_tries() && self.waiters == [None; 2]
     }
@@ -474,7 +474,8 @@ impl Entry {
         self.tries.iter().all(|one| one.stage == Stage::None)
     }
 
-    /// Whether a request waits for what never comes. `lost`: a message was lost, so that the poll interval has to do.
+    /// Returns whether a request waits for what never comes. `lost` means that a message was lost, so that the poll
+    /// interval has to be enough.
     pub(super) fn is_stuck(&self, lost: bool) -> bool {
         self.waiters[0].is_some_and(|head| !lost || head.phase != Phase::Asleep { soon: false })
     }

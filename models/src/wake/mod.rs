@@ -1,26 +1,26 @@
 //! Waiters: whether a request that waits for a free lock is going to ask for it.
 //!
 //! Two processes with up to two requests each, three masters. A request arrives, asks, sleeps, is woken, is granted,
-//! releases, and is dropped. A release publishes on each master by itself; a subscription is asked for, confirmed and
-//! broken on each by itself.
+//! releases, and is dropped. A release publishes on each master separately; a subscription is requested, confirmed
+//! and broken on each separately.
 //!
 //! # What a step stands for
 //!
 //! A visit of `LockEntry` is one step (`entry.rs`, whose functions have the names of those in `src/table/`).
-//! Commands, confirmations and messages are on their way until a step of their own, in any order but that of one
-//! connection: an acquire goes before its end, a confirmation before the messages. A task that is woken is polled in
-//! a step of its own.
+//! Commands, confirmations and messages are on their way until a step of their own. They arrive in any order that one
+//! connection allows: an acquire before its end, a confirmation before the messages. A task that is woken is polled
+//! in a step of its own.
 //!
 //! # What is left out, and why that is sound
 //!
-//! - **Each command runs once and is answered**: what a lost one leaves is the other model's. So a request is
-//!   refused, never failed.
+//! - **Each command runs once and is answered**: the other model covers what a lost one leaves. So a request is
+//!   refused, but never fails.
 //! - **Timers**: the short ones (a pause after a split vote, or before the subscription is confirmed) may end at any
-//!   time. The long ones (the poll interval, the end of the other's lease) end only where nothing else can happen, and
-//!   only where messages are lost: the property is that nobody needs them otherwise.
+//!   time. The long ones (the poll interval, the end of the other's lease) end only if nothing else can happen, and
+//!   only if messages are lost: the property is that nobody needs them otherwise.
 //! - **Two attempts of a process are known at once**: one under way or held, and what an earlier one has left. A
 //!   request that would be the third waits for a short time.
-//! - **Messages are counted, not named**: neither does the code know which release one is of.
+//! - **Messages are counted, not named**: the code does not know either which release a message is of.
 //! - **The second of a line has never been its first**, so it has not asked and does not sleep. What a new head must
 //!   do that had gone to sleep before is not shown here.
 //! - No children, no branches, no heads that are not polled, no nested levels: they stand in other lines, or are
@@ -43,11 +43,11 @@ pub const ALL: u8 = (1 << MASTERS) - 1;
 /// The design that is checked: the one in use, or one that is known to be broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Design {
-    /// The code's.
+    /// The design of the code.
     Sound,
     /// A head that is subscribed does not look again.
     NoSecondLook,
-    /// A message that comes while the head asks is forgotten.
+    /// A message that arrives while the head asks is forgotten.
     MessageWhileAsking,
     /// The message of this process's own release is taken for a foreign one's.
     EchoIsForeign,
@@ -55,35 +55,35 @@ pub enum Design {
     EchoOfNothing,
 }
 
-/// What is checked, and how much of it.
+/// What is checked, and within which bounds.
 #[derive(Clone, Debug)]
 pub struct WakeModel {
-    /// Which design.
+    /// The design that is checked.
     pub design: Design,
-    /// Requests that each process makes.
+    /// How many requests each process makes.
     pub requests: [u8; 2],
-    /// Requests that are dropped.
+    /// How many requests may be dropped.
     pub drops: u8,
-    /// Messages that are lost.
+    /// How many messages may be lost.
     pub losses: u8,
-    /// Subscriptions that break.
+    /// How many subscriptions may break.
     pub cuts: u8,
-    /// One master has just restarted: nobody asks it for the lock.
+    /// Whether one master has just restarted, so that nobody asks it for the lock.
     pub young: bool,
-    /// By process: the masters at which it is subscribed from the beginning to the end, and nowhere else. 0: it
+    /// For each process: the only masters at which it is subscribed, from the beginning to the end. 0 means that it
     /// subscribes while it waits.
     pub subscribed: [u8; 2],
 }
 
 impl WakeModel {
-    /// All that can go wrong, at once.
+    /// Everything that can go wrong, at once.
     #[must_use]
     pub fn everything() -> WakeModel {
         let (design, subscribed) = (Design::Sound, [0; 2]);
         WakeModel { design, requests: [2, 2], drops: 1, losses: 1, cuts: 1, young: false, subscribed }
     }
 
-    /// Whose message is whose.
+    /// A model of whose message is whose.
     #[must_use]
     pub fn echoes() -> WakeModel {
         WakeModel { drops: 0, losses: 0, cuts: 0, subscribed: [ALL; 2], ..WakeModel::everything() }
@@ -93,20 +93,20 @@ impl WakeModel {
 /// A master.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Master {
-    /// The field: a process and its attempt.
+    /// The field, as a process and its attempt.
     pub field: Option<(u8, u8)>,
-    /// By process.
+    /// The channels, by process.
     pub channels: [Channel; 2],
 }
 
 /// What a master knows of a process's subscription, and what is on its way back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Channel {
-    /// `SUBSCRIBE` is on its way.
+    /// Whether `SUBSCRIBE` is on its way.
     pub asked: bool,
-    /// Messages are sent.
+    /// Whether messages are sent.
     pub on: bool,
-    /// The confirmation is on its way.
+    /// Whether the confirmation is on its way.
     pub confirms: bool,
     /// Messages on their way: of the process's own releases, and of others'.
     pub messages: [u8; 2],
@@ -115,28 +115,28 @@ pub struct Channel {
 /// All masters, both processes, and what is on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct State {
-    /// By index.
+    /// The masters, by index.
     pub masters: [Master; MASTERS],
-    /// By index.
+    /// The processes, by index.
     pub entries: [Entry; 2],
     requests: [u8; 2],
     drops: u8,
     losses: u8,
     cuts: u8,
-    /// By process: messages of others' releases that did not make it ask for its holds.
+    /// For each process: messages of others' releases that did not make it ask for its holds.
     news: [u8; 2],
-    /// It asked for them though there was none.
+    /// Whether a process asked for its holds although there was no such message.
     asked_for_echo: bool,
 }
 
-/// A step. Processes, attempts, masters and waiters by their index.
+/// A step. Processes, attempts, masters and waiters are given by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A request begins.
     Arrive(usize),
     /// A waiter that was woken is polled, or its short timer ends.
     Poll(usize, usize),
-    /// The poll interval, or the end of the other's lease.
+    /// The poll interval passes, or the other's lease ends.
     PollCap(usize, usize),
     /// A request is dropped.
     Drop(usize, usize),
@@ -152,7 +152,7 @@ pub enum Step {
     Subscribe(usize, usize),
     /// Its confirmation reaches the process.
     Confirm(usize, usize),
-    /// A message reaches the process: `true` of its own release.
+    /// A message reaches the process: of its own release if `true`.
     Message(usize, usize, bool),
     /// A message is lost.
     Lose(usize, usize, bool),
@@ -161,7 +161,7 @@ pub enum Step {
 }
 
 impl State {
-    /// A command runs on a master. What is released is published.
+    /// Runs a command on a master. A release is published.
     fn run(&mut self, process: usize, attempt: usize, at: usize) {
         let field = Some((process as u8, attempt as u8));
         let link = &mut self.entries[process].tries[attempt].links[at];
@@ -189,7 +189,7 @@ impl State {
         self.entries[process].answered(attempt, at, if there { Answer::Done } else { Answer::Not }, true);
     }
 
-    /// What follows a visit of an entry: `LockEntry::subscription_change`.
+    /// Models what follows a visit of an entry: `LockEntry::subscription_change`.
     fn end_of_visit(&mut self, model: &WakeModel, process: usize) {
         if model.subscribed[process] != 0 {
             return;
@@ -205,14 +205,14 @@ impl State {
         }
     }
 
-    /// The same state, whatever its masters and processes are called.
+    /// Returns the representative of all states that differ only by the names of masters and processes.
     fn canonical(self, model: &WakeModel) -> State {
         let [one, other] = model.subscribed;
         let same = self.sorted();
         if one == other { same.min(self.swapped().sorted()) } else { same }
     }
 
-    /// The same with the masters in order.
+    /// Puts the masters in order.
     fn sorted(mut self) -> State {
         let column = |at: &usize| (self.masters[*at], self.entries.map(|entry| entry.column(*at)));
         let mut order = [0, 1, 2];
@@ -222,7 +222,7 @@ impl State {
         self
     }
 
-    /// The same with the processes in the other order.
+    /// Swaps the processes.
     fn swapped(mut self) -> State {
         self.entries.swap(0, 1);
         self.requests.swap(0, 1);
@@ -234,18 +234,19 @@ impl State {
         self
     }
 
-    /// Nothing is under way, and nobody is going to do anything before a long timer ends.
+    /// Returns whether nothing is under way, and nobody is going to do anything before a long timer ends.
     fn is_quiet(&self) -> bool {
         (0..2).all(|process| self.is_at_rest(process))
     }
 
-    /// Nothing of this process or for it is under way, and it does nothing before a long timer ends.
+    /// Returns whether nothing of this process or for it is under way, and it does nothing before a long timer ends.
     fn is_at_rest(&self, process: usize) -> bool {
         let still = |channel: &Channel| !channel.asked && !channel.confirms && channel.messages == [0, 0];
         self.masters.iter().all(|master| still(&master.channels[process])) && self.entries[process].is_quiet()
     }
 
-    /// The lock is free, a request of this process does not know it, and nobody is going to release it again.
+    /// Returns whether the lock is free, a request of this process does not know it, and nobody is going to release
+    /// it again.
     fn is_forgotten(&self, process: usize, lost: bool) -> bool {
         let other = 1 - process;
         self.masters.iter().all(|master| master.field.is_none())
@@ -254,7 +255,8 @@ impl State {
             && (self.entries[other].is_idle() || self.is_at_rest(other))
     }
 
-    /// It expects an echo of a release from a master where neither one of its releases nor a message is on its way.
+    /// Returns whether it expects an echo from a master where neither one of its releases nor a message is on its
+    /// way.
     fn expects_in_vain(&self, process: usize) -> bool {
         let entry = &self.entries[process];
         let comes = |at: usize| self.masters[at].channels[process].messages[0] > 0;
@@ -324,7 +326,7 @@ impl Model for WakeModel {
                     steps.push(Step::Subscribe(process, at));
                 }
                 if channel.confirms {
-                    // Over one connection it goes before the messages.
+                    // Over one connection the confirmation goes before the messages.
                     steps.push(Step::Confirm(process, at));
                 }
                 for own in [true, false] {
@@ -421,8 +423,8 @@ impl Model for WakeModel {
             Property::always("no echo is expected that never comes", |model: &WakeModel, state: &State| {
                 state.losses < model.losses || (0..2).all(|process| !state.expects_in_vain(process))
             }),
-            // An echo that comes before its subscription is known, or of a dropped request, is taken for news, which
-            // only costs.
+            // An echo that arrives before its subscription is known, or one of a dropped request, is taken for news.
+            // That only costs a look.
             Property::always("an echo is no news", |model: &WakeModel, state: &State| {
                 model.subscribed != [ALL; 2] || model.drops > 0 || !state.asked_for_echo
             }),
