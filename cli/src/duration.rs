@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-/// `10s`, `500ms`, `2m`, `1h 30m`; and `0`.
+/// Parses a duration such as `10s`, `500ms`, `2m` or `1h 30m`, and also `0`.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|_| "it takes a number and a unit, such as 500ms, 10s, 2m or 1h".to_owned())
 }
 
-/// The same without zero.
+/// Parses a duration that is not zero.
 pub(crate) fn positive(text: &str) -> Result<Duration, String> {
     match parse(text)? {
         Duration::ZERO => Err("it must be more than zero".to_owned()),
@@ -16,7 +16,7 @@ pub(crate) fn positive(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// In whole seconds or, if it is shorter, in milliseconds.
+/// Returns the duration in whole seconds or, if it is shorter, in milliseconds.
 pub(crate) fn shown(duration: Duration) -> String {
     match duration.as_secs() {
         0 => format!("{} ms", duration.as_millis()),

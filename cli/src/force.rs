@@ -7,13 +7,13 @@ use crate::output::line;
 use crate::servers::Servers;
 use crate::status::Failure;
 
-/// The status where there was nothing to free.
+/// The status if there was nothing to free.
 const WAS_FREE: u8 = 1;
 
 pub(crate) async fn run(name: &str, servers: ServerOptions, json: bool) -> Result<u8, Failure> {
     let locks = Servers::new(servers)?.builder().connect().await?;
     let mutex = locks.mutex(name);
-    // For the line alone, and it may be out of date.
+    // Only for the message, and it may be out of date.
     let holder = mutex.holder().await.ok().flatten();
     let freed = mutex.force_release().await?;
     let shown = name.escape_debug();

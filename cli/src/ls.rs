@@ -20,7 +20,7 @@ pub(crate) async fn run(options: LsOptions, servers: ServerOptions, json: bool) 
             "this would list all locks of the server; give --prefix with the beginning of their names, or --all",
         ));
     }
-    // Reports mistakes in addresses and credentials, and sets TLS up.
+    // Reports mistakes in addresses and credentials, and sets up TLS.
     let locks = servers.builder().connect().await?;
     let mut names = BTreeSet::new();
     for mut connection in servers.all_keys().await? {
@@ -31,7 +31,7 @@ pub(crate) async fn run(options: LsOptions, servers: ServerOptions, json: bool) 
         match locks.mutex(&name).holder().await {
             Ok(Some(holder)) => held.push((name, holder)),
             Ok(None) => {}
-            // Something else under a name that a lock could have.
+            // This is something else under a name that a lock could have.
             Err(error) if matches!(error.kind(), ErrorKind::NotALock | ErrorKind::Config) => {}
             Err(error) => return Err(error.into()),
         }
@@ -48,7 +48,7 @@ pub(crate) async fn run(options: LsOptions, servers: ServerOptions, json: bool) 
     Ok(0)
 }
 
-/// The names of all hashes that begin so. Some of them may be no locks.
+/// Returns the names of all hashes with this prefix. Some of them may not be locks.
 async fn scan(
     connection: &mut MultiplexedConnection,
     key_prefix: &str,
@@ -62,7 +62,7 @@ async fn scan(
         command.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(PAGE).arg("TYPE").arg("hash");
         let page: Result<(String, Vec<Vec<u8>>), _> = command.query_async(connection).await;
         let (next, keys) = page.map_err(|error| servers::refused("the server", &error))?;
-        // A name of a lock is text.
+        // A lock's name is text.
         let keys = keys.into_iter().filter_map(|key| String::from_utf8(key).ok());
         names.extend(keys.filter_map(|key| Some(key.strip_prefix(key_prefix)?.to_owned())));
         if next == "0" {
@@ -72,7 +72,7 @@ async fn scan(
     }
 }
 
-/// As a pattern that matches this text alone.
+/// Returns a pattern that matches only this text.
 fn literally(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
     for char in text.chars() {

@@ -1,6 +1,6 @@
 //! The command `nestlock`: runs a command while it holds a lock on Redis, and shows who holds which lock.
 //!
-//! `docs/cli.md` describes it for its users. It stands on the public API of the crate alone.
+//! `docs/cli.md` describes it for its users. It uses only the public API of the crate.
 
 mod duration;
 mod exec;
@@ -22,7 +22,7 @@ use crate::options::{Call, Options};
 use crate::status::{Failure, USAGE};
 
 fn main() -> ExitCode {
-    // What `exec` starts beside itself, and ends as, is this program too. It needs no runtime.
+    // The helper processes of `exec`, and what it becomes to end by `INT`, are this program too. They need no runtime.
     let mut args = std::env::args_os().skip(1);
     match args.next() {
         Some(first) if first == exec::START => exec::start(args),
@@ -36,7 +36,7 @@ fn run() -> ExitCode {
     let options = match Options::try_parse() {
         Ok(options) => options,
         Err(error) => {
-            // Nothing is left to do where its output is closed.
+            // There is nothing left to do if its output is closed.
             let _ = error.print();
             let is_answer = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
             return if is_answer { ExitCode::SUCCESS } else { ExitCode::from(USAGE) };
@@ -52,7 +52,7 @@ fn run() -> ExitCode {
     ExitCode::from(outcome.unwrap_or_else(|failure| failure.report(json)))
 }
 
-/// Returns the exit status.
+/// Runs the call. Returns the exit status.
 async fn call(options: Options) -> Result<u8, Failure> {
     let Options { servers, json, call } = options;
     match call {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::duration::shown;
 use crate::status::Failure;
 
-/// Writes one line, and whether anyone reads on: `nestlock ls | head` is no error.
+/// Writes one line, and returns whether anyone still reads: `nestlock ls | head` is no error.
 pub(crate) fn line(text: &str) -> Result<bool, Failure> {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
@@ -19,7 +19,7 @@ pub(crate) fn line(text: &str) -> Result<bool, Failure> {
     }
 }
 
-/// Whether nobody reads on, as far as it can be seen without writing.
+/// Returns whether nobody reads any more, as far as that can be seen without writing.
 pub(crate) fn is_closed() -> bool {
     let out = std::io::stdout();
     let mut output = [PollFd::new(&out, PollFlags::empty())];
@@ -27,7 +27,7 @@ pub(crate) fn is_closed() -> bool {
     seen.is_ok() && output[0].revents().contains(PollFlags::ERR)
 }
 
-/// `held` is true where the lock is held by one that can be named.
+/// Returns the state of a lock. `held` is true if the lock has a holder that can be named.
 pub(crate) fn as_json(name: &str, holder: Option<&Holder>) -> Value {
     match holder {
         Some(holder) => json!({
@@ -55,7 +55,7 @@ pub(crate) fn as_text(name: &str, holder: Option<&Holder>) -> String {
     text
 }
 
-/// The columns of a list.
+/// Returns the columns of a list.
 pub(crate) fn row(name: &str, holder: &Holder) -> [String; 4] {
     let by = holder.label().unwrap_or(holder.field());
     let left = shown(holder.remaining_lease());

@@ -1,4 +1,4 @@
-//! From addresses to masters: for the locks, and for a look at all keys.
+//! Turns addresses into masters: for the locks, and for a look at all keys.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use redis::{
 use crate::options::ServerOptions;
 use crate::status::Failure;
 
-/// No answer of a page of `SCAN` takes as long, unless the server is stuck.
+/// No page of `SCAN` takes this long, unless the server is stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What keeps the locks, and the options of all calls.
+/// The servers that keep the locks, and the options of all calls.
 pub(crate) struct Servers {
     deployment: Deployment,
-    /// What stands before each name.
+    /// The prefix of each name.
     pub(crate) key_prefix: String,
     pub(crate) lease: Duration,
     longest_lease: Option<Duration>,
@@ -30,7 +30,7 @@ enum Deployment {
     Cluster(Vec<Address>),
 }
 
-/// An address with its credentials; or as it was given, where it can't be read.
+/// An address with its credentials, or the text as it was given if it can't be read.
 enum Address {
     Usable(Box<ConnectionInfo>),
     Unusable(String),
@@ -50,7 +50,7 @@ impl Address {
         Address::Usable(Box::new(info))
     }
 
-    /// The crate reports what is wrong with it, without any part of it.
+    /// Returns the server. For an address that can't be read the crate reports what is wrong, without any part of it.
     fn server(&self) -> Server {
         match self {
             Address::Usable(info) => Server::from(&**info),
@@ -67,7 +67,7 @@ impl Address {
 }
 
 impl Servers {
-    /// The command line goes before the environment.
+    /// Reads the options. The command line takes precedence over the environment.
     pub(crate) fn new(options: ServerOptions) -> Result<Servers, Failure> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let password = variable("NESTLOCK_PASSWORD");
@@ -113,7 +113,7 @@ impl Servers {
         }
     }
 
-    /// Connections that together see each lock that is held: all nodes of a cluster, a majority of several masters.
+    /// Returns connections that together see each lock that is held: all nodes of a cluster, a majority of several masters.
     pub(crate) async fn all_keys(&self) -> Result<Vec<MultiplexedConnection>, Failure> {
         match &self.deployment {
             Deployment::Masters(masters) => {
@@ -175,7 +175,7 @@ async fn connect(info: &ConnectionInfo) -> Result<MultiplexedConnection, RedisEr
     Client::open(info.clone())?.get_multiplexed_async_connection_with_config(&config).await
 }
 
-/// The same server settings at another address.
+/// Returns the same server settings at another address.
 fn at(info: &ConnectionInfo, host: String, port: u16) -> ConnectionInfo {
     let address = match info.addr().clone() {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
@@ -186,7 +186,7 @@ fn at(info: &ConnectionInfo, host: String, port: u16) -> ConnectionInfo {
     info.clone().set_addr(address)
 }
 
-/// A sentinel is asked with the credentials of its address and, if it refuses them, without.
+/// Asks a sentinel for its master, with the credentials of its address and, if it refuses them, without.
 async fn master_by(sentinel: &ConnectionInfo, name: &str) -> Result<(String, u16), RedisError> {
     let bare = sentinel.redis_settings().clone().set_db(0);
     let mut connection = match connect(&sentinel.clone().set_redis_settings(bare)).await {
@@ -196,7 +196,7 @@ async fn master_by(sentinel: &ConnectionInfo, name: &str) -> Result<(String, u16
     redis::cmd("SENTINEL").arg("get-master-addr-by-name").arg(name).query_async(&mut connection).await
 }
 
-/// Where the masters of a cluster are, by one of its nodes.
+/// Asks a node of a cluster where the masters are.
 async fn masters_of(seed: &ConnectionInfo) -> Result<Vec<(String, u16)>, RedisError> {
     let mut connection = connect(seed).await?;
     let slots: Vec<Vec<Value>> = redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
@@ -205,7 +205,7 @@ async fn masters_of(seed: &ConnectionInfo) -> Result<Vec<(String, u16)>, RedisEr
         let Some(Value::Array(master)) = range.get(2) else { continue };
         let [host, port, ..] = &master[..] else { continue };
         let host: Option<String> = redis::from_redis_value(host.clone()).ok();
-        // A node that does not know its own address leaves it out: it is the one that was asked.
+        // A node that does not know its own address leaves it out: it is the node that was asked.
         let host = host.filter(|host| !host.is_empty() && host != "?").unwrap_or_else(|| host_of(seed));
         let node = (host, redis::from_redis_value(port.clone())?);
         if !masters.contains(&node) {
@@ -222,7 +222,7 @@ fn host_of(info: &ConnectionInfo) -> String {
     }
 }
 
-/// What a server has answered to a look at its keys. A server may repeat what it was sent, so that its text is not shown.
+/// Returns the failure if a server refuses a look at its keys. Its text is not shown, since a server may repeat what it was sent.
 pub(crate) fn refused(server: &str, error: &RedisError) -> Failure {
     match error.code() {
         Some("NOPERM") => Failure::denied(format!(

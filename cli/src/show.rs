@@ -5,7 +5,7 @@ use crate::output::{as_json, as_text, line};
 use crate::servers::Servers;
 use crate::status::Failure;
 
-/// The status of a lock that is free.
+/// The exit status if the lock is free.
 const FREE: u8 = 1;
 
 pub(crate) async fn run(name: &str, servers: ServerOptions, json: bool) -> Result<u8, Failure> {

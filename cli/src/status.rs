@@ -1,4 +1,4 @@
-//! What the command ends with where it does not end with its child's own status.
+//! The exit statuses of the command if it does not end with its child's own.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -12,13 +12,13 @@ pub(crate) const USAGE: u8 = 64;
 pub(crate) const UNAVAILABLE: u8 = 69;
 /// The lock was lost while the child ran.
 pub(crate) const LOST: u8 = 70;
-/// The operating system refuses.
+/// The operating system refuses something.
 pub(crate) const SYSTEM: u8 = 71;
-/// Another has the lock.
+/// Another process has the lock.
 pub(crate) const BUSY: u8 = 75;
 /// A server refuses this user.
 pub(crate) const DENIED: u8 = 77;
-/// An address, an option or a name that can't work.
+/// An address, an option or a name can't work.
 pub(crate) const CONFIG: u8 = 78;
 /// The command can't be executed.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
@@ -58,7 +58,7 @@ impl Failure {
         Failure::new(SYSTEM, "system", format!("{what}: {error}"))
     }
 
-    /// Another has the lock; `error` may name it.
+    /// Returns the failure if another process has the lock; `error` may name it.
     pub(crate) fn busy(status: u8, name: &str, error: Option<&Error>) -> Failure {
         let holder = error.and_then(Error::holder).map(|holder| format!("held by {holder}"));
         let holder = holder.unwrap_or_else(|| "held by another".to_owned());
@@ -72,7 +72,7 @@ impl Failure {
         )
     }
 
-    /// A child's end that a loss brought about is a part of the message alone.
+    /// Reports the failure. If a loss has ended the child, only the message says how it ended.
     pub(crate) fn report(&self, json: bool) -> u8 {
         if json {
             say(&json!({ "error": self.kind, "status": self.status, "message": self.message }).to_string());
@@ -97,7 +97,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// A line on standard error that ends nothing.
+/// Writes a warning to standard error.
 pub(crate) fn warn(json: bool, message: &str) {
     if json {
         say(&json!({ "warning": message }).to_string());
@@ -106,7 +106,7 @@ pub(crate) fn warn(json: bool, message: &str) {
     }
 }
 
-/// Writes a line to standard error. `eprintln!` would panic where nobody reads it, or where the disk of the log is full: the child would be
+/// Writes a line to standard error. `eprintln!` would panic if nobody reads it, or if the disk of the log is full: the child would be
 /// killed without TERM.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");

@@ -10,7 +10,7 @@ use crate::output::{as_json, as_text, is_closed, line};
 use crate::servers::Servers;
 use crate::status::{Failure, warn};
 
-/// Goes on until it is interrupted, or its output is closed.
+/// Runs until it is interrupted, or its output is closed.
 pub(crate) async fn run(
     name: &str,
     interval: Duration,
@@ -37,7 +37,7 @@ pub(crate) async fn run(
                     seen = Some(holder);
                 }
             }
-            // The first look shows mistakes. Later the servers may be away for a while.
+            // The first look shows mistakes. Later the servers may be unreachable for a while.
             Err(error) if seen.is_none() => return Err(error.into()),
             Err(error) if !in_trouble => {
                 in_trouble = true;
@@ -52,7 +52,7 @@ pub(crate) async fn run(
     }
 }
 
-/// The rest of the lease changes all the time.
+/// Compares two holders, without the rest of the lease, which changes all the time.
 fn is_same(one: Option<&Holder>, other: Option<&Holder>) -> bool {
     let of = |holder: &Holder| (holder.field().to_owned(), holder.count());
     one.map(of) == other.map(of)

@@ -1,4 +1,4 @@
-//! An end by `^C`, as the shell has to see it.
+//! Ends the command by `^C` in the way that a shell has to see it.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -7,12 +7,12 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use crate::exec::watchdog::this_program;
 
-/// Its only argument.
+/// The only argument of the program that ends itself by `INT`.
 pub(crate) const INTERRUPTED: &str = "--internal-interrupted";
 
-/// Ends this process by `INT`, in place of a status: otherwise a shell goes on with its loop or script. Returns where that fails.
+/// Ends this process by `INT` instead of with a status: otherwise a shell would go on with its loop or script. Returns if that fails.
 ///
-/// The signal has a handler here, and no safe call takes it away. In a program that is executed anew it has none.
+/// The signal has a handler in this program, which no safe call removes. A newly executed program has none.
 pub(super) fn by_interrupt() {
     if let Ok(program) = this_program() {
         let _ = Command::new(program).arg0("nestlock").arg(INTERRUPTED).exec();
@@ -22,6 +22,6 @@ pub(super) fn by_interrupt() {
 /// Ends the process by `INT`.
 pub(crate) fn interrupted() -> ExitCode {
     let _ = kill_process(getpid(), Signal::INT);
-    // It is ignored.
+    // `INT` is ignored.
     ExitCode::from(130)
 }

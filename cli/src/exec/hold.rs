@@ -14,7 +14,7 @@ pub(super) enum Hold {
 
 /// How a hold ended before its release.
 pub(super) struct End {
-    /// Its time was over, so that no TERM helps any more. Otherwise it was taken away.
+    /// Whether its time was over, so that TERM is of no use any more. Otherwise it was taken away.
     pub(super) is_due: bool,
     pub(super) why: String,
 }
@@ -40,7 +40,7 @@ impl Hold {
         }
     }
 
-    /// Until when it is good, if nothing renews it.
+    /// Returns when it ends if nothing renews it.
     pub(super) fn valid_until(&self) -> Instant {
         match self {
             Hold::Plain(guard) => guard.valid_until(),
@@ -49,7 +49,7 @@ impl Hold {
         }
     }
 
-    /// Pending for as long as it is good. Cancel safe.
+    /// Waits until it is lost. Cancel safe.
     pub(super) async fn lost(&self) -> End {
         let loss = match self {
             Hold::Plain(guard) => guard.lost().await,
@@ -62,7 +62,7 @@ impl Hold {
         End { is_due: loss != Loss::Gone, why: loss.to_string() }
     }
 
-    /// An entered hold is its owner's to release.
+    /// Releases the hold, unless it is one that this command has entered: its owner releases that.
     pub(super) async fn release(self) -> Result<()> {
         match self {
             Hold::Plain(guard) => guard.release().await,

@@ -1,8 +1,8 @@
 //! `nestlock exec`: runs a command while the lock is held.
 //!
 //! Three processes of this program take part. The command itself holds the lock, and is the parent of the others. The *child* becomes
-//! the user's command once all is prepared ([`start`]). The *watchdog* kills it at the end of the lease, should the command be stopped
-//! or killed ([`watchdog`]).
+//! the user's command once everything is prepared ([`start`]). The *watchdog* kills the child at the end of the lease if the command is
+//! stopped or killed ([`watchdog`]).
 
 mod end;
 mod hold;
@@ -34,10 +34,10 @@ pub(crate) use crate::exec::end::{INTERRUPTED, interrupted};
 pub(crate) use crate::exec::start::{START, start};
 pub(crate) use crate::exec::watchdog::{WATCHDOG, watch_over};
 
-/// The longest time between TERM and KILL, where none is given.
+/// The longest default for the time between TERM and KILL.
 const KILL_AFTER: Duration = Duration::from_secs(5);
 
-/// Returns the exit status.
+/// Runs `nestlock exec`. Returns the exit status.
 pub(crate) async fn run(options: ExecOptions, servers: ServerOptions, json: bool) -> Result<u8, Failure> {
     let servers = Servers::new(servers)?;
     let kill_after = kill_after(&options, servers.lease)?;
@@ -73,7 +73,7 @@ pub(crate) async fn run(options: ExecOptions, servers: ServerOptions, json: bool
         }
         Err(failure) => Err(failure),
     };
-    // What was begun is released, or undone: that is awaited for two node timeouts.
+    // What was begun is released or undone, which is awaited for two node timeouts.
     let _ = locks.close().await;
     if outcome.as_ref().is_ok_and(|status| *status == ended_by(Signal::INT)) && Terminal::open().is_some() {
         end::by_interrupt();
@@ -102,7 +102,7 @@ async fn enter(
             )));
         }
         Entry::Entered(entered) => return Ok(Hold::Entered(entered)),
-        // It may be waited for in vain, and for ever.
+        // The wait may be in vain, and last forever.
         Entry::LockedOut if !options.no_wait => warn(
             json,
             &format!(
@@ -118,7 +118,7 @@ async fn enter(
 
 /// Waits for the lock as the options ask.
 async fn acquire(mutex: &Mutex, options: &ExecOptions) -> Result<Hold, Failure> {
-    // `try_lock` would not report who has it.
+    // `try_lock` would not report who holds the lock.
     let within = if options.no_wait { Some(Duration::ZERO) } else { options.wait };
     let granted = if options.fenced {
         let mut request = mutex.clone().fenced().lock();
@@ -151,7 +151,7 @@ async fn acquire(mutex: &Mutex, options: &ExecOptions) -> Result<Hold, Failure> 
     })
 }
 
-/// How long before the end the child gets TERM. A third of the lease is what passes between two renewals.
+/// Returns how long before the end of the lease the child gets TERM. A third of the lease passes between two renewals.
 fn kill_after(options: &ExecOptions, lease: Duration) -> Result<Duration, Failure> {
     let (what, lease, most) = match options.fixed_lease {
         Some(fixed) => ("--fixed-lease", fixed, fixed / 2),
@@ -166,7 +166,7 @@ fn kill_after(options: &ExecOptions, lease: Duration) -> Result<Duration, Failur
     }
 }
 
-/// Who holds the lock, as others see it: `backup.sh@web-7`.
+/// Returns the label under which others see the holder, such as `backup.sh@web-7`.
 fn label(command: Option<&OsStr>) -> String {
     let name = command.and_then(|command| Path::new(command).file_name()).unwrap_or_default();
     let host = rustix::system::uname();

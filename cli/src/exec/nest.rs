@@ -1,12 +1,12 @@
-//! A `nestlock exec` inside of another one: what the outer one leaves in the environment, and how the inner one enters its hold.
+//! A `nestlock exec` inside another one: what the outer one leaves in the environment, and how the inner one enters its hold.
 //!
-//! The inner one asks the masters whether the very field of the outer one still holds the lock. Then it runs its child without an
+//! The inner one asks the masters whether exactly the outer one's field still holds the lock. If so, it runs its child without an
 //! acquire. Two things could go wrong:
 //!
-//! - The outer hold is released while the inner child runs: one that was started in the background. So the inner one locks a file of
+//! - The outer hold is released while the inner child, started in the background, still runs. So the inner one locks a file of
 //!   the outer one for as long as its child runs, and the outer one waits for that before it releases ([`Gate`]).
 //! - The outer hold is lost. The outer one ends all that it has started. The inner one looks at the masters too ([`Entered`]), and
-//!   ends its own child by what it has seen.
+//!   ends its own child according to what it has seen.
 
 use std::time::Duration;
 
@@ -17,24 +17,24 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-/// All holds of the commands around, the outermost first.
+/// The holds of all commands around this one, the outermost first.
 const HOLDS: &str = "NESTLOCK_HOLDS";
 
-/// For how long masters that don't answer are asked whether a command around this one holds the lock.
+/// How long to keep asking masters that don't answer whether a command around this one holds the lock.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Between two looks at once.
+/// The pause between two looks that follow each other at once.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What a process finds in its environment.
+/// The holds that a process finds in its environment.
 pub(super) struct Nest(Vec<Outer>);
 
-/// What a command finds of those around it.
+/// What a command finds out about those around it.
 pub(super) enum Entry {
     /// None of them holds the lock.
     Free,
     Entered(Entered),
-    /// One of them holds it, and this one can't reach it: it runs as another user, or in another container.
+    /// One of them holds it, but this one can't reach it: it runs as another user, or in another container.
     LockedOut,
 }
 
@@ -44,9 +44,9 @@ pub(super) struct Outer {
     key: String,
     field: String,
     token: Option<u64>,
-    /// What distinguishes all that it has started.
+    /// A text that only the environment of what it has started contains.
     mark: String,
-    /// The file that is locked by those who enter, and its number: in another container the path may be another file's.
+    /// The file that those who enter lock, and its number: in another container the path may lead to another file.
     gate: Option<(String, u64)>,
     lease_ms: u64,
     kill_after_ms: u64,
@@ -58,15 +58,15 @@ impl Nest {
         Nest(serde_json::from_str(&text).unwrap_or_default())
     }
 
-    /// Fails where the masters don't answer, or refuse to: whether this one is inside of a hold is not known then, and who waits for a
-    /// hold around it waits for ever.
+    /// Fails if the masters don't answer, or refuse to: it is then unknown whether this command is inside a hold, and a command that
+    /// waits for a hold around it would wait forever.
     pub(super) async fn enter(&self, mutex: &Mutex, key: &str) -> nestlock::Result<Entry> {
         let Some(outer) = self.0.iter().rev().find(|outer| outer.key == key) else { return Ok(Entry::Free) };
-        // Locked before the look: what holds the lock then holds it until the gate is free again.
+        // Locked before the look: what holds the lock then keeps it until the gate is free again.
         let gate = match outer.gate.as_ref().map(Gate::pass) {
             Some(Ok(Some(gate))) => gate,
             Some(Ok(None)) => return Ok(Entry::Free),
-            // Most often an environment that has outlived its hold.
+            // This is most often an environment that has outlived its hold.
             Some(Err(_)) | None => {
                 let seen = Seen::ask_again(mutex, &outer.field).await;
                 let is_held = matches!(seen, Ok(Seen::Until(_)));
@@ -79,13 +79,13 @@ impl Nest {
         })
     }
 
-    /// The environment of a child: for it, and for the commands that it starts.
+    /// Returns the environment of a child, for it and for the commands that it starts.
     pub(super) fn env(&self, new: &Outer, name: &str) -> Vec<(&'static str, Option<String>)> {
         let holds: Vec<_> = self.0.iter().chain([new]).collect();
         vec![
             ("NESTLOCK_NAME", Some(name.to_owned())),
             ("NESTLOCK_HOLD", Some(new.field.clone())),
-            // The one of another lock around must not be taken for this one's.
+            // The token of another lock around this one must not be taken for this lock's.
             ("NESTLOCK_TOKEN", new.token.map(|token| token.to_string())),
             (HOLDS, serde_json::to_string(&holds).ok()),
         ]
@@ -113,7 +113,7 @@ impl Outer {
         }
     }
 
-    /// The same hold, for what an inner command starts.
+    /// Returns the same hold, with a mark for what an inner command starts.
     pub(super) fn inner(&self) -> Outer {
         let own = Outer::new("", "", None, None, Default::default());
         Outer { mark: own.mark, ..self.clone() }
@@ -124,13 +124,14 @@ impl Outer {
     }
 }
 
-/// A file without a name. Whoever enters a hold locks it shared; the one whose hold it is locks it alone, before it releases.
+/// A file without a name. A command that enters a hold locks it shared; the command that owns the hold locks it exclusively before it
+/// releases.
 ///
-/// Without it (where there is no Linux) nobody enters.
+/// Without the file (on other systems than Linux) no command enters.
 pub(super) struct Gate(OwnedFd);
 
 impl Gate {
-    /// Of a new hold.
+    /// Returns the gate of a new hold.
     #[cfg(target_os = "linux")]
     pub(super) fn new() -> Option<Gate> {
         use rustix::fs::{MemfdFlags, memfd_create};
@@ -148,7 +149,8 @@ impl Gate {
         Some((path, fstat(&self.0).ok()?.st_ino))
     }
 
-    /// `None`: its hold is about to be released. An error: it can't be reached, or its command has ended.
+    /// Locks the gate of another command. Returns `None` if its hold is about to be released, and an error if the gate can't be reached
+    /// or its command has ended.
     fn pass((path, number): &(String, u64)) -> std::io::Result<Option<Gate>> {
         // A pipe that the path leads to by now would block.
         let file = open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
@@ -158,12 +160,12 @@ impl Gate {
         Ok(flock(&file, FlockOperation::NonBlockingLockShared).is_ok().then_some(Gate(file)))
     }
 
-    /// Whether nobody is inside. Nobody enters any more then.
+    /// Closes the gate if nobody is inside, so that nobody can enter any more. Returns whether it did.
     pub(super) fn close(&self) -> bool {
         flock(&self.0, FlockOperation::NonBlockingLockExclusive).is_ok()
     }
 
-    /// Keeps it locked for as long as any of the two is open.
+    /// Returns a copy that keeps it locked for as long as one of the two is open.
     pub(super) fn again(&self) -> Option<OwnedFd> {
         self.0.try_clone().ok()
     }
@@ -180,13 +182,13 @@ pub(super) struct Entered {
 /// What the masters have answered.
 #[derive(Clone, Copy)]
 enum Seen {
-    /// The field holds the lock until then at least, unless it is taken away.
+    /// The field holds the lock at least until then, unless it is taken away.
     Until(Instant),
     Gone,
 }
 
 impl Seen {
-    /// The first look, again for a while where the masters don't answer.
+    /// Makes the first look, and repeats it for a while if the masters don't answer.
     async fn look(mutex: &Mutex, field: &str) -> nestlock::Result<Seen> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -200,7 +202,8 @@ impl Seen {
         }
     }
 
-    /// Twice where the first answer is that it is gone: of several masters no majority may have had the same answer for a moment.
+    /// Asks a second time if the first answer is that it is gone: for a moment, no majority of several masters may have had the same
+    /// answer.
     async fn ask_again(mutex: &Mutex, field: &str) -> nestlock::Result<Seen> {
         let seen = Seen::ask(mutex, field).await;
         if !matches!(seen, Ok(Seen::Gone)) {
@@ -216,7 +219,7 @@ impl Seen {
         Ok(match holder.filter(|holder| holder.field() == field) {
             Some(holder) => {
                 let left = holder.remaining_lease();
-                // The allowed drift, as of the hold itself.
+                // The allowed drift, as for the hold itself.
                 let drift = left / 100 + Duration::from_millis(2);
                 Seen::Until(before + left.saturating_sub(drift))
             }
@@ -228,7 +231,7 @@ impl Seen {
 impl Entered {
     fn new(mutex: Mutex, outer: Outer, gate: Gate, first: Seen) -> Entered {
         let (sender, seen) = watch::channel(first);
-        // Twice between two renewals.
+        // Look twice between two renewals.
         let pause = Duration::from_millis(outer.lease_ms / 6)
             .clamp(Duration::from_millis(20), Duration::from_secs(5));
         let field = outer.field.clone();
@@ -236,7 +239,7 @@ impl Entered {
             loop {
                 sleep(pause).await;
                 let seen = Seen::ask_again(&mutex, &field).await;
-                // Without an answer it ends when it would have ended.
+                // Without an answer the hold ends when it would have ended anyway.
                 if let Ok(seen) = seen {
                     sender.send_replace(seen);
                 }
@@ -257,7 +260,7 @@ impl Entered {
         self.outer.token
     }
 
-    /// How long before the end the child gets TERM, at most.
+    /// Returns how long before the end of the lease the child gets TERM, at most.
     pub(super) fn kill_after(&self) -> Duration {
         Duration::from_millis(self.outer.kill_after_ms)
     }
@@ -273,7 +276,7 @@ impl Entered {
         }
     }
 
-    /// Resolves when the lock is no longer held by that field. True: before its end.
+    /// Waits until that field no longer holds the lock. Returns whether the lock was lost before its end.
     pub(super) async fn lost(&self) -> bool {
         let mut seen = self.seen.clone();
         loop {

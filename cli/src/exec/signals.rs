@@ -8,19 +8,20 @@ use tokio::signal::unix::{self, SignalKind, signal};
 
 use crate::status::Failure;
 
-/// What is passed on to the child. `INT` only where the terminal does not send it to the child itself.
+/// The signals that are passed on to the child; `INT` only if the terminal does not send it to the child itself.
 const PASSED_ON: [Signal; 6] =
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
 
-/// All of them from now on: none of them ends the command by itself.
+/// Receives all of them from now on, so that none of them ends the command by itself.
 pub(super) struct Signals {
     passed_on: Vec<(Signal, unix::Signal)>,
-    /// Where this one is ignored, as some programs leave it to what they start, the kernel keeps no status of a child.
+    /// Received because the kernel keeps no status of a child while this signal is ignored, which some programs pass on to what they
+    /// start.
     _child: unix::Signal,
 }
 
 impl Signals {
-    /// A signal that is ignored stays so, for the child too: `nohup`, or a shell's `&`.
+    /// Starts to receive signals. A signal that is ignored stays ignored, for the child too: `nohup`, or a shell's `&`.
     pub(super) fn new() -> Result<Signals, Failure> {
         let ignored = ignored();
         let listened = PASSED_ON.into_iter().filter(|one| ignored & (1 << (one.as_raw() - 1)) == 0);
@@ -31,7 +32,7 @@ impl Signals {
         signals.map_err(|error| Failure::system("signals can't be received", &error))
     }
 
-    /// The next signal. Cancel safe.
+    /// Waits for the next signal. Cancel safe.
     pub(super) async fn next(&mut self) -> Signal {
         poll_fn(|cx| {
             for (signal, stream) in &mut self.passed_on {
@@ -44,7 +45,7 @@ impl Signals {
         .await
     }
 
-    /// The next signal that ends a command which has no child yet. Cancel safe.
+    /// Waits for the next signal that ends a command that has no child yet. Cancel safe.
     pub(super) async fn end(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
@@ -55,12 +56,12 @@ impl Signals {
     }
 }
 
-/// Whether a signal means that the command is to end.
+/// Returns whether a signal means that the command has to end.
 pub(super) fn ends(signal: Signal) -> bool {
     !matches!(signal, Signal::USR1 | Signal::USR2)
 }
 
-/// A bit for each signal that this process was started with as ignored. On Linux: elsewhere none is known.
+/// Returns one bit for each signal that was ignored when this process was started. Works on Linux only; elsewhere none is known.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,4 +1,4 @@
-//! What becomes the child.
+//! The process that becomes the child.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -9,12 +9,12 @@ use rustix::process::{Pid, Signal, getpid, getppid, kill_process};
 
 use crate::status::{NOT_EXECUTABLE, NOT_FOUND, say};
 
-/// Its first argument. The second is the number of its parent.
+/// The first argument of that process. The second is the process id of its parent.
 pub(crate) const START: &str = "--internal-start";
 
-/// Stops itself until the watchdog knows its number, and becomes the user's command then.
+/// Stops itself until the watchdog knows its process id, and then becomes the user's command.
 ///
-/// The kernel kills it when the command ends (on Linux): that is inherited by what it becomes.
+/// On Linux the kernel kills it when the command ends; the program that it becomes inherits that.
 pub(crate) fn start(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let parent = args.next().and_then(|pid| Pid::from_raw(pid.to_str()?.parse().ok()?));
     let Some(command) = args.next() else { return ExitCode::from(NOT_FOUND) };
@@ -22,7 +22,7 @@ pub(crate) fn start(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
         return failed(&command, &error.into());
     }
-    // It may have ended before that.
+    // The parent may have ended before that.
     if parent.is_none() || getppid() != parent {
         return ExitCode::from(NOT_EXECUTABLE);
     }

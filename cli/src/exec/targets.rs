@@ -1,4 +1,4 @@
-//! Whom a signal goes to: the child, its process group, and what it has started elsewhere.
+//! The processes that a signal goes to: the child, its process group, and what it has started elsewhere.
 
 use std::fs;
 
@@ -6,20 +6,20 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// The child and what it has started.
 pub(super) struct Targets {
-    /// Until it has ended, and its group with it.
+    /// The child, until it and its group have ended.
     child: Option<Pid>,
     /// Whether the child leads a process group of its own.
     leads: bool,
-    /// What the environment of all that the child has started contains, and of nothing else.
+    /// A text in the environment of everything that the child has started, and of nothing else.
     mark: String,
 }
 
-/// Which of them.
+/// Which of the targets a signal reaches.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Reach {
-    /// The child's process group; or the child alone, where it shares the command's group.
+    /// The child's process group, or only the child if it shares the command's group.
     Group,
-    /// Also processes that have left the group, by their environment (on Linux).
+    /// Also processes that have left the group, found by their environment (on Linux).
     All,
 }
 
@@ -28,18 +28,18 @@ impl Targets {
         Targets { child: Some(child), leads, mark }
     }
 
-    /// Nobody is found by the child's number any more.
+    /// Forgets the child's process id, so that nobody is found by it any more.
     pub(super) fn forget_child(&mut self) {
         self.child = None;
     }
 
-    /// As the watchdog reads it.
+    /// Returns the line that the watchdog reads.
     pub(super) fn line(&self) -> String {
         let child = self.child.map_or(0, |child| child.as_raw_nonzero().get());
         format!("child {child} {} {}\n", u8::from(self.leads), self.mark)
     }
 
-    /// The reverse.
+    /// Parses such a line.
     pub(super) fn read(line: &str) -> Option<Targets> {
         let mut words = line.strip_prefix("child ")?.split(' ');
         let child = Pid::from_raw(words.next()?.parse().ok()?);
@@ -47,9 +47,9 @@ impl Targets {
         Some(Targets { child, leads, mark: words.next()?.to_owned() })
     }
 
-    /// `lives`: the child has not been waited for, so that its number is still its own.
+    /// Sends a signal. `lives` means that the child has not been waited for, so that its process id is still its own.
     pub(super) fn signal(&self, signal: Signal, lives: bool, reach: Reach) {
-        // Those that have ended meanwhile, and those of other users, can't be reached.
+        // Processes that have ended in the meantime, and those of other users, can't be reached.
         if let Some(child) = self.child {
             if self.leads {
                 let _ = kill_process_group(child, signal);
@@ -62,7 +62,7 @@ impl Targets {
         }
     }
 
-    /// Whether any of them runs yet, the child aside.
+    /// Returns whether any of them still runs, apart from the child.
     pub(super) fn are_left(&self, reach: Reach) -> bool {
         if self.leads && self.child.is_some_and(group_runs) {
             return true;
@@ -74,10 +74,10 @@ impl Targets {
         left
     }
 
-    /// Calls it for each process that has the mark, but for the child and its group.
+    /// Calls `call` for each process that has the mark, except for the child and its group.
     fn each_marked(&self, mut call: impl FnMut(&Process)) {
         for pid in pids() {
-            // Before the look: the number is not given to another in between.
+            // Opened before the look, so that the process id is not given to another process in between.
             let Some(process) = Process::open(pid) else { continue };
             let is_known =
                 self.child.is_some_and(|child| pid == child || self.leads && group_of(pid) == Some(child));
@@ -88,19 +88,19 @@ impl Targets {
     }
 }
 
-/// The processes of this machine. None where there is no `/proc`.
+/// Returns the processes of this machine. There are none without `/proc`.
 fn pids() -> impl Iterator<Item = Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
 }
 
-/// By the environment that it was started with. Of other users' processes it can't be read.
+/// Looks for the mark in the environment that the process was started with, which can't be read for processes of other users.
 fn has_mark(pid: Pid, mark: &str) -> bool {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.windows(mark.len()).any(|part| part == mark.as_bytes())
 }
 
-/// State and process group: what follows the name, which may contain anything.
+/// Returns the state and the process group: what follows the name, which may contain anything.
 fn stat(pid: Pid) -> Option<(char, Pid)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut words = stat.rsplit_once(") ")?.1.split(' ');
@@ -112,10 +112,10 @@ fn group_of(pid: Pid) -> Option<Pid> {
     stat(pid).map(|(_, group)| group)
 }
 
-/// Whether the group has a process that is not merely waiting to be counted as dead.
+/// Returns whether the group has a process that is not just waiting to be reaped.
 #[cfg(target_os = "linux")]
 fn group_runs(group: Pid) -> bool {
-    // Cheap, and almost always enough.
+    // This call is cheap, and almost always enough.
     rustix::process::test_kill_process_group(group).is_ok()
         && pids().filter_map(stat).any(|(state, its)| its == group && !matches!(state, 'Z' | 'X'))
 }

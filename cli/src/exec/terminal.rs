@@ -5,7 +5,7 @@ use std::fs::File;
 use rustix::process::getpgrp;
 use rustix::termios::tcgetpgrp;
 
-/// A controlling terminal. The child has to stay in the process group of the command, which is the one that may read from it.
+/// A controlling terminal. The child has to stay in the process group of the command, since only that may read from it.
 pub(super) struct Terminal(File);
 
 impl Terminal {
@@ -13,7 +13,7 @@ impl Terminal {
         File::open("/dev/tty").ok().map(Terminal)
     }
 
-    /// Whether what is typed reaches the child: then the terminal sends it `INT` and `QUIT` itself.
+    /// Returns whether what is typed reaches the child. The terminal then sends it `INT` and `QUIT` itself.
     pub(super) fn is_ours(&self) -> bool {
         tcgetpgrp(&self.0).is_ok_and(|group| group == getpgrp())
     }

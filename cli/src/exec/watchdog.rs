@@ -1,13 +1,13 @@
-//! The watchdog: a process that kills the child where the command can't.
+//! The watchdog: a process that kills the child if the command can't.
 //!
-//! It reads the child, and the end of the lease whenever that moves, from its standard input. It acts in two cases:
+//! It reads from its standard input who the child is, and the end of the lease whenever that moves. It acts in two cases:
 //!
-//! 1. The end comes, and no later one was read: the command was stopped (`SIGSTOP`, `^Z`), or stands still.
+//! 1. The end comes, and no later one was read: the command was stopped (`SIGSTOP`, `^Z`), or hangs.
 //! 2. Its input ends without a farewell: the command was killed.
 //!
-//! It has a session of its own, and none of the child's files open. No terminal sends signals to it. In a group of the command's session it
-//! would get `HUP` where both are stopped and the command is killed: the kernel ends groups that are left alone so. Before it has that
-//! session, `^Z` would stop it too. So it reports when it has it, and the child runs only then.
+//! It has a session of its own, and none of the child's files open. No terminal sends signals to it. In a group of the command's session
+//! it would get `HUP` if both are stopped and the command is killed: the kernel ends groups that are left alone in that state. Until it
+//! has that session, `^Z` would stop it too. So it reports when it has it, and the child runs only after that.
 
 use std::io::Result;
 use std::process::{ExitCode, Stdio};
@@ -23,19 +23,19 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::exec::targets::{Reach, Targets};
 
-/// Its only argument.
+/// The only argument of the watchdog.
 pub(crate) const WATCHDOG: &str = "--internal-watchdog";
 
-/// No sleep is longer: where the machine sleeps, a timer does not go on.
+/// The longest sleep: while the machine sleeps, a timer does not advance.
 const SLICE: Duration = Duration::from_millis(500);
 
-/// Its status where it has killed.
+/// The exit status of a watchdog that has killed.
 const HAS_KILLED: u8 = 1;
 
 /// For how long it kills what is left.
 const KILLS: Duration = Duration::from_secs(2);
 
-/// This program, also where its file was replaced meanwhile.
+/// Returns the path of this program, even if its file was replaced in the meantime.
 pub(super) fn this_program() -> Result<std::path::PathBuf> {
     match cfg!(target_os = "linux") {
         true => Ok("/proc/self/exe".into()),
@@ -43,7 +43,7 @@ pub(super) fn this_program() -> Result<std::path::PathBuf> {
     }
 }
 
-/// The time since the start of the machine, with what it slept.
+/// Returns the time since the machine was started, including the time that it slept.
 fn uptime() -> Duration {
     #[cfg(target_os = "linux")]
     let now = clock_gettime(ClockId::Boottime);
@@ -52,25 +52,25 @@ fn uptime() -> Duration {
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// The command's side.
+/// The command's side of the watchdog.
 pub(super) struct Watchdog {
     process: Child,
     stdin: ChildStdin,
-    /// A byte when it has a session of its own.
+    /// Yields a byte once the watchdog has a session of its own.
     stderr: ChildStderr,
-    /// What it has read last.
+    /// The targets that it has read last.
     targets: String,
     until: Option<Instant>,
 }
 
 impl Watchdog {
-    /// The file `kept` stays open for as long as the watchdog lives.
+    /// Starts the watchdog. The file `kept` stays open for as long as it lives.
     pub(super) fn start(kept: Option<&OwnedFd>) -> Result<Watchdog> {
         let kept = kept.map(OwnedFd::try_clone).transpose()?;
         let mut process = Command::new(this_program()?)
             .arg0("nestlock")
             .arg(WATCHDOG)
-            // Not among those that are found by their environment.
+            // It must not be among the processes that are found by their environment.
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::piped())
@@ -83,13 +83,13 @@ impl Watchdog {
         Ok(Watchdog { process, stdin, stderr, targets: String::new(), until: None })
     }
 
-    /// Waits until no signal of the terminal can stop it. Fails where it has ended, or is not as far at this time.
+    /// Waits until no signal of the terminal can stop it. Fails if it has ended, or is not ready by this time.
     pub(super) async fn ready(&mut self, by: Instant) -> Result<()> {
         timeout_at(by, self.stderr.read_u8()).await??;
         Ok(())
     }
 
-    /// Sends it whom to kill, and when they have to be dead unless this is called again. An earlier time counts too.
+    /// Tells it whom to kill, and when they have to be dead unless this is called again. An earlier time replaces a later one too.
     pub(super) async fn guard(&mut self, targets: &Targets, until: Instant) -> Result<()> {
         let line = targets.line();
         if self.targets != line {
@@ -104,7 +104,8 @@ impl Watchdog {
         Ok(())
     }
 
-    /// Nothing is left to be killed. Returns whether it has killed something before: the end of the lease came, as it was set last.
+    /// Ends the watchdog once nothing is left to kill. Returns whether it has killed something: the end of the lease that was set last
+    /// had come.
     pub(super) async fn dismiss(mut self) -> bool {
         let _ = self.say("done\n").await;
         drop(self.stdin);
@@ -112,18 +113,18 @@ impl Watchdog {
         matches!(status, Ok(Ok(status)) if status.code() == Some(HAS_KILLED.into()))
     }
 
-    /// Whether it was killed.
+    /// Returns whether it was killed.
     pub(super) fn has_ended(&mut self) -> bool {
         !matches!(self.process.try_wait(), Ok(None))
     }
 
-    /// A line is written as a whole or not at all, as it fits into a pipe. A watchdog that is stopped must not hold the command up.
+    /// Writes a line as a whole or not at all: it fits into a pipe. A watchdog that is stopped must not hold the command up.
     async fn say(&mut self, line: &str) -> Result<()> {
         timeout(Duration::from_millis(50), self.stdin.write_all(line.as_bytes())).await?
     }
 }
 
-/// The watchdog's side.
+/// Runs the watchdog's side.
 pub(crate) fn watch_over() -> ExitCode {
     let _ = setsid();
     let _ = rustix::io::write(std::io::stderr(), b"r");
@@ -158,7 +159,7 @@ pub(crate) fn watch_over() -> ExitCode {
     }
 }
 
-/// More than once: a process that forks while it is looked for has a child that was not seen.
+/// Kills more than once: a process that forks during the search has a child that was not seen.
 fn kill(targets: Option<&Targets>) -> ExitCode {
     let Some(targets) = targets else { return ExitCode::SUCCESS };
     let end = uptime() + KILLS;

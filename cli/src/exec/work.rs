@@ -24,20 +24,20 @@ use crate::exec::watchdog::{Watchdog, this_program};
 use crate::options::ExecOptions;
 use crate::status::{Failure, warn};
 
-/// How often the end of the lease is looked at, for it moves with each renewal; more often where the lease is short.
+/// How often to look at the end of the lease, which moves with each renewal. It is more often if the lease is short.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long before the end of the lease the child is killed: the kernel needs a moment to end it, and a busy machine to run who
-/// asks for it. A tenth of the lease, where that is less.
+/// How long before the end of the lease the child is killed: the kernel needs a moment to end it, and a busy machine needs one to run the
+/// process that kills. If a tenth of the lease is less, it is that.
 const MARGIN: Duration = Duration::from_millis(500);
 
-/// How often it is looked whether what the child has left behind has ended.
+/// How often to look whether what the child has left behind has ended.
 const LEFT: Duration = Duration::from_millis(20);
 
-/// How long a signal may take that has ended the watchdog already.
+/// How long a signal that has already ended the watchdog may take to arrive.
 const SIGNAL: Duration = Duration::from_millis(50);
 
-/// What is to be done.
+/// What is to be run.
 pub(super) struct Work<'a> {
     pub(super) options: &'a ExecOptions,
     pub(super) key: &'a str,
@@ -51,29 +51,29 @@ struct Running {
     child: Child,
     targets: Targets,
     watchdog: Option<Watchdog>,
-    /// Of a hold of this command.
+    /// The gate of a hold of this command.
     gate: Option<Gate>,
     terminal: Option<Terminal>,
     kill_after: Duration,
     json: bool,
-    /// Once it has ended.
+    /// The child's status once it has ended.
     status: Option<ExitStatus>,
     /// How the hold ended.
     lost: Option<End>,
-    /// How long before the end of the lease it is killed.
+    /// How long before the end of the lease the child is killed.
     margin: Duration,
-    /// How often the end of the lease is looked at.
+    /// How often to look at the end of the lease.
     look_every: Duration,
-    /// What another watchdog keeps open too.
+    /// The file that another watchdog has to keep open too.
     kept: Option<OwnedFd>,
-    /// Whether TERM was sent, and whether before a loss.
+    /// Whether TERM was sent, and whether that was before a loss.
     signalled: bool,
     signalled_early: bool,
-    /// When KILL is sent, if anything is left then.
+    /// When to send KILL, if anything is left by then.
     kill_at: Option<Instant>,
 }
 
-/// Runs the command, and releases.
+/// Runs the command, and releases the hold.
 pub(super) async fn run(
     work: Work<'_>,
     nest: Nest,
@@ -94,7 +94,7 @@ pub(super) async fn run(
         }
     };
     running.supervise(&hold, signals).await;
-    // It acts first where this command stood still for a while, and the hold may be good all the same.
+    // The watchdog acts first if this command was suspended for a while, although the hold may still be good.
     if let Some(watchdog) = running.watchdog.take()
         && watchdog.dismiss().await
     {
@@ -103,7 +103,7 @@ pub(super) async fn run(
     let Some(status) = running.status else { return Err(Failure::lost("the command did not end")) };
     let why = match running.lost.take() {
         Some(end) => {
-            // What may be left of it on the servers is no hold any more.
+            // What may be left of it on the servers is not a hold any more.
             drop(hold);
             Some(end.why)
         }
@@ -155,7 +155,7 @@ async fn guarded(
         signal = signals.end() => return Ok(Err(signal)),
         ready = watchdog.ready(by) => ready,
     };
-    // A `^C` that has ended it comes here too, at its own pace.
+    // A `^C` that has ended the watchdog arrives here too, in its own time.
     if ready.is_err()
         && let Ok(signal) = timeout(SIGNAL, signals.end()).await
     {
@@ -164,8 +164,8 @@ async fn guarded(
     ready.map(|()| Ok(watchdog))
 }
 
-/// Starts the watchdog and the child. The child runs once the watchdog knows it. A signal that comes before has nobody to go to, and
-/// is returned.
+/// Starts the watchdog and the child, which runs once the watchdog knows it. Returns a signal that arrives before that, since nobody
+/// else can receive it.
 async fn begin(
     work: &Work<'_>,
     nest: &Nest,
@@ -208,7 +208,7 @@ async fn begin(
     let pid = child.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
     let pid = pid.ok_or_else(|| std::io::Error::other("it has no number"))?;
     let targets = Targets::new(pid, terminal.is_none(), outer.mark().to_owned());
-    // It stops itself at once, or has been killed by another.
+    // The child stops itself at once, unless another process has killed it.
     let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     retry_on_intr(|| waitid(WaitId::Pid(pid), options))?;
     if let Err(error) = watchdog.guard(&targets, before(hold.valid_until(), margin)).await {
@@ -236,13 +236,13 @@ async fn begin(
 }
 
 impl Running {
-    /// Until the child has ended, and with it what must not run without the lock.
+    /// Runs until the child has ended, and with it what must not run without the lock.
     async fn supervise(&mut self, hold: &Hold, signals: &mut Signals) {
         let lost = hold.lost();
         tokio::pin!(lost);
         loop {
             if self.lost.is_none() {
-                // First: to `look`, a hold that was taken away looks like one whose time is over.
+                // Checked first: to `look`, a hold that was taken away looks like one whose time is over.
                 tokio::select! {
                     biased;
                     end = &mut lost => self.lose(end),
@@ -255,9 +255,9 @@ impl Running {
             }
             let next = self.next_look(before(hold.valid_until(), self.margin));
             tokio::select! {
-                // `cancel safe`: what is not ready here is asked for again.
+                // All branches are cancel safe: what is not ready here is asked for again.
                 status = self.child.wait(), if self.status.is_none() => {
-                    // It was this command's child all along; a status that can't be had counts as a failure.
+                    // It was this command's child all along. A status that can't be read counts as a failure.
                     self.status = Some(status.unwrap_or_else(|_| ExitStatus::from_raw(255 << 8)));
                 }
                 end = &mut lost, if self.lost.is_none() => self.lose(end),
@@ -267,11 +267,11 @@ impl Running {
         }
     }
 
-    /// Does what is due. `until`: when the child has to be killed, if the lease is not renewed.
+    /// Does what is due. `until` is when the child has to be killed if the lease is not renewed.
     async fn look(&mut self, until: Instant) {
         let now = Instant::now();
         if self.lost.is_none() && !self.signalled && self.status.is_none() && until <= now + self.kill_after {
-            // Before the message, which waits where standard error is full and nobody reads it.
+            // Sent before the message, which waits if standard error is full and nobody reads it.
             self.end_all(Signal::TERM);
             self.signalled_early = true;
             let left = until.saturating_duration_since(now);
@@ -294,13 +294,13 @@ impl Running {
         self.tell_watchdog(end).await;
     }
 
-    /// Starts another watchdog where the first was killed.
+    /// Tells the watchdog what to guard, and starts another one if the first was killed.
     async fn tell_watchdog(&mut self, end: Instant) {
         let Some(watchdog) = &mut self.watchdog else { return };
         if watchdog.guard(&self.targets, end).await.is_ok() || !watchdog.has_ended() {
             return;
         }
-        // Not waited for until it is ready: meanwhile this command could not do what is due.
+        // Not awaited until it is ready: in the meantime this command could not do what is due.
         if let Ok(mut another) = Watchdog::start(self.kept.as_ref())
             && another.guard(&self.targets, end).await.is_ok()
         {
@@ -308,7 +308,7 @@ impl Running {
         }
     }
 
-    /// When there may be something to do, even if nothing happens.
+    /// Returns when there may be something to do even if nothing happens.
     fn next_look(&self, until: Instant) -> Instant {
         let now = Instant::now();
         if self.status.is_some() {
@@ -324,7 +324,7 @@ impl Running {
         self.kill_at.map_or(next, |at| next.min(at))
     }
 
-    /// The hold is over. All that the child has started goes with it.
+    /// Handles the end of the hold. Everything that the child has started ends with it.
     fn lose(&mut self, end: End) {
         let is_due = end.is_due;
         self.lost = Some(end);
@@ -358,18 +358,18 @@ impl Running {
         }
     }
 
-    /// Whether something is left behind by a child that has ended, which must not run without the lock.
+    /// Returns whether a child that has ended has left something behind that must not run without the lock.
     fn is_left(&mut self) -> bool {
         let reach = if self.lost.is_some() { Reach::All } else { Reach::Group };
         if self.targets.are_left(reach) {
-            // Its process group ends with it.
+            // The child's process group ends with it.
             if self.kill_at.is_none() {
                 self.end_all(Signal::TERM);
                 self.kill_at = Some(Instant::now() + self.kill_after);
             }
             return true;
         }
-        // Its number may be another group's soon.
+        // The child's process id may soon be that of another group.
         self.targets.forget_child();
         self.kill_at = None;
         if self.lost.is_some() {
