@@ -3,29 +3,27 @@
 -- serve.lua; fields.lua, enter.lua and whose.lua are appended to it.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  its line, if ARGV[last] is `enter` or `again`
+-- KEYS[2]  its line, if it has one: where the lock is busy, the field enters it, and it is answered whose the lock is
 -- ARGV[1]  the hold's field, `<uuid>:<id>`
 -- ARGV[2]  the count that must stand: 1 takes the lock, more re-enters a hold
 -- ARGV[3]  the lease in ms
--- ARGV[last] `whose`: where the lock is busy, it is answered whose it is. `enter`: also, the field enters the line. `again`: also, it has asked
---            before, and a free lock is given to the first of the line.
--- ARGV[last - 3] what the channels of processes begin with
--- ARGV[last - 2] for how long the lock is kept for a field that it is handed to, in ms
--- ARGV[last - 1] for how long the line stays where nobody asks, in ms
+-- ARGV[last] `whose`: where the lock is busy, it is answered whose it is. `again`: the field has asked before, and a free lock is given to the
+--            first of the line.
+-- ARGV[last], or before `again`: what is told of the line, if there is a KEYS[2] (serve.lua)
 --
 -- Replies  -1        granted
 --          -2        lost: a re-entry found its hold gone
 --          0 or more busy: the TTL in ms of another's hold
---          a list    busy, if `whose`: this TTL, the field, its count as text; the TTL alone where the user may not read them;
+--          a list    busy, if `whose` or with a line: this TTL, the field, its count as text; the TTL alone where the user may not read them;
 --                    behind it 1 where the field is in the line
---          a status  not a lock: the key's type (a hash or a string has no TTL); if `whose`, also `fields` or `rwlock`
+--          a status  not a lock: the key's type (a hash or a string has no TTL); there also `fields` or `rwlock`
 --          an error  `…, nothing written`: its first write was refused; after any other it may have written
 
 -- First because it distinguishes free from held and is the answer where the lock is busy.
 local ttl = redis.call('PTTL', KEYS[1])
 if ttl == -2 and ARGV[#ARGV] == 'again' and redis.pcall('PTTL', KEYS[2]) ~= -2 then
-  local wakes = ARGV[#ARGV - 3]
-  local served = serve(wakes, ARGV[#ARGV - 2], ARGV[3], ARGV[1])
+  local term, _, wakes = string.match(ARGV[#ARGV - 1], '^(%d+) (%d+) (.*)$')
+  local served = serve(wakes, term, ARGV[3], ARGV[1])
   if not served then
     -- It is granted, wherever it stood behind those who are gone.
     redis.pcall('ZREM', KEYS[2], wakes .. ARGV[1])
@@ -85,7 +83,7 @@ if count or ttl < 0 then
   end
   return kind
 end
-if ARGV[#ARGV] ~= 'whose' and ARGV[#ARGV] ~= 'enter' and ARGV[#ARGV] ~= 'again' then
+if not KEYS[2] and ARGV[#ARGV] ~= 'whose' then
   return ttl
 end
 -- By a command that may be denied: without its right only the name is missing.

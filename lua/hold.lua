@@ -2,40 +2,41 @@
 -- hold whose count must stand at one or more. `count` is then the count as text, or something else where the field is not there.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  its line, if there is an ARGV[6]
+-- KEYS[2]  its line, if `serve` is there and it has one
 -- ARGV[1]  the hold's field
 -- ARGV[2]  the count that must stand; 0 ends the hold, whatever its count
 -- ARGV[3]  the lock's release channel
--- ARGV[4]  the command that publishes: `PUBLISH`, or `SPUBLISH` on a cluster; nothing: `PUBLISH`
--- `serve`  serve.lua; nothing: the line is left alone, and these are none of it:
--- ARGV[5]  what the channels of processes begin with
--- ARGV[6]  for how long the lock is kept for a field that it is handed to, in ms
+-- ARGV[4]  the command that publishes: `SPUBLISH` on a cluster; else: `PUBLISH`
+-- `serve`  serve.lua; nothing: the line is left alone
+-- ARGV[last] what is told of the line, if `serve` and KEYS[2] (serve.lua)
 
 if ARGV[2] == '0' then
   -- Looks and ends in one command. The key goes with its last field; a field that another program put beside ours stays,
   -- for it is not ours to end.
   local ended = redis.pcall('HDEL', KEYS[1], ARGV[1])
-  local handed
-  if serve and ARGV[6] and redis.pcall('PTTL', KEYS[2]) ~= -2 then
+  local line, handed = serve and KEYS[2]
+  if line and redis.pcall('PTTL', line) ~= -2 then
+    local term, _, wakes = string.match(ARGV[#ARGV], '^(%d+) (%d+) (.*)$')
     -- Whoever ends a hold asks for nothing any more. First, so that nothing is handed to it.
-    local left = redis.pcall('ZREM', KEYS[2], ARGV[5] .. ARGV[1])
+    local left = redis.pcall('ZREM', line, wakes .. ARGV[1])
     local ttl = redis.pcall('PTTL', KEYS[1])
     if ttl == -2 then
       -- By this or before: it may have expired. A field that another program put beside ours keeps the key.
-      handed = serve(ARGV[5], ARGV[6])
+      handed = serve(wakes, term)
     elseif left == 1 and type(ttl) == 'number' and ttl >= 0 then
       -- It may have been the only one who knew when to ask.
-      serve(ARGV[5], nil, ttl)
+      serve(wakes, nil, ttl)
     end
   end
   if ended == 1 then
     -- An error here (no right to the channel) must not hide that the lock is free.
-    local sent = handed and 0 or redis.pcall(ARGV[4] or 'PUBLISH', ARGV[3], '0')
-    if type(sent) == 'table' and ARGV[4] == 'SPUBLISH' then
+    local sharded = ARGV[4] == 'SPUBLISH'
+    local sent = handed and 0 or redis.pcall(sharded and 'SPUBLISH' or 'PUBLISH', ARGV[3], '0')
+    if type(sent) == 'table' and sharded then
       -- The node knows no sharded channels (Redis 6), or the user may not use them: those who wait were refused them too.
       redis.pcall('PUBLISH', ARGV[3], '0')
     end
-    if serve and ARGV[6] then
+    if line then
       return -4 - (tonumber(sent) or 0)
     end
     if ARGV[4] or type(sent) ~= 'number' then

@@ -4,6 +4,10 @@
 -- KEYS[2]  the lock's line: a sorted set. A member is a field that asks for the lock, behind what the channels of processes begin with.
 --          Without its last colon and number it is the channel of its process.
 --
+-- What the scripts are told of the line is one argument, since each one costs all those who never wait:
+-- `<for how long the lock is kept for whom it is handed to, in ms> <for how long the line stays where nobody asks, in ms> <what the channels
+-- of processes begin with>`.
+--
 -- wakes    what the channels begin with
 -- term     for how long the lock is kept for whom it is handed to, in ms; nothing: it is not free, and the first is only told when to ask
 -- wait     when to ask, in ms, where nobody gets a message that the lock was handed to it

@@ -165,6 +165,15 @@ pub(crate) fn subscription_refused(server: &str, channel: &str, why: &str) {
     warn!(server, channel, why, "subscription refused, waiters for this lock poll");
 }
 
+/// The user may not use what keeps processes in order.
+pub(crate) fn lines_denied(server: &str) {
+    warn!(
+        server,
+        "this user may not use the lines of locks, so processes that wait do not take turns, and one may starve; grant the rights that \
+         the guide to operations lists, or set fair(false)"
+    );
+}
+
 const ACQUIRE: &str = "nestlock.acquire";
 
 /// The span around everything that a request does.

@@ -287,7 +287,8 @@ impl LockEntry {
         let (mut hold, mut pending) = Hold::asked(no, keys, field, terms, ask.lease, fence, now);
         // A process has one place in the line.
         let has_place = |hold: &Hold| hold.in_line || hold.enters && hold.is_asked();
-        pending.call.line = ask.line.filter(|_| !ask.once && !self.holds.iter().any(has_place));
+        let enters = self.contended && !ask.once && !self.holds.iter().any(has_place);
+        pending.call.line = ask.line.filter(|_| enters);
         hold.enters = pending.call.line.is_some();
         // Also where it may sleep on the answer. One that is not subscribed asks again behind that.
         pending.call.names = ask.names || (self.is_subscribed() && !ask.once);
@@ -385,6 +386,7 @@ impl LockEntry {
         hold.lacked_by(spread.lacking, at.now);
         if let Action::Acquire { count: 1, .. } = pending.call.action {
             hold.certainly_lacked_by(spread.absent);
+            self.contended = pending.call.line.is_some_and(|line| line.again);
         }
         let (depth, token) = (hold.count(), hold.token());
         self.waits_no_more(id);

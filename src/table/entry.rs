@@ -32,6 +32,10 @@ pub(crate) struct LockEntry {
     pub(super) waits: Waits,
     pub(super) subscription: Subscription,
     pub(super) turns: Turns,
+    /// The last request that asked the server outside of the line, or entered it, found the lock busy: the next one enters at once. It stays
+    /// where nothing else is left, for a process that takes the lock again and again. Else a request says nothing of the line, which would
+    /// cost all those who never wait; refused, it asks again once it is subscribed.
+    pub(super) contended: bool,
     /// Who had the lock when the masters refused it last.
     pub(super) seen: Seen,
     /// Holds that are another process's now, by what is known here.
@@ -59,6 +63,7 @@ impl LockEntry {
             waits: Waits::default(),
             subscription: Subscription::default(),
             turns: Turns::default(),
+            contended: false,
             seen: Seen::default(),
             handed_over: HandedOver::default(),
             outage: Outage::default(),

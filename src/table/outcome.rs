@@ -149,11 +149,13 @@ impl LockEntry {
         }
         match answer {
             Ok(reply @ Reply::InLine(..)) => {
+                self.contended = true;
                 self.note_holder(pending, reply);
                 self.stands_in_line(pending, at.now);
             }
             // Of an acquire alone.
             Ok(reply @ (Reply::Busy(..) | Reply::NotALock(_) | Reply::NotACounter(_))) => {
+                self.contended = true;
                 self.note_holder(pending, reply);
                 if !self.leaves_in_doubt(pending, at.now) {
                     self.not_run(pending, spread, at.now);

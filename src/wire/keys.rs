@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, ErrorKind, Result, shown};
+use crate::wire::line::Line;
 
 /// The longest name of a lock, in bytes. The name travels with every command.
 const LONGEST: usize = 1024;
@@ -97,6 +98,15 @@ pub(crate) struct LineKeys {
     pub(crate) line: Box<str>,
     /// What the channels of the waiting processes' hints begin with.
     pub(crate) wakes: Box<str>,
+    told: OnceLock<Box<str>>,
+}
+
+impl LineKeys {
+    /// What the scripts are told of the line, in one argument. It is the same for all calls of a session.
+    pub(super) fn told(&self, line: Line) -> &str {
+        self.told
+            .get_or_init(|| format!("{} {} {}", line.term.millis(), line.stays.millis(), self.wakes).into())
+    }
 }
 
 /// Where the table has the lock's entry, as far as is known, so that a handle looks it up by name only once.
@@ -134,7 +144,8 @@ impl Keys {
     pub(crate) fn line(&self) -> &LineKeys {
         self.line.get_or_init(|| {
             let prefix = self.prefix();
-            LineKeys { line: beside(LINE, prefix, &self.name).into(), wakes: wakes(prefix).into() }
+            let (line, wakes) = (beside(LINE, prefix, &self.name).into(), wakes(prefix).into());
+            LineKeys { line, wakes, told: OnceLock::new() }
         })
     }
 

@@ -373,13 +373,9 @@ static FORCE: Script =
     script!(7, "force", concat!(lua!("serve"), lua!("who"), lua!("fields"), lua!("force")));
 static LOOK: Script = script!(8, "look", naming!("look"));
 static WHO: Script = script!(9, "who", naming!("who"));
-/// The counter is the second key, and the line the third. Keys are named literally, since some servers refuse the script otherwise.
-static ACQUIRE_FENCED: Script = fenced!(
-    10,
-    "acquire",
-    concat!("local KEYS = KEYS[3] and {KEYS[1], KEYS[3]} or KEYS\n", acquire!()),
-    "token"
-);
+/// The counter is the second of its keys, and the line the third. Keys are named literally, or some servers refuse the script.
+static ACQUIRE_FENCED: Script =
+    fenced!(10, "acquire", concat!("local KEYS = {KEYS[1], KEYS[3]}\n", acquire!()), "token");
 static RENEW_FENCED: Script = fenced!(11, "renew", lua!("renew"), "raise");
 static SETTLE_FENCED: Script = fenced!(12, "settle", settle!(), "raise");
 static COUNT: Script = script!(13, "count", concat!(lua!("fence"), lua!("count")));
@@ -397,10 +393,7 @@ const SPUBLISH: &str = "SPUBLISH";
 /// The last argument of an acquire or a look that wants to know who holds a busy lock.
 const WHOSE: &str = "whose";
 
-/// The last argument of an acquire that enters the line and asks for the first time.
-const ENTER: &str = "enter";
-
-/// The last argument of an acquire that may already be in the line.
+/// The last argument of an acquire that may be in the line.
 const AGAIN: &str = "again";
 
 impl Call {
@@ -577,11 +570,9 @@ impl Call {
             }
         }
         if let Some((keys, line)) = line {
-            to.text(&keys.wakes);
-            to.number(line.term.millis());
-            if let Action::Acquire { .. } = self.action {
-                to.number(line.stays.millis());
-                to.text(if line.again { AGAIN } else { ENTER });
+            to.text(keys.told(line));
+            if line.again && matches!(self.action, Action::Acquire { .. }) {
+                to.text(AGAIN);
             }
         } else if self.names && matches!(self.action, Action::Acquire { .. } | Action::Look) {
             to.text(WHOSE);
@@ -592,9 +583,6 @@ impl Call {
     fn put_sharded(&self, to: &mut impl Arguments) {
         if self.sharded {
             to.text(SPUBLISH);
-        } else if self.line().is_some() {
-            // Other arguments follow it.
-            to.text(PUBLISH);
         }
     }
 
@@ -869,16 +857,13 @@ mod tests {
         let [acquire, end, force] = [Action::Acquire { count, lease }, Action::END, Action::Force].map(ask);
         let keys = ["2", "app:k", "nestlock_line:{app:k}"];
         let channel = "redisson_lock__channel:{app:k}";
-        let wakes = "nestlock_wake:";
+        let told = "1000 90000 nestlock_wake:";
         for (call, args) in [
-            (acquire.clone(), vec!["f:1", "1", "30000", wakes, "1000", "90000", "enter"]),
-            (
-                Call { line: line(true), ..acquire.clone() },
-                vec!["f:1", "1", "30000", wakes, "1000", "90000", "again"],
-            ),
-            (end.clone(), vec!["f:1", "0", channel, "PUBLISH", wakes, "1000"]),
-            (Call { sharded: true, ..end }, vec!["f:1", "0", channel, "SPUBLISH", wakes, "1000"]),
-            (force, vec![channel, "PUBLISH", wakes, "1000"]),
+            (acquire.clone(), vec!["f:1", "1", "30000", told]),
+            (Call { line: line(true), ..acquire.clone() }, vec!["f:1", "1", "30000", told, "again"]),
+            (end.clone(), vec!["f:1", "0", channel, told]),
+            (Call { sharded: true, ..end }, vec!["f:1", "0", channel, "SPUBLISH", told]),
+            (force, vec![channel, told]),
         ] {
             assert_eq!(words(&call.evalsha())[2..], [&keys[..], &args].concat());
             let mut bytes = Vec::new();
@@ -888,7 +873,7 @@ mod tests {
         // The arguments of the line follow those of the counter.
         let [fenced, ..] = fenced();
         let fenced = words(&Call { line: line(true), ..fenced }.evalsha());
-        let told = ["f:1", "1", "30000", "", "86400000", wakes, "1000", "90000", "again"];
+        let told = ["f:1", "1", "30000", "", "86400000", told, "again"];
         assert_eq!(fenced[2..6], ["3", "k", "token", "nestlock_line:{k}"]);
         assert_eq!(fenced[6..], told);
         // A call that has nothing to do with a line is sent as if there were none.
@@ -899,7 +884,7 @@ mod tests {
         // The prefix comes before each of these names.
         let keys = Arc::new(Keys::new("app:", "k"));
         let told = words(&Call { keys, ..acquire }.evalsha());
-        assert_eq!((&*told[4], &*told[8]), ("app:nestlock_line:{app:k}", "app:nestlock_wake:"));
+        assert_eq!((&*told[4], &*told[8]), ("app:nestlock_line:{app:k}", "1000 90000 app:nestlock_wake:"));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Tracks whether the user may read who holds a lock, and use its line.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use crate::base::{Failure, Outcome};
+use crate::base::{Failure, Outcome, telemetry};
 use crate::error::ErrorKind;
 use crate::wire::{Call, Reply};
 
@@ -11,15 +11,23 @@ use crate::wire::{Call, Reply};
 #[derive(Debug, Default)]
 pub(crate) struct NameRight {
     lacks: AtomicBool,
-    /// Whether the keys of lines are denied, and with them the whole call.
-    lacks_lines: AtomicBool,
+    /// The number of the last connection on which what lines need was denied, and with it the whole call. The next connection tries again,
+    /// since the right may have been granted in between. Zero: none was denied.
+    lacks_lines: AtomicU64,
 }
 
 impl NameRight {
     /// Leaves out of a call what the user may not do. Called before it is sent.
     pub(crate) fn apply(&self, call: &mut Call) {
         call.names &= !self.lacks.load(Relaxed);
-        call.line.take_if(|_| self.lacks_lines.load(Relaxed));
+    }
+
+    /// Leaves out its line. `connection` is the number of the connection that it is sent on, as far as is known.
+    pub(crate) fn apply_to_line(&self, call: &mut Call, connection: impl FnOnce() -> Option<u64>) {
+        let lacking = self.lacks_lines.load(Relaxed);
+        if lacking != 0 && connection() == Some(lacking) {
+            call.line = None;
+        }
     }
 
     /// Returns whether the answer denies the call as a whole, possibly because of its line. The call is then sent again without it.
@@ -27,10 +35,16 @@ impl NameRight {
         call.line.is_some() && is_denied(answer)
     }
 
-    /// Takes the answer to the same call without its line. If it is not denied, the line was what the user may not use.
-    pub(crate) fn learn_of_lines(&self, answer: &Result<Reply, Failure>) {
-        if !is_denied(answer) {
-            self.lacks_lines.store(true, Relaxed);
+    /// Takes the answer to the same call without its line. If that is answered, the line was what the user may not use.
+    pub(crate) fn learn_of_lines(
+        &self,
+        answer: &Result<Reply, Failure>,
+        connection: Option<u64>,
+        server: &str,
+    ) {
+        let Some(connection) = connection.filter(|_| answer.is_ok()) else { return };
+        if self.lacks_lines.swap(connection, Relaxed) == 0 {
+            telemetry::lines_denied(server);
         }
     }
 
@@ -76,5 +90,23 @@ mod tests {
         assert!(!asks(Ok(Reply::Nameless(second))));
         assert!(!asks(Ok(Reply::busy(second))) && !asks(Ok(Reply::Done)));
         assert!(asks(Ok(Reply::held_by(Holder::new("f", 1, second)))));
+    }
+
+    #[test]
+    fn what_lines_need_is_tried_again_with_the_next_connection() {
+        let drift = crate::base::Drift { factor: 0.0, slack: Duration::ZERO };
+        let time = crate::base::Lease::new("time", Duration::from_secs(1), drift).unwrap();
+        let line = Some(crate::wire::Line { term: time, stays: time, again: false });
+        let right = NameRight::default();
+        let says = |connection| {
+            let mut call = Call { line, ..Call::of("stock", "f:1", Action::END) };
+            right.apply_to_line(&mut call, || connection);
+            call.line.is_some()
+        };
+        assert!(says(Some(1)));
+        right.learn_of_lines(&Ok(Reply::Gone), Some(1), "server");
+        assert!(!says(Some(1)) && says(Some(2)) && says(None));
+        right.learn_of_lines(&Ok(Reply::Gone), Some(2), "server");
+        assert!(says(Some(1)) && !says(Some(2)));
     }
 }

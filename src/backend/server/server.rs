@@ -188,6 +188,12 @@ impl RedisServer {
         }
     }
 
+    /// Leaves out of a call what this user was denied.
+    fn apply_rights(&self, call: &mut Call) {
+        self.name_right.apply(call);
+        self.name_right.apply_to_line(call, || self.line.id());
+    }
+
     /// Runs one call, until the deadline. `asking` means that its slot may still be migrating to this node.
     pub(crate) async fn answer(
         &self,
@@ -327,7 +333,7 @@ fn needs_run_id(role: &Role) -> bool {
 
 impl Backend for RedisServer {
     fn run(self: Arc<Self>, mut call: Call) -> BoxFuture<Result<Reply, Failure>> {
-        self.name_right.apply(&mut call);
+        self.apply_rights(&mut call);
         Box::pin(async move {
             let mut answer = self.answer(&call, false, after(Instant::now(), self.node_timeout)).await;
             if NameRight::may_lack_lines(&call, &answer) {
@@ -335,7 +341,7 @@ impl Backend for RedisServer {
                 // Boxed, since it is rare.
                 let again = Box::pin(self.answer(&call, false, after(Instant::now(), self.node_timeout)));
                 answer = again.await;
-                self.name_right.learn_of_lines(&answer);
+                self.name_right.learn_of_lines(&answer, self.line.id(), &self.line.address);
             }
             self.name_right.learn(&answer);
             answer
@@ -343,7 +349,7 @@ impl Backend for RedisServer {
     }
 
     fn run_all(self: Arc<Self>, mut calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>> {
-        calls.iter_mut().for_each(|call| self.name_right.apply(call));
+        calls.iter_mut().for_each(|call| self.apply_rights(call));
         Box::pin(async move {
             let mut answers = self.answer_all(&calls).await;
             for (call, answer) in calls.iter_mut().zip(&mut answers) {
@@ -351,7 +357,7 @@ impl Backend for RedisServer {
                     call.line = None;
                     let again = Box::pin(self.answer(call, false, after(Instant::now(), self.node_timeout)));
                     *answer = again.await;
-                    self.name_right.learn_of_lines(answer);
+                    self.name_right.learn_of_lines(answer, self.line.id(), &self.line.address);
                 }
             }
             answers

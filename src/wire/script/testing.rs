@@ -26,6 +26,13 @@ fn lease(millis: &str) -> Option<Lease> {
     Lease::new("lease", Duration::from_millis(millis.parse().ok()?), drift).ok()
 }
 
+/// What a script is told of a line.
+fn read_line(told: &str, again: bool) -> Option<Line> {
+    let mut words = told.splitn(3, ' ');
+    let mut time = || lease(words.next()?);
+    Some(Line { term: time()?, stays: time()?, again })
+}
+
 impl Call {
     /// Parses what follows `EVALSHA` or `EVAL`. Returns the hash of the script and the call. `None`: the call is not one of ours, or is
     /// one for a cluster.
@@ -34,19 +41,12 @@ impl Call {
         let script = ALL.into_iter().find(|one| *one.sha == script || one.body == script)?;
         let (keys, args) = rest.split_at_checked(count.parse().ok()?)?;
         let (mut args, mut names, mut line) = (args, false, None);
-        let (mut keys, name) = (keys, script.name);
+        let mut keys = keys;
         match *args {
             [ref before @ .., WHOSE] => (args, names) = (before, true),
-            [ref before @ .., _, term, stays, mode @ (ENTER | AGAIN)] => {
-                args = before;
-                line = Some(Line { term: lease(term)?, stays: lease(stays)?, again: mode == AGAIN });
-            }
-            // An end or a forced release.
-            [ref before @ .., "PUBLISH", _, term]
-                if keys.len() == 2 && matches!(name, "release" | "force") =>
-            {
-                args = before;
-                line = Some(Line { term: lease(term)?, stays: lease(term)?, again: false });
+            [ref before @ .., told, AGAIN] => (args, line) = (before, Some(read_line(told, true)?)),
+            [ref before @ .., told] if keys.last()?.starts_with("nestlock_line:") => {
+                (args, line) = (before, Some(read_line(told, false)?));
             }
             _ => {}
         }

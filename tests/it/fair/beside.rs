@@ -6,6 +6,7 @@ use futures::future::join_all;
 use nestlock::Owner;
 
 use super::{granted, process, stand, tidy, waits};
+use crate::support::log;
 use crate::support::server::{Server, allow_its_name};
 use crate::support::{self, SECOND, eventually, soon};
 
@@ -106,4 +107,52 @@ async fn a_user_without_the_rights_of_a_line_has_locks_without_one() {
         one.close().await.unwrap();
         two.close().await.unwrap();
     }
+}
+
+/// What a server denies it counts and logs.
+#[tokio::test]
+async fn what_a_user_may_not_do_in_a_line_is_tried_once_a_connection_and_reported_once() {
+    const TURNS: usize = 5;
+    let server = Server::start().await;
+    let rights = ["reset", "on", ">secret", "~*", "&*", "+@all", "-zadd"];
+    server.ask::<()>(&[&["ACL", "SETUSER", "locker"][..], &rights].concat()).await;
+    let url = server.url().replace("redis://", "redis://locker:secret@");
+    let connect = async || {
+        let builder = support::without_timers(support::builder(&url)).fair(true);
+        builder.connect().await.unwrap()
+    };
+    let denied = async || {
+        let log: Vec<std::collections::BTreeMap<String, redis::Value>> = server.ask(&["ACL", "LOG"]).await;
+        let count = |entry: &std::collections::BTreeMap<String, redis::Value>| match entry["count"] {
+            redis::Value::Int(count) => count,
+            ref other => panic!("no count: {other:?}"),
+        };
+        log.iter().map(count).sum::<i64>()
+    };
+    let (one, two) = (connect().await, connect().await);
+    for _ in 0..TURNS {
+        for (holds, other) in [(&one, &two), (&two, &one)] {
+            let guard = holds.mutex("stock").lock().await.unwrap();
+            let before = server.scripts_run().await;
+            let waiter = waits(other);
+            // It asks, is subscribed, and asks again.
+            eventually("the waiter", async || server.scripts_run().await >= before + 2).await;
+            guard.release().await.unwrap();
+            granted(waiter).await.release().await.unwrap();
+        }
+    }
+    assert_eq!(denied().await, 2, "one for each connection");
+    let address = server.port().to_string();
+    let reports =
+        |event: &log::Event| event.mentions(&address) && event.message.contains("the lines of locks");
+    assert_eq!(log::all(reports).len(), 2);
+    // The right is granted, and used with the next connection.
+    server.ask::<()>(&["ACL", "SETUSER", "locker", "+zadd"]).await;
+    server.ask::<()>(&["CLIENT", "KILL", "USER", "locker"]).await;
+    let guard = one.mutex("stock").lock().await.unwrap();
+    let waiter = waits(&two);
+    stand(&server, 1).await;
+    guard.release().await.unwrap();
+    granted(waiter).await.release().await.unwrap();
+    tidy(&server).await;
 }

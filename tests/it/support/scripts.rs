@@ -41,7 +41,7 @@ pub fn all() -> &'static [Script] {
 /// The body of a script that deals with fencing tokens too.
 pub fn fenced_body(name: &str, around: &str) -> String {
     let keys = match name {
-        "acquire" => "local KEYS = KEYS[3] and {KEYS[1], KEYS[3]} or KEYS\n",
+        "acquire" => "local KEYS = {KEYS[1], KEYS[3]}\n",
         _ => "",
     };
     format!("local function plain()\n{keys}{}end\n{}{}", plain_body(name), file("fence"), file(around))

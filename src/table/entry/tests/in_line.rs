@@ -13,6 +13,7 @@ impl World {
         let term = Lease::new("term", TERM, DRIFT).unwrap();
         world.terms.line = Some(Line { term, stays: term, again: false });
         world.entry.terms = Arc::new(world.terms);
+        world.entry.contended = true;
         world
     }
 
@@ -64,6 +65,43 @@ fn what_stands_in_the_line_is_asked_for_again_by_its_field() {
     assert_eq!(world.sent(id).call.line.map(|line| line.again), Some(true));
     world.answers(id);
     assert_eq!((world.granted, world.entry.is_in_line()), (1, false));
+}
+
+/// Those who never wait pay nothing for the line.
+#[test]
+fn who_was_not_refused_says_nothing_of_the_line() {
+    let mut world = World::fair();
+    let says = |world: &World, id| world.sent(id).call.line.map(|line| line.again);
+    let ends = |world: &mut World| {
+        world.release_by(0, true);
+        world.arrives_by(0, Net::Answers);
+    };
+    let lock = |world: &mut World, expected| {
+        let id = world.asks(&Owner::new(), true);
+        assert_eq!(says(world, id), expected);
+        world.answers(id);
+        ends(world);
+    };
+    // It was refused before, and is granted what it asks for first.
+    lock(&mut world, Some(false));
+    lock(&mut world, None);
+    // Refused without a line, it enters with its next attempt; so does who comes behind it, also where nothing is left of the entry.
+    world.is_taken();
+    let id = world.asks(&Owner::new(), true);
+    assert_eq!(says(&world, id), None);
+    world.answers(id);
+    world.confirm();
+    world.poll(world.asker(id));
+    assert_eq!(says(&world, id), Some(false));
+    let number = world.waits_in_line(id);
+    world.master.key = None;
+    world.hint(number, None);
+    world.poll(world.asker(id));
+    world.answers(id);
+    ends(&mut world);
+    assert!(world.entry.is_empty());
+    world.entry.rest();
+    lock(&mut world, Some(false));
 }
 
 /// On another connection a hint may overtake the answer.

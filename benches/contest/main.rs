@@ -1,0 +1,154 @@
+//! Processes that contend for one lock, with the line and without it: how many scripts a grant takes, how the grants are shared, and how long
+//! the longest wait is. `scripts/bench --contest` runs it on a server of its own, and it prints a table.
+
+#[path = "../shared/server.rs"]
+mod server;
+#[path = "../shared/stats.rs"]
+mod stats;
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+
+use crate::server::{Result, patient};
+use crate::stats::Stats;
+
+/// Processes, tasks of each, the work under the lock in µs, and that between two turns.
+const CONTESTS: [[u64; 4]; 8] = [
+    [2, 1, 1000, 0],
+    [8, 1, 1000, 0],
+    [32, 1, 1000, 0],
+    [64, 1, 1000, 0],
+    [8, 1, 0, 0],
+    [2, 1, 1000, 3000],
+    [8, 1, 1000, 3000],
+    [8, 10, 1000, 0],
+];
+
+/// Contests of processes for one lock, on the server in REDIS_URL.
+#[derive(Parser)]
+struct Options {
+    /// How long each of them lasts.
+    #[arg(long, default_value_t = 6)]
+    seconds: u64,
+    /// `PROCESSES,TASKS,WORK,BETWEEN`, the last two in µs; without it: those of the page.
+    contests: Vec<String>,
+    /// One of the processes: whether it is fair, its tasks, their work, what is between, when they begin and when they end.
+    #[arg(long, hide = true, num_args = 6)]
+    process: Vec<u64>,
+}
+
+/// What one process had.
+#[derive(Clone, Copy)]
+struct Share {
+    grants: u64,
+    longest: Duration,
+}
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    if let [fair, tasks, work, between, begin, end] = options.process[..] {
+        let share = runtime.block_on(process(fair > 0, tasks, [work, between], [begin, end]))?;
+        println!("{} {}", share.grants, share.longest.as_micros());
+        return Ok(());
+    }
+    println!(
+        "| processes × tasks, work, between | fair | grants | scripts a grant | shares of the processes | longest wait |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- |");
+    let asked = options.contests.iter().map(|text| numbers(text)).collect::<Result<Vec<_>>>()?;
+    for contest in if asked.is_empty() { CONTESTS.to_vec() } else { asked } {
+        for fair in [true, false] {
+            runtime.block_on(contend(contest, fair, options.seconds))?;
+        }
+    }
+    Ok(())
+}
+
+fn numbers(text: &str) -> Result<[u64; 4]> {
+    let numbers = text.split(',').map(str::parse).collect::<std::result::Result<Vec<u64>, _>>()?;
+    Ok(numbers.try_into().map_err(|_| format!("{text} has not four numbers"))?)
+}
+
+/// Milliseconds that all processes agree on.
+fn clock() -> Result<u64> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64)
+}
+
+/// One contest, as a row of the table.
+async fn contend(contest: [u64; 4], fair: bool, seconds: u64) -> Result<()> {
+    let [processes, tasks, work, between] = contest;
+    let mut stats = Stats::connect().await?;
+    stats.reset().await?;
+    // All have connected by then.
+    let begin = clock()? + 1500 + 20 * processes;
+    let end = begin + 1000 * seconds;
+    let arguments = [u64::from(fair), tasks, work, between, begin, end].map(|number| number.to_string());
+    let mut running = Vec::new();
+    for _ in 0..processes {
+        let mut command = Command::new(std::env::current_exe()?);
+        running.push(command.arg("--process").args(&arguments).stdout(Stdio::piped()).spawn()?);
+    }
+    let mut shares = Vec::new();
+    for one in running {
+        let output = one.wait_with_output()?;
+        let text = String::from_utf8(output.stdout)?;
+        let (grants, longest) = text.trim().split_once(' ').ok_or("a process has failed")?;
+        shares.push(Share { grants: grants.parse()?, longest: Duration::from_micros(longest.parse()?) });
+    }
+    let commands = stats.commands().await?;
+    let scripts: u64 = ["evalsha", "eval"].iter().filter_map(|name| commands.get(*name)).sum();
+    let each = || shares.iter().map(|share| share.grants);
+    let (grants, least, most) = (each().sum::<u64>(), each().min().unwrap_or(0), each().max().unwrap_or(0));
+    let longest = shares.iter().map(|share| share.longest).max().unwrap_or_default();
+    let time = |micros: u64| if micros == 0 { "none".to_owned() } else { format!("{} ms", micros / 1000) };
+    println!(
+        "| {processes} × {tasks}, {}, {} | {} | {grants} | {:.2} | {least}–{most} | {} ms |",
+        time(work),
+        time(between),
+        if fair { "yes" } else { "no" },
+        scripts as f64 / grants.max(1) as f64,
+        longest.as_millis(),
+    );
+    Ok(())
+}
+
+/// The tasks of one process take the lock again and again.
+async fn process(fair: bool, tasks: u64, times: [u64; 2], [begin, end]: [u64; 2]) -> Result<Share> {
+    let [work, between] = times.map(Duration::from_micros);
+    let locks = patient().fair(fair).connect().await?;
+    tokio::time::sleep(Duration::from_millis(begin.saturating_sub(clock()?))).await;
+    let end = Instant::now() + Duration::from_millis(end.saturating_sub(clock()?));
+    let mut running = tokio::task::JoinSet::new();
+    for _ in 0..tasks {
+        let hot = locks.mutex("bench:contest:hot");
+        running.spawn(async move {
+            let mut share = Share { grants: 0, longest: Duration::ZERO };
+            while Instant::now() < end {
+                let asked = Instant::now();
+                // Who starves waits until the others have ended, and that counts.
+                let guard = hot.lock().await?;
+                share = Share { grants: share.grants + 1, longest: share.longest.max(asked.elapsed()) };
+                pause(work).await;
+                guard.release().await?;
+                pause(between).await;
+            }
+            Ok::<_, nestlock::Error>(share)
+        });
+    }
+    let mut sum = Share { grants: 0, longest: Duration::ZERO };
+    while let Some(done) = running.join_next().await {
+        let share = done??;
+        sum = Share { grants: sum.grants + share.grants, longest: sum.longest.max(share.longest) };
+    }
+    locks.close().await?;
+    Ok(sum)
+}
+
+async fn pause(time: Duration) {
+    if !time.is_zero() {
+        tokio::time::sleep(time).await;
+    }
+}
