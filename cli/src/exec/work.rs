@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// process that kills. If a tenth of the lease is less, it is that.
 const MARGIN: Duration = Duration::from_millis(500);
 
-/// How often to look whether what the child has left behind has ended.
+/// How often to check whether what the child has left behind has ended.
 const LEFT: Duration = Duration::from_millis(20);
 
 /// How long a signal that has already ended the watchdog may take to arrive.

@@ -137,7 +137,7 @@ pub(super) fn after_asking(asking: Option<Value>, answer: Option<Value>) -> Valu
 pub(crate) struct Line {
     pub(crate) state: watch::Sender<State>,
     pub(crate) address: Arc<str>,
-    /// About the server, whichever connection it was queried over.
+    /// What is known of the server, whichever connection it was queried over.
     pub(crate) server_info: Arc<ServerInfo>,
     /// If this is the line for acquires: the line for commands. When the connection of one of them ends, so does the other's.
     pub(crate) main: Option<Arc<Line>>,

@@ -15,7 +15,7 @@ const ANSWERED_WITHIN: Duration = Duration::from_millis(100);
 
 /// What is known of a server's data over one connection, so that not every grant has to be followed by an `INFO`.
 ///
-/// A master that becomes a replica discards its data before it loads what it gets. Redis sends an invalidation to each connection that
+/// A master that becomes a replica discards its data before it loads what it receives. Redis sends an invalidation to each connection that
 /// has tracking on when it discards its data, before the answers to all commands that ran on the new data. So an answer counts if there
 /// was no invalidation when it was received. With `OPTIN`, and nothing opted in, there are no other invalidations. See "Server-assisted
 /// client side caching" in the documentation of Redis.

@@ -76,7 +76,7 @@ pub(crate) fn failed(error: RedisError, call: &Call, server: &Arc<str>) -> Failu
 
 /// The address that a node of a cluster redirects to.
 pub(crate) enum Redirect<'a> {
-    /// From now on.
+    /// For all calls from now on.
     Moved(&'a str),
     /// For this call only: the slot is migrating there.
     Ask(&'a str),

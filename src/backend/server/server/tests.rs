@@ -592,7 +592,7 @@ fn renew(key: &str) -> Call {
     Call { action: Action::Renew { lease: call.action.lease().unwrap() }, ..call }
 }
 
-/// Each hold is answered for itself, even if one is gone, is no lock, or is of unknown outcome.
+/// Each hold gets its own answer, even if one is gone, is no lock, or is of unknown outcome.
 #[tokio::test]
 async fn many_holds_are_renewed_by_a_few_commands_and_each_is_answered() {
     let server = TestServer::start(&[]).await;
