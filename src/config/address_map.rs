@@ -7,7 +7,7 @@ use crate::base::unless_it_panics;
 
 type Map = dyn Fn(&str, u16) -> (String, u16) + Send + Sync;
 
-/// The user's code, where it is given; else each address is as reported. It runs where nothing is locked.
+/// The user's map, if one is given; otherwise each address is used as reported. It runs while nothing is locked.
 #[derive(Clone)]
 pub(crate) struct AddressMap(Option<Arc<Map>>);
 
@@ -22,7 +22,7 @@ impl AddressMap {
         self.0.is_none()
     }
 
-    /// Where to connect to; `None`: to what is reported, also where the map panics.
+    /// Returns where to connect to, or `None` for the address as reported: there is no map, or it panicked.
     pub(crate) fn get(&self, host: &str, port: u16) -> Option<(String, u16)> {
         let map = self.0.as_ref()?;
         unless_it_panics(|| map(host, port))

@@ -28,13 +28,13 @@ const LOCAL_HANDOFF: Duration = Duration::from_millis(10);
 /// The options of a `Locks`.
 ///
 /// A master has to be named, by [`server`](Builder::server), [`sentinel`](Builder::sentinel), [`cluster`](Builder::cluster) or
-/// [`memory`](Builder::memory); all else has a default. Each of these sets the one master, in place of any that was set before.
-/// A quorum of several is set by [`servers`](Builder::servers) or, for masters of different kinds, [`masters`](Builder::masters).
-/// [`connect`](Builder::connect) checks all options, before it sends anything. It rejects what can't work with an error of kind
-/// [`ErrorKind::Config`](crate::ErrorKind::Config) that names the option and its value. Some mistakes show only in a server's
-/// answer.
+/// [`memory`](Builder::memory); everything else has a default. Each of these sets the single master, and replaces any that was set
+/// before. A quorum of several is set by [`servers`](Builder::servers) or, for masters of different kinds,
+/// [`masters`](Builder::masters). [`connect`](Builder::connect) checks all options before it sends anything. It rejects what can't
+/// work with an error of kind [`ErrorKind::Config`](crate::ErrorKind::Config) that names the option and its value. Some mistakes show
+/// only in a server's answer.
 ///
-/// All others, at their defaults but for the prefix:
+/// All other options, at their defaults except for the prefix:
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -51,12 +51,12 @@ const LOCAL_HANDOFF: Duration = Duration::from_millis(10);
 ///     .drift(0.01, Duration::from_millis(2))
 ///     .retry_delay(Duration::from_millis(50)..=Duration::from_millis(250))
 ///     .longest_lease(Duration::from_secs(30))
-///     .delayed_restart(false) // `true` by default where there are several masters
+///     .delayed_restart(false) // `true` by default with several masters
 ///     .token_ttl(Duration::from_secs(24 * 60 * 60))
 ///     .replicas(0, Duration::ZERO) // none are waited for
 ///     .warn_after(Duration::from_secs(30)) // by default after 5 s, then after each lease
 ///     .local_handoff(Duration::from_millis(10))
-///     // .sharded_channels(true), for a `cluster` alone
+///     // .sharded_channels(true), for a `cluster` only
 ///     // .label("billing@web-7"), none by default
 ///     // .metric_label(|name| …), none by default
 ///     // .credentials(|| …), none by default
@@ -93,7 +93,7 @@ pub struct Builder {
     address_map: AddressMap,
 }
 
-/// Options that were checked.
+/// Checked options.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) masters: Vec<MasterKind>,
@@ -104,11 +104,11 @@ pub(crate) struct Config {
     pub(crate) unavailable_after: Duration,
     pub(crate) poll_interval: Duration,
     pub(crate) retry_delay: RangeInclusive<Duration>,
-    /// How long a master that was started has no vote on fresh grants; `None`: it has one at once. Then no lease may be
+    /// How long after its start a master has no vote on fresh grants; `None`: it has one at once. If it is set, no lease may be
     /// longer than `longest_lease`.
     pub(crate) probation: Option<Duration>,
     pub(super) longest_lease: Lease,
-    /// How long a fencing counter stays when it is not used; `None`: for ever.
+    /// How long a fencing counter stays while it is not used; `None`: for ever.
     pub(crate) token_ttl: Option<Lease>,
     pub(crate) replicas: Option<Replicas>,
     pub(crate) local_handoff: Duration,
@@ -120,9 +120,9 @@ pub(crate) struct Config {
     pub(crate) warn_after: Option<(Duration, Duration)>,
     /// Which locks are counted together; `None`: all.
     pub(crate) grouping: Option<Grouping>,
-    /// Locks that are taken in two orders are reported.
+    /// Whether locks that are taken in two orders are reported.
     pub(crate) warn_lock_order: bool,
-    /// Processes wait in a line that the server keeps.
+    /// Whether processes wait in a line that the server keeps.
     fair: bool,
     /// Who is asked for credentials; `None`: they are in the URLs.
     pub(crate) provider: Option<Provider>,
@@ -156,7 +156,7 @@ impl Builder {
         }
     }
 
-    /// One server as the master that keeps the locks: a URL, or a host and a port. Default: none.
+    /// Sets one server as the master that keeps the locks: a URL, or a host and a port. Default: none.
     ///
     /// [`Server`] describes the addresses. This replaces any master that was set before.
     ///
@@ -165,12 +165,12 @@ impl Builder {
         self.masters([Master::server(server)])
     }
 
-    /// Several independent servers as a quorum (Redlock). Default: none.
+    /// Sets several independent servers as a quorum (Redlock). Default: none.
     ///
-    /// A lock is held by whoever holds it on a majority of them, so that with three of them one may fail, with five two. They
-    /// must not be replicas of each other. An even number tolerates no more failures than one fewer would, and logs a
-    /// warning. [`connect`](Builder::connect) needs a majority; a master that is away joins when it is back. This replaces any master
-    /// that was set before.
+    /// A lock is held by whoever holds it on a majority of them, so one of three servers may fail, or two of five. They must not be
+    /// replicas of each other. An even number tolerates no more failures than one fewer would, and logs a warning.
+    /// [`connect`](Builder::connect) needs a majority; a master that is away joins when it is back. This replaces any master that was
+    /// set before.
     ///
     /// ```no_run
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -179,15 +179,16 @@ impl Builder {
     /// # Ok(()) }
     /// ```
     ///
-    /// Rejected: an address that can't be used, no server at all, more than 63, and one that is given twice, also by two names.
+    /// Rejected: an address that can't be used, no server at all, more than 63 servers, and a server that is given twice, even by two
+    /// names.
     pub fn servers(self, servers: impl IntoIterator<Item = impl Into<Server>>) -> Self {
         self.masters(servers.into_iter().map(Master::server))
     }
 
-    /// A quorum of masters of any kind. Default: none.
+    /// Sets a quorum of masters of any kind. Default: none.
     ///
-    /// As [`servers`](Builder::servers), for masters that are not all single servers. A Sentinel deployment and a Cluster have
-    /// one vote each, however many servers they have.
+    /// Like [`servers`](Builder::servers), for masters that are not all single servers. A Sentinel deployment and a Cluster have one
+    /// vote each, however many servers they have.
     ///
     /// ```no_run
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -201,22 +202,23 @@ impl Builder {
     /// # Ok(()) }
     /// ```
     ///
-    /// Rejected: no master at all, more than 63, one that is given twice, also by two names, and what the method of the same name rejects.
+    /// Rejected: no master at all, more than 63 masters, a master that is given twice, even by two names, and what the method of the
+    /// same name rejects.
     pub fn masters(mut self, masters: impl IntoIterator<Item = Master>) -> Self {
         self.masters = masters.into_iter().map(|master| master.0).collect();
         self
     }
 
-    /// A master that sentinels monitor: it is followed through their failovers. Default: none.
+    /// Sets a master that sentinels monitor, and follows it through their failovers. Default: none.
     ///
-    /// `name` is the one by which they monitor it (`sentinel monitor NAME …`). All sentinels should be given, or several of
-    /// them: some may be down. Where they disagree, the newer configuration counts and, among equally new ones, what most of them
-    /// report. This replaces any master that was set before.
+    /// `name` is the name by which they monitor it (`sentinel monitor NAME …`). Give all sentinels, or several of them: some may be
+    /// down. If they disagree, the newer configuration counts and, among equally new ones, what most of them report. This replaces
+    /// any master that was set before.
     ///
-    /// **User, password, database and TLS (`rediss://`) of the first URL are the master's.** Each sentinel is
-    /// tried with the credentials in its own URL and, if it refuses them, without: so
-    /// `["redis://:secret@one:26379/2", "redis://two:26379"]` is enough where the sentinels have no password. With
-    /// [`credentials`](Builder::credentials), the master's are those, and the ones in the URLs are the sentinels' alone.
+    /// **User, password, database and TLS (`rediss://`) of the first URL are the master's.** Each sentinel is tried with the
+    /// credentials in its own URL and, if it refuses them, without any: so `["redis://:secret@one:26379/2", "redis://two:26379"]` is
+    /// enough if the sentinels have no password. With [`credentials`](Builder::credentials), those are the master's, and the ones in
+    /// the URLs are for the sentinels alone.
     ///
     /// A hold survives a failover if the new master has it. The client asks for it as soon as it is connected; a hold that is gone
     /// is lost, with [`Loss::Gone`](crate::Loss::Gone). The guide on [promises](crate::guide::promises) describes what a failover may
@@ -238,20 +240,20 @@ impl Builder {
         self.masters([Master::sentinel(sentinels, name)])
     }
 
-    /// A store in this process as the master that keeps the locks, in place of a server. Default: none.
+    /// Sets a store in this process as the master that keeps the locks, in place of a server. Default: none.
     ///
-    /// Others that are given the same store share its locks: [`Memory`] has an example. [`connect`](Builder::connect) needs no
-    /// runtime then, and can't fail because of a server. Where the runtime of the background work ends, another one takes it over:
+    /// Each `Locks` that is given the same store shares its locks: [`Memory`] has an example. [`connect`](Builder::connect) then
+    /// needs no runtime, and can't fail because of a server. If the runtime of the background work ends, another one takes it over:
     /// see [`Locks::in_memory`](crate::Locks::in_memory). This replaces any master that was set before.
     pub fn memory(self, store: &Memory) -> Self {
         self.masters([Master::memory(store)])
     }
 
-    /// A Redis Cluster as one master that keeps the locks, named by some of its nodes. Default: none.
+    /// Sets a Redis Cluster as one master that keeps the locks, named by some of its nodes. Default: none.
     ///
-    /// One node that answers is enough to learn of all the others, at the addresses that the cluster gives for them; name
-    /// several, so that some may be down. A lock is kept by the node that serves the slot of its key. Failovers and
-    /// slots that move are followed. User, password and TLS settings of the nodes named hold for all of them.
+    /// One node that answers is enough to learn of all the others, at the addresses that the cluster gives for them; name several, so
+    /// that some may be down. A lock is kept by the node that serves the slot of its key. Failovers and slots that move are followed.
+    /// User, password and TLS settings of the named nodes hold for all nodes.
     ///
     /// This replaces any master that was set before. A failover may lose what the replica had not received:
     /// [`guide::promises`](crate::guide::promises) describes what that means for locks.
@@ -264,33 +266,34 @@ impl Builder {
     /// # Ok(()) }
     /// ```
     ///
-    /// Rejected: no node at all; an address that can't be used, is a socket, or names a database other than 0; nodes with
-    /// different credentials or TLS settings. [`connect`](Builder::connect) rejects
-    /// a server that is no node of a cluster, and nodes of two clusters.
+    /// Rejected: no node at all; an address that can't be used, is a socket, or names a database other than 0; nodes with different
+    /// credentials or TLS settings. [`connect`](Builder::connect) also rejects a server that is no node of a cluster, and nodes of
+    /// two clusters.
     pub fn cluster(self, nodes: impl IntoIterator<Item = impl Into<Server>>) -> Self {
         self.masters([Master::cluster(nodes)])
     }
 
-    /// A provider of user and password, for those that change: tokens of a cloud, passwords that are rotated. Default: none; they
-    /// are in the URLs.
+    /// Sets a provider of user and password, for credentials that change: tokens of a cloud, passwords that are rotated. Default:
+    /// none; they are in the URLs.
     ///
-    /// It is asked at each new connection to a server or a node, and after [`Credentials::renew_after`]. All standing connections log in
-    /// again with what it returns, in order with other commands: no connection is replaced for it, no hold is lost, and waiters stay
+    /// It is asked at each new connection to a server or a node, and after [`Credentials::renew_after`]. All standing connections log
+    /// in again with what it returns, in order with other commands: no connection is replaced, no hold is lost, and waiters stay
     /// subscribed. Connections that are made at the same time share one answer.
     ///
-    /// The provider has 5 s for an answer. Where it fails, panics or takes longer, the new connection is not made: an error of kind
-    /// [`Unavailable`](crate::ErrorKind::Unavailable), with the provider's error as its source, so that must not have a password in its
-    /// text. A request tries again, as where a server is away. Standing connections stay open until the server closes them, and the provider
-    /// is asked again after 1 s, later every 30 s.
+    /// The provider has 5 s for an answer. If it fails, panics or takes longer, the new connection is not made. This is an error of
+    /// kind [`Unavailable`](crate::ErrorKind::Unavailable), with the provider's error as its source, so the text of that error must
+    /// not contain a password. A request tries again, as it does if a server is away. Standing connections stay open until the server
+    /// closes them, and the provider is asked again after 1 s, later every 30 s.
     ///
-    /// If a server refuses what it returned, [`connect`](Builder::connect) fails with [`Denied`](crate::ErrorKind::Denied). A server that has
-    /// accepted a login before is [`Unavailable`](crate::ErrorKind::Unavailable) to new connections then: its password may be changed
-    /// sooner than the provider has the new one, so requests try again. A standing connection stays logged in as before, and tries again
-    /// after the same pauses. All of this is logged as warnings, without credentials.
+    /// If a server refuses what the provider returned, [`connect`](Builder::connect) fails with [`Denied`](crate::ErrorKind::Denied).
+    /// A server that has accepted a login before is then [`Unavailable`](crate::ErrorKind::Unavailable) to new connections: its
+    /// password may have been changed before the provider has the new one, so requests try again. A standing connection stays logged
+    /// in as before, and tries again after the same pauses. All of this is logged as warnings, without credentials.
     ///
-    /// Its future runs on a task of its own, on the runtime of [`connect`](Builder::connect), and is dropped with the `Locks` and by
-    /// [`close`](crate::Locks::close). It is for all masters. Sentinels themselves are asked with the credentials in their URLs, and
-    /// without. [The guide](crate::guide::operations#credentials-that-change) has samples for AWS and Azure.
+    /// The provider's future runs on a task of its own, on the runtime of [`connect`](Builder::connect), and is dropped with the
+    /// `Locks` and by [`close`](crate::Locks::close). The provider is for all masters. Sentinels themselves are asked with the
+    /// credentials in their URLs, and without any. [The guide](crate::guide::operations#credentials-that-change) has samples for AWS
+    /// and Azure.
     ///
     /// ```no_run
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -305,7 +308,7 @@ impl Builder {
     /// # Ok(()) }
     /// ```
     ///
-    /// Rejected: a URL of a server or a node that has a user or a password too, and a provider where every master is
+    /// Rejected: a provider together with a user or a password in the URL of a server or a node, and a provider if every master is
     /// [`memory`](Builder::memory).
     pub fn credentials<F, Fut, E>(mut self, provider: F) -> Self
     where
@@ -317,18 +320,19 @@ impl Builder {
         self
     }
 
-    /// Maps the addresses that sentinels and the nodes of a cluster report to those to connect to. Default: none; each is
-    /// connected to as it is reported.
+    /// Maps the addresses that sentinels and the nodes of a cluster report to those to connect to. Default: none; each address is
+    /// used as it is reported.
     ///
-    /// For servers behind address translation: in containers, behind port forwarding or a tunnel, where they know each other by addresses
-    /// that lead nowhere from here. `map` gets host and port as they are reported, and returns those to connect to; what it does not know,
-    /// it returns as it is. It is asked for the master that sentinels name, and for all that a cluster reports: masters, replicas, and the
-    /// targets of redirections (`MOVED`, `ASK`). Where a node reports no host, it gets the one at which that node was asked. The
-    /// URLs given to [`sentinel`](Builder::sentinel) and [`cluster`](Builder::cluster) are connected to as they are.
+    /// For servers behind address translation: in containers, behind port forwarding or a tunnel, where they know each other by
+    /// addresses that lead nowhere from here. `map` gets host and port as they are reported, and returns those to connect to; an
+    /// address that it does not know, it returns as it is. It is asked for the master that sentinels name, and for everything that a
+    /// cluster reports: masters, replicas, and the targets of redirections (`MOVED`, `ASK`). If a node reports no host, `map` gets
+    /// the one at which that node was asked. The URLs given to [`sentinel`](Builder::sentinel) and [`cluster`](Builder::cluster) are
+    /// used as they are.
     ///
-    /// The same address must lead to the same result, and two servers to different ones. Over TLS, a server's certificate has to be for
-    /// the host that `map` returned. Messages name that address too. `map` is called for each report; it must not block, or use a lock.
-    /// Where it panics, the address is connected to as it is reported. With several masters it is for all of them.
+    /// The same address must lead to the same result, and two servers to different ones. Over TLS, a server's certificate has to be
+    /// for the host that `map` returned. Messages name that address too. `map` is called for each report; it must not block, or use a
+    /// lock. If it panics, the address is used as it is reported. With several masters it is for all of them.
     ///
     /// ```no_run
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -345,13 +349,13 @@ impl Builder {
     /// # Ok(()) }
     /// ```
     ///
-    /// Rejected: where no master is a [`sentinel`](Builder::sentinel) or a [`cluster`](Builder::cluster).
+    /// Rejected: any map, if no master is a [`sentinel`](Builder::sentinel) or a [`cluster`](Builder::cluster).
     pub fn address_map(mut self, map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static) -> Self {
         self.address_map = AddressMap::new(map);
         self
     }
 
-    /// For how long Redis keeps a lock that its holder does not renew. Default: 30 s.
+    /// Sets how long Redis keeps a lock that its holder does not renew. Default: 30 s.
     ///
     /// A crashed holder blocks the others for that time. A live holder renews the lease every third of it, so a lease of a few
     /// node timeouts or less leaves no room to repeat a renewal that was not answered, and holds are lost that a
@@ -364,9 +368,9 @@ impl Builder {
         self
     }
 
-    /// What stands before the name of every key and channel. Default: nothing.
+    /// Sets what stands before the name of every key and channel. Default: nothing.
     ///
-    /// Processes share a lock only where prefix and name together are the same.
+    /// Processes share a lock only if prefix and name together are the same.
     ///
     /// Rejected: a prefix that begins with `}`, which would break the hash tag of the channel, and one of more than 1024
     /// bytes.
@@ -375,13 +379,13 @@ impl Builder {
         self
     }
 
-    /// For how long the answer to a command is awaited, on each master. Default: 500 ms.
+    /// Sets how long the answer to a command is awaited, on each master. Default: 500 ms.
     ///
     /// It has to be longer than a round trip, and should be longer than two: a server that has forgotten the scripts (`SCRIPT FLUSH`) takes
     /// two. [The guide](crate::guide::leases#when-the-server-does-not-answer) lists how long each call waits for a server that does not
     /// answer.
     ///
-    /// [`Duration::MAX`]: for ever. An attempt to connect may take as long, and a second at least.
+    /// [`Duration::MAX`] means for ever. An attempt to connect may take as long, or a second if that is longer.
     ///
     /// Rejected: zero.
     pub fn node_timeout(mut self, timeout: Duration) -> Self {
@@ -389,18 +393,18 @@ impl Builder {
         self
     }
 
-    /// For how long a request goes on while the server, or too many of several, do not answer or have no vote. Default: 10 s.
+    /// Sets how long a request goes on while the server, or too many of several, do not answer or have no vote. Default: 10 s.
     ///
-    /// Zero: not at all; [`Duration::MAX`]: for ever. A request with [`within`](crate::futures::Lock::within) ends when that is over, if
-    /// it is sooner; a `try_lock` without it, a release or a look makes one attempt.
+    /// Zero means not at all; [`Duration::MAX`] means for ever. A request with [`within`](crate::futures::Lock::within) ends when
+    /// that time is over, if that is sooner; a `try_lock` without it, a release or a look makes one attempt.
     pub fn unavailable_after(mut self, time: Duration) -> Self {
         self.unavailable_after = time;
         self
     }
 
-    /// The longest time that a waiter sleeps without asking the server, where no message arrives. Default: 5 s.
+    /// Sets the longest time that a waiter sleeps without asking the server if no message arrives. Default: 5 s.
     ///
-    /// [`Duration::MAX`]: until there is a reason to ask.
+    /// [`Duration::MAX`] means until there is a reason to ask.
     ///
     /// Rejected: zero.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
@@ -408,35 +412,35 @@ impl Builder {
         self
     }
 
-    /// Whether processes get a lock in the order in which they began to wait for it. Default: false.
+    /// Sets whether processes get a lock in the order in which they began to wait for it. Default: false.
     ///
-    /// With it the server keeps a line of the processes that wait, and a release hands the lock to the first of them: none starves, and a
-    /// release wakes one process, not all. It works with one master: a server, fixed or named by sentinels, or a [`Memory`],
-    /// without [`replicas`](Builder::replicas); elsewhere it changes nothing. Set it in all processes of a lock: those without it, and other
-    /// clients, get the lock only where nobody stands in the line. [`guide::operations`](crate::guide::operations) lists the rights that it
-    /// needs. Inside a process a lock may pass on for [`local_handoff`](Builder::local_handoff) first.
+    /// With it the server keeps a line of the processes that wait, and a release hands the lock to the first of them: none starves,
+    /// and a release wakes one process, not all. It works with one master: a server, fixed or named by sentinels, or a [`Memory`],
+    /// without [`replicas`](Builder::replicas); elsewhere it changes nothing. Set it in all processes that use a lock: those without
+    /// it, and other clients, get the lock only if nobody stands in the line. [`guide::operations`](crate::guide::operations) lists
+    /// the rights that it needs. Inside a process a lock may first pass on for [`local_handoff`](Builder::local_handoff).
     pub fn fair(mut self, fair: bool) -> Self {
         self.fair = fair;
         self
     }
 
-    /// The allowed drift between the clocks of client and server per lease: a fraction of it plus a constant. Default: 0.01, and
+    /// Sets the allowed drift between the clocks of client and server per lease: a fraction of it plus a constant. Default: 0.01, and
     /// 2 ms.
     ///
     /// A hold counts as over that much before the server ends it.
     ///
-    /// Rejected: a factor that is not a number, negative, or 1 and more; and a drift that leaves nothing of the lease.
+    /// Rejected: a factor that is not a number, is negative, or is 1 or more; and a drift that leaves nothing of the lease.
     pub fn drift(mut self, factor: f64, slack: Duration) -> Self {
         self.drift = (factor, slack);
         self
     }
 
-    /// The bounds of the random pause before a request asks again. Default: 50 ms to 250 ms.
+    /// Sets the bounds of the random pause before a request asks again. Default: 50 ms to 250 ms.
     ///
-    /// Such a pause follows an attempt without an answer, a split vote of several masters, and each poll where the release
-    /// messages can't be subscribed to. Both bounds double from pause to pause, the upper one up to a second or, where that is longer,
-    /// twice its value, and the lower one up to half of that. So those who compete do not ask in step, even if the range is one value.
-    /// A pause is never shorter than 1 ms. Of a range of zero each pause is 1 ms.
+    /// Such a pause follows an attempt without an answer, a split vote of several masters, and each poll if the release messages
+    /// can't be subscribed to. Both bounds double from pause to pause: the upper one up to a second or twice its value, whichever is
+    /// longer, and the lower one up to half of that. So competing requests do not ask in step, even if the range is one value. A
+    /// pause is never shorter than 1 ms. With a range of zero each pause is 1 ms.
     ///
     /// Rejected: a range without a value in it.
     pub fn retry_delay(mut self, range: RangeInclusive<Duration>) -> Self {
@@ -444,26 +448,26 @@ impl Builder {
         self
     }
 
-    /// The longest lease that any client of these masters asks for. Default: the lease.
+    /// Sets the longest lease that any client of these masters asks for. Default: the lease.
     ///
     /// All clients of a set of masters have to agree on it: a master that restarted has no vote for that long, since it may have
     /// forgotten what it granted.
     ///
-    /// Where [`delayed_restart`](Builder::delayed_restart) is on, a longer `fixed_lease` or `extend` is an error of kind
+    /// If [`delayed_restart`](Builder::delayed_restart) is on, a longer `fixed_lease` or `extend` is an error of kind
     /// [`Config`](crate::ErrorKind::Config).
     ///
-    /// Rejected: less than the lease.
+    /// Rejected: a time shorter than the lease.
     pub fn longest_lease(mut self, lease: Duration) -> Self {
         self.longest_lease = Some(lease);
         self
     }
 
-    /// Whether a master that was started less than [`longest_lease`](Builder::longest_lease) ago has no vote on fresh grants.
+    /// Sets whether a master that was started less than [`longest_lease`](Builder::longest_lease) ago has no vote on fresh grants.
     /// Default: on for several masters, off for one.
     ///
-    /// Without it two may hold a lock: 1. one holds it on masters A and B, 2. B restarts without its data, 3. another gets it
-    /// on B and C. With it, masters that were started together grant nothing for that time: a `lock` whose
-    /// [`unavailable_after`](Builder::unavailable_after) ends before fails as [`Unavailable`](crate::ErrorKind::Unavailable), and
+    /// Without it two owners may hold a lock: 1. One holds it on masters A and B. 2. B restarts without its data. 3. The other gets
+    /// it on B and C. With it, masters that were started together grant nothing for that time: a `lock` whose
+    /// [`unavailable_after`](Builder::unavailable_after) ends earlier fails as [`Unavailable`](crate::ErrorKind::Unavailable), and
     /// its message names the reason. Turn it off for tests, and for masters that write each change to disk before they answer
     /// (`appendfsync always`). It needs the right to `INFO`.
     pub fn delayed_restart(mut self, on: bool) -> Self {
@@ -471,59 +475,59 @@ impl Builder {
         self
     }
 
-    /// How long the counter of a lock's fencing tokens stays in Redis when the lock is not used. Default: a day, or the
-    /// longest lease where that is more.
+    /// Sets how long the counter of a lock's fencing tokens stays in Redis while the lock is not used. Default: a day, or the longest
+    /// lease if that is longer.
     ///
-    /// While it exists, tokens grow whatever the clocks show; after that they begin at the time of day, in microseconds.
-    /// [`Duration::MAX`]: for ever. That is for locks that are shared with Java services: Redisson's `RFencedLock` would begin
-    /// again at 1. A counter that was found without a TTL, as Redisson makes them, gets none.
+    /// While the counter exists, tokens grow whatever the clocks show; after that they begin at the time of day, in microseconds.
+    /// [`Duration::MAX`] means for ever. That is for locks that are shared with Java services: Redisson's `RFencedLock` would begin
+    /// again at 1. A counter that was found without a TTL, as Redisson creates them, gets none.
     ///
-    /// Rejected: less than [`longest_lease`](Builder::longest_lease), and more than Redis can store.
+    /// Rejected: a time shorter than [`longest_lease`](Builder::longest_lease), and one beyond what Redis can store.
     pub fn token_ttl(mut self, ttl: Duration) -> Self {
         self.token_ttl = Some(ttl);
         self
     }
 
-    /// A grant counts only once so many replicas of the master have acknowledged it within `wait` (`WAIT`). Default: 0 of them.
+    /// Sets how many replicas of the master have to acknowledge a grant within `wait` before it counts (`WAIT`). Default: 0.
     ///
-    /// With fewer it is undone and asked for again, within the limits that a request has; then the error is of kind
-    /// [`Unavailable`](crate::ErrorKind::Unavailable), and its message has their number. Of several masters each waits for its own
-    /// replicas.
+    /// With fewer, the grant is undone and asked for again, within the limits that the request has. When these are over, the error is
+    /// of kind [`Unavailable`](crate::ErrorKind::Unavailable), and its message has the number of replicas. With several masters each
+    /// waits for its own replicas.
     ///
-    /// A failover is less likely to lose a grant then: if all replicas had to acknowledge it, the one that takes over has it. And a
-    /// master that is cut off from its replicas grants nothing. **It does not
-    /// make a failover safe**: releases and renewals are not waited for, so the lease may be shorter on the new master, and a master
-    /// that is cut off renews the holds that it has, unless `min-replicas-to-write` of the server ends that. Redis may promote a
-    /// replica that lags behind the one which acknowledged. The wait is taken off the lease.
+    /// A failover is then less likely to lose a grant: if all replicas had to acknowledge it, the one that takes over has it. And a
+    /// master that is cut off from its replicas grants nothing. **It does not make a failover safe**: releases and renewals are not
+    /// waited for, so the lease may be shorter on the new master, and a master that is cut off renews the holds that it has, unless
+    /// `min-replicas-to-write` of the server ends that. Redis may promote a replica that lags behind the one that acknowledged. The
+    /// wait is taken off the lease.
     ///
-    /// Each master has a second connection then, for acquires alone: `WAIT` holds up what is behind it. Acquires that are made
+    /// Each master then has a second connection, for acquires alone: `WAIT` holds up the commands after it. Acquires that are made
     /// while it waits are sent together after it, and share the next one.
     ///
-    /// Rejected: a wait of zero, which would be for ever, one that is not less than the lease, any replicas of
-    /// [`memory`](Builder::memory), and a server that refuses `WAIT`: it takes the right `+wait`, and
-    /// `+info` to notice an address that leads to another server.
+    /// Rejected: a wait of zero, which would last for ever; a wait that is not shorter than the lease; any replicas of
+    /// [`memory`](Builder::memory); and a server that refuses `WAIT`. It takes the right `+wait`, and `+info` to notice an address
+    /// that leads to another server.
     pub fn replicas(mut self, count: usize, wait: Duration) -> Self {
         self.replicas = (count, wait);
         self
     }
 
-    /// For how long a released lock may pass from one task of this `Locks` to the next that waits for it, without a command. Default:
-    /// 10 ms, counted from the grant by the server.
+    /// Sets how long a released lock may pass from one task of this `Locks` to the next that waits for it, without a command.
+    /// Default: 10 ms, counted from the grant by the server.
     ///
-    /// When that is over, the next release is sent to the server, and requests of this `Locks` let those of other processes go first
-    /// that are known to wait. So a hundred tasks that wait for one lock take it at the speed of memory, and each process has it for
-    /// about that time in its turn. [The guide](crate::guide::leases) describes what passes on, what does not, and who is known to wait.
-    /// Zero: every release is sent. A sixth of the lease counts, where that is less.
+    /// When that time is over, the next release is sent to the server, and requests of this `Locks` let other processes that are
+    /// known to wait go first. So a hundred tasks that wait for one lock take it at the speed of memory, and each process has it for
+    /// about that time in its turn. [The guide](crate::guide::leases) describes what passes on, what does not, and who is known to
+    /// wait. Zero means that every release is sent. A sixth of the lease counts, if that is less.
     pub fn local_handoff(mut self, longest: Duration) -> Self {
         self.local_handoff = longest;
         self
     }
 
-    /// Whether the releases of locks on a Cluster are published on sharded channels (`SPUBLISH`, `SSUBSCRIBE`). Default: `true`.
+    /// Sets whether the releases of locks on a Cluster are published on sharded channels (`SPUBLISH`, `SSUBSCRIBE`). Default: `true`.
     ///
     /// A message then goes to the node that serves the lock's slot, and not to all nodes. Nodes that don't know sharded channels
     /// (before Redis 7), and users who may not use them, get plain ones. All clients of a lock have to use the same channels.
-    /// Otherwise each of them still excludes the others, but a waiter is not notified: it gets the lock by its
+    /// Otherwise they still exclude each other, but a waiter is not notified: it gets the lock by its
     /// [`poll_interval`](Builder::poll_interval).
     ///
     /// Redisson decides by `shardedSubscriptionMode`. `AUTO`, its default, and `ON` agree with `true`, `OFF` with `false`.
@@ -536,20 +540,20 @@ impl Builder {
     /// # Ok(()) }
     /// ```
     ///
-    /// Rejected: any value where no master is a [`cluster`](Builder::cluster), since only a cluster has sharded channels.
+    /// Rejected: any value if no master is a [`cluster`](Builder::cluster), since only a cluster has sharded channels.
     pub fn sharded_channels(mut self, sharded: bool) -> Self {
         self.sharded_channels = Some(sharded);
         self
     }
 
-    /// Names this process in what it writes: `billing@web-7`. Default: none.
+    /// Names this process in what it writes, for example `billing@web-7`. Default: none.
     ///
-    /// It stands in the field of each hold, before its id. So other processes see who holds a lock, by
+    /// The label stands in the field of each hold, before its id. So other processes see who holds a lock, by
     /// [`Mutex::holder`](crate::Mutex::holder) and [`Error::holder`](crate::Error::holder), and so does an operator, by `HGETALL`. It
-    /// takes no right and no command more, and decides nothing: two that have the same label are different owners. Everybody who may read
-    /// the locks can read it.
+    /// needs no further right or command, and decides nothing: two processes with the same label are different owners. Everybody who
+    /// may read the locks can read it.
     ///
-    /// A field of up to 64 bytes is kept in the compact form of a hash. A label of up to 16 bytes leaves it so.
+    /// Redis keeps a field of up to 64 bytes in the compact form of a hash. A label of up to 16 bytes leaves it so.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -567,13 +571,13 @@ impl Builder {
         self
     }
 
-    /// How long a request waits before a `tracing` warning reports it, and then again each time. Default: 5 s or, if it is shorter, the
-    /// lease; then again after each lease.
+    /// Sets how long a request waits before a `tracing` warning reports it, and then again each time. Default: 5 s, or the lease if
+    /// it is shorter; then again after each lease.
     ///
     /// The warning names the lock, the place in the code that asked, how long it has waited and what may help; as far as this process
-    /// [knows](crate::Error::holder), also who has the lock and for how long. A request begins to wait once it was refused: because somebody
-    /// else has the lock, others are before it, or its attempt was not answered. It ends nothing, and takes no command more;
-    /// [`within`](crate::futures::Lock::within) ends a wait. [`Duration::MAX`]: never.
+    /// [knows](crate::Error::holder), also who has the lock and for how long. A request begins to wait once it was refused: because
+    /// somebody else has the lock, others are before it, or its attempt was not answered. The warning ends nothing, and takes no
+    /// further command; [`within`](crate::futures::Lock::within) ends a wait. [`Duration::MAX`] means never.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
@@ -590,17 +594,17 @@ impl Builder {
     /// # }
     /// ```
     ///
-    /// Rejected: less than a millisecond.
+    /// Rejected: a time shorter than a millisecond.
     pub fn warn_after(mut self, time: Duration) -> Self {
         self.warn_after = Some(time);
         self
     }
 
-    /// Maps the names of locks to a few, which are the values of the label `lock` of all metrics. Default: none, and no such label.
+    /// Maps the names of locks to a few values, those of the label `lock` of all metrics. Default: none, and no such label.
     ///
-    /// For programs that turn on the feature `metrics`: [what is measured](crate::guide::operations#metrics). Names of locks often have
-    /// an id in them, and each value of a label is a time series of its own: return the part that says of which kind the lock is.
-    /// `label` is called for each measurement. It must not block, nor use a lock. Where it panics, the value is empty.
+    /// For programs that turn on the feature `metrics`: [what is measured](crate::guide::operations#metrics). Names of locks often
+    /// have an id in them, and each value of a label is a time series of its own: return the part that says which kind of lock it is.
+    /// `label` is called for each measurement. It must not block, or use a lock. If it panics, the value is empty.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -618,15 +622,16 @@ impl Builder {
         self
     }
 
-    /// Whether a `tracing` warning reports two locks that this process takes in both orders. Default: in builds with debug assertions.
+    /// Sets whether a `tracing` warning reports two locks that this process takes in both orders. Default: in builds with debug
+    /// assertions.
     ///
-    /// One task holds A and asks for B, another holds B and asks for A: they wait for each other until a `within` or a lease ends it.
-    /// The warning comes before that happens, as soon as both orders were seen, once for each pair, and has the four places in the
-    /// code. Names are compared by what [`metric_label`](Builder::metric_label) makes of them, if it is set, and locks of one group
-    /// have no order. [The guide](crate::guide::several#the-order-of-locks) describes what is seen, and what is not.
+    /// If one task holds A and asks for B, and another holds B and asks for A, they wait for each other until a `within` or a lease
+    /// ends it. The warning comes before that happens, as soon as both orders were seen, once for each pair, and has the four places
+    /// in the code. Names are compared by what [`metric_label`](Builder::metric_label) makes of them, if it is set, and locks of one
+    /// group have no order. [The guide](crate::guide::several#the-order-of-locks) describes what is seen, and what is not.
     ///
-    /// It costs a look at what the owner holds for each request, and memory for the pairs that were seen, at most 2048 of them. Requests
-    /// of an owner that has more than 32 guards and runs are not compared.
+    /// Each request costs a look at what its owner holds, and the pairs that were seen take memory, at most 2048 of them. Requests of
+    /// an owner that has more than 32 guards and runs are not compared.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -709,7 +714,7 @@ impl Builder {
 }
 
 impl Config {
-    /// A lease that a caller asks for by the option `what`.
+    /// Checks a lease that a caller asks for by the option `what`.
     pub(crate) fn lease(&self, what: &str, asked: Duration) -> Result<Lease> {
         let lease = Lease::new(what, asked, self.drift)?;
         if self.probation.is_some() && lease > self.longest_lease {
@@ -722,7 +727,7 @@ impl Config {
         Ok(lease)
     }
 
-    /// Checks what a request has of `at_least`. A hold that ends before frees its lock then, or leaves it to the lease.
+    /// Checks the `at_least` of a request. A hold that ended earlier would free its lock then, or leave it to the lease.
     pub(crate) fn check_at_least(
         &self,
         at_least: Option<Duration>,
@@ -741,14 +746,14 @@ impl Config {
         Ok(())
     }
 
-    /// An upper bound of the time that a request may be without an answer while it is polled.
+    /// Returns an upper bound of the time that a request may be without an answer while it is polled.
     pub(crate) fn patience(&self) -> Duration {
         let once = self.node_timeout.saturating_mul(2);
-        // An acquire goes behind those that wait for replicas already.
+        // An acquire has to wait for those that already wait for replicas.
         self.replicas.map_or(once, |replicas| once.saturating_add(replicas.wait).saturating_mul(3))
     }
 
-    /// What scripts need to know of the line; `None`: there is none.
+    /// Returns what scripts need to know of the line, or `None` if there is none.
     pub(crate) fn line(&self) -> Option<Line> {
         let alone = match &*self.masters {
             [MasterKind::Server(_) | MasterKind::Sentinel(_) | MasterKind::Memory(_)] => {
@@ -765,7 +770,7 @@ impl Config {
         })
     }
 
-    /// All defaults, with this store as the master: nothing of it can be rejected.
+    /// Returns all defaults, with this store as the master: nothing in it can be rejected.
     pub(crate) fn over(store: &Memory) -> Config {
         Config {
             masters: vec![MasterKind::Memory(store.clone())],
@@ -804,7 +809,7 @@ mod tests {
         Builder::new().server("redis://user:secret@127.0.0.1:6379")
     }
 
-    /// That these options are rejected with a message that has all of `words`, and no password.
+    /// Asserts that these options are rejected with a message that has all of `words`, and no password.
     fn rejects(builder: Builder, words: &[&str]) {
         assert!(!format!("{builder:?}").contains("secret"));
         let error = builder.check().unwrap_err();
@@ -830,7 +835,7 @@ mod tests {
         assert!(!format!("{config:?}").contains("secret"));
     }
 
-    /// It is a default too: a short lease must not make it an error.
+    /// The option has a default too: a short lease must not make that an error.
     #[test]
     fn a_hold_is_passed_on_for_a_sixth_of_the_lease_at_most() {
         let handoff = |builder: Builder| builder.check().unwrap().local_handoff;

@@ -12,10 +12,10 @@ use crate::config::master::MasterKind;
 use crate::config::server::Server;
 use crate::error::{Result, rejected};
 
-/// The least time between two questions to a provider that nothing but time asks for.
+/// The least time between two questions to a provider that only the passing of time causes.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// User and password, as a provider returns them to [`Builder::credentials`](crate::Builder::credentials).
+/// A user and a password, as a provider returns them to [`Builder::credentials`](crate::Builder::credentials).
 ///
 /// `Debug` shows neither.
 ///
@@ -33,17 +33,17 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// A user and its password, or the token that stands for one. A server that has a password and no users (`requirepass`) knows the
-    /// user `default`.
+    /// Creates credentials of a user and its password, or the token that stands for one. On a server that has a password and no users
+    /// (`requirepass`) the user is `default`.
     pub fn new(user: impl Into<String>, password: impl Into<String>) -> Credentials {
         Credentials { user: user.into(), password: password.into(), renew_after: None }
     }
 
-    /// After which time the provider is asked for the next ones, with which all standing connections log in again. Default: never; only a
-    /// new connection asks.
+    /// Sets after which time the provider is asked for new credentials, with which all standing connections log in again. Default:
+    /// never; only a new connection asks.
     ///
-    /// Counted from when the provider was asked. Choose less than the time for which a token is valid, with room for a few tries.
-    /// 100 ms at least.
+    /// Counted from when the provider was asked. Choose a shorter time than a token is valid, with room for a few tries. The minimum
+    /// is 100 ms.
     #[must_use]
     pub fn renew_after(mut self, time: Duration) -> Credentials {
         self.renew_after = Some(time.max(SHORTEST));
@@ -62,7 +62,7 @@ impl Credentials {
         self.renew_after
     }
 
-    /// Whether a connection that logged in with one need not log in with the other.
+    /// Returns whether a connection that logged in with one need not log in with the other.
     pub(crate) fn is_same_login(&self, other: &Credentials) -> bool {
         (&self.user, &self.password) == (&other.user, &other.password)
     }
@@ -76,7 +76,7 @@ impl fmt::Debug for Credentials {
 
 pub(crate) type Provided = Result<Credentials, Box<dyn StdError + Send + Sync>>;
 
-/// The user's code.
+/// The user's code that provides credentials.
 #[derive(Clone)]
 pub(crate) struct Provider(Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Provided> + Send>> + Send + Sync>);
 
@@ -93,7 +93,7 @@ impl Provider {
         }))
     }
 
-    /// It may block, panic, or never be ready.
+    /// Asks the user's code. It may block, panic, or never be ready.
     pub(crate) fn provide(&self) -> impl Future<Output = Provided> + Send + use<> {
         (self.0)()
     }
@@ -105,8 +105,8 @@ impl fmt::Debug for Provider {
     }
 }
 
-/// Rejects a provider beside fixed credentials, of which one would be used in silence, and one that nobody asks. The credentials of
-/// sentinels are their own.
+/// Rejects a provider beside fixed credentials, since one of the two would be used silently, and a provider that nobody asks. The
+/// credentials of sentinels are their own.
 pub(super) fn check(masters: &[MasterKind]) -> Result<()> {
     let servers = masters.iter().flat_map(|master| match master {
         MasterKind::Server(server) => std::slice::from_ref(server),

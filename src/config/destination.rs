@@ -17,7 +17,7 @@ impl Destination {
         Destination { info, tls: Tls::default() }
     }
 
-    /// Over TLS, with these settings.
+    /// Returns this destination over TLS, with these settings.
     pub(super) fn with_tls(self, tls: Tls) -> Destination {
         let addr = match self.info.addr().clone() {
             ConnectionAddr::Tcp(host, port) => over_tls(host, port, false),
@@ -34,7 +34,7 @@ impl Destination {
         Destination { info: self.info.clone().set_tcp_settings(settings), tls: self.tls.clone() }
     }
 
-    /// The same at another address. A socket has no other address.
+    /// Returns this destination at another address. A socket has no other address.
     pub(crate) fn at(&self, host: &str, port: u16) -> Destination {
         let host = host.to_owned();
         let addr = match self.info.addr().clone() {
@@ -57,7 +57,7 @@ impl Destination {
         self.info.tcp_settings()
     }
 
-    /// The settings of a connection over TLS; `None`: it is not over TLS.
+    /// Returns the settings of a connection over TLS, or `None` if it is not over TLS.
     pub(crate) fn tls(&self) -> Option<Tls> {
         match self.info.addr() {
             ConnectionAddr::TcpTls { insecure: true, .. } => Some(self.tls.clone().insecure()),

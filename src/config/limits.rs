@@ -1,4 +1,4 @@
-//! What single options may be.
+//! Checks of single options.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +19,11 @@ const LONGEST_LABEL: usize = 64;
 pub(crate) struct Replicas {
     /// The least number of them.
     pub(crate) count: usize,
-    /// The longest time that is waited for them.
+    /// The longest time to wait for them.
     pub(crate) wait: Duration,
 }
 
-/// How long an unused counter stays; `None`: for ever.
+/// Returns how long an unused counter stays, or `None` for ever.
 pub(super) fn token_ttl(ttl: Option<Duration>, longest_lease: Lease, drift: Drift) -> Result<Option<Lease>> {
     let asked = match ttl {
         None => return Ok(Some(Lease::DAY.max(longest_lease))),
@@ -71,10 +71,11 @@ pub(super) fn replicas(
     Ok(Some(Replicas { count, wait }))
 }
 
-/// How long a request waits before it is reported, and then from report to report; `None`: never.
+/// Returns how long a request waits before it is reported, and then from report to report, or `None` for never.
 pub(super) fn warn_after(asked: Option<Duration>, lease: Duration) -> Result<Option<(Duration, Duration)>> {
     const SHORTEST: Duration = Duration::from_millis(1);
-    /// A request that waits for its own caller is to be seen soon, and a standby that waits for days is not to fill the log.
+    /// Soon, for a request that waits for its own caller. A standby that waits for days must not fill the log: it is reported once a
+    /// lease.
     const FIRST: Duration = Duration::from_secs(5);
     let Some(time) = asked else { return Ok(Some((lease.min(FIRST), lease))) };
     if time < SHORTEST {
@@ -85,7 +86,7 @@ pub(super) fn warn_after(asked: Option<Duration>, lease: Duration) -> Result<Opt
     Ok((time < Duration::MAX).then_some((time, time)))
 }
 
-/// Whether sharded channels are used, which only a cluster has.
+/// Returns whether sharded channels are used, which only a cluster has.
 pub(super) fn sharded_channels(asked: Option<bool>, masters: &[MasterKind]) -> Result<bool> {
     if asked.is_some() && !masters.iter().any(|master| matches!(master, MasterKind::Cluster(_))) {
         return Err(rejected(
@@ -95,7 +96,7 @@ pub(super) fn sharded_channels(asked: Option<bool>, masters: &[MasterKind]) -> R
     Ok(asked.unwrap_or(true))
 }
 
-/// Whether any master reports addresses.
+/// Rejects a map if no master reports addresses.
 pub(super) fn address_map(map: AddressMap, masters: &[MasterKind]) -> Result<AddressMap> {
     let reports = |master: &MasterKind| matches!(master, MasterKind::Cluster(_) | MasterKind::Sentinel(_));
     if !map.is_none() && !masters.iter().any(reports) {
@@ -106,7 +107,7 @@ pub(super) fn address_map(map: AddressMap, masters: &[MasterKind]) -> Result<Add
     Ok(map)
 }
 
-/// Also without what ends a label, so that nothing else is taken for one.
+/// Checks a label. The `:` that ends it is rejected in it, so that nothing else is taken for a label.
 pub(super) fn label(label: &str) -> Result<Arc<str>> {
     let wrong = |char: &char| match char {
         ':' => true,

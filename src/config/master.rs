@@ -11,7 +11,7 @@ use crate::memory::Memory;
 
 /// One master of a quorum: it keeps locks, and has one vote on them.
 ///
-/// For [`Builder::masters`](crate::Builder::masters), where the masters are of different kinds. `Debug` shows no credentials.
+/// For [`Builder::masters`](crate::Builder::masters), if the masters are of different kinds. `Debug` shows no credentials.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -26,12 +26,12 @@ use crate::memory::Memory;
 pub struct Master(pub(super) MasterKind);
 
 impl Master {
-    /// A server: see [`Builder::server`](crate::Builder::server).
+    /// Creates a master that is one server: see [`Builder::server`](crate::Builder::server).
     pub fn server(server: impl Into<Server>) -> Master {
         Master(MasterKind::Server(server.into()))
     }
 
-    /// The master of this name that these sentinels monitor: see [`Builder::sentinel`](crate::Builder::sentinel).
+    /// Creates the master of this name that these sentinels monitor: see [`Builder::sentinel`](crate::Builder::sentinel).
     pub fn sentinel(
         sentinels: impl IntoIterator<Item = impl Into<Server>>,
         name: impl Into<String>,
@@ -41,12 +41,12 @@ impl Master {
         Master(MasterKind::Sentinel(SentinelMaster { sentinels, name: name.into() }))
     }
 
-    /// A Redis Cluster, by some of its nodes: see [`Builder::cluster`](crate::Builder::cluster).
+    /// Creates a master that is a Redis Cluster, named by some of its nodes: see [`Builder::cluster`](crate::Builder::cluster).
     pub fn cluster(nodes: impl IntoIterator<Item = impl Into<Server>>) -> Master {
         Master(MasterKind::Cluster(Seeds::new(nodes)))
     }
 
-    /// A store in this process: see [`Builder::memory`](crate::Builder::memory).
+    /// Creates a master that is a store in this process: see [`Builder::memory`](crate::Builder::memory).
     #[must_use]
     pub fn memory(store: &Memory) -> Master {
         Master(MasterKind::Memory(store.clone()))
@@ -75,7 +75,7 @@ pub(crate) struct SentinelMaster {
     pub(crate) name: Arc<str>,
 }
 
-/// The masters. Their addresses are looked at here, so that a mistake is reported before anything is sent.
+/// Checks the masters, and their addresses too, so that a mistake is reported before anything is sent.
 pub(super) fn checked(masters: Vec<MasterKind>) -> Result<Vec<MasterKind>> {
     if masters.is_empty() {
         return Err(rejected(
@@ -105,7 +105,7 @@ pub(super) fn checked(masters: Vec<MasterKind>) -> Result<Vec<MasterKind>> {
 }
 
 impl MasterKind {
-    /// Whether both are known to be the same master. Two sets of nodes of one cluster may have none in common.
+    /// Returns whether both are known to be the same master. Two sets of nodes of one cluster may have none in common.
     fn is(&self, other: &MasterKind) -> bool {
         match (self, other) {
             (MasterKind::Server(one), MasterKind::Server(other)) => one.address() == other.address(),
@@ -143,7 +143,7 @@ impl SentinelMaster {
         self.sentinels.iter().try_for_each(|sentinel| sentinel.destination().map(drop))
     }
 
-    /// One sentinel in common is enough: the same name is the same master to it.
+    /// Returns whether both are the same master. One sentinel in common is enough: the same name is the same master to it.
     fn is(&self, other: &SentinelMaster) -> bool {
         let known = |one: &Server| other.sentinels.iter().any(|other| other.address() == one.address());
         self.name == other.name && self.sentinels.iter().any(known)

@@ -22,7 +22,8 @@ impl Seeds {
         &self.0
     }
 
-    /// How to connect to a node at this address: as the seed there is given or, where none is, like the first.
+    /// Returns how to connect to a node at this address: as the seed with this address is given or, if there is none, like the first
+    /// seed.
     pub(crate) fn at(&self, host: &str, port: u16) -> Option<Server> {
         let is_there = |seed: &&Server| match seed.usable().map(Destination::addr) {
             Some(ConnectionAddr::Tcp(at, its) | ConnectionAddr::TcpTls { host: at, port: its, .. }) => {
@@ -63,7 +64,7 @@ impl Seeds {
         self.0.iter().any(|seed| seed.address() == server.address())
     }
 
-    /// Whether they have a node in common.
+    /// Returns whether both have a node in common.
     pub(super) fn meets(&self, other: &Seeds) -> bool {
         other.0.iter().any(|seed| self.has(seed))
     }

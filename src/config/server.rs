@@ -9,33 +9,32 @@ use crate::config::destination::{Destination, over_tls};
 use crate::config::tls::Tls;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Where a Redis server is, and the credentials for it.
+/// The address of a Redis server, and the credentials for it.
 ///
-/// Made from a URL or from a host and a port, wherever a server is asked for:
+/// It is made from a URL or from a host and a port, wherever a server is asked for:
 ///
-/// - `redis://[user[:password]@]host[:port][/database]`, the port being 6379 unless given; `valkey://` means the same
-/// - `rediss://…` the same over TLS, with the feature `tls-rustls` or `tls-native-tls`; with `#insecure` at its end the
-///   server's certificate is not verified
+/// - `redis://[user[:password]@]host[:port][/database]`; the port is 6379 unless given, and `valkey://` means the same
+/// - `rediss://…`, the same over TLS, with the feature `tls-rustls` or `tls-native-tls`; with `#insecure` at its end the server's
+///   certificate is not verified
 /// - `unix:///path/to/redis.sock[?db=…&user=…&pass=…]`
 /// - `("host", 6379)`
 ///
-/// A character that has a meaning in URLs is percent-encoded in user and password (`%40` for `@`). An address that can't
-/// be used is kept, and reported by `connect` as an error of kind [`ErrorKind::Config`]. Neither `Debug` nor any error shows
-/// credentials.
+/// In user and password, percent-encode a character that has a meaning in URLs (`%40` for `@`). An address that can't be used is
+/// kept, and reported by `connect` as an error of kind [`ErrorKind::Config`]. Neither `Debug` nor any error shows credentials.
 ///
-/// A query or a fragment that has no meaning here is an error too: it may be a setting that is meant to protect something.
+/// A query or a fragment that has no meaning here is an error too, since it may be a setting that is meant to protect something.
 ///
-/// With the feature `redis-1`, a `Client` or a `ConnectionInfo` of the redis crate, version 1, is accepted too. Its linger time is not
-/// used. The redis crate does not return certificates that it was given: one that was built with `TlsCertificates` is refused, and
-/// they are given to [`tls`](Server::tls).
+/// With the feature `redis-1`, a `Client` or a `ConnectionInfo` of the redis crate, version 1, is accepted too. Its linger time is
+/// not used. The redis crate does not return certificates that it was given: a client that was built with `TlsCertificates` is
+/// refused; give the certificates to [`tls`](Server::tls) instead.
 ///
 /// # TLS
 ///
 /// With `tls-rustls` a server's certificate is verified by rustls, against the system's authorities or those in the files that
 /// `SSL_CERT_FILE` and `SSL_CERT_DIR` name, read at each connection. With `tls-native-tls` alone the system's own TLS library
-/// verifies it. With both, rustls does. [`tls`](Server::tls) gives other authorities, or a certificate of the client's.
+/// verifies it. With both, rustls does. [`tls`](Server::tls) sets other authorities, or a client certificate.
 ///
-/// rustls uses the provider of cryptography that the program has installed or, if there is none, that of ring.
+/// rustls uses the cryptography provider that the program has installed or, if there is none, that of ring.
 ///
 /// ```
 /// use nestlock::Server;
@@ -57,10 +56,10 @@ enum Location {
 }
 
 impl Server {
-    /// Connects over TLS with these settings, also to an address that does not ask for TLS itself.
+    /// Connects over TLS with these settings, even if the address itself does not ask for TLS.
     ///
-    /// They hold for what is found by this address too: the masters that a sentinel names, the nodes of a cluster. `#insecure` at the end
-    /// of a URL keeps its meaning.
+    /// The settings also hold for what is found by this address: the masters that a sentinel names, the nodes of a cluster.
+    /// `#insecure` at the end of a URL keeps its meaning.
     ///
     /// ```
     /// use nestlock::{Server, Tls};
@@ -78,7 +77,7 @@ impl Server {
         Server::to((**destination).clone().with_tls(tls))
     }
 
-    /// How to connect; an error of kind `Config` where the address can't be used.
+    /// Returns how to connect, or an error of kind `Config` if the address can't be used.
     pub(crate) fn destination(&self) -> Result<Destination> {
         match &*self.0 {
             Location::Usable { address, destination } => {
@@ -91,7 +90,7 @@ impl Server {
         }
     }
 
-    /// `host:port` or the socket's path: for messages, and to find servers that are given twice. Without credentials.
+    /// Returns `host:port` or the socket's path, without credentials: for messages, and to find servers that are given twice.
     pub(crate) fn address(&self) -> Arc<str> {
         match &*self.0 {
             Location::Usable { address, .. } => address.clone(),
@@ -99,7 +98,7 @@ impl Server {
         }
     }
 
-    /// Where it leads, if it can be used.
+    /// Returns where it leads, if it can be used.
     pub(crate) fn usable(&self) -> Option<&Destination> {
         match &*self.0 {
             Location::Usable { destination, .. } => Some(destination),
@@ -107,12 +106,12 @@ impl Server {
         }
     }
 
-    /// A server at another address, with the same credentials and settings. A socket has no other address.
+    /// Returns a server at another address, with the same credentials and settings. A socket has no other address.
     pub(super) fn at(&self, host: &str, port: u16) -> Server {
         self.usable().map_or_else(|| self.clone(), |destination| Server::to(destination.at(host, port)))
     }
 
-    /// TLS is read here, since the redis crate knows its scheme with features alone that are not needed otherwise.
+    /// Reads a URL. The scheme of TLS is read here, since the redis crate knows it only with features that are not needed otherwise.
     fn from_url(text: &str) -> Server {
         let Some(mut url) = redis::parse_redis_url(text) else {
             let error = text.into_connection_info().err();
@@ -199,7 +198,7 @@ const fn has_tls() -> bool {
     cfg!(any(feature = "tls-rustls", feature = "tls-native-tls"))
 }
 
-/// What is wrong with a URL, in words that hold no part of it.
+/// Describes what is wrong with a URL, without any part of it.
 fn unreadable(error: &redis::RedisError) -> String {
     let description = error.to_string();
     let why =
@@ -211,7 +210,8 @@ fn unreadable(error: &redis::RedisError) -> String {
     )
 }
 
-/// Host names are compared without case, and IPv6 addresses are set apart from their port.
+/// Shows an address. Host names are in lower case, so that they compare without case, and IPv6 addresses are set apart from their
+/// port.
 fn address_of(addr: &ConnectionAddr) -> String {
     match addr {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } if host.contains(':') => {

@@ -11,7 +11,7 @@ use crate::error::rejected;
 /// The TLS settings of a [`Server`](crate::Server).
 ///
 /// By default a server's certificate is verified against the system's authorities, or those in the files that `SSL_CERT_FILE` and
-/// `SSL_CERT_DIR` name, and no certificate is presented to it. Each method replaces one of these settings.
+/// `SSL_CERT_DIR` name, and no client certificate is presented. Each method replaces one of these settings.
 ///
 /// ```
 /// use nestlock::{Server, Tls};
@@ -27,7 +27,7 @@ use crate::error::rejected;
 ///
 /// # Rotation
 ///
-/// Files, the system's authorities among them, are read at each new connection, so that a certificate that is replaced on disk is used
+/// Files, including the system's authorities, are read at each new connection, so that a certificate that is replaced on disk is used
 /// from the next connection on; a standing connection keeps the one that it was made with. If a file can't be used at that time, the
 /// attempt fails, and is repeated. PEM that is given as text is used for as long as its [`Locks`](crate::Locks) lives: to replace it,
 /// give files, or connect again.
@@ -46,7 +46,7 @@ pub(crate) enum Pem {
 }
 
 impl Tls {
-    /// The default settings: the system's authorities, and no certificate of the client's.
+    /// Creates the default settings: the system's authorities, and no client certificate.
     #[must_use]
     pub fn new() -> Tls {
         Tls::default()
@@ -66,7 +66,7 @@ impl Tls {
 
     /// Presents this certificate to the server: the certificate with those of its issuers, and its private key, each in PEM.
     ///
-    /// The key is in PKCS#8 (`BEGIN PRIVATE KEY`); with the feature `tls-rustls` it may be in PKCS#1 or SEC1 too.
+    /// The key has to be in PKCS#8 (`BEGIN PRIVATE KEY`); with the feature `tls-rustls` it may be in PKCS#1 or SEC1 too.
     #[must_use]
     pub fn client_certificate(self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Tls {
         Tls { client: Some((Pem::text(certificate), Pem::text(key))), ..self }
@@ -78,8 +78,8 @@ impl Tls {
         Tls { client: Some((Pem::file(certificate), Pem::file(key))), ..self }
     }
 
-    /// Connects to any server, whatever certificate it has: anybody between it and the client can read and change everything,
-    /// and gets the password. The same as `#insecure` at the end of a `rediss://` URL.
+    /// Connects to any server, whatever certificate it has: anybody between it and the client can read and change everything, and
+    /// gets the password. This is the same as `#insecure` at the end of a `rediss://` URL.
     #[must_use]
     pub fn insecure(self) -> Tls {
         Tls { insecure: true, ..self }
@@ -101,7 +101,7 @@ impl Tls {
         self.insecure
     }
 
-    /// Rejects PEM that can't be used, as far as it was given as text.
+    /// Rejects PEM that can't be used, if it was given as text.
     pub(super) fn check(&self) -> Result<()> {
         let authorities = match &self.authorities {
             Some(Pem::Text(pem)) => library::authorities(pem),
@@ -119,7 +119,7 @@ impl Tls {
 
 #[cfg(not(any(feature = "tls-rustls", feature = "tls-native-tls")))]
 impl Tls {
-    /// A server over TLS is rejected as such.
+    /// Rejects nothing: a server over TLS is rejected as such.
     pub(super) fn check(&self) -> Result<()> {
         Ok(())
     }
@@ -135,7 +135,7 @@ impl Pem {
     }
 }
 
-/// Where they come from, and nothing of them.
+/// Shows where the settings come from, and nothing of their content.
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let client = self.client.as_ref();
@@ -169,7 +169,7 @@ pub(crate) mod library {
 
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 mod wrong {
-    //! What is wrong with PEM that was given. No parser's error, which may hold a part of it.
+    //! Messages about PEM that can't be used. They have no parser's error, which may hold a part of the PEM.
 
     pub(super) const AUTHORITIES: &str =
         "the certificate authorities given to `Tls` can't be used: give one or several certificates in PEM";

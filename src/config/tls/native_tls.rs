@@ -4,7 +4,7 @@ use native_tls::{Certificate, Identity, TlsConnector};
 
 use crate::config::tls::wrong;
 
-/// `None`: the system's.
+/// The authorities to trust; `None`: the system's.
 pub(crate) type Authorities = Option<Vec<Certificate>>;
 pub(crate) type Connector = TlsConnector;
 

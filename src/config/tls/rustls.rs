@@ -26,7 +26,7 @@ pub(crate) fn authorities(pem: &[u8]) -> Result<Authorities, &'static str> {
     if store.is_empty() { Err(wrong::AUTHORITIES) } else { Ok(store.into()) }
 }
 
-/// With the cryptography that the program has chosen or, if it has chosen none, ring's.
+/// Makes a connector with the cryptography that the program has chosen or, if it has chosen none, with ring's.
 pub(crate) fn connector(
     authorities: Authorities,
     identity: Option<(&[u8], &[u8])>,
@@ -51,7 +51,7 @@ pub(crate) fn connector(
     builder.with_client_auth_cert(certificates, key).map(Arc::new).map_err(|_| wrong::KEY)
 }
 
-/// Any certificate will do.
+/// Accepts any certificate.
 #[derive(Debug)]
 struct NoVerification(Arc<CryptoProvider>);
 

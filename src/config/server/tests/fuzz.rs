@@ -7,7 +7,7 @@ use crate::config::{Builder, Master};
 
 const SECRET: &str = "s3cret";
 
-/// A URL with a password, of which other parts are wrong. The password itself is percent-encoded, as it has to be.
+/// URLs with a password, with mistakes in their other parts. The password itself is percent-encoded, as it has to be.
 fn urls() -> impl Strategy<Value = String> {
     let part = |words: &'static [&'static str]| {
         let special = |c: char| "@:/?#[]\\".contains(c) || c.is_control() || c.is_whitespace();
