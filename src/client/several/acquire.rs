@@ -1,4 +1,5 @@
-//! From several names to a guard of each, without a deadlock among those who ask so: nobody holds a name behind one that it waits for.
+//! From several names to a guard of each, without a deadlock among requests that ask in this way: none holds a name behind one that
+//! it waits for.
 
 use std::fmt;
 use std::future::Future;
@@ -28,16 +29,16 @@ use crate::wire::keys::{self, Keys};
 #[derive(Clone, Debug)]
 pub(super) struct AllOptions {
     handle: Handle,
-    /// By name, each once.
+    /// Sorted by name, each once.
     keys: Arc<[Arc<Keys>]>,
     pub(super) within: Option<Duration>,
     pub(super) times: HoldTimes,
     pub(super) owner: Option<Owner>,
     bare: bool,
     fenced: bool,
-    /// Without a grant it ends with an error, and not with nothing.
+    /// Whether it ends with an error if it is not granted, and not with `None`.
     reports: bool,
-    /// Where it was asked for.
+    /// Where in the code it was asked for.
     place: Place,
 }
 
@@ -65,7 +66,7 @@ pub(in crate::client) struct RequestAll {
 }
 
 impl RequestAll {
-    /// Made where this is called.
+    /// Makes the request of a call; its place in the code is that of the caller.
     #[track_caller]
     pub(super) fn new(
         handle: Handle,
@@ -79,7 +80,7 @@ impl RequestAll {
         RequestAll { options, asking: None, answered: false }
     }
 
-    /// Sets an option. A request that is under way is dropped, and with it undone.
+    /// Sets an option. A request that is under way is dropped, which undoes it.
     pub(super) fn set(&mut self, option: impl FnOnce(&mut AllOptions)) {
         self.asking = None;
         option(&mut self.options);
@@ -100,7 +101,7 @@ impl RequestAll {
                 Err(error) => Err(error.into()),
             },
         };
-        // With it goes what was granted, where it is an error.
+        // If the answer is an error, this drops what was granted.
         self.asking = None;
         self.answered = true;
         Poll::Ready(answer)
@@ -132,7 +133,7 @@ impl Asks for RequestAll {
     }
 }
 
-/// What there is of one name.
+/// The state of one name.
 enum Slot {
     /// Neither asked for nor held.
     Free,
@@ -142,7 +143,7 @@ enum Slot {
     },
     Held {
         guard: Guard,
-        /// While a name behind it is waited for.
+        /// Set while a name behind it is waited for.
         watching: Option<Watching>,
     },
     /// It was held, and its release is awaited.
@@ -152,48 +153,49 @@ enum Slot {
 /// How a request that makes one attempt asks.
 #[derive(Clone, Copy)]
 enum Pass {
-    /// For all names at once, as one that waits does.
+    /// For all names at once, like a request that waits.
     AtOnce,
-    /// For one after the other, in their order, and once more for one that is busy, after longer and longer pauses until then.
+    /// For one name after the other, in their order; a name that is busy is asked for again until then, after longer and longer
+    /// pauses.
     InOrder { until: Instant, pause: Duration },
 }
 
 /// How long the second pass repeats refused names at least: four times, if the answers take no time.
 const BRIEF: Duration = Duration::from_millis(15);
 
-/// A request for several locks, from its first poll until it is ready or dropped: with it go its requests and its guards.
+/// A request for several locks, from its first poll until it is ready or dropped: its drop drops its requests and guards.
 ///
-/// All names are asked for at once. As soon as one waits for others, what is behind it is given back, and is asked for again once that
-/// one is granted. So whoever waits holds names before that one only: of all who ask so, the one that waits for the last name waits for
-/// somebody who waits for nobody.
+/// All names are asked for at once. As soon as one waits for others, what is behind it is given back, and is asked for again once
+/// that one is granted. So a request that waits holds only names before that one: among all that ask in this way, the one that waits
+/// for the last name waits for somebody who waits for nobody.
 ///
-/// A single attempt that is refused releases what it was granted, and goes through the names once more, one by one. Of several that begin
-/// at once each may refuse another in the first pass: 1. A is granted `a`, and B `b`. 2. Each is refused the other name. 3. Both give
-/// back what they have, and nobody is granted both. In the second pass a request is refused only by one that has gone further in the
-/// order, and the one that has gone furthest is refused only by one that is still in its first pass. That one takes about as long as this
-/// one's first pass did, so for that long a busy name is asked for again.
+/// A single attempt that is refused releases what it was granted, and goes through the names once more, one by one. Of several that
+/// begin at once each may refuse another in the first pass: 1. A is granted `a`, and B `b`. 2. Each is refused the other
+/// name. 3. Both give back what they have, and nobody is granted both. In the second pass a request is refused only by one that has
+/// gone further in the order, and the one that has gone furthest is refused only by one that is still in its first pass. That one
+/// takes about as long as this one's first pass did, so a busy name is asked for again for that long.
 struct Gathering {
     /// In the order of the names.
     slots: Box<[Slot]>,
     owner: Owner,
-    /// When the time that `within` allows is over.
+    /// When the time that `within` allows is over; `None`: never.
     limit: Option<Instant>,
-    /// It makes one attempt, and does not wait for others.
+    /// Whether it makes a single attempt, and does not wait for others.
     once: bool,
     pass: Pass,
     started: Instant,
-    /// Whether it has asked for all at once.
+    /// Whether it has asked for all names at once.
     begun: bool,
-    /// The session's number by then.
+    /// The session's number when it began.
     began: u64,
     /// The name that was waited for last, or was lost.
     waited: usize,
-    /// Why one of them is not granted: it was busy for all of the time, or failed. What is under way is answered before this ends. Dropped, it
-    /// would be of unknown outcome: 1. A server refuses all writes. 2. The first refusal ends this, and the second one is never read.
-    /// 3. `close` waits for the end of what was never held, which is refused too.
+    /// Why one of them is not granted: it was busy for all of the time, or failed. What is under way is answered before this ends. If
+    /// it were dropped, its outcome would be unknown: 1. A server refuses all writes. 2. The first refusal ends this, and the second
+    /// one is never read. 3. `close` waits for the end of what was never held, which is refused too.
     refused: Option<NotGranted>,
     losses: u32,
-    /// After a loss, and before a busy name is asked for once more: it asks again then.
+    /// Set after a loss, and before a busy name is asked for once more: it asks again when this is over.
     pause: Option<Pin<Box<Sleep>>>,
 }
 
@@ -203,7 +205,7 @@ impl Gathering {
         let started = Instant::now();
         let limit = options.within.and_then(|within| limit(started, within));
         let slots = options.keys.iter().map(|_| Slot::Free).collect();
-        // Of all names, whoever polls this later.
+        // For all names, whoever polls this later.
         let owner = options.owner.clone().unwrap_or_else(Owner::current);
         let (begun, began, waited) = (false, options.handle.number(), 0);
         let (refused, losses, pause) = (None, 0, None);
@@ -272,8 +274,8 @@ impl Gathering {
         }
     }
 
-    /// Asks for all that is neither held nor asked for, in the order of the names, or finds that the time for it is over. In order: for
-    /// the first of them.
+    /// Asks for all names that are neither held nor asked for, in their order, or finds that the time is over. In the second pass it
+    /// asks for the first of them only.
     fn ask(&mut self, options: &AllOptions) {
         let now = Instant::now();
         let within = match self.limit {
@@ -319,7 +321,7 @@ impl Gathering {
                     if let Poll::Ready(released) = release.as_mut().poll(cx) {
                         *slot = Slot::Free;
                         if released.is_err() {
-                            // It may stand, and would be in the way of others for as long as this one goes on.
+                            // It may still stand, and would be in the way of others for as long as this one goes on.
                             self.pass = Pass::InOrder { until: self.started, pause: BRIEF };
                         }
                     }
@@ -341,7 +343,7 @@ impl Gathering {
         }
     }
 
-    /// Something is under way.
+    /// Returns whether something is under way.
     fn is_asking(&self) -> bool {
         self.slots.iter().any(|slot| matches!(slot, Slot::Asking { .. } | Slot::GoingBack(_)))
     }
@@ -350,7 +352,7 @@ impl Gathering {
         matches!(self.pass, Pass::InOrder { .. })
     }
 
-    /// Whether a second pass follows if a name is busy. It does not help with one name: the owner that refuses it has it.
+    /// Returns whether a second pass follows if a name is busy. It does not help with one name: the owner that refuses it has it.
     fn has_second_pass(&self) -> bool {
         self.once && self.slots.len() > 1 && !self.is_in_order()
     }
@@ -361,7 +363,8 @@ impl Gathering {
         self.pass = Pass::InOrder { until, pause: Duration::from_millis(1) };
     }
 
-    /// A name is busy: in the second pass it is asked for again after a pause, while all before it are held.
+    /// Called if a name is busy. In the second pass it is asked for again after a pause, while all before it are held. Returns
+    /// whether there is one.
     fn pauses_before_the_same_name(&mut self) -> bool {
         let Pass::InOrder { until, pause } = &mut self.pass else { return false };
         let next = after(Instant::now(), *pause);
@@ -377,9 +380,9 @@ impl Gathering {
         self.slots.iter().position(|slot| matches!(slot, Slot::Asking { part, .. } if part.waits()))
     }
 
-    /// Gives back what is held from there on, and asks for it no more. What is under way is awaited, and given back then: dropped, it
-    /// would be of unknown outcome. `awaited`: the releases are too, since a second pass begins when nothing is held. Returns whether there
-    /// are any to be polled.
+    /// Gives back what is held from there on, and no longer asks for it. What is under way is awaited, and then given back: if it
+    /// were dropped, its outcome would be unknown. With `awaited` the releases are awaited too, since a second pass begins when
+    /// nothing is held. Returns whether there are any to be polled.
     fn give_back(&mut self, from: usize, awaited: bool) -> bool {
         let mut begun = false;
         for slot in self.slots.iter_mut().skip(from) {
@@ -397,7 +400,7 @@ impl Gathering {
         begun
     }
 
-    /// The first name that was lost while another one is waited for. This task is woken at the next loss.
+    /// Returns the first name that was lost while another one is waited for. This task is woken at the next loss.
     fn watch(&mut self, cx: &mut Context<'_>) -> Option<(usize, Loss)> {
         self.slots.iter_mut().enumerate().find_map(|(at, slot)| {
             let Slot::Held { guard, watching } = slot else { return None };
@@ -416,9 +419,9 @@ impl Gathering {
         })
     }
 
-    /// A name is lost before all are granted: it, and what is behind it, is asked for again after a pause. Without a pause a lease
-    /// that is too short for the wait would be asked for again and again. What is under way is dropped here, and undone in the
-    /// background, which has the time of the pause.
+    /// Called if a name is lost before all are granted: it, and what is behind it, is asked for again after a pause. Without a pause
+    /// a lease that is too short for the wait would be asked for again and again. What is under way is dropped here, and undone in
+    /// the background, which has the time of the pause.
     fn begin_again(&mut self, from: usize, loss: Loss, options: &AllOptions) {
         self.waited = from;
         self.slots.iter_mut().skip(from).for_each(|slot| *slot = Slot::Free);

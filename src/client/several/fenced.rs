@@ -9,9 +9,9 @@ use crate::client::several::mutexes::Mutexes;
 use crate::client::several::requests::{FencedLockAll, FencedTryLockAll};
 use crate::client::several::run::FencedRunAll;
 
-/// Several locks whose holds have fencing tokens, one for each name: [`Mutexes::fenced`] makes it.
+/// Several locks whose holds have fencing tokens, one for each name. [`Mutexes::fenced`] creates it.
 ///
-/// Each is the same lock as the [`FencedMutex`](crate::FencedMutex) of its name, and is waited for like [`Mutexes`].
+/// Each is the same lock as the [`FencedMutex`](crate::FencedMutex) of its name, and is waited for as with [`Mutexes`].
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -30,9 +30,9 @@ use crate::client::several::run::FencedRunAll;
 pub struct FencedMutexes(Mutexes);
 
 impl Mutexes {
-    /// The same locks, with a fencing token for each hold.
+    /// Returns the same locks, with a fencing token for each hold.
     ///
-    /// For resources that refuse late writes: see [`FencedMutex`](crate::FencedMutex). The example of [`FencedMutexes`] has it.
+    /// For resources that refuse late writes: see [`FencedMutex`](crate::FencedMutex). See the example of [`FencedMutexes`].
     #[must_use]
     pub fn fenced(self) -> FencedMutexes {
         FencedMutexes(self)
@@ -40,12 +40,12 @@ impl Mutexes {
 }
 
 impl FencedMutexes {
-    /// As [`Mutexes::names`].
+    /// Same as [`Mutexes::names`].
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.names()
     }
 
-    /// Asks for all of the locks, as [`Mutexes::lock`]. The guards have the [`tokens`](crate::FencedGuards::tokens).
+    /// Waits for all of the locks like [`Mutexes::lock`]. The guards have [`tokens`](crate::FencedGuards::tokens).
     ///
     /// See [`FencedLockAll`] for options, errors and cancel safety.
     #[track_caller]
@@ -53,7 +53,7 @@ impl FencedMutexes {
         FencedLockAll(self.0.request(None, true))
     }
 
-    /// Asks as [`Mutexes::try_lock`] does. Resolves to `None` if somebody else holds one of the locks.
+    /// Tries to take all of the locks like [`Mutexes::try_lock`]. Resolves to `None` if somebody else holds one of them.
     ///
     /// See [`FencedTryLockAll`] for options, errors and cancel safety.
     #[track_caller]
@@ -61,12 +61,13 @@ impl FencedMutexes {
         FencedTryLockAll(self.0.request(Some(Duration::ZERO), true))
     }
 
-    /// Waits for all of the locks, runs what `work` makes of the tokens, and releases the locks: [`Mutexes::run`] with tokens.
+    /// Waits for all of the locks, runs the future that `work` makes from the tokens, and releases the locks: [`Mutexes::run`] with
+    /// tokens.
     ///
-    /// `work` is called once all locks are held, as the owner that the future then runs as. Short for
+    /// `work` is called once all locks are held, as the owner that its future then runs as. This is short for
     /// [`lock()`](FencedMutexes::lock)[`.run(work)`](FencedLockAll::run).
     ///
-    /// See [`FencedRunAll`] for errors and cancel safety. The example of [`FencedMutexes`] has it.
+    /// See [`FencedRunAll`] for errors and cancel safety, and the example of [`FencedMutexes`].
     #[track_caller]
     pub fn run<W, F>(&self, work: W) -> FencedRunAll<W, F>
     where

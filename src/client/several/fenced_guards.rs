@@ -24,20 +24,20 @@ use crate::error::Result;
 pub struct Tokens(Arc<[(Arc<str>, u64)]>);
 
 impl Tokens {
-    /// Of guards that a fenced request got.
+    /// Returns the tokens of guards that a fenced request got.
     pub(super) fn of(guards: &Guards) -> Result<Tokens> {
         let tokens = guards.iter().map(|guard| Ok((guard.name().into(), fenced_guard::token(guard)?)));
         tokens.collect::<Result<_>>().map(Tokens)
     }
 
-    /// The token of the hold of this name; `None` where it is not among those that were asked for.
+    /// Returns the token of the hold of this name, or `None` if the name is not among those that were asked for.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<u64> {
         let at = self.0.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
         self.0.get(at).map(|(_, token)| *token)
     }
 
-    /// The names, in their order, each with its token.
+    /// Returns the names, in their order, each with its token.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(name, token)| (&**name, *token))
     }
@@ -51,7 +51,7 @@ impl fmt::Debug for Tokens {
 
 /// Holds of several locks with fencing tokens: [`Guards`], and their [`tokens`](FencedGuards::tokens).
 ///
-/// It derefs to [`Guards`], and a drop releases it like these.
+/// It dereferences to [`Guards`], and a drop releases it like them.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -74,28 +74,28 @@ impl FencedGuards {
         Ok(FencedGuards { guards, tokens })
     }
 
-    /// The fencing token of the hold of this name: see [`FencedGuard::token`](crate::FencedGuard::token). `None` where it is not
-    /// among those that were asked for.
+    /// Returns the fencing token of the hold of this name, or `None` if the name is not among those that were asked for. See
+    /// [`FencedGuard::token`](crate::FencedGuard::token).
     #[must_use]
     pub fn token(&self, name: &str) -> Option<u64> {
         self.tokens.get(name)
     }
 
-    /// The fencing tokens of all holds. They never change.
+    /// Returns the fencing tokens of all holds. They never change.
     #[must_use]
     pub fn tokens(&self) -> &Tokens {
         &self.tokens
     }
 
-    /// Releases all holds at once, and reports: [`Guards::release`].
+    /// Releases all holds at once, and reports whether all of them were still held. See [`Guards::release`].
     ///
     /// # Errors
     ///
-    /// As [`Guards::release`].
+    /// Same as [`Guards::release`].
     ///
     /// # Cancel safety
     ///
-    /// As [`Guards::release`].
+    /// Same as [`Guards::release`].
     pub async fn release(self) -> Result<()> {
         self.guards.release().await
     }

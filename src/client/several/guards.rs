@@ -14,7 +14,8 @@ use crate::client::guard_scope::GuardScope;
 use crate::client::run::{Holds, Releasing, Watching};
 use crate::error::{Error, Loss, Result};
 
-/// Holds of several locks: dropping it releases all of them in the background, [`release`](Guards::release) does so and reports.
+/// Holds of several locks. Dropping it releases all of them in the background; [`release`](Guards::release) releases them and reports
+/// the outcome.
 ///
 /// It may be moved and dropped like a [`Guard`](crate::Guard).
 ///
@@ -29,7 +30,7 @@ use crate::error::{Error, Loss, Result};
 /// ```
 #[must_use = "dropping the guards releases the locks"]
 pub struct Guards {
-    /// By name, one at least.
+    /// Sorted by name, one at least.
     guards: Vec<Guard>,
 }
 
@@ -38,9 +39,9 @@ impl Guards {
         Guards { guards: guards.collect() }
     }
 
-    /// The names of the locks, without the prefix, in their order.
+    /// Returns the names of the locks, without the prefix, in their order.
     ///
-    /// The example of [`Guards`] has it.
+    /// See the example of [`Guards`].
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.guards.iter().map(Guard::name)
     }
@@ -64,7 +65,8 @@ impl Guards {
     ///
     /// # Errors
     ///
-    /// That of the first name whose release failed, as [`Guard::release`](crate::Guard::release) has it; [`Error::lock`] is that name.
+    /// The error of the first name whose release failed, as for [`Guard::release`](crate::Guard::release); [`Error::lock`] is that
+    /// name.
     ///
     /// # Cancel safety
     ///
@@ -73,10 +75,10 @@ impl Guards {
         all(self.guards.into_iter().map(Guard::release)).await
     }
 
-    /// Resolves when the first of the holds is lost, with the reason. Pending for as long as all are good.
+    /// Waits until the first of the holds is lost, and returns the reason. Pending for as long as all are good.
     ///
-    /// What the holds guard together is not safe from then on. The other holds stay until the guards go: the work that they guard may
-    /// go on.
+    /// From then on what the holds guard together is not safe. The other holds stay until the guards are released or dropped, since
+    /// the work that they guard may go on.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -109,21 +111,21 @@ impl Guards {
         }))
     }
 
-    /// Whether one of the holds is lost, by what this process knows now. Sends nothing.
+    /// Returns whether one of the holds is lost, as far as this process knows now. Sends nothing.
     ///
-    /// True from [`valid_until`](Guards::valid_until) on at the latest.
+    /// It is true from [`valid_until`](Guards::valid_until) on at the latest.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.guards.iter().any(Guard::is_lost)
     }
 
-    /// Why a hold was lost, of the first name of which one was; `None` while all are good. Sends nothing.
+    /// Returns why a hold was lost, for the first name whose hold was, or `None` while all are good. Sends nothing.
     #[must_use]
     pub fn loss(&self) -> Option<Loss> {
         self.guards.iter().find_map(Guard::loss)
     }
 
-    /// Until when all holds are good, if nothing renews them: the least of their ends.
+    /// Returns until when all holds are good if nothing renews them: the earliest of their ends.
     ///
     /// See [`Guard::valid_until`](crate::Guard::valid_until). With a fixed lease it is the end of the hold that was granted first.
     ///
@@ -144,7 +146,7 @@ impl Guards {
         self.guards.iter().map(Guard::valid_until).min().unwrap_or_else(Instant::now)
     }
 
-    /// Makes all holds good for at least that long from now, in whole milliseconds.
+    /// Makes all holds good for at least `lease` from now, in whole milliseconds.
     ///
     /// Each is extended, whatever becomes of the others. See [`Guard::extend`](crate::Guard::extend).
     ///
@@ -162,12 +164,12 @@ impl Guards {
     ///
     /// # Errors
     ///
-    /// That of the first name whose hold could not be extended, as [`Guard::extend`](crate::Guard::extend) has it. The others may have
-    /// been extended.
+    /// The error of the first name whose hold could not be extended, as for [`Guard::extend`](crate::Guard::extend). The others may
+    /// have been extended.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, each lease may have been extended or not.
+    /// If the future is dropped, each lease may or may not have been extended.
     pub async fn extend(&self, lease: Duration) -> Result<()> {
         all(self.guards.iter().map(|guard| guard.extend(lease))).await
     }
@@ -175,7 +177,7 @@ impl Guards {
     /// Asks the masters now whether all holds still stand, in commands that are under way at once.
     ///
     /// `Ok` means that each of them stood at some time between the call and its last answer. See
-    /// [`Guard::check`](crate::Guard::check) for what that is good for, and what it is not.
+    /// [`Guard::check`](crate::Guard::check) for what a check promises, and what it does not.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -193,11 +195,11 @@ impl Guards {
     ///
     /// # Errors
     ///
-    /// That of the first name whose hold is not known to stand, as [`Guard::check`](crate::Guard::check) has it.
+    /// The error of the first name whose hold is not known to stand, as for [`Guard::check`](crate::Guard::check).
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the holds stay, and each lease may have been renewed or not.
+    /// If the future is dropped, the holds stay, and each lease may or may not have been renewed.
     pub async fn check(&self) -> Result<()> {
         all(self.guards.iter().map(Guard::check)).await
     }
@@ -211,7 +213,7 @@ impl Guards {
         GuardScope::of(self.guards.first(), work)
     }
 
-    /// The locks are nobody else's for so long from now.
+    /// Keeps the locks from everybody else for `at_least` from now.
     pub(super) fn keep(&self, at_least: Duration) {
         self.guards.iter().for_each(|guard| guard.keep(at_least));
     }
@@ -230,7 +232,7 @@ impl Holds for Guards {
         self.watching()
     }
 
-    /// Of the first name: a span has one parent.
+    /// The span of the first name: a span has one parent.
     fn span(&self) -> Option<&HeldSpan> {
         self.guards.iter().find_map(Guard::span)
     }
@@ -257,10 +259,10 @@ fn all<F>(futures: impl Iterator<Item = F>) -> All<F> {
     All { under_way: futures.map(|one| (Some(Box::pin(one)), Ok(()))).collect() }
 }
 
-/// `None` once it is done; then its result.
+/// The future, `None` once it is done, and then its result.
 type UnderWay<F> = (Option<Pin<Box<F>>>, Result<()>);
 
-/// In their order.
+/// Awaits all futures, whose results are kept in their order.
 struct All<F> {
     under_way: Vec<UnderWay<F>>,
 }

@@ -12,15 +12,15 @@ use crate::client::several::run::RunAll;
 use crate::session::Handle;
 use crate::wire::keys::Keys;
 
-/// Several locks, which are taken all or none: [`Locks::mutexes`](crate::Locks::mutexes) makes it. A handle holds nothing.
+/// Several locks that are taken all or none. [`Locks::mutexes`](crate::Locks::mutexes) creates it. A handle holds nothing by itself.
 ///
 /// Each is the same lock as the [`Mutex`](crate::Mutex) of its name, and re-enters like it.
 ///
-/// **Those who take several locks so do not deadlock**, in whatever order they list the names, in one process or in many: each request
-/// holds nothing behind a name that it waits for, in the order of the names (by their bytes). What is taken one by one inside of a hold
-/// is not part of that order: there use [`within`](crate::futures::LockAll::within), or list all names at once.
+/// **Requests that take several locks in this way do not deadlock**, in whatever order they list the names, in one process or in
+/// many: each request holds nothing behind a name that it waits for, in the order of the names (by their bytes). What is taken one by
+/// one inside a hold is not part of that order: use [`within`](crate::futures::LockAll::within) there, or list all names at once.
 ///
-/// All names are asked for at once, in one round trip. Where one is held by somebody else, those behind it are given back, and are asked
+/// All names are asked for at once, in one round trip. If one is held by somebody else, those behind it are given back, and are asked
 /// for again once it is granted.
 ///
 /// ```
@@ -34,7 +34,7 @@ use crate::wire::keys::Keys;
 #[derive(Clone)]
 pub struct Mutexes {
     handle: Handle,
-    /// By name, each once.
+    /// Sorted by name, each once.
     keys: Arc<[Arc<Keys>]>,
 }
 
@@ -50,7 +50,7 @@ impl Mutexes {
         Mutexes { handle, keys }
     }
 
-    /// The names of the locks, without the prefix: each once, in the order in which they are waited for.
+    /// Returns the names of the locks, without the prefix: each once, in the order in which they are waited for.
     ///
     /// ```
     /// let locks = nestlock::Locks::in_memory();
@@ -61,9 +61,10 @@ impl Mutexes {
         self.keys.iter().map(|keys| &*keys.name)
     }
 
-    /// Asks for all of the locks, for as long as it takes. The holds are renewed until their guards go.
+    /// Waits for all of the locks, for as long as it takes, and returns their guards. The holds are renewed until the guards are
+    /// released or dropped.
     ///
-    /// To whom they belong is described at [`Mutex::lock`](crate::Mutex::lock). See [`LockAll`] for options, errors and cancel safety.
+    /// [`Mutex::lock`](crate::Mutex::lock) describes to whom they belong. See [`LockAll`] for options, errors and cancel safety.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -80,7 +81,8 @@ impl Mutexes {
         LockAll(self.request(None, false))
     }
 
-    /// Asks once, or for as long as `within` allows. Resolves to `None` if somebody else holds one of the locks, and then holds none.
+    /// Tries to take all of the locks: once or, with [`within`](TryLockAll::within), for that long. Resolves to `None` if somebody
+    /// else holds one of them, and then holds none.
     ///
     /// See [`TryLockAll`] for options, errors and cancel safety.
     ///
@@ -100,8 +102,8 @@ impl Mutexes {
 
     /// Waits for all of the locks, runs `work` while they are held, and releases them.
     ///
-    /// The work runs as a child of the current owner: calls nested in it re-enter each of the locks, branches beside it wait. If one of
-    /// the holds is lost, the work is dropped. Short for [`lock()`](Mutexes::lock)[`.run(work)`](LockAll::run).
+    /// The work runs as a child of the current owner: calls nested in it re-enter each of the locks, branches beside it wait. If one
+    /// of the holds is lost, the work is dropped. This is short for [`lock()`](Mutexes::lock)[`.run(work)`](LockAll::run).
     ///
     /// See [`RunAll`] for its result and cancel safety.
     ///

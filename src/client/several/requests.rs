@@ -1,4 +1,4 @@
-//! The futures of a request for several locks: made of options until the first poll.
+//! The futures of a request for several locks, which take options until the first poll.
 
 use std::fmt;
 use std::future::Future;
@@ -25,21 +25,21 @@ macro_rules! options {
 
             /// Gives each hold this lease, and never renews it. Default: the builder's lease, renewed while the guards live.
             ///
-            /// It counts from the grant of each name. Where one had to be waited for, those before it were granted earlier, and end
-            /// earlier: [`Guards::valid_until`](crate::Guards::valid_until) has the least. One that ends while another is waited for
-            /// is asked for again, so a fixed lease has to be longer than the wait. See also
+            /// It counts from the grant of each name. If one had to be waited for, those before it were granted earlier, and end
+            /// earlier: [`Guards::valid_until`](crate::Guards::valid_until) returns the earliest end. A hold that ends while another
+            /// name is waited for is asked for again, so a fixed lease has to be longer than the wait. See also
             /// [`Lock::fixed_lease`](crate::futures::Lock::fixed_lease).
             fixed_lease(lease: Duration) => |options| options.times.get_mut().fixed_lease = Some(lease);
 
-            /// Ends each hold after that long, also where it would be renewed. Default: never.
+            /// Ends each hold after this time, even if it would still be renewed. Default: never.
             ///
             /// It counts from the grant of each name, as [`fixed_lease`](Self::fixed_lease) does. See also
             /// [`Lock::max_hold`](crate::futures::Lock::max_hold).
             max_hold(limit: Duration) => |options| options.times.get_mut().max_hold = Some(limit);
 
-            /// Keeps each lock from all others for at least that long after the last grant. Default: not at all.
+            /// Keeps each lock from all others for at least this time after the last grant. Default: zero, not at all.
             ///
-            /// Only where all are granted: what is given back meanwhile is free at once. See
+            /// It applies only once all are granted: what is given back before that is free at once. See
             /// [`Lock::at_least`](crate::futures::Lock::at_least).
             at_least(time: Duration) => |options| options.times.get_mut().at_least = Some(time);
 
@@ -74,8 +74,7 @@ macro_rules! options {
 
 /// The future of [`Mutexes::lock`](crate::Mutexes::lock): takes options until it is polled.
 ///
-/// An option that is set after a poll, and a [`run`](LockAll::run), drops the request under way, and the next poll begins a new
-/// one.
+/// Setting an option after a poll, or calling [`run`](LockAll::run), drops the request under way, and the next poll begins a new one.
 ///
 /// A hold that is lost before all are granted is asked for again, with all that is behind it.
 ///
@@ -96,12 +95,12 @@ macro_rules! options {
 ///
 /// # Errors
 ///
-/// As [`Lock`](crate::futures::Lock) for one of the names, which [`Error::lock`](crate::Error::lock) returns: then none is held.
+/// Same as [`Lock`](crate::futures::Lock) for one of the names, which [`Error::lock`](crate::Error::lock) returns: then none is held.
 /// Also [`Config`](crate::ErrorKind::Config): no name; nothing was sent.
 ///
 /// # Cancel safety
 ///
-/// A dropped future leaves all lines at once, and what it had is released. Each of its requests is undone as a
+/// If the future is dropped, it leaves all lines at once, and what it had is released. Each of its requests is undone as a
 /// [`Lock`](crate::futures::Lock) is. While one name is waited for, those before it are held and renewed, whether the future is
 /// polled or not.
 #[must_use = "futures do nothing unless polled"]
@@ -125,10 +124,10 @@ impl Future for LockAll {
 
 /// The future of [`Mutexes::try_lock`](crate::Mutexes::try_lock): takes options until it is polled.
 ///
-/// Resolves to `None` if somebody else holds one of the locks: after one attempt or, with [`within`](TryLockAll::within), when that time is
-/// over. Then none of them is held. An attempt asks for all locks at once. If one is refused, it asks once more, one by one, and repeats
-/// refused ones for about 15 ms in all, or for as long as the first pass took if that is longer. So of several callers that try at the same
-/// time one gets all of them.
+/// Resolves to `None` if somebody else holds one of the locks: after one attempt or, with [`within`](TryLockAll::within), when that
+/// time is over. Then none of them is held. An attempt asks for all locks at once. If one is refused, it asks once more, one by one,
+/// and repeats refused ones for about 15 ms in all, or for as long as the first pass took if that is longer. So if several callers
+/// try at the same time, one of them gets all of the locks.
 ///
 /// Bind the guards to a name: `try_lock().await?;` alone releases them at once, and no lint warns.
 ///
@@ -145,13 +144,13 @@ impl Future for LockAll {
 ///
 /// # Errors
 ///
-/// As [`LockAll`], but for [`Timeout`](crate::ErrorKind::Timeout), which is `None` here. Without [`within`](TryLockAll::within)
-/// [`Unavailable`](crate::ErrorKind::Unavailable) comes one node timeout after the masters have stopped answering, and
-/// [`Lost`](crate::ErrorKind::Lost) if a hold was lost before all were granted.
+/// Same as [`LockAll`], except for [`Timeout`](crate::ErrorKind::Timeout), which is `None` here. Without
+/// [`within`](TryLockAll::within), [`Unavailable`](crate::ErrorKind::Unavailable) comes one node timeout after the masters have
+/// stopped answering, and [`Lost`](crate::ErrorKind::Lost) if a hold was lost before all were granted.
 ///
 /// # Cancel safety
 ///
-/// As [`LockAll`].
+/// Same as [`LockAll`].
 #[must_use = "futures do nothing unless polled"]
 pub struct TryLockAll(pub(super) RequestAll);
 
@@ -173,7 +172,7 @@ impl Future for TryLockAll {
 
 /// The future of [`FencedMutexes::lock`](crate::FencedMutexes::lock): takes options until it is polled.
 ///
-/// As [`LockAll`], for guards with a token each.
+/// Like [`LockAll`], for guards with a token each.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -190,11 +189,11 @@ impl Future for TryLockAll {
 ///
 /// # Errors
 ///
-/// As [`LockAll`]. Also those of a [`FencedLock`](crate::futures::FencedLock) for one of the names.
+/// Same as [`LockAll`]. Also those of a [`FencedLock`](crate::futures::FencedLock) for one of the names.
 ///
 /// # Cancel safety
 ///
-/// As [`LockAll`].
+/// Same as [`LockAll`].
 #[must_use = "futures do nothing unless polled"]
 pub struct FencedLockAll(pub(super) RequestAll);
 
@@ -211,16 +210,16 @@ impl Future for FencedLockAll {
 
 /// The future of [`FencedMutexes::try_lock`](crate::FencedMutexes::try_lock): takes options until it is polled.
 ///
-/// As [`TryLockAll`], for guards with a token each.
+/// Like [`TryLockAll`], for guards with a token each.
 ///
 /// # Errors
 ///
-/// As [`FencedLockAll`], but for [`Timeout`](crate::ErrorKind::Timeout), which is `None` here. Without
-/// [`within`](FencedTryLockAll::within) [`Unavailable`](crate::ErrorKind::Unavailable) comes after one attempt.
+/// Same as [`FencedLockAll`], except for [`Timeout`](crate::ErrorKind::Timeout), which is `None` here. Without
+/// [`within`](FencedTryLockAll::within), [`Unavailable`](crate::ErrorKind::Unavailable) comes after one attempt.
 ///
 /// # Cancel safety
 ///
-/// As [`LockAll`].
+/// Same as [`LockAll`].
 #[must_use = "futures do nothing unless polled"]
 pub struct FencedTryLockAll(pub(super) RequestAll);
 

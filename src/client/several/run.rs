@@ -18,9 +18,9 @@ use crate::error::Result;
 pin_project! {
     /// The future of [`Mutexes::run`](crate::Mutexes::run) and [`LockAll::run`]: work that runs while several locks are held.
     ///
-    /// `Ok(output)`: the work ran to its end. The releases are awaited, as that of a [`Run`](crate::futures::Run) is.
+    /// `Ok(output)` means that the work ran to its end. The releases are awaited like that of a [`Run`](crate::futures::Run).
     ///
-    /// The work is dropped at the `.await` where it stands as soon as one of the holds is lost.
+    /// As soon as one of the holds is lost, the work is dropped at the `.await` where it stands.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -38,8 +38,8 @@ pin_project! {
     ///
     /// # Errors
     ///
-    /// [`Lost`](crate::ErrorKind::Lost): the work was dropped before its end, since a hold was lost, or never started, since a hold
-    /// above one of them was. Any other kind is one of [`LockAll`]'s, and the work never started.
+    /// [`Lost`](crate::ErrorKind::Lost): a hold was lost, and the work was dropped before its end; or a hold above one of them was
+    /// lost, and the work never started. Any other kind is one of [`LockAll`]'s, and the work never started.
     ///
     /// # Cancel safety
     ///
@@ -54,7 +54,7 @@ pin_project! {
 pin_project! {
     /// The future of [`TryLockAll::run`]: work that runs while several locks are held, if nobody else holds one of them.
     ///
-    /// `Ok(None)`: somebody else holds one of the locks, and the work never started.
+    /// `Ok(None)` means that somebody else holds one of the locks, and the work never started.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -69,11 +69,11 @@ pin_project! {
     ///
     /// # Errors
     ///
-    /// As [`RunAll`], but for [`Timeout`](crate::ErrorKind::Timeout), which is `None` here.
+    /// Same as [`RunAll`], except for [`Timeout`](crate::ErrorKind::Timeout), which is `None` here.
     ///
     /// # Cancel safety
     ///
-    /// As [`RunAll`].
+    /// Same as [`RunAll`].
     #[must_use = "futures do nothing unless polled"]
     pub struct TryRunAll<F: Future> {
         #[pin]
@@ -82,18 +82,18 @@ pin_project! {
 }
 
 pin_project! {
-    /// The future of [`FencedMutexes::run`](crate::FencedMutexes::run) and [`FencedLockAll::run`]: work that is made of the fencing
+    /// The future of [`FencedMutexes::run`](crate::FencedMutexes::run) and [`FencedLockAll::run`]: work that is made from the fencing
     /// tokens, and runs while several locks are held.
     ///
-    /// As [`RunAll`]. `W` makes the work, once all locks are held.
+    /// Like [`RunAll`]. `W` makes the work, once all locks are held.
     ///
     /// # Errors
     ///
-    /// As [`RunAll`], for a [`FencedLockAll`].
+    /// Same as [`RunAll`], for a [`FencedLockAll`].
     ///
     /// # Cancel safety
     ///
-    /// As [`RunAll`].
+    /// Same as [`RunAll`].
     #[must_use = "futures do nothing unless polled"]
     pub struct FencedRunAll<W, F: Future> {
         #[pin]
@@ -102,18 +102,18 @@ pin_project! {
 }
 
 pin_project! {
-    /// The future of [`FencedTryLockAll::run`]: work that is made of the fencing tokens, and runs while several locks are held, if
+    /// The future of [`FencedTryLockAll::run`]: work that is made from the fencing tokens, and runs while several locks are held, if
     /// nobody else holds one of them.
     ///
-    /// As [`TryRunAll`]. `W` makes the work, once all locks are held.
+    /// Like [`TryRunAll`]. `W` makes the work, once all locks are held.
     ///
     /// # Errors
     ///
-    /// As [`TryRunAll`], for a [`FencedTryLockAll`].
+    /// Same as [`TryRunAll`], for a [`FencedTryLockAll`].
     ///
     /// # Cancel safety
     ///
-    /// As [`RunAll`].
+    /// Same as [`RunAll`].
     #[must_use = "futures do nothing unless polled"]
     pub struct FencedTryRunAll<W, F: Future> {
         #[pin]
@@ -143,15 +143,15 @@ impl LockAll {
 impl TryLockAll {
     /// Runs `work` while all locks are held, if nobody else holds one of them. Otherwise resolves to `None`.
     ///
-    /// See [`TryRunAll`] for an example, and cancel safety.
+    /// See [`TryRunAll`] for an example and cancel safety.
     pub fn run<F: Future>(self, work: F) -> TryRunAll<F> {
         TryRunAll { held: HeldWork::new(self.0, Work::ToDo { work }) }
     }
 }
 
 impl FencedLockAll {
-    /// Runs what `work` makes of the tokens while all locks are held: [`FencedMutexes::run`](crate::FencedMutexes::run), with this
-    /// request's options.
+    /// Runs the future that `work` makes from the tokens while all locks are held: [`FencedMutexes::run`](crate::FencedMutexes::run),
+    /// with this request's options.
     ///
     /// See [`FencedRunAll`] for errors and cancel safety.
     pub fn run<W, F>(self, work: W) -> FencedRunAll<W, F>
@@ -164,8 +164,8 @@ impl FencedLockAll {
 }
 
 impl FencedTryLockAll {
-    /// Runs what `work` makes of the tokens while all locks are held, if nobody else holds one of them. Otherwise resolves to
-    /// `None`.
+    /// Runs the future that `work` makes from the tokens while all locks are held, if nobody else holds one of them. Otherwise
+    /// resolves to `None`.
     ///
     /// See [`FencedTryRunAll`] for errors and cancel safety.
     pub fn run<W, F>(self, work: W) -> FencedTryRunAll<W, F>
