@@ -9,12 +9,11 @@ use std::sync::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::{mpsc, watch};
 
-/// Runs the command given as its arguments and kills it when its own standard input ends. That end comes however the
-/// test's process dies, SIGKILL included, so nothing is ever left behind. What the input says until then goes to the
-/// command through a fifo. The command begins when the keeper opens that, behind the line with its number, and so prints
-/// nothing before it. The keeper opens it for both directions: to write alone, it would block for ever where the command has
-/// ended before it read. SIGHUP is what the kernel sends to a group left alone with a stopped process in it:
-/// the keeper of a frozen child must survive that one.
+/// Runs the command given as its arguments and kills it when its own standard input ends. That end comes however the test's process dies,
+/// SIGKILL included, so nothing is ever left behind. Until then its input goes to the command through a fifo. The command begins when the
+/// keeper opens the fifo, after the line with its number, and so prints nothing before that line. The keeper opens the fifo for both
+/// directions: opened for writing only, it would block for ever if the command ended before it read. The kernel sends SIGHUP to a group
+/// that is left alone with a stopped process in it: the keeper of a frozen child must survive that signal.
 const KEEPER: &str = r#"
 trap '' HUP
 rm -f "$0/stdin" "$0/ended" && mkfifo "$0/stdin" || exit 125
@@ -42,7 +41,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts `program` in `dir`, which must be its own.
+    /// Starts `program` in `dir`, which must be used by nothing else.
     pub fn start(
         dir: &Path,
         program: &Path,
@@ -60,7 +59,7 @@ impl Child {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(stderr)
-            // Ctrl-C must reach the test only: the keeper would die of it before its child does.
+            // Ctrl-C must reach only the test: the keeper would die of it before its child does.
             .process_group(0)
             .spawn()?;
         let mut output = BufReader::new(keeper.stdout.take().unwrap());
@@ -71,7 +70,7 @@ impl Child {
         let (sender, lines) = mpsc::unbounded_channel();
         let (end, ended) = watch::channel(false);
         std::thread::spawn(move || {
-            // Only the child has the other end: its end is the child's.
+            // Only the child has the other end, so that ends when the child does.
             for line in output.split(b'\n').map_while(Result::ok) {
                 let _ = sender.send(String::from_utf8_lossy(&line).trim_end().to_owned());
             }
@@ -86,7 +85,7 @@ impl Child {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// SIGSTOP: it does nothing, its connections stand, and the kernel continues to receive for it.
+    /// SIGSTOP: it does nothing, its connections stay open, and the kernel continues to receive for it.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
     }
@@ -120,12 +119,12 @@ impl Child {
         *self.ended.borrow()
     }
 
-    /// The next line of its output; `None` after the last.
+    /// Returns the next line of its output; `None` after the last.
     pub async fn line(&self) -> Option<String> {
         self.lines.lock().await.recv().await
     }
 
-    /// The lines that are there already.
+    /// Returns the lines that are there already.
     pub fn lines_so_far(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if let Ok(mut queue) = self.lines.try_lock() {
@@ -143,7 +142,7 @@ impl Child {
     }
 
     fn signal(&self, signal: Signal) {
-        // A child that has ended gives its number back: it may be another's by now.
+        // A child that has ended gives its number back: another process may have it by now.
         if !self.has_ended() {
             let _ = kill_process(self.pid, signal);
         }
@@ -156,7 +155,7 @@ impl Drop for Child {
     }
 }
 
-/// Whether a process of that number is there and not merely waiting to be counted as dead.
+/// Whether a process with that number exists and is not a zombie.
 pub fn is_running(pid: i32) -> bool {
     let there = Command::new("ps").args(["-o", "stat=", "-p", &pid.to_string()]).output().unwrap();
     let stat = String::from_utf8_lossy(&there.stdout).trim().to_owned();

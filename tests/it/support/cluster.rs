@@ -14,7 +14,7 @@ use super::{eventually, log};
 
 const MASTERS: usize = 3;
 
-/// Six servers. The first three begin as masters, and `n + 3` as replica of `n`.
+/// Six servers. The first three begin as masters, and `n + 3` as the replica of `n`.
 pub struct Cluster {
     nodes: Vec<Server>,
     /// The ports at which the nodes talk among themselves.
@@ -22,29 +22,29 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// One in which no node is ever marked as failed, even on a busy machine.
+    /// Starts a cluster in which no node is ever marked as failed, even on a busy machine.
     pub async fn start() -> Cluster {
         Cluster::with(Duration::from_secs(60), &[]).await
     }
 
-    /// One in which a replica takes the place of a master that was away for two seconds.
+    /// Starts a cluster in which a replica takes the place of a master that was away for two seconds.
     pub async fn short_lived() -> Cluster {
         Cluster::with(Duration::from_secs(2), &[]).await
     }
 
-    /// The same for all tests that leave it as it is. Their locks have names of their own.
+    /// Returns one cluster for all tests that leave it as it is. Each uses its own lock names.
     pub async fn shared() -> &'static Cluster {
         static SHARED: OnceCell<Cluster> = OnceCell::const_new();
         SHARED.get_or_init(Cluster::start).await
     }
 
-    /// The same over TLS, among the nodes too.
+    /// Starts a cluster over TLS, also between the nodes.
     pub async fn over_tls(certificates: &Certificates, args: &[&str]) -> Cluster {
         let all = ["--tls-cluster", "yes", "--tls-replication", "yes"].iter().chain(args);
         Cluster::among(Duration::from_secs(60), &all.copied().collect::<Vec<_>>(), Some(certificates)).await
     }
 
-    /// A master is marked as failed after this time.
+    /// Starts a cluster in which a master is marked as failed after this time.
     pub async fn with(timeout: Duration, args: &[&str]) -> Cluster {
         Cluster::among(timeout, args, None).await
     }
@@ -68,7 +68,7 @@ impl Cluster {
         });
         let (nodes, buses) = join_all(starting).await.into_iter().unzip();
         let cluster = Cluster { nodes, buses };
-        // Nodes ping each other twice in a timeout, and learn of each other by that.
+        // Nodes ping each other twice in a timeout, and learn of each other through that.
         cluster.set("cluster-replica-no-failover", "yes").await;
         cluster.set("cluster-node-timeout", "1000").await;
         cluster.form().await;
@@ -77,7 +77,7 @@ impl Cluster {
         cluster
     }
 
-    /// The same with a proxy before each node, by whose port the others and clients know it.
+    /// Starts a cluster with a proxy before each node. The other nodes and the clients know the node by the proxy's port.
     pub async fn behind_proxies(timeout: Duration, args: &[&str]) -> (Cluster, Vec<Proxy>) {
         let mut cluster = Cluster::with(timeout, args).await;
         let mut proxies = Vec::new();
@@ -128,7 +128,7 @@ impl Cluster {
         self.whole().await;
     }
 
-    /// Waits until all nodes are there, agree, and the replicas have what their masters have.
+    /// Waits until all nodes are there and agree, and the replicas have what their masters have.
     pub async fn whole(&self) {
         for node in &self.nodes {
             eventually("a node that knows the whole cluster", async || {
@@ -154,7 +154,7 @@ impl Cluster {
         &self.nodes
     }
 
-    /// Of all nodes.
+    /// Returns the URLs of all nodes.
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(Server::url).collect()
     }
@@ -167,14 +167,14 @@ impl Cluster {
         self.nodes[0].ask(&["CLUSTER", "KEYSLOT", key]).await
     }
 
-    /// Which node serves this key, as `witness` sees it.
+    /// Returns which node serves this key, as `witness` sees it.
     pub async fn owner_seen_by(&self, witness: usize, key: &str) -> usize {
         let node = &self.nodes[witness];
         let slot: u16 = node.ask(&["CLUSTER", "KEYSLOT", key]).await;
         let shards = shards(node).await;
         let (_, _, ports) =
             shards.iter().find(|(first, last, _)| (first..=last).contains(&&slot)).expect("it is served");
-        // Those who ask without TLS get the ports without TLS, by which the nodes do not know each other.
+        // A client without TLS gets the ports without TLS, by which the nodes don't know each other.
         self.nodes.iter().position(|node| [node.known_port(), node.port()].contains(&ports[0])).unwrap()
     }
 
@@ -182,7 +182,7 @@ impl Cluster {
         self.owner_seen_by(0, key).await
     }
 
-    /// A lock name that this node serves.
+    /// Returns a lock name that this node serves.
     pub async fn name_on(&self, at: usize, name: &str) -> String {
         for number in 0.. {
             let name = format!("{name}-{number}");
@@ -193,7 +193,7 @@ impl Cluster {
         unreachable!()
     }
 
-    /// All keys on these nodes, sorted.
+    /// Returns all keys on these nodes, sorted.
     pub async fn keys_on(&self, nodes: &[usize]) -> Vec<String> {
         let mut keys = BTreeSet::new();
         for at in nodes {
@@ -202,7 +202,7 @@ impl Cluster {
         keys.into_iter().collect()
     }
 
-    /// The fields of a lock on this node, with their counts.
+    /// Returns the fields of a lock on this node, with their counts.
     pub async fn fields_on(&self, at: usize, key: &str) -> Vec<(String, usize)> {
         let mut admin = self.nodes[at].admin().await;
         redis::pipe()
@@ -216,14 +216,14 @@ impl Cluster {
             .0
     }
 
-    /// Waits until the replica of a master has this key as well.
+    /// Waits until the replica of a master has this key too.
     pub async fn replicated(&self, master: usize, key: &str) {
         let replica = &self.nodes[(master + MASTERS) % (2 * MASTERS)];
         eventually("the key on the replica", async || replica.keys().await.iter().any(|one| one == key))
             .await;
     }
 
-    /// Begins to move the slot of a key: from now on what is not there yet is made on the other node.
+    /// Begins to move the slot of a key: from now on, keys that don't exist yet are made on the other node.
     pub async fn begin_move(&self, key: &str, from: usize, to: usize) {
         let slot = self.slot(key).await.to_string();
         let (source, target) = (self.id(from).await, self.id(to).await);
@@ -231,7 +231,7 @@ impl Cluster {
         self.nodes[from].ask::<()>(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target]).await;
     }
 
-    /// Moves one key of a slot that is on its way.
+    /// Moves one key of a slot that is moving.
     pub async fn move_key(&self, key: &str, from: usize, to: usize) {
         let port = self.nodes[to].port().to_string();
         let done: String = self.nodes[from].ask(&["MIGRATE", "127.0.0.1", &port, key, "0", "10000"]).await;
@@ -246,7 +246,7 @@ impl Cluster {
         }
     }
 
-    /// This replica takes its master's place, who gives it up.
+    /// Makes this replica take its master's place, which the master gives up.
     pub async fn fail_over(&self, replica: usize) {
         self.nodes[replica].ask::<()>(&["CLUSTER", "FAILOVER"]).await;
         self.promoted(replica).await;
@@ -255,7 +255,8 @@ impl Cluster {
             .await;
     }
 
-    /// This master is known by that port from now on, behind which is a proxy to it. Its replica ends: it would follow it there.
+    /// Makes this master known by that port from now on, which is a proxy's before it. Its replica is killed, since it would follow it
+    /// there.
     pub async fn announce(&self, at: usize, port: u16) {
         self.nodes[at + MASTERS].kill();
         self.nodes[at].set("cluster-announce-port", port).await;
@@ -267,7 +268,7 @@ impl Cluster {
         }
     }
 
-    /// All others forget this master and its replica, and another one has its slots. It continues as before.
+    /// Makes all others forget this master and its replica, and gives its slots to another master. It continues as before.
     pub async fn expel(&self, at: usize, heir: usize) {
         let gone = [at, at + MASTERS];
         let left: Vec<&Server> =
@@ -289,8 +290,8 @@ impl Cluster {
         }
     }
 
-    /// This master, which has no key, leaves for another cluster and serves the slot of this key there. It is not restarted,
-    /// so its clients' connections stand. Its slots here go to `heir`, and its replica leaves as well.
+    /// Makes this master, which has no key, leave for another cluster and serve the slot of this key there. It is not restarted, so its
+    /// clients' connections stay open. Its slots here go to `heir`, and its replica leaves as well.
     pub async fn defect(&self, at: usize, heir: usize, to: &Cluster, key: &str) {
         for leaver in [at + MASTERS, at] {
             self.nodes[leaver].ask::<()>(&["CLUSTER", "RESET", "SOFT"]).await;
@@ -317,7 +318,7 @@ impl Cluster {
         .await;
     }
 
-    /// This node dies, and an empty one that belongs to another cluster takes its address.
+    /// Kills this node, and gives its address to an empty one that belongs to another cluster.
     pub async fn lose_address(&self, at: usize, to: &Cluster) {
         let node = &self.nodes[at];
         node.restart_as_new_node().await;
@@ -338,14 +339,14 @@ impl Cluster {
     }
 }
 
-/// The first and the last slot that this master begins with.
+/// Returns the first and the last slot that this master begins with.
 fn share(at: usize) -> (String, String) {
     let share = 16_384 / MASTERS;
     let last = if at + 1 == MASTERS { 16_383 } else { (at + 1) * share - 1 };
     ((at * share).to_string(), last.to_string())
 }
 
-/// Ranges of slots with the ports of those who have them, the master first.
+/// Returns ranges of slots with the ports of the nodes that have them, the master first.
 async fn shards(node: &Server) -> Vec<(u16, u16, Vec<u16>)> {
     let ranges: Vec<Vec<Value>> = node.ask(&["CLUSTER", "SLOTS"]).await;
     let port = |node: Value| redis::from_redis_value::<Vec<Value>>(node).unwrap().swap_remove(1);

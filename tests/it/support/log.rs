@@ -1,7 +1,7 @@
-//! Records what the crate logs by `tracing`.
+//! Records what the crate logs with `tracing`.
 //!
-//! Tests run beside each other in one process, so one subscriber takes the events of all of them. A test finds its own
-//! by a lock name that no other test uses.
+//! Tests run side by side in one process, so one subscriber takes the events of all of them. A test finds its own events by a lock name
+//! that no other test uses.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -19,7 +19,7 @@ pub struct Event {
     pub level: Level,
     pub target: String,
     pub message: String,
-    /// All other fields, by name.
+    /// The other fields, by name.
     pub fields: BTreeMap<String, String>,
 }
 
@@ -33,23 +33,23 @@ impl Event {
 static EVENTS: LazyLock<Mutex<Vec<Event>>> = LazyLock::new(Default::default);
 static NEWS: LazyLock<watch::Sender<()>> = LazyLock::new(|| watch::channel(()).0);
 
-/// Takes events from now on. Servers and proxies call it; a test over `in_memory` calls it first of all.
+/// Records events from now on. Servers and proxies call it; a test over `in_memory` has to call it first.
 pub fn capture() {
     static ONCE: OnceLock<()> = OnceLock::new();
     ONCE.get_or_init(|| tracing::subscriber::set_global_default(Capture).expect("the only subscriber"));
 }
 
-/// All events so far that match.
+/// Returns all matching events so far.
 pub fn all(matches: impl Fn(&Event) -> bool) -> Vec<Event> {
     EVENTS.lock().unwrap().iter().filter(|event| matches(event)).cloned().collect()
 }
 
-/// The first event so far that matches.
+/// Returns the first matching event so far.
 pub fn find(matches: impl Fn(&Event) -> bool) -> Option<Event> {
     EVENTS.lock().unwrap().iter().find(|event| matches(event)).cloned()
 }
 
-/// Waits until there is one.
+/// Waits until there is a matching event, and returns it.
 pub async fn recorded(matches: impl Fn(&Event) -> bool) -> Event {
     let mut news = NEWS.subscribe();
     soon("an event in the log", async {

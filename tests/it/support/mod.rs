@@ -1,8 +1,7 @@
-//! What the tests of this binary stand on: real servers, a bad network, other processes, the log. `tests/torture/` stands on it too.
+//! What the tests of this binary build on: real servers, a bad network, other processes, the log. `tests/torture/` uses it too.
 //!
-//! A test that needs only a lock belongs to `contract/`, which runs over each kind of [`home`]. Any other is in
-//! `tests/it/<situation>.rs` with a `mod` line in `main.rs`. Tests run beside each other: each
-//! has a server of its own, and lock names of its own where it looks at the log.
+//! A test that needs only a lock belongs to `contract/`, which runs over each kind of [`home`]. Any other is in `tests/it/<situation>.rs`
+//! with a `mod` line in `main.rs`. Tests run side by side: each has a server of its own, and lock names of its own if it reads the log.
 //!
 //! ```ignore
 //! let server = Server::start().await;              // or Server::with(&["--maxmemory", "2mb"]), Server::tls()
@@ -27,20 +26,20 @@
 //! eventually("the lock is free", async || server.keys().await.is_empty()).await;
 //! ```
 //!
-//! **On commands**: [`Command::is`](resp::Command::is) takes a script's file name (`acquire`, `release`, `renew`, `settle`,
-//! `force`, `look`) or a command's (`subscribe`). Faults after [`on`](proxy::Proxy::on): `watch`, `hold`, `hold_reply`,
-//! `drop_reply`, `drop_reply_and_reset`, `drop_reply_and_close`, `delay_reply`, `replace_in_reply`, `replace_reply`,
-//! `lose_and_reset`; before them `times(n)` and `skip(n)`. A fault ends when its [`Fault`](proxy::Fault) is dropped, so bind it to a name. Held commands keep back all
-//! that follows on their connection, as TCP does.
+//! **On commands**: [`Command::is`](resp::Command::is) takes a script's file name (`acquire`, `release`, `renew`, `settle`, `force`,
+//! `look`) or a command's (`subscribe`). Faults after [`on`](proxy::Proxy::on): `watch`, `hold`, `hold_reply`, `drop_reply`,
+//! `drop_reply_and_reset`, `drop_reply_and_close`, `delay_reply`, `replace_in_reply`, `replace_reply`, `lose_and_reset`; before them
+//! `times(n)` and `skip(n)`. A fault ends when its [`Fault`](proxy::Fault) is dropped, so bind it to a name. Held commands hold back
+//! everything that follows on their connection, as TCP does.
 //!
-//! **On time**: no fixed sleeps. Await an event (`seen`, `done`, `line`, `recorded`), wrap other waits in [`soon`], and poll
-//! by [`eventually`] only what no event reports. Both fail after [`PATIENCE`], which no test means to reach.
+//! **On time**: no fixed sleeps. Await an event (`seen`, `done`, `line`, `recorded`), wrap other waits in [`soon`], and poll with
+//! [`eventually`] only for what no event reports. Both fail after [`PATIENCE`], which no test is meant to reach.
 //!
-//! **On the scripts**: servers start with them loaded. The first run of each over a connection is an `EVAL`, and each further one an
-//! `EVALSHA`. After `SCRIPT FLUSH`, over the same connection, an `EVALSHA` is seen, answered by NOSCRIPT, and the `EVAL` behind it is
-//! seen too; a dropped or late reply is kept for the one that runs. A held `EVALSHA` is let through as it is.
+//! **On the scripts**: servers start with them loaded. The first run of each over a connection is an `EVAL`, and each later one an
+//! `EVALSHA`. After `SCRIPT FLUSH`, over the same connection, an `EVALSHA` is seen, which is answered with NOSCRIPT, and then the `EVAL`
+//! after it; a dropped or late reply is kept for the one that runs. A held `EVALSHA` is let through as it is.
 
-// A set of helpers that is whole, though not every one has its user yet.
+// A complete set of helpers, although not every one is used yet.
 #![allow(dead_code, unused_imports)]
 
 pub mod child;
@@ -63,38 +62,38 @@ use std::time::Duration;
 
 pub use child::is_running;
 
-/// The options that a test starts from: those of its server, or of a proxy before it.
+/// Returns the options that a test starts from: those of its server, or of a proxy before it.
 ///
-/// With [`home`] the one place where a test's `Locks` comes from. A test that waits for a node timeout sets a shorter one.
+/// With [`home`] this is the only place where a test's `Locks` comes from. A test that waits for a node timeout sets a shorter one.
 pub fn builder(url: &str) -> nestlock::Builder {
     options().server(url)
 }
 
-/// The same without a server.
+/// Returns the options that a test starts from, without a server.
 pub fn options() -> nestlock::Builder {
     nestlock::Locks::builder().node_timeout(NODE_TIMEOUT)
 }
 
-/// A `Locks` over this server, or this proxy.
+/// Returns a `Locks` over this server, or this proxy.
 pub async fn locks(url: &str) -> nestlock::Locks {
     builder(url).connect().await.expect("the test's server takes connections")
 }
 
-/// So much longer than the default that a busy machine does not look like a dead server.
+/// So much longer than the default that a busy machine doesn't look like a dead server.
 const NODE_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub const SECOND: Duration = Duration::from_secs(1);
 
-/// So long that nothing which waits for it comes within a test.
+/// So long that whatever waits for its end doesn't come within a test.
 pub const HOUR: Duration = Duration::from_secs(3600);
 
-/// What stays of a lease once the drift is taken off.
+/// Returns what is left of a lease after the drift.
 pub fn less_drift(lease: Duration) -> Duration {
     lease - lease / 100 - Duration::from_millis(2)
 }
 
-/// No timer wakes a waiter: neither the poll interval, nor the pause of one that is notified of no release. What it gets, it gets by an
-/// event.
+/// Returns options with which no timer wakes a waiter: neither the poll interval nor the pause of a waiter without messages. Whatever it
+/// gets, it gets because of an event.
 pub fn without_timers(builder: nestlock::Builder) -> nestlock::Builder {
     builder.poll_interval(Duration::MAX).retry_delay(HOUR..=HOUR)
 }
@@ -102,11 +101,11 @@ pub fn without_timers(builder: nestlock::Builder) -> nestlock::Builder {
 /// The field of another program's hold, as Redisson writes it.
 pub const STRANGER: &str = "0f3c9a44-77e0-4e0c-8d1f-2b6d7c1f5a90:1";
 
-/// How long a test waits for what must come. Far beyond all that a busy machine needs, and beyond the node timeout of a
-/// [`Cluster`](cluster::Cluster), after which its nodes connect to each other anew.
+/// How long a test waits for what must come. It is far more than a busy machine needs, and more than the node timeout of a
+/// [`Cluster`](cluster::Cluster), after which its nodes connect to each other again.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Awaits what must come, or fails the test with its name.
+/// Awaits what must come, or fails the test with the name `what`.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(value) => value,
@@ -114,7 +113,7 @@ pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Looks again and again until it is so, or fails the test with its name.
+/// Looks again and again until it is so, or fails the test with the name `what`.
 pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     soon(what, async {
         while !is_so().await {
@@ -124,12 +123,12 @@ pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     .await;
 }
 
-/// A request of a stranger that stands in its line from now on.
+/// Returns a request of a stranger that is in its line already.
 pub fn enlisted(mutex: &nestlock::Mutex) -> nestlock::futures::Lock {
     polled(mutex.lock().owner(&nestlock::Owner::new()))
 }
 
-/// The same for a token.
+/// Returns a request of a stranger for a token that is in its line already.
 pub fn enlisted_fenced(mutex: &nestlock::FencedMutex) -> nestlock::futures::FencedLock {
     polled(mutex.lock().owner(&nestlock::Owner::new()))
 }
@@ -148,14 +147,14 @@ pub async fn parked(request: &mut nestlock::futures::Lock, asleep: impl Future<O
     }
 }
 
-/// A hold of `stock`, which its renewal checks every half second.
+/// Takes a hold of `stock` that its renewals check every half second.
 pub async fn watched(builder: nestlock::Builder) -> (nestlock::Locks, nestlock::Guard) {
     let locks = builder.lease(SECOND + SECOND / 2).connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
     (locks, guard)
 }
 
-/// The guard and its release report that the key of `stock` is gone.
+/// Checks that the guard and its release report that the key of `stock` is gone.
 pub async fn assert_gone(guard: nestlock::Guard) {
     assert_eq!(soon("the loss", guard.lost()).await, nestlock::Loss::Gone);
     assert!(guard.is_lost());

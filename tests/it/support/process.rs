@@ -1,7 +1,7 @@
 //! A part of a test that runs as an operating system process of its own.
 //!
-//! The parts stand in `tests/it/workers.rs`, each an ignored test; the test binary runs itself with the one that is asked
-//! for. Both sides talk by lines.
+//! The parts are in `tests/it/workers.rs`, each as an ignored test; the test binary runs itself with the one that is needed. Both sides
+//! exchange lines.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -14,9 +14,9 @@ use tokio::sync::{Mutex, mpsc};
 use super::child::Child;
 use super::soon;
 
-/// Marks the lines that are meant for the test among what the test harness prints.
+/// Marks the lines that are meant for the test in the output of the test harness.
 const MARK: &str = "@nestlock@ ";
-/// Set in a worker's environment only.
+/// Set only in a worker's environment.
 const WORKER: &str = "NESTLOCK_WORKER";
 
 /// A worker as the test sees it. Dropping it kills it.
@@ -27,12 +27,12 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Runs `workers::<name>` with these parameters, which it reads by [`param`].
+    /// Runs `workers::<name>` with these parameters, which it reads with [`param`].
     pub fn start(name: &str, params: &[(&str, &str)]) -> Worker {
         Worker::with_env(name, params, &[])
     }
 
-    /// The same with environment variables for libraries, such as `SSL_CERT_FILE`.
+    /// Runs a worker with environment variables for libraries, such as `SSL_CERT_FILE`.
     pub fn with_env(name: &str, params: &[(&str, &str)], env: &[(&str, &str)]) -> Worker {
         let dir = tempfile::Builder::new().prefix("nestlock-worker-").tempdir().unwrap();
         let mut all: BTreeMap<String, String> =
@@ -47,12 +47,12 @@ impl Worker {
         Worker { child, name: name.to_owned(), _dir: dir }
     }
 
-    /// The next line of its output. A worker that has ended fails the test.
+    /// Returns the next line of its output. A worker that has ended fails the test.
     pub async fn line(&self) -> String {
         self.next_line().await.unwrap_or_else(|| panic!("the worker {} ended without output", self.name))
     }
 
-    /// The same; `None` once it has ended.
+    /// Returns the next line of its output; `None` once it has ended.
     pub async fn next_line(&self) -> Option<String> {
         soon("a line of the worker", async {
             loop {
@@ -70,7 +70,7 @@ impl Worker {
         assert_eq!(self.line().await, line, "from the worker {}", self.name);
     }
 
-    /// A line for the worker, which gets it from [`next_command`].
+    /// Writes a line for the worker, which gets it from [`next_command`].
     pub fn say(&mut self, line: &str) {
         self.child.say(line).expect("the worker listens");
     }
@@ -89,38 +89,38 @@ impl Worker {
         self.child.thaw();
     }
 
-    /// SIGKILL; it is gone when this returns.
+    /// SIGKILL; the worker is gone when this returns.
     pub fn kill(&mut self) -> ExitStatus {
         self.child.kill()
     }
 
-    /// Waits for its exit. A killed one has the code 137.
+    /// Waits for its exit. A killed worker has the code 137.
     pub async fn wait(mut self) -> ExitStatus {
         soon("the worker's end", self.child.wait()).await
     }
 }
 
-/// In a worker: whether it was started as one. A worker begins with `if !process::is_worker() { return; }`, for
-/// `cargo test -- --include-ignored` runs it too.
+/// In a worker: whether it was started as one. A worker begins with `if !process::is_worker() { return; }`, since `cargo test --
+/// --include-ignored` runs it too.
 pub fn is_worker() -> bool {
     std::env::var_os(WORKER).is_some()
 }
 
-/// In a worker: a parameter.
+/// In a worker: returns a parameter.
 pub fn param(name: &str) -> String {
     std::env::var(format!("{WORKER}_{name}")).unwrap_or_else(|_| panic!("the parameter {name} is missing"))
 }
 
-/// In a worker: a line for the test.
+/// In a worker: writes a line for the test.
 pub fn report(line: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{MARK}{line}").unwrap();
     out.flush().unwrap();
 }
 
-/// In a worker: the next line that the test says. Cancel safe.
+/// In a worker: returns the next line that the test wrote. Cancel safe.
 pub async fn next_command() -> Option<String> {
-    // A thread of its own: a read that is left behind must not keep the worker's runtime from ending.
+    // On a thread of its own, since a read that is left behind must not keep the worker's runtime from ending.
     static LINES: LazyLock<Mutex<mpsc::UnboundedReceiver<String>>> = LazyLock::new(|| {
         let (said, lines) = mpsc::unbounded_channel();
         std::thread::spawn(move || {

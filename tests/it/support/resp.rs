@@ -9,14 +9,14 @@ pub struct Command {
     pub name: String,
     /// Which of the lock's scripts an `EVALSHA` or `EVAL` runs: `acquire`, `release`, …
     pub script: Option<&'static str>,
-    /// All that follows the name.
+    /// Everything after the name.
     pub args: Vec<String>,
-    /// Counts the connections of the proxy, from 1.
+    /// The number of the connection through the proxy, from 1.
     pub connection: u64,
 }
 
 impl Command {
-    /// Whether it runs this script, or is this command. A renewal of several holds is one too.
+    /// Whether it runs this script, or is this command. A renewal of several holds counts as `renew`.
     pub fn is(&self, name: &str) -> bool {
         let is_renewal = name == "renew" && self.script == Some("renew_all");
         is_renewal || self.script == Some(name) || self.name.eq_ignore_ascii_case(name)
@@ -27,12 +27,12 @@ impl Command {
         self.args.iter().any(|arg| arg == argument)
     }
 
-    /// The `KEYS` of a script.
+    /// Returns the `KEYS` of a script.
     pub fn keys(&self) -> &[String] {
         &self.args[self.args.len().min(2)..self.keys_end()]
     }
 
-    /// The `ARGV` of a script.
+    /// Returns the `ARGV` of a script.
     pub fn argv(&self) -> &[String] {
         &self.args[self.keys_end()..]
     }
@@ -54,7 +54,7 @@ impl Command {
         matches!(&*self.name, "AUTH" | "HELLO" | "SELECT")
     }
 
-    /// How many replies it has, which for subscriptions is one for each channel.
+    /// Returns how many replies it has; a subscription has one for each channel.
     pub(super) fn replies(&self) -> usize {
         if self.changes_subscriptions() { self.args.len().max(1) } else { 1 }
     }
@@ -64,7 +64,7 @@ impl Command {
     }
 }
 
-/// How long the first frame is; `None` where it is not whole yet.
+/// Returns the length of the first frame; `None` if it is not complete yet.
 pub(super) fn frame_len(bytes: &[u8]) -> Option<usize> {
     let (mut at, mut missing) = (0, 1_usize);
     while missing > 0 {
@@ -75,11 +75,11 @@ pub(super) fn frame_len(bytes: &[u8]) -> Option<usize> {
         at += line;
         missing -= 1;
         match head[0] {
-            // The nulls `$-1` and `*-1` are their first line only.
+            // The nulls `$-1` and `*-1` consist of their first line only.
             b'$' | b'=' | b'!' if head[1] != b'-' => at += count + 2,
             b'*' | b'~' | b'>' => missing += count,
             b'%' => missing += 2 * count,
-            // Attributes stand before the reply that they belong to.
+            // Attributes precede the reply that they belong to.
             b'|' => missing += 2 * count + 1,
             _ => {}
         }
@@ -94,7 +94,7 @@ fn line_len(bytes: &[u8]) -> Option<usize> {
     bytes.iter().position(|byte| *byte == b'\n').map(|end| end + 1)
 }
 
-/// The words of a frame that has no arrays but the outermost.
+/// Returns the words of a frame that has no arrays but the outermost.
 fn words(frame: &[u8]) -> Vec<String> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let Some(mut at) = line_len(frame) else { return Vec::new() };
@@ -114,7 +114,7 @@ fn words(frame: &[u8]) -> Vec<String> {
     words
 }
 
-/// The frame of one string with another text in it.
+/// Returns the frame of one string with a text replaced by another.
 pub(super) fn replaced(frame: &[u8], text: &str, by: &str) -> Vec<u8> {
     let Some(start) = line_len(frame).filter(|_| matches!(frame[0], b'$' | b'=')) else {
         return frame.to_vec();
@@ -127,15 +127,15 @@ pub(super) fn replaced(frame: &[u8], text: &str, by: &str) -> Vec<u8> {
 /// What a frame from the server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// It answers the command whose turn it is.
+    /// The answer to the command whose turn it is.
     Reply,
-    /// It answers a change of subscriptions.
+    /// The answer to a change of subscriptions.
     Confirmation,
-    /// Nobody asked for it.
+    /// A message that nobody asked for.
     Push,
 }
 
-/// `subscribed`: the connection has asked for messages, so arrays may be pushes.
+/// Returns the kind of a frame. `subscribed`: the connection has asked for messages, so arrays may be pushes.
 pub(super) fn kind(frame: &[u8], subscribed: bool) -> Kind {
     if frame[0] != b'>' && !(frame[0] == b'*' && subscribed) {
         return Kind::Reply;

@@ -1,21 +1,21 @@
-//! The lock's scripts, read where they are kept.
+//! The lock's scripts, read from where they are kept.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// One script: a file of `lua/`, or one with what deals with fencing tokens around it.
+/// One script: files of `lua/`, maybe with what acts on fencing tokens around them.
 pub struct Script {
     /// The name of its own file: `acquire`, `release`, …
     pub name: &'static str,
     pub body: String,
-    /// By what `EVALSHA` calls it.
+    /// The hash by which `EVALSHA` runs it.
     pub sha: String,
 }
 
-/// What stands around others, and is no script of its own: see `src/script.rs`.
+/// Files that are put around others and are no scripts of their own: see `src/wire/script.rs`.
 const PARTS: [&str; 9] = ["serve", "hold", "fields", "enter", "whose", "fence", "token", "raise", "count"];
 
-/// All of them; none where there is no such directory.
+/// Returns all scripts; none if the directory does not exist.
 pub fn all() -> &'static [Script] {
     static ALL: OnceLock<Vec<Script>> = OnceLock::new();
     ALL.get_or_init(|| {
@@ -38,7 +38,7 @@ pub fn all() -> &'static [Script] {
     })
 }
 
-/// The body of a script that deals with fencing tokens too.
+/// Returns the body of a script that also acts on fencing tokens.
 pub fn fenced_body(name: &str, around: &str) -> String {
     let keys = match name {
         "acquire" => "local KEYS = {KEYS[1], KEYS[3]}\n",
@@ -47,7 +47,7 @@ pub fn fenced_body(name: &str, around: &str) -> String {
     format!("local function plain()\n{keys}{}end\n{}{}", plain_body(name), file("fence"), file(around))
 }
 
-/// The body of a script of the lock alone.
+/// Returns the body of a script of the lock alone.
 pub fn plain_body(name: &str) -> String {
     match name {
         "release" => file("serve") + &file("hold") + &file(name),
@@ -59,12 +59,12 @@ pub fn plain_body(name: &str) -> String {
     }
 }
 
-/// The body of the script that deals with a fencing counter alone.
+/// Returns the body of the script that acts on a fencing counter alone.
 pub fn count_body() -> String {
     format!("{}{}", file("fence"), file("count"))
 }
 
-/// Beside this package, or beside the one whose folder it is in.
+/// Returns the directory of the scripts: beside this package, or beside the package in whose folder this one is.
 fn dir() -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let beside = package.ancestors().map(|folder| folder.join("lua"));
@@ -80,7 +80,7 @@ fn script(name: &'static str, body: String) -> Script {
     Script { name, body, sha }
 }
 
-/// Which script an `EVALSHA` or `EVAL` runs.
+/// Returns which script an `EVALSHA` or `EVAL` runs.
 pub fn named_by(command: &str, argument: &str) -> Option<&'static str> {
     let found = match command {
         "EVALSHA" | "EVALSHA_RO" => all().iter().find(|script| script.sha.eq_ignore_ascii_case(argument)),

@@ -16,7 +16,7 @@ use super::server::{Server, client, free_port};
 use super::tls::Certificates;
 use super::{PATIENCE, eventually};
 
-/// The name that the sentinels know the master by.
+/// The name by which the sentinels know the master.
 pub const NAME: &str = "stockroom";
 
 /// One sentinel, which ends with this value.
@@ -31,22 +31,22 @@ pub struct Sentinel {
 /// One master, its replicas, and three sentinels.
 pub struct Group {
     pub sentinels: Vec<Sentinel>,
-    /// The first one is the master to begin with.
+    /// The servers. The first one begins as the master.
     pub servers: Vec<Server>,
 }
 
-/// What a group is to be like.
+/// The options of a group.
 #[derive(Clone, Copy, Default)]
 pub struct Setup<'a> {
     /// The password of master and replicas.
     pub password: Option<&'a str>,
     /// The password of the sentinels.
     pub sentinel_password: Option<&'a str>,
-    /// A further user of master, replicas and sentinels, as the words of a rule: `["bob", "on", ">secret", "~*", "&*", "+@all"]`.
+    /// Another user of master, replicas and sentinels, as the words of a rule: `["bob", "on", ">secret", "~*", "&*", "+@all"]`.
     pub user: &'a [&'a str],
-    /// What all have: clients connect to sentinels and servers over TLS, and they to each other.
+    /// The certificates of all: clients connect to sentinels and servers over TLS, and these to each other.
     pub tls: Option<&'a Certificates>,
-    /// An old master that is alive is not demoted, which outside of tests takes ten seconds.
+    /// An old master that is alive is not demoted, which takes ten seconds outside tests.
     pub silent: bool,
 }
 
@@ -67,7 +67,8 @@ impl Group {
         group
     }
 
-    /// The same with a proxy before each server, by whose port the others, the sentinels and clients know it.
+    /// Starts a group with a proxy before each server. The other servers, the sentinels and the clients know the server by the proxy's
+    /// port.
     pub async fn behind_proxies(setup: Setup<'_>) -> (Group, Vec<Proxy>) {
         let (mut servers, mut proxies) = (Vec::new(), Vec::<Proxy>::new());
         for _ in 0..3 {
@@ -93,7 +94,7 @@ impl Group {
         group
     }
 
-    /// From now on an old master that is alive is not demoted.
+    /// From now on, an old master that is alive is not demoted.
     pub async fn be_silent(&self) {
         // It is demoted four of these periods after it was seen.
         for sentinel in &self.sentinels {
@@ -101,10 +102,10 @@ impl Group {
         }
     }
 
-    /// Waits until nothing is on its way of what sentinels published that have left.
+    /// Waits until no message of a sentinel that has left is on its way.
     ///
-    /// It may reach new ones, and teach them the old epoch: over a server that has not run it yet, or over a replica that is behind its
-    /// master.
+    /// Such a message may reach new sentinels and teach them the old epoch: over a server that has not run it yet, or over a replica that
+    /// is behind its master.
     async fn is_published(&self, master: &Server) {
         for server in &self.servers {
             eventually("the end of their connections", async || {
@@ -121,7 +122,7 @@ impl Group {
         }
     }
 
-    /// All sentinels are started with a new configuration, in which epochs restart.
+    /// Starts all sentinels with a new configuration, in which epochs restart.
     pub async fn set_up_again(&self, master: &Server) {
         self.be_silent().await;
         self.sentinels.iter().for_each(Sentinel::kill);
@@ -133,7 +134,7 @@ impl Group {
         self.settled().await;
     }
 
-    /// All sentinels forget this master and monitor it again: its configuration epoch is 0 again, and they keep running.
+    /// Makes all sentinels forget this master and monitor it again: its configuration epoch is 0 again, and they keep running.
     pub async fn monitor_again(&self, master: &Server) {
         let port = master.port().to_string();
         let each = async |command: &[&str]| {
@@ -141,7 +142,7 @@ impl Group {
                 sentinel.try_ask::<()>(command).await.unwrap();
             }
         };
-        // All forget it first: one that still knew the old epoch would teach it to the others.
+        // All forget it first: a sentinel that still knew the old epoch would teach it to the others.
         each(&["SENTINEL", "REMOVE", NAME]).await;
         self.is_published(master).await;
         each(&["SENTINEL", "MONITOR", NAME, "127.0.0.1", &port, "2"]).await;
@@ -153,7 +154,7 @@ impl Group {
         }
     }
 
-    /// Waits until all sentinels know all there is, and each replica has what its master has.
+    /// Waits until all sentinels know everything, and each replica has what its master has.
     pub async fn settled(&self) {
         let missing = scopeguard::guard(RefCell::new(String::new()), |missing| {
             if std::thread::panicking() {
@@ -172,7 +173,7 @@ impl Group {
         .await;
     }
 
-    /// The sentinels' addresses, each with these credentials and this database: `:password@`, `/2`.
+    /// Returns the sentinels' addresses, each with these credentials and this database: `:password@`, `/2`.
     pub fn urls(&self, credentials: &str, database: &str) -> Vec<String> {
         self.sentinels
             .iter()
@@ -180,7 +181,7 @@ impl Group {
             .collect()
     }
 
-    /// Over TLS, by the authority of its certificates.
+    /// Returns options over TLS that trust the authority of these certificates.
     pub fn builder_over_tls(&self, credentials: &str, certificates: &Certificates) -> nestlock::Builder {
         let tls = nestlock::Tls::new().authorities(certificates.authority());
         let url = |one: &Sentinel| format!("rediss://{credentials}localhost:{}", one.tls_port());
@@ -196,7 +197,7 @@ impl Group {
         self.builder().connect().await.unwrap()
     }
 
-    /// The server that most sentinels take for the master.
+    /// Returns the server that most sentinels take for the master.
     pub async fn master(&self) -> &Server {
         let mut votes = HashMap::<u16, usize>::new();
         for sentinel in &self.sentinels {
@@ -210,7 +211,7 @@ impl Group {
         self.servers.iter().find(|server| server.known_port() == port).expect("one of the servers")
     }
 
-    /// Waits until most sentinels take another one for the master, which says so itself.
+    /// Waits until most sentinels take another server for the master, and it reports that it is one. Returns it.
     pub async fn failed_over(&self, old: &Server) -> &Server {
         eventually("another master", async || {
             let master = self.master().await;
@@ -220,7 +221,7 @@ impl Group {
         self.master().await
     }
 
-    /// A failover on demand, requested again if it is aborted. The old master is not demoted before it is complete.
+    /// Fails over on demand, and again if that is aborted. The old master is not demoted before the failover is complete.
     pub async fn fail_over(&self) {
         let (first, old) = (&self.sentinels[0], self.master().await.known_port());
         let has_begun = async || {
@@ -259,7 +260,7 @@ async fn server(master: Option<&Server>, setup: Setup<'_>) -> Server {
 }
 
 impl Sentinel {
-    /// Whether it knows all there is; if not, what it reports.
+    /// Checks that it knows everything; if not, returns what it reports.
     async fn is_settled(&self) -> Result<(), String> {
         let master = self.master().await.map_err(|error| error.to_string())?;
         let is = |name: &str, value: &str| master.get(name).is_some_and(|reported| reported == value);
@@ -270,7 +271,7 @@ impl Sentinel {
         let replicas: Vec<HashMap<String, String>> =
             self.try_ask(&["SENTINEL", "REPLICAS", NAME]).await.unwrap_or_default();
         let is_known = |replica: &HashMap<String, String>| {
-            // One that still replicates a replica is unknown to sentinels that are set up then.
+            // Sentinels that are set up now don't know a replica that still replicates another replica.
             let follows = replica.get("master-port") == master.get("port");
             follows && replica["master-link-status"] == "ok" && replica["flags"] == "slave"
         };
@@ -338,7 +339,7 @@ impl Sentinel {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         *self.child.lock().unwrap() = Some(child);
-        // They are meant for tests, and older servers do not know all of them.
+        // These options are meant for tests, and older servers don't know all of them.
         for (name, value) in HURRY {
             let _ = self.try_ask::<()>(&["SENTINEL", "DEBUG", name, &value.to_string()]).await;
         }
@@ -368,12 +369,12 @@ impl Sentinel {
         *self.child.lock().unwrap() = None;
     }
 
-    /// What it has logged since this was called last.
+    /// Returns what it has logged since the last call.
     pub fn new_lines(&self) -> Vec<String> {
         self.child.lock().unwrap().as_ref().expect("the sentinel was killed").lines_so_far()
     }
 
-    /// How many connections it has taken so far. Asking is one.
+    /// Returns how many connections it has accepted so far. Asking takes one.
     pub async fn connections(&self) -> usize {
         let info: String = self.try_ask(&["INFO", "stats"]).await.unwrap();
         let count = info.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
@@ -393,7 +394,7 @@ impl Sentinel {
     }
 }
 
-/// What keeps a test waiting, in milliseconds.
+/// The periods that keep a test waiting, in milliseconds.
 const HURRY: [(&str, u32); 6] = [
     ("publish-period", 200),
     ("info-period", 200),

@@ -1,4 +1,4 @@
-//! A real `redis-server` of the test's own.
+//! A real `redis-server` for one test.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
@@ -17,10 +17,10 @@ use super::child::Child;
 use super::tls::Certificates;
 use super::{PATIENCE, log, scripts, tls};
 
-/// This name distinguishes the connections of the tests themselves from those under test.
+/// The name that distinguishes the connections of the tests themselves from those under test.
 const ADMIN: &str = "nestlock-test-admin";
 
-/// The program that tests start as their servers.
+/// Returns the program that tests start as their servers.
 pub fn program() -> String {
     std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into())
 }
@@ -37,7 +37,7 @@ pub fn is_at_least(major: u32, minor: u32) -> bool {
     (major, minor) <= *VERSION
 }
 
-/// The right that a connection needs to name its library, for a user that has it not by a rule that all servers know.
+/// Grants the right that a connection needs to name its library; not all servers know the rule for it.
 pub async fn allow_its_name(server: &Server, user: &str) {
     if is_at_least(7, 2) {
         server.ask::<()>(&["ACL", "SETUSER", user, "+client|setinfo"]).await;
@@ -46,8 +46,8 @@ pub async fn allow_its_name(server: &Server, user: &str) {
 
 /// A `redis-server` on 127.0.0.1 that ends with this value, however the test ends.
 ///
-/// It starts with the lock's scripts loaded and its command counts at zero, so that faults hit the commands and not
-/// their first loading; `SCRIPT FLUSH` brings that case back.
+/// It starts with the lock's scripts loaded and its command counts at zero, so that faults hit the commands and not the loading of
+/// scripts; `SCRIPT FLUSH` brings that case back.
 pub struct Server {
     // Declared before its directory, and so dropped before it.
     child: Mutex<Option<Child>>,
@@ -55,33 +55,32 @@ pub struct Server {
     port: u16,
     tls_port: Option<u16>,
     args: Vec<String>,
-    /// By which others of its group know it.
+    /// The port by which others of its group know it.
     known_port: Option<u16>,
 }
 
 impl Server {
-    /// An empty server without persistence.
+    /// Starts an empty server without persistence.
     pub async fn start() -> Server {
         Server::with(&[]).await
     }
 
-    /// The same with more options, such as `["--maxmemory", "1mb"]`.
+    /// Starts a server with more options, such as `["--maxmemory", "1mb"]`.
     pub async fn with(args: &[&str]) -> Server {
         Server::launch(args, None).await
     }
 
-    /// The same with a TLS port beside the plain one, its certificate for `localhost` signed by
-    /// [`ca_file`](Server::ca_file).
+    /// Starts a server with a TLS port beside the plain one. Its certificate is for `localhost`, signed by [`ca_file`](Server::ca_file).
     pub async fn tls() -> Server {
         Server::launch(&[], Some(&Certificates::new())).await
     }
 
-    /// The same with more options, such as `["--tls-auth-clients", "yes"]`.
+    /// Starts a server with TLS and more options, such as `["--tls-auth-clients", "yes"]`.
     pub async fn tls_with(args: &[&str]) -> Server {
         Server::launch(args, Some(&Certificates::new())).await
     }
 
-    /// One of several that trust each other: all have these certificates. By its TLS port the others know it.
+    /// Starts one of several servers that trust each other, since all have these certificates. The others know it by its TLS port.
     pub async fn tls_among(certificates: &Certificates, args: &[&str]) -> Server {
         let mut server = Server::launch(args, Some(certificates)).await;
         server.known_port = server.tls_port;
@@ -98,7 +97,7 @@ impl Server {
         let mut server =
             Server { dir, port: 0, tls_port: None, args, known_port: None, child: Mutex::new(None) };
         let mut trouble = String::new();
-        // Another process may take a port between our look and the server's: then take the next.
+        // Another process may take a port between our look and the server's: then the next port is tried.
         for _ in 0..20 {
             server.port = free_port();
             server.tls_port = certificates.map(|_| free_port());
@@ -120,12 +119,12 @@ impl Server {
         self.port
     }
 
-    /// The port by which others of its group know it, and name it to clients.
+    /// Returns the port by which others of its group know it, and name it to clients.
     pub fn known_port(&self) -> u16 {
         self.known_port.unwrap_or(self.port)
     }
 
-    /// Others of its group know it by this port from now on, after a restart too: behind it is a proxy to it. The option is
+    /// Makes others of its group know it by this port, which is a proxy's before it, from now on and after a restart. The option is
     /// `replica-announce-port` or `cluster-announce-port`.
     pub async fn announce(&mut self, option: &str, port: u16) {
         self.set(option, port).await;
@@ -133,7 +132,7 @@ impl Server {
         self.known_port = Some(port);
     }
 
-    /// `rediss://localhost:port`, of a server with TLS.
+    /// Returns `rediss://localhost:port`, for a server with TLS.
     pub fn tls_url(&self) -> String {
         format!("rediss://localhost:{}", self.tls_port())
     }
@@ -142,22 +141,22 @@ impl Server {
         self.tls_port.expect("start it by Server::tls()")
     }
 
-    /// Its certificate, its key, and that of its authority, by the options that name them.
+    /// Returns its certificate, its key, and the certificate of its authority, by the options that name them.
     pub fn tls_files(&self) -> [(&'static str, PathBuf); 3] {
         tls::options(self.dir.path())
     }
 
-    /// The files of a certificate for a client, and of its key; of the server's authority, or of one that nobody trusts.
+    /// Returns the files of a client's certificate and its key, signed by the server's authority or by one that nobody trusts.
     pub fn client_files(&self, trusted: bool) -> [PathBuf; 2] {
         [if trusted { tls::CLIENT } else { tls::STRANGER }, tls::KEY].map(|file| self.dir.path().join(file))
     }
 
-    /// The certificate of the authority that signed the server's: a subprocess takes it as `SSL_CERT_FILE`.
+    /// Returns the certificate of the authority that signed the server's: a subprocess takes it as `SSL_CERT_FILE`.
     pub fn ca_file(&self) -> PathBuf {
         self.dir.path().join(tls::CA)
     }
 
-    /// Restarts it with a certificate that has expired, or with the one that it began with.
+    /// Restarts it with a certificate that has expired, or with its first one.
     pub async fn restart_expired(&self, expired: bool) {
         self.restart_as(if expired { tls::EXPIRED } else { tls::FRESH }).await;
     }
@@ -172,13 +171,13 @@ impl Server {
         self.restart().await;
     }
 
-    /// A certificate for a client, and its key; of the server's authority, or of one that nobody trusts.
+    /// Returns a client's certificate and its key, signed by the server's authority or by one that nobody trusts.
     pub fn client_certificate(&self, trusted: bool) -> (Vec<u8>, Vec<u8>) {
         let [certificate, key] = self.client_files(trusted).map(|file| std::fs::read(file).unwrap());
         (certificate, key)
     }
 
-    /// The server's own directory.
+    /// Returns the server's own directory.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -192,8 +191,8 @@ impl Server {
         *self.child.lock().unwrap() = None;
     }
 
-    /// Kills it where it runs, and starts it on the same port with the same options and files. The data are there
-    /// again if it was started with `--appendonly yes --appendfsync always`.
+    /// Kills it if it runs, and starts it on the same port with the same options and files. Its data are there again if it was started
+    /// with `--appendonly yes --appendfsync always`.
     pub async fn restart(&self) {
         self.kill();
         let patience = Instant::now() + PATIENCE;
@@ -203,7 +202,7 @@ impl Server {
         }
     }
 
-    /// The same without any data.
+    /// Restarts it without any data.
     pub async fn restart_empty(&self) {
         self.kill();
         let _ = std::fs::remove_dir_all(self.dir.path().join("appendonlydir"));
@@ -211,19 +210,19 @@ impl Server {
         self.restart().await;
     }
 
-    /// The same for a node of a cluster, which comes back as one that no cluster knows.
+    /// Restarts a node of a cluster without any data, as a node that no cluster knows.
     pub async fn restart_as_new_node(&self) {
         self.kill();
         let _ = std::fs::remove_file(self.dir.path().join("nodes.conf"));
         self.restart_empty().await;
     }
 
-    /// SIGSTOP: no answers, but connections stand and new ones are even accepted by the kernel.
+    /// SIGSTOP: no answers, but connections stay open, and the kernel even accepts new ones.
     pub fn freeze(&self) {
         self.child.lock().unwrap().as_ref().expect("the server was killed").freeze();
     }
 
-    /// SIGCONT: what came in the meantime is run now.
+    /// SIGCONT: whatever arrived meanwhile is run now.
     pub fn thaw(&self) {
         self.child.lock().unwrap().as_ref().expect("the server was killed").thaw();
     }
@@ -233,7 +232,7 @@ impl Server {
         let pid = child.pid();
         let patience = Instant::now() + PATIENCE;
         loop {
-            // The answer must be this very process's: another server may have the port.
+            // The answer must come from this very process, since another server may have the port.
             if let Ok(info) = self.try_info("all").await {
                 let of = |name: &str| info.get(name).map(String::as_str);
                 if of("process_id") == Some(&pid.to_string()) && of("loading") == Some("0") {
@@ -281,7 +280,7 @@ impl Server {
         }
     }
 
-    /// A connection for the test's own looks. Ask for a new one after the server broke off.
+    /// Returns a connection for the test's own looks. Get a new one after the server closed it.
     pub async fn admin(&self) -> MultiplexedConnection {
         self.try_admin().await.expect("the server answers")
     }
@@ -297,19 +296,19 @@ impl Server {
         Ok(admin)
     }
 
-    /// One command of the test's own, such as `server.ask::<String>(&["HGET", "name", "field"]).await`.
+    /// Runs one command of the test's own, such as `server.ask::<String>(&["HGET", "name", "field"]).await`.
     pub async fn ask<T: redis::FromRedisValue>(&self, command: &[&str]) -> T {
         self.try_ask(command).await.unwrap_or_else(|error| panic!("{command:?}: {error}"))
     }
 
-    /// The same, with its error.
+    /// Runs one command of the test's own, and returns its error.
     pub async fn try_ask<T: redis::FromRedisValue>(&self, command: &[&str]) -> RedisResult<T> {
         let mut admin = self.try_admin().await?;
         let mut cmd = redis::cmd(command[0]);
         cmd.arg(&command[1..]).query_async(&mut admin).await
     }
 
-    /// `INFO section` as a map.
+    /// Returns `INFO section` as a map.
     pub async fn info(&self, section: &str) -> HashMap<String, String> {
         self.try_info(section).await.expect("the server answers")
     }
@@ -320,8 +319,8 @@ impl Server {
         Ok(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
-    /// How often each command ran since the start or [`reset_commands_run`](Server::reset_commands_run), those inside
-    /// of scripts and the test's own (`info`, `client|setname`) counted too.
+    /// Returns how often each command ran since the start or [`reset_commands_run`](Server::reset_commands_run), including those inside
+    /// scripts and the test's own (`info`, `client|setname`).
     pub async fn commands_run(&self) -> HashMap<String, u64> {
         let stats = self.info("commandstats").await;
         let calls = stats.iter().filter_map(|(name, value)| {
@@ -331,7 +330,7 @@ impl Server {
         calls.collect()
     }
 
-    /// How often a script ran, or was refused since it was unknown.
+    /// Returns how often a script ran, or was refused because it was unknown.
     pub async fn scripts_run(&self) -> u64 {
         let run = self.commands_run().await;
         ["evalsha", "eval"].iter().filter_map(|command| run.get(*command)).sum()
@@ -341,7 +340,7 @@ impl Server {
         self.ask::<()>(&["CONFIG", "RESETSTAT"]).await;
     }
 
-    /// The channels that somebody subscribes to, plain and sharded ones, sorted.
+    /// Returns the channels that somebody subscribes to, plain and sharded ones, sorted.
     pub async fn channels(&self) -> Vec<String> {
         let mut channels: Vec<String> = self.ask(&["PUBSUB", "CHANNELS"]).await;
         channels.extend(self.sharded_channels().await);
@@ -349,24 +348,24 @@ impl Server {
         channels
     }
 
-    /// The sharded ones.
+    /// Returns the sharded channels that somebody subscribes to.
     pub async fn sharded_channels(&self) -> Vec<String> {
         self.try_ask(&["PUBSUB", "SHARDCHANNELS"]).await.unwrap_or_default()
     }
 
-    /// How many connections there are but the test's own.
+    /// Returns how many connections there are besides the test's own.
     pub async fn clients(&self) -> usize {
         self.client_ids().await.len()
     }
 
-    /// The ids of these connections, for `CLIENT KILL ID`.
+    /// Returns the ids of these connections, for `CLIENT KILL ID`.
     pub async fn client_ids(&self) -> HashSet<u64> {
         let list: String = self.ask(&["CLIENT", "LIST"]).await;
         let others = list.lines().filter(|line| !line.contains(&format!(" name={ADMIN} ")));
         others.filter_map(|line| line.strip_prefix("id=")?.split(' ').next()?.parse().ok()).collect()
     }
 
-    /// All keys, sorted.
+    /// Returns all keys, sorted.
     pub async fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.ask(&["KEYS", "*"]).await;
         keys.sort();
@@ -379,7 +378,7 @@ impl Server {
     }
 }
 
-/// A client for the looks of tests at this port. The password is given as it is: in a URL some characters would be encoded.
+/// Returns a client for the tests' own looks at this port. The password is passed as it is: in a URL some characters would be encoded.
 pub(super) fn client(port: u16, password: Option<&str>) -> RedisResult<redis::Client> {
     let settings = RedisConnectionInfo::default();
     let settings = match password {
@@ -389,8 +388,8 @@ pub(super) fn client(port: u16, password: Option<&str>) -> RedisResult<redis::Cl
     redis::Client::open(("127.0.0.1", port).into_connection_info()?.set_redis_settings(settings))
 }
 
-/// A port that nobody listens on. Below those that systems give to outgoing connections: one of these could
-/// otherwise take a port while its server is down.
+/// Returns a port that nobody listens on. It is below the ports that systems give to outgoing connections: one of these could otherwise
+/// take the port while its server is down.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = (std::process::id().wrapping_mul(97) % 11_000) as u16;

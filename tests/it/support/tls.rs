@@ -1,4 +1,4 @@
-//! Certificates for a server of the tests.
+//! Certificates for the tests' servers.
 
 use std::path::{Path, PathBuf};
 
@@ -12,14 +12,14 @@ pub const CA: &str = "ca.pem";
 pub const CERT: &str = "server.pem";
 pub const KEY: &str = "server.key";
 
-/// The same for the same key, long expired.
+/// A certificate for the same key that expired long ago.
 pub const EXPIRED: &str = "expired.pem";
-/// A copy of the one that is not.
+/// A copy of the certificate that has not expired.
 pub const FRESH: &str = "fresh.pem";
 
-/// The same for another name.
+/// A certificate for the same key and another name.
 pub const ANOTHER: &str = "another.pem";
-/// A client's, for the same key; and one of an authority that nobody trusts.
+/// A client's certificate for the same key, and one of an authority that nobody trusts.
 pub const CLIENT: &str = "client.pem";
 pub const STRANGER: &str = "stranger.pem";
 
@@ -41,22 +41,22 @@ impl Certificates {
         }
     }
 
-    /// A server's certificate, its key, and that of its authority, by the options that name them.
+    /// Returns a server's certificate, its key, and the certificate of its authority, by the options that name them.
     pub fn options(&self) -> [(&'static str, PathBuf); 3] {
         options(self.0.path())
     }
 
-    /// That of the authority, in PEM.
+    /// Returns the certificate of the authority, in PEM.
     pub fn authority(&self) -> Vec<u8> {
         std::fs::read(self.0.path().join(CA)).unwrap()
     }
 
-    /// The certificate of a server, and its key, in PEM.
+    /// Returns the certificate of a server, and its key, in PEM.
     pub fn server(&self) -> [Vec<u8>; 2] {
         self.read([CERT, KEY])
     }
 
-    /// Those of a client.
+    /// Returns the certificate of a client, and its key, in PEM.
     pub fn client(&self) -> [Vec<u8>; 2] {
         self.read([CLIENT, KEY])
     }
@@ -71,7 +71,7 @@ pub(super) fn options(dir: &Path) -> [(&'static str, PathBuf); 3] {
         .map(|(option, file)| (option, dir.join(file)))
 }
 
-/// Writes an authority's certificate, and certificates for `localhost` that it signed, with their key.
+/// Writes an authority's certificate, and certificates for `localhost` signed by it, with their key.
 fn write_certificates(dir: &Path) {
     let (authority, unknown) = (authority("nestlock test authority"), authority("another authority"));
     let key = KeyPair::generate().unwrap();

@@ -8,13 +8,13 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::support::{self, eventually, log};
 
-/// A store of the test's own.
+/// A store for one test.
 pub type Home = Kept<false, 1>;
 
-/// The same, where time advances as soon as all tasks are idle: in tests whose runtime has one thread.
+/// A store whose time advances as soon as all tasks are idle, for tests whose runtime has one thread.
 pub type PausedHome = Kept<true, 1>;
 
-/// Three of them, of which a majority decides.
+/// Three such stores, of which a majority decides.
 pub type QuorumHome = Kept<true, 3>;
 
 pub struct Kept<const PAUSED: bool, const MASTERS: usize> {
@@ -25,7 +25,7 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
     /// How deep a test nests holds: each poll passes through all of them.
     pub const LEVELS: usize = 200;
 
-    /// An empty one.
+    /// Starts an empty home.
     pub async fn start() -> Self {
         log::capture();
         if PAUSED && Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
@@ -34,18 +34,18 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
         Kept { stores: std::array::from_fn(|_| Memory::new()) }
     }
 
-    /// The same for tests that [`drop_replies`](Kept::drop_replies).
+    /// Starts a home for tests that [`drop_replies`](Kept::drop_replies).
     pub async fn with_faults() -> Self {
         Self::start().await
     }
 
-    /// The options that a test starts from.
+    /// Returns the options that a test starts from.
     pub fn builder(&self) -> Builder {
         let builder = Locks::builder().node_timeout(support::NODE_TIMEOUT).delayed_restart(false);
         builder.masters(self.stores.iter().map(Master::memory))
     }
 
-    /// A `Locks` of its own, as another process has one.
+    /// Returns a new `Locks`, as another process has one.
     pub async fn locks(&self) -> Locks {
         self.builder().connect().await.expect("there is nothing that could fail")
     }
@@ -55,38 +55,38 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
         false
     }
 
-    /// A lock name that no other test has: for looks at the log.
+    /// Returns a lock name that no other test has, for tests that read the log.
     pub fn unique(&self, name: &str) -> String {
         super::unique(name)
     }
 
-    /// The names of the locks that stand, sorted.
+    /// Returns the names of the held locks, sorted.
     pub async fn keys(&self) -> Vec<String> {
         self.standing().into_iter().map(|(key, _, _)| key).collect()
     }
 
-    /// The fields of a lock with their counts.
+    /// Returns the fields of a lock with their counts.
     pub async fn fields(&self, name: &str) -> Vec<(String, usize)> {
         let standing = self.standing().into_iter().filter(|(key, _, _)| key == name);
         standing.map(|(_, field, count)| (field, count)).collect()
     }
 
-    /// The count of a field.
+    /// Returns the count of a field.
     pub async fn count(&self, name: &str, field: &str) -> Option<usize> {
         self.fields(name).await.into_iter().find(|(stands, _)| stands == field).map(|(_, count)| count)
     }
 
-    /// The rest of a lock's lease.
+    /// Returns the rest of a lock's lease.
     pub async fn left(&self, name: &str) -> Option<Duration> {
         self.locks().await.mutex(name).remaining_lease().await.unwrap()
     }
 
-    /// Deletes a lock of any holder.
+    /// Deletes a lock, whoever holds it.
     pub async fn lose(&self, name: &str) {
         assert!(self.each(|store| store.lose(name)).contains(&true), "nobody held {name}");
     }
 
-    /// Waits until a client is subscribed to releases, as far as that is visible. Here everybody has time to get that far.
+    /// Waits until a client is subscribed to releases, as far as that is visible. Here it gives everybody time to get that far.
     pub async fn listened(&self) {
         for _ in 0..100 {
             tokio::task::yield_now().await;
@@ -98,13 +98,13 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
         self.listened().await;
     }
 
-    /// How many commands it has received, as far as that is counted.
+    /// Returns how many commands the home has received, as far as that is counted.
     pub async fn asked(&self) -> u64 {
         0
     }
 
-    /// Waits until the head of a line has asked, listened and asked again after `before` other requests to this home, as
-    /// far as that can be seen. It sleeps then.
+    /// Waits until the head of a line has asked, subscribed and asked again after `before` other requests to this home, as far as that
+    /// can be seen. Then it sleeps.
     pub async fn asleep(&self, _before: u64) {
         self.listened().await;
     }
@@ -117,7 +117,7 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
     /// Waits until no client is subscribed to releases, as far as that is visible.
     pub async fn silence(&self) {}
 
-    /// How many connections there are, as far as they can be seen.
+    /// Returns how many connections there are, as far as they can be seen.
     pub async fn connections(&self) -> usize {
         0
     }
@@ -125,17 +125,18 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
     /// Waits until no client is connected any more.
     pub async fn deserted(&self) {}
 
-    /// Answers nothing for that time; commands that arrive in it then run in their order. Zero ends the effect of an earlier call.
+    /// Answers nothing for that time; commands that arrive meanwhile run in their order afterwards. Zero ends the effect of an earlier
+    /// call.
     pub async fn stall(&self, time: Duration) {
         self.each(|store| store.stall(time));
     }
 
-    /// The next commands run, and their replies never come. Zero ends what an earlier call began.
+    /// Lets the next commands run and drops their replies. Zero ends the effect of an earlier call.
     pub async fn drop_replies(&self, count: usize) {
         self.each(|store| store.drop_replies(count));
     }
 
-    /// It goes, and comes back without any lock.
+    /// Restarts the home without any lock.
     pub async fn restart_empty(&self) {
         self.each(Memory::restart_empty);
     }
@@ -144,13 +145,13 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
         self.stores.each_ref().map(deed)
     }
 
-    /// Key, field and count of each lock on any of them, in the order of their keys.
+    /// Returns key, field and count of each lock on any of the stores, in the order of their keys.
     fn standing(&self) -> Vec<(String, String, usize)> {
         let all: BTreeSet<_> = self.each(Self::shown).into_iter().flatten().collect();
         all.into_iter().collect()
     }
 
-    /// The same by what one of them shows of itself.
+    /// Returns key, field and count of each lock, from the `Debug` text of one store.
     fn shown(store: &Memory) -> Vec<(String, String, usize)> {
         let shown = format!("{store:?}");
         let held = shown.strip_prefix("Memory { locks: {").and_then(|shown| shown.strip_suffix("} }"));
@@ -160,7 +161,7 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
     }
 }
 
-/// Of `"stock": Held { field: "<uuid>:1", count: 2, left: 29.9s }`.
+/// Parses `"stock": Held { field: "<uuid>:1", count: 2, left: 29.9s }`.
 fn parsed(lock: &str) -> Option<(String, String, usize)> {
     let (key, held) = lock.rsplit_once(": Held { field: ")?;
     let (field, rest) = held.split_once(", count: ")?;
@@ -168,7 +169,7 @@ fn parsed(lock: &str) -> Option<(String, String, usize)> {
     Some((unquoted(key.trim_start_matches(", "))?, unquoted(field)?, count.parse().ok()?))
 }
 
-/// What stood in `Debug` of a string.
+/// Returns the string of which `shown` is the `Debug` text.
 fn unquoted(shown: &str) -> Option<String> {
     let mut text = String::new();
     let mut rest = shown.strip_prefix('"')?.strip_suffix('"')?.chars();

@@ -2,14 +2,14 @@
 //!
 //! Each kind of [`Home`](redis::Home) has the same few means: the lock's own API by [`builder`](redis::Home::builder) and
 //! [`locks`](redis::Home::locks), a view of the locks that are held, and the faults that every backend can have. What only one backend
-//! knows of (connections, command counts, a proxy) has no place here.
+//! has (connections, command counts, a proxy) has no place here.
 
 pub mod memory;
 pub mod redis;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A lock name that no other test has, also where the same test runs over another backend: for looks at the log.
+/// Returns a lock name that no other test has, even if the same test runs over another backend: for tests that read the log.
 fn unique(name: &str) -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     format!("{name}-{}", COUNT.fetch_add(1, Ordering::Relaxed))

@@ -12,13 +12,13 @@ use crate::support::proxy::{Fault, Proxy};
 use crate::support::server::Server;
 use crate::support::{self, eventually};
 
-/// A server of the test's own.
+/// A server for one test.
 pub type Home = Served<false, false>;
 
-/// The same with a line of the processes that wait for a lock.
+/// A server whose locks have a line of the processes that wait.
 pub type FairHome = Served<false, true>;
 
-/// A server of the test's own, which is the only node of a cluster.
+/// A server for one test that is the only node of a cluster.
 pub type ClusterHome = Served<true, false>;
 
 pub struct Served<const CLUSTERED: bool, const FAIR: bool> {
@@ -32,13 +32,13 @@ impl<const CLUSTERED: bool, const FAIR: bool> Served<CLUSTERED, FAIR> {
     /// How deep a test nests holds: each poll passes through all of them.
     pub const LEVELS: usize = if CLUSTERED { 200 } else { 1000 };
 
-    /// An empty one.
+    /// Starts an empty home.
     pub async fn start() -> Self {
         let server = Arc::new(if CLUSTERED { lone_node().await } else { Server::start().await });
         Served { server, proxy: None, fault: Mutex::default(), stall: Mutex::default() }
     }
 
-    /// The same for tests that [`drop_replies`](Served::drop_replies).
+    /// Starts a home for tests that [`drop_replies`](Served::drop_replies).
     pub async fn with_faults() -> Self {
         let home = Self::start().await;
         let proxy = Proxy::to(&home.server).await;
@@ -49,7 +49,7 @@ impl<const CLUSTERED: bool, const FAIR: bool> Served<CLUSTERED, FAIR> {
         Served { proxy: Some(proxy), ..home }
     }
 
-    /// The options that a test starts from.
+    /// Returns the options that a test starts from.
     pub fn builder(&self) -> Builder {
         let url = self.proxy.as_ref().map_or_else(|| self.server.url(), Proxy::url);
         if CLUSTERED {
@@ -58,7 +58,7 @@ impl<const CLUSTERED: bool, const FAIR: bool> Served<CLUSTERED, FAIR> {
         support::builder(&url).fair(FAIR)
     }
 
-    /// A `Locks` of its own, as another process has one.
+    /// Returns a new `Locks`, as another process has one.
     pub async fn locks(&self) -> Locks {
         self.builder().connect().await.expect("the test's server takes connections")
     }
@@ -68,40 +68,40 @@ impl<const CLUSTERED: bool, const FAIR: bool> Served<CLUSTERED, FAIR> {
         CLUSTERED
     }
 
-    /// A lock name that no other test has: for looks at the log.
+    /// Returns a lock name that no other test has, for tests that read the log.
     pub fn unique(&self, name: &str) -> String {
         super::unique(name)
     }
 
-    /// The names of the locks that stand, sorted.
+    /// Returns the names of the held locks, sorted.
     pub async fn keys(&self) -> Vec<String> {
         let keys = self.server.keys().await;
         let is_beside = |key: &str| key.contains("redisson_lock_token:") || key.contains("nestlock_line:");
         keys.into_iter().filter(|key| !is_beside(key)).collect()
     }
 
-    /// The fields of a lock with their counts.
+    /// Returns the fields of a lock with their counts.
     pub async fn fields(&self, name: &str) -> Vec<(String, usize)> {
         self.server.ask(&["HGETALL", name]).await
     }
 
-    /// The count of a field.
+    /// Returns the count of a field.
     pub async fn count(&self, name: &str, field: &str) -> Option<usize> {
         self.server.ask(&["HGET", name, field]).await
     }
 
-    /// The rest of a lock's lease.
+    /// Returns the rest of a lock's lease.
     pub async fn left(&self, name: &str) -> Option<Duration> {
         let left: i64 = self.server.ask(&["PTTL", name]).await;
         u64::try_from(left).ok().map(Duration::from_millis)
     }
 
-    /// Deletes a lock of any holder.
+    /// Deletes a lock, whoever holds it.
     pub async fn lose(&self, name: &str) {
         self.server.ask::<()>(&["DEL", name]).await;
     }
 
-    /// How many commands it has received, as far as that is counted.
+    /// Returns how many commands the home has received, as far as that is counted.
     pub async fn asked(&self) -> u64 {
         self.server.scripts_run().await
     }
@@ -116,8 +116,8 @@ impl<const CLUSTERED: bool, const FAIR: bool> Served<CLUSTERED, FAIR> {
         eventually("subscriptions", async || self.releases().await >= count).await;
     }
 
-    /// Waits until the head of a line has asked, listened and asked again after `before` other requests to this home, as
-    /// far as that can be seen. It sleeps then.
+    /// Waits until the head of a line has asked, subscribed and asked again after `before` other requests to this home, as far as that
+    /// can be seen. Then it sleeps.
     pub async fn asleep(&self, before: u64) {
         self.listened().await;
         eventually("a head that sleeps", async || self.asked().await >= before + 2).await;
@@ -134,13 +134,13 @@ impl<const CLUSTERED: bool, const FAIR: bool> Served<CLUSTERED, FAIR> {
         eventually("the last channel's end", async || self.releases().await == 0).await;
     }
 
-    /// Of how many locks a client is subscribed to the releases. The channel on which a process is sent word of its lines is none of these:
-    /// it stays once the process has waited.
+    /// Returns for how many locks a client is subscribed to the releases. The channel of a process's hints doesn't count: it stays once
+    /// the process has waited.
     async fn releases(&self) -> usize {
         self.server.channels().await.iter().filter(|channel| !channel.contains("nestlock_wake:")).count()
     }
 
-    /// How many connections there are, as far as they can be seen.
+    /// Returns how many connections there are, as far as they can be seen.
     pub async fn connections(&self) -> usize {
         self.server.clients().await
     }
@@ -150,7 +150,8 @@ impl<const CLUSTERED: bool, const FAIR: bool> Served<CLUSTERED, FAIR> {
         eventually("the last connection's end", async || self.connections().await == 0).await;
     }
 
-    /// Answers nothing for that time; commands that arrive in it then run in their order. Zero ends the effect of an earlier call.
+    /// Answers nothing for that time; commands that arrive meanwhile run in their order afterwards. Zero ends the effect of an earlier
+    /// call.
     pub async fn stall(&self, time: Duration) {
         self.server.freeze();
         let server = self.server.clone();
@@ -163,14 +164,14 @@ impl<const CLUSTERED: bool, const FAIR: bool> Served<CLUSTERED, FAIR> {
         }
     }
 
-    /// The next commands run, and their replies never come. Zero ends what an earlier call began.
+    /// Lets the next commands run and drops their replies. Zero ends the effect of an earlier call.
     pub async fn drop_replies(&self, count: usize) {
         let proxy = self.proxy.as_ref().expect("start it by Home::with_faults()");
         let fault = proxy.on(|command| command.script.is_some()).times(count).drop_reply();
         *self.fault.lock().unwrap() = Some(fault);
     }
 
-    /// It goes, and comes back without any lock.
+    /// Restarts the home without any lock.
     pub async fn restart_empty(&self) {
         self.server.restart_empty().await;
     }

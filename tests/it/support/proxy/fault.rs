@@ -12,27 +12,27 @@ use crate::support::resp::Command;
 
 type Matcher = Box<dyn Fn(&Command) -> bool + Send + Sync>;
 
-/// What happens to a command that matches.
+/// What happens to a matching command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deed {
     Watch,
     Hold,
     HoldReply,
-    /// The command runs, its reply is lost, and the connection ends or stays open silently.
+    /// The command runs and its reply is lost. The connection ends, or stays open silently.
     DropReply(Option<End>),
     DelayReply(Duration),
     /// The first text in the reply is replaced by the second one.
     ReplaceInReply(&'static str, &'static str),
-    /// The reply is this one.
+    /// This replaces the reply.
     ReplaceReply(&'static str),
-    /// It never gets to the server.
+    /// The command never reaches the server.
     Lose(End),
 }
 
 pub(super) struct Rule {
     matches: Matcher,
     pub(super) deed: Deed,
-    /// How many matching commands pass first, and how many are hit then.
+    /// How many matching commands still pass, and how many are hit after that.
     budget: Mutex<(usize, usize)>,
     ended: AtomicBool,
     seen: mpsc::UnboundedSender<Command>,
@@ -43,7 +43,7 @@ pub(super) struct Rule {
 }
 
 impl Rule {
-    /// Takes a command, if it is one of those that are to be hit.
+    /// Takes a command if it is one of those to be hit.
     pub(super) fn takes(&self, command: &Command) -> bool {
         if self.ended.load(Ordering::SeqCst) || !(self.matches)(command) {
             return false;
@@ -65,20 +65,20 @@ impl Rule {
         let _ = self.seen.send(command.clone());
     }
 
-    /// The server did not know the script, so the command did not run: its body follows, and is meant.
+    /// Gives back a hit: the server didn't know the script, so the command didn't run. Its body follows, and is what is meant.
     pub(super) fn give_back(&self) {
         let mut budget = self.budget.lock().unwrap();
         budget.1 = budget.1.saturating_add(1);
     }
 
-    /// The deed is done.
+    /// Reports that the deed is done.
     pub(super) fn done(&self, command: &Command) {
         let _ = self.hit.send(command.clone());
     }
 
     pub(super) fn keep(&self, held: Held) {
-        // Looked at under the lock: 1. here first, and the one who ends the rule finds it in the list; 2. ended first, and
-        // it continues at once. In no order does it stay behind.
+        // Checked under the lock. 1. If this comes first, the code that ends the rule finds the command in the list. 2. If the rule is
+        // ended first, the command continues at once. In neither order is it left behind.
         let mut list = self.held.lock().unwrap();
         if self.ended.load(Ordering::SeqCst) {
             let _ = held.go.send(Go::default());
@@ -96,14 +96,14 @@ pub(super) struct Held {
     pub(super) go: oneshot::Sender<Go>,
 }
 
-/// The way is free.
+/// Lets a held command go.
 #[derive(Default)]
 pub(super) struct Go {
-    /// Set before the command goes out.
+    /// Set before the command is sent.
     pub(super) sent: Arc<AtomicBool>,
-    /// Gets the reply.
+    /// Receives the reply.
     pub(super) answer: Option<oneshot::Sender<Vec<u8>>>,
-    /// Instead of going on it is lost.
+    /// The command is lost instead.
     pub(super) lose: bool,
 }
 
@@ -117,65 +117,65 @@ pub struct On<'a> {
 }
 
 impl On<'_> {
-    /// Only that many commands are hit. Without it, all are until the fault is dropped.
+    /// Limits it to this many commands. Otherwise all are hit until the fault is dropped.
     pub fn times(self, times: usize) -> Self {
         On { times, ..self }
     }
 
-    /// That many matching commands pass first.
+    /// Lets this many matching commands pass first.
     pub fn skip(self, skip: usize) -> Self {
         On { skip, ..self }
     }
 
-    /// They are forwarded, and [`Fault::seen`] reports them.
+    /// Forwards the commands, and reports them through [`Fault::seen`].
     pub fn watch(self) -> Fault {
         self.fault(Deed::Watch)
     }
 
-    /// They wait in the proxy, with all that their connection sends after them, until [`Fault::let_through`]. A
-    /// connection that ends in the meantime does not drop them: they run later, as a retransmission would let them.
+    /// Holds the commands in the proxy until [`Fault::let_through`], with everything that their connection sends after them. A connection
+    /// that ends meanwhile does not drop them: they run later, as after a retransmission.
     pub fn hold(self) -> Fault {
         self.fault(Deed::Hold)
     }
 
-    /// They run; their replies, and all that comes after these, wait until [`Fault::let_through`]. For a `SUBSCRIBE` the
-    /// reply is its confirmation.
+    /// Lets the commands run; their replies, and everything after these, wait until [`Fault::let_through`]. For a `SUBSCRIBE` the reply
+    /// is its confirmation.
     pub fn hold_reply(self) -> Fault {
         self.fault(Deed::HoldReply)
     }
 
-    /// They run; the connection stays open, but no data of the server arrives on it any more. (A reply alone can't
-    /// be missing: TCP has no gaps, and the next reply would be taken for it.)
+    /// Lets the commands run; the connection stays open, but no data of the server arrives on it any more. (A single reply can't be
+    /// missing: TCP has no gaps, and the next reply would be taken for it.)
     pub fn drop_reply(self) -> Fault {
         self.fault(Deed::DropReply(None))
     }
 
-    /// They run; instead of their reply the connection is reset.
+    /// Lets the commands run; the connection is reset instead of their reply.
     pub fn drop_reply_and_reset(self) -> Fault {
         self.fault(Deed::DropReply(Some(End::Reset)))
     }
 
-    /// They run; instead of their reply the connection is closed in order.
+    /// Lets the commands run; the connection is closed in order instead of their reply.
     pub fn drop_reply_and_close(self) -> Fault {
         self.fault(Deed::DropReply(Some(End::Close)))
     }
 
-    /// Their replies come later by so much.
+    /// Delays their replies by this time.
     pub fn delay_reply(self, by: Duration) -> Fault {
         self.fault(Deed::DelayReply(by))
     }
 
-    /// Their replies have the second text in place of the first one.
+    /// Replaces the first text in their replies by the second one.
     pub fn replace_in_reply(self, text: &'static str, by: &'static str) -> Fault {
         self.fault(Deed::ReplaceInReply(text, by))
     }
 
-    /// Their replies are this line, though they run.
+    /// Replaces their replies by this line. They run all the same.
     pub fn replace_reply(self, by: &'static str) -> Fault {
         self.fault(Deed::ReplaceReply(by))
     }
 
-    /// They never get to the server; the connection is reset.
+    /// Loses the commands before they reach the server, and resets the connection.
     pub fn lose_and_reset(self) -> Fault {
         self.fault(Deed::Lose(End::Reset))
     }
@@ -198,8 +198,7 @@ impl On<'_> {
     }
 }
 
-/// A fault that is on. Dropping it ends it: what is held continues if its connection is still open, and is lost where
-/// it does not.
+/// An active fault. Dropping it ends it: a held command continues if its connection is still open, and is lost otherwise.
 #[must_use = "dropping it ends the fault"]
 pub struct Fault {
     shared: Weak<Shared>,
@@ -209,32 +208,32 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Waits until the proxy has got a matching command, each time for the next one. A held one has not been sent.
+    /// Waits until the proxy has received a matching command, each time for the next one. A held command has not been sent.
     pub async fn seen(&self) -> Command {
         let next = async { self.seen.lock().await.recv().await };
         soon("a matching command at the proxy", next).await.expect("the rule lives")
     }
 
-    /// Waits until it is done, each time for the next command: it has run and its reply is gone, held back, or (for a
-    /// delayed one) sent on; it is held; it is lost.
+    /// Waits until it has happened, each time to the next command: the command ran and its reply is gone, held back or (if delayed) sent
+    /// on; or the command is held; or it is lost.
     pub async fn done(&self) -> Command {
         let next = async { self.hit.lock().await.recv().await };
         soon("the fault's deed at the proxy", next).await.expect("the rule lives")
     }
 
-    /// Whether it is done to a command that [`done`](Fault::done) has not reported yet.
+    /// Returns a command that was hit and that [`done`](Fault::done) has not reported yet.
     pub fn done_now(&self) -> Option<Command> {
         self.hit.try_lock().ok()?.try_recv().ok()
     }
 
-    /// Whether a matching command arrived that [`seen`](Fault::seen) has not reported yet.
+    /// Returns a matching command that arrived and that [`seen`](Fault::seen) has not reported yet.
     pub fn seen_now(&self) -> Option<Command> {
         self.seen.try_lock().ok()?.try_recv().ok()
     }
 
-    /// Forwards all that is held, and ends the fault. It returns once the held commands have run, with their replies
-    /// as they came over the wire (`":1\r\n"`). A command whose connection has ended goes to the server on a
-    /// connection of the proxy's own; what was queued behind it is lost.
+    /// Forwards everything that is held, and ends the fault. Returns once the held commands have run, with their replies as they came
+    /// over the wire (`":1\r\n"`). A command whose connection has ended goes to the server on a connection of the proxy's own; what was
+    /// queued after it is lost.
     pub async fn let_through(&self) -> Vec<String> {
         self.end();
         self.rule.open.send_replace(true);
@@ -247,7 +246,7 @@ impl Fault {
         replies
     }
 
-    /// Loses all that is held, and ends the fault. The connections are reset.
+    /// Loses everything that is held, and ends the fault. The connections are reset.
     pub fn forget(&self) {
         self.end();
         for held in std::mem::take(&mut *self.rule.held.lock().unwrap()) {
@@ -263,7 +262,7 @@ impl Fault {
         if go.send(way).is_ok() {
             match answered.await {
                 Ok(reply) => return reply,
-                // It ran or not, but no one will know: the connection broke behind it.
+                // It ran or not, but nobody will know: the connection broke after it was sent.
                 Err(_) if sent.load(Ordering::SeqCst) => return Vec::new(),
                 Err(_) => {}
             }

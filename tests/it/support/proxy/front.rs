@@ -21,20 +21,20 @@ pub type Opening = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
 #[derive(Clone)]
 pub enum Front {
     Tcp,
-    /// TLS: the server's side of its handshake. This is a function, since not all who use the proxy know a library for it.
+    /// TLS: the server's side of its handshake. It is a function, since some users of the proxy have no library for TLS.
     Tls(Arc<dyn Fn(TcpStream) -> Opening + Send + Sync>),
-    /// A socket of the file system.
+    /// A Unix socket.
     Unix(PathBuf),
 }
 
-/// A client that has connected.
+/// A connected client.
 pub(super) enum Client {
     Tcp(TcpStream),
     Unix(tokio::net::UnixStream),
 }
 
 impl Client {
-    /// One more for its socket. The connection ends when all are gone.
+    /// Duplicates its socket. The connection ends when all duplicates are closed.
     pub(super) fn socket(&self) -> io::Result<OwnedFd> {
         match self {
             Client::Tcp(stream) => stream.as_fd().try_clone_to_owned(),
@@ -57,7 +57,7 @@ pub(super) enum Listener {
     Unix(tokio::net::UnixListener),
 }
 
-/// The same before a runtime has it.
+/// A listener that no runtime has yet.
 pub(super) enum Bound {
     Tcp(std::net::TcpListener),
     Unix(std::os::unix::net::UnixListener),

@@ -26,19 +26,19 @@ pub(super) enum End {
     Close,
 }
 
-/// What others may know and do about a connection.
+/// The state of a connection that others may read and change.
 pub(super) struct Link {
     id: u64,
     subscriber: AtomicBool,
     mute: AtomicBool,
-    /// A replica follows its master over it: no commands and replies any more, but a stream.
+    /// A replica follows its master over it: it carries a stream, and no commands and replies any more.
     replicates: AtomicBool,
     end: watch::Sender<Option<End>>,
     ended: watch::Sender<bool>,
     waiting: Mutex<VecDeque<Waiting>>,
 }
 
-/// A command that the server has yet to answer.
+/// A command that the server has not answered yet.
 struct Waiting {
     command: Command,
     replies: usize,
@@ -79,7 +79,7 @@ impl Link {
         let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
     }
 
-    /// The command that this frame from the server answers, as often as it is answered, and whether that was its first.
+    /// Returns the command that this frame from the server answers; a command may be answered several times.
     fn answered(&self, kind: Kind) -> Option<Waiting> {
         let mut waiting = self.waiting.lock().unwrap();
         let first = waiting.front_mut()?;
@@ -109,7 +109,7 @@ impl Link {
 pub(super) async fn serve(shared: Arc<Shared>, link: Arc<Link>, client: Client) {
     if let Ok(socket) = client.socket() {
         if carry(&shared, &link, client).await == End::Reset {
-            // A socket of the file system knows no reset: it is closed.
+            // A Unix socket can't be reset: it is closed.
             let _ = rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
         }
         drop(socket);
@@ -148,7 +148,7 @@ async fn carry(shared: &Shared, link: &Link, client: Client) -> End {
     }
 }
 
-/// From the client to the server.
+/// Carries data from the client to the server.
 async fn up(
     shared: &Shared,
     link: &Link,
@@ -181,7 +181,7 @@ async fn up(
     }
 }
 
-/// One command on its way.
+/// Forwards one command.
 async fn forward(
     shared: &Shared,
     link: &Link,
@@ -227,14 +227,14 @@ async fn forward(
             }
         }
     }
-    // Before it is sent: its reply may be here before the write returns. A replica's reports have none.
+    // Before it is sent, since its reply may arrive before the write returns. A replica's reports have no reply.
     if !link.replicates.load(Ordering::SeqCst) {
         link.waiting.lock().unwrap().push_back(waiting);
     }
     server.write_all(&frame).await.map_err(|_| End::Reset)
 }
 
-/// The fault that this command meets.
+/// Returns the fault that this command meets.
 fn taken(shared: &Shared, command: &Command) -> Option<Arc<Rule>> {
     let rules = shared.rules.lock().unwrap().clone();
     let (watching, acting): (Vec<_>, Vec<_>) = rules.into_iter().partition(|rule| rule.deed == Deed::Watch);
@@ -248,13 +248,13 @@ fn taken(shared: &Shared, command: &Command) -> Option<Arc<Rule>> {
 /// A frame on its way to the client.
 struct Outgoing {
     frame: Vec<u8>,
-    /// Why it comes late, and which command it answers.
+    /// Why it is late, and which command it answers.
     late: Option<(Arc<Rule>, Command, Instant)>,
-    /// Instead of it the connection ends.
+    /// The connection ends instead of it.
     end: Option<End>,
 }
 
-/// From the server to the queue for the client.
+/// Carries frames from the server to the queue for the client.
 async fn down(link: &Link, mut server: ReadHalf<TcpStream>, out: mpsc::UnboundedSender<Outgoing>) -> End {
     let mut bytes = Vec::new();
     let mut silent = false;
@@ -279,7 +279,7 @@ async fn down(link: &Link, mut server: ReadHalf<TcpStream>, out: mpsc::Unbounded
     }
 }
 
-/// What becomes of a frame from the server.
+/// Decides what happens to a frame from the server.
 fn meet(link: &Link, frame: Vec<u8>, silent: &mut bool) -> Option<Outgoing> {
     let kind = resp::kind(&frame, link.is_subscriber());
     let mut next = Outgoing { frame, late: None, end: None };
@@ -292,7 +292,7 @@ fn meet(link: &Link, frame: Vec<u8>, silent: &mut bool) -> Option<Outgoing> {
             Some((Deed::DropReply(end), rule)) => {
                 rule.done(&command);
                 *silent = true;
-                // An end takes the place of its reply, in its order: what came before it still arrives.
+                // An end takes the place of its reply, in order: what came before it still arrives.
                 next.end = end;
                 return end.map(|_| next);
             }
@@ -315,7 +315,7 @@ fn meet(link: &Link, frame: Vec<u8>, silent: &mut bool) -> Option<Outgoing> {
     (!*silent).then_some(next)
 }
 
-/// From the queue to the client.
+/// Carries frames from the queue to the client.
 async fn deliver(
     link: &Link,
     mut queue: mpsc::UnboundedReceiver<Outgoing>,
@@ -331,7 +331,7 @@ async fn deliver(
         if let Some(end) = end {
             return end;
         }
-        // Over TLS a part of a frame may wait for the flush.
+        // Over TLS, part of a frame may wait for the flush.
         if !link.is_mute() && (client.write_all(&frame).await.is_err() || client.flush().await.is_err()) {
             return End::Close;
         }

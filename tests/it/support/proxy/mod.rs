@@ -41,7 +41,7 @@ struct Shared {
     half_open: Mutex<Option<Which>>,
 }
 
-/// Which connections. One that has not subscribed yet counts among the commands'.
+/// Selects connections. One that has not subscribed yet counts as one for commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     All,
@@ -65,17 +65,17 @@ enum Door {
 }
 
 impl Proxy {
-    /// A proxy before this server. It finds the server again after a restart.
+    /// Starts a proxy before this server. It finds the server again after a restart.
     pub async fn to(server: &Server) -> Proxy {
         Proxy::over(Front::Tcp, server)
     }
 
-    /// A proxy before a sentinel.
+    /// Starts a proxy before a sentinel.
     pub async fn to_sentinel(sentinel: &Sentinel) -> Proxy {
         Proxy::before(Front::Tcp, sentinel.port())
     }
 
-    /// A proxy before this server whose clients connect to it over TLS or a socket of the file system.
+    /// Starts a proxy before this server whose clients connect to it over TLS or a Unix socket.
     pub fn over(front: Front, server: &Server) -> Proxy {
         Proxy::before(front, server.port())
     }
@@ -101,7 +101,7 @@ impl Proxy {
         Proxy { shared, port, door, accepting }
     }
 
-    /// `redis://127.0.0.1:port`, or as the front has it.
+    /// Returns `redis://127.0.0.1:port`, or the URL of another front.
     pub fn url(&self) -> String {
         match &self.shared.front {
             Front::Tcp => format!("redis://127.0.0.1:{}", self.port),
@@ -114,7 +114,7 @@ impl Proxy {
         self.port
     }
 
-    /// The commands that a fault is for. Of several faults that match a command the oldest has it; those that only
+    /// Selects the commands that a fault is for. If several faults match a command, the oldest gets it; those that only
     /// [`watch`](On::watch) see it all the same.
     pub fn on(&self, matches: impl Fn(&Command) -> bool + Send + Sync + 'static) -> On<'_> {
         On { shared: &self.shared, matches: Box::new(matches), skip: 0, times: usize::MAX }
@@ -141,8 +141,8 @@ impl Proxy {
         links.len()
     }
 
-    /// Silently drops all data of these connections in either direction, those that come while the fault
-    /// is on included. They are never closed, and stay dead when it is over.
+    /// Silently drops all data of these connections in both directions, also of those that are made while the fault is active. They are
+    /// never closed, and stay dead when it is over.
     pub fn half_open(&self, which: Which) -> HalfOpen {
         *self.shared.half_open.lock().unwrap() = Some(which);
         for link in self.links(which) {
@@ -159,12 +159,12 @@ impl Proxy {
         Refusing { door: self.door.clone(), shared: self.shared.clone(), port: self.port }
     }
 
-    /// From now on new connections go to that server, as if the address were given to another machine. Open ones stay open.
+    /// Leads new connections to that server from now on, as if the address were given to another machine. Open ones stay open.
     pub fn lead_to(&self, server: &Server) {
         *self.shared.server.lock().unwrap() = at(server.port());
     }
 
-    /// How many connections stand.
+    /// Returns how many connections are open.
     pub fn connections(&self, which: Which) -> usize {
         self.links(which).len()
     }
@@ -210,7 +210,7 @@ pub struct Refusing {
 
 impl Drop for Refusing {
     fn drop(&mut self) {
-        // Here, not in the proxy's task: from the drop on the kernel takes connections in.
+        // Bound here, not in the proxy's task: from the drop on, the kernel accepts connections.
         for _ in 0..100 {
             if let Ok(listener) = self.shared.front.listen(self.port) {
                 let _ = self.door.send(Door::Open(listener));
