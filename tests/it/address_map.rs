@@ -1,4 +1,4 @@
-//! Servers that report addresses which lead nowhere from here: those of proxies, which reset each client.
+//! Servers that report addresses which lead nowhere from here: those of proxies that reset each client.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::support::sentinel::{Group, NAME, Setup};
 use crate::support::server::Server;
 use crate::support::{SECOND, eventually, options, soon, without_timers};
 
-/// No client gets through. The servers among themselves send none of these.
+/// Lets no client through these proxies. The servers don't send `HELLO` to each other.
 fn closed(proxies: &[Proxy]) -> Vec<Fault> {
     proxies.iter().map(|proxy| proxy.on(|c| c.is("hello")).lose_and_reset()).collect()
 }
 
-/// From the proxies to the servers behind them.
+/// Maps the addresses of the proxies to the servers behind them.
 fn mapped(builder: Builder, proxies: &[Proxy], servers: &[Server]) -> Builder {
     let ports: HashMap<u16, u16> =
         proxies.iter().map(Proxy::port).zip(servers.iter().map(Server::port)).collect();
@@ -38,7 +38,7 @@ async fn a_cluster_is_used_at_the_addresses_that_its_own_are_mapped_to() {
         eventually("a subscription", async || !cluster.node(at).channels().await.is_empty()).await;
     };
 
-    // A failover: the replica's address comes with the topology, and the subscription follows.
+    // A failover: the replica's address comes with the topology, and the subscription follows it.
     let name = cluster.name_on(0, "mapped").await;
     let guard = ours.mutex(&name).lock().await.unwrap();
     let waiting = tokio::spawn(theirs.mutex(&name).lock());
@@ -50,7 +50,7 @@ async fn a_cluster_is_used_at_the_addresses_that_its_own_are_mapped_to() {
     guard.release().await.unwrap();
     soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();
 
-    // A slot that moves: `ASK` while it does, `MOVED` then.
+    // A slot that moves: the server answers `ASK` during the move and `MOVED` after it.
     let name = cluster.name_on(1, "mapped").await;
     let guard = ours.mutex(&name).lock().await.unwrap();
     let waiting = tokio::spawn(theirs.mutex(&name).lock());
@@ -65,7 +65,7 @@ async fn a_cluster_is_used_at_the_addresses_that_its_own_are_mapped_to() {
     soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();
     assert!(nobody_came(&faults), "an address was used as it is reported");
 
-    // What the map is for.
+    // Without the map nothing can be reached.
     let error = soon("an error", builder().node_timeout(SECOND).connect()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(!nobody_came(&faults));
@@ -100,7 +100,7 @@ async fn the_master_of_sentinels_is_at_the_address_that_theirs_is_mapped_to() {
     assert!(!nobody_came(&faults));
 }
 
-/// In a task of this crate, which would end with it, and with that task all that follows the master.
+/// The map runs in a task of this crate. A panic would end the task, and with it everything that follows the master.
 #[tokio::test]
 async fn a_map_that_panics_leaves_addresses_as_they_are_reported() {
     let group = Group::start().await;

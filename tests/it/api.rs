@@ -1,4 +1,4 @@
-//! The public API beside its snapshot in `tests/api.txt`: what is added, removed or changed is seen in a review.
+//! The public API, compared with its snapshot in `tests/api.txt`, so that a review sees what is added, removed or changed.
 //!
 //! To renew the snapshot: `RENEW_API=1 cargo test --all-features --test it -- the_public_api`.
 
@@ -6,13 +6,13 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The pages of the API documentation. It is what users see, with what macros have made.
+/// Returns the pages of the API documentation: what users see, including what macros have made.
 fn pages() -> Vec<(String, String)> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut command = Command::new(cargo);
-    // What cargo sets for a test. A build script that looks at one of these would run again, and all that depends on it would be built
-    // again, here and in the next run of the tests.
+    // cargo sets these variables for a test. A build script that looks at one of them would run again, and everything that depends on it
+    // would be built again, here and in the next run of the tests.
     for (name, _) in std::env::vars_os() {
         let of_test = name
             .to_str()
@@ -37,7 +37,7 @@ fn pages() -> Vec<(String, String)> {
     items.into_iter().map(read).map(|(page, item)| (item, page)).collect()
 }
 
-/// What a reader sees of it, in one line.
+/// Returns what a reader sees of the page, in one line.
 fn text(html: &str) -> String {
     let mut text = String::new();
     for (at, part) in html.split('<').enumerate() {
@@ -61,12 +61,12 @@ fn text(html: &str) -> String {
     line.replace("( ", "(").replace(", )", ")").replace(" )", ")").replace("{ }", "{}")
 }
 
-/// The texts from each `begin` to the next `end`.
+/// Returns the texts from each `begin` to the next `end`.
 fn between<'a>(html: &'a str, begin: &str, end: &str) -> Vec<&'a str> {
     html.split(begin).skip(1).filter_map(|rest| rest.split(end).next()).collect()
 }
 
-/// A page as lines: what the item is, its methods, and its traits.
+/// Returns a page as lines: what the item is, its methods, and its traits.
 fn lines(page: &str) -> Vec<String> {
     let mut lines: Vec<_> =
         between(page, "item-decl\"><code>", "</code></pre>").into_iter().map(text).collect();
@@ -78,13 +78,13 @@ fn lines(page: &str) -> Vec<String> {
             .into_iter()
             .map(|one| format!("    {}", text(one))),
     );
-    // What every type has, or has without a word in the source, is left out: `traits` looks at `Send` and `Sync`.
+    // Leaves out what every type has, or has without a word in the source: `traits` checks `Send` and `Sync`.
     let rest = rest.split("id=\"synthetic-implementations\"").next().unwrap_or_default();
     let mut traits: Vec<_> = between(rest, "<h3 class=\"code-header\">", "</h3>")
         .into_iter()
         .map(|one| format!("    {}", text(one)))
         .collect();
-    // What the compiler and `pin_project!` add for themselves.
+    // Leaves out what the compiler and `pin_project!` add.
     traits.retain(|line| !line.contains("StructuralPartialEq") && !line.contains("__pin"));
     traits.sort();
     lines.extend(traits);

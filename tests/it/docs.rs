@@ -1,4 +1,4 @@
-//! The README and the guides: that their links lead somewhere, in the repository and in the API documentation, and that samples run.
+//! Checks the README and the guides: links lead somewhere, in the repository and in the API documentation, and samples run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The pages in `docs`, by the names that their modules have.
+/// Returns the pages in `docs`, by the names of their modules.
 fn pages() -> Vec<String> {
     let entries = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let pages = entries.filter(|path| path.extension().is_some_and(|end| end == "md"));
@@ -22,14 +22,14 @@ fn pages() -> Vec<String> {
     names
 }
 
-/// What was measured and tested is for the repository alone.
+/// Returns the pages for users. The reports on speed and tests are only for the repository.
 fn guides() -> Vec<String> {
     let for_users =
         |name: &String| !matches!(name.as_str(), "benchmarks" | "benchmarks-peers" | "reliability");
     pages().into_iter().filter(for_users).collect()
 }
 
-/// The lines of a page that are no code.
+/// Returns the lines of a page that are not code.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut code = false;
     text.lines().filter(move |line| {
@@ -39,23 +39,23 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The targets of links as `[…](target)`.
+/// Returns the targets of links written as `[…](target)`.
 fn inline(text: &str) -> impl Iterator<Item = &str> {
     let rests = prose(text).flat_map(|line| line.split("](").skip(1));
     rests.map(|rest| rest.split(')').next().unwrap())
 }
 
-/// The targets of all links.
+/// Returns the targets of all links.
 fn links(text: &str) -> Vec<&str> {
     inline(text).chain(definitions(text).into_iter().map(|(_, target)| target)).collect()
 }
 
-/// Links as `[label]: target`.
+/// Returns links written as `[label]: target`.
 fn definitions(text: &str) -> Vec<(&str, &str)> {
     prose(text).filter_map(|line| line.strip_prefix('[')?.split_once("]: ")).collect()
 }
 
-/// The names by which GitHub and rustdoc link to the headings of a page.
+/// Returns the names by which GitHub and rustdoc link to the headings of a page.
 fn anchors(text: &str) -> Vec<String> {
     let headings =
         prose(text).filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
@@ -113,13 +113,13 @@ fn the_readme_is_read_in_a_few_minutes() {
     assert!(words <= 1_500, "{words} words; move what a newcomer does not need to the guides");
 }
 
-/// Of the files in a folder and below it.
+/// Returns the files in a folder and below it.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
-/// `tests/samples` runs those of the guides that the crate ignores, and finds them by this fence.
+/// `tests/samples` runs the samples of the guides that the crate ignores, and finds them by this fence.
 #[test]
 fn a_sample_that_is_ignored_is_a_guides_and_runs_elsewhere() {
     let mut ignored = 0;
@@ -135,7 +135,7 @@ fn a_sample_that_is_ignored_is_a_guides_and_runs_elsewhere() {
     assert!(ignored > 0 && !read("README.md").contains("ignore\n"));
 }
 
-/// Those of Redisson and redsync.
+/// Checks the versions of Redisson and redsync.
 #[test]
 fn the_versions_that_a_guide_says_were_run_are_those_that_are() {
     let pom = read("tests/interop/redisson/pom.xml");

@@ -1,4 +1,4 @@
-//! The house: which folder may import which, and that ARCHITECTURE.md lists them all, and names what there is.
+//! The house rules: which folder may import which, and that ARCHITECTURE.md lists every file and names only code that exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,17 +10,17 @@ const FOLDERS: [&str; 12] = [
     "client",
 ];
 
-/// Stands above all of them, and is compiled for unit tests alone.
+/// Stands above all folders, and is compiled only for unit tests.
 const SIMULATION: &str = "sim";
 
-/// How many of them decide without a clock and without I/O.
+/// How many of the folders decide without a clock and without I/O.
 const PURE: usize = 8;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All files of the source but `lib.rs` and unit tests, by the name of their module on the top level.
+/// Returns all files of the source except `lib.rs` and unit tests, with the name of their top-level module.
 fn sources() -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut folders = vec![root().join("src")];
@@ -51,7 +51,7 @@ fn rank(folder: &str) -> usize {
     known.position(|known| *known == folder).unwrap_or_else(|| panic!("{folder} is unknown"))
 }
 
-/// What a file names of this crate, other than in its comments: the parts of each path below `crate`.
+/// Returns what a file names of this crate outside its comments: the parts of each path below `crate`.
 fn imports(code: &str) -> Vec<Vec<String>> {
     let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
     let named = lines.flat_map(|line| line.split("crate::").skip(1).map(str::to_owned).collect::<Vec<_>>());
@@ -77,7 +77,7 @@ fn a_folder_imports_only_what_stands_below_it() {
     }
 }
 
-/// Files that import each other in a circle are one file.
+/// Files that import each other in a circle should be one file.
 #[test]
 fn no_files_import_each_other_in_a_circle() {
     let sources = sources();
@@ -86,7 +86,7 @@ fn no_files_import_each_other_in_a_circle() {
         .filter(|(path, _)| !path.ends_with("mod.rs"))
         .map(|(path, code)| (path.as_path(), neighbours(path, code, &sources)))
         .collect();
-    // Whoever imports only files that are in no circle is in none.
+    // A file that imports only files outside circles is outside circles itself.
     let mut left: BTreeSet<&Path> = arrows.keys().copied().collect();
     while let Some(free) = left.iter().find(|path| arrows[*path].is_disjoint(&left)).copied() {
         left.remove(free);
@@ -94,7 +94,7 @@ fn no_files_import_each_other_in_a_circle() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// The files of its own folder that a file imports.
+/// Returns the files of its own folder that a file imports.
 fn neighbours<'a>(path: &Path, code: &str, sources: &'a BTreeMap<PathBuf, String>) -> BTreeSet<&'a Path> {
     let folder = path.parent().unwrap();
     let named = imports(code).into_iter().filter_map(|import| {
@@ -115,8 +115,8 @@ fn what_decides_reads_no_clock_and_moves_no_bytes() {
     }
 }
 
-/// A timer that is set to a lease's end as tokio's clock has it is late by what the machine sleeps through. `clock.rs` sets such
-/// timers in slices; beside it `valid_until` alone hands the instant out.
+/// A timer that is set to the end of a lease by tokio's clock is late by the time that the machine sleeps. `clock.rs` sets such timers in
+/// slices; besides it, only `valid_until` returns the instant.
 #[test]
 fn only_the_clock_sets_a_timer_by_a_lease() {
     for (path, code) in sources() {
@@ -131,7 +131,7 @@ fn only_the_clock_sets_a_timer_by_a_lease() {
     }
 }
 
-/// Otherwise one kind of connection would be left without what holds for the others: deadlines, authorities, the end with its last handle.
+/// Otherwise one kind of connection would lack what the others have: deadlines, authorities, an end with the last handle.
 #[test]
 fn connections_are_made_in_one_place() {
     for (path, code) in sources() {
@@ -169,9 +169,8 @@ fn only_the_recorder_names_metrics() {
     }
 }
 
-/// A generator in this process is copied by `fork`: both processes would write the same fields, and each take the
-/// other's hold for its own. `tests/forks` forks, and a program may have used such a generator before it does; so this looks at where
-/// the ids come from.
+/// `fork` copies a generator in this process: both processes would write the same fields, and take each other's holds for their own.
+/// `tests/forks` forks, and a program may have used such a generator before it does; so this test looks at where the ids come from.
 #[test]
 fn ids_come_from_the_operating_system() {
     let locks = sources().remove(Path::new("client/locks.rs")).unwrap();
@@ -198,20 +197,20 @@ fn the_architecture_names_every_folder_and_file() {
     assert_eq!(drawn, standing.into_iter().collect());
 }
 
-/// The files of a folder, and the folders in it that have files of their own.
+/// Returns the files of a folder, and the folders in it that have files of their own.
 fn entries(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let named = entries.filter_map(|path| {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         let is_folder = path.join("mod.rs").exists();
         let is_file = name.ends_with(".rs") && name != "testing.rs";
-        // The tests of a file stand in a folder of its name.
+        // The tests of a file are in a folder of its name.
         is_folder.then(|| format!("{name}/")).or(is_file.then_some(name)).filter(|name| name != "mod.rs")
     });
     named.collect()
 }
 
-/// All Rust and Lua text of the crate and its tests, by path.
+/// Returns all Rust and Lua text of the crate and its tests, by path.
 fn texts() -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut folders = ["src", "lua", "tests"].map(|name| root().join(name)).to_vec();
@@ -232,12 +231,12 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
-/// What is between backticks.
+/// Returns what is between backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Whether there is a file of this name, or each word of it somewhere.
+/// Whether there is a file of this name, or each word of it occurs somewhere.
 fn is_code(texts: &BTreeMap<PathBuf, String>, all: &BTreeSet<&str>, name: &str) -> bool {
     match name.contains('.') {
         true => texts.keys().any(|path| path.ends_with(name)),

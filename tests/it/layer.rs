@@ -58,7 +58,7 @@ async fn without_the_layer_it_does() {
     assert_eq!(entered.depth(), 2);
 }
 
-/// As a server runs those of several connections in one task.
+/// A server runs requests of several connections in one task like this.
 #[tokio::test]
 async fn requests_at_once_in_one_task_exclude_each_other() {
     let stock = Locks::in_memory().mutex("stock");
@@ -69,7 +69,7 @@ async fn requests_at_once_in_one_task_exclude_each_other() {
     assert_eq!(granted.count(), 1);
 }
 
-/// Ready at the second look, and never again.
+/// Is ready at the second `poll_ready`, and never again.
 struct Warming(u32);
 
 impl Service<()> for Warming {
@@ -91,7 +91,7 @@ impl Service<()> for Warming {
     }
 }
 
-/// What limits or sheds load below the layer depends on it.
+/// Layers below that limit or shed load depend on it.
 #[test]
 fn the_service_is_ready_when_the_one_inside_is() {
     let mut service = OwnerLayer::new().layer(Warming(0));

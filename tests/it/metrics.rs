@@ -1,4 +1,4 @@
-//! What is measured: each metric, and that its gauges are right whatever becomes of futures and guards.
+//! What is measured: each metric, and that the gauges are right whatever becomes of futures and guards.
 
 mod recorder;
 
@@ -45,18 +45,18 @@ async fn measured(options: impl FnOnce(Builder) -> Builder) -> Measured {
 }
 
 impl Measured {
-    /// What is held, and what waits.
+    /// Returns how much is held, and how much waits.
     fn now(&self) -> (f64, f64) {
         (self.recorded.value("nestlock_held"), self.recorded.value("nestlock_waiting"))
     }
 
-    /// How many samples there are of waits and of holds.
+    /// Returns how many samples of waits and of holds there are.
     fn samples(&self) -> (usize, usize) {
         let count = |name| self.recorded.samples(name).len();
         (count("nestlock_wait_seconds"), count("nestlock_held_seconds"))
     }
 
-    /// Losses of a kind.
+    /// Returns the number of losses of a kind.
     fn lost(&self, loss: &str) -> f64 {
         self.recorded.value(&format!("nestlock_lost_total{{loss={loss}}}"))
     }
@@ -77,7 +77,7 @@ async fn a_hold_is_measured_once_whatever_its_levels() {
     assert_eq!((measured.now(), measured.samples()), ((0.0, 0.0), (1, 1)));
     let held = measured.recorded.samples("nestlock_held_seconds")[0];
     assert!((2.0..2.1).contains(&held), "{held}");
-    // No name is a label by itself.
+    // A lock's name is not a label.
     let names = measured.recorded.names();
     assert_eq!(names, ["nestlock_held", "nestlock_held_seconds", "nestlock_wait_seconds"]);
 }
@@ -108,7 +108,8 @@ async fn who_waits_is_counted_until_the_grant_the_end_of_its_time_or_its_drop() 
     assert_eq!(measured.now(), (0.0, 0.0));
 }
 
-/// 1. A request is granted. 2. That is counted, and the user's code panics. 3. Nobody would have the guard, and the hold be renewed for ever.
+/// Without this: 1. A request is granted. 2. That is counted, and the user's code panics. 3. Nobody has the guard, and the hold is
+/// renewed for ever.
 #[tokio::test(start_paused = true)]
 async fn a_label_that_panics_loses_no_guard_and_no_renewal() {
     let measured = measured(|builder| builder.metric_label(|name| panic!("no label for {name}"))).await;
@@ -147,7 +148,7 @@ async fn a_timeout_is_one_of_whoever_had_time() {
     guard.release().await.unwrap();
 }
 
-/// Who reads the metrics when it learns of a loss finds it there, whether it waits for the loss or asks in that very moment.
+/// Code that reads the metrics when it learns of a loss finds it there, whether it waits for the loss or asks in that very moment.
 #[tokio::test(start_paused = true)]
 async fn a_loss_is_counted_before_anybody_learns_of_it() {
     /// Notes how many losses are counted when it is woken.
@@ -160,7 +161,7 @@ async fn a_loss_is_counted_before_anybody_learns_of_it() {
     let kept: &'static std::sync::OnceLock<nestlock::Guard> = Box::leak(Box::default());
     let early: &'static std::sync::Mutex<Vec<bool>> = Box::leak(Box::default());
     let look = move || {
-        // It is asked for right before anything is counted.
+        // It is looked at right before anything is counted.
         if let Some(guard) = kept.get().filter(|guard| guard.is_lost()) {
             let polled = std::pin::pin!(guard.lost()).poll(&mut Context::from_waker(Waker::noop()));
             early.lock().unwrap().push(polled.is_ready());
@@ -249,7 +250,7 @@ async fn a_hold_that_passes_on_is_one_of_each_owner() {
     assert!(held.iter().all(|held| (1.0..1.1).contains(held)), "{held:?}");
 }
 
-/// The time of each process counts by itself.
+/// The time of each process counts separately.
 #[tokio::test(start_paused = true)]
 async fn a_claimed_hold_is_held_by_the_process_that_goes_on_with_it() {
     let measured = measured(|builder| builder).await;
@@ -285,7 +286,7 @@ async fn a_future_that_is_dropped_in_its_work_or_while_it_asks_leaves_nothing_co
     assert_eq!(measured.now(), (0.0, 0.0));
 }
 
-/// It is renewed, and in the way of others, until renewal ends.
+/// It is renewed, and blocks others, until renewal ends.
 #[tokio::test(start_paused = true)]
 async fn a_guard_that_is_forgotten_is_held() {
     let measured = measured(|builder| builder).await;
@@ -379,7 +380,7 @@ async fn each_metric_is_described_with_its_unit() {
     }
 }
 
-/// A panel that asks for what nobody measures would stay empty.
+/// A panel that shows what nobody measures would stay empty.
 #[test]
 fn the_dashboard_the_alerts_and_the_guide_name_all_metrics_and_no_others() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -389,7 +390,7 @@ fn the_dashboard_the_alerts_and_the_guide_name_all_metrics_and_no_others() {
         ("docs/operations.md", true),
     ] {
         let text = fs::read_to_string(root.join(file)).unwrap();
-        // A user's rights have names of keys and channels.
+        // A user's rights contain names of keys and channels.
         let text: Vec<_> = text.lines().filter(|line| !line.starts_with("ACL ")).collect();
         let text = text.join("\n").replace("nestlock_line:", "");
         let words = text.split(|c: char| !c.is_ascii_lowercase() && c != '_');

@@ -1,6 +1,6 @@
-//! The Lua files on a real server: what each may do to a key, by the executions that a rule forbids.
+//! The Lua files on a real server: what each may do to a key, shown by the executions that a rule forbids.
 //!
-//! They are run as the files stand, without the crate, so that a test can send late and repeated commands at will.
+//! The files are run as they are, without the crate, so that a test can send late and repeated commands at will.
 
 mod keep;
 mod line;
@@ -23,7 +23,7 @@ const CHANNEL: &str = "redisson_lock__channel:{order:1}";
 const OURS: &str = "e4a85f5e-2103-4c02-ade1-d8e0aa7691bb:12";
 const THEIRS: &str = "0f3c9a44-77e0-4e0c-8d1f-2b6d7c1f5a90:3";
 
-/// What stands in the place of a hold of ours that has ended.
+/// The field that takes the place of an ended hold of ours.
 const KEPT: &str = "e4a85f5e-2103-4c02-ade1-d8e0aa7691bb:0";
 
 const DONE: Value = Value::Int(-1);
@@ -65,7 +65,7 @@ impl Wire {
         self.try_acquire(field, count, lease).await.unwrap()
     }
 
-    /// The same with the question whose a busy lock is.
+    /// Runs an acquire that asks who holds a busy lock.
     async fn acquire_naming(&mut self, field: &str, lease: u64) -> Value {
         self.run("acquire", &[field, "1", &lease.to_string(), "whose"]).await.unwrap()
     }
@@ -114,22 +114,22 @@ impl Wire {
         self.run("look", &[]).await.unwrap()
     }
 
-    /// A script that also checks if a hash is a lock.
+    /// Runs a look that also checks whether a hash is a lock.
     async fn look_naming(&mut self) -> Value {
         self.run("look", &["whose"]).await.unwrap()
     }
 
-    /// The content of the hash.
+    /// Returns the content of the hash.
     async fn fields(&mut self) -> BTreeMap<String, String> {
         self.ask(&["HGETALL", KEY]).await
     }
 
-    /// When the key ends, by the server's clock: -1 never, -2 where there is none.
+    /// Returns when the key ends, by the server's clock: -1 for never, -2 if there is no key.
     async fn end(&mut self) -> i64 {
         self.ask(&["PEXPIRETIME", KEY]).await
     }
 
-    /// All there is to know of the key.
+    /// Returns everything about the key.
     async fn state(&mut self) -> (Value, i64) {
         (self.ask(&["DUMP", KEY]).await, self.end().await)
     }
@@ -145,7 +145,7 @@ impl Wire {
         self.ask::<()>(&["PEXPIRE", KEY, &LEASE.to_string()]).await;
     }
 
-    /// How many messages were published since the last look: on plain channels, and on sharded ones.
+    /// Returns how many messages were published since the last call: on plain channels, and on sharded ones.
     async fn published(&mut self) -> [u64; 2] {
         let stats: String = self.ask(&["INFO", "commandstats"]).await;
         self.ask::<()>(&["CONFIG", "RESETSTAT"]).await;
@@ -166,7 +166,7 @@ impl Wire {
     }
 }
 
-/// One of the scripts, as it stands now.
+/// Returns one of the scripts, as the file is now.
 fn file(script: &str) -> redis::Script {
     redis::Script::new(&plain_body(script))
 }
@@ -179,7 +179,7 @@ fn status(kind: &str) -> Value {
     Value::SimpleString(kind.to_owned())
 }
 
-/// Whose a busy lock is: the field and the count of the answer.
+/// Returns who holds a busy lock: the field and the count of the answer.
 fn whose(answer: &Value) -> (&str, &str) {
     let Value::Array(parts) = answer else { panic!("not busy: {answer:?}") };
     let [Value::Int(1..), Value::BulkString(field), Value::BulkString(count)] = &parts[..] else {
@@ -188,7 +188,7 @@ fn whose(answer: &Value) -> (&str, &str) {
     (str::from_utf8(field).unwrap(), str::from_utf8(count).unwrap())
 }
 
-/// An answer with the TTL of another's hold.
+/// Whether the answer is the TTL of somebody else's hold.
 fn is_busy(answer: &Value) -> bool {
     matches!(answer, Value::Int(0..))
 }

@@ -1,4 +1,4 @@
-//! The kinds of streams over which a bad network lies before a server.
+//! The kinds of streams over which a proxy can disturb the way to a server.
 
 use crate::support::proxy::{Front, Proxy};
 use crate::support::server::Server;
@@ -12,7 +12,7 @@ pub enum Over {
 }
 
 impl Over {
-    /// A proxy that clients reach so, and how it is given to them.
+    /// Returns a proxy that clients reach over this kind of stream, and the server as clients are given it.
     pub fn proxy(self, server: &Server) -> (Proxy, nestlock::Server) {
         match self {
             Over::Tcp => given(Proxy::over(Front::Tcp, server)),

@@ -1,4 +1,4 @@
-//! The means of the other tests, tested themselves.
+//! Tests the means of the other tests.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ async fn connect(url: &str) -> RedisResult<MultiplexedConnection> {
     redis::Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
-/// An `INCR` under way in a task of its own.
+/// Starts an `INCR` in a task of its own.
 fn incr(connection: &MultiplexedConnection, key: &str) -> tokio::task::JoinHandle<RedisResult<i64>> {
     let (mut connection, cmd) = (connection.clone(), redis::cmd("INCR").arg(key).clone());
     tokio::spawn(async move { cmd.query_async(&mut connection).await })

@@ -1,4 +1,4 @@
-//! Servers that are reached over TLS, whose certificate an authority of the test's own has signed.
+//! Servers that are reached over TLS, whose certificate was signed by an authority of the test's own.
 
 #![cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 
@@ -17,7 +17,7 @@ use crate::support::{builder, eventually, options, soon, without_timers};
 async fn a_lock_is_taken_and_released_over_tls() {
     let server = Server::tls().await;
     let authority = server.ca_file();
-    // A process of its own: where the system's authorities stand is read once in a process.
+    // In a process of its own: the place of the system's authorities is read once per process.
     let mut worker = Worker::with_env(
         "locks_over_tls",
         &[("url", &server.tls_url())],
@@ -55,14 +55,14 @@ async fn a_port_without_tls_and_one_with_it_are_told_apart() {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         error.to_string()
     };
-    // Redis answers nothing to a handshake at a port without TLS.
+    // Redis doesn't answer a handshake at a port without TLS.
     let text = hint(format!("rediss://localhost:{}", server.port())).await;
     assert!(text.contains("port is one for TLS"), "{text}");
     let text = hint(format!("redis://localhost:{}", server.tls_port())).await;
     assert!(text.contains("rediss://"), "{text}");
 }
 
-/// No library that another crate turns on makes a difference to it.
+/// It makes no difference which library another crate turns on.
 #[tokio::test]
 async fn a_url_that_asks_for_no_proof_is_asked_for_none() {
     let server = Server::tls().await;
@@ -72,7 +72,7 @@ async fn a_url_that_asks_for_no_proof_is_asked_for_none() {
     guard.release().await.unwrap();
 }
 
-/// One that the redis crate was given is not returned by it.
+/// The redis crate doesn't give back a certificate that it was given.
 #[cfg(feature = "redis-1")]
 #[tokio::test]
 async fn a_client_of_the_redis_crate_with_certificates_is_refused_with_the_way_out() {
@@ -96,7 +96,7 @@ async fn a_client_of_the_redis_crate_with_certificates_is_refused_with_the_way_o
         .unwrap();
 }
 
-/// Trusts the server's authority.
+/// Returns options that trust the server's authority.
 fn trusting(server: &Server) -> Tls {
     Tls::new().authorities(std::fs::read(server.ca_file()).unwrap())
 }
@@ -107,7 +107,7 @@ fn unavailable(error: &Error) -> String {
     text
 }
 
-/// The server refuses the client's certificate: this is not reported as if the server's own was wrong.
+/// Checks that a refusal of the client's certificate is not reported as if the server's own were wrong.
 fn is_about_the_client(error: &Error) {
     let text = unavailable(error);
     assert!(text.contains("`tls::client_certificate`") && !text.contains("not trusted"), "{text}");
@@ -116,7 +116,7 @@ fn is_about_the_client(error: &Error) {
 mod certificates {
     use super::*;
 
-    /// In TLS 1.3 the refusal comes behind the handshake, before it within.
+    /// In TLS 1.3 the refusal comes after the handshake, before that within it.
     #[tokio::test]
     async fn a_server_that_refuses_the_certificate_of_the_client_is_not_taken_for_one_whose_own_is_wrong() {
         for version in ["TLSv1.2", "TLSv1.3"] {
@@ -130,7 +130,7 @@ mod certificates {
         }
     }
 
-    /// A server without a password takes any user's.
+    /// Connects with a user and a password; a server without a password accepts any.
     async fn connect(server: &Server, tls: Tls) -> nestlock::Result<Locks> {
         let url = server.tls_url().replace("rediss://", "rediss://default:hidden@");
         builder("redis://127.0.0.1").server(nestlock::Server::from(url).tls(tls)).connect().await
@@ -158,7 +158,7 @@ mod certificates {
         guard.release().await.unwrap();
     }
 
-    /// They are read at each connection.
+    /// The files are read at each connection.
     #[tokio::test]
     async fn a_certificate_that_is_replaced_on_disk_is_used_from_the_next_connection_on() {
         let server = Server::tls_with(&["--tls-auth-clients", "yes"]).await;
@@ -187,7 +187,7 @@ mod certificates {
     }
 }
 
-/// A waiter is woken by a message, each kind of connection is made anew, and no lock is lost or left.
+/// Checks that a message wakes a waiter, that each kind of connection is made again, and that no lock is lost or left.
 async fn works_and_survives_broken_connections(builder: nestlock::Builder, servers: &[&Server]) {
     let builder = builder.poll_interval(Duration::MAX);
     let (ours, theirs) = (builder.clone().connect().await.unwrap(), builder.connect().await.unwrap());
@@ -208,7 +208,7 @@ async fn works_and_survives_broken_connections(builder: nestlock::Builder, serve
         }
         eventually("a subscription again", is_subscribed).await;
     }
-    // Asked over new connections: the answer is the server's.
+    // Asked over new connections: the server answers.
     for locks in [&ours, &theirs] {
         eventually("a holder", async || {
             locks.mutex("stock").holder().await.is_ok_and(|holder| holder.is_some())
@@ -246,7 +246,7 @@ async fn a_quorum_of_three_works_over_tls_though_connections_break() {
     works_and_survives_broken_connections(builder, &servers.each_ref()).await;
 }
 
-/// Each node asks clients for a certificate, and names the others by their ports for TLS.
+/// Each node requires a certificate of its clients, and names the others by their ports for TLS.
 #[tokio::test]
 async fn a_cluster_of_several_nodes_works_over_tls_though_connections_break_and_a_node_fails() {
     let certificates = Certificates::new();
@@ -275,7 +275,7 @@ async fn a_cluster_of_several_nodes_works_over_tls_though_connections_break_and_
     is_about_the_client(&stranger.connect().await.unwrap_err());
 }
 
-/// The sentinel asks for a password, and so does its master, which it names by the port for TLS.
+/// The sentinel requires a password, and so does its master, which it names by the port for TLS.
 #[tokio::test]
 async fn sentinels_with_a_password_work_over_tls_though_connections_break() {
     let certificates = Certificates::new();
@@ -368,11 +368,11 @@ mod expired {
     use crate::support::server::Server;
     use crate::support::{eventually, log, options};
 
-    /// One of three masters, whose certificate expires while it is connected to: the lock works on without it.
+    /// The certificate of one of three masters expires while it is connected: the lock works on without it.
     #[tokio::test]
     async fn a_master_whose_certificate_has_expired_is_warned_of_once_in_an_outage() {
         let (one, two, three) = (Server::start().await, Server::start().await, Server::tls().await);
-        // A server without a password takes any user's.
+        // A server without a password accepts any user.
         let (port, attempts) = counted(three.tls_url().trim_start_matches("rediss://").to_owned()).await;
         let address = format!("localhost:{port}");
         let url = format!("rediss://default:hidden@{address}");
@@ -393,7 +393,7 @@ mod expired {
         for outage in 1..=2 {
             three.restart_expired(true).await;
             eventually("a warning", async || warnings().len() >= outage).await;
-            // It is tried again in that time.
+            // It is tried again meanwhile.
             locks.mutex("stock").run(async {}).await.unwrap();
             let before = attempts.load(SeqCst);
             eventually("more attempts", async || attempts.load(SeqCst) >= before + 3).await;
@@ -404,7 +404,7 @@ mod expired {
             };
             eventually("it is back", async || log::all(again).len() == outage).await;
         }
-        // From the start on.
+        // It is expired from the start.
         three.restart_expired(true).await;
         eventually("a warning", async || warnings().len() >= 3).await;
         let other = connect().await;
@@ -416,7 +416,8 @@ mod expired {
         assert!(warnings().iter().all(|event| !event.mentions("hidden")));
     }
 
-    /// A port that leads to another, and how many connections it took. The server does not count those that fail for a certificate.
+    /// Opens a port that leads to another one. Returns it with a count of its connections. The server doesn't count those that fail
+    /// because of a certificate.
     async fn counted(to: String) -> (u16, Arc<AtomicUsize>) {
         let door = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let (port, count) = (door.local_addr().unwrap().port(), Arc::new(AtomicUsize::new(0)));

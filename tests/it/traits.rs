@@ -1,4 +1,4 @@
-//! What the compiler holds for the users' sake: auto traits, and the sizes of futures.
+//! What the compiler checks for users: auto traits, and the sizes of futures.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -25,7 +25,7 @@ fn is_moved<T: Debug + Send + Unpin + 'static>() {}
 fn is_spawned<T: Future<Output: Send> + Send + 'static>(_: T) {}
 fn is_sent<T: Send>(_: T) {}
 
-/// Compiles, which is the test; it is never called.
+/// The test is that this compiles; it is never called.
 #[expect(dead_code, reason = "what it asks is answered by the compiler")]
 fn every_future_is_sent_where_its_work_is(
     mutex: &'static Mutex,
@@ -75,10 +75,10 @@ fn every_future_is_sent_where_its_work_is(
         guard.scope(async { tokio::task::yield_now().await }).await;
         guard.release().await
     });
-    // Work that must stay on its thread is welcome too.
+    // Work that must stay on its thread is accepted too.
     let local = Rc::new(Cell::new(0));
     drop(mutex.run(async move { local.set(1) }));
-    // What is borrowed may be used in the work.
+    // Borrowed values may be used in the work.
     let mut borrowed = 0;
     is_sent(mutex.run(async { borrowed += 1 }));
 }
@@ -164,7 +164,7 @@ async fn work(bytes: [u8; 1024]) -> u8 {
 
 const MOST: usize = 256;
 
-/// What each future adds to the work that it holds, once and in a second layer.
+/// Returns what each future adds to the work that it holds, alone and nested once more.
 fn added<F: Future>(_: F) -> [usize; 6] {
     [
         size_of::<Run<F>>() - size_of::<F>(),

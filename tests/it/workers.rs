@@ -1,4 +1,4 @@
-//! What tests run as processes of their own, by `support::process`. Each is ignored: without a parent process it tests nothing.
+//! What tests run as processes of their own, with `support::process`. Each is ignored: without a parent process it tests nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -36,7 +36,7 @@ async fn server_owner() {
     process::next_command().await;
 }
 
-/// Its `main` is left with a live guard, in one of several ways.
+/// Leaves `main` with a live guard, in one of several ways.
 #[test]
 #[ignore = "a part of other tests"]
 fn ends_with_a_guard() {
@@ -88,7 +88,7 @@ async fn locks_over_tls() {
     locks.close().await.unwrap();
 }
 
-/// Holds a lock until it is killed, renewed like any other.
+/// Holds a lock until it is killed. The lock is renewed like any other.
 #[tokio::test]
 #[ignore = "a part of other tests"]
 async fn holder() {
@@ -102,8 +102,7 @@ async fn holder() {
     process::next_command().await;
 }
 
-/// Adds to a counter that is kept by GET and SET, in eight tasks, until it is stopped. Reports how many sections were
-/// completed.
+/// Adds to a counter that is kept by GET and SET, in eight tasks, until it is stopped. Reports how many sections were completed.
 #[tokio::test]
 #[ignore = "a part of other tests"]
 async fn counter() {
@@ -131,7 +130,7 @@ async fn count(lock: nestlock::Mutex, mut store: Store, stop: Arc<AtomicBool>) -
     let mut sections = 0;
     while !stop.load(SeqCst) {
         let guard = support::soon("the lock", lock.lock()).await.unwrap();
-        // A witness beside the count: two inside at once see each other even where no count is lost.
+        // A witness beside the count: two inside at once see each other even if no count is lost.
         store.set_new("witness").await;
         let seen: u64 = store.get("count").await.unwrap().parse().unwrap();
         tokio::task::yield_now().await;
@@ -147,7 +146,7 @@ async fn count(lock: nestlock::Mutex, mut store: Store, stop: Arc<AtomicBool>) -
     sections
 }
 
-/// Moves money between accounts under both of their locks, in an order of its own.
+/// Moves money between accounts under both of their locks, in its own order.
 #[tokio::test]
 #[ignore = "a part of other tests"]
 async fn mover() {
@@ -178,7 +177,7 @@ async fn mover() {
     process::report("done");
 }
 
-/// Values on the server, each write of which is known to have run when it returns: whatever breaks on the way.
+/// Values on the server. Each write is known to have run when it returns, whatever breaks on the way.
 struct Store {
     client: redis::Client,
     connection: Option<redis::aio::MultiplexedConnection>,
@@ -191,13 +190,13 @@ impl Store {
         Store { client: redis::Client::open(url).unwrap(), connection: None, me }
     }
 
-    /// One try.
+    /// Tries once.
     async fn ask(&mut self, command: &[&str]) -> redis::RedisResult<Option<String>> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => {
-                // Only the end of a connection may leave a command's outcome open, for then it runs before any other
-                // or not at all. After a mere timeout it could run later.
+                // Only the end of a connection may leave a command's outcome open, since the command then runs before any other or not at
+                // all. After a mere timeout it could run later.
                 let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
                 self.client.get_multiplexed_async_connection_with_config(&config).await?
             }
@@ -221,7 +220,7 @@ impl Store {
         }
     }
 
-    /// Sets a key that must not be there.
+    /// Sets a key that must not exist.
     async fn set_new(&mut self, key: &str) {
         let me = self.me.clone();
         let first = self.ask(&["SET", key, &me, "NX"]).await;
@@ -238,7 +237,7 @@ impl Store {
         }
     }
 
-    /// Removes the key, which must be this one's.
+    /// Removes the key, which must belong to this one.
     async fn remove(&mut self, key: &str) {
         let me = self.me.clone();
         assert_eq!(self.get(key).await.as_ref(), Some(&me), "two holders at once");
@@ -246,7 +245,7 @@ impl Store {
     }
 }
 
-/// Acquires `stock` with a short lease, reports its field, and on a command the outcome of the hold.
+/// Acquires `stock` with a short lease, reports its field, and reports the outcome of the hold on a command.
 #[tokio::test]
 #[ignore = "a part of other tests"]
 async fn lease_holder() {

@@ -1,4 +1,4 @@
-//! How a cluster is found, and the errors if it is not.
+//! How a cluster is found, and the errors if it isn't.
 
 use nestlock::{ErrorKind, Locks};
 
@@ -148,7 +148,7 @@ async fn the_rights_that_the_guide_names_are_enough() {
         guard.release().await.unwrap();
         soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();
     }
-    // A lock that is made where its slot goes.
+    // A lock that is made on the node to which its slot moves.
     let name = cluster.name_on(0, "stock").await.replace("stock-", "stock:");
     let (from, to) = (cluster.owner(&name).await, (cluster.owner(&name).await + 1) % 3);
     cluster.begin_move(&name, from, to).await;

@@ -1,4 +1,4 @@
-//! Masters that are replaced by their replicas, as is planned or after their death.
+//! Masters that are replaced by their replicas, on purpose or after their death.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -41,7 +41,7 @@ async fn a_hold_survives_its_masters_death_where_the_replica_has_it() {
     let waiting = tokio::spawn(theirs.mutex(&name).lock());
     eventually("it listens", async || !channels(&cluster, &name).await.is_empty()).await;
     cluster.node(1).kill();
-    // Asked for while nobody serves it: that takes as long as the failover, which is less than a node timeout.
+    // Requested while nobody serves the slot. It takes as long as the failover, which is less than a node timeout.
     let inner = soon("a re-entry", stock.lock()).await.unwrap();
     assert_eq!(cluster.fields_on(4, &name).await, [(guard.field().to_owned(), 2)]);
     inner.release().await.unwrap();
@@ -56,7 +56,7 @@ async fn a_hold_that_the_replica_lacks_is_lost_and_reported() {
     let locks = locks(&cluster).await;
     let name = cluster.name_on(0, "unreplicated").await;
     let stock = locks.mutex(&name);
-    // What is written from now on does not get to the replica.
+    // Nothing that is written from now on reaches the replica.
     cluster.node(3).freeze();
     assert_eq!(cluster.node(0).ask::<i64>(&["CLIENT", "KILL", "TYPE", "replica"]).await, 1);
     let guard = soon("the lock", stock.lock()).await.unwrap();
@@ -94,7 +94,7 @@ async fn nobody_overlaps_through_planned_failovers() {
             rounds
         }));
     }
-    // There and back. The others do not vote for one shard twice within two of their timeouts.
+    // There and back. The other masters don't vote for one shard twice within two of their timeouts.
     for replica in [3, 0] {
         cluster.fail_over(replica).await;
         cluster.whole().await;
@@ -105,7 +105,7 @@ async fn nobody_overlaps_through_planned_failovers() {
     }
 }
 
-/// A cluster is one of three masters here, and one of the others does not answer: its vote decides.
+/// The cluster is one of three masters here, and one of the other two does not answer, so its vote decides.
 #[tokio::test]
 async fn a_cluster_in_which_a_replica_took_over_has_no_vote_for_a_while() {
     let cluster = Cluster::start().await;
@@ -116,7 +116,7 @@ async fn a_cluster_in_which_a_replica_took_over_has_no_vote_for_a_while() {
     };
     let stock = several().connect().await.unwrap().mutex(cluster.name_on(0, "vote").await);
     silent.stall(600 * SECOND);
-    // The cluster was just started, and its first vote comes when it is old enough.
+    // The cluster has just been started. It has its first vote once it is old enough.
     let votes = async || stock.try_lock().await;
     eventually("its vote", async || votes().await.is_ok_and(|guard| guard.is_some())).await;
     cluster.fail_over(3).await;

@@ -117,7 +117,7 @@ async fn many_tasks_of_two_processes_never_overlap() {
 
 #[tokio::test]
 async fn holds_on_all_nodes_are_renewed() {
-    // Of its own: the connections of other tests would be killed too.
+    // A cluster of its own: the connections of other tests would be killed too.
     let cluster = Cluster::start().await;
     let locks = super::builder(&cluster).lease(super::SECOND * 30).connect().await.unwrap();
     let mut guards = Vec::new();
@@ -149,7 +149,7 @@ async fn a_script_that_a_node_does_not_know_is_sent_as_text() {
     let locks = locks(cluster).await;
     for at in MASTERS {
         let name = cluster.name_on(at, "flushed").await;
-        // From then on by its hash.
+        // It runs by its hash from then on.
         soon("the first run", locks.mutex(&name).run(async {})).await.unwrap();
         cluster.node(at).ask::<()>(&["SCRIPT", "FLUSH"]).await;
         soon("the run", locks.mutex(&name).run(async {})).await.unwrap();
@@ -200,7 +200,7 @@ async fn a_name_that_puts_a_lock_and_its_counter_in_different_slots_is_an_error(
     }
 }
 
-/// It has no key yet, so it is made at the node that its slot goes to.
+/// A free lock has no key yet, so it is made at the node to which its slot moves.
 #[tokio::test]
 async fn a_free_lock_in_a_moving_slot_is_acknowledged_by_the_replicas_of_the_node_that_it_goes_to() {
     let cluster = Cluster::start().await;
@@ -209,11 +209,11 @@ async fn a_free_lock_in_a_moving_slot_is_acknowledged_by_the_replicas_of_the_nod
         let (name, to) = (cluster.name_on(at, "moving").await, (at + 1) % 3);
         let replica = cluster.node(to + 3);
         cluster.begin_move(&name, at, to).await;
-        // That node does not know the text of a script.
+        // That node doesn't know the text of a script.
         cluster.node(to).ask::<()>(&["SCRIPT", "FLUSH"]).await;
         let guard = soon("the lock", locks.mutex(&name).lock()).await.unwrap();
         assert!(replica.keys().await.contains(&name));
-        // The connection stays in use: what else is sent is not taken for what is behind an `ASKING`.
+        // The connection stays in use: other commands are not taken for the one after an `ASKING`.
         let crowd = (0..10).map(|_| async {
             let other = cluster.name_on(to, "standing").await;
             soon("a run", locks.mutex(other).run(async {})).await.unwrap();
@@ -277,7 +277,7 @@ async fn who_holds_a_lock_is_reported_by_the_node_of_its_slot() {
         assert_eq!((holder.label(), holder.field()), (Some("billing@web-7"), guard.field()));
         let error = ours.mutex(&name).lock().within(std::time::Duration::ZERO).await.unwrap_err();
         assert_eq!(error.holder().map(|holder| holder.field()), Some(guard.field()));
-        // Its waiter is woken by the message of its release, as without a label.
+        // The message of its release wakes the waiter, as without a label.
         let waiting = tokio::spawn(theirs.mutex(&name).lock().owner(&Owner::new()));
         guard.release().await.unwrap();
         soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();

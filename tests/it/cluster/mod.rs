@@ -13,7 +13,7 @@ use nestlock::{Builder, Locks};
 use crate::support::cluster::Cluster;
 use crate::support::{self, HOUR, SECOND};
 
-/// The options that a test starts from. The node timeout is longer than any stall of a busy machine.
+/// Returns the options that a test starts from. The node timeout is longer than any stall of a busy machine.
 fn builder(cluster: &Cluster) -> Builder {
     Locks::builder().cluster(cluster.urls()).node_timeout(10 * SECOND).unavailable_after(60 * SECOND)
 }
@@ -22,17 +22,17 @@ async fn locks(cluster: &Cluster) -> Locks {
     builder(cluster).connect().await.unwrap()
 }
 
-/// What a waiter gets, it gets by an event: no timer wakes it.
+/// Returns options with which no timer wakes a waiter, only an event.
 fn without_timers(cluster: &Cluster) -> Builder {
     support::without_timers(builder(cluster))
 }
 
-/// The same with plain channels, as before Redis 7.
+/// Returns options with plain channels, as before Redis 7.
 fn plain(cluster: &Cluster) -> Builder {
     builder(cluster).sharded_channels(false)
 }
 
-/// The nodes with a subscriber for this lock; those that are down are skipped.
+/// Returns the nodes that have a subscriber for this lock. Nodes that are down are skipped.
 async fn channels(cluster: &Cluster, name: &str) -> Vec<usize> {
     let mut nodes = Vec::new();
     for (at, node) in cluster.nodes().iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Nodes that freeze, break off, restart, and are too few.
+//! Nodes that freeze, break off or restart, and clusters with too few nodes.
 
 use nestlock::{ErrorKind, Loss};
 use tokio::time::Instant;
@@ -29,9 +29,9 @@ async fn a_frozen_node_stops_its_own_locks_alone() {
             soon("a run", ours.mutex(name).run(async {})).await.unwrap();
         }
     }
-    // Had each of them waited for the frozen one, it would have taken a hundred node timeouts.
+    // If each of them had waited for the frozen node, it would have taken a hundred node timeouts.
     assert!(begun.elapsed() < 50 * SECOND, "{:?}", begun.elapsed());
-    // Those that hold are renewed beside it, too.
+    // Holds on other nodes are renewed meanwhile too.
     cluster.node(0).thaw();
     soon("the lock", frozen.lock()).await.unwrap().release().await.unwrap();
 }
@@ -124,7 +124,7 @@ async fn a_waiter_is_woken_though_the_node_that_it_listened_at_died() {
     drop(first);
 }
 
-/// Its connections stand, and no message comes to it any more.
+/// The node's connections stay open, and no message reaches it any more.
 #[tokio::test]
 async fn waiters_are_woken_though_the_node_that_they_listened_at_has_left_the_cluster() {
     let cluster = Cluster::start().await;
@@ -151,7 +151,7 @@ async fn waiters_are_woken_though_the_node_that_they_listened_at_has_left_the_cl
     drop((first, guard, waiting));
 }
 
-/// How often nodes were queried for the topology.
+/// Returns how often nodes were queried for the topology.
 async fn looks(cluster: &Cluster) -> u64 {
     let mut looks = 0;
     for node in cluster.nodes() {
@@ -160,8 +160,8 @@ async fn looks(cluster: &Cluster) -> u64 {
     looks
 }
 
-/// Without a message a poll alone finds out that a lock is free: it may be that the node at which the client listens has left. The
-/// periodic looks are at least 3.3 s apart.
+/// If a waiter finds a lock free only by its poll, the node at which the client listens may have left the cluster. The periodic queries
+/// are at least 3.3 s apart.
 #[tokio::test]
 async fn the_topology_is_queried_once_a_poll_finds_a_lock_free_without_a_message() {
     let cluster = Cluster::start().await;
@@ -216,7 +216,7 @@ async fn a_waiter_listens_elsewhere_where_its_node_is_silent() {
     drop(first);
 }
 
-/// A waiter, and the node that messages for its process are received from.
+/// Starts a waiter. Returns it with the node from which its process receives messages.
 async fn listening(
     cluster: &Cluster,
     ours: &nestlock::Locks,

@@ -9,7 +9,7 @@ use crate::support::cluster::Cluster;
 use crate::support::server::{Server, free_port};
 use crate::support::{eventually, log, soon};
 
-/// What a stranger gets; an error where the lock's node is away.
+/// Returns what a stranger gets; `None` also if the lock's node is away.
 async fn tried(stock: &Mutex) -> Option<Guard> {
     match stock.try_lock().owner(&Owner::new()).await {
         Ok(outcome) => outcome,
@@ -29,14 +29,14 @@ async fn an_address_that_another_cluster_uses_now_takes_nobody_along() {
     let stock = connect().await.mutex(&name);
     let guard = soon("the lock", stock.lock()).await.unwrap();
     ours.replicated(0, &name).await;
-    // Who waits in a process goes before who tries there.
+    // In one process a waiter comes before a `try_lock`.
     let mut connected = join_all((0..8).map(|_| connect())).await;
     let waiter = |stock: Mutex| async move { stock.lock().await?.release().await };
     let waiting: Vec<_> =
         connected.drain(..2).map(|locks| tokio::spawn(waiter(locks.mutex(&name)))).collect();
     let others: Vec<Mutex> = connected.iter().map(|locks| locks.mutex(&name)).collect();
 
-    // The others do not notice yet that another node answers there, nor can anybody ask them.
+    // The other nodes don't notice yet that another node answers there, and nobody can ask them.
     ours.nodes()[1..].iter().for_each(Server::freeze);
     ours.lose_address(0, &theirs).await;
     let port = ours.node(0).port();
@@ -97,7 +97,7 @@ async fn a_seed_that_comes_later_and_is_of_another_cluster_ends_grants_unless_mo
     let stranger = async || even.try_lock().owner(&Owner::new()).await;
     eventually("its end", async || stranger().await.is_err()).await;
     is_of_two_clusters(&stranger().await.unwrap_err());
-    // What is held is given back all the same.
+    // The hold is released all the same.
     assert!(soon("an answer", tried(&most)).await.is_none());
     guard.release().await.unwrap();
     log::recorded(|e| {
@@ -127,12 +127,12 @@ async fn a_new_cluster_at_the_old_addresses_is_used_after_a_while() {
     let lost = std::time::Instant::now();
     let again = stock.lock().owner(&Owner::new()).within(20 * SECOND);
     let again = soon("the lock of the new cluster", again).await.unwrap();
-    // Not before the lease of what the old cluster may have granted is over.
+    // It is not granted before the lease of what the old cluster may have granted is over.
     assert!(lost.elapsed() > 2 * SECOND && guard.is_lost(), "{:?}", lost.elapsed());
     again.release().await.unwrap();
 }
 
-/// Its connections stand, so nothing calls for a look but the use of them.
+/// The node's connections stay open, so only their use calls for a look at the topology.
 #[tokio::test]
 async fn a_node_that_joined_another_cluster_without_a_restart_takes_nobody_along_for_long() {
     let (ours, theirs) = tokio::join!(Cluster::start(), Cluster::start());
@@ -159,7 +159,7 @@ async fn a_node_that_joined_another_cluster_without_a_restart_takes_nobody_along
     guard.release().await.unwrap();
 }
 
-/// A node that nobody knows yet, and the port at which it talks to others.
+/// Starts a node that nobody knows yet. Returns it with the port at which it talks to others.
 async fn lone(args: &[&str]) -> (Server, String) {
     let bus = free_port().to_string();
     let mut all = vec!["--cluster-enabled", "yes", "--cluster-port", &bus];
@@ -180,7 +180,7 @@ async fn meet(one: &Server, (other, bus): &(Server, String)) {
     .await;
 }
 
-/// Whether the view of a node names another one.
+/// Whether the view of a node names another node.
 async fn shows(node: &Server, id: &str) -> bool {
     format!("{:?}", node.ask::<Vec<redis::Value>>(&["CLUSTER", "SLOTS"]).await).contains(id)
 }
@@ -195,7 +195,7 @@ async fn a_node_that_was_given_to_another_cluster_is_not_believed_while_it_alone
     meet(&master, &leaver).await;
     let id: String = replica.ask(&["CLUSTER", "MYID"]).await;
     replica.ask::<()>(&["CLUSTER", "REPLICATE", &master.ask::<String>(&["CLUSTER", "MYID"]).await]).await;
-    // A replica without any data is named by nobody.
+    // Nobody names a replica that has no data.
     eventually("the replica", async || {
         master.try_ask::<()>(&["SET", "any", "thing"]).await.is_ok() && shows(&master, &id).await
     })
@@ -275,7 +275,7 @@ async fn the_few_remaining_nodes_of_a_cluster_are_used_after_a_while() {
     for (node, _) in &gone {
         node.kill();
     }
-    // In one step: two of three nodes, and then one of these two, would each be a majority that is believed at once.
+    // In one step: otherwise two of three nodes, and then one of these two, would each be a majority that is believed at once.
     let mut forget = redis::pipe();
     for id in &ids[..2] {
         forget.atomic().cmd("CLUSTER").arg(&["FORGET", id]).ignore();
@@ -287,7 +287,7 @@ async fn the_few_remaining_nodes_of_a_cluster_are_used_after_a_while() {
     let begun = std::time::Instant::now();
     let guard = stock.lock().within(20 * SECOND);
     let guard = soon("the lock", guard).await.unwrap();
-    // It may be a part of a split cluster: not before leases of the others are over.
+    // The node may be part of a split cluster, so it isn't used before leases of the others are over.
     assert!(begun.elapsed() > 2 * SECOND, "{:?}", begun.elapsed());
     guard.release().await.unwrap();
 }

@@ -12,10 +12,10 @@ use super::{Home, LONG, SECOND, long_lived, without_timers};
 use crate::errors::is;
 use crate::support::{enlisted, eventually, parked, soon};
 
-/// Longer than a test needs to look, and no patience.
+/// Longer than a test needs to look, and short enough to wait for.
 const TIME: Duration = Duration::from_secs(2);
 
-/// Whether nobody gets the lock now, in this process and in another one.
+/// Whether nobody gets the lock now, in this process or in another one.
 async fn is_refused(home: &Home, ours: &Mutex) -> bool {
     let theirs = home.locks().await.mutex(ours.name());
     ours.try_lock().await.unwrap().is_none() && theirs.try_lock().await.unwrap().is_none()
@@ -33,7 +33,7 @@ async fn a_lock_that_is_released_before_its_time_is_nobodys_until_then() {
     let fields = home.fields("stock").await;
     assert!(matches!(&fields[..], [(kept, 1)] if *kept != field), "{fields:?}");
     assert!(home.left("stock").await.is_some_and(|left| left <= TIME + SECOND / 100));
-    // Also the task that had it.
+    // The task that had the lock waits too.
     let (ours, theirs) = tokio::join!(soon("a turn", stock.run(async { Instant::now() })), async {
         soon("a turn", theirs.run(async { Instant::now() })).await
     });
@@ -54,7 +54,7 @@ async fn a_drop_and_the_end_of_a_run_keep_the_lock_as_a_release_does() {
     let hung = locks.mutex("hung").lock().at_least(LONG).run(std::future::pending::<()>());
     assert!(tokio::time::timeout(SECOND / 5, hung).await.is_err());
     locks.close().await.unwrap();
-    // Of a process that has ended.
+    // It is left by a process that has ended.
     for name in ["drop", "run", "try", "hung"] {
         assert!(home.left(name).await.is_some_and(|left| left > LONG - 60 * SECOND), "{name}");
         assert!(home.locks().await.mutex(name).try_lock().await.unwrap().is_none(), "{name}");
@@ -71,7 +71,7 @@ async fn a_job_that_takes_longer_frees_its_lock_at_once() {
     assert!(home.keys().await.is_empty());
 }
 
-/// It is no lease, and may be longer.
+/// The time is no lease, and may be longer.
 #[tokio::test]
 async fn the_time_may_be_longer_than_the_lease() {
     let home = Home::start().await;
@@ -102,7 +102,7 @@ async fn the_longest_time_of_all_levels_counts() {
     assert!(home.left("stock").await.is_some_and(|left| left > LONG - 60 * SECOND));
 }
 
-/// A waiter knows a lease that is longer, and no timer but that wakes it.
+/// The waiter knows a longer lease, and no other timer wakes it.
 #[tokio::test]
 async fn a_waiter_is_notified_that_the_lock_is_free_sooner() {
     let home = Home::start().await;
@@ -114,13 +114,13 @@ async fn a_waiter_is_notified_that_the_lock_is_free_sooner() {
     parked(&mut waiter, home.asleep(asked)).await;
     let neighbour = tokio::spawn(enlisted(&ours));
     guard.release().await.unwrap();
-    // In either order.
+    // They get it in either order.
     let waiter = async { waiter.await.unwrap().release().await.unwrap() };
     let neighbour = async { neighbour.await.unwrap().unwrap().release().await.unwrap() };
     soon("both", async { tokio::join!(waiter, neighbour) }).await;
 }
 
-/// A hold that passes on inside the process would let another one in at once.
+/// If the hold passed on inside the process, the next task would get in at once.
 #[tokio::test]
 async fn a_hold_with_a_time_does_not_pass_on_before_it_is_over() {
     let home = Home::start().await;
@@ -205,7 +205,7 @@ async fn several_names_are_kept_where_all_were_granted() {
     for name in names {
         locks.mutex(name).force_release().await.unwrap();
     }
-    // All or none, and what is given back is free at once.
+    // All are kept or none, and what is given back is free at once.
     let theirs = long_lived(&home).await;
     let busy = theirs.mutex("account:2").lock().await.unwrap();
     assert!(locks.mutexes(names).try_lock().at_least(LONG).await.unwrap().is_none());

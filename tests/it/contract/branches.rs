@@ -50,7 +50,7 @@ async fn the_loser_of_a_select_leaves_its_line_or_its_hold() {
         assert!([1, 2].contains(&first.await));
         assert!(!stock.is_held());
     }
-    // A loser that had begun its work: the lock is free behind it.
+    // A loser that had begun its work: the lock is free after it.
     let (inside, endless) = (tokio::sync::Notify::new(), std::future::pending::<()>());
     let run = stock.run(async {
         inside.notify_one();
@@ -173,11 +173,11 @@ async fn the_warning_of_an_ambiguous_request_names_run_and_scope() {
         let text = error.to_string();
         assert!(text.contains("`run`") && text.contains("`scope`") && text.contains("stock"), "{text}");
     }
-    // In a scope its owner is unambiguous.
+    // In a scope the owner is unambiguous.
     assert!(soon("a child's answer", scope(stock.try_lock())).await.is_ok());
     drop((one, two));
     outer.release().await.unwrap();
-    // Owner and lock are apart again: nothing is left of the proof.
+    // Owner and lock are separate again: nothing is left of the proof.
     let outer = stock.lock().await.unwrap();
     assert_eq!(stock.lock().await.unwrap().depth(), 2);
     drop(outer);

@@ -34,7 +34,7 @@ async fn a_forced_release_by_the_same_process_is_noticed_at_once() {
     locks.mutex("stock").lock().await.unwrap().release().await.unwrap();
 }
 
-/// A waiter makes its process listen, so that a message reports it, long before the first renewal after 10 s.
+/// Because of the waiter its process listens, so a message reports the loss, long before the first renewal after 10 s.
 #[tokio::test]
 async fn a_forced_release_is_noticed_at_once_where_somebody_waits() {
     let home = Home::start().await;
@@ -42,7 +42,7 @@ async fn a_forced_release_is_noticed_at_once_where_somebody_waits() {
     let guard = ours.mutex("stock").lock().await.unwrap();
     let waiting = tokio::spawn(ours.mutex("stock").lock());
     home.listened().await;
-    // Its subscription is confirmed before the next answer to this process.
+    // The subscription is confirmed before the next answer to this process.
     assert!(ours.mutex("stock").is_locked().await.unwrap());
     let others = home.locks().await;
     let forced = Instant::now();

@@ -11,7 +11,7 @@ use super::{Home, Inside, LONG, SECOND, long_lived, without_timers};
 use crate::errors::is;
 use crate::support::{enlisted, eventually, parked, soon};
 
-/// As text, as it is sent.
+/// Returns the claim as it is sent, in text form.
 async fn claimed(guard: nestlock::Guard) -> Claim {
     guard.into_claim().await.unwrap().to_string().parse().unwrap()
 }
@@ -27,7 +27,7 @@ async fn a_hold_goes_to_another_process_and_nobody_gets_in_between() {
     assert!(!ours.mutex("stock").is_held());
     assert!(ours.mutex("stock").try_lock().await.unwrap().is_none());
     assert!(others.mutex("stock").try_lock().await.unwrap().is_none());
-    // The process that had it may end.
+    // The process that had the lock may end.
     ours.close().await.unwrap();
     assert_eq!(home.fields("stock").await, [(field.clone(), 1)]);
     let guard = theirs.mutex("stock").resume(&claim).await.unwrap();
@@ -64,7 +64,7 @@ async fn a_claim_is_good_once() {
     eventually("nothing is left", async || home.keys().await.is_empty()).await;
 }
 
-/// One of them gets it or, of several masters, none.
+/// One of them gets it; with several masters maybe neither does.
 #[tokio::test]
 async fn of_two_that_resume_at_once_one_gets_it() {
     let home = Home::start().await;
@@ -94,7 +94,7 @@ async fn a_claim_lives_for_the_rest_of_its_lease_and_is_over_then() {
     let claim = claimed(guard).await;
     // The lease was filled up.
     assert!(home.left("stock").await.is_some_and(|left| left > SECOND + SECOND / 2));
-    // And is renewed no more.
+    // It is not renewed any more.
     eventually("its end", async || home.keys().await.is_empty()).await;
     assert!(before.elapsed() > SECOND);
     assert_eq!(stock.resume(&claim).await.unwrap_err().loss(), Some(Loss::Gone));
@@ -165,7 +165,7 @@ async fn a_claim_of_another_lock_is_refused() {
     home.locks().await.mutex("stock").resume(&claim).await.unwrap().release().await.unwrap();
 }
 
-/// Those of its own process too: the lock has not been released.
+/// Even the waiters of its own process wait, since the lock has not been released.
 #[tokio::test]
 async fn whoever_waits_gets_the_lock_behind_the_one_that_resumed_it() {
     let home = Home::start().await;
@@ -214,10 +214,10 @@ async fn what_is_dropped_on_its_way_leaves_nothing() {
             }
         }
         if polls == 0 {
-            // Nothing was sent: the claim is still good.
+            // Nothing was sent, so the claim is still good.
             stock.resume(&claim).await.unwrap().release().await.unwrap();
         } else {
-            // It moved, and was ended; or its end went first, and it is the claim's.
+            // It moved and was ended, or its end came first and the hold is still the claim's.
             if let Ok(guard) = stock.resume(&claim).await {
                 guard.release().await.unwrap();
             }
@@ -241,7 +241,7 @@ async fn a_resume_whose_answer_is_lost_leaves_nothing() {
     guard.check().await.unwrap();
 }
 
-/// A request of the same task that is under way meanwhile: a chain of calls has no two at once.
+/// A request of the same task is under way meanwhile: in a chain of calls there are never two at once.
 #[tokio::test]
 async fn a_request_in_another_branch_does_not_enter_a_hold_that_is_resumed() {
     let home = Home::start().await;
@@ -272,7 +272,7 @@ async fn a_request_in_another_branch_does_not_enter_a_hold_that_is_resumed() {
     }
 }
 
-/// What is nested in it begins behind the grant.
+/// A nested request begins after the grant.
 #[tokio::test]
 async fn a_request_behind_a_resumed_hold_of_its_owner_is_nested() {
     let home = Home::start().await;

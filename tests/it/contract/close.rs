@@ -1,4 +1,4 @@
-//! What `close` finishes, and what is left to be done after it.
+//! What `close` finishes, and what remains to be done after it.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use nestlock::{Error, ErrorKind, Loss};
 use super::{Home, LONG, SECOND, long_lived};
 use crate::support::{eventually, soon};
 
-/// The kind of an error that names `close`.
+/// Checks that the error is the one of a closed `Locks`, and names `close`.
 fn closed(error: Error) {
     assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
     assert!(error.to_string().contains("was closed"), "{error}");
@@ -133,7 +133,7 @@ async fn close_reports_releases_that_are_left_to_their_leases() {
     drop(guard);
     let error = soon("the close", locks.close()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    // It continues in the background, and ends there.
+    // The work continues in the background, and ends there.
     home.tidy().await;
     home.deserted().await;
     locks.close().await.unwrap();

@@ -61,7 +61,7 @@ async fn a_guard_dropped_by_a_panicking_thread_is_released() {
         let _guard = guard;
         panic!("as a failing program does");
     });
-    // Not an abort, which a second panic in the drop would be.
+    // The thread panicked; a second panic in the drop would have been an abort.
     assert!(panicking.join().is_err());
     home.tidy().await;
 }
@@ -82,7 +82,7 @@ fn a_guard_in_a_thread_local_of_a_runtimes_thread_outlives_that_runtime_without_
     let looks = one_thread();
     let home = looks.block_on(Home::start());
     let builder = home.builder();
-    // The runtime was this thread's, and is gone when its locals are.
+    // The runtime belonged to this thread, and is gone when the thread's locals are dropped.
     std::thread::spawn(move || {
         let runtime = one_thread();
         runtime.block_on(async {

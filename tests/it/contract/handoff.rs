@@ -8,7 +8,7 @@ use nestlock::{Guard, Locks};
 use super::{HOUR, Home, Inside, without_timers};
 use crate::support::{eventually, soon};
 
-/// Ten tasks of these `Locks` take the lock in turn. How many fields they had.
+/// Lets ten tasks of these `Locks` take the lock in turn. Returns how many fields they had.
 async fn fields_of_ten(locks: &Locks) -> usize {
     let inside = std::sync::Arc::new(Inside::default());
     let mut tasks = tokio::task::JoinSet::new();
@@ -35,14 +35,14 @@ async fn a_released_hold_passes_to_the_tasks_of_its_process_that_wait() {
     let home = Home::start().await;
     let builder = || without_timers(&home).lease(HOUR);
     let passes = builder().local_handoff(Duration::MAX).connect().await.unwrap();
-    // One, unless this process stood still for so long that an offer was over.
+    // Usually one, unless this process stood still so long that an offer expired.
     assert!(fields_of_ten(&passes).await < 10);
     eventually("its end", async || home.fields("stock").await.is_empty()).await;
     let sends = builder().local_handoff(Duration::ZERO).connect().await.unwrap();
     assert_eq!(fields_of_ten(&sends).await, 10);
 }
 
-/// A hold of one task that was another's before.
+/// Returns a hold of one task that belonged to another task before.
 async fn passed_on(locks: &Locks) -> Guard {
     let stock = locks.mutex("stock");
     loop {
@@ -51,7 +51,7 @@ async fn passed_on(locks: &Locks) -> Guard {
         let field = guard.field().to_owned();
         guard.release().await.unwrap();
         let next = waiter.await.unwrap().unwrap();
-        // Another one where this process stood still for so long that the offer was over.
+        // The field differs if this process stood still so long that the offer expired.
         if next.field() == field {
             return next;
         }
@@ -59,7 +59,7 @@ async fn passed_on(locks: &Locks) -> Guard {
     }
 }
 
-/// What passes on is held by the next task, and by nobody else.
+/// The next task holds the lock that passed on, and nobody else does.
 #[tokio::test]
 async fn a_hold_that_passed_on_keeps_others_out_and_is_lost_like_any_other() {
     let home = Home::start().await;
@@ -74,7 +74,7 @@ async fn a_hold_that_passed_on_keeps_others_out_and_is_lost_like_any_other() {
     soon("its release", guard.release()).await.unwrap_err();
 }
 
-/// Nobody polls the one that is offered the hold.
+/// Nobody polls the request that is offered the hold.
 #[tokio::test]
 async fn a_hold_that_the_next_task_does_not_take_is_free_for_other_processes() {
     let home = Home::start().await;

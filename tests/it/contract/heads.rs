@@ -1,4 +1,4 @@
-//! Heads that are not polled, and lines that change under those who stand in them.
+//! Heads that are not polled, and lines that change while requests stand in them.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn a_head_that_was_polled_once_is_passed_over() {
     let second = tokio::spawn(enlisted(&stock));
     foreign.release().await.unwrap();
     let guard = soon("the second", second).await.unwrap().unwrap();
-    // Polled again, it has its place in the line.
+    // Polled again, it keeps its place in the line.
     let third = tokio::spawn(enlisted(&stock));
     let parked = tokio::spawn(parked);
     tokio::task::yield_now().await;
@@ -74,7 +74,7 @@ async fn a_child_waits_among_strangers_again_when_its_parents_hold_ends() {
         held.notified().await;
         let mut waiting = stock.lock();
         assert!(futures::poll!(&mut waiting).is_pending());
-        // The parent's level goes, the first child's stays: now the second is a stranger.
+        // The parent's level ends and the first child's stays: now the second child is a stranger.
         outer.release().await.unwrap();
         let stranger = tokio::spawn(enlisted(&stock));
         free.notify_one();

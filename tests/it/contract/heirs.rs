@@ -1,4 +1,4 @@
-//! Whose a hold is: spawned tasks, handed owners, guards that move, scopes that end.
+//! Who a hold belongs to: spawned tasks, owners that are passed on, guards that move, scopes that end.
 
 use nestlock::{ErrorKind, Owner, scope};
 use std::time::Duration;
@@ -51,7 +51,7 @@ async fn a_parent_waits_for_its_child_which_holds() {
     let stock = home.locks().await.mutex("stock");
     let child = Owner::current().child();
     let theirs = child.scope(stock.lock()).await.unwrap();
-    // The scope's end made it the parent's; a hold of a child that still lives is not.
+    // The end of the scope made it the parent's. A hold of a child that still lives isn't the parent's.
     assert_eq!(theirs.owner(), Owner::current());
     theirs.release().await.unwrap();
     let (held, done) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
@@ -100,7 +100,7 @@ async fn work_in_the_scope_of_a_guard_enters_it_wherever_it_was_moved() {
         assert!(theirs.try_lock().await.unwrap().is_none());
         let held = own.lock().await.unwrap();
         let depth = guard.scope(async {
-            // What this task holds itself is a stranger's here.
+            // What this task holds itself belongs to a stranger here.
             assert!(own.try_lock().await.unwrap().is_none());
             theirs.lock().await.unwrap().depth()
         });
@@ -121,7 +121,7 @@ async fn a_guard_that_outlives_its_scope_is_the_ancestors() {
     let again = soon("a re-entry", stock.lock()).await.unwrap();
     assert_eq!(again.depth(), 2);
     drop((again, guard));
-    // Over several ends at once, and to the nearest that lives.
+    // The hold passes over several ends at once, to the nearest owner that lives.
     let deep = scope(scope(scope(stock.lock()))).await.unwrap();
     assert_eq!(deep.owner(), Owner::current());
     drop(deep);
@@ -283,7 +283,7 @@ async fn a_likely_self_wait_is_warned_of() {
     assert_eq!(event.level, Level::WARN);
     assert!(event.mentions(&format!("{stranger:?}")), "{event:?}");
     assert!(event.fields.contains_key("asks") && event.fields.contains_key("holds"));
-    // A request beside the hold is none.
+    // A request beside the hold is no such wait.
     let guard = stock.lock().owner(&Owner::new()).await.unwrap();
     stock.lock().within(Duration::from_millis(20)).await.unwrap_err();
     guard.release().await.unwrap();

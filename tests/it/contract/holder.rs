@@ -1,4 +1,4 @@
-//! Who holds a lock: asked for, in a timeout's error, and what this process holds and waits for.
+//! Who holds a lock: by a query, in a timeout's error, and what this process holds and waits for.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::{enlisted, eventually, soon};
 
 const LABEL: &str = "billing@web-7";
 
-/// Of another process, with a lease that no test outlives.
+/// Connects another process, with a lease that outlives every test.
 async fn labelled(home: &Home) -> Locks {
     home.builder().lease(LONG).label(LABEL).connect().await.unwrap()
 }
@@ -24,7 +24,7 @@ async fn a_holder_is_reported_with_its_label_its_field_its_count_and_its_lease()
     let (outer, inner) =
         (theirs.mutex("stock").lock().await.unwrap(), theirs.mutex("stock").lock().await.unwrap());
     for asking in [&stock, &theirs.mutex("stock")] {
-        // Of several masters one may count later than the others.
+        // One of several masters may count later than the others.
         eventually("two levels", async || {
             asking.holder().await.unwrap().is_some_and(|holder| holder.count() == 2)
         })
@@ -38,13 +38,13 @@ async fn a_holder_is_reported_with_its_label_its_field_its_count_and_its_lease()
     inner.release().await.unwrap();
     outer.release().await.unwrap();
     assert_eq!(stock.holder().await.unwrap(), None);
-    // Of a lock without a label.
+    // A lock without a label.
     let guard = ours.mutex("stock").fenced().lock().await.unwrap();
     let holder = theirs.mutex("stock").fenced().holder().await.unwrap().expect("it is held");
     assert_eq!((holder.label(), holder.field(), holder.count()), (None, guard.field(), 1));
 }
 
-/// What decides is the whole field.
+/// The whole field decides.
 #[tokio::test]
 async fn two_that_have_the_same_label_are_different_owners() {
     let home = Home::start().await;
@@ -81,7 +81,7 @@ async fn a_timeout_names_who_holds_the_lock() {
     let home = Home::start().await;
     let (theirs, ours) = (labelled(&home).await, long_lived(&home).await);
     let (theirs, stock) = (theirs.mutex("stock").lock().await.unwrap(), ours.mutex("stock"));
-    // The last one asks more than once, and is answered with the name from the second time on.
+    // The last request asks more than once, and from the second time on the answer has the name.
     for within in [Duration::ZERO, SECOND / 20, SECOND + SECOND / 10] {
         let error = soon("the end", stock.lock().within(within)).await.unwrap_err();
         is(
@@ -96,14 +96,14 @@ async fn a_timeout_names_who_holds_the_lock() {
     }
     let error = soon("a run's end", stock.lock().within(SECOND / 50).run(async {})).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout);
-    // As before it is no error.
+    // It is still no error.
     assert!(stock.try_lock().await.unwrap().is_none());
     assert!(stock.try_lock().within(SECOND / 50).await.unwrap().is_none());
     let error = soon("the end", ours.mutex("stock").fenced().lock().within(SECOND)).await.unwrap_err();
     assert_eq!(error.holder().and_then(|holder| holder.label()), Some(LABEL));
 }
 
-/// It has sent no command: the head of its line has, or nobody.
+/// Such a request has sent no command: the head of its line has, or nobody.
 #[tokio::test]
 async fn a_timeout_of_one_that_never_was_the_head_names_the_holder_too() {
     let home = Home::start().await;
@@ -120,7 +120,7 @@ async fn a_timeout_of_one_that_never_was_the_head_names_the_holder_too() {
     assert_eq!(error.holder().map(|holder| holder.field()), Some(guard.field()));
     guard.release().await.unwrap();
     let next = soon("the head's turn", head).await.unwrap().unwrap();
-    // The lock is this process's now.
+    // The lock belongs to this process now.
     let error = soon("the end", stock.lock().owner(&Owner::new()).within(SECOND / 20)).await.unwrap_err();
     is(
         &error,

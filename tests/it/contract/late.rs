@@ -5,7 +5,7 @@ use nestlock::{ErrorKind, Loss};
 use super::{Home, LONG, SECOND};
 use crate::support::{eventually, soon};
 
-/// Each command of a holder that does not know yet, one by one.
+/// Sends each command of a holder that doesn't know yet, one by one.
 #[tokio::test]
 async fn release_reentry_and_extension_after_an_unnoticed_loss_touch_nobodys_lock() {
     let home = Home::start().await;
@@ -14,7 +14,7 @@ async fn release_reentry_and_extension_after_an_unnoticed_loss_touch_nobodys_loc
     for late in ["release", "re-entry", "extend", "drop"] {
         let stock = ours.mutex("stock");
         let guard = stock.lock().await.unwrap();
-        // This side is not subscribed, so no message reports it.
+        // This side is not subscribed, so no message reports the loss.
         assert!(theirs.mutex("stock").force_release().await.unwrap());
         let other = theirs.mutex("stock").lock().fixed_lease(60 * SECOND).await.unwrap();
         assert!(!guard.is_lost());
@@ -63,7 +63,7 @@ async fn a_renewal_that_finds_anothers_hold_leaves_it_alone() {
     assert!(theirs.force_release().await.unwrap());
     let other = theirs.lock().fixed_lease(SECOND).await.unwrap();
     assert_eq!(soon("the loss", guard.lost()).await, Loss::Gone);
-    // Renewed by the wrong hold it would stand on.
+    // If the wrong hold had renewed it, it would still stand.
     assert!(home.left("stock").await <= Some(SECOND));
     drop(other);
 }

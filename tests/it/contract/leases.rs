@@ -1,4 +1,4 @@
-//! How long a hold is good, and what ends it.
+//! How long a hold is valid, and what ends it.
 
 use nestlock::{ErrorKind, Loss};
 use tokio::time::{Instant, sleep_until};

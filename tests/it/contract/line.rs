@@ -77,7 +77,7 @@ async fn a_limit_that_ends_behind_a_holder_is_a_timeout() {
     let error = ours.mutex("stock").lock().within(limit).await.unwrap_err();
     assert_eq!((error.kind(), error.lock()), (ErrorKind::Timeout, Some("stock")));
     assert!(begun.elapsed() >= limit);
-    // Also behind one of this process, where the server is not even asked.
+    // A wait behind a hold of this process times out too, though the server isn't even asked.
     let own = ours.mutex("own").lock().await.unwrap();
     let late = ours.mutex("own").lock().owner(&Owner::new()).within(limit).await.unwrap_err();
     assert_eq!(late.kind(), ErrorKind::Timeout);
@@ -94,7 +94,7 @@ async fn a_try_behind_a_queued_release_and_a_waiter_is_answered() {
     let mut waiter = stock.lock().owner(&other);
     assert!(futures::poll!(&mut waiter).is_pending());
     drop(held);
-    // On a task of its own, which is not woken for the waiter.
+    // On a task of its own, which isn't woken for the waiter.
     let tried = tokio::spawn(async move { stock.try_lock().await.unwrap().is_none() });
     let guard = soon("the waiter", waiter).await.unwrap();
     assert!(soon("the try", tried).await.unwrap());
@@ -110,7 +110,7 @@ async fn the_end_of_a_crashed_holders_lease_needs_no_message() {
     let left = home.left("stock").await.expect("it stands");
     let looked = Instant::now();
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
-    // A server's clock, read once for each command, may lag by a millisecond or two.
+    // A server's clock, which is read once for each command, may lag by a millisecond or two.
     let slack = Duration::from_millis(5);
     assert!(before.elapsed() + slack >= SECOND && looked.elapsed() + slack >= left);
     guard.release().await.unwrap();

@@ -1,5 +1,4 @@
-//! What the lock keeps to over every backend. Each test here runs over each kind of `Home`, and asks of it only what all
-//! of them can do.
+//! What the lock promises over every backend. Each test here runs over each kind of `Home`, and asks of it only what all of them can do.
 
 mod at_least;
 mod basics;
@@ -46,25 +45,25 @@ use tokio::task::yield_now;
 use super::Home;
 use crate::support::{self, HOUR, SECOND, less_drift};
 
-/// A lease beyond the test's patience: what comes in time came not by its end, nor by a renewal.
+/// A lease beyond the test's patience: whatever happens in time was caused neither by its end nor by a renewal.
 const LONG: Duration = Duration::from_secs(600);
 
-/// A `Locks` whose leases outlive the test.
+/// Returns a `Locks` whose leases outlive the test.
 async fn long_lived(home: &Home) -> Locks {
     home.builder().lease(LONG).connect().await.unwrap()
 }
 
-/// A `Locks` in which no timer wakes a waiter.
+/// Returns options with which no timer wakes a waiter.
 fn without_timers(home: &Home) -> Builder {
     support::without_timers(home.builder())
 }
 
-/// A guard of another process, on a lease that no test outlives.
+/// Returns a guard of another process, on a lease that outlives every test.
 async fn foreign_guard(home: &Home, name: &str) -> Guard {
     home.locks().await.mutex(name).lock().fixed_lease(HOUR).await.unwrap()
 }
 
-/// A hold whose process is gone: nobody renews it, and nobody ends it before its lease does.
+/// Leaves a hold whose process is gone: nobody renews it, and only its lease ends it.
 async fn crash(home: &Home, name: &str, lease: Duration) {
     let locks = home.locks().await;
     let guard = locks.mutex(name).lock().fixed_lease(lease).await.unwrap();
@@ -72,7 +71,7 @@ async fn crash(home: &Home, name: &str, lease: Duration) {
     std::mem::forget(guard);
 }
 
-/// Who is inside of what a lock guards, which may be one at a time.
+/// Counts who is inside what a lock guards: one at a time is allowed.
 #[derive(Default)]
 struct Inside {
     now: AtomicUsize,
@@ -80,7 +79,7 @@ struct Inside {
 }
 
 impl Inside {
-    /// Stays in for a while, and fails where somebody else is in too.
+    /// Stays inside for a while, and fails if somebody else is inside too.
     async fn stay(&self) {
         assert_eq!(self.now.fetch_add(1, Ordering::SeqCst), 0, "two were inside at once");
         for _ in 0..5 {
@@ -91,7 +90,7 @@ impl Inside {
         self.ever.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How often somebody was in.
+    /// Returns how often somebody was inside.
     fn ever(&self) -> usize {
         self.ever.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! Names that work, and names that do not.
+//! Names that work, and names that don't.
 
 use nestlock::ErrorKind;
 

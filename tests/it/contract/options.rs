@@ -1,4 +1,4 @@
-//! Options at their ends: nothing panics.
+//! Options at their limits: nothing panics.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use nestlock::{Builder, ErrorKind, Loss};
 use super::Home;
 use crate::support::{eventually, soon};
 
-/// A lock is taken, waited for, nested and released with these options.
+/// Takes a lock, waits for it, nests it and releases it, all with these options.
 async fn works(what: &str, home: &Home, options: impl Fn(Builder) -> Builder) {
     let connect = async || options(home.builder()).connect().await.unwrap();
     let (locks, others) = (connect().await, connect().await);
@@ -80,7 +80,7 @@ async fn a_node_timeout_that_nothing_can_meet_is_unavailable() {
         .await
         .unwrap();
     let stock = locks.mutex("stock");
-    // Fast as it is it may be met, now and then.
+    // Fast as the store is, the timeout may be met now and then.
     if let Err(error) = soon("try_lock", stock.try_lock()).await {
         assert_eq!(error.kind(), ErrorKind::Unavailable);
     }

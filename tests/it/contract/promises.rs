@@ -1,4 +1,4 @@
-//! What a hold promises, one promise a test.
+//! What a hold promises, one promise per test.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn promise_3_the_count_on_the_server_is_that_of_the_live_guards() {
                 assert_eq!(guard.depth(), guards.len() + 1);
                 guards.push(guard);
             }
-            // Out of order too.
+            // Some are released out of order.
             2 if guards.len() > 1 => {
                 let guard = guards.remove(random.random_range(0..guards.len()));
                 guard.release().await.unwrap();
@@ -43,14 +43,14 @@ async fn promise_3_the_count_on_the_server_is_that_of_the_live_guards() {
 #[tokio::test]
 async fn promise_6_a_released_lock_goes_to_a_waiter_without_another_request() {
     let home = Home::start().await;
-    // Neither a poll nor the lease's end can be what wakes a waiter within the test.
+    // Neither a poll nor the end of the lease can wake a waiter within the test.
     let connect = async || home.builder().lease(LONG).poll_interval(Duration::MAX).connect().await.unwrap();
     let (one, two) = (connect().await, connect().await);
     for round in 0..20 {
         let guard = one.mutex("stock").lock().await.unwrap();
         let stranger = two.mutex("stock");
         let waits = tokio::spawn(async move { stranger.lock().await.unwrap().release().await });
-        // At another moment of the waiter's way each time.
+        // At another moment of the waiter's progress each time.
         tokio::time::sleep(Duration::from_micros(200 * round)).await;
         if round % 2 == 0 {
             drop(guard)

@@ -1,4 +1,4 @@
-//! Threads, tasks and runtimes: who is whom where.
+//! Threads, tasks and runtimes: which owner is current where.
 
 use std::sync::Arc;
 
@@ -103,7 +103,7 @@ fn the_root_future_of_a_runtime_is_its_thread() {
         (home, stock)
     });
     let guard = runtime.block_on(stock.lock()).unwrap();
-    // The next root future on this thread is the same owner, a task is not.
+    // The next root future on this thread is the same owner; a task is not.
     assert_eq!(runtime.block_on(stock.lock()).unwrap().depth(), 2);
     let theirs = stock.clone();
     let spawned = runtime.spawn(async move { theirs.try_lock().await.unwrap().is_none() });

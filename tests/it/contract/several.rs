@@ -17,7 +17,7 @@ async fn held(home: &Home, names: &[&str]) {
     eventually("what is held", async || home.keys().await == names).await;
 }
 
-/// A stranger takes each of them and releases it: it is free.
+/// Checks that each of them is free: a stranger takes it and releases it.
 async fn are_free(locks: &Locks, names: &[&str]) {
     for name in names {
         let guard = soon(name, locks.mutex(name).lock().owner(&Owner::new())).await.unwrap();
@@ -25,7 +25,7 @@ async fn are_free(locks: &Locks, names: &[&str]) {
     }
 }
 
-/// A task that has a request for all these under way.
+/// Spawns a task that has a request for all of these under way.
 fn asking(locks: &Locks, names: &[&str]) -> tokio::task::JoinHandle<Result<Guards>> {
     tokio::spawn(locks.mutexes(names).lock().owner(&Owner::new()))
 }
@@ -100,7 +100,7 @@ async fn where_one_is_busy_none_is_held() {
         held(&home, &[busy]).await;
         foreign.release().await.unwrap();
     }
-    // The limit is one for all of them.
+    // The limit applies to all of them together.
     let foreign = [foreign_guard(&home, "a").await, foreign_guard(&home, "b").await];
     let (begun, limit) = (Instant::now(), 8 * SECOND);
     let request = tokio::spawn(ours.mutexes(names).lock().within(limit));
@@ -146,7 +146,7 @@ async fn a_name_that_is_waited_for_is_waited_for_in_its_line() {
     soon("who came second", one).await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// Each holds one account when it asks for the other, in the order of its partner: two that wait for each other would do so for ever.
+/// Each client holds one account when it asks for the other, in its partner's order: two that waited for each other would wait for ever.
 #[tokio::test]
 async fn requests_in_opposite_orders_from_eight_clients_do_not_deadlock() {
     let home = Home::start().await;
@@ -179,7 +179,7 @@ async fn a_holder_of_one_name_gets_both() {
     let locks = home.locks().await;
     let one = locks.mutex("b").lock().await.unwrap();
     let foreign = foreign_guard(&home, "a").await;
-    // By the same owner: it re-enters.
+    // The request is by the same owner, so it re-enters.
     let several = locks.mutexes(["a", "b"]);
     let mut request = Box::pin(several.lock());
     assert!(poll!(&mut request).is_pending());
@@ -206,13 +206,13 @@ async fn what_runs_under_several_names_reenters_each_of_them() {
         let inside = Inside::default();
         let (one, two) = tokio::join!(some.run(inside.stay()), locks.mutexes(["c", "a"]).run(inside.stay()));
         one.and(two).unwrap();
-        // And a stranger has to wait.
+        // A stranger has to wait.
         assert!(some.try_lock().owner(&Owner::new()).await.unwrap().is_none());
         (inner, nested, b.hold_count())
     });
     assert_eq!(soon("the run", counts).await.unwrap(), ((1, 2), (1, 2), 1));
     let guards = all.lock().await.unwrap();
-    // Wherever they were moved to.
+    // The owner is the same wherever they are moved.
     let there = {
         let some = some.clone();
         async move { guards.scope(some.run(async {})).await.map(|()| guards) }
@@ -234,7 +234,7 @@ async fn branches_of_one_task_that_ask_for_several_names_exclude_each_other() {
         }
     }
     assert_eq!(inside.ever(), 15);
-    // By bare guards too, where they ask at once.
+    // Bare guards work too if they ask at once.
     let bare = orders.iter().map(async |names| {
         let guards = locks.mutexes(names).lock().await.unwrap();
         inside.stay().await;
@@ -244,8 +244,8 @@ async fn branches_of_one_task_that_ask_for_several_names_exclude_each_other() {
     assert_eq!(inside.ever(), 18);
 }
 
-/// 1. One branch asks for two names, and has to wait for the first one: it is in no line of the second one. 2. Another branch gets that.
-/// 3. The first branch asks for it.
+/// 1. One branch asks for two names, and has to wait for the first: it is in no line of the second. 2. Another branch gets the second. 3.
+/// The first branch asks for it.
 #[tokio::test]
 async fn a_branch_that_asks_for_a_name_anew_does_not_enter_the_hold_of_another_branch() {
     let home = Home::start().await;
@@ -260,7 +260,7 @@ async fn a_branch_that_asks_for_a_name_anew_does_not_enter_the_hold_of_another_b
         guard = one.lock() => guard.unwrap(),
     };
     first.release().await.unwrap();
-    // It may hold the first name by now, not the second one.
+    // It may hold the first name by now, but not the second.
     let entered = tokio::time::timeout(SECOND / 2, &mut both).await;
     assert!(entered.is_err(), "it has entered the hold of the other branch");
     assert_eq!((locks.mutex("a").hold_count(), one.hold_count()), (1, 1));
@@ -282,7 +282,7 @@ async fn the_first_loss_is_the_loss_of_all() {
     assert_eq!(soon("the loss", lost).await, Loss::Gone);
     assert_eq!((guards.is_lost(), guards.loss()), (true, Some(Loss::Gone)));
     assert!(guards.valid_until() <= Instant::now());
-    // The others are held until the guards go: the work may go on.
+    // The others are held until the guards are dropped: the work may go on.
     assert_eq!(home.keys().await, ["a", "c"]);
     assert_eq!(guards.extend(LONG).await.unwrap_err().lock(), Some("b"));
     let error = guards.release().await.unwrap_err();
@@ -308,19 +308,19 @@ async fn the_first_loss_is_the_loss_of_all() {
 #[tokio::test]
 async fn a_name_that_is_lost_while_another_is_waited_for_is_asked_for_again_with_all_behind_it() {
     let home = Home::start().await;
-    // So long it pauses before it asks again.
+    // It pauses for this long before it asks again.
     let ours = home.builder().retry_delay(3 * SECOND..=3 * SECOND).lease(LONG).connect().await.unwrap();
     let theirs = home.builder().lease(LONG).connect().await.unwrap();
     let foreign = theirs.mutex("d").lock().await.unwrap();
     let request = asking(&ours, &["a", "b", "c", "d"]);
     held(&home, &["a", "b", "c", "d"]).await;
     let before = (home.fields("a").await, home.fields("b").await);
-    // In their line, so that they get it.
+    // They wait in its line, so that they get it.
     let taking = tokio::spawn(theirs.mutex("b").lock().owner(&Owner::new()));
     home.listened().await;
     ours.mutex("b").force_release().await.unwrap();
     let taken = soon("what was forced away", taking).await.unwrap().unwrap();
-    // All behind it is free, and what is before it is held.
+    // All locks after it are free, and those before it are held.
     are_free(&theirs, &["c"]).await;
     assert_eq!(home.fields("a").await, before.0);
     assert!(!request.is_finished());
@@ -350,7 +350,7 @@ async fn a_fixed_lease_that_ends_while_another_name_is_waited_for_is_asked_for_a
     .await;
     foreign.release().await.unwrap();
     let guards = soon("both", request).await.unwrap().unwrap();
-    // The one that was granted first ends first, and nothing renews it.
+    // The first one granted is the first to end, and nothing renews it.
     assert!(guards.valid_until() <= Instant::now() + less_drift(SECOND));
     assert_eq!(soon("the end", guards.lost()).await, Loss::Expired);
     drop(guards);
@@ -397,7 +397,7 @@ async fn each_name_has_a_token_of_its_own() {
         assert_eq!(guards.token(name), first.get(name));
     }
     assert_eq!((guards.token("c"), first.get("c")), (None, None));
-    // A re-entry has those of its holds.
+    // A re-entry has the tokens of its holds.
     assert_eq!(several.run(|tokens| async move { tokens }).await.unwrap(), first);
     guards.release().await.unwrap();
     let theirs = theirs.mutexes(names).fenced();
@@ -437,7 +437,7 @@ async fn a_request_that_is_dropped_while_it_waits_leaves_nothing() {
     }
 }
 
-/// Polled first in this task, then in another: what it asks for later is asked for as this one.
+/// Polled first in this task, then in another: later steps of the request are still made as this owner.
 #[tokio::test]
 async fn a_request_that_moves_to_another_task_keeps_its_owner() {
     let home = Home::start().await;
@@ -492,7 +492,7 @@ async fn a_request_is_polled_again_or_begun_anew_like_any_other() {
     let mut request = several.lock();
     let guards = soon("both", &mut request).await.unwrap();
     assert_eq!(request.await.unwrap_err().kind(), ErrorKind::Misuse);
-    // An option drops what is under way.
+    // Setting an option drops what is under way.
     let mut request = several.lock().owner(&Owner::new());
     assert!(poll!(&mut request).is_pending());
     let request = request.within(Duration::ZERO);

@@ -30,7 +30,7 @@ async fn tokens_grow_over_the_holds_of_tasks_and_processes() {
         for kind in 0..4 {
             let (stock, given) = (locks.mutex("stock").fenced(), given.clone());
             tasks.spawn(async move {
-                // As long as the lock is held nobody else adds to the list.
+                // While the lock is held, nobody else adds to the list.
                 let add = |token: u64| given.lock().unwrap().push(token);
                 let mut had = 0;
                 while had < 10 {
@@ -76,7 +76,7 @@ async fn a_re_entry_has_the_token_of_its_hold_by_whichever_handle() {
     assert_eq!(fenced.run(nested).await.unwrap(), (given, given));
     assert_eq!(fenced.try_lock().run(async |token| token).await.unwrap(), Some(given));
     assert_eq!(plain.run(async { fenced.token() }).await.unwrap(), Some(given));
-    // The outermost level may go first: it is the same hold yet.
+    // The outermost level may be released first: it is still the same hold.
     let inner = plain.lock().await.unwrap();
     outer.release().await.unwrap();
     assert_eq!(fenced.token(), Some(given));
@@ -104,7 +104,7 @@ async fn whoever_works_under_the_hold_reads_its_token_and_no_one_else() {
     let (child, ours) = (Owner::current().child(), stock.clone());
     let spawned = tokio::spawn(async move { (theirs.token(), child.scope(async { ours.token() }).await) });
     assert_eq!(spawned.await.unwrap(), (None, given), "another task, and one that was handed a child");
-    // Moved away, the hold is still this task's; in the guard's scope its token is read there too.
+    // A guard that moved to another task still holds for this task; in the guard's scope its token can be read there too.
     let theirs = stock.clone();
     let moved = tokio::spawn(async move {
         let read = guard.scope(async { theirs.token() }).await;
@@ -128,7 +128,7 @@ async fn a_child_that_holds_it_has_a_token_that_its_ancestors_do_not_read() {
     let (inside, beside) = tokio::join!(inside, beside);
     assert!(inside.unwrap() > 0);
     assert_eq!(beside, None);
-    // Branches are holds of their own, one after the other.
+    // Branches are separate holds, one after the other.
     let (one, two) = tokio::join!(stock.run(async |token| token), stock.run(async |token| token));
     let (one, two) = (one.unwrap(), two.unwrap());
     assert_ne!(one, two);
@@ -193,7 +193,7 @@ async fn a_fenced_re_entry_under_a_hold_without_a_token_is_an_error_that_harms_n
         assert_eq!((error.kind(), error.lock()), (ErrorKind::Misuse, Some("stock")), "{error}");
         assert!(error.to_string().contains("`fenced`"), "{error}");
     }
-    // It had no effect: the hold is live, is re-entered and left as before.
+    // It had no effect: the hold is live, and is re-entered and left as before.
     assert_eq!(home.fields("stock").await, [(outer.field().to_owned(), 1)]);
     assert!(!outer.is_lost() && plain.hold_count() == 1);
     let inner = plain.lock().await.unwrap();

@@ -11,7 +11,7 @@ use crate::support::{PATIENCE, enlisted, eventually, log, soon};
 /// A node timeout for tests that wait for it.
 const QUICK: Duration = Duration::from_millis(300);
 
-/// A `Locks` that notices soon that no answer comes, and whose leases outlive the test.
+/// Returns a `Locks` that soon notices if no answer comes, and whose leases outlive the test.
 async fn quick(home: &Home) -> Locks {
     home.builder().lease(LONG).node_timeout(QUICK).connect().await.unwrap()
 }
@@ -147,7 +147,7 @@ async fn a_reentry_whose_answer_was_lost_counts_once() {
     home.tidy().await;
 }
 
-/// Counting down by one, the repeat would free the lock under the outer guard.
+/// If the repeat counted down by one, it would free the lock under the outer guard.
 #[tokio::test]
 async fn a_nested_release_whose_answer_was_lost_counts_down_once() {
     let home = Home::with_faults().await;
@@ -181,7 +181,7 @@ async fn a_last_release_whose_answer_was_lost_frees_the_lock() {
             is_unavailable(&error);
         }
         let next = soon("the next", waiting).await.unwrap().unwrap();
-        // What is sent for the old hold until it is confirmed leaves the new one alone.
+        // Whatever is sent for the old hold until it is confirmed leaves the new one alone.
         eventually("what is left to do", async || ours.close().await.is_ok()).await;
         assert_eq!(home.fields("stock").await, [(next.field().to_owned(), 1)]);
         next.release().await.unwrap();
@@ -198,14 +198,14 @@ async fn an_extension_whose_answer_was_lost_leaves_the_hold_as_it_was() {
     home.drop_replies(1).await;
     is_unavailable(&soon("an extension", guard.extend(2 * LONG)).await.unwrap_err());
     assert!(!guard.is_lost() && guard.valid_until() == end);
-    // Not before the first one is settled.
+    // Not before the first extension is settled.
     eventually("another", async || guard.extend(2 * LONG).await.is_ok()).await;
     assert!(guard.valid_until() > end + SECOND);
     guard.release().await.unwrap();
     home.tidy().await;
 }
 
-/// By the reconnection, long before the first renewal.
+/// The reconnection shows it, long before the first renewal.
 #[tokio::test]
 async fn a_hold_is_lost_at_once_where_its_home_came_back_empty() {
     let home = Home::start().await;

@@ -1,4 +1,4 @@
-//! What is logged of requests that wait for long.
+//! What is logged about requests that wait for a long time.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ async fn a_request_that_waits_is_reported_again_and_again_with_its_place_and_the
         assert!(report.fields[field].contains(text) && !report.message.contains(text), "{field}: {report:?}");
     }
     assert!(report.fields["waited"].ends_with('s'), "{report:?}");
-    // The lock is another owner's of this process then.
+    // Then another owner of this process has the lock.
     guard.release().await.unwrap();
     let ours_now = soon("the lock", waits).await.unwrap().unwrap();
     let known = reports().len();

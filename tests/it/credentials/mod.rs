@@ -1,4 +1,4 @@
-//! User and password from a provider, which change while connections stand.
+//! User and password from a provider, which change while connections are open.
 
 mod failures;
 mod rotation;
@@ -20,32 +20,32 @@ use crate::support::{eventually, log};
 /// A part of each password.
 const SECRET: &str = "n0where-shown";
 
-/// How soon a standing connection has new credentials.
+/// How soon an open connection gets new credentials.
 const SOON: Duration = Duration::from_millis(200);
 
-/// What a provider does.
+/// What a provider answers.
 #[derive(Clone)]
 enum Answer {
     /// This user, whose password is made of its name and [`SECRET`].
     User(&'static str),
     Login(&'static str, String),
-    /// The same for good.
+    /// This user, for good.
     Lasting(&'static str),
     Fails(String),
-    /// With an error that has another one as its cause.
+    /// Fails with an error whose cause is another error.
     FailsBecause(String),
     Panics,
-    /// Never ready. The sender is dropped with the future.
+    /// Is never ready. The sender is dropped with the future.
     Hangs(mpsc::Sender<()>),
 }
 
-/// Where the provider of a test looks.
+/// Where the provider of a test gets its answers.
 #[derive(Clone)]
 struct Vault(Arc<Mutex<(Answer, usize)>>);
 
 type Provided = Pin<Box<dyn Future<Output = Result<Credentials, Box<dyn Error + Send + Sync>>> + Send>>;
 
-/// Shows nothing of its cause.
+/// An error that shows nothing of its cause.
 struct Because(Box<dyn Error + Send + Sync>);
 
 impl fmt::Debug for Because {
@@ -112,21 +112,21 @@ fn password(user: &str) -> String {
     format!("{user}-{SECRET}")
 }
 
-/// A user who may do anything.
+/// Adds a user who may do anything.
 async fn add_user(server: &Server, user: &str) {
     let password = format!(">{}", password(user));
     server.ask::<()>(&["ACL", "SETUSER", user, "reset", "on", &password, "~*", "&*", "+@all"]).await;
 }
 
-/// The connections that are logged in as this user.
+/// Returns the connections that are logged in as this user.
 async fn connections(server: &Server, user: &str) -> BTreeSet<u64> {
     let list: String = server.ask(&["CLIENT", "LIST"]).await;
     let theirs = list.lines().filter(|line| line.contains(&format!(" user={user} ")));
     theirs.filter_map(|line| line.strip_prefix("id=")?.split(' ').next()?.parse().ok()).collect()
 }
 
-/// The provider returns `new` from now on. The connections stay, and are logged in as `new`; then `old` is deleted, which ends each
-/// connection that is still theirs.
+/// Makes the provider return `new` from now on. The connections stay open and log in as `new`; then `old` is deleted, which ends every
+/// connection that still belongs to it.
 async fn replace_user(vault: &Vault, servers: &[&Server], old: &str, new: &'static str) {
     let mut before = Vec::new();
     for server in servers {

@@ -13,7 +13,7 @@ use crate::support::sentinel::{Group, NAME, Setup};
 use crate::support::server::Server;
 use crate::support::{HOUR, PATIENCE, SECOND, eventually, locks, log, options, soon, without_timers};
 
-/// A request that sleeps behind a subscription, and is woken by a message alone.
+/// Starts a request that sleeps until a message wakes it.
 async fn sleeper(mutex: &Mutex, servers: &[&Server]) -> JoinHandle<nestlock::Result<Guard>> {
     let waiting = tokio::spawn(mutex.lock());
     is_subscribed(servers).await;
@@ -32,7 +32,7 @@ async fn is_subscribed(servers: &[&Server]) {
     .await;
 }
 
-/// The lease is renewed twice from now on.
+/// Waits until the lease is renewed twice from now on.
 async fn is_renewed(server: &Server) {
     server.reset_commands_run().await;
     let renewals = async || server.commands_run().await.get("pexpire").copied().unwrap_or_default();
@@ -57,7 +57,7 @@ async fn a_password_that_changes_loses_no_hold_and_no_wake_up() {
     let before = connections(&server, "bob").await;
     assert_eq!(before.len(), 3);
 
-    // The old password is removed with the new one. The connections stand, and log in with the new one.
+    // The old password is replaced by the new one. The connections stay open, and log in with the new one.
     server.reset_commands_run().await;
     let (new, old) = (format!(">{}", password("new")), format!("<{}", password("bob")));
     server.ask::<()>(&["ACL", "SETUSER", "bob", &new, &old]).await;
@@ -72,7 +72,7 @@ async fn a_password_that_changes_loses_no_hold_and_no_wake_up() {
     guard.release().await.unwrap();
     let next = soon("the waiter, by message", waiting).await.unwrap().unwrap();
 
-    // Each new connection has the new password. The waiter sleeps by then: an attempt that fails is made again after an hour here.
+    // Each new connection uses the new password. The waiter sleeps by then: a failed attempt would be repeated only after an hour here.
     eventually("no subscription", async || server.channels().await.is_empty()).await;
     let waiting = sleeper(&ours.mutex("stock"), &[&server]).await;
     is_renewed(&server).await;
@@ -93,7 +93,7 @@ async fn a_password_that_changes_loses_no_hold_and_no_wake_up() {
     assert_nothing_is_shown(&shown);
 }
 
-/// The answers of other commands stay theirs.
+/// The answers of other commands are not mixed up with those of the logins.
 #[tokio::test]
 async fn logins_among_many_commands_mix_up_no_answers() {
     let server = Server::start().await;
@@ -129,7 +129,7 @@ async fn logins_among_many_commands_mix_up_no_answers() {
     assert_eq!(connections(&server, "eve").await, before);
 }
 
-/// A password is changed on the server first, and a connection is lost before the provider has the new one.
+/// The password is changed on the server first, and a connection is lost before the provider has the new one.
 #[tokio::test]
 async fn requests_wait_while_the_server_has_a_new_password_and_the_provider_has_not() {
     let server = Server::start().await;
@@ -157,7 +157,7 @@ async fn requests_wait_while_the_server_has_a_new_password_and_the_provider_has_
     soon("the lock", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// Some proxies end a login where Redis would close the connection. A call that is refused for it did not run.
+/// Some proxies end a login where Redis would close the connection. A call that is refused because of it did not run.
 #[tokio::test]
 async fn a_connection_that_is_not_logged_in_any_more_is_replaced() {
     let server = Server::start().await;
@@ -230,7 +230,7 @@ async fn connections_that_are_made_together_share_an_answer_and_later_ones_ask_a
     let urls = servers.iter().map(Server::url);
     let builder = options().servers(urls).delayed_restart(false).credentials(vault.provider());
     let locks = builder.connect().await.unwrap();
-    // One for the first, and one for those that began while it was asked for.
+    // One question for the first, and one for those that began while it was being answered.
     assert!((1..=2).contains(&vault.asked()), "{} questions", vault.asked());
     let asked = vault.asked();
     servers[0].ask::<u64>(&["CLIENT", "KILL", "USER", "bob"]).await;
@@ -268,7 +268,7 @@ async fn on_cluster(sharded: bool) {
     guard.release().await.unwrap();
     let next = soon("the waiter, by message", waiting).await.unwrap().unwrap();
 
-    // The connections to the new master, and those that ask for the topology, have the new credentials.
+    // The connections to the new master, and those that query the topology, have the new credentials.
     cluster.replicated(0, &name).await;
     cluster.fail_over(3).await;
     let waiting = tokio::spawn(ours.mutex(&name).lock());
@@ -294,7 +294,7 @@ async fn the_nodes_of_a_cluster_log_in_again_and_plain_channels_stay_subscribed(
     on_cluster(false).await;
 }
 
-/// The sentinels have a password of their own, which is the one in their URLs.
+/// The sentinels have a password of their own: the one in their URLs.
 #[tokio::test]
 async fn the_master_of_sentinels_logs_in_again_and_so_does_the_next_one() {
     let setup = Setup { sentinel_password: Some("of-the-sentinels"), silent: true, ..Setup::default() };
@@ -325,7 +325,7 @@ async fn the_master_of_sentinels_logs_in_again_and_so_does_the_next_one() {
     assert_nothing_is_shown("");
 }
 
-/// A login is one of the commands of its connection: it waits for those before it, and nothing is replaced for it.
+/// A login is one of the commands of its connection: it waits for those before it, and no connection is replaced because of it.
 #[tokio::test]
 async fn a_login_without_an_answer_replaces_no_connection() {
     let server = Server::start().await;
@@ -342,11 +342,11 @@ async fn a_login_without_an_answer_replaces_no_connection() {
     let held = proxy.on(|c| c.is("auth")).times(1).hold_reply();
     vault.set(Answer::User("eve"));
     held.done().await;
-    // No command would be waited for so long.
+    // No command would be waited for this long.
     tokio::time::sleep(2 * node_timeout).await;
     assert_eq!(connections(&server, "eve").await, before);
     held.let_through().await;
-    // The login was answered: another one comes.
+    // The login was answered, so another one follows.
     vault.set(Answer::User("bob"));
     eventually("it is bob's", async || connections(&server, "bob").await == before).await;
     assert!(locks(&server.url()).await.mutex("stock").try_lock().await.unwrap().is_none());

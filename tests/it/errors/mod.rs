@@ -1,4 +1,4 @@
-//! Errors: their kind, the lock, the server, the cause, and what to do.
+//! Errors: their kind, the lock, the server, the cause, and what to do about them.
 
 mod foreign;
 mod kinds;
@@ -11,7 +11,7 @@ use std::error::Error as _;
 
 use nestlock::{Error, ErrorKind};
 
-/// An error of this kind, about this lock, whose message has all of `words`.
+/// Checks an error: its kind, its lock, and that its message has all of `words`.
 #[track_caller]
 pub(crate) fn is(error: &Error, kind: ErrorKind, lock: Option<&str>, words: &[&str]) {
     let text = error.to_string();
@@ -27,7 +27,7 @@ pub(crate) fn is(error: &Error, kind: ErrorKind, lock: Option<&str>, words: &[&s
     assert_eq!(error.loss().is_some(), kind == ErrorKind::Lost);
 }
 
-/// All texts of an error: its message, its causes, and its `Debug`.
+/// Returns all texts of an error: its message, its causes, and its `Debug`.
 fn everything(error: &Error) -> String {
     let mut text = format!("{error} {error:?} {error:#?}");
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! Names that work, and names that do not.
+//! Names that work, and names that don't.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use nestlock::{Error, ErrorKind, Mutex};
 use crate::support::locks;
 use crate::support::server::Server;
 
-/// Every call that would send something.
+/// Makes every call that would send something. Returns their errors.
 async fn all_calls(mutex: &Mutex) -> Vec<Error> {
     vec![
         mutex.lock().await.unwrap_err(),

@@ -1,4 +1,4 @@
-//! Users with few rights: which are enough, and the errors without them.
+//! Users with few rights: which rights are enough, and the errors without them.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::support::{builder, eventually, soon};
 
 const PASSWORD: &str = "bobs-own";
 
-/// All that a lock needs, and nothing beside it.
+/// Everything that a lock needs, and nothing else.
 const ENOUGH: [&str; 5] = [
     "%RW~app:*",
     "&app:*",
@@ -20,16 +20,16 @@ const ENOUGH: [&str; 5] = [
     "+hset +hincrby +hget +hdel +del",
 ];
 
-/// What is needed besides to warn of a server that may evict locks. It is asked for once, and logged where it is denied.
+/// The additional right to warn about a server that may evict locks. It is used once, and its denial is logged.
 const POLICY: &str = "+info";
 
-/// What is needed besides to see who holds a lock.
+/// The additional right to see who holds a lock.
 const NAMES: &str = "+hscan";
 
-/// What one with fencing tokens needs besides.
+/// The additional rights of a lock with fencing tokens.
 const FENCED: &str = "+get +set +incr +exists +time";
 
-/// The user `bob`, with these rights and no others.
+/// Makes the user `bob`, with these rights and no others. Returns the URL.
 async fn bob(server: &Server, rights: &[&str]) {
     let rights = rights.iter().flat_map(|rights| rights.split(' '));
     let password = format!(">{PASSWORD}");
@@ -47,7 +47,7 @@ async fn connect(server: &Server) -> Locks {
     builder(&url(server)).prefix("app:").connect().await.unwrap()
 }
 
-/// Each call that asks the server, by two clients of one lock.
+/// Makes each call that asks the server, by two clients of one lock.
 async fn each_call_passes(server: &Server, prefix: &str, name: &str, connect: impl AsyncFn() -> Locks) {
     let (locks, others) = (connect().await, connect().await);
     let stock = locks.mutex(name);
@@ -95,13 +95,13 @@ async fn the_keys_and_channels_under_the_prefix_are_enough() {
         for name in ["stock", "{tag}:stock", "a}b"] {
             each_call_passes(&server, "app:", name, async || connect(&server).await).await;
         }
-        // Once more without the scripts, so that their bodies are sent.
+        // Again without the scripts, so that their bodies are sent.
         server.ask::<()>(&["SCRIPT", "FLUSH"]).await;
     }
     assert_nothing_was_denied(&server).await;
 }
 
-/// The same of a lock with fencing tokens.
+/// Makes each call of a lock with fencing tokens.
 async fn each_fenced_call_passes(
     server: &Server,
     prefix: &str,
@@ -117,7 +117,7 @@ async fn each_fenced_call_passes(
     assert_eq!(server.keys().await, [counter.clone(), format!("{prefix}{name}")]);
     let stranger = others.mutex(name).fenced();
     assert!(stranger.try_lock().await.unwrap().is_none());
-    // Ahead of the clock, so that it is counted up, and found lost, so that it is put back.
+    // The counter is ahead of the clock, so that it is counted up, and is then lost, so that it is put back.
     server.ask::<()>(&["SET", &counter, "5000000000000000", "KEEPTTL"]).await;
     let before = guard.token();
     guard.release().await.unwrap();
@@ -130,7 +130,7 @@ async fn each_fenced_call_passes(
     server.ask::<()>(&["DEL", &counter]).await;
 }
 
-/// The lines of the guide to operations: to make the user, and to add to its rights.
+/// Returns the lines of the guide to operations that begin so: those that make the user, and those that add to its rights.
 fn lines(begin: &str) -> Vec<&'static str> {
     include_str!("../../../docs/operations.md").lines().filter(|line| line.starts_with(begin)).collect()
 }
@@ -163,7 +163,7 @@ async fn the_lines_of_the_guide_are_enough_as_they_stand() {
     assert_nothing_was_denied(&server).await;
 }
 
-/// To the first of its line.
+/// The lock is handed on to the first of its line.
 async fn a_lock_is_handed_on(server: &Server, prefix: &str, name: &str, connect: impl AsyncFn() -> Locks) {
     let (locks, others) = (connect().await, connect().await);
     let guard = locks.mutex(name).lock().await.unwrap();
@@ -241,7 +241,7 @@ async fn rights_to_the_counter_taken_away_under_a_guard_end_nothing() {
     assert!(!stock.is_locked().await.unwrap());
 }
 
-/// As before there were names. It is asked for once: what a server denies it counts and logs.
+/// Everything works as without names. The right is used once, since a server counts and logs what it denies.
 #[tokio::test]
 async fn without_the_right_to_names_all_works_and_they_are_asked_for_once() {
     let server = Server::start().await;
@@ -263,7 +263,7 @@ async fn without_the_right_to_names_all_works_and_they_are_asked_for_once() {
     assert_eq!(denied().await, 1);
     let error = stranger.holder().await.unwrap_err();
     is(&error, ErrorKind::Denied, Some("stock"), &["who", "right", "ACL SETUSER"]);
-    // Granted now, it is used from the next look on.
+    // Once granted, the right is used from the next look on.
     server.ask::<()>(&["ACL", "SETUSER", "bob", NAMES]).await;
     assert!(stranger.lock().within(Duration::ZERO).await.unwrap_err().holder().is_none());
     assert_eq!(stranger.holder().await.unwrap().unwrap().field(), guard.field());
@@ -360,7 +360,7 @@ async fn rights_revoked_under_a_guard_are_reported_by_the_release() {
     eventually("the release in the background", async || server.keys().await.is_empty()).await;
 }
 
-/// Nothing has run, so that nothing is repeated, undone, or waited for.
+/// Nothing has run, so nothing is repeated, undone, or waited for.
 #[tokio::test]
 async fn a_server_that_runs_no_scripts_is_an_error_at_once() {
     let server = Server::with(&["--rename-command", "EVALSHA", "", "--rename-command", "EVAL", ""]).await;

@@ -1,4 +1,4 @@
-//! Credentials are in no message, no cause, no `Debug` and no log.
+//! Credentials appear in no message, no cause, no `Debug` and no log.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn a_password_is_never_shown() {
     assert!(log::all(|event| event.mentions(SECRET)).is_empty());
 }
 
-/// A server repeats the arguments of a command that it does not know.
+/// A server repeats the arguments of a command that it doesn't know.
 #[tokio::test]
 async fn a_password_is_not_shown_where_the_server_does_not_know_hello() {
     let renamed =
@@ -51,13 +51,14 @@ async fn a_password_is_not_shown_where_the_server_does_not_know_hello() {
         let error = soon("an error", options.connect()).await.unwrap_err();
         let text = everything(&error);
         assert!(!text.contains(SECRET), "{text}");
-        // Valkey asks for the password before it looks whether it knows the command: a wrong one is an error on one of several too.
+        // Valkey wants the password before it checks whether it knows the command: then a wrong password is an error, even with several
+        // masters.
         if text.contains("NOAUTH") {
             return;
         }
         assert!(text.contains("unknown command 'HELLO'"), "{text}");
     }
-    // Logged where it is one of several.
+    // It is logged if the server is one of several.
     let masters = options().servers([url(&one), url(&two), url(&unusable)]);
     soon("the other two", masters.connect()).await.unwrap();
     log::recorded(|event| event.mentions(&format!(":{}", unusable.port())) && event.mentions("HELLO")).await;

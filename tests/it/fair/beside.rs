@@ -1,4 +1,4 @@
-//! Others at the same lock: those who know no line, and users without its rights.
+//! Others at the same lock: clients that know no line, and users without the rights for one.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
@@ -10,7 +10,7 @@ use crate::support::log;
 use crate::support::server::{Server, allow_its_name};
 use crate::support::{self, SECOND, eventually, soon};
 
-/// It gets the lock where nobody stands in the line.
+/// Such a client gets the lock when nobody is left in the line.
 #[tokio::test]
 async fn a_client_that_knows_no_line_gets_the_lock_behind_those_who_wait_in_it() {
     let server = Server::start().await;
@@ -31,7 +31,7 @@ async fn a_client_that_knows_no_line_gets_the_lock_behind_those_who_wait_in_it()
     assert!(!other.is_finished());
     second.release().await.unwrap();
     let other = granted(other).await;
-    // The other way round: its release wakes those in the line, and the first of them gets it.
+    // The other way round: its release wakes those in the line, and the first of them gets the lock.
     let first = waits(&one);
     stand(&server, 1).await;
     let second = waits(&two);
@@ -66,7 +66,7 @@ async fn one_is_inside_at_a_time_whoever_knows_of_the_line() {
     tidy(&server).await;
 }
 
-/// Without the rights that a line needs and a lock does not.
+/// The user lacks the rights that a line needs and a lock doesn't.
 #[tokio::test]
 async fn a_user_without_the_rights_of_a_line_has_locks_without_one() {
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! Those who stand in the line and do not take the lock.
+//! Processes that stand in the line and don't take the lock.
 
 use std::time::Duration;
 
@@ -76,14 +76,14 @@ async fn what_was_granted_to_one_that_is_dropped_is_the_next_ones_at_once() {
             first.abort();
             asks.let_through().await;
         }
-        // An attempt that was under way already had it.
+        // An attempt that was under way already had the lock.
         guard = &mut first => drop(guard),
     }
     granted(second).await.release().await.unwrap();
     tidy(&server).await;
 }
 
-/// Nothing of it is subscribed any more: the server passes it over by itself.
+/// None of its subscriptions is left: the server itself passes it over.
 #[tokio::test]
 async fn a_process_whose_connections_have_ended_is_passed_over() {
     let server = Server::start().await;
@@ -114,7 +114,7 @@ async fn a_process_whose_connections_have_ended_is_passed_over() {
     tidy(&server).await;
 }
 
-/// The server takes it for subscribed, and nothing reaches it.
+/// The server still counts it as subscribed, and nothing reaches it.
 #[tokio::test]
 async fn a_process_that_is_out_of_reach_keeps_the_next_one_waiting_for_a_term() {
     const TERM: Duration = Duration::from_secs(3);
@@ -169,7 +169,7 @@ async fn whose_connections_are_killed_gets_it_all_the_same() {
         let _ = server.try_ask::<()>(&["CLIENT", "KILL", "ID", &id.to_string()]).await;
     }
     guard.release().await.unwrap();
-    // In whichever order they have come back.
+    // They get it in whichever order they came back.
     let each = waiters.into_iter().map(async |waiter| granted(waiter).await.release().await.unwrap());
     futures::future::join_all(each).await;
     tidy(&server).await;

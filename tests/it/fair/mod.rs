@@ -14,25 +14,25 @@ use crate::support::{self, HOUR, eventually, soon};
 
 const LINE: &str = "nestlock_line:{stock}";
 
-/// So long that nobody waits for the end of a term: what comes, comes at once.
+/// So long that nobody waits for the end of a term: whatever comes, comes at once.
 const LONG: Duration = Duration::from_secs(600);
 
-/// No timer wakes a waiter, and nobody gets the lock since another one's term or lease is over.
+/// Returns options with which no timer wakes a waiter, and nobody gets the lock because somebody else's term or lease ended.
 fn fair(builder: Builder) -> Builder {
     support::without_timers(builder).fair(true).node_timeout(LONG).lease(HOUR)
 }
 
-/// As another process has one.
+/// Connects as another process does.
 async fn process(url: &str) -> Locks {
     fair(support::builder(url)).connect().await.unwrap()
 }
 
-/// Waits for `stock`.
+/// Starts a waiter for `stock`.
 fn waits(locks: &Locks) -> JoinHandle<Result<Guard>> {
     tokio::spawn(locks.mutex("stock").lock())
 }
 
-/// Those who wait for `stock`, in order: what their fields begin with.
+/// Returns what the fields of those who wait for `stock` begin with, in order.
 async fn line(server: &Server) -> Vec<String> {
     let members: Vec<String> = server.ask(&["ZRANGE", LINE, "0", "-1"]).await;
     let session = |member: &String| {
@@ -41,29 +41,29 @@ async fn line(server: &Server) -> Vec<String> {
     members.iter().map(session).collect()
 }
 
-/// Waits until so many wait for `stock`.
+/// Waits until this many wait for `stock`.
 async fn stand(server: &Server, count: usize) {
     eventually("a line", async || line(server).await.len() == count).await;
 }
 
-/// Who holds `stock`, or was handed it: what the field begins with, and its count.
+/// Returns who holds `stock` or was handed it: what the field begins with, and its count.
 async fn holder(server: &Server) -> Option<(String, usize)> {
     let fields: Vec<(String, usize)> = server.ask(&["HGETALL", "stock"]).await;
     assert!(fields.len() <= 1, "{fields:?}");
     fields.first().map(|(field, count)| (field.rsplit_once(':').unwrap().0.to_owned(), *count))
 }
 
-/// What the field of a guard begins with.
+/// Returns what the field of a guard begins with.
 fn session(guard: &Guard) -> &str {
     guard.field().rsplit_once(':').unwrap().0
 }
 
-/// What a waiter gets.
+/// Returns what a waiter gets.
 async fn granted(waiter: JoinHandle<Result<Guard>>) -> Guard {
     soon("the lock", waiter).await.unwrap().unwrap()
 }
 
-/// Waits until neither a lock nor a line is there.
+/// Waits until neither a lock nor a line is left.
 async fn tidy(server: &Server) {
     eventually("the end", async || server.keys().await.iter().all(|key| key.contains("token:"))).await;
 }

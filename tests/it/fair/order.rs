@@ -11,7 +11,8 @@ use crate::support::sentinel::Group;
 use crate::support::server::Server;
 use crate::support::{eventually, soon};
 
-/// All of these get it in the order in which they began to wait, as often as that, and each stands behind the others again.
+/// Checks that all of these get the lock in the order in which they began to wait, this many times; each enters the line at its end
+/// again.
 async fn each_has_its_turn(server: &Server, processes: &[Locks], rounds: usize) {
     let last = processes.len() - 1;
     let mut waiters = FuturesUnordered::new();
@@ -37,8 +38,8 @@ async fn each_has_its_turn(server: &Server, processes: &[Locks], rounds: usize) 
         stand(server, order.len()).await;
     }
     let (grants, scripts) = (rounds * processes.len(), server.scripts_run().await - before);
-    // An end, the attempt of the one that it wakes, and that which begins to wait again; on a busy machine one more by a timer now and then.
-    // Were all woken, there would be nine.
+    // An end, the attempt of the process that it wakes, and the one of the process that begins to wait again. On a busy machine a timer
+    // adds one now and then. If all were woken, there would be nine.
     assert!(scripts <= grants as u64 * 5, "{scripts} scripts for {grants} grants");
     while let Some(next) = order.pop_front() {
         holds.1.release().await.unwrap();
@@ -80,7 +81,7 @@ async fn the_same_of_a_master_that_sentinels_name() {
     each_has_its_turn(group.master().await, &processes, 4).await;
 }
 
-/// Nobody waits for the others here: who has released asks again at once.
+/// Nobody waits for the others here: after its release each asks again at once.
 #[tokio::test]
 async fn none_starves_where_all_take_it_again_and_again() {
     const TURNS: usize = 40;
@@ -103,7 +104,7 @@ async fn none_starves_where_all_take_it_again_and_again() {
             }
         });
     }
-    // Otherwise one of them could have most of its turns while the others still connect for their messages.
+    // Otherwise one of them could have most of its turns while the others still connect to get their messages.
     let guard = process(&server.url()).await.mutex("stock").lock().await.unwrap();
     let begin = async {
         stand(&server, counts.len()).await;
@@ -122,7 +123,7 @@ async fn an_attempt_never_stands_in_the_line() {
     let server = Server::start().await;
     let (holds, tries) = (process(&server.url()).await, process(&server.url()).await);
     let guard = holds.mutex("stock").lock().await.unwrap();
-    // It hears of its lines from then on.
+    // From then on it gets the messages of its lines.
     let waiter = waits(&tries);
     stand(&server, 1).await;
     waiter.abort();

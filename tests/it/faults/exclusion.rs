@@ -1,4 +1,4 @@
-//! Processes that count by GET and SET, while all around them fails.
+//! Processes that count by GET and SET while everything around them fails.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ const PROCESSES: usize = 4;
 const ROUNDS: usize = 6;
 const ROUND: Duration = Duration::from_millis(1_200);
 
-/// One worker's sections: how many were completed.
+/// Stops one worker. Returns how many sections it completed.
 async fn stopped(mut worker: Worker) -> u64 {
     worker.say("stop");
     let line = worker.line().await;
@@ -99,13 +99,13 @@ async fn scripts_flushed_every_few_milliseconds_are_no_error_and_no_hang() {
     assert!(server.keys().await.is_empty());
 }
 
-/// The answer of the first branch's request may be there before the poll in which both are begun ends: another thread reads it. A
-/// worker of the runtime would keep the connection's task for itself until its own poll ends; the thread of the test does not.
+/// The answer to the first branch's request may arrive before the poll ends in which both requests begin, since another thread reads it.
+/// A worker of the runtime would keep the connection's task to itself until its own poll ends; the thread of the test doesn't.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn branches_of_one_join_exclude_each_other_though_another_thread_reads_their_answers() {
     let server = Server::start().await;
     let stock = builder(&server.url()).connect().await.unwrap().mutex("stock");
-    // As is the rule on a machine with other work to do.
+    // A machine with other work to do usually is as busy.
     let busy = tokio::task::spawn_blocking(|| {
         let end = Instant::now() + Duration::from_millis(300);
         while Instant::now() < end {
@@ -120,7 +120,7 @@ async fn branches_of_one_join_exclude_each_other_though_another_thread_reads_the
         inside.set(0);
         guard.release().await.unwrap();
     };
-    // In some percent of the rounds the answer is there.
+    // In a few percent of the rounds the answer is there in time.
     let begun = Instant::now();
     let rounds = async {
         for _ in 0..3_000 {
@@ -134,7 +134,7 @@ async fn branches_of_one_join_exclude_each_other_though_another_thread_reads_the
     busy.await.unwrap();
 }
 
-/// Each holds one account when it asks for the other, in the order of its partner.
+/// Each process holds one account when it asks for the other, in its partner's order.
 #[tokio::test]
 async fn eight_processes_that_take_two_locks_in_opposite_orders_lose_no_money_and_do_not_deadlock() {
     const ROUNDS: usize = 60;
@@ -159,7 +159,7 @@ async fn eight_processes_that_take_two_locks_in_opposite_orders_lose_no_money_an
         mover.expect("done").await;
         assert!(mover.wait().await.success());
     }
-    // Of each account by itself: what one move loses, another may make up for in the sum.
+    // Each account is checked by itself: in the sum, one move could make up for what another one lost.
     let mut expected = [0; 4];
     for (number, round) in (0..8).flat_map(|number| (0..ROUNDS).map(move |round| (number, round))) {
         let from = (number + round) % 4;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::support;
 use crate::support::server::Server;
 
-/// Longer than any test: what was forgotten is not tidied up by the lease.
+/// Longer than any test: the lease doesn't tidy up what was forgotten.
 const LONG: Duration = Duration::from_secs(600);
 
 /// A node timeout for tests that wait for it.

@@ -1,4 +1,4 @@
-//! Replies lost, connections reset and half-open, at each step of a lock's way.
+//! Replies lost, connections reset and half-open, at each step of a lock.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::proxy::{Fault, On, Which};
 use crate::support::server::Server;
 use crate::support::{eventually, options, soon};
 
-/// What a network does to one command.
+/// A fault of the network at one command.
 type Deed = fn(On<'_>) -> Fault;
 
 const DEEDS: [(&str, Deed); 4] = [
@@ -20,12 +20,12 @@ const DEEDS: [(&str, Deed); 4] = [
     ("never arrived, reset", |on| on.lose_and_reset()),
 ];
 
-/// Leases outlive the test, so only what is settled and asked again helps.
+/// Connects with leases that outlive the test, so only a settle or another request helps.
 async fn connect(server: impl Into<nestlock::Server>) -> Locks {
     options().server(server).lease(LONG).node_timeout(QUICK).poll_interval(QUICK).connect().await.unwrap()
 }
 
-/// Waits, as a stranger, in a task of its own.
+/// Starts a stranger that waits, in a task of its own.
 fn waiting(locks: &Locks) -> tokio::task::JoinHandle<()> {
     let stock = locks.mutex("stock");
     tokio::spawn(async move { stock.lock().await.unwrap().release().await.unwrap() })
@@ -104,7 +104,7 @@ async fn promise_6_a_waiter_gets_the_lock_though_the_release_fails(over: Over) {
             if dropped {
                 drop(guard);
             } else if let Err(error) = soon(what, guard.release()).await {
-                // Nobody knows yet; never that it was lost.
+                // Nobody knows yet whether it stands; it is never reported lost.
                 assert_eq!(error.kind(), ErrorKind::Unavailable, "{what}: {error}");
             }
             fault.done().await;
@@ -179,7 +179,7 @@ async fn connections_reset_at_any_time_neither_lose_a_hold_nor_leave_one(over: O
     let mut resets = 0;
     while !users.iter().all(|user| user.is_finished()) {
         resets += proxy.reset(Which::All).await;
-        // Over TLS each new connection has more to do before it is of use.
+        // Over TLS a new connection has more to do before it can be used.
         let longest = if matches!(over, Over::Tcp | Over::Unix) { 80 } else { 160 };
         tokio::time::sleep(Duration::from_millis(rand::random_range(5..longest))).await;
     }

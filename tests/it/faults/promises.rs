@@ -1,4 +1,4 @@
-//! What a hold promises, one promise a test.
+//! What a hold promises, one promise per test.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ async fn promise_4_nobody_renews_or_frees_anothers_lock() {
     let before = [theirs.field().to_owned(), "1".to_owned()];
     assert_eq!(stands().await, before);
 
-    // It finds out at its next renewal. What it tries then does no harm.
+    // It finds out at its next renewal. Whatever it tries then does no harm.
     let [first, second, third] = guards;
     assert_eq!(soon("the loss", first.lost()).await, Loss::Gone);
     let tried = proxy.on(|c| c.is("release") || c.is("settle") || c.is("renew")).watch();
@@ -117,7 +117,7 @@ async fn promise_8_one_lease_after_everything_stopped_nothing_is_left() {
             for at in 0..20 {
                 let mutex = locks.mutex(format!("stock:{at}"));
                 guards.push(mutex.lock().await.unwrap());
-                // And one that waits for each.
+                // And a request that waits for each.
                 let stranger = mutex.clone();
                 tokio::spawn(async move { stranger.lock().await });
             }

@@ -1,4 +1,4 @@
-//! Tokens over several real masters, whose answers get lost and which come back empty: they grow.
+//! Tokens over several real masters that lose answers and come back empty: they grow.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::support::proxy::Proxy;
 use crate::support::server::Server;
 use crate::support::{eventually, soon};
 
-/// Above what any clock says: order rests on the counters alone.
+/// Above what any clock shows, so that the order rests only on the counters.
 const ABOVE: u64 = 1 << 60;
 
 /// Three masters, each behind a bad network.
 struct Masters(Vec<(Server, Proxy)>);
 
 impl Masters {
-    /// Whose counters stand there.
+    /// Starts them with these values of their counters.
     async fn start(counters: [u64; 3]) -> Masters {
         let masters = Masters::empty().await;
         for (server, counter) in masters.servers().zip(counters) {
@@ -40,7 +40,7 @@ impl Masters {
         Masters(masters)
     }
 
-    /// Trusted, though they were just started.
+    /// Returns options that trust the masters although they have just been started.
     fn builder(&self) -> Builder {
         let builder = Locks::builder().delayed_restart(false).lease(60 * SECOND);
         builder.servers(self.0.iter().map(|(_, proxy)| proxy.url()))
@@ -99,7 +99,7 @@ async fn counters_that_agree_cost_one_command_a_master() {
     guard.release().await.unwrap();
 }
 
-/// 1. The third does not receive it. 2. The raise of the second is held up. 3. The lock is not handed out before.
+/// 1. The third master doesn't receive it. 2. The raise on the second is held up. 3. The lock is not handed out before that.
 #[tokio::test]
 async fn no_token_is_returned_that_the_next_holders_could_fall_below() {
     let masters = Masters::start([100, 50, 0]).await;
@@ -117,13 +117,15 @@ async fn no_token_is_returned_that_the_next_holders_could_fall_below() {
     guard.release().await.unwrap();
 }
 
-/// 1. The raise is held up. 2. The lease ends, and another gets a token. 3. The raise arrives: the first gets none by it.
+/// 1. The raise is held up. 2. The lease ends, and somebody else gets a token. 3. The raise arrives: the first request gets no token by
+/// it.
 #[tokio::test]
 async fn a_raise_that_arrives_after_the_lease_hands_out_nothing() {
     let masters = Masters::start([100, 50, 0]).await;
     let brief = masters.builder().lease(2 * SECOND).node_timeout(20 * SECOND).connect().await.unwrap();
     let (ours, theirs) = (brief.mutex("stock").fenced(), masters.locks().await.mutex("stock").fenced());
-    // Frozen, it would keep a request whose votes are split undecided for the node timeout: the two leases end some time apart.
+    // If it were frozen, it would keep a request whose votes are split undecided for the node timeout: the two leases end some time
+    // apart.
     masters.0[2].0.kill();
     let raise = masters.0[1].1.on(|command| command.is("renew")).times(1).hold();
     let asking = tokio::spawn(ours.lock());
@@ -137,7 +139,7 @@ async fn a_raise_that_arrives_after_the_lease_hands_out_nothing() {
     assert!(given > ABOVE + 101 && guard.token() > given, "{given}, then {}", guard.token());
 }
 
-/// A request that is dropped between its grant and the raise leaves nothing, and the token that it would have had is burnt.
+/// A request that is dropped between its grant and the raise leaves nothing, and its token is burnt.
 #[tokio::test]
 async fn a_request_dropped_before_its_token_was_known_is_undone_everywhere() {
     let masters = Masters::start([100, 50, 0]).await;
@@ -163,13 +165,13 @@ async fn a_request_dropped_before_its_token_was_known_is_undone_everywhere() {
 /// Fewer holds show nothing. On a busy machine they come when the trouble is over.
 const FEWEST: usize = 6;
 
-/// What a client does: holds that end in every way, and its tokens, in their order.
+/// Runs a client: holds that end in every way, and its tokens in order.
 async fn hold(locks: Locks, tokens: Arc<Mutex<Vec<u64>>>, end: Instant, mut random: StdRng) {
     let stock = locks.mutex("stock").fenced();
     while Instant::now() < end || tokens.lock().unwrap().len() < FEWEST {
         let patience = Duration::from_millis(random.random_range(1..3_000));
         let Ok(Ok(guard)) = timeout(patience, stock.lock()).await else { continue };
-        // While it is held no other client gets one; a token after a loss is late.
+        // While it is held no other client gets a token; a token after a loss is late.
         {
             let mut tokens = tokens.lock().unwrap();
             if !guard.is_lost() {
@@ -185,7 +187,7 @@ async fn hold(locks: Locks, tokens: Arc<Mutex<Vec<u64>>>, end: Instant, mut rand
     }
 }
 
-/// Replies lost, masters frozen for less and for more than a node timeout; and then what `worst` does to one of them.
+/// Loses replies and freezes masters for less and for more than a node timeout; then does `worst` to one of them.
 async fn trouble(masters: &Masters, end: Instant, mut random: StdRng, worst: impl AsyncFn(&Server, u64)) {
     while Instant::now() < end {
         let (server, proxy) = &masters.0[random.random_range(0..3)];
@@ -206,13 +208,13 @@ async fn trouble(masters: &Masters, end: Instant, mut random: StdRng, worst: imp
     }
 }
 
-/// How long the two tests below run.
+/// Returns how long the two tests below run.
 fn time() -> Duration {
     let asked = std::env::var("NESTLOCK_FENCING_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(asked.unwrap_or(8))
 }
 
-/// Four clients, each a process of its own, under trouble.
+/// Runs four clients, each like a process of its own, under trouble.
 async fn tokens_grow(masters: &Masters, builder: impl Fn() -> Builder, worst: impl AsyncFn(&Server, u64)) {
     let seed = rand::random::<u64>() >> 8;
     println!("seed {seed}");
@@ -236,7 +238,7 @@ async fn tokens_grow_while_replies_are_lost_and_masters_freeze() {
         &masters,
         || masters.builder(),
         async |server, more| {
-            // As by attempts that it alone granted.
+            // As if attempts that it alone granted had raised it.
             server.ask::<()>(&["INCRBY", COUNTER, &more.to_string()]).await;
         },
     )
@@ -249,7 +251,7 @@ async fn tokens_grow_while_masters_come_back_without_their_counters() {
     let young = || masters.builder().delayed_restart(true).lease(2 * SECOND).unavailable_after(60 * SECOND);
     tokens_grow(&masters, young, async |server, _| {
         server.restart_empty().await;
-        // The next one comes when this one may vote again, or a majority never could.
+        // The next one restarts once this one may vote again; otherwise a majority never could.
         tokio::time::sleep(3 * SECOND).await;
     })
     .await;

@@ -1,5 +1,5 @@
-//! Redisson's `RFencedLock` on the same lock. Its commands are those of Redisson 4.7.0, as a `MONITOR` saw them: the counter is
-//! incremented by an acquire and by a re-entry, and never has a TTL.
+//! Redisson's `RFencedLock` on the same lock. The commands are those of Redisson 4.7.0 as `MONITOR` shows them: an acquire and a re-entry
+//! increment the counter, which never has a TTL.
 
 use nestlock::Locks;
 
@@ -9,11 +9,11 @@ use crate::support::{builder, eventually, locks, soon};
 
 const JAVA: &str = "e4a85f5e-2103-4c02-ade1-d8e0aa7691bb:12";
 
-/// A Java service, thread 12 of it.
+/// Thread 12 of a Java service.
 struct Java<'a>(&'a Server);
 
 impl Java<'_> {
-    /// `tryLockAndGetToken()`, where the lock is free or its own.
+    /// `tryLockAndGetToken()` on a lock that is free or its own.
     async fn lock(&self) -> u64 {
         let token = self.0.ask(&["INCR", COUNTER]).await;
         self.0.ask::<()>(&["HINCRBY", "stock", JAVA, "1"]).await;
@@ -75,7 +75,7 @@ async fn a_counter_of_ours_may_have_an_end_or_none_and_java_counts_on() {
     let theirs = java.lock().await;
     assert_eq!(theirs, ours + 1);
     java.unlock().await;
-    // A fleet that shares its locks with Java sets no end: it takes that of an earlier one away.
+    // A fleet that shares its locks with Java sets no end for counters: it removes the one that an earlier fleet set.
     let shared = builder(&server.url()).token_ttl(std::time::Duration::MAX).connect().await.unwrap();
     assert!(next(&shared.mutex("stock").fenced()).await > theirs);
     assert_eq!(ttl(&server).await, -1);

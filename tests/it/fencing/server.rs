@@ -41,7 +41,7 @@ async fn the_counter_is_kept_for_the_given_time() {
     assert!((604_000..=604_800).contains(&ttl(&server).await));
     next(&locks(&server.url()).await.mutex("stock").fenced()).await;
     assert!((604_000..=604_800).contains(&ttl(&server).await), "never shortened");
-    // A lease longer than a day has a counter that outlives it.
+    // If a lease is longer than a day, its counter outlives it.
     server.ask::<()>(&["DEL", COUNTER]).await;
     next(&with_lease(&server, week).await.mutex("stock").fenced()).await;
     assert!((604_000..=604_800).contains(&ttl(&server).await));
@@ -89,7 +89,7 @@ async fn a_key_that_is_no_counter_is_named_and_the_lock_stays_free() {
     }
 }
 
-/// What can't be counted does not end who holds the lock.
+/// A counter that can't be raised doesn't end the hold.
 #[tokio::test]
 async fn a_hold_whose_counter_cannot_be_raised_is_renewed_reentered_and_released() {
     let server = Server::start().await;

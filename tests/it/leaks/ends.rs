@@ -1,4 +1,4 @@
-//! What is left when all is done: connections, tasks, channels, keys.
+//! What is left when everything is done: connections, tasks, channels, keys.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn a_hundred_users_share_one_connection() {
     join_all(users).await.into_iter().for_each(|user| user.unwrap());
     assert_eq!(server.clients().await, 1);
     let received = &server.info("stats").await["total_connections_received"];
-    // Each look of the test's own is one too.
+    // Each look of the test itself is a command too.
     assert!(received.parse::<u64>().unwrap() < 50, "{received}");
 }
 
@@ -61,6 +61,6 @@ async fn waiters_of_many_names_leave_no_channel_and_no_connection() {
         soon("a waiter", waiting).await.unwrap().unwrap();
     }
     tidy(&server).await;
-    // The connection for messages is closed when nobody has waited for a while.
+    // The connection for messages is closed once nobody has waited for a while.
     eventually("the listener's end", async || server.clients().await == 2).await;
 }

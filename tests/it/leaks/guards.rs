@@ -35,9 +35,9 @@ async fn a_process_that_ends_with_a_live_guard_ends_at_once_and_its_lease_frees_
         let began = std::time::Instant::now();
         let status = worker.wait().await;
         assert!(status.success(), "{how}: {status}");
-        // Its lease is a minute: it did not wait for that.
+        // Its lease is a minute, so it didn't wait for that.
         assert!(began.elapsed() < Duration::from_secs(25), "{how}");
-        // What a minute would do is done here, so that the test need not wait for it.
+        // Deletes the key instead of waiting a minute for its end.
         let left: i64 = server.ask(&["PTTL", "stock"]).await;
         assert!(left <= 60_000 && left != -1, "{how}: {left}");
         server.ask::<()>(&["DEL", "stock"]).await;

@@ -1,4 +1,4 @@
-//! Nothing of ours stays behind, wherever futures, guards and handles are dropped.
+//! Nothing stays behind, wherever futures, guards and handles are dropped.
 
 mod close;
 mod ends;
@@ -12,10 +12,10 @@ use nestlock::Locks;
 use crate::support;
 use crate::support::server::Server;
 
-/// Longer than any test: what a release forgot is not tidied up by the lease.
+/// Longer than any test: the lease doesn't tidy up what a release forgot.
 const LONG: Duration = Duration::from_secs(600);
 
-/// A `Locks` whose leases outlive the test.
+/// Returns a `Locks` whose leases outlive the test.
 async fn long_lived(url: &str) -> Locks {
     support::builder(url).lease(LONG).connect().await.expect("the test's server takes connections")
 }

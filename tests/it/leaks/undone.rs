@@ -1,4 +1,4 @@
-//! Commands that ran although their callers are gone are undone by what still runs.
+//! Commands that ran although their callers are gone: whatever still runs undoes them.
 
 use std::time::Duration;
 
@@ -98,7 +98,7 @@ async fn clean_up_goes_on_when_the_callers_runtime_is_gone() {
     let callers = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            // Cancelled by its own deadline, and the runtime with it.
+            // Its own deadline cancels it, and with it the runtime.
             let cancelled = timeout(Duration::from_millis(100), stock.lock()).await;
             assert!(cancelled.is_err());
         });

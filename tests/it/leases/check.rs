@@ -37,7 +37,7 @@ async fn a_check_is_one_renewal_and_makes_no_fixed_lease_longer() {
     }
 }
 
-/// Somebody has persisted it, and nobody renews it: it lives for the rest of its lease, and is not ended by the check.
+/// Somebody persisted the key, and nobody renews it: it lives for the rest of its lease, and the check doesn't end it.
 #[tokio::test]
 async fn a_check_of_a_fixed_lease_without_a_ttl_gives_it_the_rest() {
     let server = Server::start().await;
@@ -51,7 +51,7 @@ async fn a_check_of_a_fixed_lease_without_a_ttl_gives_it_the_rest() {
     guard.release().await.unwrap();
 }
 
-/// It is not known whether the hold stands, and the guard says no more than that.
+/// It is not known whether the hold stands, and the guard reports just that.
 #[tokio::test]
 async fn a_check_whose_answer_is_lost_is_unavailable_and_the_next_one_is_answered() {
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! What is held is renewed.
+//! Held locks are renewed.
 
 use nestlock::{ErrorKind, Loss};
 use tokio::time::{Instant, sleep_until};
@@ -43,7 +43,7 @@ async fn one_failed_renewal_ends_neither_renewal_nor_that_of_later_holds() {
     }
 }
 
-/// No answer comes any more, and the key may stand: the client can't know better than its deadline.
+/// No answer comes any more, and the key may still be there: the client can only go by its deadline.
 #[tokio::test]
 async fn a_failed_renewal_is_retried_until_the_deadline_and_then_the_hold_is_lost() {
     let server = Server::start().await;
@@ -89,7 +89,7 @@ async fn a_hold_outlives_an_outage_that_is_shorter_than_its_lease() {
     guard.release().await.unwrap();
 }
 
-/// Lease state belongs to the hold: a handle that is used again, or for both kinds, changes nothing of another hold.
+/// Lease state belongs to the hold: using a handle again, or for both kinds, changes nothing about another hold.
 #[tokio::test]
 async fn a_lease_is_the_holds_own_and_not_the_handles() {
     let server = Server::start().await;
@@ -112,7 +112,7 @@ async fn renewal_goes_on_through_a_flush_of_the_scripts() {
     let server = Server::start().await;
     let stock = builder(&server.url()).lease(2 * SECOND).connect().await.unwrap().mutex("stock");
     let guard = stock.lock().await.unwrap();
-    // From then on by its hash.
+    // It runs by its hash from then on.
     let end = guard.valid_until();
     eventually("the first renewal", async || guard.valid_until() > end).await;
     server.ask::<()>(&["SCRIPT", "FLUSH"]).await;
@@ -123,7 +123,7 @@ async fn renewal_goes_on_through_a_flush_of_the_scripts() {
     assert!(other.is_some());
 }
 
-/// 1. Its user loses a right that renewals need, and releases do not. 2. Renewals are refused, and the nested hold is released.
+/// 1. The user loses a right that renewals need and releases don't. 2. Renewals are refused, and the nested hold is released.
 #[tokio::test]
 async fn a_nested_release_waits_for_no_renewal_that_is_refused() {
     let server = Server::start().await;

@@ -46,7 +46,7 @@ async fn a_server_that_was_restarted_with_its_data_keeps_the_hold() {
     assert!(server.keys().await.is_empty());
 }
 
-/// What Redisson does on `unlock` and `forceUnlock`: DEL, and PUBLISH of `0`.
+/// What Redisson does for `unlock` and `forceUnlock`: DEL, and PUBLISH of `0`.
 #[tokio::test]
 async fn a_deletion_with_a_message_is_noticed_at_once_where_somebody_waits() {
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! Keys that are no lock of this kind.
+//! Keys that are not locks of this kind.
 
 use nestlock::{Error, ErrorKind};
 

@@ -10,5 +10,5 @@ use std::time::Duration;
 
 use crate::support::SECOND;
 
-/// A lease far beyond the test's patience: what is noticed in time was not noticed by its end, nor by a renewal.
+/// A lease far beyond the test's patience: what is noticed in time was noticed neither by the end of the lease nor by a renewal.
 const LONG: Duration = Duration::from_secs(240);

@@ -1,4 +1,4 @@
-//! A holder that the system stops.
+//! A holder that the operating system stops.
 
 use super::SECOND;
 use crate::support::process::Worker;

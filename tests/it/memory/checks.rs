@@ -14,7 +14,8 @@ async fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
 }
 
-/// 1. The command runs. 2. The lock is deleted, and this process is notified. 3. Its answer is looked at, which says that the hold stands.
+/// 1. The command runs. 2. The lock is deleted, and this process is notified. 3. The answer is looked at, which says that the hold
+/// stands.
 #[tokio::test(start_paused = true)]
 async fn a_check_that_ran_before_the_lock_was_deleted_does_not_confirm_it() {
     let home = Home::start().await;
@@ -27,7 +28,7 @@ async fn a_check_that_ran_before_the_lock_was_deleted_does_not_confirm_it() {
     assert_eq!(check.await.unwrap_err().loss(), Some(Loss::Gone));
 }
 
-/// It goes behind the settle that the sign has made due, and is asked again.
+/// The check waits for the settle that the false alarm caused, and is sent again.
 #[tokio::test(start_paused = true)]
 async fn a_check_beside_a_false_alarm_confirms_the_hold() {
     let home = Home::start().await;
@@ -45,7 +46,7 @@ async fn a_check_beside_a_false_alarm_confirms_the_hold() {
     guard.release().await.unwrap();
 }
 
-/// The machine is busy, or the future is not polled: what is answered then says nothing of now.
+/// The machine is busy, or the future is not polled: the answer says nothing about the present.
 #[tokio::test(start_paused = true)]
 async fn a_check_that_is_polled_behind_the_end_of_its_hold_does_not_confirm_it() {
     let home = Home::start().await;

@@ -1,4 +1,4 @@
-//! Futures that are dropped, each of them at each of its polls.
+//! Futures that are dropped, each at each of its polls.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::{MILLISECOND, SECOND, locks, rest, stock};
 use crate::support::home::memory::Home;
 
-/// Polls a future that many times, each time when all else is idle, and drops it then. Returns whether it got that far.
+/// Polls a future this many times, each time when everything else is idle, then drops it. Returns its output if it completed.
 async fn cut<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
     let mut future = pin!(future);
     for _ in 0..polls {
@@ -22,8 +22,8 @@ async fn cut<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
     None
 }
 
-/// Runs a future that is dropped after its first poll, after its second, and so on until it completes; after each the lock
-/// must be free at once, and no field may be left.
+/// Runs a future that is dropped after its first poll, after its second, and so on until it completes. After each run the lock must be
+/// free at once, and no field may be left.
 async fn cut_everywhere<T>(
     what: &str,
     home: &Home,
@@ -72,7 +72,7 @@ async fn a_request_that_waits_leaves_nothing_wherever_it_is_dropped() {
         waited
     })
     .await;
-    // Released at each of the waiter's polls.
+    // It is released at each of the waiter's polls.
     for released in 0..10 {
         cut_everywhere("a wait that ends", &home, true, async |polls| {
             let mut held = Some(theirs.lock().await.unwrap());
@@ -115,7 +115,7 @@ async fn a_request_for_several_names_leaves_nothing_wherever_it_is_dropped() {
             waited
         })
         .await;
-        // Released at each of its polls.
+        // It is released at each of its polls.
         for released in 0..10 {
             cut_everywhere("a wait that ends", &home, true, async |polls| {
                 let mut held = Some(theirs.mutex(name).lock().await.unwrap());

@@ -26,7 +26,7 @@ async fn an_outage_longer_than_the_lease_is_reported_at_the_deadline_and_not_bef
         () = sleep(LEASE + SECOND) => panic!("it was not reported"),
     }
     assert_now(end);
-    // The lock can be acquired as soon as the store answers again: the lease has ended by then.
+    // The lock can be acquired as soon as the store answers again, since the lease has ended by then.
     let next = tokio::spawn(theirs.lock().within(std::time::Duration::MAX));
     let next = next.await.unwrap();
     // `unavailable_after` came first.
@@ -41,7 +41,7 @@ async fn a_silence_shorter_than_what_is_left_of_the_lease_is_survived() {
     let home = Home::start().await;
     let guard = stock(&home).await.lock().await.unwrap();
     for silence in 1..19 {
-        // After a renewal two thirds are left at least, less the drift and a try that is under way.
+        // After a renewal at least two thirds of the lease are left, less the drift and a try that is under way.
         home.stall(silence * SECOND).await;
         sleep(silence * SECOND).await;
         sleep(SECOND).await;
@@ -110,7 +110,7 @@ async fn a_restart_ends_a_silence() {
     next.release().await.unwrap();
 }
 
-/// What `is_lost` and the others say without a wait, at each moment around the end.
+/// Compares `is_lost` and all other ways to look without waiting, at each moment around the end.
 #[tokio::test(start_paused = true)]
 async fn at_the_end_of_a_lease_all_ways_to_look_agree() {
     let home = Home::start().await;

@@ -1,4 +1,4 @@
-//! What is to be seen over a store in this process alone: leases of hours that pass at once, and to the millisecond.
+//! What can only be seen over a store in this process: leases of hours that pass at once, to the millisecond.
 
 mod checks;
 mod drops;
@@ -23,11 +23,11 @@ use crate::support::{HOUR, SECOND, less_drift};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// The lease and the node timeout that a `Locks` has by default.
+/// The default lease and node timeout of a `Locks`.
 const LEASE: Duration = Duration::from_secs(30);
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A `Locks` with all defaults.
+/// Returns a `Locks` with all defaults.
 async fn locks(home: &Home) -> Locks {
     options(home).connect().await.unwrap()
 }
@@ -40,7 +40,7 @@ async fn stock(home: &Home) -> Mutex {
     locks(home).await.mutex("stock")
 }
 
-/// It is that time now. Timers go off at whole milliseconds, and what follows from one may take another.
+/// Checks that it is this time now. Timers go off at whole milliseconds, and what follows from one may take another.
 #[track_caller]
 fn assert_now(expected: Instant) {
     let now = Instant::now();
@@ -48,7 +48,7 @@ fn assert_now(expected: Instant) {
     assert!(now <= expected + 3 * MILLISECOND, "{:?} too late", now - expected);
 }
 
-/// Time advances only when all tasks are idle: then all that can happen now has happened.
+/// Returns once everything that can happen now has happened: time advances only when all tasks are idle.
 async fn rest() {
     sleep(MILLISECOND).await;
 }

@@ -1,18 +1,18 @@
-//! What is logged of locks that are taken in both orders.
+//! What is logged about locks that are taken in both orders.
 
 use nestlock::{Builder, Guard, Locks, Mutex, Owner, scope};
 
 use crate::support::home::memory::Home;
 use crate::support::log::{self, Event};
 
-/// Two locks whose names no other test has.
+/// Returns two locks whose names no other test uses.
 async fn pair(home: &Home, options: impl FnOnce(Builder) -> Builder) -> (Locks, [Mutex; 2]) {
     let locks = options(home.builder()).connect().await.unwrap();
     let pair = ["a", "b"].map(|name| locks.mutex(home.unique(&format!("order-{name}"))));
     (locks, pair)
 }
 
-/// The reports about these two.
+/// Returns the reports about these two.
 fn reports([one, two]: &[Mutex; 2]) -> Vec<Event> {
     log::all(|event| {
         let named = ["held", "asked"].map(|field| event.fields.get(field).map(String::as_str));
@@ -90,7 +90,7 @@ async fn what_cannot_deadlock_is_not_reported() {
     let (locks, pair) = pair(&home, |builder| builder).await;
     let [a, b] = &pair;
     let both = locks.mutexes([a.name(), b.name()]);
-    // Together, whoever is waited for; and one by one behind each other.
+    // Both together, whichever is waited for, and one by one after each other.
     let guard = a.lock().owner(&Owner::new()).await.unwrap();
     let waits = tokio::spawn(both.lock());
     tokio::task::yield_now().await;
@@ -102,13 +102,13 @@ async fn what_cannot_deadlock_is_not_reported() {
     a.lock().await.unwrap().release().await.unwrap();
     b.lock().await.unwrap().release().await.unwrap();
     assert!(reports(&pair).is_empty());
-    // It waits for nobody, and neither do others for what it has not.
+    // A `try_lock` doesn't wait, and nobody waits for what it hasn't got.
     let guard = a.lock().await.unwrap();
     drop(b.try_lock().await.unwrap().unwrap());
     let stranger = b.lock().owner(&Owner::new()).await.unwrap();
     assert!(reports(&pair).is_empty());
     drop((stranger, guard));
-    // What is asked for under it does count.
+    // What is requested under its hold does count.
     let tried = a.try_lock().await.unwrap().unwrap();
     drop(b.lock().await.unwrap());
     assert_eq!(reports(&pair).len(), 1);

@@ -1,5 +1,5 @@
-//! One `Locks` for many runtimes, each of which may end at any time: as under `#[tokio::test]`, which makes one for each test.
-//! In real time, since each runtime has a clock of its own.
+//! One `Locks` for many runtimes, each of which may end at any time, as under `#[tokio::test]`, which makes a runtime for each test.
+//! These tests run in real time, since each runtime has a clock of its own.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -14,13 +14,13 @@ use tokio::task::yield_now;
 use super::SECOND;
 use crate::support::{enlisted, soon};
 
-/// As a program has it that is tested.
+/// Declared as in a program under test.
 static LOCKS: LazyLock<Locks> = LazyLock::new(Locks::in_memory);
 
 /// Longer than any test: what is free in time was released, and did not expire.
 const LONG: Duration = Duration::from_secs(600);
 
-/// What its tests do: one leaves waiters behind, another guards, and all get the lock in between.
+/// Does what such tests do: one leaves waiters behind, another leaves guards, and all get the lock in between.
 async fn visit(stock: &Mutex, inside: &'static AtomicUsize, random: &mut StdRng) {
     for _ in 0..random.random_range(1..5) {
         let guard = soon("the lock", stock.lock()).await.unwrap();
@@ -32,7 +32,7 @@ async fn visit(stock: &Mutex, inside: &'static AtomicUsize, random: &mut StdRng)
         match random.random_range(0..3) {
             0 => guard.release().await.unwrap(),
             1 => drop(guard),
-            // It is dropped where no future runs any more.
+            // It is dropped when no future runs any more.
             _ => drop(tokio::spawn(async move {
                 let _guard = guard;
                 for _ in 0..3 {
@@ -40,7 +40,7 @@ async fn visit(stock: &Mutex, inside: &'static AtomicUsize, random: &mut StdRng)
                 }
             })),
         }
-        // Nobody awaits these: they go with the runtime, asleep, asking, or holding.
+        // Nobody awaits these: they end with the runtime, asleep, asking, or holding.
         for _ in 0..random.random_range(0..3) {
             let stock = stock.clone();
             drop(tokio::spawn(async move { stock.run(yield_now()).await }));
@@ -55,7 +55,7 @@ macro_rules! each_in_a_runtime_of_its_own {
             static INSIDE: AtomicUsize = AtomicUsize::new(0);
             let stock = LOCKS.mutex(concat!("stock of ", stringify!($name)));
             visit(&stock, &INSIDE, &mut StdRng::from_rng(&mut rand::rng())).await;
-            // And one that all of them want.
+            // And one lock that all of them want.
             static ALL: &AtomicUsize = &ALL_INSIDE;
             visit(&LOCKS.mutex("one for all"), ALL, &mut StdRng::from_rng(&mut rand::rng())).await;
         }
@@ -81,7 +81,7 @@ fn runtime(random: &mut StdRng) -> Runtime {
     }
 }
 
-/// A `Locks` with leases that no test outlives, whose first runtime is gone.
+/// Returns a `Locks` with leases that outlive every test, whose first runtime is gone.
 fn long_lived() -> Locks {
     one_thread().block_on(Locks::builder().memory(&Memory::new()).lease(LONG).connect()).unwrap()
 }
@@ -114,7 +114,7 @@ fn runtimes_that_come_and_go_leave_nobody_waiting() {
     });
 }
 
-/// The runtime of the background task lives, and is not driven: as between two `block_on`.
+/// The runtime of the background task lives and is not driven, as between two calls of `block_on`.
 #[test]
 fn a_runtime_that_is_not_driven_keeps_nobody_waiting() {
     let first = one_thread();
@@ -127,7 +127,7 @@ fn a_runtime_that_is_not_driven_keeps_nobody_waiting() {
             tried.expect("its release is queued").release().await.unwrap();
         });
         let guard = first.block_on(stock.lock()).unwrap();
-        // It waits before the guard goes.
+        // It waits before the guard is dropped.
         let waits = std::thread::spawn({
             let stock = stock.clone();
             move || {
@@ -140,7 +140,7 @@ fn a_runtime_that_is_not_driven_keeps_nobody_waiting() {
         drop(guard);
         waits.join().unwrap().unwrap();
     }
-    // Driven again, its task finds that another one works.
+    // When it is driven again, its task finds that another one works.
     first.block_on(async {
         soon("the lock", stock.lock()).await.unwrap().release().await.unwrap();
         soon("the close", locks.close()).await.unwrap();
@@ -174,7 +174,7 @@ fn a_hold_is_renewed_by_whichever_runtime_uses_its_locks() {
     let ends: Vec<_> = (0..4)
         .map(|_| {
             one_thread().block_on(async {
-                // Another lock of the same `Locks` is enough.
+                // A request for another lock of the same `Locks` is enough.
                 locks.mutex("other").run(tokio::time::sleep(SECOND + SECOND / 2)).await.unwrap();
                 guard.valid_until()
             })
@@ -218,7 +218,7 @@ fn a_guard_dropped_after_its_runtime_is_released_by_the_next_one() {
                 drop(guard);
                 drop(first);
             }
-            // By the runtime's own end.
+            // The runtime itself ends.
             _ => {
                 first.spawn(async move {
                     let _guard = guard;
@@ -234,7 +234,7 @@ fn a_guard_dropped_after_its_runtime_is_released_by_the_next_one() {
     }
 }
 
-/// The runtime that runs the background ends while a waiter of another one sleeps, and no other request arrives.
+/// The runtime of the background ends while a waiter of another one sleeps, and no other request arrives.
 #[test]
 fn a_waiter_goes_on_when_the_runtime_of_the_background_ends() {
     for round in 0..20 {
@@ -258,7 +258,7 @@ fn a_waiter_goes_on_when_the_runtime_of_the_background_ends() {
             });
         });
         asleep.recv().unwrap();
-        // Where the guard goes first, its release is on its way when the runtime ends.
+        // If the guard is dropped first, its release is on its way when the runtime ends.
         if round % 2 == 0 {
             drop(first);
             drop(guard);
@@ -270,7 +270,7 @@ fn a_waiter_goes_on_when_the_runtime_of_the_background_ends() {
     }
 }
 
-/// Calls under way on one runtime when the one of the background ends are answered.
+/// Calls under way on one runtime get an answer when the runtime of the background ends.
 #[test]
 fn a_release_and_a_close_go_on_when_the_runtime_of_the_background_ends() {
     for _ in 0..20 {
@@ -294,11 +294,11 @@ fn a_release_and_a_close_go_on_when_the_runtime_of_the_background_ends() {
     }
 }
 
-/// Once a clock was paused anywhere in the process, tokio's clock does not work where its own thread-locals are gone.
+/// Once a clock was paused anywhere in the process, tokio's clock doesn't work after tokio's own thread-locals are gone.
 #[test]
 fn a_guard_may_be_dropped_by_a_thread_that_ends() {
     thread_local! {
-        // Made before tokio's, so that it goes after them.
+        // Made before tokio's, so that it is dropped after them.
         static KEPT: std::cell::RefCell<Option<nestlock::Guard>> = const { std::cell::RefCell::new(None) };
     }
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(yield_now());
@@ -312,7 +312,7 @@ fn a_guard_may_be_dropped_by_a_thread_that_ends() {
     one_thread().block_on(async { soon("the lock", stock.lock()).await.unwrap().release().await.unwrap() });
 }
 
-/// The release waits behind a renewal, and the task that sent that one is gone.
+/// The release waits for a renewal, and the task that sent the renewal is gone.
 #[test]
 fn a_release_behind_a_command_of_a_runtime_that_ends_goes_on() {
     let store = Memory::new();
@@ -322,7 +322,7 @@ fn a_release_behind_a_command_of_a_runtime_that_ends_goes_on() {
     one_thread().block_on(async {
         let guard = stock.lock().await.unwrap();
         store.stall(Duration::MAX);
-        // A third of the lease, and what a renewal needs to be sent.
+        // A third of the lease, and the time that sending a renewal takes.
         tokio::time::sleep(SECOND + SECOND / 2).await;
         let release = tokio::spawn(guard.release());
         yield_now().await;

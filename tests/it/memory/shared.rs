@@ -1,4 +1,4 @@
-//! Stores: whose they are, who shares them, and how long they last.
+//! Stores: who they belong to, who shares them, and how long they last.
 
 use std::sync::LazyLock;
 
@@ -87,7 +87,7 @@ fn one_can_be_made_where_there_is_no_runtime() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let guard = runtime.block_on(async { soon("the lock", stock.lock()).await.unwrap() });
         assert!(stock.is_held());
-        // The runtime goes first, and the next one finds the lock free.
+        // The runtime ends first, and the next one finds the lock free.
         drop(runtime);
         drop(guard);
         assert!(!stock.is_held());

@@ -1,4 +1,4 @@
-//! Random trouble for half an hour of paused time, with what a hold promises looked at all the while.
+//! Random trouble for half an hour of paused time, while the promises of a hold are checked all the time.
 
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
@@ -15,7 +15,7 @@ const PROCESSES: usize = 3;
 const TASKS: usize = 4;
 const LONG: Duration = Duration::from_secs(1800);
 
-/// The guards that were handed out last and are not released: at most one of them may be good.
+/// The guards that were handed out last and are not released: at most one of them may be valid.
 #[derive(Default)]
 struct Held(StdMutex<Vec<Arc<Guard>>>);
 
@@ -29,7 +29,7 @@ impl Held {
         guard
     }
 
-    /// From here on it is released: the last hand on it.
+    /// Takes the guard back: it is released from here on.
     fn given(&self, guard: Arc<Guard>) -> Guard {
         self.0.lock().unwrap().retain(|held| !Arc::ptr_eq(held, &guard));
         Arc::try_unwrap(guard).expect("nobody else has it")
@@ -52,7 +52,7 @@ async fn user(locks: Locks, held: Arc<Held>, mut random: StdRng, end: Instant) -
             1 => request.fixed_lease(SECOND + some(&mut random, LEASE)),
             _ => request,
         };
-        // Now and then it is dropped on its way.
+        // Sometimes the request is dropped on its way.
         let limit =
             if random.random_range(0..4) == 0 { some(&mut random, 2 * SECOND) } else { Duration::MAX };
         let guard = match timeout(limit, request).await {
@@ -118,7 +118,7 @@ async fn through_half_an_hour_of_trouble_no_two_hold_at_once_and_nothing_is_left
     }
     trouble(&home, StdRng::seed_from_u64(seed), end).await;
     let (mut taken, mut lost) = (0, 0);
-    // Each may keep the others waiting for two leases yet.
+    // Each may still keep the others waiting for two leases.
     let patience = 3 * LEASE * (PROCESSES * TASKS) as u32;
     for user in users {
         let (took, missed) = timeout(patience, user).await.expect("it ends").unwrap();

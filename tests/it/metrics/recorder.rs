@@ -1,4 +1,4 @@
-//! Records what the crate measures by `metrics`, of a test whose runtime has one thread.
+//! Records what the crate measures with `metrics`, for a test whose runtime has one thread.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,32 +19,32 @@ struct State {
     described: BTreeMap<String, Option<Unit>>,
 }
 
-/// Takes what this thread measures, until the guard goes. A test lets both live as long as its locks.
+/// Records what this thread measures until the guard is dropped. A test lets both live as long as its locks.
 pub fn record() -> (Recorded, LocalRecorderGuard<'static>) {
     let recorded = Recorded::default();
-    // Of the few tests that need one.
+    // Leaked: only few tests need one.
     let recorder: &'static Recorded = Box::leak(Box::new(recorded.clone()));
     (recorded, set_default_local_recorder(recorder))
 }
 
 impl Recorded {
-    /// The value of a counter or a gauge; 0 where there is none.
+    /// Returns the value of a counter or a gauge; 0 if there is none.
     pub fn value(&self, name: &str) -> f64 {
         self.0.lock().unwrap().values.get(name).copied().unwrap_or_default()
     }
 
-    /// The samples of a histogram.
+    /// Returns the samples of a histogram.
     pub fn samples(&self, name: &str) -> Vec<f64> {
         self.0.lock().unwrap().samples.get(name).cloned().unwrap_or_default()
     }
 
-    /// All that were changed, with their labels.
+    /// Returns all metrics that were changed, with their labels.
     pub fn names(&self) -> Vec<String> {
         let state = self.0.lock().unwrap();
         state.values.keys().chain(state.samples.keys()).cloned().collect()
     }
 
-    /// The units of what was described.
+    /// Returns the units of the described metrics.
     pub fn described(&self) -> BTreeMap<String, Option<Unit>> {
         self.0.lock().unwrap().described.clone()
     }

@@ -37,7 +37,7 @@ async fn a_master_that_was_away_leaves_nothing_of_a_claim() {
     assert!(are_free(&stores), "{stores:?}");
 }
 
-/// Two have lost it: what the third one has moved is ended.
+/// Two have lost the hold: what the third one has moved is ended.
 #[tokio::test(start_paused = true)]
 async fn a_resume_that_a_majority_refuses_ends_what_it_has_moved() {
     let stores = stores(3);
@@ -80,7 +80,8 @@ async fn no_two_resume_one_claim_whichever_masters_they_reach_first() {
     }
 }
 
-/// 1. Two of three grant. 2. The hold is handed over. 3. The third one answers to the acquire, which nobody undoes: it is the claim's too.
+/// 1. Two of three grant. 2. The hold is handed over. 3. The third one answers the acquire. Nobody undoes that: the hold is the claim's
+/// too.
 #[tokio::test(start_paused = true)]
 async fn what_a_master_grants_late_to_a_hold_that_was_handed_over_stays() {
     let stores = stores(3);

@@ -1,4 +1,4 @@
-//! What is released, dropped or lost goes from all masters.
+//! What is released, dropped or lost is removed from all masters.
 
 use nestlock::Loss;
 use tokio::time::Instant;
@@ -18,7 +18,7 @@ async fn a_release_is_sent_to_a_master_that_was_away_once_it_is_back() {
     assert!(begun.elapsed() <= 3 * SECOND, "not by the end of its lease: {:?}", begun.elapsed());
 }
 
-/// The process may end behind it.
+/// The process may end after it.
 #[tokio::test(start_paused = true)]
 async fn close_waits_for_a_minority_that_has_a_hold_yet() {
     let stores = stores(3);

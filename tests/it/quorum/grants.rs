@@ -54,7 +54,7 @@ async fn without_a_majority_nobody_gets_anything() {
     let error = stock.lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(begun.elapsed() >= 10 * SECOND && begun.elapsed() < 12 * SECOND, "{:?}", begun.elapsed());
-    // The grant of one of them is undone, and so are later ones of the others.
+    // The grant of one of them is undone, and so are the later grants of the others.
     until("nothing is left", || are_free(&stores)).await;
     assert!(begun.elapsed() < 22 * SECOND);
     tokio::time::sleep_until(begun + 20 * SECOND).await; // then they answer again
@@ -88,7 +88,7 @@ async fn a_grant_that_takes_long_is_good_for_as_much_less() {
     stores[1..].iter().for_each(|store| store.stall(10 * SECOND));
     let guard = locks.mutex("stock").lock().await.unwrap();
     assert!(begun.elapsed() >= 10 * SECOND, "{:?}", begun.elapsed());
-    // Counted from before the request, less the drift: the first master may expire it then.
+    // Counted from before the request, less the drift: the first master may expire the hold then.
     let drift = 30 * SECOND / 100 + Duration::from_millis(2);
     assert_eq!(guard.valid_until(), begun + 30 * SECOND - drift);
 }
@@ -119,7 +119,7 @@ async fn clients_that_compete_exclude_each_other_and_all_get_on() {
 #[tokio::test(start_paused = true)]
 async fn a_split_vote_is_undone_and_asked_for_again() {
     let stores = stores(3);
-    // Each of two others holds it on a minority of our masters.
+    // Two others each hold it on a minority of our masters.
     let first = locks(&stores[..1]).await.mutex("stock").lock().owner(&Owner::new()).await.unwrap();
     let second = locks(&stores[1..2]).await.mutex("stock").lock().owner(&Owner::new()).await.unwrap();
     let stock = locks(&stores).await.mutex("stock");

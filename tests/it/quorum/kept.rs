@@ -2,12 +2,13 @@
 
 use super::*;
 
-/// The fields of each master.
+/// Returns which masters keep the lock.
 fn kept(stores: &[Memory]) -> Vec<bool> {
     stores.iter().map(|store| format!("{store:?}").contains(":0\"")).collect()
 }
 
-/// 1. It is kept by a majority. 2. One of these restarts without its data. 3. A master that had only been freed would grant it to another.
+/// 1. A majority keeps the lock. 2. One of these restarts without its data. 3. A master that was only freed would grant it to somebody
+/// else.
 #[tokio::test(start_paused = true)]
 async fn a_master_that_was_away_keeps_the_lock_too_once_it_is_back() {
     let stores = stores(3);
@@ -21,7 +22,7 @@ async fn a_master_that_was_away_keeps_the_lock_too_once_it_is_back() {
     until("its end", || are_free(&stores)).await;
 }
 
-/// Where it comes back later, what it has is ended there.
+/// If it comes back later, what it has is ended there.
 #[tokio::test(start_paused = true)]
 async fn a_master_that_comes_back_behind_the_time_is_freed() {
     let stores = stores(3);
@@ -29,7 +30,7 @@ async fn a_master_that_comes_back_behind_the_time_is_freed() {
     let guard = stock.lock().at_least(5 * SECOND).await.unwrap();
     stores[2].stall(10 * SECOND);
     guard.release().await.unwrap();
-    // What ran there late counts from then.
+    // A command that ran there late counts from then.
     tokio::time::sleep(16 * SECOND).await;
     assert!(are_free(&stores), "{stores:?}");
     stock.try_lock().await.unwrap().unwrap().release().await.unwrap();

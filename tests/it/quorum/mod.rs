@@ -1,4 +1,4 @@
-//! Several masters, asked as one. Over stores in this process, in paused time: what each master has is seen at once.
+//! Several masters, asked as one, mostly as stores in this process in paused time: what each master has can be seen at once.
 
 mod checks;
 mod claims;
@@ -20,7 +20,7 @@ use nestlock::{Builder, Guard, Locks, Master, Memory};
 
 use crate::support::SECOND;
 
-/// That many separate masters.
+/// Returns this many separate masters.
 fn stores(count: usize) -> Vec<Memory> {
     (0..count).map(|_| Memory::new()).collect()
 }
@@ -33,7 +33,7 @@ async fn locks(stores: &[Memory]) -> Locks {
     builder(stores).connect().await.unwrap()
 }
 
-/// How often each master counts this hold; `None`: it does not have it.
+/// Returns how often each master counts this hold; `None` if it does not have the hold.
 fn counts(stores: &[Memory], guard: &Guard) -> Vec<Option<u32>> {
     let count = |store: &Memory| {
         let shown = format!("{store:?}");
@@ -51,7 +51,7 @@ fn is_free(store: &Memory) -> bool {
     format!("{store:?}") == "Memory { locks: {} }"
 }
 
-/// Until it is so, in the time of the test.
+/// Waits until it is so, in the time of the test.
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..100_000 {
         if is_so() {

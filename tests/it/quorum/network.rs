@@ -1,4 +1,4 @@
-//! Clients that do not reach the same masters, and masters whose answers are lost.
+//! Clients that don't reach the same masters, and masters whose answers are lost.
 
 use nestlock::{Builder, ErrorKind, Locks, Loss};
 use rand::rngs::StdRng;
@@ -13,7 +13,7 @@ use crate::support::proxy::{HalfOpen, Proxy, Which};
 use crate::support::server::Server;
 use crate::support::{eventually, soon};
 
-/// A client's own ways to the masters, each of which can be cut.
+/// Returns a client's own ways to the masters, each of which can be cut.
 pub(super) async fn ways(servers: &[Server]) -> Vec<Proxy> {
     let mut ways = Vec::new();
     for server in servers {
@@ -22,14 +22,14 @@ pub(super) async fn ways(servers: &[Server]) -> Vec<Proxy> {
     ways
 }
 
-/// Short: a lost answer is waited for, and so is the end of a lease.
+/// Returns options with short times: the tests wait for lost answers and for the ends of leases.
 pub(super) fn by(ways: &[Proxy]) -> Builder {
     let builder = Locks::builder().lease(3 * SECOND).node_timeout(Duration::from_millis(300));
     let builder = builder.delayed_restart(false).unavailable_after(60 * SECOND);
     builder.servers(ways.iter().map(Proxy::url))
 }
 
-/// No data passes until it is dropped, and neither side is notified.
+/// Lets no data pass until the result is dropped. Neither side is notified.
 pub(super) fn cut(ways: &[Proxy]) -> Vec<HalfOpen> {
     ways.iter().map(|way| way.half_open(Which::All)).collect()
 }
@@ -41,7 +41,7 @@ async fn in_a_divided_network_those_with_the_majority_get_the_lock() {
     let (ours, theirs) = (by(&our_ways).connect().await.unwrap(), by(&their_ways).connect().await.unwrap());
     let (ours, theirs) = (ours.mutex("stock"), theirs.mutex("stock"));
     let (our_cut, their_cut) = (cut(&our_ways[2..]), cut(&their_ways[..2]));
-    // They ask the two that they reach, of which they are granted both.
+    // Theirs asks the two that it reaches, and both grant it.
     assert_eq!(ours.try_lock().await.unwrap_err().kind(), ErrorKind::Unavailable);
     let guard = soon("the majority's grant", theirs.lock()).await.unwrap();
     for _ in 0..3 {
@@ -101,7 +101,7 @@ async fn a_master_whose_answers_are_lost_lets_nobody_in_and_keeps_nothing() {
     }
 }
 
-/// Each client has ways of its own to each master, which are cut and come back, and answers that are lost.
+/// Each client has its own way to each master. The ways are cut and restored, and answers are lost.
 #[tokio::test]
 async fn clients_whose_ways_come_and_go_never_hold_at_once() {
     const CLIENTS: usize = 3;
@@ -131,7 +131,7 @@ async fn clients_whose_ways_come_and_go_never_hold_at_once() {
             1 => drop(way.reset(Which::All).await),
             _ => cuts.push(way.half_open(Which::All)),
         }
-        // Each lasts for a while, and no more than a third of the ways are cut at once.
+        // Each cut lasts for a while, and at most a third of the ways are cut at once.
         if cuts.len() > all_ways.len() / 3 {
             drop(cuts.remove(random.random_range(0..cuts.len())));
         }
@@ -143,7 +143,7 @@ async fn clients_whose_ways_come_and_go_never_hold_at_once() {
     eventually("all are free", async || are_free(&servers).await).await;
 }
 
-/// What the majority said is not known: the next attempt has a field of its own, and the first one's are ended.
+/// What the majority answered is not known: the next attempt has a new field, and the first one's fields are ended.
 #[tokio::test]
 async fn a_majority_whose_answers_are_lost_leaves_one_field_of_one_hold() {
     let servers = servers(3).await;

@@ -1,4 +1,4 @@
-//! Servers of which several masters are the names.
+//! Servers that several masters lead to.
 
 use nestlock::{ErrorKind, Locks, Master};
 use tracing::Level;
@@ -15,7 +15,7 @@ fn addresses(one: u16, other: u16) -> [String; 2] {
     [one, other].map(|port| format!("127.0.0.1:{port}"))
 }
 
-/// That no address is given twice is checked before anything is sent. Which server is there is known afterwards.
+/// Duplicate addresses are rejected before anything is sent. Which server is behind an address is only known afterwards.
 #[tokio::test]
 async fn one_server_under_two_names_is_rejected() {
     let servers = servers(2).await;

@@ -1,4 +1,4 @@
-//! Clients that compete while masters stall, lose answers and restart empty: in all of it, at most one holds the lock.
+//! Clients that compete while masters stall, lose answers and restart empty. All the time, at most one holds the lock.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +13,7 @@ use super::*;
 /// All clients that were granted the lock and have not begun to release it.
 pub(super) type Holders = Arc<Mutex<Vec<Arc<Guard>>>>;
 
-/// Of all holders that believe to hold it there is one at the most.
+/// Checks that at most one holder believes that it has the lock.
 fn check(holders: &Holders, seed: u64) {
     let holders = holders.lock().unwrap();
     let good: Vec<_> = holders.iter().filter(|guard| !guard.is_lost()).map(|guard| guard.field()).collect();

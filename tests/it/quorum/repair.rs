@@ -1,4 +1,4 @@
-//! A hold is repaired on masters that lack it, while it is live on a majority.
+//! A hold is repaired on masters that lack it, while a majority has it.
 
 use nestlock::Loss;
 
@@ -61,7 +61,7 @@ async fn what_somebody_else_has_is_left_alone() {
     until("it is there once it can be", || counts(&stores, &guard) == [Some(1); 3]).await;
 }
 
-/// A young master that lacks it can be given it, and then the two are a majority again.
+/// A young master that lacks the hold can be given it, and then the two are a majority again.
 #[tokio::test(start_paused = true)]
 async fn a_young_master_that_lacks_it_counts_once_it_has_it() {
     let stores = stores(3);

@@ -1,4 +1,4 @@
-//! Commands that are sent a second time, with the text of their script, behind the end of their hold.
+//! Commands that are sent a second time, with the text of their script, after the end of their hold.
 
 use futures::poll;
 
@@ -7,8 +7,8 @@ use super::servers::{over, over_urls, servers};
 use crate::support::proxy::Proxy;
 use crate::support::{eventually, scripts, soon};
 
-/// In this order: 1. The third master does not know the acquire's script; the two others grant. 2. The end of the hold runs there, and finds
-/// nothing. 3. The acquire runs there, by the text of its script. 4. Its answer is looked at before the end's is.
+/// 1. The third master doesn't know the acquire's script; the two others grant. 2. The end of the hold runs there, and finds nothing. 3.
+/// The acquire runs there, by the text of its script. 4. Its answer is looked at before the end's.
 #[tokio::test]
 async fn a_field_that_is_made_behind_the_end_of_its_hold_is_ended() {
     let servers = servers(3).await;
@@ -28,7 +28,7 @@ async fn a_field_that_is_made_behind_the_end_of_its_hold_is_ended() {
         servers[2].ask::<String>(&["SCRIPT", "LOAD", &known.body]).await;
     }
 
-    // All that comes behind that reply waits with it: "unknown script" is read when the end has run.
+    // Everything after that reply waits with it: "unknown script" is read when the end has run.
     let replies = proxy.on(|command| command.is("look")).times(1).hold_reply();
     assert!(!soon("a look", stock.is_locked()).await.unwrap());
     replies.done().await;
@@ -51,7 +51,7 @@ async fn a_field_that_is_made_behind_the_end_of_its_hold_is_ended() {
     eventually("the end of what was made", async || servers[2].keys().await.is_empty()).await;
 }
 
-/// Without a fault in between: each master forgets its scripts while many lock and release.
+/// No fault in between: each master forgets its scripts while many lock and release.
 #[tokio::test]
 async fn scripts_that_are_forgotten_leave_no_field_behind() {
     let servers = servers(3).await;

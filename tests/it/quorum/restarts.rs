@@ -14,8 +14,8 @@ use crate::support::proxy::{HalfOpen, Proxy, Which};
 use crate::support::server::Server;
 use crate::support::{eventually, soon};
 
-/// One holds the lock on the first two of three masters, and does not reach the third. Another asks all three: the first two
-/// refuse, the third has never had the hold. Then some restart without their data.
+/// One client holds the lock on the first two of three masters, and doesn't reach the third. Another client asks all three: the first two
+/// refuse, and the third never had the hold. Then some masters restart without their data.
 async fn two_of_three(trusting: bool, restarted: &[usize]) -> (Guard, Mutex, Vec<Memory>) {
     let stores = stores(3);
     let unreached = Memory::new();
@@ -28,7 +28,7 @@ async fn two_of_three(trusting: bool, restarted: &[usize]) -> (Guard, Mutex, Vec
     let theirs = connect(&stores).await;
     assert!(theirs.try_lock().await.unwrap().is_none());
     until("the part that was granted is ended", || is_free(&stores[2])).await;
-    // No command is sent before all of them are back: the holder would repair its hold.
+    // No command is sent before all of them are back: otherwise the holder would repair its hold.
     restarted.iter().for_each(|at| stores[*at].restart_empty());
     (guard, theirs, stores)
 }
@@ -58,7 +58,7 @@ async fn with_the_rule_the_second_one_waits() {
     assert_eq!(counts(&stores, &second), [Some(1); 3]);
 }
 
-/// A majority is young, and empty: trusted for that, it would let the second one in beside the first.
+/// A majority is young and empty. If it were trusted, it would let the second client in beside the first.
 #[tokio::test(start_paused = true)]
 async fn with_the_rule_two_restarts_within_a_lease_let_nobody_in_either() {
     let (guard, theirs, stores) = two_of_three(false, &[0, 1]).await;
@@ -73,10 +73,10 @@ async fn with_the_rule_two_restarts_within_a_lease_let_nobody_in_either() {
     assert_eq!(counts(&stores, &waiting.await.unwrap().unwrap()), [Some(1); 3]);
 }
 
-/// What has to live on while two compete on servers.
+/// What has to stay alive while two compete on servers.
 type Alive = (Vec<Server>, Vec<Proxy>, [Vec<HalfOpen>; 2]);
 
-/// The same on three servers: those who hold the lock do not reach the third, and none of them any more when some restart.
+/// The same situation on three servers: the holder doesn't reach the third, and reaches none of them once some restart.
 async fn on_servers(lease: Duration, trusting: bool, restarted: &[usize]) -> (Guard, Mutex, Alive) {
     let servers = servers(3).await;
     let ways = ways(&servers).await;
@@ -114,7 +114,7 @@ async fn on_servers_too_the_second_one_waits_with_the_rule() {
     }
 }
 
-/// What `INFO` says where the system clock was set back by an hour after the server was started.
+/// What `INFO` reports if the system clock was set back by an hour after the server was started.
 const SET_BACK: (&str, &str) = ("uptime_in_seconds:", "uptime_in_seconds:-359");
 
 #[tokio::test]
@@ -138,13 +138,13 @@ async fn a_master_that_restarts_and_reports_a_negative_uptime_has_no_vote() {
     second.release().await.unwrap();
 }
 
-/// It was never restarted, and has what that one had which it followed.
+/// It was never restarted, and has the data of the master that it followed.
 #[tokio::test]
 async fn a_master_that_was_a_replica_for_a_while_has_no_vote() {
     was_a_replica_for_a_while(false).await;
 }
 
-/// Its uptime is that of a server which was a master all the time.
+/// Its uptime is that of a server that was a master all the time.
 #[tokio::test]
 async fn a_master_that_was_a_replica_for_a_while_has_no_vote_of_a_client_that_connects_afterwards() {
     was_a_replica_for_a_while(true).await;
@@ -175,7 +175,7 @@ async fn was_a_replica_for_a_while(connects_afterwards: bool) {
     second.release().await.unwrap();
 }
 
-/// A cluster as one of three masters. A replica that lacks a hold takes its master's place, and the master takes it back: to a client
+/// A cluster is one of three masters. A replica that lacks a hold takes its master's place, and the master takes it back. To a client
 /// that sends nothing in between, its connection, the server's run and the slots look as before.
 #[tokio::test]
 async fn a_cluster_whose_master_was_a_replica_while_nobody_asked_has_no_vote() {
@@ -191,7 +191,7 @@ async fn a_cluster_whose_master_was_a_replica_while_nobody_asked_has_no_vote() {
     let (ours, theirs) = (connect(&our_ways).await, connect(&their_ways).await);
     let (master, replica) = (0, 3);
     let name = cluster.name_on(master, "stock").await;
-    // Both count the cluster's vote: it is old enough.
+    // Both clients count the cluster's vote, since it is old enough.
     let _cut = (cut(&our_ways[1..]), cut(&their_ways[..1]));
     for locks in [&ours, &theirs] {
         let other = cluster.name_on(master, "other").await;
@@ -201,7 +201,7 @@ async fn a_cluster_whose_master_was_a_replica_while_nobody_asked_has_no_vote() {
     cluster.node(replica).freeze();
     cluster.node(master).ask::<i64>(&["CLIENT", "KILL", "TYPE", "replica"]).await;
     let guard = soon("ours", ours.mutex(&name).lock().fixed_lease(3 * SECOND)).await.unwrap();
-    // It is there before the replica can ask for what it missed.
+    // The command arrives before the replica can ask for what it missed.
     admin.write_all(b"CLUSTER FAILOVER TAKEOVER\r\n").unwrap();
     cluster.node(replica).thaw();
     let replication = async |node: usize| cluster.node(node).info("replication").await;
@@ -216,7 +216,7 @@ async fn a_cluster_whose_master_was_a_replica_while_nobody_asked_has_no_vote() {
     second.release().await.unwrap();
 }
 
-/// A replica takes its master's place and follows it back, and each has what the other had: nothing is discarded. Then the one that
+/// A replica takes its master's place and follows it back, and each has what the other had: nothing is discarded. Then the server that
 /// took the place is lost with its last grant.
 #[tokio::test]
 async fn a_cluster_whose_master_took_its_place_back_without_discarding_anything_has_no_vote() {
@@ -242,7 +242,7 @@ async fn a_cluster_whose_master_took_its_place_back_without_discarding_anything_
     eventually("it is a replica", async || replication(master).await["role"] == "slave").await;
     eventually("it follows", async || replication(master).await["master_link_status"] == "up").await;
     assert_ne!(partial().await, "0", "nothing was discarded");
-    // Ours gives the new master a vote again after a lease.
+    // Our client gives the new master a vote again after a lease.
     soon("a vote", ours.mutex(&other).lock()).await.unwrap().release().await.unwrap();
     let mut admin = TcpStream::connect(("127.0.0.1", cluster.node(master).port())).unwrap();
     cluster.node(master).freeze();
@@ -259,7 +259,7 @@ async fn a_cluster_whose_master_took_its_place_back_without_discarding_anything_
     cluster.node(replica).thaw();
 }
 
-/// Also a majority of young masters is none.
+/// A majority of young masters has no vote either.
 #[tokio::test(start_paused = true)]
 async fn a_majority_of_young_masters_has_no_vote_either() {
     let stores = stores(3);
@@ -302,10 +302,10 @@ async fn what_one_master_granted_while_the_others_had_no_vote_is_undone() {
     stores[1].restart_empty();
     let error = locks.mutex("stock").try_lock().await.unwrap_err();
     assert_eq!(error.kind(), nestlock::ErrorKind::Unavailable, "{error}");
-    // Much sooner than the lease ends.
+    // This is much sooner than the end of the lease.
     tokio::time::sleep(5 * SECOND).await;
     assert!(is_free(&stores[2]), "{stores:?}");
-    // Waiters do not ask without a pause: paused time could not advance then.
+    // Waiters pause between attempts: otherwise paused time could not advance.
     let waiting = tokio::time::timeout(9 * SECOND, locks.mutex("stock").lock()).await;
     assert!(waiting.is_err(), "{waiting:?}");
 }

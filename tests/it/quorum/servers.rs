@@ -17,12 +17,12 @@ pub(super) async fn servers(count: usize) -> Vec<Server> {
     servers
 }
 
-/// Options over these masters, which are trusted though they were just started.
+/// Returns options over these masters, which are trusted although they have just been started.
 pub(super) fn over(servers: &[Server]) -> Builder {
     over_urls(servers.iter().map(Server::url))
 }
 
-/// The same, some of them through a proxy.
+/// Returns options over masters some of which are behind a proxy.
 pub(super) fn over_urls(urls: impl IntoIterator<Item = String>) -> Builder {
     nestlock::Locks::builder().servers(urls).node_timeout(20 * SECOND).delayed_restart(false)
 }
@@ -91,13 +91,13 @@ async fn a_frozen_minority_delays_nothing_and_is_put_right_later() {
     for _ in 0..20 {
         soon("a run", stock.run(async {})).await.unwrap();
     }
-    // Each of them would have waited for as long.
+    // Each of them would have waited as long.
     assert!(begun.elapsed() < 20 * SECOND);
     servers[1].thaw();
     eventually("all are free", async || are_free(&servers).await).await;
 }
 
-/// Two masters have a hold of 20 s, the third a foreign field of 600 s, and answers before one of the two.
+/// Two masters have a hold of 20 s. The third has a foreign field of 600 s, and answers before one of the two.
 #[tokio::test]
 async fn the_remaining_lease_is_that_of_a_majority_in_any_order_of_the_answers() {
     let servers = servers(3).await;
@@ -122,7 +122,7 @@ async fn the_remaining_lease_is_that_of_a_majority_in_any_order_of_the_answers()
         }
         slow.seen().await;
         if late == 2 {
-            // What the third one says would change nothing: it is not waited for.
+            // The answer of the third master would change nothing, so it isn't waited for.
             assert!(soon("the answer", asked).await.unwrap().unwrap().unwrap() <= 20 * SECOND);
             slow.let_through().await;
         } else {
@@ -148,7 +148,7 @@ async fn a_minority_that_freezes_while_the_lock_is_held_is_no_matter_to_renewal_
         let guard = soon("the lock", stock.lock()).await.unwrap();
         let minority = &servers[masters / 2 + 1..];
         minority.iter().for_each(Server::freeze);
-        // One comes each three seconds.
+        // A renewal comes every three seconds.
         let first = guard.valid_until();
         eventually("two renewals", async || guard.valid_until() > first + 5 * SECOND).await;
         assert!(!guard.is_lost());
@@ -174,7 +174,7 @@ async fn masters_that_restart_with_their_data_one_after_the_other_keep_the_hold(
     for server in &servers {
         server.restart().await;
         assert_eq!(server.ask::<Vec<String>>(&["HKEYS", "stock"]).await, [guard.field()]);
-        // Until both clients are connected to it again, it takes no part.
+        // Until both clients are connected to it again, it doesn't take part.
         let back = async || matches!(theirs.mutex("stock").try_lock().await, Ok(None));
         eventually("it is refused", back).await;
         eventually("it has a vote", async || ours.mutex("other").run(async {}).await.is_ok()).await;
@@ -217,7 +217,7 @@ async fn a_repair_puts_nothing_beside_what_somebody_else_has() {
     let stock = over(&servers).connect().await.unwrap().mutex("stock");
     let guard = soon("a majority", stock.lock().owner(&nestlock::Owner::new())).await.unwrap();
     eventually("a repair was tried", async || {
-        // The acquire, and the repair, which looks for its own field first.
+        // The acquire, and the repair, which first looks for its own field.
         servers[1].scripts_run().await >= 3
     })
     .await;
@@ -235,7 +235,7 @@ async fn server_fields(server: &Server) -> Vec<String> {
 #[tokio::test]
 async fn one_release_makes_each_waiting_process_ask_each_master_once() {
     for masters in [3, 5] {
-        // One of each; one more where the release had not come to all masters when it asked. On a busy machine that may come twice.
+        // One of each; one more if the release had not reached all masters when it asked. On a busy machine that may happen twice.
         let mut least = f64::MAX;
         for _ in 0..3 {
             least = least.min(asked_behind_a_release(masters).await);
@@ -249,7 +249,7 @@ async fn one_release_makes_each_waiting_process_ask_each_master_once() {
 
 const WAITERS: usize = 3;
 
-/// How many acquires a release makes each master run, while [`WAITERS`] processes wait.
+/// Returns how many acquires a release makes each master run, while [`WAITERS`] processes wait.
 async fn asked_behind_a_release(masters: usize) -> f64 {
     let servers = servers(masters).await;
     let connect =
@@ -288,7 +288,7 @@ async fn asked_behind_a_release(masters: usize) -> f64 {
     asked
 }
 
-/// Until nothing is asked any more.
+/// Waits until nothing is asked any more.
 async fn quiet(asked: &impl AsyncFn() -> u64) {
     let mut before = asked().await;
     let mut same = 0;
@@ -335,7 +335,7 @@ async fn a_master_that_is_away_for_long_is_owed_nothing_of_what_it_never_had() {
     eventually("it is back", async || counts(&servers, "other").await == [["1"]; 3]).await;
     guard.release().await.unwrap();
     drop((stock, other, locks));
-    // It runs until no release or settle is due on any master.
+    // The background runs until no release or settle is due on any master.
     eventually("the end of its connections", async || servers[2].clients().await == 0).await;
     let ended = servers[2].commands_run().await["hdel"];
     assert!(ended < 20, "{ended} ends of holds that it never had");
@@ -407,7 +407,7 @@ async fn a_master_that_may_evict_locks_is_warned_of() {
     servers[1].set("maxmemory-policy", "allkeys-lru").await;
     servers[2].ask::<String>(&["ACL", "SETUSER", "default", "-info"]).await;
     over(&servers).connect().await.unwrap();
-    // Each alone too.
+    // Each alone can be connected to as well.
     for server in &servers {
         builder(&server.url()).connect().await.unwrap();
     }
@@ -421,7 +421,7 @@ async fn a_master_that_may_evict_locks_is_warned_of() {
 #[tokio::test]
 async fn an_even_number_of_masters_is_warned_of() {
     log::capture();
-    // As many as no other test has.
+    // No other test has as many masters.
     for masters in [13, 14] {
         locks(&stores(masters)).await.close().await.unwrap();
     }
@@ -434,7 +434,7 @@ async fn an_even_number_of_masters_is_warned_of() {
     assert_eq!(["13", "14"].map(warned), [0, 1]);
 }
 
-/// Its holder is gone. Sent again later, the command would end the hold of the next holder.
+/// The holder is gone. If the command were sent again later, it would end the hold of the next holder.
 #[tokio::test]
 async fn a_master_that_is_away_while_a_lock_is_forced_free_keeps_the_field_and_is_not_asked_again() {
     let servers = servers(3).await;
@@ -466,7 +466,7 @@ async fn a_master_that_is_away_while_a_lock_is_forced_free_keeps_the_field_and_i
     }
     assert!(forced.seen_now().is_none());
     other.release().await.unwrap();
-    // It lives after all, and finds out.
+    // It is alive after all, and finds out.
     assert_eq!(dead.release().await.unwrap_err().kind(), ErrorKind::Lost);
     eventually("all are free", async || are_free(&servers).await).await;
 }

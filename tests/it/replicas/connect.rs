@@ -1,4 +1,4 @@
-//! What `connect` wants of a server whose replicas are to be waited for.
+//! What `connect` requires of a server whose replicas are waited for.
 
 use nestlock::ErrorKind;
 

@@ -36,13 +36,13 @@ async fn with_too_few_replicas_a_grant_is_undone_and_asked_for_again() {
         let builder = builder(&master.url()).replicas(count, wait).unavailable_after(60 * SECOND);
         builder.lease(60 * SECOND).connect().await.unwrap().mutex("stock")
     };
-    // Enough for the replica that works, on a busy machine.
+    // Enough for the working replica, even on a busy machine.
     let (one, both) = (connect(1, LONG).await, connect(2, 2 * SECOND).await);
     replicas[0].freeze();
     let error = soon("an answer", both.try_lock()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("1 of the 2 replicas"), "{error}");
-    // Long before the lease is over.
+    // This is long before the end of the lease.
     eventually("it is undone", async || master.keys().await.is_empty()).await;
     let guard = soon("the lock, with one replica", one.lock()).await.unwrap();
     assert!(soon("busy", both.try_lock()).await.unwrap().is_none());
@@ -106,7 +106,7 @@ async fn a_request_that_is_dropped_leaves_nothing() {
         let mut asking = pin!(stock.lock().owner(&Owner::new()));
         let mut context = Context::from_waker(Waker::noop());
         assert!(asking.as_mut().poll(&mut context).is_pending());
-        // Dropped before it is sent, while it is answered, and while replicas are waited for.
+        // Dropped before it is sent, while it is answered, or while replicas are waited for.
         let pause = std::time::Duration::from_micros(300 * (round % 10));
         let _ = tokio::time::timeout(pause, asking).await;
     }
@@ -134,7 +134,7 @@ async fn what_undoes_an_acquire_does_not_overtake_it() {
     eventually("nothing is left", async || master.keys().await.is_empty()).await;
 }
 
-/// A replica without it that is promoted would let the claim be used again.
+/// If a replica that lacks the move were promoted, the claim could be used again.
 #[tokio::test]
 async fn a_resumed_hold_is_on_all_replicas_that_it_waits_for() {
     let (master, replicas) = master(2).await;

@@ -10,12 +10,12 @@ use std::time::Duration;
 use crate::support::server::Server;
 use crate::support::{SECOND, eventually};
 
-/// A wait that no test means to reach the end of.
+/// A time whose end no test is meant to reach.
 const LONG: Duration = Duration::from_secs(25);
-/// One that is.
+/// A time whose end a test is meant to reach.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// A master with that many replicas that are in sync.
+/// Starts a master with this many replicas in sync.
 async fn master(replicas: usize) -> (Server, Vec<Server>) {
     let quick = ["--repl-diskless-sync-delay", "0"];
     let master = Server::with(&quick).await;
@@ -28,7 +28,7 @@ async fn master(replicas: usize) -> (Server, Vec<Server>) {
     (master, started)
 }
 
-/// Waits until that many replicas follow it.
+/// Waits until this many replicas follow it.
 async fn follow(master: &Server, replicas: usize) {
     eventually("its replicas", async || {
         let info = master.info("replication").await;
@@ -37,7 +37,7 @@ async fn follow(master: &Server, replicas: usize) {
     .await;
 }
 
-/// Stops a replica, with nothing on its way to it.
+/// Stops a replica while nothing is on its way to it.
 async fn cut_off(master: &Server, replica: &Server) {
     replica.freeze();
     master.ask::<usize>(&["CLIENT", "KILL", "TYPE", "replica"]).await;

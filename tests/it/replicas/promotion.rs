@@ -1,4 +1,4 @@
-//! A replica that lacks a hold is made the master.
+//! A replica that lacks a hold becomes the master.
 
 use nestlock::ErrorKind;
 

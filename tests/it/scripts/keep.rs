@@ -1,8 +1,8 @@
-//! `keep.lua`: a hold ends, and its lock stands on.
+//! `keep.lua`: a hold ends, and its lock stays.
 
 use super::*;
 
-/// The TTL of the key is about that long.
+/// Checks that the TTL of the key is about this long.
 async fn assert_left(wire: &mut Wire, lease: u64) {
     let left: u64 = wire.ask(&["PTTL", KEY]).await;
     assert!(left <= lease && left + 30_000 > lease, "{left} of {lease}");
@@ -26,7 +26,7 @@ async fn a_kept_lock_is_nobodys_and_lives_exactly_that_long() {
     }
 }
 
-/// Each command that may be under way still when its hold is kept, or that is sent for it later.
+/// Tries each command that may still be under way when its hold is kept, or that is sent for it later.
 #[tokio::test]
 async fn no_late_command_of_a_hold_changes_when_its_kept_lock_ends() {
     let server = Server::start().await;
@@ -41,7 +41,7 @@ async fn no_late_command_of_a_hold_changes_when_its_kept_lock_ends() {
     assert!(is_busy(&wire.acquire(OURS, 1, 9 * LEASE).await));
     assert_eq!(wire.release(OURS, 1).await, GONE);
     assert_eq!(wire.release(OURS, 0).await, GONE);
-    // A repeat, and one that is late: by now its time is too long, or too short.
+    // A repeat, and a late one: by now its time is too long, or too short.
     assert_eq!((wire.keep(OURS, 9 * LEASE).await, wire.keep(OURS, 1).await), (GONE, GONE));
     assert_eq!(wire.state().await, before);
 }
@@ -65,7 +65,7 @@ async fn what_another_has_is_not_kept() {
     }
 }
 
-/// What was left to the field of the client's last such hold is over, or it could not hold the lock again.
+/// Whatever was left to the field of the client's last such hold is over, or the client could not hold the lock again.
 #[tokio::test]
 async fn a_late_keep_of_an_earlier_hold_leaves_a_newer_one_alone() {
     let server = Server::start().await;
@@ -85,7 +85,7 @@ async fn a_keep_is_published_where_the_hold_was_there() {
     wire.published().await;
     wire.keep(OURS, LEASE).await;
     assert_eq!(wire.published().await, [1, 0]);
-    // A repeat is no news.
+    // A repeat publishes nothing.
     wire.keep(OURS, LEASE).await;
     assert_eq!(wire.published().await, [0, 0]);
     wire.clear().await;
@@ -97,7 +97,7 @@ async fn a_keep_is_published_where_the_hold_was_there() {
     assert_eq!(wire.published().await, [0, 0]);
 }
 
-/// Nothing of it may be left undone: the lock would stand for a lease, or be free.
+/// No part of it may be left undone: the lock would be kept for a lease, or be free.
 #[tokio::test]
 async fn a_full_server_keeps_a_lock_all_the_same() {
     let server = Server::start().await;

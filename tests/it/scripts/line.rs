@@ -1,4 +1,4 @@
-//! The line of a lock: who waits for it, in order, and what they are sent.
+//! The line of a lock: who waits for it, in order, and which messages they get.
 
 use futures::StreamExt;
 use redis::RedisResult;
@@ -9,15 +9,15 @@ use crate::support::soon;
 
 const LINE: &str = "nestlock_line:{order:1}";
 const WAKES: &str = "nestlock_wake:";
-/// For so long the lock is kept for whom it is handed to, in ms, and so long the line stays.
+/// How long the lock is kept for a field that it is handed to, in ms; how long the line stays; what the channels of hints begin with.
 const TOLD: &str = "40000 90000 nestlock_wake:";
 
-/// Of three processes, beside that of `OURS`.
+/// Fields of three processes besides that of `OURS`.
 const FIRST: &str = THEIRS;
 const SECOND: &str = "web@one:5be5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a:7";
 const THIRD: &str = "6ce5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a:18446744073709551615";
 
-/// Heard by whoever wants to know that no other message is under way.
+/// A channel whose message shows that no other message is under way.
 const LAST: &str = "last";
 
 impl Wire {
@@ -36,7 +36,7 @@ impl Wire {
         self.try_wait(field, "enter").await.unwrap()
     }
 
-    /// Asks as one who may be in the line.
+    /// Asks as a field that may be in the line.
     async fn again(&mut self, field: &str) -> Value {
         self.try_wait(field, "again").await.unwrap()
     }
@@ -50,13 +50,13 @@ impl Wire {
         self.run_with_line("force", &[CHANNEL, TOLD]).await.unwrap()
     }
 
-    /// The fields that wait, in order.
+    /// Returns the fields that wait, in order.
     async fn line(&mut self) -> Vec<String> {
         let members: Vec<String> = self.ask(&["ZRANGE", LINE, "0", "-1"]).await;
         members.iter().map(|member| member.strip_prefix(WAKES).unwrap().to_owned()).collect()
     }
 
-    /// `OURS` holds the lock, and these wait.
+    /// Makes `OURS` hold the lock while these wait.
     async fn held_before(&mut self, waiting: &[&str]) {
         self.clear().await;
         assert_eq!(self.enter(OURS).await, DONE);
@@ -71,7 +71,7 @@ impl Wire {
     }
 }
 
-/// The holder of a lock, as it is answered to a field that stands in the line.
+/// Returns the holder of a lock, from the answer to a field in the line.
 fn in_line(answer: &Value) -> (&str, &str) {
     let Value::Array(parts) = answer else { panic!("not busy: {answer:?}") };
     let [Value::Int(1..), Value::BulkString(field), Value::BulkString(count), Value::Int(1)] = &parts[..]
@@ -81,13 +81,13 @@ fn in_line(answer: &Value) -> (&str, &str) {
     (str::from_utf8(field).unwrap(), str::from_utf8(count).unwrap())
 }
 
-/// Processes that listen, and who waits for messages of releases.
+/// The subscriptions of processes, and of those that wait for messages of releases.
 struct Ears {
     messages: redis::aio::PubSub,
 }
 
 impl Ears {
-    /// Those of these fields.
+    /// Subscribes to the channels of these fields' processes.
     async fn of(server: &Server, fields: &[&str]) -> Ears {
         let mut messages = redis::Client::open(server.url()).unwrap().get_async_pubsub().await.unwrap();
         for field in fields {
@@ -98,13 +98,13 @@ impl Ears {
         Ears { messages }
     }
 
-    /// The lock's own channel, beside.
+    /// Subscribes to the lock's own channel too.
     async fn and_releases(mut self) -> Ears {
         self.messages.subscribe(CHANNEL).await.unwrap();
         self
     }
 
-    /// What was published since the last look: the text, and on which channel where it is none of a process.
+    /// Returns what was published since the last call: the text, and the channel if it isn't that of a process.
     async fn heard(&mut self, wire: &mut Wire) -> Vec<String> {
         wire.ask::<i64>(&["PUBLISH", LAST, ""]).await;
         let (mut messages, mut heard) = (self.messages.on_message(), Vec::new());
@@ -131,12 +131,12 @@ async fn who_finds_the_lock_busy_stands_at_the_end_of_the_line_and_keeps_its_pla
         assert_eq!(in_line(&wire.try_wait(field, mode).await.unwrap()), (OURS, "1"));
     }
     assert_eq!(wire.line().await, [FIRST, SECOND, THIRD]);
-    // The last of them leaves, and who comes then is behind those who are left.
+    // The last of them leaves; if it enters again, it is behind the others.
     assert_eq!(wire.leave(THIRD).await, GONE);
     wire.enter(THIRD).await;
     assert_eq!(wire.line().await, [FIRST, SECOND, THIRD]);
     assert_eq!(wire.state().await, before);
-    // It stays for as long as any of them asks for.
+    // The line stays for as long as any of them asked for.
     assert!((1..=90_000).contains(&wire.ttl(LINE).await));
     wire.ask::<()>(&["PEXPIRE", LINE, "600000"]).await;
     wire.again(FIRST).await;
@@ -157,10 +157,10 @@ async fn an_end_hands_the_lock_to_the_first_and_the_next_one_learns_when_to_ask(
     assert!((1..=40_000).contains(&wire.ttl(KEY).await));
     assert_eq!(wire.line().await, [SECOND, THIRD]);
     assert_eq!(ears.heard(&mut wire).await, ["3 - order:1", "7 40000 order:1"]);
-    // A repeat: it is not ours any more.
+    // A repeat: the lock isn't ours any more.
     assert_eq!(wire.leave(OURS).await, GONE);
     assert_eq!(in_line(&wire.again(SECOND).await), (FIRST, "0"));
-    // It enters, as often as it asks.
+    // It enters, however often it asks.
     for _ in 0..2 {
         assert_eq!(wire.again(FIRST).await, DONE);
         assert_eq!(wire.fields().await, held(&[(FIRST, "1")]));
@@ -169,7 +169,7 @@ async fn an_end_hands_the_lock_to_the_first_and_the_next_one_learns_when_to_ask(
     assert_eq!(wire.leave(FIRST).await, ENDED);
     assert_eq!(wire.leave(SECOND).await, ENDED);
     assert_eq!(wire.fields().await, held(&[(THIRD, "0")]));
-    // Nobody is left: those who wait for the lock's own messages get one.
+    // The line is empty: those who wait for the lock's own messages get one.
     assert_eq!(wire.leave(THIRD).await, Value::Int(-5));
     let heard = ears.heard(&mut wire).await;
     let third = "18446744073709551615";
@@ -189,7 +189,7 @@ async fn those_whose_process_is_gone_are_passed_over() {
     assert_eq!(wire.leave(OURS).await, ENDED);
     assert_eq!((wire.fields().await, wire.line().await), (held(&[(THIRD, "0")]), vec![]));
     assert_eq!(ears.heard(&mut wire).await, ["18446744073709551615 - order:1"]);
-    // All are gone.
+    // Every process is gone.
     let mut ears = Ears::of(&server, &[]).await.and_releases().await;
     wire.held_before(&[FIRST, SECOND]).await;
     assert_eq!(wire.leave(OURS).await, Value::Int(-5));
@@ -202,13 +202,13 @@ async fn a_free_lock_goes_to_the_first_whoever_of_the_line_asks_again() {
     let server = Server::start().await;
     let mut wire = Wire::to(&server).await;
     let mut ears = Ears::of(&server, &[FIRST, SECOND, THIRD]).await.and_releases().await;
-    // The first itself is granted by the answer.
+    // The answer grants the lock to the first field itself.
     wire.held_before(&[FIRST, SECOND]).await;
     wire.ask::<i64>(&["DEL", KEY]).await;
     assert_eq!(wire.again(FIRST).await, DONE);
     assert_eq!((wire.fields().await, wire.line().await), (held(&[(FIRST, "1")]), vec![SECOND.to_owned()]));
     assert_eq!(ears.heard(&mut wire).await, [format!("7 {LEASE} order:1")]);
-    // Another is not, nor is one who has left the line since.
+    // The answer doesn't grant it to another field, nor to one that has left the line.
     wire.held_before(&[FIRST, SECOND]).await;
     wire.ask::<i64>(&["DEL", KEY]).await;
     assert_eq!(in_line(&wire.again(SECOND).await), (FIRST, "0"));
@@ -262,13 +262,13 @@ async fn a_request_that_ends_leaves_the_line_and_the_first_learns_when_to_ask() 
     assert_eq!(wire.leave(SECOND).await, GONE);
     assert_eq!(ears.heard(&mut wire).await, Vec::<String>::new());
     assert_eq!(server.keys().await, [KEY]);
-    // The lock has expired meanwhile: whoever comes by hands it on.
+    // The lock has expired meanwhile: the next one that asks or leaves hands it on.
     wire.held_before(&[FIRST, SECOND]).await;
     wire.ask::<i64>(&["DEL", KEY]).await;
     assert_eq!(wire.leave(OURS).await, GONE);
     assert_eq!(wire.fields().await, held(&[(FIRST, "0")]));
     assert_eq!(ears.heard(&mut wire).await, ["3 - order:1", "7 40000 order:1"]);
-    // What was handed to it is no hold yet, and ends as one.
+    // What was handed to it is no hold yet, and ends like one.
     assert_eq!(wire.leave(FIRST).await, ENDED);
     assert_eq!(wire.fields().await, held(&[(SECOND, "0")]));
 }
@@ -296,7 +296,7 @@ async fn a_field_of_another_program_beside_ours_keeps_the_lock_from_the_line() {
     assert_eq!(wire.leave(OURS).await, Value::Int(-5));
     assert_eq!((wire.fields().await, wire.line().await), (held(&[(THIRD, "1")]), vec![FIRST.to_owned()]));
     assert_eq!(ears.heard(&mut wire).await, ["released: 0"]);
-    // For a hold of Redisson one waits in the line.
+    // A field waits in the line for a hold of Redisson's.
     wire.plant(THIRD, "2").await;
     assert_eq!(in_line(&wire.enter(OURS).await), (THIRD, "2"));
 }
@@ -310,7 +310,7 @@ async fn a_forced_release_hands_on_and_is_published() {
     assert_eq!(wire.force_on().await, DONE);
     assert_eq!((wire.fields().await, wire.line().await), (held(&[(FIRST, "0")]), vec![SECOND.to_owned()]));
     assert_eq!(ears.heard(&mut wire).await, ["3 - order:1", "7 40000 order:1", "released: 0"]);
-    // From one who has not entered yet, too.
+    // Also from one that has not entered yet.
     assert_eq!(wire.force_on().await, DONE);
     assert_eq!((wire.fields().await, wire.line().await), (held(&[(SECOND, "0")]), vec![]));
     assert_eq!(wire.force_on().await, DONE);
@@ -370,7 +370,7 @@ async fn a_line_that_is_none_of_ours_is_left_alone_and_frees_the_lock() {
     assert_eq!(ears.heard(&mut wire).await, ["3 - order:1"]);
 }
 
-/// A server runs nothing else meanwhile.
+/// The server runs nothing else meanwhile.
 #[tokio::test]
 async fn a_long_line_of_those_who_are_gone_is_passed_over_in_parts() {
     let server = Server::start().await;
@@ -391,7 +391,7 @@ async fn a_long_line_of_those_who_are_gone_is_passed_over_in_parts() {
             "force" => wire.force_on().await,
             _ => {
                 wire.ask::<i64>(&["DEL", KEY]).await;
-                // Wherever it stands there.
+                // Wherever it is in the line.
                 wire.ask::<i64>(&["ZADD", LINE, "1000", &[WAKES, OURS].concat()]).await;
                 wire.again(OURS).await
             }
@@ -443,7 +443,7 @@ async fn a_right_that_is_missing_costs_the_line_and_not_the_lock() {
         ("-zpopmin", true, false, true),
         ("-publish", true, false, false),
         ("-hscan", false, true, true),
-        // None that a lock without a line does not need.
+        // No right that a lock without a line doesn't need.
         ("-exists", true, true, true),
     ] {
         let mut wire = admin.login(&server, &["allchannels", "+@all", right]).await;
@@ -467,7 +467,7 @@ async fn a_right_that_is_missing_costs_the_line_and_not_the_lock() {
             assert!(admin.ttl(KEY).await > 0, "{right}");
         } else {
             assert_eq!(admin.look().await, FREE, "{right}");
-            // Those behind it stay.
+            // Those after it stay.
             assert!(admin.line().await.contains(&SECOND.to_owned()), "{right}");
             assert_eq!(answer, Value::Int(-4 - i64::from(publishes)), "{right}");
             assert_eq!(heard == ["released: 0"], publishes, "{right}: {heard:?}");
@@ -493,7 +493,7 @@ async fn without_the_right_to_expire_the_lock_is_handed_to_nobody_and_is_free() 
         admin.held_before(&[FIRST]).await;
         assert_eq!(wire.leave(OURS).await, ENDED, "{right}");
         assert_eq!(admin.look().await, FREE, "{right}");
-        // Nor does a line stay for ever.
+        // A line doesn't stay for ever either.
         admin.held_before(&[]).await;
         let answer = wire.enter(FIRST).await;
         assert_eq!(admin.ttl(LINE).await < 0, right == "-pexpire", "{right}: {answer:?}");
@@ -526,7 +526,7 @@ async fn whom_a_lock_is_handed_to_gets_a_token_of_its_own() {
     assert_eq!(in_line(&take(&mut wire, SECOND, "enter").await.unwrap()), (OURS, "1"));
     assert_eq!(wire.line().await, [FIRST, SECOND]);
     assert_eq!(wire.leave(OURS).await, ENDED);
-    // With the line, or without by one who has left it since.
+    // With the line, or without it by one that has left it.
     for (field, mode, expected) in [(FIRST, "again", "6"), (SECOND, "", "7")] {
         for _ in 0..2 {
             assert_eq!(take(&mut wire, field, mode).await.unwrap(), token(expected));
@@ -535,7 +535,7 @@ async fn whom_a_lock_is_handed_to_gets_a_token_of_its_own() {
         assert_eq!(wire.leave(field).await, ENDED);
     }
     ears.heard(&mut wire).await;
-    // The first is granted by an answer.
+    // An answer grants it to the first.
     assert_eq!(take(&mut wire, OURS, "enter").await.unwrap(), token("8"));
     take(&mut wire, FIRST, "enter").await.unwrap();
     take(&mut wire, SECOND, "enter").await.unwrap();

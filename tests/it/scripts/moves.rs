@@ -30,7 +30,7 @@ async fn a_moved_hold_is_the_new_fields_and_no_shorter() {
     assert!(wire.end().await > 0);
 }
 
-/// 1. It runs, and its answer is lost. 2. It is sent again. And what is late for the field that was.
+/// 1. It runs, and its answer is lost. 2. It is sent again. Late commands of the former field follow.
 #[tokio::test]
 async fn a_move_that_runs_twice_is_answered_twice_and_another_one_is_refused() {
     let server = Server::start().await;
@@ -48,7 +48,7 @@ async fn a_move_that_runs_twice_is_answered_twice_and_another_one_is_refused() {
     assert_eq!(wire.release(OURS, 0).await, GONE);
     assert_eq!(wire.fields().await, before);
     assert!(wire.ask::<i64>(&["PTTL", KEY]).await <= LEASE as i64);
-    // Of a hold that has been entered again since.
+    // A move of a hold that was re-entered meanwhile.
     wire.acquire(THEIRS, 2, LEASE).await;
     assert_eq!(wire.moves(THEIRS, OURS, LEASE).await, DONE);
     assert_eq!(wire.fields().await, held(&[(THEIRS, "2")]));
@@ -69,7 +69,7 @@ async fn a_move_makes_nothing_where_the_hold_is_gone() {
     assert_eq!(wire.moves(THEIRS, OURS, LEASE).await, GONE);
 }
 
-/// Neither of the two may be lost, and the key not be left without a TTL.
+/// Neither field may be lost, and the key must not be left without a TTL.
 #[tokio::test]
 async fn a_full_server_moves_nothing() {
     let server = Server::start().await;

@@ -7,7 +7,7 @@ use super::*;
 
 const FIELDS: [&str; 3] = [OURS, THEIRS, "web@one:5be5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a:7"];
 
-/// What the lock is, as the rules have it: the only holder and its count.
+/// The state of the lock by the rules: the only holder and its count.
 type Model = Option<(usize, u32)>;
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Step {
         }
     }
 
-    /// The state after it, and its answer: `None` is busy.
+    /// Returns the state after it, and its answer; `None` is busy.
     fn by_the_rules(&self, before: Model) -> (Model, Option<Value>) {
         let mine = |field| before.filter(|&(holder, _)| holder == field).map(|(_, count)| count);
         match *self {
@@ -72,7 +72,7 @@ impl Step {
         }
     }
 
-    /// How long the hold must last from then on, at least, where it was granted that.
+    /// Returns how long the hold must last from then on at least, if it was granted that.
     fn lease(&self) -> Option<u64> {
         match *self {
             Step::Acquire(.., lease) | Step::Renew(_, lease) | Step::Settle(_, _, lease) => Some(lease),

@@ -26,7 +26,7 @@ async fn a_taken_lock_lies_on_the_wire_as_redisson_writes_it() {
 
     wire.acquire(OURS, 2, 30_000).await;
     assert_eq!(wire.fields().await, held(&[(OURS, "2")]));
-    // Redisson counts on with HINCRBY.
+    // Redisson goes on counting with HINCRBY.
     assert_eq!(wire.ask::<i64>(&["HINCRBY", KEY, OURS, "1"]).await, 3);
 
     wire.release(OURS, 0).await;
@@ -128,7 +128,7 @@ async fn who_holds_a_lock_is_answered_to_who_asks_and_changes_nothing() {
     assert_eq!(whose(&wire.who().await.unwrap()), (THEIRS, "2"));
     assert!(is_busy(&wire.acquire(OURS, 1, 2 * LEASE).await));
     assert_eq!(wire.state().await, before);
-    // Of Redisson, with a thread of any number, and with a label.
+    // Holds of Redisson, with a thread of any number, and one with a label.
     let (random, labelled) = (THEIRS.replace(":3", ":-9223372036854775808"), format!("web@one:{THEIRS}"));
     for (field, count) in [(THEIRS, "3"), (&random, "1"), (&labelled, "9223372036854775807")] {
         wire.plant(field, count).await;
@@ -164,7 +164,7 @@ async fn a_hash_that_is_no_lock_is_nobodys_and_is_not_freed() {
         (&[THEIRS, "-1"], "fields"),
         (&[THEIRS, &many], "fields"),
         (&[THEIRS, &long], "fields"),
-        // Not the first of them alone.
+        // All fields are checked, not only the first.
         (&[THEIRS, "1", "user", "bob"], "fields"),
         (&[THEIRS, "1", "mode", "dark"], "fields"),
         // As Redisson writes them.
@@ -205,7 +205,7 @@ async fn a_key_that_is_no_lock_of_this_kind_is_nobodys() {
     }
 }
 
-/// A hash under a lock's name that is none, and large: a look at all of it would hold up the server.
+/// A large hash under a lock's name is no lock, and a look at all of it would hold up the server.
 #[tokio::test]
 async fn of_a_large_hash_a_part_is_read() {
     let server = Server::start().await;
@@ -231,7 +231,7 @@ async fn what_comes_late_to_a_lock_that_is_gone_creates_nothing() {
     let server = Server::start().await;
     let mut wire = Wire::to(&server).await;
     wire.acquire(OURS, 1, LEASE).await;
-    // The release ends a hold at any count: counted down by one, the late re-entry would leave a ghost.
+    // The release ends a hold at any count. If it counted down by one, the late re-entry would leave a ghost.
     wire.acquire(OURS, 2, LEASE).await;
     assert_eq!(wire.release(OURS, 0).await, ENDED);
     for answer in [
@@ -256,7 +256,7 @@ async fn a_nested_release_that_runs_twice_lowers_once() {
     wire.acquire(OURS, 1, LEASE).await;
     wire.acquire(OURS, 2, LEASE).await;
     let end = wire.end().await;
-    // Counted down by one each time, the second frees the lock under a live guard.
+    // If each counted down by one, the second would free the lock under a live guard.
     for _ in 0..2 {
         assert_eq!(wire.release(OURS, 1).await, DONE);
         assert_eq!(wire.fields().await, held(&[(OURS, "1")]));
@@ -281,7 +281,7 @@ async fn a_late_nested_release_leaves_the_ttl_of_a_later_re_entry_alone() {
     // A late renewal under an extended hold.
     assert_eq!(wire.renew(OURS, 100_000).await, DONE);
     assert_eq!(wire.end().await, end);
-    // The next command of the hold puts the count right.
+    // The next command of the hold corrects the count.
     assert_eq!(wire.acquire(OURS, 3, 100_000).await, DONE);
     assert_eq!((wire.fields().await, wire.end().await), (held(&[(OURS, "3")]), end));
 }
@@ -414,7 +414,7 @@ async fn a_string_with_a_ttl_is_another_programs_lock_and_never_touched() {
     }
     assert_eq!(wire.force().await, status("string"));
     assert_eq!(wire.state().await, before);
-    // And it sees ours as taken.
+    // And the other program sees ours as taken.
     wire.clear().await;
     wire.acquire(OURS, 1, LEASE).await;
     let set: Option<String> = wire.ask(&["SET", KEY, "x", "NX", "PX", "1000"]).await;
@@ -464,7 +464,7 @@ async fn force_releases_the_lock_of_any_holder() {
     assert_eq!(wire.fields().await, held(&[(OURS, "1")]));
 }
 
-/// As readers of Redisson's hash expect it. A field that is no whole number is replaced: by `HSET`.
+/// Readers of Redisson's hash expect that. A field that is not a whole number is replaced, with `HSET`.
 #[tokio::test]
 async fn a_count_changes_by_the_difference() {
     let server = Server::start().await;

@@ -24,7 +24,7 @@ impl Wire {
             .await
     }
 
-    /// An acquire whose token is no less than `least`, on a counter that is kept for that time.
+    /// Runs an acquire whose token is at least `least`, on a counter that is kept for that time.
     pub(super) async fn try_take(
         &mut self,
         field: &str,
@@ -39,7 +39,7 @@ impl Wire {
         self.try_take(field, "1", least, DAY).await.unwrap()
     }
 
-    /// The commands for the counter only, while the lock is on another node.
+    /// Runs the commands for the counter only, as while the lock is on another node.
     async fn count(&mut self, ask: &str, least: &str) -> Value {
         redis::Script::new(&count_body())
             .key(COUNTER)
@@ -50,7 +50,7 @@ impl Wire {
             .unwrap()
     }
 
-    /// A renewal of a hold with this token.
+    /// Runs a renewal of a hold with this token.
     async fn try_raise(&mut self, field: &str, token: &str, stays: &str) -> RedisResult<Value> {
         self.fenced("renew", "raise", &[field, &LEASE.to_string(), token, stays]).await
     }
@@ -59,7 +59,7 @@ impl Wire {
         self.try_raise(field, token, DAY).await.unwrap()
     }
 
-    /// A settle of a hold with this token; `create`: a repair.
+    /// Runs a settle of a hold with this token; `create`: a repair.
     async fn mend(&mut self, field: &str, count: &str, create: &str, token: &str, stays: &str) -> Value {
         let args = [field, count, CHANNEL, "PUBLISH", &LEASE.to_string(), create, token, stays];
         self.fenced("settle", "raise", &args).await.unwrap()
@@ -73,17 +73,17 @@ impl Wire {
         self.ask(&["GET", COUNTER]).await
     }
 
-    /// What is left to the counter, in seconds; -1: for ever.
+    /// Returns what is left of the counter's time, in seconds; -1: for ever.
     async fn stays(&mut self) -> i64 {
         self.ask(&["TTL", COUNTER]).await
     }
 
-    /// All there is to know of the counter's key.
+    /// Returns everything about the counter's key.
     async fn counter_state(&mut self) -> (Value, i64) {
         (self.ask(&["DUMP", COUNTER]).await, self.ask(&["PEXPIRETIME", COUNTER]).await)
     }
 
-    /// The server's time in microseconds.
+    /// Returns the server's time in microseconds.
     async fn time(&mut self) -> u64 {
         let (seconds, micros): (u64, u64) = self.ask(&["TIME"]).await;
         seconds * 1_000_000 + micros
@@ -98,7 +98,7 @@ fn number(answer: Value) -> u64 {
     redis::from_redis_value(answer).unwrap()
 }
 
-/// The reason of a raise that was put off.
+/// Returns why a raise was put off.
 fn deferred(answer: Value) -> String {
     let Value::BulkString(why) = answer else { panic!("not put off: {answer:?}") };
     String::from_utf8(why).unwrap()
@@ -115,7 +115,7 @@ async fn a_token_is_the_counter_plus_one_or_the_least_that_is_asked_for() {
         (Some("5"), "9", "9"),
         (Some("8"), "9", "9"),
         (Some("9"), "9", "10"),
-        // By length and text: neither "10" < "9" nor 2^53 = 2^53 + 1.
+        // By length, then text: neither "10" < "9" nor 2^53 = 2^53 + 1.
         (Some("10"), "9", "11"),
         (Some("99"), "9", "100"),
         (Some("9007199254740992"), "9007199254740993", "9007199254740993"),
@@ -142,7 +142,7 @@ async fn without_a_least_it_is_the_servers_time_or_more() {
     let server = Server::start().await;
     let mut wire = Wire::to(&server).await;
     let (mut before, mut begun) = (0, false);
-    // Until a second has begun: there its microseconds are short numbers.
+    // Waits until a second has begun, in which its microseconds are short numbers.
     while !begun {
         let from = wire.time().await;
         let given = number(wire.take(OURS, "").await);
@@ -164,7 +164,7 @@ async fn a_repeated_acquire_of_the_holder_returns_the_same_token() {
     let mut wire = Wire::to(&server).await;
     wire.count_from("41").await;
     assert_eq!(wire.take(OURS, "7").await, token("42"));
-    // A repeat, a late one with a higher least, a re-entry.
+    // A repeat, a late one with a higher least, and a re-entry.
     assert_eq!(wire.take(OURS, "7").await, token("42"));
     assert_eq!(wire.take(OURS, "1700000000000000").await, token("42"));
     assert_eq!(wire.try_take(OURS, "2", "1700000000000000", DAY).await.unwrap(), token("42"));
@@ -248,7 +248,7 @@ async fn a_counter_alone_counts_as_it_does_beside_its_lock() {
         String::from_utf8(token).unwrap().parse::<u64>().unwrap() > 1_600_000_000_000_000,
         "not the time"
     );
-    // Redisson's has no TTL, and gets none.
+    // Redisson's counter has no TTL, and gets none.
     wire.ask::<()>(&["SET", COUNTER, "3"]).await;
     assert_eq!(wire.count("next", "").await.clone(), bulk(&wire.ask::<String>(&["GET", COUNTER]).await));
     assert_eq!(wire.ask::<i64>(&["PTTL", COUNTER]).await, -1);

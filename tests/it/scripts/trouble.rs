@@ -1,10 +1,10 @@
-//! The scripts where the server refuses something, or a key is just ending.
+//! The scripts when the server refuses something, or a key is just ending.
 
 use super::*;
 use crate::support::soon;
 
 impl Wire {
-    /// The same server, as a user with these rules.
+    /// Connects to the same server as a user with these rules.
     pub(super) async fn login(&mut self, server: &Server, rules: &[&str]) -> Wire {
         let setting = ["ACL", "SETUSER", "worker", "reset", "on", "nopass", "~*"];
         self.ask::<()>(&[&setting[..], rules].concat()).await;
@@ -13,15 +13,15 @@ impl Wire {
     }
 }
 
-/// The text of a refusal: what fails inside of a script has lost its code on some versions.
+/// Returns the text of a refusal: on some versions, what fails inside a script has lost its code.
 fn refusal(answer: RedisResult<Value>) -> String {
     answer.expect_err("refused").to_string()
 }
 
-/// What distinguishes an error of a script from a refusal before its start, after which it certainly did not run.
+/// Distinguishes an error of a script from a refusal before its start, after which it certainly did not run.
 const MARK: &str = " script: ";
 
-/// A right is missing: to versions before 7.0 the code says it, to later ones the text.
+/// Whether a right is missing: versions before 7.0 say so by the code, later ones by the text.
 fn is_denied(answer: RedisResult<Value>) -> bool {
     let text = refusal(answer);
     assert!(text.contains(MARK) && text.contains("user_script"), "{text}");
@@ -68,7 +68,7 @@ async fn without_the_right_to_sharded_channels_a_release_publishes_on_the_plain_
     }
 }
 
-/// Where the first write is refused, the script has written nothing and says so; where a later one is, it does not.
+/// If the first write is refused, the script has written nothing and reports that; if a later one is, it doesn't.
 #[tokio::test]
 async fn only_the_refusal_of_a_first_write_is_marked_as_one_before_any_write() {
     let server = Server::start().await;
@@ -80,7 +80,7 @@ async fn only_the_refusal_of_a_first_write_is_marked_as_one_before_any_write() {
         assert_eq!(is_marked(wire.try_take(OURS, "1", "5", tokens::DAY).await), marked, "{rights:?}");
         assert_eq!(admin.look().await, FREE);
     }
-    // A renewal writes nothing else. A settle raises the lease before it writes the count, which the client knows no better for.
+    // A renewal writes nothing else. A settle raises the lease before it writes the count, and its client would gain nothing from the mark.
     let mut wire = admin.login(&server, &["allchannels", "+@all", "-pexpire"]).await;
     assert_eq!(admin.acquire(OURS, 1, LEASE).await, DONE);
     assert!(
@@ -100,7 +100,7 @@ async fn only_the_refusal_of_a_first_write_is_marked_as_one_before_any_write() {
         }
         server.set(option, 0).await;
         assert_eq!(admin.look().await, FREE);
-        // A re-entry and a move, which change a hold that stands.
+        // A re-entry and a move, which change a hold that exists.
         assert_eq!(admin.acquire(OURS, 1, LEASE).await, DONE);
         let before = admin.state().await;
         server.set(option, 1).await;
@@ -177,7 +177,7 @@ async fn the_rights_that_the_scripts_need_are_these() {
     assert_eq!(wire.release(OURS, 0).await, ENDED);
     let log: Vec<Value> = admin.ask(&["ACL", "LOG"]).await;
     assert_eq!(log, []);
-    // One more, to see whose it is.
+    // Another one, to see who holds it.
     wire.acquire(OURS, 1, LEASE).await;
     for answer in [wire.acquire_naming(THEIRS, LEASE).await, wire.look_naming().await] {
         let Value::Array(parts) = answer else { panic!("no list") };
@@ -222,7 +222,7 @@ async fn a_full_server_refuses_grants_and_still_takes_releases() {
     assert_eq!(wire.look().await, FREE);
 }
 
-/// Its client counts on that lease, also where the count is put off: else others would get the lock beside its guard.
+/// Its client counts on that lease even if the count is put off: otherwise others would get the lock beside its guard.
 #[tokio::test]
 async fn on_a_full_server_a_settle_raises_the_lease_whatever_becomes_of_the_count() {
     let server = Server::with(&["--maxmemory-policy", "noeviction"]).await;
@@ -259,7 +259,7 @@ async fn a_read_only_replica_refuses_and_changes_nothing() {
     let mut wire = Wire::to(&server).await;
     wire.acquire(OURS, 1, LEASE).await;
     wire.acquire(OURS, 2, LEASE).await;
-    // Nobody is at port 1: it stays a replica with its data.
+    // Nothing listens at port 1, so it stays a replica with its data.
     wire.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
     let before = wire.state().await;
     for answer in [
@@ -273,7 +273,7 @@ async fn a_read_only_replica_refuses_and_changes_nothing() {
         let text = refusal(answer);
         assert!(text.contains("READONLY") || text.contains("read only replica"), "{text}");
     }
-    // As far as is known here the hold is live, so an inner release is deferred and does not fail.
+    // As far as the client knows the hold is live, so an inner release is deferred and doesn't fail.
     let Value::BulkString(why) = wire.release(OURS, 1).await else { panic!("not put off") };
     assert!(why.starts_with(b"READONLY"), "{why:?}");
     assert!(is_busy(&wire.look().await));
@@ -297,7 +297,7 @@ async fn a_key_in_its_last_millisecond_is_held_and_not_free() {
                 let answers: Vec<i64> = pipe.query_async(&mut wire.redis).await.unwrap();
                 let held = answers.iter().take_while(|&&answer| answer >= 0).count();
                 assert!(answers[..held].iter().all(|ttl| (0..=1).contains(ttl)), "{answers:?}");
-                // Then it is free, or was taken.
+                // Afterwards it is free, or was taken.
                 assert!(answers.get(held).is_none_or(|&answer| answer == -3 || answer == -1), "{answers:?}");
                 if answers[..held].contains(&0) {
                     break;

@@ -14,7 +14,7 @@ use crate::support::sentinel::{Group, NAME, is_master};
 use crate::support::server::Server;
 use crate::support::{eventually, options, soon};
 
-/// A failover leads away from it in an epoch that is less than the one that the client saw before.
+/// A failover replaces it in an epoch that is less than the one that the client saw before.
 #[tokio::test]
 async fn a_master_that_is_monitored_again_is_left_before_there_is_a_new_one() {
     let group = Group::start().await;
@@ -37,7 +37,7 @@ async fn a_master_that_is_monitored_again_is_left_before_there_is_a_new_one() {
     }
     assert!(!is_deserted(old).await, "nothing has changed for it");
 
-    // One that is frozen can't be promoted: the failover stops there. The sentinels may find out too soon; then it does not begin.
+    // A frozen replica can't be promoted: the failover stops there. The sentinels may find out too soon; then it doesn't begin.
     let mut left = false;
     for _ in 0..10 {
         replicas.iter().for_each(|replica| replica.freeze());
@@ -73,10 +73,10 @@ async fn a_master_that_is_monitored_again_is_left_before_there_is_a_new_one() {
     assert_eq!(fields(old).await.len(), 1);
 }
 
-/// The leader of the failover is the first to answer, so its report counts alone, with an epoch that is less than the one that the client
-/// saw before. What is granted at the old master after the promotion is lost.
+/// The leader of the failover answers first, so its report counts alone, with an epoch that is less than the one that the client saw
+/// before. What is granted at the old master after the promotion is lost.
 ///
-/// A busy machine may notice a failover too late, so two in a row of several have to lose nothing.
+/// A busy machine may notice a failover too late, so of several failovers two in a row have to lose nothing.
 #[tokio::test]
 async fn no_grant_is_lost_in_a_failover_whose_leader_is_the_first_to_report_it() {
     let group = Group::start().await;
@@ -88,13 +88,13 @@ async fn no_grant_is_lost_in_a_failover_whose_leader_is_the_first_to_report_it()
     let mut old = &group.servers[0];
     let mut lost = Vec::new();
     for _ in 0..6 {
-        // In a greater epoch than the one that the sentinels begin with again.
+        // In a greater epoch than the one with which the sentinels begin again.
         group.fail_over().await;
         old = group.failed_over(old).await;
         group.settled().await;
         soon("a run", locks.mutex("before").run(async {})).await.unwrap();
         group.monitor_again(old).await;
-        // It looks once more, and has the new epochs of all, not the ones that they had before.
+        // It looks again, and has the new epochs of all sentinels, not their earlier ones.
         for (way, slow) in ways.iter().zip(&slow) {
             while slow.done_now().is_some() {}
             way.reset(Which::Subscribers).await;
@@ -103,7 +103,7 @@ async fn no_grant_is_lost_in_a_failover_whose_leader_is_the_first_to_report_it()
         }
         group.sentinels[0].new_lines();
 
-        // It knows nothing of sentinels, and shows that grants are lost.
+        // This client doesn't use the sentinels, and shows that grants are lost.
         let control = options().server(old.url()).lease(60 * SECOND).connect().await.unwrap();
         let stop = Arc::<AtomicBool>::default();
         let ours = tokio::spawn(keep_locking(locks.clone(), "ours", stop.clone()));
@@ -117,7 +117,7 @@ async fn no_grant_is_lost_in_a_failover_whose_leader_is_the_first_to_report_it()
         let kept = new.keys().await;
         let is_lost = |guard: &&Guard| !kept.contains(&guard.name().to_owned());
         let count = |guards: &[Guard]| guards.iter().filter(is_lost).count();
-        // A message of before, about another master in a greater epoch, may reach a sentinel late. Then this is no failover on demand.
+        // An old message, about another master in a greater epoch, may reach a sentinel late. Then this is no failover on demand.
         if !group.sentinels[0].new_lines().iter().any(|line| line.contains("+config-update-from")) {
             lost.push((count(&ours), count(&theirs)));
         }

@@ -1,4 +1,4 @@
-//! The way to the master.
+//! How the master is found.
 
 use nestlock::{ErrorKind, Locks, Master};
 use tokio::time::Instant;
@@ -29,7 +29,7 @@ async fn some_sentinels_may_be_dead_or_frozen() {
     group.sentinels[0].freeze();
     let begun = Instant::now();
     let frozen = soon("one frozen", group.builder().node_timeout(20 * SECOND).connect()).await.unwrap();
-    // One that does not answer is not waited for.
+    // A sentinel that does not answer is not waited for.
     assert!(begun.elapsed() < 20 * SECOND);
     soon("a run", frozen.mutex("stock").run(async {})).await.unwrap();
     group.sentinels[0].thaw();
@@ -41,7 +41,7 @@ async fn some_sentinels_may_be_dead_or_frozen() {
     let error = soon("an answer", group.builder().connect()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("no sentinel reports"), "{error}");
-    // Who is connected stays so.
+    // An existing connection stays.
     soon("a run", dead.mutex("stock").run(async {})).await.unwrap();
 }
 
@@ -99,7 +99,7 @@ const SECRET: &str = "h1dden-sent1nel";
 async fn credentials_and_database_of_the_first_url_are_the_masters() {
     let setup = Setup { password: Some(SECRET), ..Setup::default() };
     let group = Group::with(setup).await;
-    // The sentinels have no password: they are asked without. Only the first has to name it.
+    // The sentinels have no password, so they are asked without one. Only the first URL has to name it.
     let mut urls = group.urls("", "");
     urls[0] = group.urls(&format!(":{SECRET}@"), "/2").swap_remove(0);
     let builder = options().sentinel(&urls, NAME);

@@ -29,7 +29,7 @@ async fn a_hold_survives_a_failover_on_demand() {
     group.fail_over().await;
     let new = group.failed_over(old).await;
     eventually("nobody is left with the old master", async || is_deserted(old).await).await;
-    // It takes writes all the same: a hold that was taken there would be worth nothing.
+    // It still takes writes: a hold that was taken there would be worth nothing.
     assert!(is_master(old).await);
     assert_eq!(fields(new).await, [guard.field()]);
     eventually("the waiter listens there", async || !new.channels().await.is_empty()).await;
@@ -73,7 +73,7 @@ async fn sentinels_that_were_set_up_again_are_followed_although_their_epochs_res
     add_user(&group).await;
     let locks = options().sentinel(group.urls("locker:secret@", ""), NAME).lease(60 * SECOND);
     let locks = locks.unavailable_after(60 * SECOND).connect().await.unwrap();
-    // So that the client has seen a greater epoch than theirs will be.
+    // So the client has seen a greater epoch than theirs will be.
     let mut master = &group.servers[0];
     for _ in 0..2 {
         group.fail_over().await;
@@ -98,7 +98,7 @@ async fn sentinels_that_were_set_up_again_are_followed_although_their_epochs_res
     assert_eq!(fields(master).await.len(), 1);
 }
 
-/// This user distinguishes the connections of this crate from those of sentinels and replicas.
+/// Adds a user that distinguishes the connections of this crate from those of sentinels and replicas.
 pub(super) async fn add_user(group: &Group) {
     for server in &group.servers {
         let rule = ["ACL", "SETUSER", "locker", "on", ">secret", "~*", "&*", "+@all"];
@@ -128,8 +128,7 @@ async fn a_hold_survives_the_masters_death() {
     assert!(new.keys().await.is_empty());
 }
 
-/// Waits until the replicas have the hold.
-/// What a failover finds at no replica is lost with the old master.
+/// Waits until the replicas have the hold. What a failover finds on no replica is lost with the old master.
 pub(super) async fn replicated(group: &Group, guard: &Guard) {
     for replica in &group.servers[1..] {
         eventually("the replica has it", async || fields(replica).await == [guard.field()]).await;
@@ -141,7 +140,7 @@ async fn a_failover_that_lost_the_hold_is_reported() {
     let group = Group::start().await;
     let locks = group.builder().lease(3600 * SECOND).connect().await.unwrap();
     let (old, replicas) = (&group.servers[0], &group.servers[1..]);
-    // They are stopped, and their connections ended: nothing of the lock is on its way to them.
+    // They are stopped and their connections ended: nothing about the lock is on its way to them.
     replicas.iter().for_each(Server::freeze);
     old.ask::<usize>(&["CLIENT", "KILL", "TYPE", "replica"]).await;
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
@@ -213,14 +212,14 @@ async fn the_old_master_is_left_before_there_is_a_new_one() {
     is_left_before_there_is_a_new_one(|builder| builder).await;
 }
 
-/// With it there are two connections to the master. Grants that continued over one of them would be lost, though the replica that is
-/// not promoted acknowledged them.
+/// With replicas to wait for there are two connections to the master. Grants that continued over one of them would be lost, although the
+/// replica that is not promoted acknowledged them.
 #[tokio::test]
 async fn with_replicas_too_the_old_master_is_left_before_there_is_a_new_one() {
     is_left_before_there_is_a_new_one(|builder| builder.replicas(1, 20 * SECOND)).await;
 }
 
-/// Who leads a failover may be late by a second, while the others know nothing of it and name the old master.
+/// The leader of a failover may be a second late, while the other sentinels don't know about the failover and name the old master.
 #[tokio::test]
 async fn the_old_master_is_not_gone_back_to_while_the_leader_of_a_failover_is_silent() {
     does_not_go_back(|builder| builder).await;
@@ -241,7 +240,7 @@ async fn does_not_go_back(options_of: fn(nestlock::Builder) -> nestlock::Builder
     replicated(&group, &guard).await;
     leave(&group, old).await;
     leader.freeze();
-    // One of them is promoted, which nobody notices but the leader.
+    // One of them is promoted, and only the leader notices.
     group.servers[1..].iter().for_each(Server::thaw);
     let other = &group.sentinels[1];
     let (looks, ours) = (other.connections().await, Cell::new(0));
@@ -277,8 +276,8 @@ async fn is_left_before_there_is_a_new_one(options_of: fn(nestlock::Builder) -> 
     soon("a release", guard.release()).await.unwrap();
 }
 
-/// Begins a failover that the first sentinel leads, and returns when it has chosen a replica and the client has left. The replicas are
-/// frozen then: one that is can't be promoted.
+/// Begins a failover that the first sentinel leads, and returns once it has chosen a replica and the client has left. The replicas are
+/// frozen then, since a frozen replica can't be promoted.
 async fn leave(group: &Group, old: &Server) {
     let (replicas, leader) = (&group.servers[1..], &group.sentinels[0]);
     // The sentinels may find out too soon that they are frozen; then no failover begins, or it is given up.

@@ -1,4 +1,4 @@
-//! A master that sentinels monitor: one is connected to it, and follows it through failovers.
+//! A master that sentinels monitor: the crate connects to it, and follows it through failovers.
 
 mod anew;
 mod connect;

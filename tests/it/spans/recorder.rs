@@ -14,7 +14,7 @@ use tracing_core::span::Current;
 #[derive(Clone, Debug, Default)]
 pub struct Span {
     pub name: String,
-    /// Its place among all spans.
+    /// Its index among all spans.
     pub parent: Option<usize>,
     pub fields: BTreeMap<String, String>,
     pub is_closed: bool,
@@ -41,11 +41,11 @@ pub struct Spans {
 struct State {
     spans: Vec<Span>,
     events: Vec<Event>,
-    /// Those that are entered, by their places.
+    /// The indices of the spans that are entered.
     entered: Vec<usize>,
 }
 
-/// Takes the spans and events of this thread up to that level, until the guard goes.
+/// Records the spans and events of this thread up to that level, until the guard is dropped.
 pub fn record(most: LevelFilter) -> (Spans, DefaultGuard) {
     let spans = Spans { most, state: Arc::default() };
     let guard = tracing::subscriber::set_default(spans.clone());
@@ -53,7 +53,7 @@ pub fn record(most: LevelFilter) -> (Spans, DefaultGuard) {
 }
 
 impl Spans {
-    /// Those of that name, in the order in which they began.
+    /// Returns the spans of that name, in the order in which they began.
     pub fn named(&self, name: &str) -> Vec<Span> {
         self.state.lock().unwrap().spans.iter().filter(|span| span.name == name).cloned().collect()
     }
@@ -66,7 +66,7 @@ impl Spans {
         self.state.lock().unwrap().events.clone()
     }
 
-    /// The name of the span at that place.
+    /// Returns the name of the span with that index.
     pub fn name(&self, at: Option<usize>) -> Option<String> {
         at.map(|at| self.state.lock().unwrap().spans[at].name.clone())
     }

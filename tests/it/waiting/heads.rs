@@ -1,4 +1,4 @@
-//! Heads that are not polled, and lines that change under those who stand in them.
+//! Heads that are not polled, and lines that change while requests stand in them.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::{STRANGER, builder, enlisted, eventually, parked, soon};
 #[tokio::test]
 async fn a_waiter_that_replaced_a_head_asks_again_when_the_head_is_back_and_gone() {
     let server = Server::start().await;
-    // The poll interval is what the head asks again by; each of the two comes to be asleep behind the other.
+    // The head asks again after the poll interval; each of the two sleeps behind the other in turn.
     let cap = Duration::from_millis(150);
     let locks = builder(&server.url()).poll_interval(cap).connect().await.unwrap();
     let stock = locks.mutex("stock");
@@ -24,7 +24,7 @@ async fn a_waiter_that_replaced_a_head_asks_again_when_the_head_is_back_and_gone
     let second = tokio::spawn(enlisted(&stock));
     // It is passed over, and the second one asks in its place.
     eventually("the second's attempt", async || scripts_run(&server).await > before).await;
-    // Back for as long as the second one's own timer needs, then gone.
+    // It is back for as long as the second one's own timer needs, then gone.
     let again = scripts_run(&server).await;
     tokio::select! {
         _ = &mut head => panic!("somebody else holds it"),
@@ -47,7 +47,7 @@ async fn a_child_that_waits_as_a_stranger_enters_what_its_parent_gets() {
     asleep(&server, 1).await;
     let child = tokio::spawn(Owner::current().child().scope(stock.lock()));
     tokio::task::yield_now().await;
-    // 2. The lock gets free without a message, and this task has it by one attempt.
+    // 2. The lock becomes free without a message, and this task gets it with one attempt.
     server.ask::<()>(&["DEL", "stock"]).await;
     let guard = stock.try_lock().await.unwrap().expect("it is free");
     // 3. It awaits its child, which is the head now.
@@ -83,7 +83,7 @@ async fn a_sibling_that_sleeps_at_the_head_enters_what_is_handed_up() {
     let sibling = tokio::spawn(Owner::current().child().scope(stock.lock()));
     asleep(&server, 1).await;
     server.ask::<()>(&["DEL", "stock"]).await;
-    // While the first child holds, the second is a stranger; then both are children of who holds.
+    // While the first child holds the lock, the second is a stranger; later both are children of the holder.
     let guard = scope(stock.try_lock()).await.unwrap().expect("it is free");
     assert_eq!(guard.owner(), Owner::current());
     assert_eq!(soon("the sibling", sibling).await.unwrap().unwrap().depth(), 2);

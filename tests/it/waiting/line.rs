@@ -16,13 +16,13 @@ async fn only_the_head_of_fifty_talks_to_the_server() {
     let stock = locks.mutex("stock");
     let tasks: Vec<_> = (0..50).map(|_| tokio::spawn(enlisted(&stock))).collect();
     asleep(&server, 1).await;
-    // The foreign guard's own, the head's first, and its second after it had subscribed. Time for more.
+    // The foreign guard's own script, the head's first, and its second after it had subscribed. There is time for more.
     for _ in 0..20 {
         assert_eq!(scripts_run(&server).await, 3);
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(server.channels().await.len(), 1);
-    // Two for commands, of which one is the foreign holder's, and one for messages.
+    // Two for commands, one of them the foreign holder's, and one for messages.
     assert_eq!(server.clients().await, 3);
     foreign.release().await.unwrap();
     for task in tasks {
@@ -67,7 +67,7 @@ async fn the_next_in_line_goes_on_where_a_sleeping_head_is_dropped() {
     let before = scripts_run(&server).await;
     head.abort();
     second.abort();
-    // A new head tries first of all.
+    // A new head first tries to acquire.
     eventually("the third's attempt", async || scripts_run(&server).await > before).await;
     foreign.release().await.unwrap();
     soon("the third", third).await.unwrap().unwrap().release().await.unwrap();

@@ -12,17 +12,17 @@ use nestlock::{Builder, Guard};
 use crate::support::server::Server;
 use crate::support::{self, HOUR, builder, eventually, locks};
 
-/// A `Locks` in which no timer wakes a waiter.
+/// Returns options with which no timer wakes a waiter.
 fn without_timers(url: &str) -> Builder {
     support::without_timers(builder(url))
 }
 
-/// A guard of another process, on a lease that no test outlives.
+/// Returns a guard of another process, on a lease that outlives every test.
 async fn foreign_guard(server: &Server, name: &str) -> Guard {
     locks(&server.url()).await.mutex(name).lock().fixed_lease(HOUR).await.unwrap()
 }
 
-/// How many scripts have run.
+/// Returns how many scripts have run.
 async fn scripts_run(server: &Server) -> u64 {
     server.scripts_run().await
 }

@@ -9,7 +9,8 @@ use crate::support::proxy::{Proxy, Which};
 use crate::support::server::Server;
 use crate::support::{builder, enlisted, log, soon};
 
-/// A server, a network before it, a `Locks` on that network in which no timer wakes a waiter, and another process that holds `stock`.
+/// Starts a server, a network before it, a `Locks` on that network in which no timer wakes a waiter, and another process that holds
+/// `stock`.
 async fn held_behind_a_proxy() -> (Server, Proxy, Locks, Guard) {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
@@ -23,7 +24,7 @@ async fn a_release_before_the_confirmation_is_not_missed() {
     let (_server, proxy, locks, foreign) = held_behind_a_proxy().await;
     let (attempts, hold) = (proxy.on(|c| c.is("acquire")).watch(), proxy.on(|c| c.is("subscribe")).hold());
     let waiting = tokio::spawn(locks.mutex("stock").lock());
-    // 1. It was refused. 2. Its subscription is sent. 3. The lock gets free. 4. It is confirmed.
+    // 1. It was refused. 2. Its subscription is sent. 3. The lock becomes free. 4. The subscription is confirmed.
     attempts.seen().await;
     hold.seen().await;
     foreign.release().await.unwrap();
@@ -104,7 +105,7 @@ async fn where_subscribing_is_refused_the_head_polls() {
     assert!(!event.mentions("secret"), "{event:?}");
     foreign.release().await.unwrap();
     let guard = soon("the lock", waiting).await.unwrap().unwrap();
-    // Its own release can't be published either, and counts all the same.
+    // Its own release can't be published either, and still counts.
     guard.release().await.unwrap();
     assert!(server.keys().await.is_empty());
 }
@@ -140,7 +141,7 @@ async fn the_poll_cap_finds_what_a_half_open_subscription_does_not_report() {
     for _ in 0..3 {
         attempts.seen().await;
     }
-    // Otherwise it was the silence of the connection that was noticed, many poll intervals later.
+    // Otherwise the silence of the connection was noticed, many poll intervals later.
     let address = proxy.url().replace("redis://", "");
     let noticed = log::find(|e| e.mentions(&address) && e.mentions("subscriber connection"));
     assert!(noticed.is_none(), "{noticed:?}");
@@ -158,7 +159,7 @@ async fn a_waiter_is_notified_again_after_its_subscription_was_lost() {
     confirmed.seen().await;
     asleep(&server, 1).await;
     proxy.reset(Which::Subscribers).await;
-    // By the loss, and by the new confirmation.
+    // The loss wakes it, and so does the new confirmation.
     confirmed.seen().await;
     for _ in 0..4 {
         attempts.seen().await;

@@ -9,7 +9,7 @@ use crate::support::{PATIENCE, STRANGER, builder, eventually, soon};
 
 const FOREVER: Duration = Duration::MAX;
 
-/// Somebody else's hold.
+/// Makes somebody else hold the lock.
 async fn stranger(server: &Server, name: &str) {
     server.ask::<()>(&["HSET", name, STRANGER, "1"]).await;
     server.ask::<()>(&["PEXPIRE", name, "600000"]).await;
@@ -63,7 +63,7 @@ async fn a_message_that_a_dropped_head_got_is_the_next_ones() {
     // The first is head again, asks, and sleeps.
     tokio::select! { _ = &mut first => panic!("it is held"), () = tries(4) => {} }
     free(&server, "stock", "redisson_lock__channel:{stock}").await;
-    // It is woken, and goes without having looked.
+    // It is woken, and is dropped without having looked.
     let woken = async || !server.keys().await.is_empty();
     for _ in 0..20 {
         if woken().await {
@@ -90,7 +90,7 @@ async fn a_server_that_is_slow_is_asked_by_the_head_alone() {
             tokio::spawn(async move { stock.lock().await.map(drop) })
         })
         .collect();
-    // Far more than a head may stay away.
+    // Far longer than a head may stay away.
     tokio::time::sleep(Duration::from_secs(1)).await;
     server.thaw();
     eventually("the subscription", async || !server.channels().await.is_empty()).await;

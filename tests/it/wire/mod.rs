@@ -1,4 +1,4 @@
-//! What may happen between a command and its answer, and what must not come of it.
+//! What may happen between a command and its answer, and what must not follow from it.
 
 mod late;
 mod order;
@@ -6,18 +6,18 @@ mod repeats;
 
 use crate::support::server::Server;
 
-/// The fields of a lock with their counts, by HGETALL.
+/// Returns the fields of a lock with their counts, by HGETALL.
 pub async fn fields(server: &Server, name: &str) -> Vec<(String, String)> {
     let flat: Vec<String> = server.ask(&["HGETALL", name]).await;
     flat.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
 }
 
-/// The count of a field; `None` where it is not there.
+/// Returns the count of a field; `None` if it is not there.
 pub async fn count(server: &Server, name: &str, field: &str) -> Option<String> {
     server.ask(&["HGET", name, field]).await
 }
 
-/// The rest of a lock's lease in ms.
+/// Returns the rest of a lock's lease in ms.
 pub async fn ttl(server: &Server, name: &str) -> i64 {
     server.ask(&["PTTL", name]).await
 }

@@ -1,4 +1,4 @@
-//! In which order the commands of one process go out.
+//! The order in which the commands of one process are sent.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ async fn several_names_are_asked_for_and_released_in_one_round_trip() {
     let first = proxy.on(|c| c.is("acquire")).times(1).hold_reply();
     let others = proxy.on(|c| c.is("acquire")).skip(1).watch();
     let request = tokio::spawn(several.lock());
-    // No answer has come.
+    // No answer has arrived.
     assert_eq!(first.seen().await.keys()[0], "a");
     for name in ["b", "c", "d"] {
         assert_eq!(others.seen().await.keys()[0], name);
@@ -107,7 +107,7 @@ async fn one_command_of_a_hold_is_under_way_at_a_time() {
     assert!(server.keys().await.is_empty());
 }
 
-/// An orphan would be renewed for ever. Time is measured by the renewals of another lock.
+/// An orphan would be renewed for ever. The renewals of another lock measure the time.
 #[tokio::test]
 async fn a_hold_that_was_left_is_renewed_no_more_also_while_its_release_fails() {
     let server = Server::start().await;

@@ -50,7 +50,7 @@ async fn a_reentry_whose_answer_was_lost_counts_once_however_often_it_is_asked_f
     assert!(server.keys().await.is_empty());
 }
 
-/// Counting down by one, the repeat would free the lock under the outer guard.
+/// If the repeat counted down by one, it would free the lock under the outer guard.
 #[tokio::test]
 async fn a_nested_release_whose_answer_was_lost_counts_down_once() {
     let server = Server::start().await;
@@ -68,7 +68,7 @@ async fn a_nested_release_whose_answer_was_lost_counts_down_once() {
     assert!(server.keys().await.is_empty());
 }
 
-/// The lease is 30 s: what frees it sooner is the settle.
+/// The lease is 30 s: if it is free sooner, the settle freed it.
 #[tokio::test]
 async fn a_try_lock_whose_answer_was_lost_leaves_nothing_behind() {
     let server = Server::start().await;

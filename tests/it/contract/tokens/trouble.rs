@@ -1,4 +1,4 @@
-//! Tokens past losses, crashes, lost answers, restarts and dropped requests: they grow.
+//! Tokens grow across losses, crashes, lost answers, restarts and dropped requests.
 
 use super::*;
 
@@ -77,7 +77,7 @@ async fn a_grant_whose_answer_was_lost_is_undone_and_the_next_token_is_larger() 
         assert_eq!(home.fields("stock").await, [(guard.field().to_owned(), 1)]);
         guard.release().await.unwrap();
     }
-    // One whose lost answer belongs to a re-entry is settled, and has its token yet.
+    // If the lost answer belongs to a re-entry, the hold is settled, and still has its token.
     let guard = stock.lock().await.unwrap();
     home.drop_replies(1).await;
     let inner = soon("the re-entry", stock.lock()).await.unwrap();
