@@ -1,4 +1,4 @@
-//! What a sleep of the machine does to a hold, by a clock that the test moves.
+//! What a sleep of the machine does to a hold, with a clock that the test moves.
 
 mod asleep;
 mod attempts;
@@ -67,11 +67,11 @@ async fn a_release_after_a_long_sleep_is_lost_though_nobody_looked() {
     let guard = locks.mutex("stock").lock().await.unwrap();
     SLEPT.store(40, SeqCst);
     assert_eq!(guard.release().await.unwrap_err().loss(), Some(Loss::Suspended));
-    // What was left on the server is ended all the same, and the lock can be taken again.
+    // What was left on the server is still ended, and the lock can be taken again.
     locks.mutex("stock").lock().await.unwrap().release().await.unwrap();
 }
 
-/// The answer to its release is lost, and asked for again before `close` gives up.
+/// The answer to the release is lost, and asked for again before `close` gives up.
 #[tokio::test(start_paused = true)]
 async fn close_asks_again_for_a_release_whose_answer_was_lost() {
     let store = crate::Memory::new();
@@ -96,7 +96,7 @@ async fn a_fixed_hold_ends_its_key_also_where_an_extension_had_no_answer() {
     assert!(guard.is_lost());
 }
 
-/// One release is certain while another of the same batch still waits for a slow master: its answer counts for both.
+/// One release is certain while another of the same batch still waits for a slow master, whose answer counts for both.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_kept_of_a_release_that_a_slow_master_confirmed_with_others() {
     let stores = [crate::Memory::new(), crate::Memory::new(), crate::Memory::new()];
@@ -105,7 +105,7 @@ async fn nothing_is_kept_of_a_release_that_a_slow_master_confirmed_with_others()
     let (one, two) = (locks.mutex("one").lock().await.unwrap(), locks.mutex("two").lock().await.unwrap());
     tokio::time::sleep(Duration::from_secs(1)).await;
     stores[2].stall(Duration::from_millis(300));
-    // The first two masters do not agree on it.
+    // The first two masters do not agree on `two`.
     assert!(stores[1].lose("two"));
     drop((one, two));
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -115,7 +115,7 @@ async fn nothing_is_kept_of_a_release_that_a_slow_master_confirmed_with_others()
     }
 }
 
-/// The server is full: the inner level's release can't be counted there, and what comes next goes behind it.
+/// The server is full: the inner level's release can't be counted there, and the next command has to wait for it.
 #[tokio::test]
 async fn a_re_entry_in_a_full_server_ends_with_an_error() {
     let server = TestServer::start(&[]).await;
@@ -134,7 +134,7 @@ async fn a_re_entry_in_a_full_server_ends_with_an_error() {
     outer.release().await.unwrap();
 }
 
-/// A guard that goes when it wakes.
+/// A guard that is dropped by its waker.
 struct Goes(Mutex<Option<Guard>>);
 
 impl Wake for Goes {
@@ -159,8 +159,8 @@ async fn a_guard_that_is_dropped_while_the_background_goes_to_sleep_is_released_
     assert_eq!(format!("{store:?}"), "Memory { locks: {} }");
 }
 
-/// In this order: 1. The key is deleted. 2. A re-entry is answered that its hold is gone. 3. Whoever waits for the loss drops the guard.
-/// 4. The request goes on: granted now, it would have acquired the lock anew, in silence.
+/// In this order: 1. The key is deleted. 2. A re-entry is answered that its hold is gone. 3. The task that waits for the loss drops
+/// the guard. 4. The request goes on: if it were granted now, it would have acquired the lock again, silently.
 #[tokio::test(start_paused = true)]
 async fn a_re_entry_whose_hold_is_gone_is_an_error_though_the_guard_goes_at_once() {
     let store = crate::Memory::new();
@@ -204,7 +204,7 @@ fn the_id_of_a_process_is_a_random_uuid() {
     }
 }
 
-/// A node timeout that nobody waits for: the refusal is reported as it comes.
+/// The node timeout is not waited for: the refusal is reported as it comes.
 #[tokio::test]
 async fn a_release_that_is_denied_is_an_error_at_once() {
     let server = TestServer::start(&[]).await;
@@ -223,7 +223,7 @@ async fn connect_needs_a_majority_of_the_masters() {
     drop(listener);
     for (there, away) in [(2, 1), (3, 2), (1, 1), (1, 2), (2, 2), (2, 3), (0, 1)] {
         let stores = (0..there).map(|_| crate::Master::memory(&crate::Memory::new()));
-        // Nobody listens there.
+        // Nobody listens at this port.
         let servers = (0..away).map(|db| crate::Master::server(format!("redis://127.0.0.{}:{port}", db + 1)));
         let builder = Locks::builder().masters(stores.chain(servers)).node_timeout(Duration::from_secs(60));
         match builder.connect().await {

@@ -1,4 +1,4 @@
-//! The machine sleeps, and what waits for a lease's end comes soon after it wakes: nobody calls anything before.
+//! The machine sleeps, and what waits for a lease's end happens soon after it wakes, before anybody calls anything.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -15,10 +15,10 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// How late it may be on a clock that stands still while there is something to do.
+/// How late that may be, on a clock that stands still while there is something to do.
 const SOON: Duration = Duration::from_secs(2);
 
-/// A clock of a test's own, which is moved on by `$slept.store(seconds)`.
+/// A test's own clock, which is moved on by `$slept.store(seconds)`.
 macro_rules! clock {
     ($slept:ident) => {
         static $slept: AtomicU64 = AtomicU64::new(0);
@@ -45,7 +45,7 @@ async fn an_awaited_loss_is_reported_soon_after_the_machine_wakes() {
     let fixed = tokio::spawn(async move { (fixed.lost().await, Instant::now()) });
     sleep(SECOND / 2).await;
 
-    // Twice the lease of the one, and a small part of the other's.
+    // Twice the first one's lease, and a small part of the second one's.
     sleeps(&SLEPT, MINUTE);
     let woke = Instant::now();
     let (loss, at) = watched.await.unwrap();
@@ -142,7 +142,7 @@ async fn a_waiter_asks_soon_after_the_machine_wakes() {
     server.command("PEXPIRE stock 3600000").await;
     let stock = locks.mutex("stock");
     let waits = tokio::spawn(async move { stock.lock().await });
-    // It sleeps for good once it was refused again behind the subscription.
+    // It sleeps for long once it was refused again after the subscription.
     let is_asleep =
         |entry: &LockEntry| entry.is_subscribed() && entry.outer_front().is_some_and(Waiter::is_asleep);
     while !locks.handle.table(|table, _| table.entry("stock").is_some_and(is_asleep)) {
@@ -154,7 +154,7 @@ async fn a_waiter_asks_soon_after_the_machine_wakes() {
     guard.unwrap().unwrap().release().await.unwrap();
 }
 
-/// Nothing has looked at the clock since: its acquire has begun when the machine was awake.
+/// Nothing has looked at the clock since the machine woke. The acquire must not count from before the sleep.
 #[tokio::test(start_paused = true)]
 async fn the_first_request_after_the_machine_wakes_is_granted_as_any_other() {
     clock!(SLEPT);

@@ -20,7 +20,7 @@ use crate::{Locks, Memory, Owner};
 const SECOND: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// A store behind a network: each call takes its own time to it, and each answer back.
+/// A store behind a network: each call takes its own time to arrive, and so does each answer.
 #[derive(Debug)]
 struct Far(Arc<InMemory>, Arc<AtomicU64>);
 
@@ -82,7 +82,7 @@ fn far(memory: &Memory, dice: &Arc<AtomicU64>) -> Locks {
     Locks::over(Session::new(config, quorum, uuid, Clock::new(), vec![events]), &relay)
 }
 
-/// So many of these attempts are granted, which begin at once and keep what they are granted.
+/// Returns how many of these attempts are granted, which begin at once and keep what they are granted.
 async fn granted(clients: &[Locks], sets: &[Vec<String>]) -> usize {
     let attempts = sets.iter().enumerate().map(|(at, names)| {
         let all = clients[at % clients.len()].mutexes(names);
@@ -129,7 +129,8 @@ async fn of_attempts_in_a_circle_of_names_one_is_granted() {
     }
 }
 
-/// In the first pass it is, for a moment. In the second one, which asks for the busy name several times, it is free all the time.
+/// In the first pass `c` is held for a moment. In the second one, which asks for the busy name several times, it is free all the
+/// time.
 #[tokio::test(start_paused = true)]
 async fn a_name_behind_a_busy_one_is_free_while_that_is_asked_for_once_more() {
     let memory = Memory::new();
@@ -150,7 +151,7 @@ async fn a_name_behind_a_busy_one_is_free_while_that_is_asked_for_once_more() {
     busy.release().await.unwrap();
 }
 
-/// Whoever holds it may be an attempt in its first pass.
+/// The holder may be another attempt, in its first pass.
 #[tokio::test(start_paused = true)]
 async fn a_name_that_is_busy_for_a_moment_is_granted_to_an_attempt() {
     let memory = Memory::new();

@@ -17,11 +17,11 @@ use crate::{Builder, Guard, Locks, Memory};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Whether a subscription is confirmed, and messages arrive.
+/// Whether a subscription is confirmed, and whether messages arrive.
 #[derive(Clone, Copy, Debug)]
 enum Channel {
     Open,
-    /// It is at a node that has left the cluster.
+    /// The subscription is at a node that has left the cluster.
     Dead,
     Refused,
 }
@@ -82,7 +82,7 @@ impl Backend for Doubted {
     }
 }
 
-/// How often messages were doubted until a lock that somebody else held for a while was granted to a waiter.
+/// Returns how often messages were doubted until a lock that somebody else held for a while was granted to a waiter.
 async fn doubts(
     channel: Channel,
     options: fn(Builder) -> Builder,

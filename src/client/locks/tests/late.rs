@@ -1,4 +1,4 @@
-//! Masters that answer, and more slowly than the lease that is asked for.
+//! Masters that answer, but more slowly than the lease that is asked for.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Less than the node timeout.
 const LATENCY: Duration = Duration::from_millis(120);
 
-/// Each command runs so much later than it was sent.
+/// Runs each command [`LATENCY`] later than it was sent.
 async fn delay(store: Memory) {
     let mut way = VecDeque::new();
     store.stall(Duration::MAX);
@@ -57,12 +57,12 @@ async fn a_lease_that_is_over_before_its_grant_is_reported_is_given_up_in_time()
         }
         let error = stock.try_lock().fixed_lease(brief).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
-        // What was granted too late is ended, and stands in nobody's way.
+        // What was granted too late is ended, and is in nobody's way.
         stock.lock().await.unwrap().release().await.unwrap();
     }
 }
 
-/// It is polled whenever it is woken: it is the master that is slow, and would be for the next in line too.
+/// The request is polled whenever it is woken: the master is slow, and would be for the next in line too.
 #[tokio::test(start_paused = true)]
 async fn a_request_keeps_its_turn_for_as_long_as_a_slow_master_may_take() {
     let store = Memory::new();
@@ -99,7 +99,7 @@ async fn a_release_whose_connection_breaks_is_confirmed_over_the_next_one() {
     releasing.await.unwrap().unwrap();
 }
 
-/// It waits for an extension, which has its answer before the node timeout.
+/// The release waits for an extension, which is answered before the node timeout.
 #[tokio::test(start_paused = true)]
 async fn a_release_behind_a_command_that_a_slow_master_answers_in_time_is_confirmed() {
     let store = Memory::new();

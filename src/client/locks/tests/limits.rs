@@ -1,4 +1,4 @@
-//! Holds that end by `max_hold`, beside those that end by themselves; and requests that end in the time for them.
+//! Holds that end by `max_hold`, beside those that end by themselves; and requests that end in the time allowed for them.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::{ErrorKind, Guard, Locks, Loss, Memory, Mutex, Owner};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Also where the background has not looked yet.
+/// This holds even if the background has not looked yet.
 #[tokio::test(start_paused = true)]
 async fn a_level_counts_until_its_end_and_no_longer() {
     let stock = Locks::in_memory().mutex("stock");
@@ -17,7 +17,7 @@ async fn a_level_counts_until_its_end_and_no_longer() {
         let guard = asked.await.unwrap();
         let end = guard.valid_until();
         let step = Duration::from_nanos(1);
-        // Polled once, the clock has moved and no other task has run.
+        // After a single poll the clock has moved, and no other task has run.
         let _ = futures::poll!(Box::pin(tokio::time::advance(end - Instant::now() - step)));
         assert_eq!((stock.hold_count(), Instant::now()), (1, end - step));
         let _ = futures::poll!(Box::pin(tokio::time::advance(step)));
@@ -27,8 +27,8 @@ async fn a_level_counts_until_its_end_and_no_longer() {
     }
 }
 
-/// In this order: 1. A fixed lease of 5 s, with a limit of 1 s. 2. A nested hold makes the key live for 30 s, and ends. 3. The limit is over. 4. The
-/// lease is.
+/// In this order: 1. A fixed lease of 5 s is granted, with a limit of 1 s. 2. A nested hold makes the key live for 30 s, and
+/// ends. 3. The limit is over. 4. The lease is over.
 #[tokio::test(start_paused = true)]
 async fn a_fixed_lease_ends_when_it_was_said_to_also_after_its_max_hold() {
     let stock = Locks::in_memory().mutex("stock");
@@ -77,7 +77,7 @@ async fn who_has_waited_for_long_still_waits_for_the_end_of_the_hold_before_it()
     tokio::join!(first, others);
 }
 
-/// What asks for a longer lease is on its way when a fixed one ends: it has run, and its answer is lost. The guard stays.
+/// A command that asks for a longer lease is under way when a fixed one ends: it has run, and its answer is lost. The guard stays.
 async fn a_longer_lease_is_asked_for_at_the_end(ask: impl AsyncFnOnce(&Mutex, &Guard)) {
     let store = Memory::new();
     let stock = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
@@ -108,7 +108,7 @@ async fn the_key_of_a_fixed_lease_does_not_outlive_it_by_a_nested_request_that_i
     .await;
 }
 
-/// The level that it would be nested in is over, its hold is not yet.
+/// The level that it would be nested in is over, but its hold is not yet.
 #[tokio::test(start_paused = true)]
 async fn the_key_of_a_fixed_lease_does_not_outlive_it_by_a_nested_grant_that_does_not_enter() {
     let store = Memory::new();
@@ -133,14 +133,14 @@ async fn a_release_that_runs_when_the_lease_is_over_reports_that_it_ran_out() {
     assert_eq!(guard.release().await.unwrap_err().loss(), Some(Loss::Expired));
 }
 
-/// What takes this long, of a call to masters that do not answer.
+/// Returns how long a call to masters that do not answer takes.
 async fn took(call: impl Future<Output = crate::Result<()>>) -> Duration {
     let began = Instant::now();
     assert_eq!(call.await.unwrap_err().kind(), ErrorKind::Unavailable);
     began.elapsed()
 }
 
-/// One that waits behind a command of this process has that time for both.
+/// A request that waits for a command of this process has that time for both.
 #[tokio::test(start_paused = true)]
 async fn a_request_ends_in_the_time_for_it_though_no_master_answers() {
     let few = Duration::from_millis(50);
@@ -195,7 +195,7 @@ async fn a_request_ends_in_the_time_for_it_though_no_master_answers() {
     }
 }
 
-/// Its last answer was that somebody else has it.
+/// Its last answer was that somebody else has the lock.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_was_refused_before_is_busy_though_its_last_attempt_has_no_answer() {
     let store = Memory::new();

@@ -13,7 +13,7 @@ async fn stock(store: &Memory) -> Mutex {
     Locks::builder().memory(store).lease(30 * SECOND).connect().await.unwrap().mutex("stock")
 }
 
-/// A hold that nothing disturbs logs nothing of these.
+/// Counts what is logged of disturbances: a hold that nothing disturbs logs none of these.
 fn counts(log: &Recorder) -> [usize; 5] {
     [
         "lock lost",

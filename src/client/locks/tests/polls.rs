@@ -1,7 +1,7 @@
 //! Random calls over stores in this process, whose futures are polled only once they were woken, and then late, or never.
 //!
-//! Whoever is forgotten stays forgotten here: nothing polls it again, and leases and poll intervals are long. A run is given by
-//! its seed, nearly: what this test draws comes from it, the order in which a store notifies its clients does not.
+//! A request that is forgotten stays forgotten here: nothing polls it again, and leases and poll intervals are long. A run is given
+//! by its seed, nearly: what this test draws comes from it, the order in which a store notifies its clients does not.
 //!
 //! `FUZZ_FIRST` and `FUZZ_SEEDS` choose other seeds, and more of them; `FUZZ_TRACE` shows what happens.
 
@@ -32,12 +32,12 @@ use crate::{Locks, Owner};
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// No waiter looks by itself before.
+/// No waiter looks by itself earlier.
 const POLL_INTERVAL: Duration = Duration::from_secs(3600);
 
 const NAMES: [&str; 2] = ["stock", "order"];
 
-/// Far more than any run needs: it ends one that goes round in circles.
+/// Far more than any run needs: it ends a run that goes round in circles.
 const MOST_POLLS: usize = 20_000;
 const MOST_COMMANDS: usize = 50_000;
 
@@ -53,7 +53,7 @@ struct Run {
 
 struct Process {
     locks: Locks,
-    /// Some of its callers are children of one owner, which has what they leave behind.
+    /// Some of its callers are children of this owner, which gets what they leave behind.
     family: Owner,
 }
 
@@ -74,7 +74,7 @@ impl Run {
     }
 
     async fn connect(&self) -> Process {
-        // Not random, for what is drawn inside comes from no seed; and not the same for all, or they would ask in step.
+        // Not random, since what the crate draws comes from no seed; and not the same for all, or they would ask in step.
         let pause = (50 + self.dice.roll(50) as u32) * MILLISECOND;
         let builder = self.masters.join(Locks::builder()).retry_delay(pause..=pause);
         let builder = builder.lease(self.plan.lease).longest_lease(2 * self.plan.lease);
@@ -130,7 +130,7 @@ impl Run {
         drop(self.executor.take(|_| at.next() == Some(gone)));
     }
 
-    /// Drops so many of the guards that were left there.
+    /// Drops at most this many of the guards that were left on the shelf.
     fn take_from_shelf(&self, most: usize) {
         let taken: Vec<_> = {
             let mut shelf = self.world.shelf.borrow_mut();
@@ -154,7 +154,7 @@ impl Run {
         }
     }
 
-    /// One process ends and another one comes.
+    /// Ends a process, and begins another one.
     async fn close(&mut self) {
         let at = self.dice.roll(self.processes.len());
         note(|| format!("process {at} is closed"));
@@ -167,7 +167,7 @@ impl Run {
         self.processes[at] = self.connect().await;
     }
 
-    /// What is held now counts no more: each hold is known to its process before its acquire is sent.
+    /// Notes that what is held now no longer counts. Each hold is known to its process before its acquire is sent.
     fn forced(&self) {
         for process in &self.processes {
             self.world.sections.forced(process.locks.handle.table(|table, _| {
@@ -179,7 +179,7 @@ impl Run {
     }
 
     fn look(&self) {
-        // One that waits at a stalled master runs at any time until this finds that it waits no more.
+        // A forced release that waits at a stalled master may run at any time, until this finds that none waits any more.
         let waits = self.masters.are_to_force();
         if self.world.forced.replace(waits) || waits {
             self.forced();
@@ -189,13 +189,13 @@ impl Run {
         assert!(self.masters.commands() < MOST_COMMANDS, "commands without end: {}", self.shown());
     }
 
-    /// All is well from now on: the locks are free soon, nobody waits any more, and nothing is left.
+    /// Ends the trouble, and checks that the locks are free soon, that nobody waits any more, and that nothing is left.
     async fn settle(&mut self) {
         self.masters.recover();
         self.world.end();
         self.executor.hurry();
         let mut patience = self.plan.patience();
-        // Those are not polled any more, and what they were granted lives for a lease.
+        // These are not polled any more, and what they were granted lives for a lease.
         let frozen = self.freeze();
         if !frozen.is_empty() {
             patience += self.plan.lease;
@@ -205,7 +205,7 @@ impl Run {
             drop(self.executor.take(|_| true));
         }
         self.all_end(patience).await;
-        // Beside one that is not polled `try_lock` finds the lock free only where it waits for that one to be passed over.
+        // Beside a request that is not polled, `try_lock` finds the lock free only if it waits until that one is passed over.
         let wait = if frozen.is_empty() { Duration::ZERO } else { 10 * self.plan.node_timeout };
         self.are_free(patience, wait).await;
         self.executor.put_back(frozen);
@@ -214,7 +214,7 @@ impl Run {
         self.world.begin();
     }
 
-    /// Some futures that nobody has to wait for.
+    /// Takes out some futures that nobody has to wait for.
     fn freeze(&mut self) -> Vec<executor::Driven> {
         if !self.dice.one_in(3) {
             return Vec::new();
@@ -225,7 +225,7 @@ impl Run {
         frozen
     }
 
-    /// Each future is polled as soon as it is woken, until it is ready.
+    /// Polls each future as soon as it is woken, until all are ready.
     async fn all_end(&mut self, patience: Duration) {
         let limit = Instant::now() + patience;
         loop {
@@ -245,7 +245,7 @@ impl Run {
 
     async fn are_free(&self, patience: Duration, wait: Duration) {
         let limit = Instant::now() + patience;
-        // Who was woken last and does not come is passed over.
+        // A request that was woken last and is not polled is passed over.
         sleep(SECOND).await;
         while !self.masters.are_empty() {
             assert!(Instant::now() < limit, "something is left: {}", self.shown());
@@ -272,7 +272,7 @@ impl Run {
     }
 }
 
-/// How many locks were granted.
+/// Makes a run, and returns how many locks were granted.
 async fn run(seed: u64) -> u64 {
     journal::begin();
     let mut run = Run::new(seed).await;
@@ -300,7 +300,7 @@ fn random_calls_polled_late_exclude_each_other_and_nobody_is_forgotten() {
                 tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
             runtime.unwrap().block_on(run(seed))
         });
-        // Real time, of which a run takes a blink: where no paused time passes, it would take for ever.
+        // Real time, of which a run takes very little: if no paused time passed, it would never end.
         let ended = ends.recv_timeout(120 * SECOND);
         assert_ne!(ended, Err(mpsc::RecvTimeoutError::Timeout), "seed {seed}: time stands still");
         match thread.join() {

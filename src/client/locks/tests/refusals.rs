@@ -1,4 +1,4 @@
-//! A master that refuses what is asked of it for some locks, and whom that concerns.
+//! A master that refuses what is asked of it for some locks, and which requests that concerns.
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -20,10 +20,11 @@ use crate::{Locks, Memory, Owner};
 const SECOND: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// So long requests go on.
+/// How long requests go on.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A store that refuses all calls of the lock `refused`, and what keeps the lock `kept`, and counts the acquires.
+/// A store that refuses all calls for the lock `refused`, refuses the renewals and settles of the lock `kept`, and counts the refused
+/// acquires.
 #[derive(Debug)]
 struct Refusing(Arc<InMemory>, Arc<AtomicUsize>);
 
@@ -80,7 +81,7 @@ impl Backend for Refusing {
     }
 }
 
-/// A client of that store, and how many acquires were refused.
+/// Makes a client of that store, with the number of acquires that were refused.
 fn refusing(memory: &Memory) -> (Locks, Arc<AtomicUsize>) {
     let config = Locks::builder().memory(memory).unavailable_after(PATIENCE).check().unwrap();
     let (relay, refused) = (Arc::new(EventRelay::default()), Arc::default());
@@ -91,7 +92,7 @@ fn refusing(memory: &Memory) -> (Locks, Arc<AtomicUsize>) {
     (Locks::over(session, &relay), refused)
 }
 
-/// 1. A lock is held, and waited for. 2. The master refuses another one. 3. The time of who waits is over.
+/// 1. A lock is held, and waited for. 2. The master refuses another one. 3. The time of the waiting request is over.
 #[tokio::test(start_paused = true)]
 async fn a_request_is_not_told_of_what_is_refused_to_another_lock() {
     let memory = Memory::new();
@@ -114,7 +115,7 @@ async fn a_request_is_not_told_of_what_is_refused_to_another_lock() {
     patient.await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// Whatever the command that was refused last: what they leave is ended again and again.
+/// The refusal is that of an acquire, whatever was refused last: what the requests leave is ended again and again.
 #[tokio::test(start_paused = true)]
 async fn all_requests_of_a_line_end_with_the_refusal_of_their_head() {
     let (ours, refused) = refusing(&Memory::new());
@@ -132,8 +133,8 @@ async fn all_requests_of_a_line_end_with_the_refusal_of_their_head() {
     assert!(refused.load(SeqCst) < 60, "each has asked for itself: {refused:?}");
 }
 
-/// 1. A lock is held. 2. A command of its hold fails. 3. Another owner of the process makes a single attempt, and a third one does while
-/// that is under way. 4. A fourth one waits until its time is over.
+/// 1. A lock is held. 2. A command of its hold fails. 3. Another owner of the process makes a single attempt, and a third one makes
+/// one while that is under way. 4. A fourth one waits until its time is over.
 #[tokio::test(start_paused = true)]
 async fn a_request_behind_a_hold_of_this_process_is_not_told_what_that_one_is_refused() {
     let ours = refusing(&Memory::new()).0;

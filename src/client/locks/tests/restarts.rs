@@ -23,12 +23,12 @@ fn is_free(store: &Memory) -> bool {
 async fn two_restarts(trusting: bool) -> (Guard, Mutex, JoinHandle<Result<Option<Guard>>>, [Memory; 3]) {
     let stores = [Memory::new(), Memory::new(), Memory::new()];
     let [n1, n2, n3] = &stores;
-    // 1. The first one asks. 2., 3. n1 and n2 grant it, a majority. n3 it does not reach.
+    // 1. The first one asks. 2., 3. n1 and n2 grant it, a majority. The request does not reach n3.
     let unreached = Memory::new();
     unreached.stall(Duration::MAX);
     let ours = stock(&[n1.clone(), n2.clone(), unreached], trusting).await;
     let guard = ours.lock().await.unwrap();
-    // 4. The second one asks. 5. n3 grants it; to n1 and n2 its requests are on their way.
+    // 4. The second one asks. 5. n3 grants it; its requests to n1 and n2 are on their way.
     let theirs = stock(&stores, trusting).await;
     let asked = [n1, n2].map(|store| {
         store.stall(SECOND / 10);
@@ -43,7 +43,7 @@ async fn two_restarts(trusting: bool) -> (Guard, Mutex, JoinHandle<Result<Option
     // 6., 7. Both restart, within a lease, and have forgotten the first one.
     n1.restart_empty();
     n2.restart_empty();
-    // 8. What n1 was asked arrives, before the first one can look after its hold there. 9. n1 grants it.
+    // 8. The request to n1 arrives before the first one can look after its hold there. 9. n1 grants it.
     n1.visit(|store| {
         store.backlog.extend(late);
         store.run_backlog(Instant::now());
@@ -62,7 +62,7 @@ async fn without_the_rule_a_grant_that_outlives_two_restarts_lets_a_second_one_i
     );
 }
 
-/// 10. The vote of n1 does not count, though the two that are young are a majority.
+/// 10. The vote of n1 does not count, although the two young masters are a majority.
 #[tokio::test(start_paused = true)]
 async fn with_the_rule_a_grant_that_outlives_two_restarts_is_no_vote() {
     let (guard, theirs, second, stores) = two_restarts(false).await;

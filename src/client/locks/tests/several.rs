@@ -1,4 +1,4 @@
-//! Several names at once, of which one is lost: before the last one is granted, and behind that.
+//! Several names at once, of which one is lost: before the last one is granted, or after it.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::{ErrorKind, Locks, Loss, Memory, Mutex, Mutexes, Owner};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// So long a request pauses behind a loss.
+/// How long a request pauses after a loss.
 const PAUSE: Duration = Duration::from_secs(3);
 
 async fn several(store: &Memory) -> Mutexes {
@@ -24,7 +24,7 @@ async fn several(store: &Memory) -> Mutexes {
     builder.retry_delay(PAUSE..=PAUSE).connect().await.unwrap().mutexes(["a", "b"])
 }
 
-/// The command for the second name is on its way, and all others have run.
+/// Takes the command for the second name off the store, and lets all others run.
 async fn but_one(store: &Memory) -> (Call, PendingReply) {
     while store.visit(|store| store.backlog.len() < 2) {
         yield_now().await;
@@ -34,7 +34,7 @@ async fn but_one(store: &Memory) -> (Call, PendingReply) {
     on_its_way
 }
 
-/// It runs, and is answered.
+/// Runs the command, and answers it.
 async fn arrives(store: &Memory, command: (Call, PendingReply)) {
     store.visit(|store| {
         store.backlog.push_back(command);
@@ -50,7 +50,7 @@ fn field(store: &Memory, name: &str) -> Option<Arc<str>> {
     })
 }
 
-/// Asks, and loses the first name behind its grant.
+/// Asks, and loses the first name after its grant.
 async fn asked<T: Send + 'static>(
     store: &Memory,
     ask: impl Future<Output = T> + Send + 'static,
@@ -65,12 +65,12 @@ async fn asked<T: Send + 'static>(
     (request, first)
 }
 
-/// In this order: 1. The first name is granted. 2. It is lost. 3. The second one is granted, which nobody waited for.
+/// In this order: 1. The first name is granted. 2. It is lost. 3. The second one is granted, although nobody waited for it.
 #[tokio::test(start_paused = true)]
 async fn a_name_that_is_lost_before_the_last_one_is_granted_is_asked_for_again_after_a_pause() {
     let store = Memory::new();
     let (request, first) = asked(&store, several(&store).await.lock()).await;
-    // What is behind the lost one is given back for the time of the pause.
+    // The name behind the lost one is given back for the time of the pause.
     sleep(PAUSE / 2).await;
     assert!(!request.is_finished());
     assert_eq!((field(&store, "a"), field(&store, "b")), (None, None));
@@ -124,7 +124,7 @@ async fn the_release_of_fenced_guards_reports_a_loss() {
     assert_eq!((error.loss(), error.lock()), (Some(Loss::Gone), Some("b")));
 }
 
-/// What was begun before asked as the owner itself, and not as a child of it.
+/// The request that was begun before asked as the owner itself, and not as a child of it.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_becomes_a_run_begins_anew() {
     let mut request = several(&Memory::new()).await.lock();

@@ -1,4 +1,4 @@
-//! Masters whose answers come after the verdict: what they have of a hold that is no more is ended there too.
+//! Masters whose answers come after the verdict: what they have of a hold that no longer exists is ended there too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -34,7 +34,7 @@ async fn a_late_grant_is_ended_also_where_another_was_ended_before() {
     held.release().await.unwrap();
 }
 
-/// The answer to a re-entry never comes, and then neither does that to the end of the hold: the second one counts.
+/// The answer to a re-entry never comes, and neither does the answer to the end of the hold: the second one counts.
 #[tokio::test(start_paused = true)]
 async fn an_end_that_did_not_reach_a_master_is_sent_again_though_an_earlier_command_was_lost_there_too() {
     let stores = [Memory::new(), Memory::new(), Memory::new()];
@@ -64,13 +64,13 @@ async fn what_can_not_be_put_right_is_tried_again_after_a_pause() {
         store.restart_empty();
         ghosts.push(theirs.mutex("stock").lock().await.unwrap());
         let counted = commands.clone();
-        // Without an end of it no time would pass here.
+        // Without a limit no time would pass here.
         store.visit(|store| store.loses = Some(Box::new(move || counted.fetch_add(1, SeqCst) > 500)));
     }
     sleep(Duration::from_secs(25)).await;
     assert!(!guard.is_lost());
     let commands = commands.load(SeqCst);
-    // A settle and a repair, on two masters, every half of a second.
+    // A settle and a repair, on two masters, every half second.
     assert!((4..=210).contains(&commands), "{commands} commands");
 }
 
@@ -94,11 +94,12 @@ async fn the_end_of_what_a_failed_attempt_has_left_does_not_wake_its_request() {
     }
     locks.mutex("stock").lock().await.unwrap_err();
     let answers = answers.load(SeqCst);
-    // An attempt takes half a second, and the pause behind it a whole one, for ten seconds. Without the pause they are 120.
+    // An attempt takes half a second, and the pause after it a whole one, for ten seconds. Without the pause there would be 120
+    // answers.
     assert!((60..=100).contains(&answers), "{answers} answers");
 }
 
-/// A busy lock leaves thousands of them while a master is away, and each costs as much to try as the next.
+/// A busy lock leaves thousands of orphans while a master is away, and each costs as much to try as the next.
 #[tokio::test(start_paused = true)]
 async fn what_a_master_may_have_is_tried_less_and_less_often_and_at_once_when_it_is_back() {
     let stores = [Memory::new(), Memory::new(), Memory::new()];
@@ -122,7 +123,7 @@ async fn what_a_master_may_have_is_tried_less_and_less_often_and_at_once_when_it
     assert_eq!(shown(&stores), [false; 3]);
 }
 
-/// All are due at the same moments: else a renewal would be answered as late as what is left of another lock.
+/// All are due at the same moments: if they delayed each other, a renewal would be answered as late as what is left of another lock.
 #[tokio::test(start_paused = true)]
 async fn what_is_left_on_a_minority_delays_no_renewal() {
     let stores = [Memory::new(), Memory::new(), Memory::new()];
@@ -187,7 +188,7 @@ async fn trouble(stores: &[Memory], end: Instant, random: &mut StdRng) {
     }
 }
 
-/// A minute of it, and a few seconds of rest: far less than a lease.
+/// Makes a minute of trouble, and a few seconds of rest: far less than a lease.
 async fn leaves_nothing(seed: u64) {
     let stores: Vec<_> = (0..if seed.is_multiple_of(2) { 3 } else { 5 }).map(|_| Memory::new()).collect();
     let mut random = StdRng::seed_from_u64(seed);
@@ -213,7 +214,7 @@ async fn nothing_stays_on_any_master_once_commands_arrive_and_are_answered_again
     }
 }
 
-/// A master is slow to say that it does not know the script, and the verdict of the others is there before.
+/// A master is slow to answer that it does not know the script, and the verdict of the others comes first.
 #[tokio::test]
 async fn a_forced_release_reaches_a_slow_master_that_does_not_know_its_script() {
     use crate::backend::testing::TestServer;
@@ -231,7 +232,7 @@ async fn a_forced_release_reaches_a_slow_master_that_does_not_know_its_script() 
     servers[2].signal("STOP");
     assert!(theirs.mutex("stock").force_release().await.unwrap());
     servers[2].signal("CONT");
-    // The holder, which would end what is left as well, is not asked.
+    // The holder, which would also end what is left, is not asked.
     let end = async {
         while has(&servers[2]).await {
             sleep(Duration::from_millis(5)).await;

@@ -1,4 +1,4 @@
-//! What another thread does in between, where this one is to be the first.
+//! What another thread does in between, although this one would usually be first.
 
 use std::cell::RefCell;
 use std::task::{Context, Poll, Waker};
@@ -18,7 +18,7 @@ fn is_held(store: &Memory) -> bool {
     format!("{store:?}") != "Memory { locks: {} }"
 }
 
-/// As on another thread, what waits for the slow master is polled, and answered, before whoever spawned it goes on.
+/// As if on another thread, the task that waits for the slow master is polled, and answered, before its spawner goes on.
 fn on_another_thread(mut task: Task) -> Task {
     let ended = |[quick, _]: &mut [Memory; 2]| !is_held(quick);
     let Some([_, slow]) = SLOW.with_borrow_mut(|slow| slow.take_if(ended)) else { return task };
@@ -29,8 +29,8 @@ fn on_another_thread(mut task: Task) -> Task {
     }
 }
 
-/// By a guard's release, and by the background. The verdict counts the slow master among those that are still to answer: noted behind its
-/// answer, it would keep the hold for a lease.
+/// Tried with a guard's release, and with one by the background. The verdict counts the slow master among those that are still to
+/// answer: if it were noted after the answer, it would keep the hold for a lease.
 #[tokio::test(start_paused = true)]
 async fn what_answers_right_after_the_verdict_counts_behind_it() {
     for releases in [true, false] {

@@ -21,7 +21,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// More than any clock says in microseconds, and more than a Lua number can count exactly.
 const ABOVE: u64 = 1 << 60;
 
-/// Masters whose counters of this lock stand so far above.
+/// Makes masters whose counters of this lock stand this far above [`ABOVE`].
 fn masters(name: &str, counters: &[u64]) -> Vec<Memory> {
     let stores: Vec<_> = counters.iter().map(|_| Memory::new()).collect();
     count_from(&stores, name, counters);
@@ -75,7 +75,7 @@ async fn a_fenced_handle_shows_the_same_lock_as_a_plain_one() {
 async fn a_token_is_known_to_a_majority_before_it_is_handed_out() {
     let stores = masters("stock", &[100, 50, 0]);
     let (ours, theirs) = (locks(&stores).await, locks(&stores).await);
-    // The third does not learn of it, and the second did not learn of the hundredth.
+    // The third master does not learn of the grant, and the second did not learn of the hundredth.
     stores[2].stall(5 * SECOND);
     let guard = ours.mutex("stock").fenced().lock().await.unwrap();
     let token = guard.token();
@@ -83,7 +83,7 @@ async fn a_token_is_known_to_a_majority_before_it_is_handed_out() {
     assert_eq!(counted(&stores, "stock")[..2], [101, 101]);
     guard.release().await.unwrap();
 
-    // The next one is granted by the other two.
+    // The next request is granted by the other two.
     stores[2].stall(Duration::ZERO);
     stores[0].stall(5 * SECOND);
     let next = theirs.mutex("stock").fenced().lock().await.unwrap();
@@ -98,7 +98,7 @@ async fn a_token_that_a_majority_may_not_have_is_not_handed_out() {
     let stock = ours.mutex("stock").fenced();
     let mut asking = Box::pin(stock.try_lock());
     assert!(poll(asking.as_mut()).is_pending());
-    // Both have granted it. What it sends to the second from now on is lost.
+    // Both have granted it. What is sent to the second from now on is lost.
     loses(&stores[1], || true);
     let mut handed_out = None;
     if let Ok(Ok(Some(guard))) = timeout(3 * SECOND, asking).await {
@@ -135,7 +135,7 @@ async fn a_renewal_and_a_repair_make_a_token_known_to_those_that_missed_it() {
     let missed = stores[2].clone();
     sleep(20 * SECOND).await;
     assert_eq!(counted(&[missed], "stock"), [101]);
-    // One that comes back without its counters is given this one, with the hold.
+    // A master that comes back without its counters is given this one, with the hold.
     stores[1].restart_empty();
     sleep(20 * SECOND).await;
     assert_eq!(counted(&stores, "stock"), [101, 101, 101]);
@@ -182,25 +182,25 @@ async fn trouble(stores: Vec<Memory>, end: Instant, restarts: bool, mut random: 
         let store = &stores[random.random_range(0..stores.len())];
         match random.random_range(0..12) {
             0 if restarts => store.restart_empty(),
-            // As by an attempt that this one alone granted.
+            // As after an attempt that only this master granted.
             0..9 if !restarts => store.visit(|store| {
                 let counter = counter("", &name(random.random_range(0..NAMES)));
                 let stands = store.counters.stands(&counter, Instant::now()).unwrap_or(ABOVE);
                 store.counters.set(&counter, stands + random.random_range(1..1_000));
             }),
-            // Longer than the node timeout: commands run that were given up.
+            // Longer than the node timeout: commands that were given up still run.
             0..11 => store.stall(Duration::from_millis(random.random_range(0..2_000))),
             _ => store.drop_replies(random.random_range(1..4)),
         }
     }
 }
 
-/// Five minutes of trouble; the number of grants.
+/// Makes five minutes of trouble, and returns the number of grants.
 async fn run(seed: u64, restarts: bool) -> usize {
     let stores: Vec<_> = (0..if seed.is_multiple_of(3) { 5 } else { 3 }).map(|_| Memory::new()).collect();
     let mut random = StdRng::seed_from_u64(seed);
     if !restarts {
-        // Where counters are lost, order rests on the clock, and they must not be above it.
+        // If counters are lost, order rests on the clock, and they must not be above it.
         for at in 0..NAMES {
             let counters: Vec<u64> = stores.iter().map(|_| random.random_range(0..1_000)).collect();
             count_from(&stores, &name(at), &counters);

@@ -1,4 +1,4 @@
-//! Futures that are not polled for long: what became of them, and of whoever is beside them.
+//! Futures that are not polled for long: what becomes of them, and of those beside them.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -33,7 +33,7 @@ async fn a_free_lock_is_tried_beside_a_request_whose_answer_nobody_looks_at() {
     assert!(got.is_some(), "None on a free lock");
 }
 
-/// As with a `select!` whose other branch closes.
+/// As in a `select!` whose other branch closes.
 #[tokio::test(start_paused = true)]
 async fn close_ends_what_a_future_has_under_way_that_is_not_polled_any_more() {
     let store = Memory::new();
@@ -76,7 +76,7 @@ async fn a_lease_ends_when_it_was_said_to_though_the_answer_is_looked_at_late() 
     std::mem::forget(guard);
     sleep(40 * SECOND).await;
     assert!(!ours.mutex("stock").is_locked().await.unwrap());
-    // 5. Polled whenever it is woken from now on, it sleeps beside a free lock.
+    // 5. From now on it is polled whenever it is woken; it must not sleep beside a free lock.
     let began = Instant::now();
     let _guard = asks.await.unwrap();
     assert!(began.elapsed() < SECOND, "{:?} beside a free lock", began.elapsed());
@@ -89,15 +89,15 @@ async fn an_extension_whose_answer_is_looked_at_past_the_end_does_not_bring_a_ho
     let guard = stock.lock().fixed_lease(Duration::from_millis(14)).await.unwrap();
     let mut extends = Box::pin(guard.extend(10 * SECOND));
     assert!(poll!(&mut extends).is_pending());
-    // Polled once, the clock has moved and no other task has run.
+    // After a single poll the clock has moved, and no other task has run.
     let _ = poll!(Box::pin(tokio::time::advance(Duration::from_micros(11_900))));
     assert!(guard.valid_until() < Instant::now());
     let answer = poll!(&mut extends);
     assert!(guard.valid_until() <= Instant::now(), "{answer:?}, and good again");
 }
 
-/// In this order: 1. A hold is offered to one that is not polled. 2. Another request begins, finds that one late, and is the first in line. 3. Granted
-/// in its first poll, it would look nested to a branch beside it.
+/// In this order: 1. A hold is offered to a request that is not polled. 2. Another request begins, finds that one late, and is the
+/// first in line. 3. If it were granted in its first poll, it would look nested to a branch beside it.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_begins_beside_an_offer_does_not_take_it_at_once() {
     let locks = Locks::builder().memory(&Memory::new()).local_handoff(SECOND).connect().await.unwrap();

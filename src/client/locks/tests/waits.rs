@@ -1,4 +1,4 @@
-//! How long a request waits for another process's lock where no message is to wake it.
+//! How long a request waits for another process's lock if no message is to wake it.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use crate::{Locks, Master, Memory};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Those who compete, and each have a minority, publish when they give it up. Woken by that they would ask in step, and so for ever.
+/// Requests that compete, and have a minority each, publish when they give it up. If that woke them, they would ask in step, and so
+/// on for ever.
 #[tokio::test(start_paused = true)]
 async fn no_message_ends_the_pause_after_a_split_vote() {
     let stores: Vec<_> = (0..3).map(|_| Memory::new()).collect();
@@ -30,7 +31,7 @@ async fn no_message_ends_the_pause_after_a_split_vote() {
     second.release().await.unwrap();
 }
 
-/// Neither does a request pause for longer that was woken for a lock which others had taken first, nor one that competed long ago.
+/// Neither a request that was woken for a lock which others had taken first nor one that competed long ago pauses for longer.
 #[tokio::test(start_paused = true)]
 async fn those_who_have_waited_for_long_pause_for_no_longer() {
     const PAUSE: Duration = Duration::from_millis(10);
@@ -67,8 +68,8 @@ async fn those_who_have_waited_for_long_pause_for_no_longer() {
     guard.release().await.unwrap();
 }
 
-/// In this order: 1. A request's acquire is on its way, in a connection that is replaced. 2. The request is dropped, and its end finds
-/// nothing. 3. The acquire runs. For a free lock, and on one master as on three.
+/// In this order: 1. A request's acquire is on its way, over a connection that is replaced. 2. The request is dropped, and its end
+/// finds nothing. 3. The acquire runs. Tried for a free lock, on one master and on three.
 #[tokio::test(start_paused = true)]
 async fn what_an_acquire_makes_behind_the_end_of_its_dropped_request_is_ended() {
     for masters in [1, 3] {
@@ -106,7 +107,7 @@ async fn what_an_acquire_makes_behind_the_end_of_its_dropped_request_is_ended() 
     }
 }
 
-/// Long before it would poll, or the other's lease ends.
+/// It is woken long before it would poll, and before the other's lease ends.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_is_subscribed_is_woken_by_the_message_of_a_release() {
     let store = Memory::new();
@@ -124,7 +125,7 @@ async fn a_waiter_that_is_subscribed_is_woken_by_the_message_of_a_release() {
     assert!(begun.elapsed() < SECOND / 100, "{:?}", begun.elapsed());
 }
 
-/// By the log.
+/// As the log reports it.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_granted_at_once_was_not_waited_for() {
     let log = Recorder::start();
@@ -140,7 +141,7 @@ async fn a_lock_that_is_granted_at_once_was_not_waited_for() {
     assert_eq!(log.count("acquired after waiting"), 1);
 }
 
-/// A server works twice as long on such an answer, so it is asked for only where the answer may be the last one before the time is over.
+/// A server works twice as long on such an answer, so it is asked for only if the answer may be the last one before the time is over.
 #[tokio::test(start_paused = true)]
 async fn a_first_attempt_asks_whose_the_lock_is_if_it_may_be_the_last_one() {
     let store = Memory::new();
@@ -171,7 +172,7 @@ async fn a_first_attempt_asks_whose_the_lock_is_if_it_may_be_the_last_one() {
         let asked = if let Some(within) = within { asked.within(within) } else { asked };
         assert_eq!(asks(tokio::spawn(async { asked.await.is_ok() })).await, expected, "{within:?}");
     }
-    // Nothing is reported to who only tries.
+    // Nothing is reported to a request that only tries.
     for (within, expected) in [(None, false), (Some(SECOND / 100), true)] {
         let asked = ours.try_lock();
         let asked = if let Some(within) = within { asked.within(within) } else { asked };

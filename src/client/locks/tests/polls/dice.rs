@@ -13,12 +13,12 @@ impl Dice {
         Dice(RefCell::new(StdRng::seed_from_u64(seed)))
     }
 
-    /// Dice of its own for a part of the run: what the others draw does not depend on how often it draws.
+    /// Returns dice for a part of the run: what the others draw does not depend on how often these draw.
     pub(super) fn split(&self) -> Dice {
         Dice::new(self.0.borrow_mut().random())
     }
 
-    /// One of `0..sides`.
+    /// Returns one of `0..sides`.
     pub(super) fn roll(&self, sides: usize) -> usize {
         self.0.borrow_mut().random_range(0..sides)
     }
@@ -31,7 +31,8 @@ impl Dice {
         of[self.roll(of.len())]
     }
 
-    /// Up to `longest`, and each order of magnitude as likely as the next: races differ by milliseconds, timeouts by seconds.
+    /// Returns a time up to `longest`. Each order of magnitude is as likely as the next: races differ by milliseconds, timeouts by
+    /// seconds.
     pub(super) fn time(&self, longest: Duration) -> Duration {
         let longest = (longest.as_millis() as f64).ln_1p();
         let drawn = self.0.borrow_mut().random_range(0.0..=longest).exp_m1();

@@ -1,4 +1,4 @@
-//! An executor for one task: it polls a future only once that was woken, at a moment that the test chooses.
+//! An executor for one task: it polls a future only once that future was woken, at a moment that the test chooses.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -78,7 +78,7 @@ impl Executor {
         }
     }
 
-    /// Polls one of the futures that were woken and whose time has come. False: there is none.
+    /// Polls one of the futures that were woken and whose time has come. Returns `None` if there is none.
     pub(super) fn poll_one(&mut self) -> Option<u64> {
         let now = Instant::now();
         let Executor { dice, driven, .. } = self;

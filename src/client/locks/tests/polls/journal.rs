@@ -1,4 +1,4 @@
-//! What happens in a run, printed as it happens where `FUZZ_TRACE` is set.
+//! What happens in a run, printed as it happens if `FUZZ_TRACE` is set.
 
 use std::cell::Cell;
 use std::fmt::Display;

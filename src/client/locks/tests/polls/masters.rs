@@ -11,10 +11,10 @@ use crate::{Builder, Master, Memory};
 
 pub(super) struct Masters {
     stores: Vec<Memory>,
-    /// The one of several that restarts.
+    /// Which of several masters restarts.
     restarts: usize,
     commands: Arc<AtomicUsize>,
-    /// So many of the next commands never arrive, at whichever master.
+    /// How many of the next commands never arrive, at whichever master.
     lost: Arc<AtomicUsize>,
 }
 
@@ -41,12 +41,12 @@ impl Masters {
         builder.masters(self.stores.iter().map(Master::memory))
     }
 
-    /// How many commands were sent.
+    /// Returns how many commands were sent.
     pub(super) fn commands(&self) -> usize {
         self.commands.load(SeqCst)
     }
 
-    /// Answers that come late or not at all, and commands that never arrive.
+    /// Makes answers come late or not at all, or commands never arrive.
     pub(super) fn fail(&self, dice: &Dice, longest: Duration) {
         let at = dice.roll(self.stores.len());
         let store = &self.stores[at];
@@ -69,7 +69,7 @@ impl Masters {
         }
     }
 
-    /// One of several: the same one each time, since a majority has to remember.
+    /// Restarts one of several masters: the same one each time, since a majority has to remember.
     pub(super) fn restart(&self) {
         self.stores[self.restarts].restart_empty();
     }
@@ -80,7 +80,7 @@ impl Masters {
         }
     }
 
-    /// A forced release has been sent and has not run yet.
+    /// Returns whether a forced release has been sent and has not run yet.
     pub(super) fn are_to_force(&self) -> bool {
         let force = |store: &Memory| {
             store.visit(|store| store.backlog.iter().any(|(call, _)| call.action == Action::Force))
@@ -88,7 +88,7 @@ impl Masters {
         self.stores.iter().any(force)
     }
 
-    /// From now on all is well.
+    /// Ends all faults.
     pub(super) fn recover(&self) {
         self.lost.store(0, SeqCst);
         for store in &self.stores {

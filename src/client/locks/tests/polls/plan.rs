@@ -1,11 +1,11 @@
-//! What is different from run to run: some are calm and only polled late, others have all kinds of trouble at once.
+//! What differs from run to run: some runs are calm and only polled late, others have all kinds of trouble at once.
 
 use std::time::Duration;
 
 use super::dice::Dice;
 use super::{MILLISECOND, SECOND};
 
-/// What is different from run to run.
+/// What differs from run to run.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) masters: usize,
@@ -13,17 +13,17 @@ pub(super) struct Plan {
     pub(super) node_timeout: Duration,
     /// How late a future that was woken may be polled.
     pub(super) lateness: Duration,
-    /// For how long a caller stays where it is.
+    /// How long a caller stays where it is.
     pub(super) stay: Duration,
-    /// Masters that stall, and commands and answers that are lost.
+    /// Whether masters stall, and commands and answers are lost.
     pub(super) faults: bool,
-    /// Locks that are forced away, or deleted.
+    /// Whether locks are forced away, or deleted.
     pub(super) forces: bool,
-    /// A master that comes back empty.
+    /// Whether a master comes back empty.
     pub(super) restarts: bool,
-    /// A `Locks` that is closed.
+    /// Whether a `Locks` is closed.
     pub(super) closes: bool,
-    /// The runtime is blocked now and then.
+    /// Whether the runtime is blocked now and then.
     pub(super) blocks: bool,
     pub(super) rounds: usize,
 }
@@ -52,7 +52,8 @@ impl Plan {
         (3 * self.node_timeout).max(self.lease.min(30 * SECOND) * 3 / 2)
     }
 
-    /// Where all is well and everybody lets go: how long it takes at most until the locks are free and nothing is left of them.
+    /// Returns how long it takes at most, once all is well and everybody lets go, until the locks are free and nothing is left of
+    /// them.
     pub(super) fn patience(&self) -> Duration {
         10 * SECOND + 10 * self.node_timeout
     }

@@ -1,4 +1,4 @@
-//! What callers do: locks in all ways, nested and side by side, in futures that are polled when somebody likes to.
+//! What callers do: they take locks in all ways, nested and side by side, in futures that are polled at any time.
 
 use std::cell::{Cell, RefCell};
 use std::pin::pin;
@@ -24,11 +24,11 @@ pub(super) struct World {
     pub(super) sections: Rc<Sections>,
     /// Guards that outlive their calls, until somebody takes them.
     pub(super) shelf: RefCell<Vec<Held>>,
-    /// For how long a caller stays where it is, at most.
+    /// How long a caller stays where it is, at most.
     pub(super) longest: Duration,
     pub(super) lease: Duration,
     pub(super) forces: bool,
-    /// A forced release has begun or ended, and may have run.
+    /// Whether a forced release has begun or ended, and may have run.
     pub(super) forced: Cell<bool>,
     over: Cell<bool>,
     ends: Notify,
@@ -41,7 +41,7 @@ impl World {
         World { sections, shelf, longest, lease, forces, forced, over, ends: Notify::new() }
     }
 
-    /// Everybody lets go of what it has, as soon as it is polled.
+    /// Makes all callers let go of what they have, as soon as they are polled.
     pub(super) fn end(&self) {
         self.over.set(true);
         self.ends.notify_waiters();
@@ -60,7 +60,7 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// Locks in some ways, one after the other.
+    /// Takes locks in some ways, one after the other.
     pub(super) async fn program(self) {
         for _ in 0..=self.dice.roll(3) {
             self.stay().await;
@@ -76,7 +76,7 @@ impl Caller {
         }
     }
 
-    /// Some time passes, or none.
+    /// Lets some time pass, or none.
     async fn stay(&self) {
         let ends = pin!(self.world.ends.notified());
         if self.world.over.get() {
@@ -106,7 +106,7 @@ impl Caller {
                 5 => {
                     if let Some(guard) = self.done(self.lock_or_not(depth).await).flatten() {
                         let guard = self.held(guard);
-                        // It may be a stranger's: only below it the way in is open.
+                        // The guard may be a stranger's: the lock is open only below its owner.
                         guard.guard().scope(self.inside(depth)).await;
                         self.leave(guard).await;
                     }
@@ -130,7 +130,7 @@ impl Caller {
         .boxed_local()
     }
 
-    /// A branch of its own, so that it excludes those beside it.
+    /// Runs a branch as an owner of its own, so that it excludes those beside it.
     async fn branch(&self, depth: usize) {
         self.stay().await;
         match self.dice.one_in(2) {
@@ -151,7 +151,7 @@ impl Caller {
         self.inside_of(guard, depth).await;
     }
 
-    /// A request that is dropped on its way.
+    /// Makes a request that is dropped on its way.
     async fn given_up(&self, depth: usize) {
         let guard = tokio::select! {
             biased;
@@ -163,7 +163,7 @@ impl Caller {
         }
     }
 
-    /// Futures that are polled once, and again only after something else.
+    /// Makes futures that are polled once, and again only after something else.
     async fn polled_and_left(&self, depth: usize) {
         let mut request = pin!(self.take(self.lock()).fuse());
         let first = poll!(&mut request);
@@ -182,7 +182,7 @@ impl Caller {
         }
     }
 
-    /// Two or three bare requests of one owner that has nothing yet.
+    /// Makes two or three bare requests of one owner that has nothing yet.
     async fn branches_of_one_poll(&self) {
         let group = self.world.sections.granted();
         let branch = async |number| {
@@ -201,7 +201,7 @@ impl Caller {
         Owner::new().scope(branches).await;
     }
 
-    /// A guard that somebody else left.
+    /// Takes a guard that somebody else left.
     async fn with_a_guard_of_another(&self) {
         let guard = {
             let mut shelf = self.world.shelf.borrow_mut();
@@ -213,7 +213,7 @@ impl Caller {
         };
         let Some(mut guard) = guard else { return };
         guard.pass_to(self.place.caller);
-        // It may be of another process, whose locks are strangers to those of this one.
+        // The guard may be of another process, whose locks are strangers to those of this one.
         let there = Caller { place: Place { branch: None, ..guard.place().clone() }, ..self.clone() };
         guard.guard().scope(there.inside(0)).await;
         self.leave(guard).await;
@@ -309,7 +309,7 @@ impl Caller {
         }
     }
 
-    /// Where it is nested in nothing it may be a stranger's, too.
+    /// Makes a request that may also be a stranger's if it is nested in nothing.
     fn lock_or_not(&self, depth: usize) -> TryLock {
         let request = self.place.mutex.try_lock();
         let request = match self.dice.roll(3) {
@@ -319,7 +319,7 @@ impl Caller {
         if depth == 0 && self.dice.one_in(3) { request.owner(&Owner::new()) } else { request }
     }
 
-    /// What was done, or an error that callers have to expect.
+    /// Returns the result. An error has to be one that callers have to expect.
     fn done<T>(&self, result: Result<T, Error>) -> Option<T> {
         let error = match result {
             Ok(done) => return Some(done),

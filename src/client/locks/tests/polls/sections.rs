@@ -11,7 +11,7 @@ use super::journal::note;
 use crate::owner::{Owner, inside};
 use crate::{Guard, Locks, Mutex, Result};
 
-/// By what a section is held.
+/// What holds a section.
 enum By {
     Guard(Rc<Guard>),
     Run { owner: Owner, mutex: Mutex, field: String },
@@ -24,12 +24,12 @@ pub(super) struct Place {
     pub(super) process: usize,
     pub(super) caller: u64,
     pub(super) mutex: Mutex,
-    /// Branches of one owner, by group and number, which were begun by one poll: they exclude each other too.
+    /// The branch of one owner, by group and number, if it was begun in one poll with others: these exclude each other too.
     pub(super) branch: Option<(u64, usize)>,
 }
 
 impl Place {
-    /// The field of the hold that lives in this process.
+    /// Returns the field of the hold that lives in this process.
     fn field(&self) -> String {
         let field = self.locks.handle.table(|table, _| {
             let hold = table.entry(self.mutex.name()).and_then(|entry| entry.live());
@@ -43,7 +43,7 @@ struct Section {
     id: u64,
     place: Place,
     by: By,
-    /// It was seen not to be good any more.
+    /// Whether it was seen not to be good any more.
     is_over: Cell<bool>,
 }
 
@@ -62,10 +62,10 @@ impl Section {
         }
     }
 
-    /// Whether its holder may rely on it now. Changes nothing: a look that ends what is due would hide who forgot it.
+    /// Returns whether its holder may rely on it now. It changes nothing: a look that ends what is due would hide who forgot it.
     fn is_good(&self) -> bool {
         match &self.by {
-            // In this order: of a guard that is valid `is_lost` only reads.
+            // In this order: for a guard that is still valid, `is_lost` only reads.
             By::Guard(guard) => guard.valid_until() > Instant::now() && !guard.is_lost(),
             By::Run { owner, mutex, field } => {
                 let _inside = inside(owner);
@@ -74,7 +74,7 @@ impl Section {
         }
     }
 
-    /// The same, and that a loss is final.
+    /// Returns whether it is good, and checks that a loss is final.
     fn check(&self) -> bool {
         let good = self.is_good();
         assert!(!(good && self.is_over.get()), "good again after it was over: {self:#?}");
@@ -82,7 +82,7 @@ impl Section {
         good
     }
 
-    /// The rule: whoever holds it already is the later one's owner, or an ancestor of it.
+    /// The rule: the owner of the earlier section is that of the later one, or an ancestor of it.
     fn admits(&self, later: &Section) -> bool {
         let branches = match (self.place.branch, later.place.branch) {
             (Some((group, one)), Some((other, two))) => group == other && one != two,
@@ -107,11 +107,11 @@ impl fmt::Debug for Section {
     }
 }
 
-/// In the order of their grants.
+/// The sections, in the order of their grants.
 #[derive(Default)]
 pub(super) struct Sections {
     inside: RefCell<Vec<Section>>,
-    /// Holds that were forced away, or may have been: nobody can keep others out by them.
+    /// The holds that were forced away, or may have been: nobody can keep others out by them.
     forced: RefCell<HashSet<String>>,
     ids: Cell<u64>,
 }
@@ -136,14 +136,14 @@ impl Sections {
         self.ids.get()
     }
 
-    /// A guard was handed out.
+    /// Enters a section, since a guard was handed out.
     pub(super) fn hold(self: &Rc<Self>, place: Place, guard: Guard) -> Held {
         let guard = Rc::new(guard);
         let id = self.enter(place.clone(), By::Guard(guard.clone()));
         Held { guard: Some(guard), id, place, sections: self.clone() }
     }
 
-    /// The work of a `run` has begun.
+    /// Enters a section, since the work of a `run` has begun.
     pub(super) fn work(self: &Rc<Self>, place: Place, owner: Owner) -> Working {
         let (mutex, field) = (place.mutex.clone(), place.field());
         let id = self.enter(place, By::Run { owner, mutex, field });
@@ -155,11 +155,11 @@ impl Sections {
         if left.is_some() {
             note(|| format!("section {id} is left"));
         }
-        // Whatever its drop does, it finds nothing borrowed.
+        // Dropped here, where nothing is borrowed, whatever its drop does.
         drop(left);
     }
 
-    /// The holds of all who are inside, and these, do not count from now on.
+    /// Notes that the holds of all sections, and these fields, do not count from now on.
     pub(super) fn forced(&self, more: impl IntoIterator<Item = String>) {
         let inside = self.inside.borrow();
         self.forced.borrow_mut().extend(inside.iter().map(|section| section.field().to_owned()).chain(more));
@@ -169,7 +169,7 @@ impl Sections {
         self.inside.borrow().iter().any(|section| section.place.caller == caller)
     }
 
-    /// Panics where two are in at once that are strangers.
+    /// Panics if two strangers are inside at once.
     pub(super) fn check(&self) {
         let (inside, forced) = (self.inside.borrow(), self.forced.borrow());
         let good: Vec<&Section> =
@@ -200,7 +200,7 @@ impl Held {
         &self.place
     }
 
-    /// From now on that caller has it.
+    /// Passes it to that caller.
     pub(super) fn pass_to(&mut self, caller: u64) {
         self.place.caller = caller;
         let mut inside = self.sections.inside.borrow_mut();
@@ -210,7 +210,7 @@ impl Held {
             .for_each(|section| section.place.caller = caller);
     }
 
-    /// It counts no more from the moment its release begins.
+    /// Releases it. It no longer counts from the moment its release begins.
     pub(super) async fn release(mut self) -> Result<()> {
         self.sections.leave(self.id);
         let guard = Rc::into_inner(self.guard.take().unwrap()).expect("nobody else has it");
