@@ -3,8 +3,8 @@
 -- KEYS[1]  the lock
 -- KEYS[2]  its line, if it has one
 -- ARGV[1]  the lock's release channel
--- ARGV[2]  `SPUBLISH`, where that is the command that publishes
--- ARGV[last] what is told of the line, if there is a KEYS[2] (serve.lua)
+-- ARGV[2]  `SPUBLISH`, if that is the command that publishes
+-- ARGV[last] the parameters of the line, if there is a KEYS[2] (serve.lua)
 --
 -- Replies  -1        freed
 --          else      as who.lua, but never a list

@@ -3,16 +3,16 @@
 -- hold.lua.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  its line, if it has one; of an end alone
+-- KEYS[2]  its line, if it has one; only an end has it
 -- ARGV[1]  the hold's field
 -- ARGV[2]  the count that must stand; 0 ends the hold, whatever its count
 -- ARGV[3]  the lock's release channel
--- ARGV[4]  `SPUBLISH`, where that is the command that publishes
--- ARGV[last] what is told of the line, if there is a KEYS[2] (serve.lua)
+-- ARGV[4]  `SPUBLISH`, if that is the command that publishes
+-- ARGV[last] the parameters of the line, if there is a KEYS[2] (serve.lua)
 --
 -- Replies  -1        released, or the count is already that low
 --          -2        not held: the field is not there
---          -4 - n    released, and n clients got the message on the lock's channel (where ARGV[4] is left out, or there is a KEYS[2])
+--          -4 - n    released, and n clients got the message on the lock's channel (if ARGV[4] is left out, or there is a KEYS[2])
 --          a string  the count could not be lowered, and why (a full server); the hold stands
 
 if type(count) ~= 'string' then

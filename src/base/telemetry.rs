@@ -165,7 +165,7 @@ pub(crate) fn subscription_refused(server: &str, channel: &str, why: &str) {
     warn!(server, channel, why, "subscription refused, waiters for this lock poll");
 }
 
-/// The user may not use what keeps processes in order.
+/// The user lacks a right that keeping processes in order needs.
 pub(crate) fn lines_denied(server: &str) {
     warn!(
         server,

@@ -102,7 +102,7 @@ pub(crate) struct LineKeys {
 }
 
 impl LineKeys {
-    /// What the scripts are told of the line, in one argument. It is the same for all calls of a session.
+    /// Returns the parameters of the line, which the scripts get as one argument. It is the same for all calls of a session.
     pub(super) fn told(&self, line: Line) -> &str {
         self.told
             .get_or_init(|| format!("{} {} {}", line.term.millis(), line.stays.millis(), self.wakes).into())

@@ -373,7 +373,7 @@ static FORCE: Script =
     script!(7, "force", concat!(lua!("serve"), lua!("who"), lua!("fields"), lua!("force")));
 static LOOK: Script = script!(8, "look", naming!("look"));
 static WHO: Script = script!(9, "who", naming!("who"));
-/// The counter is the second of its keys, and the line the third. Keys are named literally, or some servers refuse the script.
+/// The counter is the second key, and the line the third. Keys are named literally, since some servers refuse the script otherwise.
 static ACQUIRE_FENCED: Script =
     fenced!(10, "acquire", concat!("local KEYS = {KEYS[1], KEYS[3]}\n", acquire!()), "token");
 static RENEW_FENCED: Script = fenced!(11, "renew", lua!("renew"), "raise");
@@ -393,7 +393,7 @@ const SPUBLISH: &str = "SPUBLISH";
 /// The last argument of an acquire or a look that wants to know who holds a busy lock.
 const WHOSE: &str = "whose";
 
-/// The last argument of an acquire that may be in the line.
+/// The last argument of an acquire that may already be in the line.
 const AGAIN: &str = "again";
 
 impl Call {

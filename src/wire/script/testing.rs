@@ -26,7 +26,7 @@ fn lease(millis: &str) -> Option<Lease> {
     Lease::new("lease", Duration::from_millis(millis.parse().ok()?), drift).ok()
 }
 
-/// What a script is told of a line.
+/// Parses the parameters of a line.
 fn read_line(told: &str, again: bool) -> Option<Line> {
     let mut words = told.splitn(3, ' ');
     let mut time = || lease(words.next()?);

@@ -109,7 +109,7 @@ async fn a_user_without_the_rights_of_a_line_has_locks_without_one() {
     }
 }
 
-/// What a server denies it counts and logs.
+/// A server counts and logs what it denies.
 #[tokio::test]
 async fn what_a_user_may_not_do_in_a_line_is_tried_once_a_connection_and_reported_once() {
     const TURNS: usize = 5;
@@ -135,7 +135,7 @@ async fn what_a_user_may_not_do_in_a_line_is_tried_once_a_connection_and_reporte
             let guard = holds.mutex("stock").lock().await.unwrap();
             let before = server.scripts_run().await;
             let waiter = waits(other);
-            // It asks, is subscribed, and asks again.
+            // It asks, subscribes, and asks again.
             eventually("the waiter", async || server.scripts_run().await >= before + 2).await;
             guard.release().await.unwrap();
             granted(waiter).await.release().await.unwrap();
@@ -146,7 +146,7 @@ async fn what_a_user_may_not_do_in_a_line_is_tried_once_a_connection_and_reporte
     let reports =
         |event: &log::Event| event.mentions(&address) && event.message.contains("the lines of locks");
     assert_eq!(log::all(reports).len(), 2);
-    // The right is granted, and used with the next connection.
+    // Once the right is granted, the next connection uses it.
     server.ask::<()>(&["ACL", "SETUSER", "locker", "+zadd"]).await;
     server.ask::<()>(&["CLIENT", "KILL", "USER", "locker"]).await;
     let guard = one.mutex("stock").lock().await.unwrap();

@@ -451,7 +451,7 @@ async fn a_right_that_is_missing_costs_the_line_and_not_the_lock() {
         match wire.try_wait(THIRD, "enter").await {
             Ok(Value::Array(parts)) if right == "-hscan" => assert_eq!(parts.len(), 1, "{parts:?}"),
             Ok(answer) => assert!(enters && in_line(&answer) == (OURS, "1"), "{right}"),
-            // Once: it asks without the line from then on.
+            // Once, since it asks without the line from then on.
             Err(error) => {
                 assert!(!enters && error.to_string().contains("nothing written"), "{right}: {error}")
             }
