@@ -447,7 +447,7 @@ impl Attempts {
         .await
     }
 
-    /// Looks whether it is this request's turn and, if not, when to look again at the latest. The first look enters the line. With
+    /// Returns whether it is this request's turn and, if not, when to look again at the latest. The first look enters the line. With
     /// `takes`, it may take over what another owner of this process offers.
     fn look(&mut self, waker: &Waker, takes: bool) -> Result<Look> {
         let session = &self.options.handle;

@@ -561,7 +561,7 @@ async fn loss(handle: Handle, keys: Arc<Keys>, (id, level): (u64, u64), fate: Ar
                     changed.await;
                 }
             }
-            // With a sleep of its own: the runtime of the background may have ended, or stand still.
+            // Sleeps by itself: the runtime of the background may have ended, or stand still.
             Some(end) => tokio::select! {
                 biased;
                 () = changed => {}

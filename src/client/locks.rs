@@ -54,7 +54,7 @@ impl Locks {
     ///
     /// # Errors
     ///
-    /// As [`Builder::connect`].
+    /// Same as [`Builder::connect`].
     ///
     /// # Cancel safety
     ///

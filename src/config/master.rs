@@ -11,7 +11,7 @@ use crate::memory::Memory;
 
 /// One master of a quorum: it keeps locks, and has one vote on them.
 ///
-/// For [`Builder::masters`](crate::Builder::masters), if the masters are of different kinds. `Debug` shows no credentials.
+/// For [`Builder::masters`](crate::Builder::masters), which takes masters of different kinds. `Debug` shows no credentials.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

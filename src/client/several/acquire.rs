@@ -165,7 +165,7 @@ const BRIEF: Duration = Duration::from_millis(15);
 
 /// A request for several locks, from its first poll until it is ready or dropped: its drop drops its requests and guards.
 ///
-/// All names are asked for at once. As soon as one waits for others, what is behind it is given back, and is asked for again once
+/// All names are asked for at once. As soon as one waits for others, the names behind it are given back, and are asked for again once
 /// that one is granted. So a request that waits holds only names before that one: among all that ask in this way, the one that waits
 /// for the last name waits for somebody who waits for nobody.
 ///
@@ -419,7 +419,7 @@ impl Gathering {
         })
     }
 
-    /// Called if a name is lost before all are granted: it, and what is behind it, is asked for again after a pause. Without a pause
+    /// Called if a name is lost before all are granted: it and the names behind it are asked for again after a pause. Without a pause
     /// a lease that is too short for the wait would be asked for again and again. What is under way is dropped here, and undone in
     /// the background, which has the time of the pause.
     fn begin_again(&mut self, from: usize, loss: Loss, options: &AllOptions) {

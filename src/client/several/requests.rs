@@ -76,7 +76,7 @@ macro_rules! options {
 ///
 /// Setting an option after a poll, or calling [`run`](LockAll::run), drops the request under way, and the next poll begins a new one.
 ///
-/// A hold that is lost before all are granted is asked for again, with all that is behind it.
+/// A hold that is lost before all are granted is asked for again, with all names behind it.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
