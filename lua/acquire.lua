@@ -7,6 +7,7 @@
 -- ARGV[1]  the hold's field, `<uuid>:<id>`
 -- ARGV[2]  the count that must stand: 1 takes the lock, more re-enters a hold
 -- ARGV[3]  the lease in ms
+-- ARGV[4]  of a re-entry: `moves`, as in renew.lua, or missing
 -- ARGV[last] `whose`: where the lock is busy, it is answered whose it is. `again`: the field has asked before, and a free lock is given to the
 --            first of the line.
 -- ARGV[last], or before `again`: what is told of the line, if there is a KEYS[2] (serve.lua)
@@ -63,8 +64,9 @@ if type(count) == 'string' then
     end
   end
   -- No TTL reads as -1 and is lower than any lease: a hold that somebody persisted must not stay for ever.
-  if ttl < tonumber(ARGV[3]) then
-    redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  local lease = tonumber(ARGV[3])
+  if ttl < lease or ARGV[4] == 'moves' then
+    redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(lease, ttl + 1)))
   end
   return -1
 end

@@ -22,7 +22,7 @@ elseif not wrong then
   end
 end
 local reply = plain()
-if reply == -1 and why then
+if why and (reply == -1 or type(reply) == 'table' and not reply.err) then
   return why
 end
 return reply

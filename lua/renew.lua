@@ -1,11 +1,15 @@
--- Lets a hold live for a lease from now, at least: a TTL that is longer stays.
+-- Lets a hold live for a lease from now, at least: a TTL that is longer stays, and is the reply.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  the hold's field
 -- ARGV[2]  the lease in ms
+-- ARGV[3]  `moves`, of a hold that may have a late shorten.lua on its way: a key that stays for longer gets another end, by which that finds
+--          nothing to do. Else missing, or the first of what raise.lua is given
 --
 -- Replies  -1        renewed
 --          -2        lost: the field is not there
+--          a list    renewed: the TTL in ms, which is longer than the lease, and when the key ends, in Unix ms (from Redis 7 on, where the
+--                    user may ask for that)
 --          an error  `…, nothing written`: its one write was refused
 
 local count = redis.pcall('HGET', KEYS[1], ARGV[1])
@@ -15,11 +19,17 @@ if type(count) ~= 'string' then
   end
   return -2
 end
+local ttl, lease = redis.call('PTTL', KEYS[1]), tonumber(ARGV[2])
 -- No TTL reads as -1: it gets one.
-if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
-  local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
+if ttl < lease or ARGV[3] == 'moves' then
+  local expires = redis.pcall('PEXPIRE', KEYS[1], string.format('%.0f', math.max(lease, ttl + 1)))
   if type(expires) == 'table' then
     return redis.error_reply(expires.err .. ' script: user_script, nothing written')
+  end
+elseif ttl > lease then
+  local ends = redis.pcall('PEXPIRETIME', KEYS[1])
+  if type(ends) == 'number' then
+    return {ttl, ends}
   end
 end
 return -1

@@ -20,6 +20,9 @@ local function renew(key, field)
   -- No TTL reads as -1: it gets one.
   if type(ttl) == 'number' and ttl < tonumber(lease) then
     ttl = redis.pcall('PEXPIRE', key, lease)
+  elseif type(ttl) == 'number' and ttl > tonumber(lease) then
+    local ends = redis.pcall('PEXPIRETIME', key)
+    return type(ends) == 'number' and {ttl, ends} or -1
   end
   if type(ttl) == 'table' then
     return redis.error_reply(ttl.err .. ' script: user_script, nothing written')

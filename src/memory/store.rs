@@ -273,6 +273,8 @@ impl Store {
             Action::Renew { lease } => {
                 change_if_held(self.held_by(key, field, now), |held| held.extend(lease, now))
             }
+            // It has no clock that is set, and answers no end of a key that this could name.
+            Action::Shorten { .. } => change_if_held(self.held_by(key, field, now), |_| ()),
             Action::Repair { count, lease } if self.held(key, now).is_none() => {
                 let until = after(now, lease.duration());
                 self.put(key, StoredLock { field: field.clone(), count, until }, now)

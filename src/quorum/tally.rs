@@ -2,6 +2,7 @@
 
 mod looks;
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::base::{Failure, MasterSet, Outcome, Spread};
@@ -34,7 +35,7 @@ impl Verdict {
     /// Combines a grant with the renewal by which its holder tried to make the highest token known to a majority.
     pub(crate) fn acknowledged(self, renewal: Verdict) -> Verdict {
         let why = match renewal.result {
-            Ok(Reply::Done) => return self,
+            Ok(Reply::Done | Reply::Longer(..)) => return self,
             Ok(Reply::Deferred(why)) => {
                 format!("its fencing counter could not be raised: {why}; try again later")
             }
@@ -88,6 +89,8 @@ pub(super) struct Tally {
     barred: MasterSet,
     /// What one of the foreign masters has in place of a lock.
     obstacle: Option<Reply>,
+    /// The longest TTL of a key that stays for longer than a renewal asked, and when that key ends.
+    longer: Option<(Duration, NonZeroU64)>,
     /// Why one of the masters deferred the command.
     deferral: Option<Reply>,
     failure: Option<Failure>,
@@ -120,6 +123,7 @@ impl Tally {
             unknown: none,
             barred: none,
             obstacle: None,
+            longer: None,
             deferral: None,
             failure: None,
             tokens: Vec::new(),
@@ -159,6 +163,10 @@ impl Tally {
                 self.tokens.push(token);
             }
             Ok(Reply::Done) => self.done.insert(master),
+            Ok(Reply::Longer(left, ends)) => {
+                self.done.insert(master);
+                self.longer = self.longer.max(Some((left, ends)));
+            }
             Ok(Reply::Ended(listeners)) => {
                 self.done.insert(master);
                 self.listeners = Some(listeners);
@@ -281,8 +289,9 @@ impl Tally {
         let lacking = self.gone.union(self.gone_young);
         let no = self.gone.union(self.busy).union(self.foreign).union(self.free);
         if self.is_majority(stands) {
-            let reply = if self.is_majority(self.done) { None } else { self.deferral.clone() };
-            let mut verdict = self.with_reply(reply.unwrap_or(Reply::Done)).lacking(lacking);
+            let longer = self.longer.map_or(Reply::Done, |(left, ends)| Reply::Longer(left, ends));
+            let deferral = self.deferral.clone().filter(|_| !self.is_majority(self.done));
+            let mut verdict = self.with_reply(deferral.unwrap_or(longer)).lacking(lacking);
             verdict.spread.given_up = self.given_up();
             return Some(verdict);
         }

@@ -1,5 +1,6 @@
 //! `Apart`: where the masters are unlike each other about a hold.
 
+use std::num::NonZeroU64;
 use std::ops::Deref;
 
 use crate::base::{Absence, MasterSet, Spread};
@@ -20,6 +21,10 @@ pub(super) struct Differences {
     /// Masters where what makes the field had no answer while the hold stood. It may run yet, behind an end that finds nothing:
     /// over a connection that was replaced since.
     pub(super) unsure: MasterSet,
+    /// When the key ends on one of them, by its clock, though no lease that was asked for explains such a TTL.
+    pub(super) too_long: Option<NonZeroU64>,
+    /// Such a TTL was shortened: the command may run yet.
+    pub(super) shortens: bool,
 }
 
 impl Differences {
@@ -28,6 +33,8 @@ impl Differences {
         absence: Absence::NONE,
         late: MasterSet::NONE,
         unsure: MasterSet::NONE,
+        too_long: None,
+        shortens: false,
     };
 }
 

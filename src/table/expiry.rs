@@ -269,6 +269,7 @@ impl Hold {
             {
                 Some(Action::Renew { lease: self.terms.lease })
             }
+            None if self.may_shorten(renews) && due(self.retry_at) => Some(self.shortening(now)),
             next => next.filter(|_| due(self.retry_at)),
         }?;
         let no = numbers();
@@ -296,6 +297,7 @@ impl Hold {
         at(self.is_gone() && self.has_remains(), self.stands_until);
         if self.lives() {
             at(renews && self.is_renewable(), self.renew_at);
+            at(self.may_shorten(renews), self.retry_at);
             at(true, self.end());
         }
         for level in self.levels.iter().filter(|level| level.fate.loss().is_none()) {

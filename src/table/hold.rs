@@ -1,5 +1,6 @@
 //! One tree's hold of one lock: its levels, its end, its fate, and the one command of it that may be under way.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::table::level::Level;
 use crate::table::offer::Offer;
 use crate::table::terms::Terms;
 use crate::wire::keys::Keys;
-use crate::wire::{Action, Call, Fence, Pending};
+use crate::wire::{Action, Call, Fence, KeyEnd, Pending};
 
 /// The command under way. At most one for each hold: two could pass each other on the wire.
 #[derive(Debug)]
@@ -341,7 +342,7 @@ impl Hold {
         limit.map_or(self.end(), |limit| limit.at().min(self.end()))
     }
 
-    /// The server confirmed a lease. Only ever forward: no script shortens a TTL.
+    /// The server confirmed a lease. Only ever forward: no script makes a TTL shorter than that.
     pub(super) fn confirmed(&mut self, lease: Lease, sent: Instant, slept: Duration) {
         if self.loss().is_some() {
             return; // Lost is final, whatever is answered later.
@@ -356,6 +357,38 @@ impl Hold {
             self.renew_at = self.terms.renew_at(sent);
         }
         self.failures = 0;
+    }
+
+    /// A renewal found a TTL that is longer than its lease. Where none of those that were asked for explains it, the server's clock was set
+    /// back, or somebody has set the TTL: behind a crash others would wait for all of that time.
+    pub(super) fn stays(&mut self, left: Duration, ends: NonZeroU64, now: Instant) {
+        let explained = after(self.stands_until, self.terms.patience);
+        self.apart.change(|apart| apart.too_long = Some(ends).filter(|_| after(now, left) > explained));
+    }
+
+    /// Whether the next thing to send is what brings a TTL back. `renews`: whether anything is renewed.
+    pub(super) fn may_shorten(&self, renews: bool) -> bool {
+        renews && self.apart.too_long.is_some() && self.is_renewable() && self.next_action().is_none()
+    }
+
+    /// What brings the TTL back: to the lease, or to what guards may count on beyond that.
+    pub(super) fn shortening(&self, now: Instant) -> Action {
+        let left = self.stands_until.saturating_duration_since(now) + Duration::from_millis(1);
+        Action::Shorten { lease: Lease::rest(left).max(self.terms.lease) }
+    }
+
+    /// What becomes of the end of its key by a command.
+    fn end_of_key(&mut self, action: Action) -> KeyEnd {
+        match (action, self.apart.too_long) {
+            (Action::Shorten { .. }, Some(ends)) => {
+                self.apart.change(|apart| (apart.too_long, apart.shortens) = (None, true));
+                KeyEnd::Is(ends)
+            }
+            // 1. A key that stays for an hour is to be shortened to a lease, and the command is delayed. 2. An extension by a minute is
+            // confirmed, since the key stays for longer. 3. The command runs, and the key ends under the guard.
+            _ if self.apart.shortens && action.lease() > Some(self.terms.lease) => KeyEnd::Moves,
+            _ => KeyEnd::Stays,
+        }
     }
 
     /// The server confirmed a longer lease for one level's sake.
@@ -507,6 +540,7 @@ impl Hold {
         if action == Action::END {
             action = self.ending(now);
         }
+        let end = self.end_of_key(action);
         self.command = Some(UnderWay { no, sent: now, action, sender, doubted: false });
         if let Action::Repair { lease, .. } = &mut action
             && !self.is_watched()
@@ -530,6 +564,7 @@ impl Hold {
             sharded: false,
             names: false,
             from: None,
+            end,
             line: self.terms.line.filter(|_| action == Action::END),
         };
         Pending { hold: self.id, no, call, masters, repeated, sent: now }

@@ -197,6 +197,9 @@ impl LockEntry {
             }
             _ => {
                 self.done(pending, &command, spread, at);
+                if let (&Reply::Longer(left, ends), Some(hold)) = (reply, self.hold(pending.hold)) {
+                    hold.stays(left, ends, at.now);
+                }
                 Meaning::Done
             }
         };

@@ -2,6 +2,7 @@
 
 mod renewals;
 
+use std::num::NonZeroU64;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -30,9 +31,23 @@ pub(crate) struct Call {
     pub(crate) names: bool,
     /// The field that a move replaces.
     pub(crate) from: Option<Arc<str>>,
+    /// What becomes of the end of a key that stays for longer.
+    pub(crate) end: KeyEnd,
     /// For an acquire: it enters the lock's line if the lock is busy. For an end or a forced release: the lock is handed to the first of
     /// the line. `None`: the line is left alone.
     pub(crate) line: Option<Line>,
+}
+
+/// When a key ends, of which the TTL is longer than what is asked for. Each new TTL changes it, and a clock that is set does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum KeyEnd {
+    /// It is left.
+    #[default]
+    Stays,
+    /// Of a renewal and a re-entry: it becomes another one, since what shortens a TTL may be on its way.
+    Moves,
+    /// Of what shortens a TTL: only of the key that ends then, by a number that [`Reply::Longer`] gave.
+    Is(NonZeroU64),
 }
 
 /// What a call does, with its arguments.
@@ -48,6 +63,8 @@ pub(crate) enum Action {
     Keep { lease: Lease },
     /// Let the hold of the field live for at least `lease` from now. With a fence, also raise the counter to its token.
     Renew { lease: Lease },
+    /// Set the TTL, if the key ends as [`Call::end`] says.
+    Shorten { lease: Lease },
     /// After an unknown outcome, make the count of the field, if it is there, exactly `count`; 0 ends the hold. With a fence, also raise
     /// the counter to its token.
     Settle { count: u32, lease: Lease },
@@ -74,6 +91,7 @@ impl Action {
             | Action::Move { lease }
             | Action::Keep { lease }
             | Action::Renew { lease }
+            | Action::Shorten { lease }
             | Action::Settle { lease, .. }
             | Action::Repair { lease, .. } => Some(lease),
             Action::Release { .. } | Action::Force | Action::Look | Action::Who | Action::Count(_) => None,
@@ -116,6 +134,7 @@ impl Action {
             Action::Release { .. }
             | Action::Move { .. }
             | Action::Keep { .. }
+            | Action::Shorten { .. }
             | Action::Force
             | Action::Look
             | Action::Who => false,
@@ -139,6 +158,8 @@ pub(crate) enum Count {
 pub(crate) enum Reply {
     /// It was done as asked: granted, released, lowered, renewed, settled or freed.
     Done,
+    /// Renewed, and the key stays for that long, which is more than the lease; and when it ends, by a number that each new TTL changes.
+    Longer(Duration, NonZeroU64),
     /// The hold has ended, and this many clients were subscribed to the channel of its release.
     Ended(u64),
     /// The lock is granted with this fencing token, or a counter has this value.
@@ -379,6 +400,7 @@ static ACQUIRE_FENCED: Script =
 static RENEW_FENCED: Script = fenced!(11, "renew", lua!("renew"), "raise");
 static SETTLE_FENCED: Script = fenced!(12, "settle", settle!(), "raise");
 static COUNT: Script = script!(13, "count", concat!(lua!("fence"), lua!("count")));
+static SHORTEN: Script = script!(14, "shorten", lua!("shorten"));
 
 // The integers that the scripts reply with. From 0 on, the integer is the TTL of somebody else's hold in milliseconds.
 const DONE: i64 = -1;
@@ -389,6 +411,9 @@ const ENDED: i64 = -4;
 
 const PUBLISH: &str = "PUBLISH";
 const SPUBLISH: &str = "SPUBLISH";
+
+/// The argument of a renewal and of a re-entry that give the key another end.
+const MOVES: &str = "moves";
 
 /// The last argument of an acquire or a look that wants to know who holds a busy lock.
 const WHOSE: &str = "whose";
@@ -407,6 +432,7 @@ impl Call {
             sharded: false,
             names: false,
             from: None,
+            end: KeyEnd::Stays,
             line: None,
         }
     }
@@ -448,6 +474,7 @@ impl Call {
             (Action::Keep { .. }, _) => &KEEP,
             (Action::Renew { .. }, None) => &RENEW,
             (Action::Renew { .. }, Some(_)) => &RENEW_FENCED,
+            (Action::Shorten { .. }, _) => &SHORTEN,
             (Action::Settle { .. } | Action::Repair { .. }, None) => &SETTLE,
             (Action::Settle { .. } | Action::Repair { .. }, Some(_)) => &SETTLE_FENCED,
             (Action::Force, _) => &FORCE,
@@ -517,6 +544,7 @@ impl Call {
                 to.text(field);
                 to.number(count.into());
                 to.number(lease.millis());
+                self.put_moves(to);
             }
             Action::Move { lease } => {
                 to.text(field);
@@ -539,6 +567,12 @@ impl Call {
             Action::Renew { lease } => {
                 to.text(field);
                 to.number(lease.millis());
+                self.put_moves(to);
+            }
+            Action::Shorten { lease } => {
+                to.text(field);
+                to.number(lease.millis());
+                to.number(if let KeyEnd::Is(ends) = self.end { ends.get() } else { 0 });
             }
             Action::Settle { count, lease } | Action::Repair { count, lease } => {
                 let creates = matches!(self.action, Action::Repair { .. });
@@ -579,6 +613,12 @@ impl Call {
         }
     }
 
+    fn put_moves(&self, to: &mut impl Arguments) {
+        if self.end == KeyEnd::Moves {
+            to.text(MOVES);
+        }
+    }
+
     /// Writes the publishing command, unless the script's default is right, so that a release on a single server is not longer for it.
     fn put_sharded(&self, to: &mut impl Arguments) {
         if self.sharded {
@@ -615,6 +655,12 @@ impl Call {
             }
             (Release { .. } | Settle { .. } | Repair { .. }, Value::BulkString(why)) => deferred(&why),
             (Renew { .. }, Value::BulkString(why)) if fenced => deferred(&why),
+            (Renew { .. }, Value::Array(parts)) => match parts[..] {
+                [Value::Int(ttl @ 0..), Value::Int(ends @ 1..)] => {
+                    Reply::Longer(left(ttl), NonZeroU64::new(ends.unsigned_abs()).unwrap_or(NonZeroU64::MIN))
+                }
+                _ => return Err(self.garbled(&Value::Array(parts))),
+            },
             (Look | Who | Count(_), value) => return Err(self.garbled(&value)),
             (Acquire { .. }, value @ Value::Int(DONE)) if fenced => return Err(self.garbled(&value)),
             (_, Value::Int(DONE)) => Reply::Done,
@@ -700,6 +746,7 @@ impl Call {
             sharded: false,
             names: false,
             from: None,
+            end: KeyEnd::Stays,
             line: None,
         }
     }
@@ -761,6 +808,7 @@ mod tests {
             sharded: false,
             names: false,
             from: matches!(action, Action::Move { .. }).then(|| "f:9".into()),
+            end: KeyEnd::Stays,
             line: None,
         })
     }
@@ -952,6 +1000,7 @@ mod tests {
                 sharded: false,
                 names: false,
                 from: None,
+                end: KeyEnd::Stays,
                 line: None,
             }
         })

@@ -188,6 +188,11 @@ fn whose(answer: &Value) -> (&str, &str) {
     (str::from_utf8(field).unwrap(), str::from_utf8(count).unwrap())
 }
 
+/// Whether the answer is a TTL that is longer than what was asked for, and when the key ends.
+fn is_longer(answer: &Value) -> bool {
+    matches!(answer, Value::Array(parts) if matches!(parts[..], [Value::Int(1..), Value::Int(1..)]))
+}
+
 /// Whether the answer is the TTL of somebody else's hold.
 fn is_busy(answer: &Value) -> bool {
     matches!(answer, Value::Int(0..))

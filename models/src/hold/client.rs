@@ -61,6 +61,12 @@ pub struct Hold {
     pub tried: bool,
     /// Its fencing token.
     pub token: u8,
+    /// `Hold::stands_until`, where clocks are set back: ticks for which the leases that were asked for explain a TTL.
+    pub until: u8,
+    /// `Hold::too_long`: when a key ends of which they explain no TTL; 0: none is known.
+    pub too_long: u8,
+    /// A TTL of it was shortened, or may be.
+    pub shortens: bool,
     /// Whether another hold was granted since this one was. The code does not have this.
     pub overtaken: bool,
 }
@@ -153,6 +159,7 @@ impl Hold {
         let outlived = self.outlived();
         self.sure = self.sure.saturating_sub(1);
         self.perhaps = self.perhaps.saturating_sub(1);
+        self.until = self.until.saturating_sub(1);
         for level in self.levels.iter_mut().filter(|level| (2..WATCHED).contains(*level)) {
             *level -= 1;
         }
@@ -250,18 +257,25 @@ impl State {
         self.holds[hold] = Hold { stage: Stage::Stands, ..Hold::default() };
         let old = (0..model.masters).filter(|at| !self.is_young(model, *at));
         let old = old.fold(0, |set, at| set | (1 << at));
-        self.begin(model, hold, Command::Acquire { count: 1, lease }, old);
+        self.begin(model, hold, Command::Acquire { count: 1, lease, moves: false }, old);
     }
 
     /// Models `LockEntry::admit_nested`.
     pub(super) fn nest(&mut self, model: &HoldModel, hold: usize, lease: u8) {
         let count = self.holds[hold].depth() + 1;
-        self.begin(model, hold, Command::Acquire { count, lease }, model.all());
+        let moves = self.moves(model, hold, lease);
+        self.begin(model, hold, Command::Acquire { count, lease, moves }, model.all());
+    }
+
+    /// `Hold::begin`: whether what asks for this lease gives a key another end.
+    fn moves(&self, model: &HoldModel, hold: usize, lease: u8) -> bool {
+        self.holds[hold].shortens && lease > LEASE && model.design != Design::EndNotMoved
     }
 
     /// Models `LockEntry::begin_extension`. `level` is one more than the level's index, or 0 for a watched level.
     pub(super) fn extend(&mut self, model: &HoldModel, hold: usize, level: u8) {
-        self.begin(model, hold, Command::Renew { lease: LONGEST }, model.all());
+        let moves = self.moves(model, hold, LONGEST);
+        self.begin(model, hold, Command::Renew { lease: LONGEST, moves }, model.all());
         if let Some(under) = &mut self.holds[hold].command {
             under.level = level;
         }
@@ -307,6 +321,7 @@ impl State {
             return None;
         }
         let count = record.depth();
+        let renewal = Command::Renew { lease: LEASE, moves: false };
         match record.stage {
             Stage::None | Stage::Crashed => None,
             Stage::Gone => (self.set(hold, REMAINS) != 0).then_some(Command::END),
@@ -320,16 +335,25 @@ impl State {
                 Some(Command::Settle { count, lease: if record.is_watched() { LEASE } else { 0 } })
             }
             Stage::Stands if record.stands > count => Some(Command::Release { count }),
-            Stage::Stands => {
-                (record.is_watched() && record.sure < LEASE).then_some(Command::Renew { lease: LEASE })
+            Stage::Stands if !record.is_watched() => None,
+            Stage::Stands if record.sure < LEASE => Some(renewal),
+            Stage::Stands if record.too_long > 0 => {
+                let lease = match model.design {
+                    Design::ShortenedBelowDeadline => LEASE,
+                    _ => record.until.max(LEASE),
+                };
+                Some(Command::Shorten { lease, ends: record.too_long })
             }
+            // Where clocks are set back renewals are due at any time, also long before a longer lease is over.
+            Stage::Stands => (model.jumps > 0).then_some(renewal),
         }
     }
 
     /// Returns whether no other command of the hold has to precede what a request or a guard would send.
     pub(super) fn is_idle(&self, model: &HoldModel, hold: usize) -> bool {
         let next = self.next_action(model, hold);
-        self.holds[hold].command.is_none() && next.is_none_or(|next| matches!(next, Command::Renew { .. }))
+        self.holds[hold].command.is_none()
+            && next.is_none_or(|next| matches!(next, Command::Renew { .. } | Command::Shorten { .. }))
     }
 
     /// Models `Hold::due_command`: the background sends what is due.
@@ -348,6 +372,10 @@ impl State {
                 self.begin(model, hold, Command::END, self.set(hold, REMAINS));
             }
             Some(Command::END) => self.release(model, hold),
+            Some(command @ Command::Shorten { .. }) => {
+                (self.holds[hold].too_long, self.holds[hold].shortens) = (0, true);
+                self.begin(model, hold, command, model.all());
+            }
             Some(command) => self.begin(model, hold, command, model.all()),
         }
     }
@@ -463,10 +491,12 @@ impl State {
                 self.finish(hold);
                 self.confirmed_gone(hold, asked, under.doubted, verdict);
             }
-            (Command::Acquire { count: 1, lease }, Meaning::Done) if self.must_acknowledge(model, hold) => {
+            (Command::Acquire { count: 1, lease, .. }, Meaning::Done)
+                if self.must_acknowledge(model, hold) =>
+            {
                 // `Session::ask`: the token becomes known to a majority before it is handed out.
                 self.put(hold, LACKING, verdict.lacking);
-                let command = Command::Renew { lease };
+                let command = Command::Renew { lease, moves: false };
                 self.begin(model, hold, command, model.all());
                 self.holds[hold].command = Some(UnderWay { command, acknowledges: true, ..under });
             }
@@ -498,7 +528,9 @@ impl State {
     }
 
     fn finish(&mut self, hold: usize) {
-        self.holds[hold].command = None;
+        let record = &mut self.holds[hold];
+        record.until = record.until.max(record.command.map_or(0, |under| under.command.lease()));
+        record.command = None;
         self.masters.iter_mut().for_each(|master| master.links[hold].answer = Answer::Unasked);
     }
 
@@ -545,6 +577,11 @@ impl State {
     }
 
     fn done(&mut self, model: &HoldModel, hold: usize, under: UnderWay, verdict: Verdict) {
+        let ends = self.masters.iter().map(|master| match master.links[hold].answer {
+            Answer::Done { ends, .. } => ends,
+            _ => 0,
+        });
+        let ends = ends.max().unwrap_or(0);
         self.finish(hold);
         let age = if model.design == Design::DeadlineFromReply { 0 } else { under.age };
         let until = under.command.lease().saturating_sub(age);
@@ -554,6 +591,15 @@ impl State {
                 if let Some(level) = usize::from(under.level).checked_sub(1) {
                     record.levels[level] = record.levels[level].max(until + 1);
                 }
+                // `Hold::renewed`.
+                if record.is_watched() {
+                    record.too_long = ends;
+                }
+            }
+            // What it has found may be another TTL.
+            Command::Shorten { .. } => {
+                self.put(hold, LACKING, verdict.lacking);
+                return;
             }
             Command::Settle { count, .. } => {
                 if record.stage == Stage::Stands {
@@ -739,6 +785,10 @@ impl State {
         }
         if !record.lives() && !record.is_asked() || model.leases == [LEASE] {
             record.perhaps = 0;
+        }
+        // A re-entry under way may be granted though the level above it has gone.
+        if record.depth() == 0 && record.command.is_none() || model.jumps == 0 {
+            (record.until, record.too_long, record.shortens) = (0, 0, false);
         }
         if let Some(under) = &mut record.command {
             under.age = under.age.min(under.command.lease());

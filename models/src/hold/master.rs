@@ -1,6 +1,11 @@
 //! A master, what is sent to it, and what the scripts in `lua/` do there.
 
-use super::{Design, HOLDS};
+use super::{Design, HOLDS, LEASE};
+
+/// A TTL that no lease explains. It lasts longer than what is looked at.
+pub const FAR: u8 = 9;
+/// So many ends of keys are told apart at once.
+const ENDS: u8 = 3;
 
 /// What a command asks of a master, without the hold that it is for. Leases are in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,6 +16,8 @@ pub enum Command {
         count: u8,
         /// The shortest TTL afterwards.
         lease: u8,
+        /// As of a renewal.
+        moves: bool,
     },
     /// `release.lua`: 0 ends the hold at any count.
     Release {
@@ -21,6 +28,15 @@ pub enum Command {
     Renew {
         /// The shortest TTL afterwards.
         lease: u8,
+        /// A key that stays for longer is given another end.
+        moves: bool,
+    },
+    /// `shorten.lua`.
+    Shorten {
+        /// The TTL.
+        lease: u8,
+        /// Of the key that ends then, by the number that a renewal was answered.
+        ends: u8,
     },
     /// `settle.lua` without its fifth argument.
     Settle {
@@ -50,7 +66,8 @@ impl Command {
     pub(super) fn lease(self) -> u8 {
         match self {
             Command::Acquire { lease, .. }
-            | Command::Renew { lease }
+            | Command::Renew { lease, .. }
+            | Command::Shorten { lease, .. }
             | Command::Settle { lease, .. }
             | Command::Repair { lease, .. } => lease,
             Command::Release { .. } => 0,
@@ -59,28 +76,36 @@ impl Command {
 
     fn code(self) -> u8 {
         match self {
-            Command::Acquire { count, lease } => 3 * (count - 1) + lease - 1,
+            Command::Acquire { count, lease, moves: false } => 3 * (count - 1) + lease - 1,
             Command::Repair { count, lease } => 9 + 3 * (count - 1) + lease - 1,
             Command::Settle { count, lease } => 18 + 2 * (count - 1) + lease / 2,
-            Command::Renew { lease } => 24 + lease - 1,
+            Command::Renew { lease, moves: false } => 24 + lease - 1,
             Command::Release { count } => 27 + count,
+            Command::Acquire { count, lease, moves: true } => 31 + 3 * (count - 1) + lease - 1,
+            Command::Renew { lease, moves: true } => 40 + lease - 1,
+            Command::Shorten { lease, ends } => 43 + 2 * (ends - 1) + lease - LEASE,
         }
     }
 
     fn of(code: u8) -> Command {
         match code {
-            0..9 => Command::Acquire { count: code / 3 + 1, lease: code % 3 + 1 },
+            0..9 => Command::Acquire { count: code / 3 + 1, lease: code % 3 + 1, moves: false },
             9..18 => Command::Repair { count: (code - 9) / 3 + 1, lease: code % 3 + 1 },
             18..24 => Command::Settle { count: (code - 18) / 2 + 1, lease: (code - 18) % 2 * 2 },
-            24..27 => Command::Renew { lease: code - 24 + 1 },
-            _ => Command::Release { count: code - 27 },
+            24..27 => Command::Renew { lease: code - 24 + 1, moves: false },
+            27..31 => Command::Release { count: code - 27 },
+            31..40 => {
+                Command::Acquire { count: (code - 31) / 3 + 1, lease: (code - 31) % 3 + 1, moves: true }
+            }
+            40..43 => Command::Renew { lease: code - 40 + 1, moves: true },
+            _ => Command::Shorten { lease: (code - 43) % 2 + LEASE, ends: (code - 43) / 2 + 1 },
         }
     }
 }
 
 /// Commands of one hold on their way to one master. Two copies of one command count as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Commands(u32);
+pub struct Commands(u64);
 
 impl Commands {
     pub(super) fn insert(&mut self, command: Command) {
@@ -104,7 +129,7 @@ impl Commands {
     }
 
     pub(super) fn iter(self) -> impl Iterator<Item = Command> {
-        (0..32).filter(move |code| self.0 & (1 << code) != 0).map(Command::of)
+        (0..49).filter(move |code| self.0 & (1 << code) != 0).map(Command::of)
     }
 }
 
@@ -124,6 +149,8 @@ pub enum Answer {
         young: bool,
         /// The value of the counter.
         token: u8,
+        /// When the key ends, by a number, where a renewal found a TTL that no lease explains; else 0.
+        ends: u8,
     },
     /// The field is not there.
     Gone {
@@ -166,6 +193,8 @@ pub struct Master {
     pub count: u8,
     /// Ticks until the key is gone.
     pub ttl: u8,
+    /// When the key ends: the number that a renewal was answered; 0: at another time.
+    pub ends: u8,
     /// Ticks until it is older than `longest_lease`.
     pub young: u8,
     /// The fencing counter.
@@ -189,20 +218,21 @@ impl Master {
         let ours = self.field == field;
         let young = self.young > 0;
         let blind = design == Design::BlindCount;
+        let mut ends = 0;
         if fenced && !matches!(command, Command::Release { .. } | Command::Acquire { .. }) {
             self.counter = self.counter.max(token);
         }
         match command {
             Command::Acquire { count: 1, .. } | Command::Repair { .. } if free => {
                 let count = if let Command::Repair { count, .. } = command { count } else { 1 };
-                (self.field, self.count, self.ttl) = (field, count, command.lease());
+                (self.field, self.count, self.ttl, self.ends) = (field, count, command.lease(), 0);
                 if fenced && matches!(command, Command::Acquire { .. }) {
                     self.counter += 1;
                 }
             }
-            Command::Acquire { count, lease } if ours => {
+            Command::Acquire { count, lease, moves } if ours => {
                 self.count = if blind { (self.count + 1).min(9) } else { self.count.max(count) };
-                self.ttl = self.ttl.max(lease);
+                self.stays(lease, moves);
             }
             Command::Acquire { count: 1, .. } => return Answer::Busy,
             Command::Release { count: 0 } if ours || design == Design::UncheckedRelease && !free => {
@@ -215,17 +245,53 @@ impl Master {
                 }
             }
             Command::Release { count } if ours => self.count = self.count.min(count),
-            Command::Renew { lease } if ours => self.ttl = self.ttl.max(lease),
+            Command::Renew { lease, moves } if ours => {
+                self.stays(lease, moves);
+                if self.ttl == FAR {
+                    self.ends = if self.ends > 0 { self.ends } else { self.number_of_end() };
+                    ends = self.ends;
+                }
+            }
+            Command::Shorten { lease, ends }
+                if ours && (self.ends == ends || design == Design::ShortenedWhateverEnds) =>
+            {
+                (self.ttl, self.ends) = (lease, 0);
+            }
+            Command::Shorten { .. } if ours => {}
             Command::Settle { count, lease } | Command::Repair { count, lease } if ours => {
-                (self.count, self.ttl) = (count, self.ttl.max(lease));
+                self.count = count;
+                self.stays(lease, false);
             }
             _ => return Answer::Gone { young },
         }
-        Answer::Done { young, token: if fenced { self.counter } else { 0 } }
+        Answer::Done { young, token: if fenced { self.counter } else { 0 }, ends }
+    }
+
+    /// It stays for at least that long.
+    fn stays(&mut self, lease: u8, moves: bool) {
+        if self.ttl < lease || moves {
+            (self.ttl, self.ends) = (self.ttl.max(lease), 0);
+        }
+    }
+
+    /// A number that nothing under way names.
+    fn number_of_end(&self) -> u8 {
+        let sent = |link: &Link| link.flying.union(link.ran).union(link.stray);
+        let is_named = |number: u8| {
+            let names = |command| matches!(command, Command::Shorten { ends, .. } if ends == number);
+            self.links.iter().any(|link| sent(link).iter().any(names))
+        };
+        // Those that are to come are few enough.
+        (1..=ENDS).find(|number| !is_named(*number)).unwrap_or(ENDS)
+    }
+
+    /// Its clock is set back by far more than a lease. The key ends when it did, by that clock.
+    pub(super) fn jump(&mut self) {
+        self.ttl = FAR;
     }
 
     fn end(&mut self) {
-        (self.field, self.count, self.ttl) = (0, 0, 0);
+        (self.field, self.count, self.ttl, self.ends) = (0, 0, 0, 0);
     }
 
     /// Models that the master comes back empty.
@@ -236,7 +302,9 @@ impl Master {
 
     pub(super) fn tick(&mut self) {
         self.young = self.young.saturating_sub(1);
-        self.ttl = self.ttl.saturating_sub(1);
+        if self.ttl != FAR {
+            self.ttl = self.ttl.saturating_sub(1);
+        }
         if self.ttl == 0 {
             self.end();
         }

@@ -16,7 +16,8 @@
 //!
 //! - **Time** is in ticks: a lease is two, `longest_lease` three. Each deadline is kept as the ticks that are left, so
 //!   no state has a clock, and there is no last tick. All clocks run at the same rate: the code subtracts for drift
-//!   what they may differ.
+//!   what they may differ. One that is [set back](HoldModel::jumps) makes a TTL last for longer than what is looked
+//!   at. The end of such a key is a number that nothing on its way names.
 //! - **Time passes for free only while nothing is under way.** A tick while a command is under way costs one of the
 //!   [`faults`](HoldModel::faults), as does a verdict that does not wait for all answers. With enough faults every
 //!   order of ticks and commands occurs: their number bounds how many things go wrong in one execution.
@@ -75,6 +76,12 @@ pub enum Design {
     OvertakenAcquire,
     /// A token is handed out before a majority knows it.
     TokenNotWrittenBack,
+    /// A TTL is shortened whatever the key's end is by then.
+    ShortenedWhateverEnds,
+    /// A TTL is shortened to a lease, though a guard may count on more.
+    ShortenedBelowDeadline,
+    /// What confirms a longer lease leaves the key the end that a late command names.
+    EndNotMoved,
 }
 
 /// What is checked, and within which bounds.
@@ -106,6 +113,8 @@ pub struct HoldModel {
     pub crashes: u8,
     /// The number of signs that a hold may be gone.
     pub doubts: u8,
+    /// How many clocks of masters may be set back.
+    pub jumps: u8,
     /// Whether states that differ only by the names of clients and masters are one.
     pub symmetric: bool,
 }
@@ -121,6 +130,7 @@ pub struct State {
     restarts: u8,
     crashes: u8,
     doubts: u8,
+    jumps: u8,
     /// The token that was handed out last.
     token: u8,
     token_fell: bool,
@@ -160,6 +170,8 @@ pub enum Step {
     Crash(usize),
     /// A master restarts empty.
     Restart(usize),
+    /// The clock of a master is set back.
+    Jump(usize),
     /// Time passes.
     Tick,
 }
@@ -182,6 +194,7 @@ impl HoldModel {
             restarts: 1,
             crashes: 1,
             doubts: 1,
+            jumps: 1,
             symmetric: true,
         }
     }
@@ -190,7 +203,7 @@ impl HoldModel {
     #[must_use]
     pub fn remains() -> HoldModel {
         let once = HoldModel { late: false, twice: false, crashes: 0, ..HoldModel::everything() };
-        HoldModel { depth: 1, leases: &[LEASE], extends: false, restarts: 1, doubts: 0, ..once }
+        HoldModel { depth: 1, leases: &[LEASE], extends: false, restarts: 1, doubts: 0, jumps: 0, ..once }
     }
 
     /// Fencing tokens, from counters that differ. A master that restarts would lose its counter, which is a
@@ -294,6 +307,9 @@ impl HoldModel {
         if state.restarts > 0 && (master.field > 0 || master.young > 0) {
             steps.push(Step::Restart(at));
         }
+        if state.jumps > 0 && master.field > 0 && master.ttl != master::FAR {
+            steps.push(Step::Jump(at));
+        }
     }
 }
 
@@ -339,8 +355,19 @@ impl Model for HoldModel {
         }
         let (faults, restarts, crashes, doubts) = (self.faults, self.restarts, self.crashes, self.doubts);
         let holds = [Hold::default(); HOLDS];
-        let (token, token_fell, reentered_lost) = (0, false, false);
-        vec![State { masters, holds, faults, restarts, crashes, doubts, token, token_fell, reentered_lost }]
+        let (jumps, token, token_fell, reentered_lost) = (self.jumps, 0, false, false);
+        vec![State {
+            masters,
+            holds,
+            faults,
+            restarts,
+            crashes,
+            doubts,
+            jumps,
+            token,
+            token_fell,
+            reentered_lost,
+        }]
     }
 
     fn actions(&self, state: &State, steps: &mut Vec<Step>) {
@@ -405,6 +432,10 @@ impl Model for HoldModel {
             Step::Restart(at) => {
                 state.restarts -= 1;
                 state.masters[at].restart(LONGEST);
+            }
+            Step::Jump(at) => {
+                state.jumps -= 1;
+                state.masters[at].jump();
             }
             Step::Tick => {
                 state.faults -= u8::from(state.is_under_way());

@@ -17,6 +17,7 @@ fn small(design: Design) -> HoldModel {
         restarts: 0,
         crashes: 0,
         doubts: 0,
+        jumps: 0,
         symmetric: false,
     }
 }
@@ -98,6 +99,45 @@ fn an_acquire_that_a_renewal_overtook_leaves_a_field() {
 #[test]
 fn a_token_that_a_majority_does_not_know_is_followed_by_a_lesser_one() {
     finds(HoldModel { masters: 3, faults: 1, fenced: true, ..small(Design::TokenNotWrittenBack) }, TOKEN, 11);
+}
+
+/// A clock is set back, guards extend and re-enter, and what was given up runs late.
+fn set_back(design: Design) -> HoldModel {
+    HoldModel { extends: true, faults: 1, late: true, jumps: 1, ..small(design) }
+}
+
+#[test]
+fn a_ttl_that_is_shortened_whatever_its_end_is_falls_below_a_deadline() {
+    finds(set_back(Design::ShortenedWhateverEnds), OVERLAP, 21);
+}
+
+#[test]
+fn a_ttl_that_is_shortened_to_a_lease_falls_below_a_longer_deadline() {
+    finds(set_back(Design::ShortenedBelowDeadline), OVERLAP, 15);
+}
+
+#[test]
+fn a_late_command_shortens_what_was_confirmed_for_longer_at_the_same_end() {
+    finds(set_back(Design::EndNotMoved), OVERLAP, 21);
+    let nested =
+        HoldModel { depth: 2, leases: &[LEASE, LONGEST], extends: false, ..set_back(Design::EndNotMoved) };
+    finds(nested, OVERLAP, 21);
+}
+
+#[test]
+fn one_master_whose_clock_is_set_back_is_sound() {
+    is_sound(set_back(Design::Sound), 32_206);
+}
+
+#[test]
+fn one_master_whose_clock_is_set_back_twice_is_sound() {
+    is_sound(HoldModel { jumps: 2, twice: true, ..set_back(Design::Sound) }, 76_536);
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn one_master_whose_clock_is_set_back_beside_re_entries_is_sound() {
+    is_sound(HoldModel { depth: 2, leases: &[LEASE, LONGEST], ..set_back(Design::Sound) }, 3_469_474);
 }
 
 #[test]

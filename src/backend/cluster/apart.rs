@@ -46,7 +46,7 @@ impl Nodes {
         }
         let token = self.run_one_key(&count(Count::Next), limit).await.map_err(of_unknown_outcome)?;
         match (token, self.run_one_key(&confirmation(alone), limit).await.map_err(of_unknown_outcome)?) {
-            (token @ Reply::Token(_), Reply::Done) => Ok(token),
+            (token @ Reply::Token(_), Reply::Done | Reply::Longer(..)) => Ok(token),
             (wrong, _) => {
                 let message = match wrong {
                     Reply::NotACounter(wrong) => format!("the key of the fencing counter holds {wrong}"),
@@ -66,8 +66,8 @@ impl Nodes {
         let raised = self.run_one_key(&about_counter(alone, fence, Count::Raise), limit.half()).await;
         let reply = self.run_one_key(alone, limit).await?;
         Ok(match (reply, raised) {
-            (Reply::Done, Ok(Reply::NotACounter(wrong))) => Reply::Deferred(wrong),
-            (Reply::Done, Err(failure)) => Reply::Deferred(failure.error.to_string()),
+            (Reply::Done | Reply::Longer(..), Ok(Reply::NotACounter(wrong))) => Reply::Deferred(wrong),
+            (Reply::Done | Reply::Longer(..), Err(failure)) => Reply::Deferred(failure.error.to_string()),
             (reply, _) => reply,
         })
     }

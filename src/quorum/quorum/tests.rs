@@ -90,6 +90,7 @@ fn command(action: Action) -> Pending {
         sharded: false,
         names: false,
         from: None,
+        end: Default::default(),
         line: None,
     };
     Pending { hold: 1, no: 1, call, masters: MasterSet::ALL, repeated: false, sent: Instant::now() }

@@ -47,6 +47,20 @@ fn one_master_decides_at_once_by_its_own_answer() {
 }
 
 #[test]
+fn a_longer_ttl_is_a_renewal_and_the_longest_of_a_majority_is_reported() {
+    let longer = |seconds, ends| Ok(Reply::Longer(SECOND * seconds, NonZeroU64::new(ends).unwrap()));
+    let (asked, verdict) = judge(
+        tally(Rule::Standing, 5),
+        vec![longer(60, 9), Ok(Reply::Gone), longer(3600, 7), Ok(Reply::Done)],
+    );
+    assert_eq!((asked, verdict.result.unwrap()), (4, longer(3600, 7).unwrap()));
+    assert_eq!(verdict.spread.lacking, MasterSet::one(1));
+    let deferred = || Ok(Reply::Deferred("full".into()));
+    let (_, verdict) = judge(tally(Rule::Standing, 3), vec![longer(60, 9), deferred()]);
+    assert_eq!(verdict.result.unwrap(), deferred().unwrap());
+}
+
+#[test]
 fn a_grant_is_certain_with_the_majority_and_waits_for_nobody_else() {
     let (asked, verdict) =
         judge(tally(Rule::Fresh, 5), vec![Ok(Reply::Done), busy(9), Ok(Reply::Done), Ok(Reply::Done)]);
@@ -383,7 +397,9 @@ fn a_grant_whose_token_could_not_be_made_known_may_have_run_and_is_none() {
         ..judge(tally(Rule::Fresh, 1), vec![Ok(Reply::Token(9))]).1
     };
     let renewal = |answer| judge(tally(Rule::Standing, 1), vec![answer]).1;
-    assert_eq!(grant().acknowledged(renewal(Ok(Reply::Done))).result.unwrap(), Reply::Done);
+    for stands in [Reply::Done, Reply::Longer(SECOND, NonZeroU64::MIN)] {
+        assert_eq!(grant().acknowledged(renewal(Ok(stands))).result.unwrap(), Reply::Done);
+    }
     for answer in [
         Ok(Reply::Gone),
         Ok(Reply::Deferred("full".into())),

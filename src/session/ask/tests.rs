@@ -43,6 +43,7 @@ fn bygone(session: &Session) -> Pending {
         sharded: false,
         names: false,
         from: None,
+        end: Default::default(),
         line: None,
     };
     Pending { hold: 7, no: 7, call, masters: MasterSet::ALL, repeated: false, sent: session.moment().now }

@@ -213,6 +213,7 @@ fn described(call: &Call, name_only: bool) -> String {
         Action::Move { lease } => format!("move {key} {field} {:?}", lease.duration()),
         Action::Keep { lease } => format!("keep {key} {field} {:?}", lease.duration()),
         Action::Renew { lease } => format!("renew {key} {field} {:?}", lease.duration()),
+        Action::Shorten { lease } => format!("shorten {key} {field} {:?}", lease.duration()),
         Action::Settle { count, .. } => format!("settle {key} {field} {count}"),
         Action::Repair { count, .. } => format!("repair {key} {field} {count}"),
         Action::Force => format!("force {key}"),

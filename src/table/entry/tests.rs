@@ -536,6 +536,7 @@ impl World {
             sharded: false,
             names: false,
             from: None,
+            end: Default::default(),
             line: None,
         };
         Pending { hold: 7, no: 7, call, masters, repeated, sent }

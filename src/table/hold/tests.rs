@@ -258,6 +258,73 @@ fn a_settle_that_was_put_off_leaves_the_counter_to_the_renewals() {
     assert!(renewal.call.fence.is_some());
 }
 
+fn ends_at(number: u64) -> NonZeroU64 {
+    NonZeroU64::new(number).unwrap()
+}
+
+fn is_shortened(sent: &Pending, lease: Lease, ends: u64) {
+    assert_eq!((sent.call.action, sent.call.end), (Action::Shorten { lease }, KeyEnd::Is(ends_at(ends))));
+}
+
+/// A renewal that has found such a key, and what the background sends next.
+fn next_behind(hold: &mut Hold, (left, ends): (u64, u64), now: Instant) -> Option<Pending> {
+    hold.begin(Action::Renew { lease: lease(30) }, Sender::Background, 9, now);
+    hold.finish(9, now);
+    hold.confirmed(lease(30), now, Duration::ZERO);
+    hold.stays(seconds(left), ends_at(ends), now);
+    let is_due = hold.due(true, 0).is_some_and(|due| due <= now);
+    let sent = hold.due_command(now, true, &mut || 10);
+    assert_eq!(sent.is_some(), is_due, "what is due is sent, and nothing else");
+    hold.finish(10, now);
+    sent
+}
+
+#[test]
+fn a_ttl_that_no_lease_explains_is_brought_back_to_what_guards_count_on() {
+    let now = Instant::now();
+    let rest = |left| Lease::rest(left + Duration::from_millis(1));
+    let mut hold = hold(now, 30);
+    hold.enter(level(1, None), 1);
+    assert!(next_behind(&mut hold, (31, 7), now).is_none(), "so long its lease explains");
+    let sent = next_behind(&mut hold, (3600, 7), now).unwrap();
+    is_shortened(&sent, rest(seconds(30)), 7);
+    assert!(hold.due_command(now, true, &mut || 10).is_none(), "once for each renewal that has found it");
+    // What a guard asks for moves the end from now on, and counts: the TTL is no less than the longer of the two.
+    let extension = hold.begin(Action::Renew { lease: lease(60) }, Sender::Extension { level: 1 }, 9, now);
+    assert_eq!(extension.call.end, KeyEnd::Moves);
+    hold.finish(9, now);
+    let later = now + seconds(10);
+    assert!(next_behind(&mut hold, (51, 8), later).is_none(), "the extension explains it");
+    let sent = next_behind(&mut hold, (3600, 8), later).unwrap();
+    is_shortened(&sent, rest(seconds(50)), 8);
+    for (asked, moves) in [(30, false), (60, true)] {
+        let nested = hold.begin(Action::Acquire { count: 2, lease: lease(asked) }, Sender::Request, 9, later);
+        assert_eq!(nested.call.end == KeyEnd::Moves, moves, "what may be late leaves a lease");
+        hold.finish(9, later);
+    }
+    // Once that is over it is a lease again.
+    let later = now + seconds(600);
+    let sent = next_behind(&mut hold, (3600, 9), later).unwrap();
+    is_shortened(&sent, rest(seconds(30)), 9);
+}
+
+#[test]
+fn what_is_not_renewed_or_not_settled_keeps_a_ttl_that_is_too_long() {
+    let now = Instant::now();
+    let mut fixed = hold(now, 30);
+    fixed.enter(level(1, Some(now + seconds(30))), 1);
+    assert!(next_behind(&mut fixed, (3600, 7), now).is_none());
+    let mut watched = hold(now, 30);
+    watched.enter(level(1, None), 1);
+    watched.stays(seconds(3600), ends_at(7), now);
+    assert!(watched.due_command(now, false, &mut || 10).is_none(), "the session is closed");
+    watched.unsettle();
+    let sent = watched.due_command(now, true, &mut || 10).unwrap();
+    assert!(matches!(sent.call.action, Action::Settle { .. }));
+    let nested = watched.begin(Action::Acquire { count: 2, lease: lease(60) }, Sender::Request, 9, now);
+    assert_eq!(nested.call.end, KeyEnd::Stays);
+}
+
 #[test]
 fn an_extension_moves_the_end_of_its_level_and_never_back() {
     let now = Instant::now();

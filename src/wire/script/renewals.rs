@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use redis::{Cmd, Value};
 
-use super::{Action, Call, GONE, RENEW_ALL};
+use super::{Action, Call, GONE, KeyEnd, RENEW_ALL};
 use crate::base::Lease;
 
 /// The most renewals in one run: the server runs nothing else meanwhile.
@@ -85,7 +85,7 @@ impl<'a> Renewals<'a> {
 
 fn lease_of(call: &Call) -> Option<Lease> {
     match (call.action, &call.fence) {
-        (Action::Renew { lease }, None) => Some(lease),
+        (Action::Renew { lease }, None) if call.end == KeyEnd::Stays => Some(lease),
         _ => None,
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::base::Drift;
 
-static ALL: [&Script; 12] = [
+static ALL: [&Script; 13] = [
     &ACQUIRE,
     &MOVE,
     &RELEASE,
@@ -19,6 +19,7 @@ static ALL: [&Script; 12] = [
     &ACQUIRE_FENCED,
     &RENEW_FENCED,
     &SETTLE_FENCED,
+    &SHORTEN,
 ];
 
 fn lease(millis: &str) -> Option<Lease> {
@@ -64,9 +65,10 @@ impl Call {
             _ => return None,
         };
         let keys = Arc::new(Keys::new("", keys[0]));
-        let (mut sharded, mut from) = (false, None);
+        let (mut sharded, mut from, mut end) = (false, None, KeyEnd::Stays);
         let (action, channel) = match (script.name, args) {
-            ("acquire", [_, count, millis]) => {
+            ("acquire", [_, count, millis, rest @ ..]) => {
+                end = if rest == [MOVES] { KeyEnd::Moves } else { KeyEnd::Stays };
                 (Action::Acquire { count: count.parse().ok()?, lease: lease(millis)? }, None)
             }
             ("release", [_, count, channel, publish @ ..]) => {
@@ -81,7 +83,14 @@ impl Call {
                 from = Some(Arc::from(*of));
                 (Action::Move { lease: lease(millis)? }, None)
             }
-            ("renew", [_, millis]) => (Action::Renew { lease: lease(millis)? }, None),
+            ("renew", [_, millis, rest @ ..]) => {
+                end = if rest == [MOVES] { KeyEnd::Moves } else { KeyEnd::Stays };
+                (Action::Renew { lease: lease(millis)? }, None)
+            }
+            ("shorten", [_, millis, ends]) => {
+                end = KeyEnd::Is(ends.parse().ok()?);
+                (Action::Shorten { lease: lease(millis)? }, None)
+            }
             ("settle", [_, count, channel, publish, millis, creates @ ..]) => {
                 sharded = *publish == "SPUBLISH";
                 let (count, lease) = (count.parse().ok()?, lease(millis)?);
@@ -101,7 +110,7 @@ impl Call {
         };
         let field = if action == Action::Force { "" } else { args.first().copied().unwrap_or_default() };
         let fits = channel.is_none_or(|channel| **channel == **keys.channel());
-        let call = Call { keys, field: field.into(), action, fence, sharded, names, from, line };
+        let call = Call { keys, field: field.into(), action, fence, sharded, names, from, end, line };
         fits.then(|| (script.sha.as_str(), call))
     }
 }
@@ -128,6 +137,7 @@ impl Reply {
         let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
         match self {
             Reply::Done => format!(":{DONE}\r\n"),
+            Reply::Longer(left, ends) => format!("*2\r\n:{}\r\n:{ends}\r\n", left.as_millis()),
             Reply::Ended(listeners) => format!(":{}\r\n", ENDED - *listeners as i64),
             Reply::Gone => format!(":{GONE}\r\n"),
             Reply::Free => format!(":{FREE}\r\n"),
@@ -162,6 +172,7 @@ fn each_call_is_read_as_it_was_written() {
         Action::Keep { lease },
         Action::Move { lease },
         Action::Renew { lease },
+        Action::Shorten { lease },
         Action::Settle { count: 3, lease },
         Action::Repair { count: 3, lease },
         Action::Force,
@@ -183,9 +194,16 @@ fn each_call_is_read_as_it_was_written() {
                 Action::Acquire { .. }
                     | Action::Move { .. }
                     | Action::Renew { .. }
+                    | Action::Shorten { .. }
                     | Action::Look
                     | Action::Who
             );
+            let renews = matches!(action, Action::Renew { .. } | Action::Acquire { count: 2.., .. });
+            let end = match action {
+                Action::Shorten { .. } => KeyEnd::Is(NonZeroU64::MAX),
+                _ if sharded && renews => KeyEnd::Moves,
+                _ => KeyEnd::Stays,
+            };
             let from = matches!(action, Action::Move { .. }).then(|| "f:9".into());
             let names = sharded && matches!(action, Action::Acquire { .. } | Action::Look);
             let (sharded, fields) =
@@ -199,6 +217,7 @@ fn each_call_is_read_as_it_was_written() {
                 sharded,
                 names,
                 from,
+                end,
                 line: None,
             };
             let told = !sharded
@@ -219,6 +238,7 @@ fn each_call_is_read_as_it_was_written() {
                 assert_eq!(script, *call.script().sha);
                 assert_eq!((&read.field, read.action, &read.fence), (&call.field, call.action, &call.fence));
                 assert_eq!((read.sharded, &read.from), (call.sharded, &call.from));
+                assert_eq!(read.end, call.end);
                 assert_eq!(read.names, call.names && call.line.is_none());
                 let again = matches!(action, Action::Acquire { .. });
                 let line = call.line.map(|line| Line { again: again && line.again, ..line });

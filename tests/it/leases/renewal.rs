@@ -25,6 +25,73 @@ async fn a_hold_is_renewed_for_as_long_as_its_guard_lives() {
     guard.release().await.unwrap();
 }
 
+/// As where the server's clock was set back: behind a crash others would wait for all of that hour.
+#[tokio::test]
+async fn a_ttl_that_became_too_long_is_brought_back() {
+    let server = Server::start().await;
+    let locks = builder(&server.url()).lease(3 * SECOND).connect().await.unwrap();
+    let ttl = async |name: &str| server.ask::<i64>(&["PTTL", name]).await;
+    let (one, other) = (locks.mutex("one"), locks.mutex("other"));
+    let (one, other) = (one.lock().await.unwrap(), other.lock().await.unwrap());
+    let fenced = locks.mutex("fenced").fenced().lock().await.unwrap();
+    let longer = locks.mutex("longer").lock().await.unwrap();
+    longer.extend(120 * SECOND).await.unwrap();
+    for _ in 0..2 {
+        for name in ["one", "other", "fenced", "longer"] {
+            server.ask::<()>(&["PEXPIRE", name, "3600000"]).await;
+        }
+        for (name, most) in [("one", 3_100), ("other", 3_100), ("fenced", 3_100), ("longer", 121_000)] {
+            eventually(name, async || (1..=most).contains(&ttl(name).await)).await;
+        }
+        // No less than what a guard counts on.
+        let counted = longer.valid_until().saturating_duration_since(Instant::now());
+        assert!(counted > 30 * SECOND && ttl("longer").await > counted.as_millis() as i64);
+    }
+    for guard in [&one, &other, &longer] {
+        guard.check().await.unwrap();
+    }
+    fenced.check().await.unwrap();
+    longer.release().await.unwrap();
+}
+
+/// 1. A TTL is to be brought back, and the command is delayed. 2. The guard extends its lease, which the TTL allows. 3. The command runs.
+#[tokio::test]
+async fn what_brings_a_ttl_back_and_is_late_does_not_cut_an_extended_lease() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let stock = builder(&proxy.url()).lease(3 * SECOND).connect().await.unwrap().mutex("stock");
+    let ttl = async || server.ask::<i64>(&["PTTL", "stock"]).await;
+    let guard = stock.lock().await.unwrap();
+    let late = proxy.on(|c| c.is("shorten")).times(1).hold();
+    server.ask::<()>(&["PEXPIRE", "stock", "3600000"]).await;
+    late.seen().await;
+    proxy.reset(Which::Commands).await;
+    soon("the extension", guard.extend(60 * SECOND)).await.unwrap();
+    assert_eq!(late.let_through().await, [":-1\r\n"]);
+    assert!(ttl().await > 50_000);
+    eventually("what the guard counts on", async || (50_000..=61_000).contains(&ttl().await)).await;
+    assert!(!guard.is_lost() && guard.valid_until() > Instant::now() + 50 * SECOND);
+    guard.release().await.unwrap();
+}
+
+/// As by a server before Redis 7, which does not know the command.
+#[tokio::test]
+async fn without_the_right_to_ask_when_a_key_ends_renewals_go_on() {
+    let server = Server::start().await;
+    server.ask::<()>(&["ACL", "SETUSER", "default", "-pexpiretime"]).await;
+    let proxy = Proxy::to(&server).await;
+    let stock = builder(&proxy.url()).lease(2 * SECOND).connect().await.unwrap().mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    let first = guard.valid_until();
+    server.ask::<()>(&["PEXPIRE", "stock", "3600000"]).await;
+    let shortens = proxy.on(|c| c.is("shorten")).watch();
+    sleep_until(first).await;
+    assert!(!guard.is_lost() && guard.valid_until() > first);
+    assert!(server.ask::<i64>(&["PTTL", "stock"]).await > 3_500_000);
+    assert!(shortens.seen_now().is_none());
+    guard.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn one_failed_renewal_ends_neither_renewal_nor_that_of_later_holds() {
     let server = Server::start().await;

@@ -279,7 +279,7 @@ async fn a_late_nested_release_leaves_the_ttl_of_a_later_re_entry_alone() {
     assert_eq!(wire.release(OURS, 1).await, DONE);
     assert_eq!(wire.end().await, end);
     // A late renewal under an extended hold.
-    assert_eq!(wire.renew(OURS, 100_000).await, DONE);
+    assert!(is_longer(&wire.renew(OURS, 100_000).await));
     assert_eq!(wire.end().await, end);
     // The next command of the hold corrects the count.
     assert_eq!(wire.acquire(OURS, 3, 100_000).await, DONE);
@@ -305,6 +305,86 @@ async fn a_ttl_that_is_lower_is_raised_to_the_lease() {
         assert!(raised >= end + 100_000, "step {step}: {raised} after {end}");
         end = raised;
     }
+}
+
+#[tokio::test]
+async fn a_renewal_is_answered_a_longer_ttl_and_when_the_key_ends() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    let renewals = async |wire: &mut Wire| {
+        let lease = LEASE.to_string();
+        let alone = wire.renew(OURS, LEASE).await;
+        let Value::Array(all) = wire.run("renew_all", &[OURS, &lease]).await.unwrap() else {
+            panic!("no list")
+        };
+        let fenced = wire.fenced("renew", "raise", &[OURS, &lease, "7", ""]).await.unwrap();
+        [alone, all[0].clone(), fenced]
+    };
+    assert_eq!(wire.acquire(OURS, 1, LEASE).await, DONE);
+    assert_eq!(renewals(&mut wire).await, [DONE, DONE, DONE]);
+    wire.ask::<()>(&["PEXPIRE", KEY, &(2 * LEASE).to_string()]).await;
+    let (end, ends): (_, i64) = (wire.end().await, wire.ask(&["PEXPIRETIME", KEY]).await);
+    for answer in renewals(&mut wire).await {
+        assert!(is_longer(&answer), "{answer:?}");
+        let Value::Array(parts) = answer else { unreachable!() };
+        assert_eq!(parts[1], Value::Int(ends));
+    }
+    assert_eq!(wire.end().await, end);
+    // The counter can't be raised, which is the answer then.
+    wire.ask::<()>(&["DEL", tokens::COUNTER]).await;
+    wire.ask::<()>(&["RPUSH", tokens::COUNTER, "v"]).await;
+    let deferred = wire.fenced("renew", "raise", &[OURS, "1000", "7", ""]).await.unwrap();
+    assert!(matches!(deferred, Value::BulkString(_)), "{deferred:?}");
+    // Where the user may not ask for it, or the server does not know.
+    wire.ask::<()>(&["DEL", tokens::COUNTER]).await;
+    wire.ask::<()>(&["ACL", "SETUSER", "default", "-pexpiretime"]).await;
+    assert_eq!(renewals(&mut wire).await, [DONE, DONE, DONE]);
+    assert_eq!(wire.run("shorten", &[OURS, "1000", &ends.to_string()]).await.unwrap(), DONE);
+    wire.ask::<()>(&["ACL", "SETUSER", "default", "+pexpiretime"]).await;
+    assert_eq!(wire.end().await, end);
+}
+
+/// Whatever runs late, or again, names the end of no key any more.
+#[tokio::test]
+async fn a_ttl_is_shortened_once_and_only_of_a_key_that_ends_as_it_was_found() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    let (short, long) = (LEASE.to_string(), 3 * LEASE);
+    for changed_by in ["nothing", "renew", "raise", "acquire", "pexpire"] {
+        wire.plant(OURS, "1").await;
+        wire.ask::<()>(&["PEXPIRE", KEY, &long.to_string()]).await;
+        let ends: i64 = wire.ask(&["PEXPIRETIME", KEY]).await;
+        let ends = ends.to_string();
+        let end = wire.end().await;
+        // A lease that the key's TTL explains, so that but for the last argument nothing would be written.
+        let asked = (2 * LEASE).to_string();
+        let answer = match changed_by {
+            "renew" => wire.run("renew", &[OURS, &asked, "moves"]).await,
+            "raise" => wire.fenced("renew", "raise", &[OURS, &asked, "moves", "7", ""]).await,
+            "acquire" => wire.run("acquire", &[OURS, "2", &asked, "moves"]).await,
+            "pexpire" => wire.run("renew", &[OURS, &(2 * long).to_string()]).await,
+            _ => Ok(DONE),
+        };
+        assert_eq!(answer.unwrap(), DONE, "{changed_by}");
+        assert!(wire.end().await >= end, "{changed_by}");
+        for again in [false, true] {
+            let before = wire.end().await;
+            assert_eq!(wire.run("shorten", &[OURS, &short, &ends]).await.unwrap(), DONE);
+            let is_shorter = wire.end().await < before;
+            assert_eq!(is_shorter, changed_by == "nothing" && !again, "{changed_by} {again}");
+        }
+        let left: u64 = wire.ask(&["PTTL", KEY]).await;
+        assert!(left <= if changed_by == "nothing" { LEASE } else { 2 * long + 1 } && left > LEASE / 2);
+        wire.clear().await;
+    }
+    // Nothing is done to another's, nor to what is no lock.
+    wire.plant(THEIRS, "1").await;
+    let (end, ends): (_, i64) = (wire.end().await, wire.ask(&["PEXPIRETIME", KEY]).await);
+    assert_eq!(wire.run("shorten", &[OURS, "1", &ends.to_string()]).await.unwrap(), GONE);
+    assert_eq!(wire.end().await, end);
+    wire.clear().await;
+    wire.ask::<()>(&["SET", KEY, OURS, "PX", "900000"]).await;
+    assert_eq!(wire.run("shorten", &[OURS, "1", &ends.to_string()]).await.unwrap(), GONE);
 }
 
 #[tokio::test]

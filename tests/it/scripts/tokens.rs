@@ -15,7 +15,7 @@ pub(super) const DAY: &str = "86400000";
 const LAST: &str = "9223372036854775807";
 
 impl Wire {
-    async fn fenced(&mut self, script: &str, around: &str, args: &[&str]) -> RedisResult<Value> {
+    pub(super) async fn fenced(&mut self, script: &str, around: &str, args: &[&str]) -> RedisResult<Value> {
         redis::Script::new(&fenced_body(script, around))
             .key(KEY)
             .key(COUNTER)

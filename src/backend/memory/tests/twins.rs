@@ -292,6 +292,8 @@ fn alike(real: &Reply, ours: &Reply) -> bool {
                 [theirs, ours].map(|holder| Reply::Busy(holder.remaining_lease(), Some(holder.clone())));
             alike(&real, &ours)
         }
+        // Nothing shortens a TTL here.
+        (Reply::Longer(..), Reply::Done) => true,
         _ => real == ours,
     }
 }

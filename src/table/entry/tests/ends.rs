@@ -395,6 +395,39 @@ fn nothing_that_a_user_asks_for_puts_off_a_renewal_that_is_due() {
     assert!(world.is_woken(inner));
 }
 
+/// 1. A renewal finds a TTL of an hour. 2. What brings it back gets no answer. 3. It is settled, and the next renewal finds the same.
+#[test]
+fn a_ttl_that_is_too_long_is_brought_back_behind_the_renewal_that_finds_it() {
+    let mut world = World::new(1);
+    world.holds(&Owner::new());
+    let shorten = |world: &mut World, ends| {
+        let renewal = world.renews();
+        let found = Reply::Longer(120 * LEASE, std::num::NonZeroU64::new(ends).unwrap());
+        let meaning = world.entry.conclude(&renewal, Ok(&found), Spread::default(), world.at());
+        assert_eq!(meaning, Meaning::Done);
+        let mut sent = world.sends();
+        assert!(matches!(sent[..], [Pending { call: Call { action: Action::Shorten { .. }, .. }, .. }]));
+        sent.remove(0)
+    };
+    let end = world.entry.holds[0].end();
+    let first = shorten(&mut world, 7);
+    assert!(world.entry.holds[0].end() > end, "it is renewed");
+    world.entry.conclude(&first, Err(Outcome::Unknown), Spread::default(), world.at());
+    world.now += retry_pause(world.terms.lease);
+    let sent = world.sends();
+    let [settle] = &sent[..] else { panic!("{sent:?}") };
+    assert!(matches!(settle.call.action, Action::Settle { .. }));
+    world.entry.conclude(settle, Ok(&Reply::Done), Spread::default(), world.at());
+    assert!(world.sends().is_empty());
+    let end = world.entry.holds[0].end();
+    let second = shorten(&mut world, 7);
+    assert!(world.entry.holds[0].end() > end);
+    let end = world.entry.holds[0].end();
+    world.entry.conclude(&second, Ok(&Reply::Done), Spread::default(), world.at());
+    assert!(world.sends().is_empty());
+    assert_eq!(world.entry.holds[0].end(), end, "which shows nothing of the TTL");
+}
+
 /// A release goes behind a renewal that is under way. The server refuses the one, and not the other.
 #[test]
 fn a_renewal_that_is_refused_and_a_release_that_waits_for_it_take_turns() {
