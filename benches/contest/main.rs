@@ -3,16 +3,15 @@
 
 #[path = "../shared/server.rs"]
 mod server;
-#[path = "../shared/stats.rs"]
-mod stats;
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
+use redis::InfoDict;
+use redis::aio::MultiplexedConnection;
 
-use crate::server::{Result, patient};
-use crate::stats::Stats;
+use crate::server::{Result, connection_to, patient, url};
 
 /// Processes, tasks of each, the work under the lock in µs, and that between two turns.
 const CONTESTS: [[u64; 4]; 8] = [
@@ -77,11 +76,21 @@ fn clock() -> Result<u64> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64)
 }
 
+/// How many scripts the server has run.
+async fn scripts(server: &mut MultiplexedConnection) -> Result<u64> {
+    let info: InfoDict = redis::cmd("INFO").arg("commandstats").query_async(server).await?;
+    let calls = |name: &str| -> Option<u64> {
+        let line: String = info.get(&format!("cmdstat_{name}"))?;
+        line.strip_prefix("calls=")?.split(',').next()?.parse().ok()
+    };
+    Ok(["evalsha", "eval"].into_iter().filter_map(calls).sum())
+}
+
 /// One contest, as a row of the table.
 async fn contend(contest: [u64; 4], fair: bool, seconds: u64) -> Result<()> {
     let [processes, tasks, work, between] = contest;
-    let mut stats = Stats::connect().await?;
-    stats.reset().await?;
+    let mut server = connection_to(&url()).await?;
+    let before = scripts(&mut server).await?;
     // All have connected by then.
     let begin = clock()? + 1500 + 20 * processes;
     let end = begin + 1000 * seconds;
@@ -98,8 +107,7 @@ async fn contend(contest: [u64; 4], fair: bool, seconds: u64) -> Result<()> {
         let (grants, longest) = text.trim().split_once(' ').ok_or("a process has failed")?;
         shares.push(Share { grants: grants.parse()?, longest: Duration::from_micros(longest.parse()?) });
     }
-    let commands = stats.commands().await?;
-    let scripts: u64 = ["evalsha", "eval"].iter().filter_map(|name| commands.get(*name)).sum();
+    let scripts = scripts(&mut server).await? - before;
     let each = || shares.iter().map(|share| share.grants);
     let (grants, least, most) = (each().sum::<u64>(), each().min().unwrap_or(0), each().max().unwrap_or(0));
     let longest = shares.iter().map(|share| share.longest).max().unwrap_or_default();

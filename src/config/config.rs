@@ -150,7 +150,7 @@ impl Builder {
             warn_after: None,
             grouping: None,
             warn_lock_order: cfg!(debug_assertions),
-            fair: false,
+            fair: true,
             provider: None,
             address_map: AddressMap::NONE,
         }
@@ -412,13 +412,13 @@ impl Builder {
         self
     }
 
-    /// Sets whether processes get a lock in the order in which they began to wait for it. Default: false.
+    /// Sets whether processes get a lock in the order in which they began to wait for it. Default: true.
     ///
     /// With it the server keeps a line of the processes that wait, and a release hands the lock to the first of them: none starves,
     /// and a release wakes one process, not all. It works with one master: a server, fixed or named by sentinels, or a [`Memory`],
-    /// without [`replicas`](Builder::replicas); elsewhere it changes nothing. Set it in all processes that use a lock: those without
-    /// it, and other clients, get the lock only if nobody stands in the line. [`guide::operations`](crate::guide::operations) lists
-    /// the rights that it needs. Inside a process a lock may first pass on for [`local_handoff`](Builder::local_handoff).
+    /// without [`replicas`](Builder::replicas); elsewhere it changes nothing. Processes without it, and other clients, get the lock only
+    /// if nobody stands in the line. [`guide::operations`](crate::guide::operations) lists the rights that it needs; a user who lacks
+    /// them has locks without it. Inside a process a lock may first pass on for [`local_handoff`](Builder::local_handoff).
     pub fn fair(mut self, fair: bool) -> Self {
         self.fair = fair;
         self
@@ -780,7 +780,7 @@ impl Config {
             warn_after: Some((Duration::from_secs(5), Lease::DEFAULT.duration())),
             grouping: None,
             warn_lock_order: cfg!(debug_assertions),
-            fair: false,
+            fair: true,
             provider: None,
             address_map: AddressMap::NONE,
             probation: None,

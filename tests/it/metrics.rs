@@ -392,7 +392,7 @@ fn the_dashboard_the_alerts_and_the_guide_name_all_metrics_and_no_others() {
         let text = fs::read_to_string(root.join(file)).unwrap();
         // A user's rights contain names of keys and channels.
         let text: Vec<_> = text.lines().filter(|line| !line.starts_with("ACL ")).collect();
-        let text = text.join("\n").replace("nestlock_line:", "");
+        let text = text.join("\n").replace("nestlock_line:", "").replace("nestlock_wake:", "");
         let words = text.split(|c: char| !c.is_ascii_lowercase() && c != '_');
         let named: BTreeSet<_> = words
             .filter(|word| word.starts_with("nestlock_"))

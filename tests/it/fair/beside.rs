@@ -16,10 +16,10 @@ async fn a_client_that_knows_no_line_gets_the_lock_behind_those_who_wait_in_it()
     let server = Server::start().await;
     let holds = process(&server.url()).await;
     let guard = holds.mutex("stock").lock().await.unwrap();
-    let plain = support::without_timers(support::builder(&server.url())).connect().await.unwrap();
+    let plain = support::without_timers(support::builder(&server.url())).fair(false).connect().await.unwrap();
     let (one, two) = (process(&server.url()).await, process(&server.url()).await);
     let other = waits(&plain);
-    eventually("its subscription", async || !server.channels().await.is_empty()).await;
+    eventually("its subscription", async || !server.all_channels().await.is_empty()).await;
     let first = waits(&one);
     stand(&server, 1).await;
     let second = waits(&two);
@@ -92,7 +92,7 @@ async fn a_user_without_the_rights_of_a_line_has_locks_without_one() {
         let (one, two) = (connect().await, connect().await);
         let holds = one.mutex("stock").lock().await.unwrap();
         let waiter = waits(&two);
-        eventually("the waiter", async || !server.channels().await.is_empty()).await;
+        eventually("the waiter", async || !server.all_channels().await.is_empty()).await;
         assert!(
             two.mutex("stock").try_lock().owner(&Owner::new()).await.unwrap().is_none(),
             "{keys} {channels}"
@@ -103,7 +103,7 @@ async fn a_user_without_the_rights_of_a_line_has_locks_without_one() {
         assert!(one.mutex("stock").force_release().await.unwrap(), "{keys} {channels}");
         kept.release().await.unwrap_err();
         granted(waiter).await.release().await.unwrap();
-        eventually("the end", async || server.keys().await.is_empty()).await;
+        eventually("the end", async || server.all_keys().await.is_empty()).await;
         one.close().await.unwrap();
         two.close().await.unwrap();
     }

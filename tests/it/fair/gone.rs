@@ -99,7 +99,7 @@ async fn a_process_whose_connections_have_ended_is_passed_over() {
     let away = proxy.refuse().await;
     proxy.reset(Which::All).await;
     eventually("the end of its subscriptions", async || {
-        let heard: Vec<String> = server.channels().await;
+        let heard: Vec<String> = server.all_channels().await;
         heard.iter().filter(|channel| channel.starts_with("nestlock_wake:")).count() == 1
     })
     .await;
@@ -191,13 +191,13 @@ async fn a_process_that_is_closed_leaves_nothing_behind() {
     assert_eq!(line(&server).await, both[1..]);
     guard.release().await.unwrap();
     let second = granted(second).await;
-    assert_eq!(server.keys().await, ["stock"]);
+    assert_eq!(server.all_keys().await, ["stock"]);
     second.release().await.unwrap();
     for locks in [holds, two] {
         locks.close().await.unwrap();
     }
-    assert!(server.keys().await.is_empty());
-    eventually("the last subscription's end", async || server.channels().await.is_empty()).await;
+    assert!(server.all_keys().await.is_empty());
+    eventually("the last subscription's end", async || server.all_channels().await.is_empty()).await;
 }
 
 #[tokio::test]

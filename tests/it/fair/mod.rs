@@ -65,5 +65,5 @@ async fn granted(waiter: JoinHandle<Result<Guard>>) -> Guard {
 
 /// Waits until neither a lock nor a line is left.
 async fn tidy(server: &Server) {
-    eventually("the end", async || server.keys().await.iter().all(|key| key.contains("token:"))).await;
+    eventually("the end", async || server.all_keys().await.iter().all(|key| key.contains("token:"))).await;
 }

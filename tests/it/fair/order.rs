@@ -132,7 +132,7 @@ async fn an_attempt_never_stands_in_the_line() {
     for _ in 0..3 {
         assert!(stock.try_lock().owner(&Owner::new()).await.unwrap().is_none());
         assert!(tries.mutexes(["stock"]).try_lock().await.unwrap().is_none());
-        assert!(!server.keys().await.contains(&LINE.to_owned()));
+        assert!(!server.all_keys().await.contains(&LINE.to_owned()));
     }
     guard.release().await.unwrap();
     tidy(&server).await;
@@ -148,7 +148,7 @@ async fn several_names_wait_in_one_line_at_a_time() {
     }
     let request = tokio::spawn(all.mutexes(["a", "b", "c"]).lock());
     let lines = async || {
-        let mut keys = server.keys().await;
+        let mut keys = server.all_keys().await;
         keys.retain(|key| key.starts_with("nestlock_line:"));
         assert!(keys.len() <= 1, "{keys:?}");
         keys
@@ -158,7 +158,7 @@ async fn several_names_wait_in_one_line_at_a_time() {
         guard.release().await.unwrap();
     }
     let all = soon("all of them", request).await.unwrap().unwrap();
-    assert_eq!(server.keys().await, ["a", "b", "c"]);
+    assert_eq!(server.all_keys().await, ["a", "b", "c"]);
     all.release().await.unwrap();
     tidy(&server).await;
 }

@@ -177,7 +177,7 @@ async fn an_end_hands_the_lock_to_the_first_and_the_next_one_learns_when_to_ask(
         heard,
         ["7 - order:1", &format!("{third} 40000 order:1"), &format!("{third} - order:1"), "released: 0"]
     );
-    assert!(server.keys().await.is_empty());
+    assert!(server.all_keys().await.is_empty());
 }
 
 #[tokio::test]
@@ -194,7 +194,7 @@ async fn those_whose_process_is_gone_are_passed_over() {
     wire.held_before(&[FIRST, SECOND]).await;
     assert_eq!(wire.leave(OURS).await, Value::Int(-5));
     assert_eq!(ears.heard(&mut wire).await, ["released: 0"]);
-    assert!(server.keys().await.is_empty());
+    assert!(server.all_keys().await.is_empty());
 }
 
 #[tokio::test]
@@ -261,7 +261,7 @@ async fn a_request_that_ends_leaves_the_line_and_the_first_learns_when_to_ask() 
     assert_eq!(wire.leave(FIRST).await, GONE);
     assert_eq!(wire.leave(SECOND).await, GONE);
     assert_eq!(ears.heard(&mut wire).await, Vec::<String>::new());
-    assert_eq!(server.keys().await, [KEY]);
+    assert_eq!(server.all_keys().await, [KEY]);
     // The lock has expired meanwhile: the next one that asks or leaves hands it on.
     wire.held_before(&[FIRST, SECOND]).await;
     wire.ask::<i64>(&["DEL", KEY]).await;
@@ -336,12 +336,12 @@ async fn nobody_waits_in_line_for_what_is_no_lock() {
                 None => assert!(is_busy(&answer), "{answer:?}"),
             }
             assert_eq!(wire.leave(OURS).await, GONE);
-            assert_eq!(server.keys().await, [KEY]);
+            assert_eq!(server.all_keys().await, [KEY]);
         }
     }
     wire.plant("user", "bob").await;
     assert_eq!(wire.enter(OURS).await, status("fields"));
-    assert_eq!(server.keys().await, [KEY]);
+    assert_eq!(server.all_keys().await, [KEY]);
 }
 
 /// Another program uses its name, or has written into it.
@@ -357,7 +357,7 @@ async fn a_line_that_is_none_of_ours_is_left_alone_and_frees_the_lock() {
         assert_eq!(whose(&wire.try_wait(FIRST, mode).await.unwrap()), (OURS, "1"));
         assert_eq!(wire.leave(FIRST).await, GONE);
         assert_eq!(wire.leave(OURS).await, Value::Int(-5));
-        assert_eq!(server.keys().await, [LINE]);
+        assert_eq!(server.all_keys().await, [LINE]);
     }
     ears.heard(&mut wire).await;
     wire.held_before(&[FIRST]).await;
@@ -428,7 +428,7 @@ async fn on_a_full_server_nobody_enters_the_line_and_the_lock_is_handed_on() {
         let error = wire.try_wait(FIRST, mode).await.unwrap_err().to_string();
         assert!(error.contains("OOM") && error.contains("script"), "{error}");
     }
-    assert!(server.keys().await.is_empty());
+    assert!(server.all_keys().await.is_empty());
 }
 
 #[tokio::test]

@@ -340,8 +340,16 @@ impl Server {
         self.ask::<()>(&["CONFIG", "RESETSTAT"]).await;
     }
 
-    /// Returns the channels that somebody subscribes to, plain and sharded ones, sorted.
+    /// Returns the channels of releases that somebody subscribes to, sorted. The channels of hints are left out: they stay once a process
+    /// has waited.
     pub async fn channels(&self) -> Vec<String> {
+        let mut channels = self.all_channels().await;
+        channels.retain(|channel| !channel.contains("nestlock_wake:"));
+        channels
+    }
+
+    /// Returns the channels that somebody subscribes to, plain and sharded ones, sorted.
+    pub async fn all_channels(&self) -> Vec<String> {
         let mut channels: Vec<String> = self.ask(&["PUBSUB", "CHANNELS"]).await;
         channels.extend(self.sharded_channels().await);
         channels.sort();
@@ -365,8 +373,15 @@ impl Server {
         others.filter_map(|line| line.strip_prefix("id=")?.split(' ').next()?.parse().ok()).collect()
     }
 
-    /// Returns all keys, sorted.
+    /// Returns all keys but those of lines, sorted.
     pub async fn keys(&self) -> Vec<String> {
+        let mut keys = self.all_keys().await;
+        keys.retain(|key| !key.contains("nestlock_line:"));
+        keys
+    }
+
+    /// Returns all keys, sorted.
+    pub async fn all_keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.ask(&["KEYS", "*"]).await;
         keys.sort();
         keys

@@ -76,8 +76,7 @@ impl<const CLUSTERED: bool, const FAIR: bool> Served<CLUSTERED, FAIR> {
     /// Returns the names of the held locks, sorted.
     pub async fn keys(&self) -> Vec<String> {
         let keys = self.server.keys().await;
-        let is_beside = |key: &str| key.contains("redisson_lock_token:") || key.contains("nestlock_line:");
-        keys.into_iter().filter(|key| !is_beside(key)).collect()
+        keys.into_iter().filter(|key| !key.contains("redisson_lock_token:")).collect()
     }
 
     /// Returns the fields of a lock with their counts.
@@ -134,10 +133,9 @@ impl<const CLUSTERED: bool, const FAIR: bool> Served<CLUSTERED, FAIR> {
         eventually("the last channel's end", async || self.releases().await == 0).await;
     }
 
-    /// Returns for how many locks a client is subscribed to the releases. The channel of a process's hints doesn't count: it stays once
-    /// the process has waited.
+    /// Returns for how many locks a client is subscribed to the releases.
     async fn releases(&self) -> usize {
-        self.server.channels().await.iter().filter(|channel| !channel.contains("nestlock_wake:")).count()
+        self.server.channels().await.len()
     }
 
     /// Returns how many connections there are, as far as they can be seen.
