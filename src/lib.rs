@@ -217,6 +217,7 @@ pub mod guide {
     /// [owners]: crate::guide::owners
     /// [order]: crate::guide::several#the-order-of-locks
     /// [hand-off]: crate::guide::leases#hand-off-inside-a-process
+    /// [line]: crate::guide::leases#first-come-first-served
     /// [masters]: crate::guide::deployments#several-masters
     #[doc = include_str!("../docs/operations.md")]
     pub mod operations {}

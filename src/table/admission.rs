@@ -287,7 +287,8 @@ impl LockEntry {
         let (mut hold, mut pending) = Hold::asked(no, keys, field, terms, ask.lease, fence, now);
         // A process has one place in the line.
         let has_place = |hold: &Hold| hold.in_line || hold.enters && hold.is_asked();
-        let enters = self.contended && !ask.once && !self.holds.iter().any(has_place);
+        let enters =
+            (self.contended || self.is_subscribed()) && !ask.once && !self.holds.iter().any(has_place);
         pending.call.line = ask.line.filter(|_| enters);
         hold.enters = pending.call.line.is_some();
         // Also where it may sleep on the answer. One that is not subscribed asks again behind that.

@@ -34,7 +34,8 @@ pub(crate) struct LockEntry {
     pub(super) turns: Turns,
     /// The last request that asked the server outside of the line, or entered it, found the lock busy: the next one enters at once. It stays
     /// where nothing else is left, for a process that takes the lock again and again. Else a request says nothing of the line, which would
-    /// cost all those who never wait; refused, it asks again once it is subscribed.
+    /// cost all those who never wait: refused, it asks again once it is subscribed. A request of an entry that is subscribed enters always:
+    /// nothing else would wake it.
     pub(super) contended: bool,
     /// Who had the lock when the masters refused it last.
     pub(super) seen: Seen,

@@ -104,6 +104,26 @@ fn who_was_not_refused_says_nothing_of_the_line() {
     lock(&mut world, Some(false));
 }
 
+/// 1. Two requests wait for another process. 2. The first one takes the lock, which is free. 3. It is released, and another process gets it.
+/// 4. The second one, which no confirmation of a subscription wakes, would wait outside of the line.
+#[test]
+fn who_waits_behind_one_that_took_a_free_lock_enters_the_line() {
+    let mut world = World::fair();
+    world.entry.contended = false;
+    world.is_taken();
+    let [first, second] = [Owner::new(), Owner::new()].map(|owner| world.asks(&owner, true));
+    world.answers(first);
+    world.confirm();
+    world.master.key = None;
+    world.poll(world.asker(first));
+    world.answers(first);
+    assert!(!world.entry.contended);
+    world.release_by(0, true);
+    world.arrives_by(0, Net::Answers);
+    world.poll(world.asker(second));
+    assert_eq!(world.sent(second).call.line.map(|line| line.again), Some(false));
+}
+
 /// On another connection a hint may overtake the answer.
 #[test]
 fn a_hint_that_comes_while_its_request_asks_is_one_more_ask() {
