@@ -58,7 +58,9 @@ impl Holder {
         &self.field
     }
 
-    /// Returns how often the holder has the lock: 1, and one more for each re-entry.
+    /// Returns how often the holder has the lock, as the server counts it: 1, and one more for each re-entry that it was asked for.
+    ///
+    /// A nested level that was [granted without a command](crate::Builder::confirm_reentry) is not counted there.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count

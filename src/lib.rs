@@ -104,9 +104,9 @@ pub use client::Locks;
 pub use client::Mutex;
 pub use client::{FencedGuard, FencedMutex};
 pub use client::{FencedGuards, FencedMutexes, Guards, Mutexes, Tokens};
-pub use config::Builder;
 pub use config::Credentials;
 pub use config::Master;
+pub use config::{BareReentry, Builder};
 pub use config::{Server, Tls};
 pub use error::{Error, ErrorKind, Loss, Result};
 pub use holder::Holder;
@@ -183,6 +183,7 @@ pub mod guide {
     /// [metrics]: crate::guide::operations#metrics
     /// [several locks]: crate::guide::several
     /// [leases and loss]: crate::guide::leases
+    /// [owners and re-entry]: crate::guide::owners
     /// [fencing tokens]: crate::guide::fencing
     #[doc = include_str!("../docs/options.md")]
     pub mod options {}

@@ -23,6 +23,7 @@ pub(crate) use late::why_late;
 
 use crate::base::Failure;
 use crate::error::{Error, ErrorKind, Result};
+use crate::wire::keys::Keys;
 use crate::wire::{Call, Reply};
 
 /// The future of a call, boxed so that the trait is dyn-compatible.
@@ -45,6 +46,12 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// reports the next connection.
     fn is_away(&self) -> bool {
         false
+    }
+
+    /// Whether it is connected to where this lock is kept, as far as is known, and the loss of an earlier connection is
+    /// [reported](crate::base::Events::reconnected). Called while locks are looked at: it must not block.
+    fn is_connected(&self, _keys: &Keys) -> bool {
+        true
     }
 
     /// Returns its clock as read at the first connection, or `None` if it was not queried.

@@ -6,10 +6,11 @@ use std::panic::Location;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::task::{Poll, Waker};
+use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::runtime;
+use tokio::task::consume_budget;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::backend::why_late;
@@ -19,7 +20,7 @@ use crate::base::{Failure, Fate, Lease, Moment, Outcome, Spread, after, limit};
 use crate::client::fenced_guard::UNFENCED;
 use crate::client::guard::{Granted, Guard};
 use crate::client::hold_times::{HoldTimes, Times};
-use crate::config::Config;
+use crate::config::{BareReentry, Config};
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::holder::Shown;
 use crate::owner::Owner;
@@ -427,6 +428,10 @@ impl Attempts {
         poll_fn(|cx| {
             // Not in its first poll: see `answer_of`.
             let takes = self.id.is_some();
+            // A `run` may be granted in it, without a command: a loop of them would never let another task go on.
+            if !takes && !self.options.bare {
+                ready!(pin!(consume_budget()).poll(cx));
+            }
             loop {
                 let until = match self.look(cx.waker(), takes)? {
                     Look::Ask(pending) => return Poll::Ready(Ok(Some(Turn::Ask(pending)))),
@@ -459,7 +464,14 @@ impl Attempts {
         let names = self.asks_for_name(at);
         // Of several names only the one that is waited for enters the line: the others would be handed over beside it, and held up.
         let in_line = self.options.part.as_ref().is_none_or(|part| part.waits());
-        let ask = AcquireParams { once: self.once, lease: self.lease, uuid, fence, takes, names, line: None };
+        // All that is asked for by a `run` has an owner of its own, and no branches.
+        let (bare, config) = (self.options.bare, &session.config);
+        let connected = || session.quorum.is_connected(&self.options.keys);
+        let is_local = !config.confirm_reentry && (!bare || config.bare_reentry == BareReentry::Local);
+        let nests = is_local.then_some(&connected as &dyn Fn() -> bool);
+        let refuses = config.bare_reentry == BareReentry::Refused;
+        let (once, lease, fixed) = (self.once, self.lease, self.options.times.fixed_lease().is_some());
+        let ask = AcquireParams { once, lease, fixed, uuid, fence, takes, nests, refuses, names, line: None };
         let (patience, limit) = (session.terms.patience, session.config.unavailable_after);
         let (id, turn, taken, waits, _spent) = session
             .visit_at(at, &self.options.keys, |entry, number, at| {
@@ -496,15 +508,16 @@ impl Attempts {
                     entry.waits(id, self.options.place, at.now);
                 }
                 let taken = match turn {
-                    Admission::Take(hold) => {
+                    // Not in a copy of the process, where no command would be sent either.
+                    Admission::Take(hold) => session.check_process().map(|()| {
                         let (level, fate) = (number(), Arc::<Fate>::default());
                         let new = self.new_level(level, fate.clone(), None);
                         let taken = entry.take(id, hold, &new, at);
-                        taken.map(|Taken { field, spent }| {
-                            (Granted { hold, level, depth: 1, token: None, field, fate }, spent)
+                        taken.map(|Taken { field, depth, token, spent }| {
+                            (Granted { hold, level, depth, token, field, fate }, spent)
                         })
-                    }
-                    _ => None,
+                    }),
+                    _ => Ok(None),
                 };
                 Ok((id, turn, taken, waits, spent))
             })
@@ -521,7 +534,7 @@ impl Attempts {
         let late = self.limit.is_some_and(|limit| limit <= now);
         let behind = matches!(turn, Admission::Wait { refused: false, .. });
         self.behind_since = behind.then(|| self.behind_since.unwrap_or(now));
-        if let Some((granted, _spent)) = taken {
+        if let Some((granted, _spent)) = taken? {
             return Ok(Look::Granted(self.guard(granted)));
         }
         match turn {
@@ -530,6 +543,7 @@ impl Attempts {
             Admission::Take(_) => Ok(Look::Wait(Some(now))),
             Admission::Lost(loss) => Err(Error::lost(loss)),
             Admission::Unfenced => Err(Error::new(ErrorKind::Misuse, UNFENCED)),
+            Admission::Ambiguous => Err(Error::new(ErrorKind::Ambiguous, AMBIGUOUS)),
             Admission::Wait { refused: true, .. } if self.once || late => Ok(Look::Over),
             Admission::Wait { refused: true, until } => {
                 session.check_process()?;

@@ -120,7 +120,8 @@ impl Guard {
     ///
     /// If another task of this process waits for the lock, the hold may pass to it without a command
     /// ([`local_handoff`](crate::Builder::local_handoff)). In that case it was held as far as this process knows, and a program that
-    /// ends right after this has to [`close`](crate::Locks::close) first.
+    /// ends right after this has to [`close`](crate::Locks::close) first. Nor is a command sent for a nested level that was granted without
+    /// one: it was held as far as this process knows.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -267,7 +268,8 @@ impl Guard {
     /// Returns until when the hold is good if nothing renews it.
     ///
     /// It counts from before the command that granted or renewed the hold was sent, less drift, and is never later than `max_hold`
-    /// allows. Renewals, [`extend`](Guard::extend) and nested holds move it forward. It is in the past once the hold is lost.
+    /// allows. Renewals, [`extend`](Guard::extend) and nested holds that the server was asked for move it forward. It is in the past once
+    /// the hold is lost.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

@@ -56,6 +56,8 @@ const LOCAL_HANDOFF: Duration = Duration::from_millis(10);
 ///     .replicas(0, Duration::ZERO) // none are waited for
 ///     .warn_after(Duration::from_secs(30)) // by default after 5 s, then after each lease
 ///     .local_handoff(Duration::from_millis(10))
+///     .bare_reentry(nestlock::BareReentry::Asked)
+///     .confirm_reentry(false)
 ///     // .sharded_channels(true), for a `cluster` only
 ///     // .label("billing@web-7"), none by default
 ///     // .metric_label(|name| …), none by default
@@ -83,6 +85,8 @@ pub struct Builder {
     token_ttl: Option<Duration>,
     replicas: (usize, Duration),
     local_handoff: Duration,
+    bare_reentry: BareReentry,
+    confirm_reentry: bool,
     sharded_channels: Option<bool>,
     label: Option<String>,
     warn_after: Option<Duration>,
@@ -91,6 +95,36 @@ pub struct Builder {
     fair: bool,
     provider: Option<Provider>,
     address_map: AddressMap,
+}
+
+/// How a bare request re-enters a hold of its owner: see [`Builder::bare_reentry`].
+///
+/// Two bare requests of one owner may be nested calls, which have to enter, or branches of one task, as those of a `join!`, which have to
+/// exclude each other. They look the same unless both are under way at once.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// use nestlock::{BareReentry, ErrorKind, Locks, Memory};
+/// let locks = Locks::builder().memory(&Memory::new()).bare_reentry(BareReentry::Refused).connect().await?;
+/// let stock = locks.mutex("stock");
+/// let guard = stock.lock().await?;
+/// assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::Ambiguous);
+/// stock.run(async {}).await?; // an owner of its own, below that of the guard
+/// guard.release().await
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BareReentry {
+    /// The masters are asked, as for a first level: while the answer is on its way, a branch that asks too is noticed.
+    #[default]
+    Asked,
+    /// Without a command, where the hold is certain. For code that takes no lock in branches of one owner: only those that ask in one
+    /// poll of their task are noticed.
+    Local,
+    /// Where the owner itself has a bare guard of the lock, the request fails with [`Ambiguous`](crate::ErrorKind::Ambiguous). For code
+    /// that may have branches: what nests is a [`run`](crate::Mutex::run).
+    Refused,
 }
 
 /// Checked options.
@@ -112,6 +146,8 @@ pub(crate) struct Config {
     pub(crate) token_ttl: Option<Lease>,
     pub(crate) replicas: Option<Replicas>,
     pub(crate) local_handoff: Duration,
+    pub(crate) bare_reentry: BareReentry,
+    pub(crate) confirm_reentry: bool,
     /// Whether releases are published on sharded channels, on masters that are clusters.
     pub(crate) sharded_channels: bool,
     /// What stands before the id of each hold.
@@ -145,6 +181,8 @@ impl Builder {
             token_ttl: None,
             replicas: (0, Duration::ZERO),
             local_handoff: LOCAL_HANDOFF,
+            bare_reentry: BareReentry::Asked,
+            confirm_reentry: false,
             sharded_channels: None,
             label: None,
             warn_after: None,
@@ -523,6 +561,27 @@ impl Builder {
         self
     }
 
+    /// How a bare request (`lock` or `try_lock`, awaited for a guard) re-enters a lock that its owner or an ancestor holds. Default:
+    /// [`BareReentry::Asked`].
+    ///
+    /// A [`run`](crate::Mutex::run) is an owner of its own, and re-enters without a command whatever this says.
+    pub fn bare_reentry(mut self, how: BareReentry) -> Self {
+        self.bare_reentry = how;
+        self
+    }
+
+    /// Whether the masters are asked for each nested level too. Default: `false`, so that a level is granted without a command while the
+    /// hold around it is certain.
+    ///
+    /// A hold is certain when the masters have confirmed it within half a lease, it is good for half a lease more, no command of it has
+    /// failed since, and their connection is not known to be lost. Anything else is asked for whatever this says. With `true` a key that
+    /// was deleted, evicted, or lost in a failover is noticed by the next nested call, as by [`Guard::check`](crate::Guard::check); with
+    /// `false` by the next renewal. [The guide](crate::guide::owners) says more.
+    pub fn confirm_reentry(mut self, confirm: bool) -> Self {
+        self.confirm_reentry = confirm;
+        self
+    }
+
     /// Sets whether the releases of locks on a Cluster are published on sharded channels (`SPUBLISH`, `SSUBSCRIBE`). Default: `true`.
     ///
     /// A message then goes to the node that serves the lock's slot, and not to all nodes. Nodes that don't know sharded channels
@@ -709,6 +768,8 @@ impl Builder {
             poll_interval: self.poll_interval,
             retry_delay: self.retry_delay,
             local_handoff: self.local_handoff.min(lease.duration() / 6),
+            bare_reentry: self.bare_reentry,
+            confirm_reentry: self.confirm_reentry,
         })
     }
 }
@@ -794,6 +855,8 @@ impl Config {
             poll_interval: POLL_INTERVAL,
             retry_delay: RETRY_DELAY,
             local_handoff: LOCAL_HANDOFF,
+            bare_reentry: BareReentry::Asked,
+            confirm_reentry: false,
         }
     }
 }

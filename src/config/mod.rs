@@ -11,8 +11,8 @@ mod server;
 mod tls;
 
 pub(crate) use address_map::AddressMap;
-pub use config::Builder;
 pub(crate) use config::Config;
+pub use config::{BareReentry, Builder};
 pub use credentials::Credentials;
 pub(crate) use credentials::Provider;
 pub(crate) use destination::Destination;

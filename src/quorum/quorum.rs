@@ -20,6 +20,8 @@ pub(crate) struct Quorum {
     probation: Option<Duration>,
     /// The process that made the connections to them. `None`: there are no connections.
     process: Option<u32>,
+    #[cfg(test)]
+    copied: std::sync::atomic::AtomicBool,
 }
 
 /// What one master answered.
@@ -32,7 +34,13 @@ impl Quorum {
     pub(crate) fn new(masters: Vec<Arc<dyn Backend>>, probation: Option<Duration>) -> Quorum {
         let is_portable = masters.iter().all(|master| master.is_portable());
         let process = (!is_portable).then(std::process::id);
-        Quorum { masters: masters.into(), probation, process }
+        Quorum {
+            masters: masters.into(),
+            probation,
+            process,
+            #[cfg(test)]
+            copied: false.into(),
+        }
     }
 
     /// Whether this is a copy in the child of a `fork`, which sends nothing. It has the ids of its parent:
@@ -41,7 +49,17 @@ impl Quorum {
     /// 2. The next id of the child is 6 too, so it asks for the lock with the same field.
     /// 3. The server takes that for the hold that is there, and both have the lock.
     fn is_copied(&self) -> bool {
+        #[cfg(test)]
+        if self.copied.load(std::sync::atomic::Ordering::SeqCst) {
+            return true;
+        }
         self.process.is_some_and(|process| process != std::process::id())
+    }
+
+    /// From now on this is a copy.
+    #[cfg(test)]
+    pub(crate) fn becomes_a_copy(&self) {
+        self.copied.store(true, std::sync::atomic::Ordering::SeqCst);
     }
 
     /// Checks that this is no copy, before a decision that sends no command. Otherwise:
@@ -66,6 +84,13 @@ impl Quorum {
     pub(crate) fn away(&self) -> MasterSet {
         let away = self.masters.iter().enumerate().filter(|(_, master)| master.is_away());
         away.fold(MasterSet::NONE, |masters, (index, _)| masters.union(MasterSet::one(index)))
+    }
+
+    /// Whether a majority of the masters is connected to, as far as is known. Else a hold may end, and nothing of it would be noticed here:
+    /// a connection that is made again reports it.
+    pub(crate) fn is_connected(&self, keys: &Keys) -> bool {
+        let connected = self.masters.iter().filter(|master| master.is_connected(keys)).count();
+        2 * connected > self.masters.len()
     }
 
     /// Sends one command of a hold to all masters that it is meant for, and returns as soon as the verdict is certain.

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use crate::BareReentry;
 use crate::sim::dice::{Dice, Key};
 use crate::sim::program::{
     CallerPlan, End, Fault, FaultKind, Foreign, Locking, Neglect, Op, Program, Resuming, Setup, Step, Way,
 };
 
 /// What is drawn grows: a seed of an earlier edition draws what it did then.
-pub(super) const EDITION: u32 = 9;
+pub(super) const EDITION: u32 = 10;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -26,6 +27,11 @@ impl Program {
         if edition >= 9 && Key::new(seed).with(16).one_in(2) {
             // Elsewhere there is no line.
             (setup.fair, setup.masters) = (true, 1);
+        }
+        let nests = Key::new(seed).with(17);
+        if edition >= 10 {
+            let bare = if nests.with(1).one_in(2) { BareReentry::Local } else { BareReentry::Asked };
+            setup.reentry = (bare, nests.one_in(4));
         }
         let chains = Key::new(seed).with(15);
         let has_chains = edition >= 8 && chains.one_in(8);
@@ -157,6 +163,7 @@ impl Setup {
             portable: false,
             fair: false,
             handoff: Duration::ZERO,
+            reentry: (BareReentry::Asked, true),
             fenced: [dice.one_in(2), dice.one_in(2), false],
         }
     }
@@ -499,7 +506,7 @@ impl Writer<'_> {
         let (process, master) = (dice.roll(processes), dice.roll(masters));
         let one_in = dice.pick(&[1, 2, 5]);
         let slow = dice.pick(&[node_timeout / 2, 2 * node_timeout, 5 * node_timeout]);
-        let sides = [20, 20, 24, 30, 35, 35, 35, 35, 35, 35][self.edition as usize];
+        let sides = [20, 20, 24, 30, 35, 35, 35, 35, 35, 35, 35][self.edition as usize];
         let kind = match dice.roll(sides) {
             20..22 => {
                 let late = dice.pick(&[self.setup.latency, slow, lease.min(MINUTE)]);

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::BareReentry;
+
 pub(super) const NAMES: [&str; 3] = ["stock", "order", "price"];
 
 #[derive(Clone, Debug)]
@@ -44,6 +46,8 @@ pub(super) struct Setup {
     pub(super) fair: bool,
     /// How long after its grant a hold passes on inside a process.
     pub(super) handoff: Duration,
+    /// How bare requests re-enter, and whether every level is asked for.
+    pub(super) reentry: (BareReentry, bool),
     /// The names whose outermost holds have fencing tokens.
     pub(super) fenced: [bool; NAMES.len()],
 }

@@ -2,6 +2,7 @@ use std::panic::resume_unwind;
 use std::thread;
 use std::time::Duration;
 
+use crate::BareReentry;
 use crate::sim::draw::EDITION;
 use crate::sim::program::{CallerPlan, End, Fault, FaultKind, Locking, NAMES, Op, Program, Setup, Way};
 use crate::sim::shrink::shrink;
@@ -143,6 +144,7 @@ fn over_streams(
         portable: false,
         fair: false,
         handoff: Duration::ZERO,
+        reentry: (BareReentry::Asked, true),
         fenced: [false; NAMES.len()],
     };
     let callers = ops.into_iter().zip(1..);

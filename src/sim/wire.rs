@@ -18,6 +18,7 @@ use crate::sim::dice::Key;
 use crate::sim::master::Run;
 use crate::sim::network::{Between, Network, is_for_hints};
 use crate::sim::wire::messages::MessageEnd;
+use crate::wire::keys::Keys;
 use crate::wire::{Call, Reply};
 
 /// The first pause before a connection is tried again. Each one is longer, up to eight times.
@@ -311,6 +312,10 @@ impl Backend for Link {
 
     fn is_away(&self) -> bool {
         !lock(&self.state).up
+    }
+
+    fn is_connected(&self, _: &Keys) -> bool {
+        lock(&self.state).up
     }
 
     fn subscribe(&self, channel: &str) {

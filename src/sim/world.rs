@@ -326,7 +326,9 @@ impl<'a> World<'a> {
                 let count = held.map(|(_, _, count)| count);
                 // A command that was given up, and runs behind those sent since, may leave an older count: a field is its owner's
                 // at any count, and its end deletes it.
-                right += usize::from(count == Some(depth) || count.is_some() && !master.is_sure_of(&field));
+                let as_asked = if self.program.setup.reentry.1 { depth } else { 1 };
+                let counts_all = count.is_some_and(|count| (as_asked..=depth).contains(&count));
+                right += usize::from(counts_all || count.is_some() && !master.is_sure_of(&field));
                 // Where masters lost their data, a holder that does not know yet that it was forced away may be first to put back its own.
                 let other = master.contents().into_iter().find(|(key, _, _)| *key == name);
                 right += usize::from(
@@ -413,6 +415,8 @@ fn config(setup: &Setup, master: impl Fn(usize) -> Master) -> Config {
         .node_timeout(setup.node_timeout)
         .poll_interval(setup.poll_interval)
         .local_handoff(setup.handoff)
+        .bare_reentry(setup.reentry.0)
+        .confirm_reentry(setup.reentry.1)
         .fair(setup.fair)
         .check();
     config.expect("the options are good")

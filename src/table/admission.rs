@@ -22,7 +22,7 @@ use crate::wire::{self, Action, Fence, Line, Pending};
 pub(crate) enum Admission {
     /// Send this acquire.
     Ask(Pending),
-    /// Take over the hold that this one offers.
+    /// Take this hold over, which is offered, or enter it: without a command.
     Take(u64),
     /// Wait until woken, at most until then.
     Wait {
@@ -35,6 +35,8 @@ pub(crate) enum Admission {
     Lost(Loss),
     /// The hold that it would enter has no fencing token.
     Unfenced,
+    /// It may be nested in a level of its owner, or stand beside it in another branch.
+    Ambiguous,
 }
 
 /// Why a grant is no hold.
@@ -51,11 +53,16 @@ pub(crate) enum NotHeld {
 pub(crate) struct AcquireParams<'a> {
     pub(crate) once: bool,
     pub(crate) lease: Lease,
+    pub(crate) fixed: bool,
     pub(crate) uuid: &'a str,
     /// The grant is to have a fencing token: what it asks of the counter. Made for an attempt only, and not for each look of a waiter.
     pub(crate) fence: Option<&'a dyn Fn() -> Arc<Fence>>,
-    /// It may take over what is offered.
+    /// It may take over what is offered, or enter a hold as a bare request: not in its first poll.
     pub(crate) takes: bool,
+    /// It may enter the hold of its tree without a command, where this returns that the masters are connected to. `None`: it may not.
+    pub(crate) nests: Option<&'a dyn Fn() -> bool>,
+    /// It fails where its owner has a bare guard of the lock.
+    pub(crate) refuses: bool,
     /// It asks who has the lock, if it is busy.
     pub(crate) names: bool,
     /// It enters the line on the server where the lock is busy.
@@ -87,8 +94,8 @@ pub(crate) struct NewLevel {
 impl NewLevel {
     /// A watched one without a request.
     pub(super) fn level_of(&self, owner: Owner) -> Level {
-        let (until, max_hold, branch, watched) = (None, None, false, true);
-        Level { id: self.level, owner, branch, watched, until, max_hold, fate: self.fate.clone() }
+        let (until, max_hold, bare, branch, watched) = (None, None, true, false, true);
+        Level { id: self.level, owner, bare, branch, watched, until, max_hold, fate: self.fate.clone() }
     }
 
     /// Of this request. `ends`: when a fixed lease is over; `from`: from when its time counts.
@@ -96,6 +103,7 @@ impl NewLevel {
         Level {
             id: self.level,
             owner: request.owner.clone(),
+            bare: request.bare,
             branch: request.branch,
             watched: !self.fixed,
             until: self.fixed.then(|| ends.into()),
@@ -179,7 +187,9 @@ impl LockEntry {
             self.pass_over_late(now, self.terms.patience);
         }
         let Some(request) = self.queue.get(id) else { return Admission::Wait { until: None, refused: true } };
-        if let Some(loss) = self.lost_above(request) {
+        // First what was noted at the loss: 1. A nested request waits. 2. The hold is lost. 3. Who awaits its loss drops the guard. 4. The
+        // request is polled: it would be granted the lock anew, in silence.
+        if let Some(loss) = request.lost.or_else(|| self.lost_above(request)) {
             return Admission::Lost(loss);
         }
         match self.live().filter(|hold| is_of_tree(request, hold)) {
@@ -221,10 +231,34 @@ impl LockEntry {
             return Admission::Wait { until: None, refused: true };
         }
         let renews = self.is_open;
-        let Some(hold) = self.live_mut() else { return Admission::Wait { until: None, refused: true } };
+        let Some(request) = self.queue.get(id) else { return Admission::Wait { until: None, refused: true } };
+        let Some(hold) = self.live() else { return Admission::Wait { until: None, refused: true } };
         if ask.fence.is_some() && hold.fence.is_none() {
             return Admission::Unfenced;
         }
+        let beside = |level: &Level| level.bare && level.owner == request.owner;
+        if ask.refuses && request.bare && hold.levels.iter().any(beside) {
+            return Admission::Ambiguous;
+        }
+        // A fixed one may have to live for longer than the hold.
+        let lasts = !ask.fixed || ask.lease.valid_until(now, hold.terms.drift) <= hold.sure_until;
+        if let Some(connected) = ask.nests
+            && renews
+            && lasts
+            && hold.is_certain(now)
+            && connected()
+        {
+            if ask.takes || !request.bare {
+                return Admission::Take(hold.id);
+            }
+            // In its next poll. It is woken as others are: 1. It yields, and is not polled again for a while. 2. A sibling asks behind it.
+            // 3. It is passed over.
+            self.no_longer_asleep(id);
+            let woken = self.queue.get_mut(id).and_then(|request| request.wake(now));
+            self.out.wake(woken);
+            return Admission::Wait { until: None, refused: false };
+        }
+        let Some(hold) = self.live_mut() else { return Admission::Wait { until: None, refused: true } };
         if !hold.is_idle(renews, now) {
             let until = hold.overdue();
             // Its pause is over. 1. It waits for a settle. 2. That is answered, which wakes nobody who sleeps. 3. It would look

@@ -19,8 +19,10 @@ impl LockEntry {
     pub(super) fn lose(&mut self, id: u64, loss: Loss, ends_key: bool, now: Instant) {
         let Some(at) = self.holds.iter().position(|hold| hold.id == id) else { return };
         if !self.holds[at].levels.is_empty() {
-            let waiting = self.queue.iter_mut().filter(|request| is_of_tree(request, &self.holds[at]));
-            self.out.wake(waiting.filter_map(|request| request.wake(now)));
+            for request in self.queue.iter_mut().filter(|request| is_of_tree(request, &self.holds[at])) {
+                request.lost.get_or_insert(loss);
+                self.out.wake(request.wake(now));
+            }
         }
         let hold = &mut self.holds[at];
         if !hold.levels.is_empty() && hold.loss().is_none() {
@@ -165,8 +167,12 @@ impl LockEntry {
             self.out.log(LogEvent::Lost { field: hold.field.clone(), loss: Loss::MaxHold });
             self.out.measure(Sample::Lost { loss: Loss::MaxHold, fixed: false });
             // Children that wait to enter find that there is nothing left to enter.
-            let waiting = self.queue.iter_mut().filter(|request| request.owner.is_within(&level.owner));
-            self.out.wake(waiting.filter_map(|request| request.wake(at.now)));
+            for request in self.queue.iter_mut().filter(|request| request.owner.is_within(&level.owner)) {
+                if hold.levels_of(&request.owner).next().is_none() && is_of_tree(request, hold) {
+                    request.lost.get_or_insert(Loss::MaxHold);
+                }
+                self.out.wake(request.wake(at.now));
+            }
         }
         if !hold.lives() || at.now < hold.end() {
             return;

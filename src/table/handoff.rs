@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::base::meter::Sample;
 use crate::base::{Moment, after};
 use crate::table::admission::{AcquireParams, NewLevel};
-use crate::table::entry::LockEntry;
+use crate::table::entry::{LockEntry, may_enter};
 use crate::table::hold::{Hold, State};
 use crate::table::queue::{HEAD_PATIENCE, Waiter, WaiterState};
 use crate::wire::{Pending, Reply};
@@ -21,6 +21,8 @@ const LONGEST_PAUSE: Duration = HEAD_PATIENCE;
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) field: Arc<str>,
+    pub(crate) depth: u32,
+    pub(crate) token: Option<u64>,
     /// To be dropped once nothing is locked.
     pub(crate) spent: Waiter,
 }
@@ -57,20 +59,29 @@ impl LockEntry {
         None
     }
 
-    /// A request takes over what was offered to it.
+    /// A request takes over what was offered to it, or enters what its tree holds.
     pub(crate) fn take(&mut self, id: u64, hold: u64, new: &NewLevel, at: Moment) -> Option<Taken> {
-        let hold = self.holds.iter_mut().find(|offered| offered.id == hold && offered.is_offered())?;
+        let request = self.queue.get(id)?;
+        let enters = |one: &Hold| one.is_offered() || one.lives() && may_enter(request, one);
+        let hold = self.holds.iter_mut().find(|one| one.id == hold && enters(one))?;
         let request = self.queue.leave(id)?;
-        hold.offer.take();
-        hold.enter(new.level(&request, hold.sure_until, at.now), 1);
+        // The masters have counted nothing.
+        let (first, stands) = (hold.levels.is_empty(), hold.stands);
+        // Not until the hold's end, where that is later.
+        let ends = new.lease.valid_until(at.now, hold.terms.drift);
+        hold.enter(new.level(&request, ends, at.now), stands);
         new.at_least.into_iter().for_each(|longest| hold.keep_until(after(at.now, longest)));
-        hold.since = at.now;
-        self.out.measure(Sample::Held);
-        let field = hold.field.clone();
+        if first {
+            hold.offer.take();
+            hold.since = at.now;
+        }
+        let sample = if first { Sample::Held } else { Sample::Nested };
+        self.out.measure(sample);
+        let (field, depth, token) = (hold.field.clone(), hold.count(), hold.token());
         self.waits_no_more(id);
         self.tree_asks_once_more();
         self.wake_next(at.now);
-        Some(Taken { field, spent: request })
+        Some(Taken { field, depth, token, spent: request })
     }
 
     /// What is offered ends: it may be gone, or nobody is to take it.
@@ -150,7 +161,7 @@ impl Hold {
             && self.apart.spread.lacking.is_empty()
             && self.stands <= 1
             && self.offer.is_in_time(self.terms.handoff, now)
-            && after(now, lease / 2) <= self.sure_until
+            && self.is_sure(now)
             && self.sure_until.max(self.perhaps_until) <= after(now, lease)
     }
 

@@ -86,6 +86,9 @@ pub(crate) struct Hold {
     pub(super) perhaps_until: Instant,
     /// From then on the server has dropped the hold, whatever became of the commands that were answered.
     pub(super) stands_until: Instant,
+    /// Until then a level may be granted without a command, as far as time goes: half a lease after the server confirmed the hold, and no
+    /// longer than until a command of it fails.
+    certain_until: Stamp,
     pub(super) renew_at: Instant,
     pub(super) retry_at: Instant,
     /// A release to 0 that may have run: when repeated, "not held" is what it would answer after success.
@@ -132,6 +135,7 @@ impl Hold {
             sure_until: now,
             perhaps_until: now,
             stands_until: after(now, lease.duration()),
+            certain_until: now.into(),
             renew_at: now,
             retry_at: now,
             release_tried: false,
@@ -352,6 +356,8 @@ impl Hold {
             self.sure_until = until;
             self.slept = slept;
         }
+        let half = lease.min(self.terms.lease).duration() / 2;
+        self.certain_until = self.certain_until.max(after(sent, half).into());
         if lease >= self.terms.lease {
             // 1. A short lease is nested in a renewed hold. 2. It would put the renewal off. 3. So would the next, for ever.
             self.renew_at = self.terms.renew_at(sent);
@@ -415,6 +421,27 @@ impl Hold {
         self.fence.as_ref()?.least
     }
 
+    /// Whether the server has it as it is known here, as far as this process knows, and nothing has to be sent. A renewal under way is no
+    /// obstacle: it changes nothing here but the hold's end.
+    pub(super) fn owes_nothing(&self) -> bool {
+        let renews = |command: &UnderWay| matches!(command.action, Action::Renew { .. }) && !command.doubted;
+        self.state == State::Stands { unsettled: false }
+            && self.command.as_ref().is_none_or(renews)
+            && self.apart.spread.lacking.is_empty()
+            && self.stands <= self.count()
+    }
+
+    /// Whether the server has it for certain: confirmed within half a lease, with no failed command since, and sure for half a lease more.
+    pub(super) fn is_certain(&self, now: Instant) -> bool {
+        self.owes_nothing() && self.is_sure(now)
+    }
+
+    /// The same by its times and failures alone.
+    pub(super) fn is_sure(&self, now: Instant) -> bool {
+        let half = self.terms.lease.duration() / 2;
+        now < self.certain_until.at() && after(now, half) <= self.sure_until
+    }
+
     /// Takes a level out, from the moment its guard goes. It reaches the server by the next [`next_action`](Hold::next_action).
     pub(super) fn leave(&mut self, id: u64) -> Option<Removed> {
         let at = self.place(id)?;
@@ -468,7 +495,9 @@ impl Hold {
             State::Lost { ends_key, .. } => ends_key.then_some(Action::END),
             // First of all: it may be what a majority lacks.
             State::Stands { .. } if !self.apart.spread.lacking.is_empty() => {
-                Some(Action::Repair { count: self.count(), lease: self.terms.lease })
+                // As the others have it.
+                let count = self.stands.clamp(1, self.count());
+                Some(Action::Repair { count, lease: self.terms.lease })
             }
             State::Stands { unsettled: true } => {
                 Some(Action::Settle { count: self.count(), lease: self.keep() })
@@ -487,10 +516,11 @@ impl Hold {
         !self.is_gone() && (ends || self.next_action().is_some_and(owed))
     }
 
-    /// The count that most masters have, where all is answered, and nothing has to be sent.
+    /// The count that most masters have, where all is answered, and nothing has to be sent: never more than there are levels.
     #[cfg(test)]
     pub(crate) fn at_rest(&self) -> Option<u32> {
-        (self.lives() && self.command.is_none() && self.next_action().is_none()).then(|| self.count())
+        let rests = self.lives() && self.command.is_none() && self.next_action().is_none();
+        rests.then(|| self.stands.min(self.count()))
     }
 
     /// Masters lack the hold, by their last answers.
@@ -586,6 +616,7 @@ impl Hold {
     /// The command is over, and did not come to its end: the background carries out what a guard has sent.
     pub(super) fn give_up(&mut self, no: u64, now: Instant) -> Option<UnderWay> {
         let command = self.finish(no, now)?;
+        self.certain_until = self.certain_until.min(now.into());
         if let Sender::Release(fate) = &command.sender {
             self.leaving.push(fate.clone());
         }

@@ -10,6 +10,8 @@ use crate::owner::Owner;
 pub(crate) struct Level {
     pub(super) id: u64,
     pub(crate) owner: Owner,
+    /// Taken by a bare request: its owner may have branches.
+    pub(super) bare: bool,
     /// Taken by a bare request that was proven to be one of several branches of its owner.
     pub(super) branch: bool,
     /// Renewed by the watchdog: it has no end of its own.

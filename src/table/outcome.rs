@@ -58,9 +58,13 @@ impl LockEntry {
         let Some(left) = hold.leave(level) else { return ReleaseStep::Released };
         left.level.owner.forget(&self.place);
         let Some(hold) = self.hold(id) else { return ReleaseStep::Released };
-        hold.retry_at = at.now;
-        hold.failures = 0;
         let is_last = hold.levels.is_empty();
+        // The masters have counted no more levels than are left.
+        let is_done = !is_last && hold.owes_nothing();
+        if !is_done {
+            hold.retry_at = at.now;
+            hold.failures = 0;
+        }
         let is_over = meter::ON && is_last && hold.loss().is_none();
         let ended = is_over.then(|| Sample::Ended(at.now.saturating_duration_since(hold.since)));
         let field = hold.field.clone();
@@ -75,6 +79,7 @@ impl LockEntry {
         let begins = hold.command.is_none() && !hold.is_unsettled() && !hold.renews_first(renews, at.now);
         let leave = match (left.level.fate.loss(), no) {
             (Some(loss), _) => ReleaseStep::Lost(loss),
+            (None, _) if is_done => ReleaseStep::Released,
             (None, Some(no)) if begins => {
                 let (action, sender) =
                     (Action::Release { count: hold.count() }, Sender::Release(left.level.fate));

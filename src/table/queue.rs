@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::base::after;
+use crate::error::Loss;
 use crate::owner::{Owner, Tree};
 
 /// How long a woken head may stay unpolled before the next one gets its turn.
@@ -56,6 +57,8 @@ pub(crate) struct Waiter {
     /// It may take over a hold of this process that is offered.
     pub(super) takes: bool,
     pub(super) warned: bool,
+    /// Of the hold that it would have entered.
+    pub(super) lost: Option<Loss>,
 }
 
 /// What was done about a head.
@@ -113,6 +116,7 @@ impl Waiter {
             parked: false,
             takes: false,
             warned: false,
+            lost: None,
         }
     }
 

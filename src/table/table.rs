@@ -477,6 +477,9 @@ mod tests {
                 id = number();
                 entry.enter(Waiter::new(id, owner.clone(), true, at.now)).unwrap();
                 let ask = AcquireParams {
+                    nests: None,
+                    refuses: false,
+                    fixed: false,
                     once: false,
                     lease,
                     uuid: "me",
@@ -559,6 +562,9 @@ mod tests {
             let id = number();
             entry.enter(Waiter::new(id, owner.clone(), true, at.now)).unwrap();
             let ask = AcquireParams {
+                nests: None,
+                refuses: false,
+                fixed: false,
                 once: false,
                 lease,
                 uuid: "me",

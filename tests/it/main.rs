@@ -29,6 +29,7 @@ mod metrics;
 mod on_cluster;
 mod on_fair_redis;
 mod on_memory;
+mod on_nesting_redis;
 mod on_paused_memory;
 mod on_quorum;
 mod on_redis;

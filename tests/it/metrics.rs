@@ -18,11 +18,12 @@ use crate::support::{HOUR, SECOND, enlisted, eventually, soon};
 use recorder::{Recorded, record};
 
 const LEASE: Duration = Duration::from_secs(30);
-const METRICS: [&str; 8] = [
+const METRICS: [&str; 9] = [
     "nestlock_wait_seconds",
     "nestlock_held_seconds",
     "nestlock_waiting",
     "nestlock_held",
+    "nestlock_nested_locally_total",
     "nestlock_lost_total",
     "nestlock_timeouts_total",
     "nestlock_renewals_late_total",
@@ -79,7 +80,10 @@ async fn a_hold_is_measured_once_whatever_its_levels() {
     assert!((2.0..2.1).contains(&held), "{held}");
     // A lock's name is not a label.
     let names = measured.recorded.names();
-    assert_eq!(names, ["nestlock_held", "nestlock_held_seconds", "nestlock_wait_seconds"]);
+    assert_eq!(
+        names,
+        ["nestlock_held", "nestlock_nested_locally_total", "nestlock_held_seconds", "nestlock_wait_seconds"]
+    );
 }
 
 #[tokio::test(start_paused = true)]

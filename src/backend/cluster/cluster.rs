@@ -10,6 +10,7 @@ use tokio::task::AbortHandle;
 use crate::backend::cluster::nodes::Nodes;
 use crate::backend::cluster::pubsub_node::PubsubNode;
 use crate::backend::cluster::sharded::{ShardedSubscriber, is_sharded};
+use crate::backend::cluster::slots::slot;
 use crate::backend::cluster::topology_watch::watch_topology;
 use crate::backend::connection::{ChannelKind, NameRight, Subscriber};
 use crate::backend::server::Role;
@@ -17,6 +18,7 @@ use crate::backend::{Backend, BoxFuture, runtime};
 use crate::base::{Events, Failure};
 use crate::config::Seeds;
 use crate::error::{Error, ErrorKind, Result};
+use crate::wire::keys::Keys;
 use crate::wire::{Call, Reply};
 
 /// A backend over a Redis Cluster: a command connection to each node that serves slots, and connections for messages.
@@ -114,6 +116,10 @@ impl Backend for Cluster {
 
     fn is_younger_than(&self, age: Duration) -> bool {
         self.nodes.is_younger_than(age)
+    }
+
+    fn is_connected(&self, keys: &Keys) -> bool {
+        self.nodes.is_connected(slot(&keys.key))
     }
 
     fn subscribe(&self, channel: &str) {

@@ -54,8 +54,9 @@ struct NodesState {
     pubsub_node: Option<NodeAddress>,
     /// When the owner of a slot last changed.
     owner_changed: Option<Instant>,
-    /// Whether that change is still to be reported as an event.
-    unreported: bool,
+    /// How many such changes there were, and how many of them are reported as events.
+    owner_changes: u64,
+    reported_changes: u64,
     closed: bool,
 }
 
@@ -81,7 +82,8 @@ impl Nodes {
             replicas: Vec::new(),
             pubsub_node: None,
             owner_changed: None,
-            unreported: false,
+            owner_changes: 0,
+            reported_changes: 0,
             closed: false,
         };
         Arc::new_cyclic(|me| Nodes {
@@ -201,7 +203,7 @@ impl Nodes {
         let mut state = lock(&self.state);
         if state.slots.assign(slot..=slot, node_address) {
             state.owner_changed = Some(Instant::now());
-            state.unreported = true;
+            state.owner_changes += 1;
         }
         drop(state);
         self.request_topology();
@@ -216,7 +218,7 @@ impl Nodes {
         let other = self.identity.install(&topology.ids);
         if other || !state.slots.is_empty() && state.slots != topology.slots {
             state.owner_changed = Some(Instant::now());
-            state.unreported = true;
+            state.owner_changes += 1;
         }
         state.slots = topology.slots.clone();
         state.replicas.clone_from(&topology.replicas);
@@ -228,7 +230,7 @@ impl Nodes {
                 None => drop(self.node(&mut state, node_address.clone())),
             }
         }
-        let unreported = std::mem::take(&mut state.unreported);
+        let (changes, unreported) = (state.owner_changes, state.owner_changes > state.reported_changes);
         drop(state);
         // A server with calls in flight lives until they are answered.
         drop(before);
@@ -236,6 +238,17 @@ impl Nodes {
         if let (true, Some(events)) = (unreported, self.events.upgrade()) {
             events.reconnected();
         }
+        // Behind the report: until then nobody knows that holds may be gone.
+        let mut state = lock(&self.state);
+        state.reported_changes = state.reported_changes.max(changes);
+    }
+
+    /// Whether the node that serves a slot is connected to, and all that is known of changes is reported.
+    pub(super) fn is_connected(&self, slot: u16) -> bool {
+        let state = lock(&self.state);
+        let server = state.slots.owner(slot).and_then(|node_address| state.servers.get(node_address));
+        state.owner_changes == state.reported_changes
+            && server.is_some_and(|server| server.line().is_connected())
     }
 
     fn notify_changes(&self) {

@@ -141,6 +141,8 @@ pub(crate) struct Line {
     pub(crate) server_info: Arc<ServerInfo>,
     /// If this is the line for acquires: the line for commands. When the connection of one of them ends, so does the other's.
     pub(crate) main: Option<Arc<Line>>,
+    /// The number of the last connection that the loss of the one before is reported of. The first one follows none.
+    pub(crate) reported: AtomicU64,
 }
 
 pub(crate) enum State {
@@ -195,6 +197,12 @@ impl Line {
 
     pub(crate) fn is_up(&self) -> bool {
         matches!(*self.state.borrow(), State::Up(_))
+    }
+
+    /// Whether there is a live connection, and the loss of the one before is reported. 1. The server dies, and its connection ends. 2. It
+    /// comes back empty, and is connected to. 3. For a moment nobody knows that holds may be gone.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.id() == Some(self.reported.load(Ordering::SeqCst))
     }
 
     /// Returns whether the last attempt to connect has failed.
@@ -340,6 +348,11 @@ impl Line {
 
     pub(crate) fn end(&self, why: &'static str) {
         self.replace(State::Ended(why), |state| !matches!(state, State::Ended(_)));
+    }
+
+    /// The loss of the connection before this one is reported.
+    pub(crate) fn is_reported(&self, id: u64) {
+        self.reported.store(id, Ordering::SeqCst);
     }
 
     /// Replaces the state if `when` accepts the old one. The old state is dropped outside of the lock: it may hold the last clone of a

@@ -83,7 +83,7 @@ impl Reconnector {
         main: Option<Arc<Line>>,
     ) -> Reconnector {
         let state = watch::Sender::new(State::Down { attempt: 0, failed: None });
-        let line = Arc::new(Line { state, address, server_info, main });
+        let line = Arc::new(Line { state, address, server_info, main, reported: 1.into() });
         let purpose = Purpose { may_be_replica: source.can_change(), ..purpose };
         let target = watch::Sender::new(source.known());
         let (master_changed, one_vote) = (watch::Sender::new(()), None);
@@ -196,6 +196,7 @@ impl Reconnector {
             if let Some(events) = self.events.upgrade() {
                 events.reconnected();
             }
+            self.line.is_reported(attempt);
         }
     }
 

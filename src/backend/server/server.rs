@@ -21,6 +21,7 @@ use crate::backend::{Backend, BoxFuture, runtime};
 use crate::base::{Events, Failure, after, gated};
 use crate::config::{SentinelMaster, Server};
 use crate::error::{Error, Result};
+use crate::wire::keys::Keys;
 use crate::wire::{Call, Reply};
 
 /// The size of a pipeline: large enough to save round trips, small enough that another caller's command does not wait long.
@@ -370,6 +371,10 @@ impl Backend for RedisServer {
 
     fn is_away(&self) -> bool {
         !self.waits_for_connection && !self.line.is_up()
+    }
+
+    fn is_connected(&self, _: &Keys) -> bool {
+        self.line.is_connected()
     }
 
     fn clock(&self) -> Option<ServerClock> {

@@ -11,6 +11,7 @@ const WAIT: &str = "nestlock_wait_seconds";
 const HOLD: &str = "nestlock_held_seconds";
 const WAITING: &str = "nestlock_waiting";
 const HELD: &str = "nestlock_held";
+const NESTED: &str = "nestlock_nested_locally_total";
 const LOST: &str = "nestlock_lost_total";
 const TIMEOUTS: &str = "nestlock_timeouts_total";
 const RENEWED_LATE: &str = "nestlock_renewals_late_total";
@@ -22,6 +23,7 @@ pub(crate) fn describe() {
     describe_histogram!(HOLD, Unit::Seconds, "From a hold's grant to its release or loss");
     describe_gauge!(WAITING, Unit::Count, "Requests that wait for a lock");
     describe_gauge!(HELD, Unit::Count, "Locks that this process holds");
+    describe_counter!(NESTED, Unit::Count, "Nested levels that were granted without a command");
     describe_counter!(LOST, Unit::Count, "Holds that ended without a release");
     describe_counter!(TIMEOUTS, Unit::Count, "Requests that were not granted in the time that they had");
     describe_counter!(RENEWED_LATE, Unit::Count, "Leases that were renewed after failed attempts");
@@ -33,6 +35,7 @@ pub(crate) fn record(name: &str, grouping: Option<&Grouping>, sample: Sample) {
     match sample {
         Sample::Waited(time) => histogram!(WAIT, labels).record(time),
         Sample::Held => gauge!(HELD, labels).increment(1.0),
+        Sample::Nested => counter!(NESTED, labels).increment(1),
         Sample::Ended(time) => {
             gauge!(HELD, labels.clone()).decrement(1.0);
             histogram!(HOLD, labels).record(time);

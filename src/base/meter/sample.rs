@@ -11,6 +11,8 @@ pub(crate) enum Sample {
     Waited(Duration),
     /// A hold began.
     Held,
+    /// A level was granted inside of a hold, without a command.
+    Nested,
     /// A hold ended, released or lost, this long after it began.
     Ended(Duration),
     /// A hold ended without a release. `fixed`: its fixed lease ended, as was asked for.

@@ -4,6 +4,7 @@ mod asleep;
 mod attempts;
 mod branches;
 mod doubts;
+mod forked;
 mod late;
 mod limits;
 mod logged;

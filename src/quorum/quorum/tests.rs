@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind};
 #[derive(Debug, Default)]
 struct Fake {
     young: bool,
+    cut_off: bool,
     away: bool,
     portable: bool,
     fails: bool,
@@ -52,6 +53,10 @@ impl Backend for Fake {
 
     fn is_away(&self) -> bool {
         self.away
+    }
+
+    fn is_connected(&self, _: &Keys) -> bool {
+        !self.cut_off
     }
 
     fn subscribe(&self, _: &str) {
@@ -104,6 +109,26 @@ fn acquire() -> Pending {
 fn who_is_away_is_named_by_its_place() {
     let (quorum, _) = quorum([Fake::default(), Fake { away: true, ..Fake::default() }, Fake::default()]);
     assert_eq!((quorum.size(), quorum.away()), (3, MasterSet::one(1)));
+}
+
+#[test]
+fn holds_are_known_to_stand_while_a_majority_is_connected_to() {
+    let masters = |cut_off: &[bool]| {
+        let masters = cut_off.iter().map(|cut_off| Fake { cut_off: *cut_off, ..Fake::default() });
+        let masters = masters.map(|master| Arc::new(master) as Arc<dyn Backend>).collect();
+        Quorum::new(masters, None).is_connected(&Keys::new("", "stock"))
+    };
+    let all = [
+        (&[false][..], true),
+        (&[true], false),
+        (&[false, true], false),
+        (&[false, false, true], true),
+        (&[true, false, true], false),
+        (&[true, true, false, false], false),
+    ];
+    for (cut_off, connected) in all {
+        assert_eq!(masters(cut_off), connected, "{cut_off:?}");
+    }
 }
 
 #[test]

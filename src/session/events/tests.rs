@@ -32,7 +32,18 @@ async fn a_subscription_that_is_refused_or_lost_is_brought_to_its_entry() {
             assert!(entry.enter(Waiter::new(id, owner, false, at.now)).is_ok());
             drop(entry.polled(id, Waker::noop(), at.now));
             let (lease, takes, names) = (Lease::DEFAULT, false, false);
-            let ask = AcquireParams { once: false, lease, uuid: "me", fence: None, takes, names, line: None };
+            let ask = AcquireParams {
+                nests: None,
+                refuses: false,
+                fixed: false,
+                once: false,
+                lease,
+                uuid: "me",
+                fence: None,
+                takes,
+                names,
+                line: None,
+            };
             let Admission::Ask(pending) = entry.admit(id, number(), ask, at) else {
                 panic!("it is its turn")
             };

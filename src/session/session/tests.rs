@@ -66,6 +66,9 @@ impl Session {
             let id = number();
             entry.enter(Waiter::new(id, owner.clone(), false, at.now)).expect("no branches");
             let ask = AcquireParams {
+                nests: None,
+                refuses: false,
+                fixed: false,
                 once: false,
                 lease,
                 uuid: "me",

@@ -254,6 +254,9 @@ fn a_resumed_hold_passes_on_inside_the_process_for_as_long_as_any_other() {
             uuid: "me",
             fence: None,
             takes: true,
+            nests: None,
+            refuses: false,
+            fixed: false,
             names: false,
             line: None,
         };

@@ -46,7 +46,7 @@ fn hold(now: Instant, asked: u64) -> Hold {
 fn level(id: u64, until: Option<Instant>) -> Level {
     let (owner, fate) = (Owner::new(), Arc::default());
     let (watched, until) = (until.is_none(), until.map(Stamp::from));
-    Level { id, owner, branch: false, watched, until, max_hold: None, fate }
+    Level { id, owner, bare: true, branch: false, watched, until, max_hold: None, fate }
 }
 
 #[test]

@@ -112,6 +112,11 @@ async fn take(url: &str, what: What, locks: Locks, held: Option<(Guard, bool)>) 
         _ => locks,
     };
     let stock = locks.mutex(NAME);
+    if let (Some((guard, _)), What::Inherited | What::Continued) = (&held, &what) {
+        // First: what is refused ends what is certain about the copy of the hold.
+        let nested = guard.scope(stock.run(async {})).await;
+        println!("child nested: {:?}", nested.map_err(|error| error.kind()));
+    }
     show("try_lock", stock.try_lock().await).await;
     show("within", stock.try_lock().within(PATIENCE).await).await;
     show("another", locks.mutex("shelf").try_lock().await).await;

@@ -81,6 +81,8 @@ async fn a_guard_from_before_a_fork_is_the_parents() {
     {
         let output = forked(&how).await;
         assert_eq!(output.of("child try_lock:"), "Misuse");
+        // It would nest in the copy of the hold without a command.
+        assert_eq!(output.of("child nested:"), "Err(Misuse)", "{:?}", output.lines);
         assert_eq!(output.of("child check:"), "Err(Misuse)");
         // In the child its copy is released, and would pass on without a command.
         assert_eq!(output.of("child other owner:"), "Misuse", "{:?}", output.lines);

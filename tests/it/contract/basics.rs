@@ -25,7 +25,7 @@ async fn a_lock_is_taken_and_released() {
 #[tokio::test]
 async fn nested_holds_count_up_and_down() {
     let home = Home::start().await;
-    let locks = home.locks().await;
+    let locks = super::counting(&home).await;
     let stock = locks.mutex("stock");
     let outer = stock.lock().await.unwrap();
     let inner = stock.lock().await.unwrap();

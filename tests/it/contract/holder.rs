@@ -12,7 +12,7 @@ const LABEL: &str = "billing@web-7";
 
 /// Connects another process, with a lease that outlives every test.
 async fn labelled(home: &Home) -> Locks {
-    home.builder().lease(LONG).label(LABEL).connect().await.unwrap()
+    home.builder().lease(LONG).label(LABEL).confirm_reentry(true).connect().await.unwrap()
 }
 
 #[tokio::test]

@@ -44,7 +44,7 @@ async fn short_extensions_of_a_renewed_hold_do_not_put_off_its_renewal() {
 #[tokio::test]
 async fn a_level_released_while_another_is_asked_for_is_confirmed() {
     let home = Home::start().await;
-    let locks = home.locks().await;
+    let locks = super::counting(&home).await;
     let stock = locks.mutex("stock");
     let outer = stock.lock().await.unwrap();
     let second = stock.lock().await.unwrap();

@@ -9,7 +9,7 @@ use crate::support::{eventually, soon};
 #[tokio::test]
 async fn release_reentry_and_extension_after_an_unnoticed_loss_touch_nobodys_lock() {
     let home = Home::start().await;
-    let ours = home.builder().lease(LONG).connect().await.unwrap();
+    let ours = super::counting(&home).await;
     let theirs = home.locks().await;
     for late in ["release", "re-entry", "extend", "drop"] {
         let stock = ours.mutex("stock");

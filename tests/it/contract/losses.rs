@@ -84,7 +84,7 @@ async fn work_that_ends_before_its_loss_is_known_counts() {
 #[tokio::test]
 async fn children_that_wait_for_a_lost_hold_end_with_lost() {
     let home = Home::start().await;
-    let stock = home.locks().await.mutex("stock");
+    let stock = super::counting(&home).await.mutex("stock");
     let guard = stock.lock().await.unwrap();
     let first = scope(async {
         let inner = stock.lock().await.unwrap();

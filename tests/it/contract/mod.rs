@@ -24,6 +24,7 @@ mod losses;
 mod lost;
 mod max_hold;
 mod names;
+mod nested;
 mod options;
 mod owners;
 mod polls;
@@ -51,6 +52,11 @@ const LONG: Duration = Duration::from_secs(600);
 /// Returns a `Locks` whose leases outlive the test.
 async fn long_lived(home: &Home) -> Locks {
     home.builder().lease(LONG).connect().await.unwrap()
+}
+
+/// A `Locks` that has the server asked for each nested level, which counts it.
+async fn counting(home: &Home) -> Locks {
+    home.builder().lease(LONG).confirm_reentry(true).connect().await.unwrap()
 }
 
 /// Returns options with which no timer wakes a waiter.

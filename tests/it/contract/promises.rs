@@ -15,7 +15,7 @@ async fn promise_3_the_count_on_the_server_is_that_of_the_live_guards() {
     println!("seed {seed}");
     let mut random = StdRng::seed_from_u64(seed);
     let home = Home::start().await;
-    let locks = home.builder().lease(LONG).connect().await.unwrap();
+    let locks = super::counting(&home).await;
     let stock = locks.mutex("stock");
     let mut guards: Vec<Guard> = vec![stock.lock().await.unwrap()];
     for _ in 0..300 {

@@ -61,7 +61,7 @@ async fn every_run_around_a_lost_hold_ends() {
 #[tokio::test]
 async fn a_run_under_a_lost_hold_never_starts() {
     let home = Home::start().await;
-    let locks = home.builder().lease(LONG).connect().await.unwrap();
+    let locks = super::counting(&home).await;
     let stock = locks.mutex("stock");
     let guard = stock.lock().await.unwrap();
     // This side is not subscribed, so no message reports the loss.

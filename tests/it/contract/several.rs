@@ -176,7 +176,7 @@ async fn requests_in_opposite_orders_from_eight_clients_do_not_deadlock() {
 #[tokio::test]
 async fn a_holder_of_one_name_gets_both() {
     let home = Home::start().await;
-    let locks = home.locks().await;
+    let locks = super::counting(&home).await;
     let one = locks.mutex("b").lock().await.unwrap();
     let foreign = foreign_guard(&home, "a").await;
     // The request is by the same owner, so it re-enters.

@@ -13,7 +13,7 @@ const QUICK: Duration = Duration::from_millis(300);
 
 /// Returns a `Locks` that soon notices if no answer comes, and whose leases outlive the test.
 async fn quick(home: &Home) -> Locks {
-    home.builder().lease(LONG).node_timeout(QUICK).connect().await.unwrap()
+    home.builder().lease(LONG).node_timeout(QUICK).confirm_reentry(true).connect().await.unwrap()
 }
 
 fn is_unavailable(error: &Error) {

@@ -1,6 +1,6 @@
 //! Every way to lose a hold is reported.
 
-use nestlock::Loss;
+use nestlock::{ErrorKind, Loss};
 use tokio::time::Instant;
 
 use super::SECOND;
@@ -29,6 +29,23 @@ async fn a_key_that_became_anothers_is_a_loss() {
     server.ask::<()>(&["SET", "stock", "theirs", "PX", "60000"]).await;
     assert_gone(guard).await;
     assert_eq!(server.ask::<String>(&["GET", "stock"]).await, "theirs");
+}
+
+/// What is known of the hold is as of then, and it may come back empty.
+#[tokio::test]
+async fn nothing_is_nested_while_the_server_is_known_to_be_away() {
+    let server = Server::start().await;
+    let stock = locks(&server.url()).await.mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    guard.scope(stock.run(async {})).await.unwrap();
+    server.kill();
+    let nests = async || stock.lock().within(SECOND / 10).run(async {}).await;
+    // Until the end of the connection is noticed.
+    eventually("a refusal", async || nests().await.is_err()).await;
+    assert_eq!(nests().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    server.restart_empty().await;
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Gone);
+    assert_eq!(nests().await.unwrap_err().kind(), ErrorKind::Lost);
 }
 
 #[tokio::test]

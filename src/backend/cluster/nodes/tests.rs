@@ -68,6 +68,23 @@ async fn a_cluster_is_away_where_no_node_can_be_connected_to() {
     nodes.close();
 }
 
+#[tokio::test]
+async fn a_lock_is_connected_to_with_the_node_of_its_slot_once_all_changes_are_reported() {
+    let (nodes, _events) = nodes();
+    let (link, _theirs) = link().await;
+    nodes.install(&topology(["a", "b"], [1, 2, 3]));
+    let serves =
+        |slot: &u16, port| nodes.owner(*slot).is_ok_and(|node| node.node_address == node_address(port));
+    let [one, two] = [1, 2].map(|port| (0..16_384).find(|slot| serves(slot, port)).unwrap());
+    nodes.at(node_address(2)).unwrap().server.line().state.send_replace(State::Up(link));
+    assert!(nodes.is_connected(two) && !nodes.is_connected(one));
+    nodes.moved(one, &node_address(2));
+    assert!(!nodes.is_connected(two), "what has moved is not reported yet");
+    nodes.install(&topology(["a", "b"], [1, 2, 3]));
+    assert!(nodes.is_connected(two));
+    nodes.close();
+}
+
 /// A connection is refused with the error that another cluster uses its address.
 #[tokio::test]
 async fn a_node_forwards_messages_unless_it_is_refused_while_others_are_not() {

@@ -13,7 +13,7 @@ const LONG: Duration = Duration::from_secs(30);
 
 fn line(state: State, main: Option<Arc<Line>>) -> Arc<Line> {
     let (state, address) = (watch::Sender::new(state), "host:1".into());
-    Arc::new(Line { state, address, server_info: Arc::default(), main })
+    Arc::new(Line { state, address, server_info: Arc::default(), main, reported: 1.into() })
 }
 
 /// Returns a connection to nobody, and its other end.
@@ -35,6 +35,21 @@ fn failed<T>(result: Result<T, Failure>, kind: ErrorKind, words: &str) {
     let Err(Failure { outcome, error }) = result else { panic!("it did not fail") };
     assert_eq!((outcome, error.kind()), (Outcome::NotRun, kind), "{error}");
     assert!(error.to_string().contains(words), "{error}");
+}
+
+/// 1. The server dies. 2. It comes back empty, and is connected to. 3. What was held there is looked at.
+#[tokio::test]
+async fn a_connection_counts_once_the_loss_of_the_one_before_is_reported() {
+    let (first, _theirs) = link(1, None).await;
+    let line = line(State::Up(first), None);
+    assert!(line.is_connected());
+    line.discard_id(1, "broken");
+    assert!(!line.is_connected());
+    let (next, _theirs) = link(2, None).await;
+    line.state.send_replace(State::Up(next));
+    assert!(line.is_up() && !line.is_connected());
+    line.is_reported(2);
+    assert!(line.is_connected());
 }
 
 #[tokio::test(start_paused = true)]

@@ -22,7 +22,8 @@ async fn checked(purpose: Purpose, answers: &[&str]) -> (Result<Option<Arc<str>>
     let connection = Commands::over(resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap());
     let state = watch::Sender::new(State::Down { attempt: 0, failed: None });
     let address: Arc<str> = "host:1".into();
-    let line = Line { state, address: address.clone(), server_info: Arc::default(), main: None };
+    let line =
+        Line { state, address: address.clone(), server_info: Arc::default(), main: None, reported: 1.into() };
     let data = DataWatch::default();
     let check = async {
         let checked = purpose.check(&connection, &line, &data, &address).await;

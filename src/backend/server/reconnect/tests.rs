@@ -15,6 +15,7 @@ async fn command_line(server: &TestServer, id: u64) -> Arc<Line> {
         address: "host:1".into(),
         server_info: Arc::default(),
         main: None,
+        reported: 1.into(),
     };
     let line = Arc::new(line);
     set_up(&line, server, id).await;

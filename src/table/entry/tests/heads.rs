@@ -9,6 +9,9 @@ impl World {
         self.entry.enter(Waiter::new(id, owner.clone(), true, self.now)).unwrap();
         let lease = self.terms.lease;
         let ask = AcquireParams {
+            nests: None,
+            refuses: false,
+            fixed: false,
             once: true,
             lease,
             uuid: "me",
@@ -163,6 +166,9 @@ fn a_wait_for_an_owner_in_whose_scope_the_request_runs_is_reported_once() {
         for no in [2 * id + 900, 2 * id + 901] {
             let lease = world.terms.lease;
             let ask = AcquireParams {
+                nests: None,
+                refuses: false,
+                fixed: false,
                 once: false,
                 lease,
                 uuid: "me",

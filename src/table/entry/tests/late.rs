@@ -133,6 +133,9 @@ fn nothing_is_nested_in_a_level_whose_max_hold_is_over() {
     let id = world.number();
     world.entry.enter(Waiter::new(id, owner, true, world.now)).unwrap();
     let ask = AcquireParams {
+        nests: None,
+        refuses: false,
+        fixed: false,
         once: false,
         lease: world.terms.lease,
         uuid: "me",

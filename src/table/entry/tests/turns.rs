@@ -85,7 +85,18 @@ fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
                 world.entry.admit(
                     id,
                     no,
-                    AcquireParams { once: false, lease, uuid, fence, takes: false, names: false, line: None },
+                    AcquireParams {
+                        nests: None,
+                        refuses: false,
+                        fixed: false,
+                        once: false,
+                        lease,
+                        uuid,
+                        fence,
+                        takes: false,
+                        names: false,
+                        line: None,
+                    },
                     world.at(),
                 ),
             )

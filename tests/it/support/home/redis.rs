@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use nestlock::{Builder, Locks};
+use nestlock::{BareReentry, Builder, Locks};
 
 use tokio::task::AbortHandle;
 
@@ -13,22 +13,25 @@ use crate::support::server::Server;
 use crate::support::{self, eventually};
 
 /// A server for one test.
-pub type Home = Served<false, false>;
+pub type Home = Served<false, false, false>;
 
 /// A server whose locks have a line of the processes that wait.
-pub type FairHome = Served<false, true>;
+pub type FairHome = Served<false, true, false>;
 
 /// A server for one test that is the only node of a cluster.
-pub type ClusterHome = Served<true, false>;
+pub type ClusterHome = Served<true, false, false>;
 
-pub struct Served<const CLUSTERED: bool, const FAIR: bool> {
+/// A server for one test, where bare requests nest without a command too.
+pub type NestingHome = Served<false, false, true>;
+
+pub struct Served<const CLUSTERED: bool, const FAIR: bool, const NESTING: bool> {
     server: Arc<Server>,
     proxy: Option<Proxy>,
     fault: Mutex<Option<Fault>>,
     stall: Mutex<Option<AbortHandle>>,
 }
 
-impl<const CLUSTERED: bool, const FAIR: bool> Served<CLUSTERED, FAIR> {
+impl<const CLUSTERED: bool, const FAIR: bool, const NESTING: bool> Served<CLUSTERED, FAIR, NESTING> {
     /// How deep a test nests holds: each poll passes through all of them.
     pub const LEVELS: usize = if CLUSTERED { 200 } else { 1000 };
 
@@ -55,7 +58,8 @@ impl<const CLUSTERED: bool, const FAIR: bool> Served<CLUSTERED, FAIR> {
         if CLUSTERED {
             return support::options().cluster([url]);
         }
-        support::builder(&url).fair(FAIR)
+        let bare = if NESTING { BareReentry::Local } else { BareReentry::Asked };
+        support::builder(&url).fair(FAIR).bare_reentry(bare)
     }
 
     /// Returns a new `Locks`, as another process has one.

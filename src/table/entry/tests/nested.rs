@@ -1,0 +1,288 @@
+//! Levels that are granted without a command: while the hold around them is certain, and no longer.
+
+use super::late::MOMENT;
+use super::*;
+use crate::table::queue::HEAD_PATIENCE;
+
+impl World {
+    /// One holds, and what nests in it may go without a command. Whose the hold is.
+    fn one_nests() -> (World, Owner) {
+        let mut world = World::new(1);
+        (world.faults, world.nests) = (false, Some(true));
+        let owner = Owner::new();
+        let first = world.asks(&owner, true);
+        world.answers(first);
+        (world, owner)
+    }
+
+    /// A `run` nests in the hold of this owner, and is dropped if it is not granted at once. Whether it is.
+    fn enters(&mut self, owner: &Owner) -> bool {
+        let before = self.guards.len();
+        let id = self.asks(&owner.child(), false);
+        let granted = self.guards.len() > before;
+        if granted {
+            let sent = self.flight.len();
+            self.release_by(before, true);
+            assert_eq!(self.flight.len(), sent, "its release is sent");
+        } else {
+            let at = self.asker(id);
+            let asks = self.askers[at].asking.take();
+            asks.inspect(|pending| self.fails(pending, Net::Refused));
+            self.go(at);
+        }
+        granted
+    }
+
+    /// The same for one of a fixed lease.
+    fn enters_for(&mut self, owner: &Owner, lease: Duration) -> bool {
+        let before = self.guards.len();
+        self.begin(owner.child(), false, Options { lease, fixed: true, limit: None, once: false });
+        self.guards.len() > before
+    }
+
+    /// All that is under way is answered.
+    fn all_arrive(&mut self) {
+        while !self.flight.is_empty() {
+            self.arrives();
+        }
+    }
+
+    fn hold_now(&self) -> &Hold {
+        self.entry.live().expect("it is held")
+    }
+
+    /// A guard asks whether its hold stands.
+    fn begins_check(&mut self) -> Pending {
+        let (id, no) = (self.hold_now().id, self.number());
+        self.entry.begin_check(id, no, Waker::noop(), self.now).expect("nothing is under way")
+    }
+
+    fn begins_extension(&mut self, lease: Duration) -> Pending {
+        let (id, no, level) = (self.hold_now().id, self.number(), self.guards[0].level);
+        let lease = Lease::new("lease", lease, DRIFT).unwrap();
+        self.entry
+            .begin_extension((id, level), lease, no, Waker::noop(), self.now)
+            .expect("nothing is under way")
+    }
+}
+
+#[test]
+fn a_level_in_a_certain_hold_takes_no_command_and_neither_does_its_release() {
+    let (mut world, mut owner) = World::one_nests();
+    for depth in 2..5 {
+        owner = owner.child();
+        world.asks(&owner, false);
+        let hold = world.hold_now();
+        assert_eq!((hold.count(), hold.stands, world.guards.len()), (depth, 1, depth as usize));
+        world.rest();
+    }
+    // In any order.
+    world.release_by(0, true);
+    while world.guards.len() > 1 {
+        world.release_by(1, true);
+    }
+    assert!(world.flight.is_empty() && world.entry.live().is_some());
+    world.release_by(0, true);
+    assert_eq!(world.flight.iter().map(|pending| pending.call.action).collect::<Vec<_>>(), [Action::END]);
+    world.all_arrive();
+    assert!(world.master.key.is_none());
+    assert_eq!(world.samples.iter().filter(|sample| **sample == Sample::Nested).count(), 3);
+}
+
+/// The masters are given the count that stands behind it, so they have counted all levels then.
+#[test]
+fn a_level_that_is_asked_for_brings_the_count_up_to_date() {
+    let (mut world, owner) = World::one_nests();
+    world.asks(&owner.child(), false);
+    world.nests = None;
+    let inner = Owner::clone(&world.hold_now().levels[1].owner);
+    let asked = world.asks(&inner.child(), false);
+    world.answers(asked);
+    assert_eq!((world.hold_now().stands, world.hold_now().count()), (3, 3));
+    world.nests = Some(true);
+    world.rest();
+    // Now a release has to be sent, as nothing is below the count that stands.
+    world.release_by(2, true);
+    assert_eq!(world.flight.len(), 1);
+    assert!(!world.enters(&owner), "a release is under way");
+    world.all_arrive();
+    world.rest();
+}
+
+/// 1. A bare request yields, and is not polled again. 2. A sibling asks behind it. Woken by its waker alone it would never be late.
+#[test]
+fn a_nested_request_that_yields_and_is_not_polled_is_passed_over() {
+    let (mut world, owner) = World::one_nests();
+    let (neglected, sibling) = (world.asks(&owner.child(), true), world.asks(&owner.child(), false));
+    assert!(world.is_woken(neglected) && world.askers.len() == 2 && world.flight.is_empty());
+    world.pass(HEAD_PATIENCE + MOMENT);
+    assert!(world.is_woken(sibling));
+    world.poll(world.asker(sibling));
+    assert_eq!(world.guards.len(), 2);
+}
+
+/// 1. It yields. 2. The key is deleted, which a check finds out. 3. Who awaits the loss drops the guard. 4. It is polled again.
+#[test]
+fn a_nested_request_whose_hold_is_lost_fails_though_the_guard_is_gone() {
+    for limited in [false, true] {
+        let mut world = World::new(1);
+        (world.faults, world.nests) = (false, Some(true));
+        let (owner, limit) = (Owner::new(), limited.then_some(Duration::from_secs(1)));
+        world.begin(owner.clone(), true, Options { lease: LEASE, fixed: false, limit, once: false });
+        world.answer(0);
+        let nested = world.asks(&owner.child(), true);
+        match limited {
+            true => world.pass(2 * Duration::from_secs(1)),
+            false => {
+                let check = world.begins_check();
+                world.master.key = None;
+                world.flight.push(check);
+                world.all_arrive();
+            }
+        }
+        assert!(world.guards[0].fate.loss().is_some());
+        world.release_by(0, true);
+        world.check();
+        world.all_arrive();
+        assert!(world.entry.live().is_none());
+        world.poll(world.asker(nested));
+        assert!(
+            world.askers.is_empty() && world.guards.is_empty() && world.flight.is_empty(),
+            "it is granted the lock anew"
+        );
+    }
+}
+
+/// 1. A hold is extended by far. 2. Nothing is confirmed for long. 3. The key is deleted.
+#[test]
+fn a_hold_is_certain_for_half_a_lease_behind_its_last_confirmation() {
+    let (mut world, owner) = World::one_nests();
+    let extension = world.begins_extension(10 * LEASE);
+    world.flight.push(extension);
+    world.all_arrive();
+    world.now += LEASE / 2 - MOMENT;
+    assert!(world.enters(&owner));
+    world.now += 2 * MOMENT;
+    assert!(!world.enters(&owner), "it is good for long, and was confirmed long ago");
+    // Each answer makes it certain anew.
+    world.check();
+    world.all_arrive();
+    assert!(world.enters(&owner));
+}
+
+/// Nobody renews it, so nothing confirms it either.
+#[test]
+fn a_hold_of_fixed_lease_is_certain_for_half_a_lease_too() {
+    let mut world = World::new(1);
+    (world.faults, world.nests) = (false, Some(true));
+    let owner = Owner::new();
+    world.begin(owner.clone(), true, Options { lease: 10 * LEASE, fixed: true, limit: None, once: false });
+    world.answer(0);
+    assert!(world.enters_for(&owner, Duration::from_secs(1)));
+    world.release_by(1, true);
+    world.now += LEASE / 2 + MOMENT;
+    assert!(!world.enters_for(&owner, Duration::from_secs(1)));
+}
+
+#[test]
+fn nothing_nests_without_a_command_where_the_connection_is_known_to_be_lost() {
+    let (mut world, owner) = World::one_nests();
+    world.nests = Some(false);
+    assert!(!world.enters(&owner));
+    world.nests = Some(true);
+    assert!(!world.enters(&owner), "the command that was refused ended certainty");
+    let check = world.begins_check();
+    world.flight.push(check);
+    world.all_arrive();
+    assert!(world.enters(&owner));
+}
+
+#[test]
+fn a_failed_command_ends_certainty_until_the_next_answer() {
+    for net in [Net::Refused, Net::AnswerLost, Net::CommandLost] {
+        let (mut world, owner) = World::one_nests();
+        let check = world.begins_check();
+        world.fails(&check, net);
+        assert!(!world.enters(&owner), "{net:?}");
+        world.pass(Duration::from_secs(11));
+        world.all_arrive();
+        world.check();
+        world.all_arrive();
+        assert!(world.enters(&owner), "{net:?}");
+    }
+}
+
+/// A nested release has nothing to send beside it.
+#[test]
+fn a_renewal_under_way_keeps_no_level_waiting_unless_it_is_doubted() {
+    let (mut world, owner) = World::one_nests();
+    world.pass(LEASE / 3);
+    assert_eq!(world.flight.len(), 1, "a renewal");
+    assert!(world.enters(&owner));
+    world.entry.ask_all(world.now);
+    assert!(!world.enters(&owner), "something may have happened since it was sent");
+}
+
+/// The hold around it is good for longer.
+#[test]
+fn a_nested_level_of_fixed_lease_ends_with_its_own_lease() {
+    let (mut world, owner) = World::one_nests();
+    let fixed = Duration::from_secs(5);
+    assert!(world.enters_for(&owner, fixed));
+    let ends = world.now + fixed;
+    world.release_by(0, true);
+    assert_eq!(world.hold_now().end(), ends);
+    world.pass(fixed);
+    assert!(world.guards[0].fate.loss().is_some());
+}
+
+/// Whose lease would be over later than that of the hold.
+#[test]
+fn a_nested_level_that_the_hold_does_not_outlast_is_asked_for() {
+    let (mut world, owner) = World::one_nests();
+    world.now += MOMENT;
+    assert!(!world.enters_for(&owner, LEASE));
+    assert!(world.askers[0].asking.is_some());
+}
+
+/// The command shows branches, as they are under way at once then.
+#[test]
+fn a_bare_request_is_granted_in_its_second_poll_where_it_nests_without_a_command() {
+    let (mut world, owner) = World::one_nests();
+    let [one, other] = [(); 2].map(|()| world.asks(&owner, true));
+    assert!(world.is_woken(one) && world.guards.len() == 1);
+    world.poll(world.asker(one));
+    assert_eq!(world.guards.len(), 2);
+    world.poll(world.asker(other));
+    assert_eq!((world.guards.len(), world.askers.len()), (2, 1), "they are branches of one owner");
+}
+
+#[test]
+fn a_bare_request_is_refused_beside_a_bare_level_of_its_own_owner_alone() {
+    let (mut world, owner) = World::one_nests();
+    world.refuses = true;
+    // A `run`, a bare guard in it, and one below that.
+    let run = owner.child();
+    for (asks, bare, enters) in [
+        (&owner, true, false),
+        (&run, false, true),
+        (&run, true, true),
+        (&run, true, false),
+        (&run, false, true),
+    ] {
+        let before = world.guards.len();
+        let id = world.asks(asks, bare);
+        if bare && enters {
+            world.poll(world.asker(id));
+        }
+        assert_eq!((world.guards.len() > before, world.askers.is_empty()), (enters, true));
+    }
+}
+
+/// What is granted then is renewed by nobody.
+#[test]
+fn nothing_nests_without_a_command_once_the_session_is_closed() {
+    let (mut world, owner) = World::one_nests();
+    world.entry.is_open = false;
+    assert!(!world.enters(&owner));
+}
