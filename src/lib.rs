@@ -172,6 +172,7 @@ pub mod guide {
     pub mod cancellation {}
 
     /// [fencing tokens]: crate::guide::fencing
+    /// [the end of a program]: crate::guide::cancellation#the-end-of-a-program
     #[doc = include_str!("../docs/services.md")]
     pub mod services {}
 
@@ -220,6 +221,7 @@ pub mod guide {
     /// [hand-off]: crate::guide::leases#hand-off-inside-a-process
     /// [line]: crate::guide::leases#first-come-first-served
     /// [masters]: crate::guide::deployments#several-masters
+    /// [the end of a program]: crate::guide::cancellation#the-end-of-a-program
     #[doc = include_str!("../docs/operations.md")]
     pub mod operations {}
 
@@ -235,6 +237,7 @@ pub mod guide {
     /// [leases and loss]: crate::guide::leases
     /// [fencing tokens]: crate::guide::fencing
     /// [blocks]: crate::guide::leases#work-without-an-await
+    /// [the end of a program]: crate::guide::cancellation#the-end-of-a-program
     #[doc = include_str!("../docs/promises.md")]
     pub mod promises {}
 

@@ -38,6 +38,24 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Runs many calls in pipelines. Returns a result for each, in their order.
     fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>>;
 
+    /// Whether [`begin`](Backend::begin) would write a call about this lock to a socket at once, since no other one is under way.
+    fn is_unused(&self, _: &Keys) -> bool {
+        false
+    }
+
+    /// The same as [`run`](Backend::run), on any thread and outside of a runtime too, and what can be done without a wait is done here.
+    /// `None`: nothing is.
+    fn begin(self: Arc<Self>, _: &Call) -> Option<BoxFuture<Result<Reply, Failure>>> {
+        None
+    }
+
+    /// The runtime ends, or has ended: writes calls to the sockets as far as these have room, and nobody gets the answers. Returns at once.
+    /// No other call is run any more.
+    fn run_last(&self, _: Vec<Call>) {}
+
+    /// The runtime ends, or has ended, and no call is left to be run.
+    fn end_with_runtime(&self) {}
+
     /// Returns whether it is known to have been started less than `age` ago. It may then have forgotten what it granted before. Whether
     /// an answer counts depends on what this returns after the answer arrived.
     fn is_younger_than(&self, age: Duration) -> bool;

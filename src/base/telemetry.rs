@@ -69,6 +69,14 @@ pub(crate) fn evicts(server: &str, policy: &str) {
     );
 }
 
+/// A runtime has ended while locks were held on it.
+pub(crate) fn runtime_ended(held: usize) {
+    warn!(
+        held,
+        "the tokio runtime has ended while locks were held: those whose guards are not dropped now stand until their leases end"
+    );
+}
+
 /// The clocks of two masters differ.
 pub(crate) fn clocks_apart(one: &str, other: &str, apart: Duration) {
     warn!(

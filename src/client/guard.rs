@@ -19,12 +19,11 @@ use crate::table::{HandOver, LockEntry, Meaning, ReleaseStep};
 use crate::wire::keys::Keys;
 use crate::wire::{Pending, Reply};
 
-/// A hold of a lock. Dropping it releases the hold in the background; [`release`](Guard::release) releases it and reports the
-/// outcome.
+/// A hold of a lock. Dropping it releases the hold without a wait; [`release`](Guard::release) releases it and reports the outcome.
 ///
 /// A guard may be moved to another task and released there. It may be dropped anywhere: inside a runtime, outside one, while a panic
-/// unwinds, at the end of `main`. That never blocks and never panics; if no runtime is left to carry out the release, the lease frees
-/// the lock.
+/// unwinds, at the end of `main`. That never blocks and never panics. If nothing else is under way, the drop writes the release to the
+/// socket; else it is sent in the background, or [when the runtime ends](crate::guide::cancellation#the-end-of-a-program).
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -119,8 +118,8 @@ impl Guard {
     /// Releases this hold, and reports whether it was still held. The outermost release frees the lock.
     ///
     /// If another task of this process waits for the lock, the hold may pass to it without a command
-    /// ([`local_handoff`](crate::Builder::local_handoff)). In that case it was held as far as this process knows, and a program that
-    /// ends right after this has to [`close`](crate::Locks::close) first. Nor is a command sent for a nested level that was granted without
+    /// ([`local_handoff`](crate::Builder::local_handoff)). In that case it was held as far as this process knows, and
+    /// [`close`](crate::Locks::close) waits for what becomes of it. Nor is a command sent for a nested level that was granted without
     /// one: it was held as far as this process knows.
     ///
     /// ```
@@ -578,8 +577,8 @@ async fn loss(handle: Handle, keys: Arc<Keys>, (id, level): (u64, u64), fate: Ar
 impl Drop for Guard {
     fn drop(&mut self) {
         if !self.released {
-            // The level is out at once. The background sends the release.
-            self.handle.visit(&self.keys, |entry, _, at| entry.leave(self.hold, self.level, None, at));
+            // The level is out at once. The release is sent here, or by the background.
+            self.handle.let_go(&self.keys, self.hold, self.level);
         }
         if self.notes.is_some() {
             self.end_notes();

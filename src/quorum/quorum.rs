@@ -98,11 +98,59 @@ impl Quorum {
         self.put(pending.rule(), pending.masters, &pending.call).await
     }
 
+    /// Whether a command about this lock would be written to the sockets of all masters at once, but of those that can't be asked now.
+    pub(crate) fn is_unused(&self, keys: &Keys) -> bool {
+        let mut some = false;
+        let mut is_free = |master: &Arc<dyn Backend>| {
+            let is_unused = master.is_unused(keys);
+            some |= is_unused;
+            is_unused || master.is_away()
+        };
+        self.masters.iter().all(&mut is_free) && some && !self.is_copied()
+    }
+
+    /// Sends one command of a hold, as far as that takes no wait. [`ask_begun`](Quorum::ask_begun) does the rest.
+    pub(crate) fn begin(&self, pending: &Pending) -> Stragglers {
+        let is_copied = self.is_copied();
+        let begin = |(index, master): (usize, &Arc<dyn Backend>)| {
+            let begun = if is_copied { None } else { master.clone().begin(&pending.call) };
+            (index, begun.unwrap_or_else(|| run(master, &pending.call, is_copied)))
+        };
+        let asked = self.masters.iter().enumerate().filter(|(index, _)| pending.masters.contains(*index));
+        Stragglers(asked.map(begin).collect())
+    }
+
+    /// The same as [`ask`](Quorum::ask) for a command that was begun.
+    pub(crate) async fn ask_begun(&self, pending: &Pending, begun: Stragglers) -> (Verdict, Stragglers) {
+        self.put_to_all(pending.rule(), pending.masters, &pending.call, Some(begun)).await
+    }
+
+    /// The runtime ends, or has ended, and nothing is left to be ended.
+    pub(crate) fn end_with_runtime(&self) {
+        self.masters.iter().for_each(|master| master.end_with_runtime());
+    }
+
+    /// The runtime ends, or has ended: writes commands whose answers nobody gets to the sockets of the masters that they are for.
+    pub(crate) fn run_last(&self, commands: &[Pending]) {
+        // 1. A process that holds a lock forks. 2. The child ends, and with it its copies of runtime and guard.
+        if self.is_copied() || commands.is_empty() {
+            return;
+        }
+        for (index, master) in self.masters.iter().enumerate() {
+            let calls: Vec<_> = asked(commands, index).map(|(_, pending)| pending.call.clone()).collect();
+            if !calls.is_empty() {
+                master.run_last(calls);
+            }
+        }
+    }
+
     async fn put(&self, rule: Rule, masters: MasterSet, call: &Call) -> (Verdict, Stragglers) {
         // Boxed: otherwise the future of each call would be as large as one for several masters.
-        let [master] = &*self.masters else { return Box::pin(self.put_to_all(rule, masters, call)).await };
+        let [master] = &*self.masters else {
+            return Box::pin(self.put_to_all(rule, masters, call, None)).await;
+        };
         if !masters.contains(0) || (rule == Rule::Fresh && self.is_young(0)) {
-            return Box::pin(self.put_to_all(rule, masters, call)).await;
+            return Box::pin(self.put_to_all(rule, masters, call, None)).await;
         }
         let answer = run(master, call, self.is_copied()).await;
         (self.of_one(rule, call, answer), Stragglers(Vec::new()))
@@ -123,12 +171,20 @@ impl Quorum {
         }
     }
 
-    async fn put_to_all(&self, rule: Rule, masters: MasterSet, call: &Call) -> (Verdict, Stragglers) {
+    /// `begun`: where it was sent already.
+    async fn put_to_all(
+        &self,
+        rule: Rule,
+        masters: MasterSet,
+        call: &Call,
+        begun: Option<Stragglers>,
+    ) -> (Verdict, Stragglers) {
         let mut tally = self.tally(rule, masters);
-        let is_copied = self.is_copied();
-        let asked = (0..self.masters.len()).filter(|index| tally.awaits(*index));
-        let mut asking =
-            Stragglers(asked.map(|index| (index, run(&self.masters[index], call, is_copied))).collect());
+        let mut asking = begun.unwrap_or_else(|| {
+            let is_copied = self.is_copied();
+            let asked = (0..self.masters.len()).filter(|index| tally.awaits(*index));
+            Stragglers(asked.map(|index| (index, run(&self.masters[index], call, is_copied))).collect())
+        });
         let verdict = poll_fn(|cx| {
             asking.poll(cx, |index, answer| tally.count(index, self.is_young(index), answer));
             tally.verdict().map_or(Poll::Pending, Poll::Ready)

@@ -68,6 +68,19 @@ impl Session {
         (verdicts, StragglerTasks([late, None]))
     }
 
+    /// The same for a single command that was begun.
+    pub(super) async fn ask_begun(
+        &self,
+        command: &[Pending],
+        begun: Stragglers,
+    ) -> (Vec<Verdict>, StragglerTasks) {
+        let [pending] = command else { return Default::default() };
+        let (verdict, stragglers) = self.quorum.ask_begun(pending, begun).await;
+        self.note(pending, &verdict);
+        let late = self.task(stragglers, || command.to_vec(), |answer| vec![answer]);
+        (vec![verdict], StragglerTasks([late, None]))
+    }
+
     fn note(&self, pending: &Pending, verdict: &Verdict) {
         if let Err(failure) = &verdict.result {
             self.note_failure(pending, &failure.error);

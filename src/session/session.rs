@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
+use tokio::runtime;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -47,6 +48,8 @@ pub(crate) struct Session {
     stage: AtomicU8,
     pub(super) me: Weak<Session>,
     owner_ends: Weak<dyn OwnerEnds>,
+    /// The runtime of the connections, which also runs what is begun outside of a runtime; `None`: there are no connections.
+    pub(super) runtime: Option<runtime::Handle>,
     /// The number of the background task that works; zero: none does.
     pub(super) active_watchdog: AtomicU64,
     pub(super) watchdogs_started: AtomicU64,
@@ -90,6 +93,7 @@ impl Session {
             Arc::new(Terms { masters, lease, drift, patience, retry, epoch, handoff, warn_after, line });
         let hints = Hints::new(&config.prefix, &uuid, line);
         let takeover = quorum.is_portable().then_some(TAKEOVER);
+        let runtime = runtime::Handle::try_current().ok().filter(|_| !quorum.is_portable());
         let order = config.warn_lock_order.then(Mutex::default);
         Arc::new_cyclic(|me| Session {
             config,
@@ -105,6 +109,7 @@ impl Session {
             stage: AtomicU8::new(Stage::Open as u8),
             me: me.clone(),
             owner_ends: me.clone(),
+            runtime,
             active_watchdog: AtomicU64::new(0),
             watchdogs_started: AtomicU64::new(0),
             forcing: AtomicU64::new(0),
@@ -204,6 +209,24 @@ impl Session {
             result
         };
         *unattended = effects.unattended;
+        self.carry_out(keys, effects);
+        if self.stage() == Stage::RuntimeEnded {
+            self.send_last(std::slice::from_ref(keys));
+        }
+        result
+    }
+
+    /// The same, behind the end of the runtime, and nothing is sent.
+    pub(super) fn visit_before_last<R>(
+        &self,
+        keys: &Arc<Keys>,
+        visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
+    ) -> R {
+        let (at, mut effects) = (self.moment(), VisitEffects::default());
+        let result =
+            lock(&self.table).visit(keys, &self.owner_ends, at.now, &mut effects, |entry, numbers| {
+                visit(entry, numbers, at)
+            });
         self.carry_out(keys, effects);
         result
     }

@@ -9,15 +9,18 @@ use tokio::time::Instant;
 
 use crate::base::atomic::Ordering::SeqCst;
 use crate::base::{Outcome, Spread, gated, lock, telemetry};
+use crate::quorum::Stragglers;
 use crate::session::clock::sleep_until;
 use crate::session::session::{Session, Stage};
-use crate::table::LockEntry;
+use crate::table::{Hold, LockEntry, ReleaseStep};
+use crate::wire::keys::Keys;
 use crate::wire::{Pending, Rule};
 
 type Batch = Vec<Pending>;
 
 impl Session {
-    /// Starts the background task on the caller's runtime, unless it is running.
+    /// Starts the background task, unless it is running: on the runtime of the connections, or of the caller if there are none. On another
+    /// runtime it could end before they do.
     pub(crate) fn ensure_watchdog(&self) {
         if self.active_watchdog.load(SeqCst) == 0 {
             self.start_watchdog(|session, number| {
@@ -27,9 +30,8 @@ impl Session {
     }
 
     fn start_watchdog(&self, begin: impl FnOnce(&Session, u64) -> bool) -> bool {
-        let (Ok(runtime), Some(me)) = (runtime::Handle::try_current(), self.me.upgrade()) else {
-            return false;
-        };
+        let runtime = self.runtime.clone().or_else(|| runtime::Handle::try_current().ok());
+        let (Some(runtime), Some(me)) = (runtime, self.me.upgrade()) else { return false };
         let number = self.watchdogs_started.fetch_add(1, SeqCst) + 1;
         let begins = self.stage() <= Stage::Closing && begin(self, number);
         if begins {
@@ -57,10 +59,50 @@ impl Session {
         }
     }
 
+    /// A guard is dropped: its level counts no more. If it is the last one of its hold, and no other command is under way, the end is
+    /// written to the sockets here and now, since the program may end behind this. Else the background sends it: a thousand guards that are
+    /// dropped at once would be a thousand writes, and those of one hold as many commands.
+    pub(crate) fn let_go(&self, keys: &Arc<Keys>, hold: u64, level: u64) {
+        let at_once =
+            self.runtime.as_ref().filter(|_| self.stage() < Stage::Closed && self.quorum.is_unused(keys));
+        let step = self.visit(keys, |entry, number, at| {
+            let is_last = entry.hold_of_guard(hold).is_some_and(Hold::has_one_level);
+            let no = at_once.filter(|_| is_last).map(|_| number());
+            entry.leave(hold, level, no, at)
+        });
+        if let (ReleaseStep::Send(pending), Some(runtime), Some(me)) = (step, at_once, self.me.upgrade()) {
+            let begun = self.quorum.begin(&pending);
+            drop(runtime.spawn(gated(send(me, vec![pending], Some(begun)))));
+        }
+    }
+
+    /// The runtime has ended, and the background with it. What is left of these locks to be ended is written to the sockets: in the visit of
+    /// each, since the tasks of the runtime are dropped in any order, and what one of them leaves becomes due by its own drop.
+    #[cold]
+    pub(super) fn send_last(&self, keys: &[Arc<Keys>]) {
+        let mut ends = Vec::new();
+        for keys in keys {
+            self.visit_before_last(keys, |entry, number, at| ends.extend(entry.last_ends(number, at.now)));
+        }
+        self.quorum.run_last(&ends);
+        // Where something was written, the connection stays until the last handle goes: what the server answers before it has read all
+        // would fail, and it reads no more.
+        if ends.is_empty() && !self.table(|table, _| table.has_holds()) {
+            self.quorum.end_with_runtime();
+        }
+    }
+
     /// The background task was dropped with its runtime. If that ends everything, all waiters get an error; else they are woken, and the
     /// first of them takes the task over to its own runtime.
     fn runtime_ended(&self, number: u64) {
         if !self.quorum.is_portable() {
+            let held = self.table(|table, _| table.held());
+            if held > 0 {
+                telemetry::runtime_ended(held);
+            }
+            // Together: one by one, thousands of guards that were dropped would be as many writes.
+            let keys = lock(&self.table).keys();
+            self.send_last(&keys);
             return self.advance(Stage::RuntimeEnded);
         }
         // Before anybody is woken, since the woken look at it.
@@ -104,7 +146,7 @@ async fn attend(session: &Arc<Session>, number: u64) -> bool {
             let (orphans, batch): (Batch, Batch) =
                 batch.into_iter().partition(|pending| pending.rule() == Rule::Remains);
             for batch in [batch, orphans].into_iter().filter(|batch| !batch.is_empty()) {
-                sent.spawn(gated(send(session.clone(), batch)));
+                sent.spawn(gated(send(session.clone(), batch, None)));
             }
             continue;
         }
@@ -149,7 +191,8 @@ fn due(session: &Session) -> (Batch, Option<Instant>) {
     }
 }
 
-fn send(session: Arc<Session>, batch: Batch) -> impl Future<Output = ()> + Send {
+/// `begun`: the single command of the batch was sent already.
+fn send(session: Arc<Session>, batch: Batch, begun: Option<Stragglers>) -> impl Future<Output = ()> + Send {
     // If it is dropped with its runtime, maybe before its first poll, what was sent may have run, and the next watchdog has to know.
     let sent = scopeguard::guard((session, batch), |(session, batch)| {
         for pending in batch {
@@ -160,7 +203,10 @@ fn send(session: Arc<Session>, batch: Batch) -> impl Future<Output = ()> + Send 
     });
     async move {
         // The stragglers are dropped at the end, after the verdicts are reported to the entries.
-        let (verdicts, _stragglers) = sent.0.ask_all(&sent.1).await;
+        let (verdicts, _stragglers) = match begun {
+            Some(begun) => sent.0.ask_begun(&sent.1, begun).await,
+            None => sent.0.ask_all(&sent.1).await,
+        };
         let (session, batch) = scopeguard::ScopeGuard::into_inner(sent);
         for (pending, verdict) in batch.into_iter().zip(verdicts) {
             let keys = &pending.call.keys;

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
@@ -304,6 +305,25 @@ impl Backend for Link {
 
     fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>> {
         Box::pin(async move { self.answer_all(calls).await })
+    }
+
+    fn is_unused(&self, _: &Keys) -> bool {
+        let state = lock(&self.state);
+        state.up && !state.closed && state.pending.is_empty()
+    }
+
+    fn begin(self: Arc<Self>, call: &Call) -> Option<BoxFuture<Result<Reply, Failure>>> {
+        let mut sent = self.run(call.clone());
+        Some(match sent.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answer) => Box::pin(std::future::ready(answer)),
+            Poll::Pending => sent,
+        })
+    }
+
+    fn run_last(&self, calls: Vec<Call>) {
+        for (call, me) in calls.iter().zip(std::iter::repeat(self.me.upgrade())) {
+            drop(me.and_then(|me| me.begin(call)));
+        }
     }
 
     fn is_younger_than(&self, age: Duration) -> bool {

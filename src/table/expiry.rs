@@ -126,6 +126,19 @@ impl LockEntry {
         commands
     }
 
+    /// Begins the ends that are left to be sent, whenever they would be due. Nobody sends them again.
+    pub(crate) fn last_ends(&mut self, numbers: &mut dyn FnMut() -> u64, now: Instant) -> Vec<Pending> {
+        self.withdraw(now);
+        let ids: Vec<u64> = self.holds.iter().map(|hold| hold.id).chain(self.orphans.ids()).collect();
+        let mut ends = Vec::new();
+        for id in ids {
+            if let Some(hold) = self.hold(id).filter(|hold| hold.next_action() == Some(Action::END)) {
+                ends.push(hold.begin(Action::END, Sender::Background, numbers(), now));
+            }
+        }
+        ends
+    }
+
     pub(super) fn end_overdue(&mut self, at: Moment) {
         let waiting = self.queue.len();
         let mut ids = Vec::new();

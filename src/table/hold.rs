@@ -272,6 +272,10 @@ impl Hold {
         self.command.as_ref().is_some_and(|command| matches!(command.sender, Sender::Request))
     }
 
+    pub(crate) fn has_one_level(&self) -> bool {
+        self.levels.len() == 1
+    }
+
     pub(super) fn count(&self) -> u32 {
         u32::try_from(self.levels.len()).unwrap_or(u32::MAX)
     }

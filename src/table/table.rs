@@ -175,6 +175,16 @@ impl LockTable {
         self.busy == 0
     }
 
+    /// Whether something stands on a server, or may.
+    pub(crate) fn has_holds(&self) -> bool {
+        self.entries().any(|entry| !entry.holds.is_empty() || !entry.orphans.is_empty())
+    }
+
+    /// How many holds have guards.
+    pub(crate) fn held(&self) -> usize {
+        self.entries().flat_map(|entry| &entry.holds).filter(|hold| hold.lives()).count()
+    }
+
     /// Whether a release or a settle is waiting to be confirmed.
     pub(crate) fn has_unconfirmed_ends(&self) -> bool {
         self.entries().flat_map(|entry| &entry.holds).any(Hold::owes)

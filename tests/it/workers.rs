@@ -44,10 +44,13 @@ fn ends_with_a_guard() {
     if !process::is_worker() {
         return;
     }
-    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let runtime = match &*process::param("runtime") {
+        "one thread" => tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap(),
+        _ => tokio::runtime::Runtime::new().unwrap(),
+    };
     let how = process::param("how");
     let (locks, guard) = runtime.block_on(async {
-        let locks = support::builder(&process::param("url")).lease(Duration::from_secs(60)).connect().await;
+        let locks = support::builder(&process::param("url")).lease(Duration::from_secs(600)).connect().await;
         let locks = locks.unwrap();
         let guard = locks.mutex("stock").lock().await.unwrap();
         process::report("holding");
@@ -55,9 +58,40 @@ fn ends_with_a_guard() {
     });
     match &*how {
         "in_block_on" => runtime.block_on(async { drop(guard) }),
+        "by_an_error" => {
+            let failed: Result<(), std::io::Error> = runtime.block_on(async {
+                let _guard = guard;
+                Err(std::io::Error::other("why it ends"))?;
+                Ok(())
+            });
+            failed.unwrap_err();
+        }
+        "by_a_panic" => {
+            let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                runtime.block_on(async {
+                    let _guard = guard;
+                    panic!("why it ends")
+                })
+            }));
+            panicked.unwrap_err();
+        }
+        "by_a_signal" => runtime.block_on(async {
+            let _guard = guard;
+            let ended = tokio::signal::ctrl_c();
+            tokio::pin!(ended);
+            // Its first poll installs the handler.
+            assert!(futures::poll!(&mut ended).is_pending());
+            process::report("to be ended");
+            ended.await.unwrap();
+        }),
+        "outside" => drop(guard),
         "after_the_runtime" => {
             drop(runtime);
             drop(guard);
+        }
+        "exit_behind_the_drop" => {
+            drop(guard);
+            std::process::exit(0);
         }
         "in_a_static" => *KEPT.lock().unwrap() = Some(guard),
         "forgotten" => std::mem::forget(guard),
@@ -65,6 +99,61 @@ fn ends_with_a_guard() {
         how => panic!("unknown: {how}"),
     }
     drop(locks);
+}
+
+/// Its runtime ends while it has locks in several ways, and the process goes on: what is written is read by the server for certain.
+#[test]
+#[ignore = "a part of other tests"]
+fn outlives_its_runtime() {
+    if !process::is_worker() {
+        return;
+    }
+    let runtime = match &*process::param("runtime") {
+        "one thread" => tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap(),
+        _ => tokio::runtime::Runtime::new().unwrap(),
+    };
+    let (url, how) = (process::param("url"), process::param("how"));
+    let kept = runtime.block_on(async {
+        let locks =
+            support::builder(&url).lease(Duration::from_secs(600)).local_handoff(Duration::from_secs(60));
+        let locks = locks.connect().await.unwrap();
+        let (stock, shelf) = (locks.mutex("stock"), locks.mutex("shelf"));
+        let mut kept = Vec::new();
+        match &*how {
+            "dropped_together" => {
+                let _guards = (stock.lock().await.unwrap(), shelf.lock().await.unwrap());
+            }
+            "in_tasks" => {
+                for at in 0..20 {
+                    let guard = locks.mutex(format!("stock:{at}")).lock().await.unwrap();
+                    tokio::spawn(async move {
+                        let _guard = guard;
+                        std::future::pending::<()>().await
+                    });
+                }
+            }
+            "kept" => kept.push(stock.lock().await.unwrap()),
+            "at_least" => drop(shelf.lock().at_least(Duration::from_secs(1)).await.unwrap()),
+            "offered" => {
+                let guard = stock.lock().await.unwrap();
+                let other = stock.clone();
+                tokio::spawn(async move {
+                    let _guard = other.lock().await;
+                    std::future::pending::<()>().await
+                });
+                support::eventually("a waiter", async || locks.held().iter().any(|lock| lock.waiting() > 0))
+                    .await;
+                drop(guard);
+            }
+            "asked_for" => drop(support::enlisted(&stock)),
+            how => panic!("unknown: {how}"),
+        }
+        kept
+    });
+    drop(runtime);
+    drop(kept);
+    process::report("the runtime has ended");
+    tokio::runtime::Runtime::new().unwrap().block_on(process::next_command());
 }
 
 /// Takes a lock over TLS, releases it, and waits for it.

@@ -114,6 +114,37 @@ impl Backend for Cluster {
         })
     }
 
+    fn is_unused(&self, keys: &Keys) -> bool {
+        self.nodes.standing(keys).is_some_and(|node| node.server.is_unused(keys))
+    }
+
+    fn begin(self: Arc<Self>, call: &Call) -> Option<BoxFuture<Result<Reply, Failure>>> {
+        let mut call = call.clone();
+        self.publish(&mut call);
+        self.name_right.apply(&mut call);
+        let node = self.nodes.permitted(&call)?;
+        let answer = node.server.clone().begin(&call)?;
+        Some(Box::pin(async move {
+            let answer = self.nodes.answer_behind(&call, node, answer).await;
+            self.name_right.learn(&answer);
+            answer.map(uncounted)
+        }))
+    }
+
+    fn run_last(&self, calls: Vec<Call>) {
+        for mut call in calls {
+            self.publish(&mut call);
+            self.name_right.apply(&mut call);
+            if let Some(node) = self.nodes.permitted(&call) {
+                node.server.run_last(vec![call]);
+            }
+        }
+    }
+
+    fn end_with_runtime(&self) {
+        self.nodes.end_with_runtime();
+    }
+
     fn is_younger_than(&self, age: Duration) -> bool {
         self.nodes.is_younger_than(age)
     }

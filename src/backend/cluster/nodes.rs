@@ -13,7 +13,7 @@ use crate::backend::Backend;
 use crate::backend::cluster::gate::gate;
 use crate::backend::cluster::identity::Identity;
 use crate::backend::cluster::shard_reports::{Inbox, NodeReports};
-use crate::backend::cluster::slots::{NodeAddress, Slots};
+use crate::backend::cluster::slots::{NodeAddress, Slots, slot};
 use crate::backend::cluster::topology::Topology;
 use crate::backend::cluster::usage::Usage;
 use crate::backend::connection::{CLOSED, Endpoint, Line, State, connect_limit, tuned};
@@ -21,6 +21,7 @@ use crate::backend::server::{RedisServer, Role};
 use crate::base::{Events, Failure, Outcome, after, lock, telemetry};
 use crate::config::{AddressMap, Seeds, Server};
 use crate::error::{Error, ErrorKind, Result, rejected};
+use crate::wire::keys::Keys;
 
 pub(super) struct Nodes {
     me: Weak<Nodes>,
@@ -133,6 +134,19 @@ impl Nodes {
             return Err(Failure { outcome: Outcome::NotRun, error });
         };
         self.node(&mut state, node_address)
+    }
+
+    /// The node that serves a lock, where there is a connection to it.
+    pub(super) fn standing(&self, keys: &Keys) -> Option<Node> {
+        let state = lock(&self.state);
+        let node_address = state.slots.owner(slot(&keys.key))?.clone();
+        let server = state.servers.get(&node_address)?.clone();
+        Some(Node { node_address, server })
+    }
+
+    pub(super) fn end_with_runtime(&self) {
+        let servers: Vec<_> = lock(&self.state).servers.values().cloned().collect();
+        servers.iter().for_each(|server| server.end_with_runtime());
     }
 
     pub(super) fn at(&self, node_address: NodeAddress) -> Result<Node, Failure> {
@@ -315,7 +329,7 @@ async fn request_topology_on_loss(line: Arc<Line>, nodes: Weak<Nodes>) {
         let failed = match &*state.borrow_and_update() {
             State::Up(_) | State::Down { attempt: 0, .. } => false,
             State::Down { .. } => true,
-            State::Ended(_) => return,
+            State::Ended(..) => return,
         };
         if failed {
             let Some(nodes) = nodes.upgrade() else { return };

@@ -64,6 +64,28 @@ impl Nodes {
         }
     }
 
+    /// The node that a call may be sent to, where there is a connection to it.
+    pub(super) fn permitted(&self, call: &Call) -> Option<Node> {
+        self.permitted_slot(call).ok()?;
+        self.standing(&call.keys)
+    }
+
+    /// The same as [`answer`](Nodes::answer) for a call that was sent to this node.
+    pub(super) async fn answer_behind(
+        &self,
+        call: &Call,
+        node: Node,
+        answer: impl Future<Output = CallResult>,
+    ) -> CallResult {
+        let limit = Limit::new(self.node_timeout);
+        let failed = match answer.await {
+            Ok(reply) => return Ok(reply),
+            Err(failure) => FailedCall { failure, at: Some(node.node_address) },
+        };
+        let mut answers = self.retry_all(std::slice::from_ref(call), vec![(0, failed)], limit).await;
+        answers.pop().map_or_else(|| Err(unanswered()), |(_, answer)| answer)
+    }
+
     /// Runs many calls in a pipeline to each node, all at once. Returns the answers in the order of the calls.
     pub(super) async fn answer_all(&self, calls: &[Call]) -> Vec<CallResult> {
         let everywhere = (0..calls.len()).map(|at| (at, Route::Owner)).collect();

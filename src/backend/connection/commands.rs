@@ -51,11 +51,27 @@ impl Commands {
     /// Like [`send`](Commands::send), for the command of a call.
     pub(super) async fn run(&self, call: &Call, by: By, deadline: Instant) -> RedisResult<Value> {
         check(Some(deadline))?;
-        let encode = |bytes: &mut Vec<u8>| match by {
-            By::Hash => call.encode_evalsha(bytes),
-            By::Text => call.encode_eval(bytes),
-        };
-        self.0.send(Some(deadline), encode).await
+        self.0.send(Some(deadline), encode(call, by)).await
+    }
+
+    /// Like [`run`](Commands::run), but sent here and now, where no other command is under way, and not when what it returns is polled.
+    pub(super) fn begin(
+        &self,
+        call: &Call,
+        by: By,
+        deadline: Instant,
+    ) -> impl Future<Output = RedisResult<Value>> + Send + use<> {
+        self.0.begin(deadline, &encode(call, by))
+    }
+
+    /// Whether no command is under way.
+    pub(super) fn is_unused(&self) -> bool {
+        self.0.is_unused()
+    }
+
+    /// Writes the commands of calls whose answers nobody gets, where the runtime of the connection ends or has ended.
+    pub(super) fn run_last(&self, calls: &[Call], by: impl Fn(&Call) -> By) {
+        self.0.send_last(|bytes| calls.iter().for_each(|call| encode(call, by(call))(bytes)));
     }
 
     /// Like [`send`](Commands::send), for many commands.
@@ -68,6 +84,13 @@ impl Commands {
         check(deadline)?;
         let encode = |bytes: &mut Vec<u8>| bytes.extend(pipeline.get_packed_pipeline());
         self.0.send_all(deadline, pipeline.len(), encode).await
+    }
+}
+
+fn encode(call: &Call, by: By) -> impl Fn(&mut Vec<u8>) {
+    move |bytes| match by {
+        By::Hash => call.encode_evalsha(bytes),
+        By::Text => call.encode_eval(bytes),
     }
 }
 

@@ -109,6 +109,26 @@ impl Link {
         self.status.scripts.store(u32::MAX, Ordering::Relaxed);
     }
 
+    /// Sends the command of a call here and now, where no other one is under way; what it returns waits for the answer.
+    pub(super) fn begin(
+        &self,
+        call: &Call,
+        deadline: Instant,
+    ) -> impl Future<Output = RedisResult<Value>> + Send + use<> {
+        let (answer, link) =
+            (self.connection.begin(call, self.by(call.script_number()), deadline), self.clone());
+        async move {
+            let answer = answer.await;
+            link.count_answer(answer.is_ok());
+            answer
+        }
+    }
+
+    /// Writes the commands of calls whose answers nobody gets, where the runtime of the connection ends or has ended.
+    pub(crate) fn run_last(&self, calls: &[Call]) {
+        self.connection.run_last(calls, |call| self.by(call.script_number()));
+    }
+
     fn count_answer(&self, is_ok: bool) {
         if is_ok {
             self.status.answers.fetch_add(1, Ordering::Relaxed);
@@ -152,8 +172,8 @@ pub(crate) enum State {
         attempt: u64,
         failed: Option<Error>,
     },
-    /// The line has ended for good, for this reason.
-    Ended(&'static str),
+    /// The line has ended for good, for this reason. If that is the end of the runtime: with the last connection, whose socket is open.
+    Ended(&'static str, Option<Link>),
 }
 
 impl Line {
@@ -227,7 +247,7 @@ impl Line {
             State::Up(link) => return Ok(link.clone()),
             State::Down { failed: Some(error), .. } => error.again(),
             State::Down { failed: None, .. } => return Err(self.no_connection()),
-            State::Ended(why) => self.ended_error(why),
+            State::Ended(why, _) => self.ended_error(why),
         };
         Err(Failure { outcome: Outcome::NotRun, error })
     }
@@ -244,7 +264,7 @@ impl Line {
     /// Turns a failure into `Closed` if the line has ended.
     pub(crate) fn explain(&self, failure: Failure) -> Failure {
         match &*self.state.borrow() {
-            State::Ended(why) => Failure { error: self.ended_error(why), ..failure },
+            State::Ended(why, _) => Failure { error: self.ended_error(why), ..failure },
             _ => failure,
         }
     }
@@ -346,8 +366,31 @@ impl Line {
         self.end(CLOSED);
     }
 
-    pub(crate) fn end(&self, why: &'static str) {
-        self.replace(State::Ended(why), |state| !matches!(state, State::Ended(_)));
+    fn end(&self, why: &'static str) {
+        self.replace(State::Ended(why, None), |state| !matches!(state, State::Ended(..)));
+    }
+
+    /// The runtime has ended, and with it what makes connections. `keeps`: the last one is kept for what is left to be
+    /// [written](Line::last_link).
+    pub(crate) fn end_with_runtime(&self, why: &'static str, keeps: bool) {
+        let last = self.link_now().ok().filter(|_| keeps);
+        self.replace(State::Ended(why, last), |state| match state {
+            State::Ended(_, last) => last.is_some() && !keeps,
+            _ => true,
+        });
+    }
+
+    /// The connection, also where its runtime has ended.
+    pub(crate) fn last_link(&self) -> Option<Link> {
+        match &*self.state.borrow() {
+            State::Up(link) | State::Ended(_, Some(link)) => Some(link.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether there is a connection, with no command under way.
+    pub(crate) fn is_unused(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Up(link) if link.connection.is_unused())
     }
 
     /// The loss of the connection before this one is reported.

@@ -1,6 +1,7 @@
 //! Runs calls over a connection: by the text of their script the first time, then by its hash, and by its text again if the server does
 //! not know it.
 
+use std::future::Future;
 use std::io;
 use std::ops::Range;
 
@@ -23,6 +24,23 @@ pub(crate) async fn ask(link: &Link, call: &Call, asking: bool, deadline: Instan
     let answer = link.run(call, link.by(call.script_number()), deadline).await?;
     // The rare case is boxed: otherwise the future of each call would be as large as both.
     if is_unknown_script(&answer) { Box::pin(link.run(call, By::Text, deadline)).await } else { Ok(answer) }
+}
+
+/// The same as [`ask`], but its first command is sent here, where no other one is under way; what it returns does the rest.
+pub(crate) fn begin(
+    link: &Link,
+    call: &Call,
+    deadline: Instant,
+) -> impl Future<Output = RedisResult<Value>> + Send + use<> {
+    let (answer, link, call) = (link.begin(call, deadline), link.clone(), call.clone());
+    async move {
+        let answer = answer.await?;
+        if is_unknown_script(&answer) {
+            Box::pin(link.run(&call, By::Text, deadline)).await
+        } else {
+            Ok(answer)
+        }
+    }
 }
 
 async fn ask_before_move(link: &Link, call: &Call, deadline: Instant) -> RedisResult<Value> {

@@ -23,7 +23,7 @@ pub(crate) use commands::Commands;
 pub(crate) use connection::{CLOSED, Line, Link, LinkStatus, State};
 pub(crate) use dial::connect_limit;
 pub(crate) use endpoint::{Endpoint, Gate, Target, moved};
-pub(crate) use evalsha::{ask, ask_about_data, ask_all, ask_together, info_replication};
+pub(crate) use evalsha::{ask, ask_about_data, ask_all, ask_together, begin, info_replication};
 pub(crate) use handshake::Purpose;
 pub(crate) use listener::{ChannelKind, Listener, Received, Requester, open as listen};
 pub(crate) use login::Login;

@@ -19,6 +19,8 @@ const PUT_OFF: u32 = 100;
 /// A buffer that has become larger is not kept.
 const KEPT: usize = 64 << 10;
 
+const REPLY_OFF: &[u8] = b"*3\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$3\r\nOFF\r\n";
+
 /// Locked for a moment only, and never while something is written.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
@@ -34,8 +36,10 @@ pub(super) struct Calls {
     free: Vec<usize>,
     /// The calls that have answers to come, in the order in which they are sent.
     order: VecDeque<usize>,
-    /// No command is sent any more.
+    /// No command is sent any more, but by [`add_last`](Calls::add_last).
     ended: bool,
+    /// The server was told to answer no more.
+    silent: bool,
     /// How many calls were given up before they were given to the socket. Their bytes are removed together, with the next write at the
     /// latest: one by one, thousands of calls that time out at once would each move the bytes of all others.
     left: usize,
@@ -91,6 +95,23 @@ impl Calls {
         (slot.begin, slot.end, slot.deadline, slot.missing) = (begin, end, deadline, answers);
         self.order.push_back(at);
         Ok(at)
+    }
+
+    /// Adds a command whose answer nobody gets, behind all that is to be written, once the connection has [ended](Calls::end).
+    ///
+    /// The server is asked for no more answers before the first of them: 1. It runs some of these commands, and writes their answers. 2. The
+    /// process has ended, so that this fails. 3. The server drops the connection with the commands that it has not read.
+    pub(super) fn add_last(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+        debug_assert!(self.ended);
+        if !std::mem::replace(&mut self.silent, true) {
+            self.out.extend_from_slice(REPLY_OFF);
+        }
+        encode(&mut self.out);
+    }
+
+    /// Whether a call that enters now is the only one, so that its caller writes it.
+    pub(super) fn is_unused(&self) -> bool {
+        !self.ended && !self.writing && self.order.is_empty() && self.out.is_empty()
     }
 
     /// A call that has just entered is answered by this push, or by an error.
@@ -344,12 +365,15 @@ impl Calls {
         self.free.push(at);
     }
 
-    /// The connection is over. What was not given to the socket is known not to run.
+    /// The connection is over, or its task is. What was not given to the socket is known not to run, so it is removed: else
+    /// [`add_last`](Calls::add_last) would have it sent. What is left of a call of which a part was given to the socket stays.
     pub(super) fn end(&mut self, why: &RedisError, woken: &mut Vec<Waker>) {
         (self.ended, self.left) = (true, 0);
+        for at in self.take_out(|_| true) {
+            self.fail(at, unsent(CONNECTION_LOST), woken);
+        }
         for at in std::mem::take(&mut self.order) {
-            let is_sent = self.slots[at].begin < self.given;
-            self.fail(at, if is_sent { why.clone() } else { unsent(CONNECTION_LOST) }, woken);
+            self.fail(at, why.clone(), woken);
         }
     }
 

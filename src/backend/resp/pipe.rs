@@ -7,7 +7,9 @@
 //!   not later than they fill a packet.
 //! - A call takes no allocation, and no timer.
 
+use std::future::Future;
 use std::io;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -70,6 +72,44 @@ impl Pipe {
         Ok(one.unwrap_or(Value::Nil))
     }
 
+    /// Whether no call is under way, so that one that [begins](Pipe::begin) is written to the socket at once.
+    pub(crate) fn is_unused(&self) -> bool {
+        lock(&self.0.0.calls).is_unused()
+    }
+
+    /// The same as [`send`](Pipe::send), but what it does in its first poll it does here, on any thread and outside of a runtime too: where
+    /// no other call is under way, the command is written. What is returned waits for the answer.
+    pub(crate) fn begin(
+        &self,
+        deadline: Instant,
+        encode: &dyn Fn(&mut Vec<u8>),
+    ) -> impl Future<Output = RedisResult<Value>> + Send + use<> {
+        let answer = Shared::call_for(self.0.0.clone(), Some(deadline), 1, encode, None);
+        async move {
+            let answer = answer?;
+            answer.came().await?;
+            let one = lock(&answer.shared.calls).answers(answer.at).pop();
+            Ok(one.unwrap_or(Value::Nil))
+        }
+    }
+
+    /// Writes commands whose answers nobody gets, as far as the socket has room, on any thread: the runtime of the connection ends, or has
+    /// ended. The connection is over with that for all others. A part of a command that was given to the socket is completed first.
+    pub(crate) fn send_last(&self, encode: impl FnOnce(&mut Vec<u8>)) {
+        let (shared, mut woken) = (&self.0.0, Vec::new());
+        let bytes = {
+            let mut calls = lock(&shared.calls);
+            if !calls.is_ended() {
+                calls.end(&task_has_ended(), &mut woken);
+            }
+            calls.add_last(encode);
+            calls.begin_write()
+        };
+        // Else whoever writes goes on with it.
+        let task = bytes.and_then(|bytes| shared.write(bytes));
+        woken.into_iter().chain(task).for_each(Waker::wake);
+    }
+
     /// Sends a command of a subscription, which is answered by that push about the channel, or by an error. `on_push` is called with it
     /// too, in order with all others.
     pub(crate) async fn send_for_push(
@@ -77,7 +117,7 @@ impl Pipe {
         (kind, channel): (PushKind, &str),
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> RedisResult<Value> {
-        let answer = self.0.0.call_for(None, 1, encode, Some((kind, channel)))?;
+        let answer = Shared::call_for(&*self.0.0, None, 1, encode, Some((kind, channel)))?;
         answer.came().await?;
         let one = lock(&answer.shared.calls).answers(answer.at).pop();
         Ok(one.unwrap_or(Value::Nil))
@@ -127,42 +167,56 @@ impl Shared {
         deadline: Option<Instant>,
         answers: usize,
         encode: impl FnOnce(&mut Vec<u8>),
-    ) -> RedisResult<Answer<'_>> {
-        self.call_for(deadline, answers, encode, None)
+    ) -> RedisResult<Answer<&Shared>> {
+        Shared::call_for(self, deadline, answers, encode, None)
     }
 
-    fn call_for(
-        &self,
+    fn call_for<S: Deref<Target = Shared>>(
+        shared: S,
         deadline: Option<Instant>,
         answers: usize,
         encode: impl FnOnce(&mut Vec<u8>),
         push: Option<(PushKind, &str)>,
-    ) -> RedisResult<Answer<'_>> {
+    ) -> RedisResult<Answer<S>> {
         // Apart from the callers, of whom there are hardly any to wake here: a vector for one waker is an allocation for each call.
         let (mut woken, mut task) = (Vec::new(), None);
-        let (answer, bytes) = {
-            let mut calls = lock(&self.calls);
-            let answer = Answer { shared: self, at: calls.enter(deadline, answers, encode)? };
+        let (at, bytes) = {
+            let mut calls = lock(&shared.calls);
+            let at = calls.enter(deadline, answers, encode)?;
             if let Some((kind, channel)) = push {
-                calls.confirm_by(answer.at, kind, channel);
+                calls.confirm_by(at, kind, channel);
             }
             let bytes = calls.begin_write_by_caller(Instant::now, &mut woken);
             if bytes.is_none() {
                 task = calls.task();
             }
-            (answer, bytes)
+            (at, bytes)
         };
+        let answer = Answer { shared, at };
         if let Some(bytes) = bytes {
+            task = answer.shared.write(bytes);
+        }
+        woken.into_iter().chain(task).for_each(Waker::wake);
+        Ok(answer)
+    }
+
+    /// Writes what a caller has begun to write. Returns the task where it has to go on.
+    fn write(&self, mut bytes: Vec<u8>) -> Option<Waker> {
+        loop {
             // An error is left to the task, which gets it too.
             let count = self.writer.try_write(&bytes).unwrap_or(0);
             let is_owing = self.writer.is_owing();
             let mut calls = lock(&self.calls);
-            if calls.written(bytes, count, is_owing) {
-                task = calls.task();
+            if !calls.written(bytes, count, is_owing) {
+                return None;
+            }
+            // 1. The runtime ends, and two threads drop its tasks. 2. One of them writes, and the other one has something to write too.
+            // 3. No task goes on with it.
+            match calls.is_ended() && count > 0 {
+                true => bytes = calls.begin_write()?,
+                false => return calls.task(),
             }
         }
-        woken.into_iter().chain(task).for_each(Waker::wake);
-        Ok(answer)
     }
 }
 
@@ -178,12 +232,12 @@ impl Drop for Handle {
 }
 
 /// A call under way. Dropped before it is sent, it never is.
-struct Answer<'a> {
-    shared: &'a Shared,
+struct Answer<S: Deref<Target = Shared>> {
+    shared: S,
     at: usize,
 }
 
-impl Answer<'_> {
+impl<S: Deref<Target = Shared>> Answer<S> {
     async fn came(&self) -> RedisResult<()> {
         std::future::poll_fn(|cx| {
             let (polled, _replaced) = lock(&self.shared.calls).poll(self.at, cx);
@@ -198,7 +252,7 @@ impl Answer<'_> {
     }
 }
 
-impl Drop for Answer<'_> {
+impl<S: Deref<Target = Shared>> Drop for Answer<S> {
     fn drop(&mut self) {
         let _waker = lock(&self.shared.calls).leave(self.at);
     }
@@ -334,8 +388,12 @@ fn is_confirmation(kind: &PushKind) -> bool {
 /// With its runtime, too, maybe before its first poll. That is no disconnection: what makes connections is on the same runtime.
 impl Drop for Task {
     fn drop(&mut self) {
-        self.end(&io::Error::new(io::ErrorKind::BrokenPipe, "the task of the connection has ended").into());
+        self.end(&task_has_ended());
     }
+}
+
+fn task_has_ended() -> RedisError {
+    io::Error::new(io::ErrorKind::BrokenPipe, "the task of the connection has ended").into()
 }
 
 #[cfg(test)]

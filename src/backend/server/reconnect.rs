@@ -25,7 +25,7 @@ const MASTER_CHANGED: &str = "another server has become the master while this on
 
 const LOST_AT_LOGIN: &str = "it was lost before the answer to a login";
 
-const RUNTIME_ENDED: &str =
+pub(super) const RUNTIME_ENDED: &str =
     "the tokio runtime that this `Locks` was connected on has ended; connect on one that outlives it";
 
 /// Makes the connection, and replaces it whenever it is lost. Its future runs on the runtime that called `connect`, and so do
@@ -119,7 +119,7 @@ impl Reconnector {
         let mut end = self.line.state.subscribe();
         tokio::select! {
             biased;
-            _ = end.wait_for(|state| matches!(state, State::Ended(_))) => {}
+            _ = end.wait_for(|state| matches!(state, State::Ended(..))) => {}
             () = self.source.watch(|| self.leave_master()) => {}
             () = self.reconnect() => {}
             () = self.keep_logged_in() => {}
@@ -324,7 +324,7 @@ impl Warned {
 /// Ends the line: if it is not closed yet, the runtime has ended.
 impl Drop for Reconnector {
     fn drop(&mut self) {
-        self.line.end(RUNTIME_ENDED);
+        self.line.end_with_runtime(RUNTIME_ENDED, true);
     }
 }
 

@@ -120,6 +120,12 @@ impl ReplicaAcks {
         }
     }
 
+    /// Whether no acquire is under way.
+    pub(super) fn is_unused(&self) -> bool {
+        let queue = lock(&self.shared.queue);
+        queue.waiting.is_empty() && queue.in_flight.is_empty()
+    }
+
     pub(super) fn line(&self) -> &Arc<Line> {
         &self.shared.line
     }

@@ -9,11 +9,11 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::{
     ChannelKind, Endpoint, Line, Link, NameRight, Purpose, ServerClock, Subscriber, ask, ask_about_data,
-    ask_all, ask_together, connect_limit, redis_error, tuned,
+    ask_all, ask_together, begin, connect_limit, redis_error, tuned,
 };
 use crate::backend::resp::{TOO_LATE, unsent};
 use crate::backend::sentinel::Sentinels;
-use crate::backend::server::reconnect::Reconnector;
+use crate::backend::server::reconnect::{RUNTIME_ENDED, Reconnector};
 use crate::backend::server::replica_acks::{self, ReplicaAcks};
 use crate::backend::server::role::Role;
 use crate::backend::server::source::Source;
@@ -363,6 +363,43 @@ impl Backend for RedisServer {
             }
             answers
         })
+    }
+
+    /// Where replicas acknowledge grants, only with no acquire under way: it is on another connection.
+    fn is_unused(&self, _: &Keys) -> bool {
+        self.line.is_unused() && self.acks.as_ref().is_none_or(ReplicaAcks::is_unused)
+    }
+
+    fn begin(self: Arc<Self>, call: &Call) -> Option<BoxFuture<Result<Reply, Failure>>> {
+        let mut call = call.clone();
+        self.name_right.apply(&mut call);
+        let link = self.line.link_now().ok()?;
+        let (deadline, before) = (after(Instant::now(), self.node_timeout), link.answers());
+        let answer = begin(&link, &call, deadline);
+        Some(Box::pin(async move {
+            let answer = match timeout_at(deadline, answer).await {
+                Ok(answer) => self.line.decode(&link, &call, answer),
+                Err(_) => Err(self.timed_out(&link, &call, before, deadline)),
+            };
+            if NameRight::may_lack_lines(&call, &answer) {
+                return self.run(call).await;
+            }
+            self.name_right.learn(&answer);
+            answer
+        }))
+    }
+
+    /// By the connection for acquires: one that has had no answer is not passed.
+    fn run_last(&self, mut calls: Vec<Call>) {
+        calls.iter_mut().for_each(|call| self.name_right.apply(call));
+        if let Some(link) = self.acquire_line().unwrap_or(&self.line).last_link() {
+            link.run_last(&calls);
+        }
+    }
+
+    fn end_with_runtime(&self) {
+        let lines = [Some(&self.line), self.acquire_line()];
+        lines.into_iter().flatten().for_each(|line| line.end_with_runtime(RUNTIME_ENDED, false));
     }
 
     fn is_younger_than(&self, age: Duration) -> bool {

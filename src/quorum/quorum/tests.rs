@@ -15,6 +15,8 @@ struct Fake {
     away: bool,
     portable: bool,
     fails: bool,
+    /// Calls are under way.
+    busy: bool,
     /// The answer waits for this.
     late: Mutex<Option<oneshot::Receiver<()>>>,
     asked: Mutex<Vec<&'static str>>,
@@ -45,6 +47,19 @@ impl Backend for Fake {
 
     fn run_all(self: Arc<Self>, _: Vec<Call>) -> BoxFuture<Vec<Reported>> {
         Box::pin(std::future::pending())
+    }
+
+    fn is_unused(&self, _: &Keys) -> bool {
+        !self.busy
+    }
+
+    fn begin(self: Arc<Self>, _: &Call) -> Option<BoxFuture<Reported>> {
+        self.note("begin");
+        if self.busy { None } else { Some(Box::pin(ready(Ok(Reply::Ended(0))))) }
+    }
+
+    fn run_last(&self, calls: Vec<Call>) {
+        calls.iter().for_each(|_| self.note("last"));
     }
 
     fn is_younger_than(&self, _: Duration) -> bool {
@@ -199,11 +214,34 @@ async fn a_copy_behind_a_fork_asks_no_server() {
         let end = [command(Action::Release { count: 0 })];
         // Nobody answers the pipeline of those that are asked.
         let many = timeout(Duration::from_secs(1), quorum.ask_all(&end)).await.map(|(many, _)| many);
+        assert!(!quorum.is_unused(&end[0].call.keys));
+        let begun = quorum.ask_begun(&end[0], quorum.begin(&end[0])).await.0;
+        quorum.run_last(&end);
         let failed = |verdict: Verdict| verdict.result.err().map(|it| (it.outcome, it.error.kind()));
         let asked = masters.iter().map(|master| lock(&master.asked).len()).sum();
-        ([one].into_iter().chain(many.into_iter().flatten()).filter_map(failed).collect(), asked)
+        ([one, begun].into_iter().chain(many.into_iter().flatten()).filter_map(failed).collect(), asked)
     }
-    let refused = vec![(Outcome::NotRun, ErrorKind::Misuse); 2];
+    let refused = vec![(Outcome::NotRun, ErrorKind::Misuse); 3];
     assert_eq!(asks([Fake::default()]).await, (refused.clone(), 0));
     assert_eq!(asks([(); 3].map(|()| Fake::default())).await, (refused, 0));
+}
+
+/// A master that is away keeps no command from the others, and one that is asked already is asked once it has answered.
+#[tokio::test]
+async fn a_command_is_begun_at_once_where_no_other_one_is_under_way() {
+    let busy = || Fake { busy: true, ..Fake::default() };
+    let away = || Fake { busy: true, away: true, ..Fake::default() };
+    let is_unused = |masters: [Fake; 3]| quorum(masters).0.is_unused(&Keys::new("", "stock"));
+    assert!(is_unused([(); 3].map(|()| Fake::default())));
+    assert!(is_unused([Fake::default(), away(), Fake::default()]));
+    assert!(!is_unused([Fake::default(), busy(), Fake::default()]));
+    assert!(!is_unused([away(), away(), away()]));
+    let (quorum, masters) = quorum([Fake::default(), busy(), Fake::default()]);
+    let end = command(Action::Release { count: 0 });
+    let (verdict, _) = quorum.ask_begun(&end, quorum.begin(&end)).await;
+    assert!(verdict.result.is_ok());
+    assert_eq!(
+        masters.map(|master| lock(&master.asked).clone()),
+        [vec!["begin"], vec!["begin", "release"], vec!["begin"]]
+    );
 }

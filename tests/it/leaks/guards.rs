@@ -7,7 +7,7 @@ use tokio::runtime::Runtime;
 
 use crate::support::process::Worker;
 use crate::support::server::Server;
-use crate::support::{builder, soon};
+use crate::support::{builder, eventually, soon};
 
 #[test]
 fn a_guard_kept_beyond_its_runtime_is_lost_in_time_and_can_be_released() {
@@ -26,20 +26,74 @@ fn a_guard_kept_beyond_its_runtime_is_lost_in_time_and_can_be_released() {
     });
 }
 
+const LEASE: i64 = 600_000;
+
 #[tokio::test]
 async fn a_process_that_ends_with_a_live_guard_ends_at_once_and_its_lease_frees_the_lock() {
     let server = Server::start().await;
-    for how in ["in_block_on", "after_the_runtime", "in_a_static", "forgotten", "exit"] {
-        let worker = Worker::start("ends_with_a_guard", &[("url", &server.url()), ("how", how)]);
-        worker.expect("holding").await;
+    for how in ["in_a_static", "forgotten", "exit"] {
+        let worker = ends(&server.url(), "several threads", how).await;
         let began = std::time::Instant::now();
         let status = worker.wait().await;
         assert!(status.success(), "{how}: {status}");
-        // Its lease is a minute, so it didn't wait for that.
+        // It did not wait for its lease.
         assert!(began.elapsed() < Duration::from_secs(25), "{how}");
-        // Deletes the key instead of waiting a minute for its end.
+        // Deletes the key instead of waiting for its end.
         let left: i64 = server.ask(&["PTTL", "stock"]).await;
-        assert!(left <= 60_000 && left != -1, "{how}: {left}");
+        assert!((1..=LEASE).contains(&left), "{how}: {left}");
         server.ask::<()>(&["DEL", "stock"]).await;
     }
+}
+
+async fn ends(url: &str, runtime: &str, how: &str) -> Worker {
+    let worker = Worker::start("ends_with_a_guard", &[("url", url), ("runtime", runtime), ("how", how)]);
+    worker.expect("holding").await;
+    worker
+}
+
+/// The key is gone long before its lease is over.
+#[tokio::test]
+async fn a_process_that_ends_behind_the_drop_of_its_guard_leaves_no_lock() {
+    let server = Server::start().await;
+    for (how, runtime) in ways([
+        "in_block_on",
+        "by_an_error",
+        "by_a_panic",
+        "by_a_signal",
+        "outside",
+        "after_the_runtime",
+        "exit_behind_the_drop",
+    ]) {
+        let worker = ends(&server.url(), runtime, how).await;
+        if how == "by_a_signal" {
+            worker.expect("to be ended").await;
+            worker.interrupt();
+        }
+        assert!(worker.wait().await.success(), "{how}, {runtime}");
+        eventually(&format!("the end of the lock ({how}, {runtime})"), async || {
+            server.keys().await.is_empty()
+        })
+        .await;
+    }
+}
+
+/// One after the other: a task is dropped with its guard, a second guard is dropped behind the first, a hold was offered to a waiter.
+#[tokio::test]
+async fn a_runtime_that_ends_leaves_no_lock() {
+    let server = Server::start().await;
+    for (how, runtime) in ways(["dropped_together", "in_tasks", "kept", "at_least", "offered", "asked_for"]) {
+        let params = [("url", &*server.url()), ("runtime", runtime), ("how", how)];
+        let mut worker = Worker::start("outlives_its_runtime", &params);
+        worker.expect("the runtime has ended").await;
+        eventually(&format!("the end of all locks ({how}, {runtime})"), async || {
+            server.keys().await.is_empty()
+        })
+        .await;
+        worker.say("end");
+        assert!(worker.wait().await.success(), "{how}, {runtime}");
+    }
+}
+
+fn ways<const N: usize>(all: [&'static str; N]) -> impl Iterator<Item = (&'static str, &'static str)> {
+    all.into_iter().flat_map(|how| ["one thread", "several threads"].map(|runtime| (how, runtime)))
 }

@@ -90,6 +90,11 @@ impl Child {
         self.signal(Signal::STOP);
     }
 
+    /// SIGINT, as by ^C.
+    pub fn interrupt(&self) {
+        self.signal(Signal::INT);
+    }
+
     /// SIGCONT.
     pub fn thaw(&self) {
         self.signal(Signal::CONT);

@@ -84,6 +84,11 @@ impl Worker {
         self.child.freeze();
     }
 
+    /// SIGINT.
+    pub fn interrupt(&self) {
+        self.child.interrupt();
+    }
+
     /// SIGCONT.
     pub fn thaw(&self) {
         self.child.thaw();

@@ -336,3 +336,27 @@ fn an_answer_to_nothing_is_an_error() {
     deliver(&mut calls, [1]).unwrap();
     assert!(deliver(&mut calls, [1]).is_err());
 }
+
+/// 1. The socket takes a part of a call. 2. The runtime ends. 3. A guard is dropped.
+#[test]
+fn what_is_sent_last_completes_a_call_that_was_sent_in_part_and_sends_none_that_waited() {
+    let mut calls = Calls::default();
+    let (part, waits) = (enter(&mut calls, 1, b"part "), enter(&mut calls, 1, b"waits "));
+    assert_eq!(write(&mut calls, 3), b"par");
+    calls.end(&lost(), &mut Vec::new());
+    assert!(why_unsent(&outcome(&mut calls, part)).is_none(), "it may run");
+    assert!(why_unsent(&outcome(&mut calls, waits)).is_some(), "it never runs");
+    calls.add_last(|out| out.extend_from_slice(b"end "));
+    assert_eq!(write(&mut calls, 4), b"t *3");
+    calls.add_last(|out| out.extend_from_slice(b"another end"));
+    let rest = [&REPLY_OFF[2..], b"end another end"].concat();
+    assert_eq!(write(&mut calls, 100), rest, "the server is silenced once");
+    assert!(calls.enter(None, 1, |_| ()).is_err());
+}
+
+fn outcome(calls: &mut Calls, at: usize) -> RedisError {
+    match polled(calls, at) {
+        Poll::Ready(Err(why)) => why,
+        other => panic!("{other:?}"),
+    }
+}
