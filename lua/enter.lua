@@ -14,7 +14,8 @@ if KEYS[2] then
   local member = wakes .. ARGV[1]
   -- Not by the time, which may be set back: those who come later would pass.
   local last = redis.pcall('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')
-  local score = (tonumber(last[2]) or 0) + 1
+  -- A whole number: an entry that gave way has a half added to its score (hold.lua).
+  local score = math.floor(tonumber(last[2]) or 0) + 1
   -- A full server refuses it: the answer is that without a line.
   local entered = last.err and last or redis.pcall('ZADD', KEYS[2], 'NX', score, member)
   if type(entered) == 'number' then

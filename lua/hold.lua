@@ -10,11 +10,19 @@
 -- `serve`  serve.lua; nothing: the line is left alone
 -- ARGV[last] what is told of the line, if `serve` and KEYS[2] (serve.lua)
 
+-- Returns how many clients wait that know no line, and for how many ms a free lock is left to them: now and then for long enough that
+-- clients far away can take it. Clients that know of lines are subscribed to a second channel beside the release channel.
+local function others(wakes)
+  local heard = redis.pcall('PUBSUB', 'NUMSUB', ARGV[3], wakes .. ARGV[3])
+  local count = heard.err and 0 or heard[2] - heard[4]
+  return count, count > 0 and (redis.sha1hex(ARGV[1]) < '1' and 25 or 1)
+end
+
 if ARGV[2] == '0' then
   -- Looks and ends in one command. The key goes with its last field; a field that another program put beside ours stays,
   -- for it is not ours to end.
   local ended = redis.pcall('HDEL', KEYS[1], ARGV[1])
-  local line, handed = serve and KEYS[2]
+  local line, handed, pause = serve and KEYS[2]
   if line and redis.pcall('PTTL', line) ~= -2 then
     local term, _, wakes = string.match(ARGV[#ARGV], '^(%d+) (%d+) (.*)$')
     -- Whoever ends a hold asks for nothing any more. First, so that nothing is handed to it.
@@ -22,11 +30,32 @@ if ARGV[2] == '0' then
     local ttl = redis.pcall('PTTL', KEYS[1])
     if ttl == -2 then
       -- By this or before: it may have expired. A field that another program put beside ours keeps the key.
-      handed = serve(wakes, term)
+      local count, time = 0
+      if ended == 1 then
+        count, time = others(wakes)
+      end
+      local first = count > 0 and redis.pcall('ZRANGE', line, 0, 0, 'WITHSCORES')
+      if first and first[2] then
+        -- They have their turns among the processes in the line: otherwise the lock would never be free for them. `every` is a power of two,
+        -- so that each multiple of the largest one gives way, however the two counts change from one release to the next.
+        local length, every = tonumber(redis.pcall('ZCARD', line)) or 0, 1
+        while every * count < length do
+          every = 2 * every
+        end
+        -- The first gives way once: afterwards its score is no multiple of anything.
+        if first[2] % every == 0 and type(redis.pcall('ZADD', line, first[2] + 0.5, first[1])) == 'number' then
+          local sent = redis.pcall('PUBLISH', ARGV[3], '00')
+          pause = type(sent) == 'number' and sent > 0 and time
+        end
+      end
+      handed = serve(wakes, term, pause, nil, pause)
     elseif left == 1 and type(ttl) == 'number' and ttl >= 0 then
       -- It may have been the only one who knew when to ask.
       serve(wakes, nil, ttl)
     end
+  end
+  if pause then
+    return {pause}
   end
   if ended == 1 then
     -- An error here (no right to the channel) must not hide that the lock is free.
@@ -37,6 +66,12 @@ if ARGV[2] == '0' then
       redis.pcall('PUBLISH', ARGV[3], '0')
     end
     if line then
+      if type(sent) == 'number' and sent > 0 then
+        local _, time = others(string.match(ARGV[#ARGV], '^%d+ %d+ (.*)$'))
+        if time then
+          return {time}
+        end
+      end
       return -4 - (tonumber(sent) or 0)
     end
     if ARGV[4] or type(sent) ~= 'number' then

@@ -12,13 +12,14 @@
 -- term     for how long the lock is kept for whom it is handed to, in ms; nothing: it is not free, and the first is only told when to ask
 -- wait     when to ask, in ms, where nobody gets a message that the lock was handed to it
 -- me       the field that asks here, if any: it is granted by an answer, and gets no message
+-- shared   the lock stays free for clients that know no line: the first is told `wait`, and the second `term`, in case the first is gone
 --
 -- Returns the field whose lock it is now, which is made here unless it is `me`; nothing: the lock is as it was.
 --
 -- A message is `number wait key`; `-` for `wait`: ask at once. It decides nothing: whoever gets it asks. So nothing here may fail: where a
 -- right is missing or the server is full, the lock is free, as without a line.
 
-local function serve(wakes, term, wait, me)
+local function serve(wakes, term, wait, me, shared)
   local function send(member, when)
     local channel, number = string.match(member, '^(.*):(%d+)$')
     if not channel or string.sub(member, 1, #wakes) ~= wakes then
@@ -27,9 +28,20 @@ local function serve(wakes, term, wait, me)
     return redis.pcall('PUBLISH', channel, number .. ' ' .. when .. ' ' .. KEYS[1])
   end
 
+  -- Tells the waiter at this place when to ask. A waiter that is gone is removed.
+  local function tell(place, when)
+    for _ = 1, 64 do
+      local member = redis.pcall('ZRANGE', KEYS[2], place, place)
+      if member.err or not member[1] or send(member[1], when) ~= 0 then
+        return
+      end
+      redis.pcall('ZREM', KEYS[2], member[1])
+    end
+  end
+
   local served
   -- Bounded: a server runs nothing else meanwhile.
-  for _ = 1, term and 64 or 0 do
+  for _ = 1, (term and not shared) and 64 or 0 do
     local first = redis.pcall('ZPOPMIN', KEYS[2])
     if first.err or not first[1] then
       break
@@ -57,12 +69,11 @@ local function serve(wakes, term, wait, me)
     wait = term
   end
   -- Else the next one would sleep for as long as an earlier holder had the lock, whatever becomes of this one.
-  for _ = 1, (served or not term) and 64 or 0 do
-    local first = redis.pcall('ZRANGE', KEYS[2], 0, 0)
-    if first.err or not first[1] or send(first[1], wait) ~= 0 then
-      break
-    end
-    redis.pcall('ZREM', KEYS[2], first[1])
+  if served or shared or not term then
+    tell(0, wait)
+  end
+  if shared then
+    tell(1, term)
   end
   return served
 end

@@ -207,7 +207,9 @@ impl Guard {
         scopeguard::ScopeGuard::into_inner(unknown);
         let at = match verdict.result {
             // It was held until then, however long the machine has slept since.
-            Ok(Reply::Done | Reply::Ended(_)) if pending.is_end() => self.handle.glance(Instant::now()),
+            Ok(Reply::Done | Reply::Ended(_) | Reply::LeftToOthers(_)) if pending.is_end() => {
+                self.handle.glance(Instant::now())
+            }
             _ => self.handle.moment(),
         };
         let meaning = conclude(at, verdict.answer(), verdict.spread);

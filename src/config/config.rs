@@ -454,8 +454,8 @@ impl Builder {
     ///
     /// With it the server keeps a line of the processes that wait, and a release hands the lock to the first of them: none starves,
     /// and a release wakes one process, not all. It works with one master: a server, fixed or named by sentinels, or a [`Memory`],
-    /// without [`replicas`](Builder::replicas); elsewhere it changes nothing. Processes without it, and other clients, get the lock only
-    /// if nobody stands in the line. [`guide::operations`](crate::guide::operations) lists the rights that it needs; a user who lacks
+    /// without [`replicas`](Builder::replicas); elsewhere it changes nothing. Clients that know no line, such as Redisson and
+    /// processes without this option, have their turns among those who wait in it, if they subscribe. [`guide::operations`](crate::guide::operations) lists the rights that it needs; a user who lacks
     /// them has locks without it. Inside a process a lock may first pass on for [`local_handoff`](Builder::local_handoff).
     pub fn fair(mut self, fair: bool) -> Self {
         self.fair = fair;

@@ -18,8 +18,15 @@ pub(crate) struct Lines {
 
 /// Never empty.
 struct StoredLine {
-    fields: VecDeque<Arc<str>>,
+    places: VecDeque<Place>,
     until: Instant,
+}
+
+struct Place {
+    field: Arc<str>,
+    score: u64,
+    /// It has once let clients go first that know no line.
+    gave_way: bool,
 }
 
 impl Lines {
@@ -32,20 +39,34 @@ impl Lines {
         }
         match self.all.get_mut(key).filter(|line| line.is_live(now)) {
             Some(line) => {
-                if !line.fields.contains(field) {
-                    line.fields.push_back(field.clone());
+                if !line.places.iter().any(|known| known.field == *field) {
+                    let score = line.places.back().map_or(0, |last| last.score) + 1;
+                    line.places.push_back(Place::new(field, score));
                 }
                 line.until = line.until.max(until);
             }
             None => {
-                self.all.insert(key.clone(), StoredLine { fields: [field.clone()].into(), until });
+                self.all.insert(key.clone(), StoredLine { places: [Place::new(field, 1)].into(), until });
             }
         }
     }
 
     pub(super) fn first(&self, key: &str, now: Instant) -> Option<Arc<str>> {
+        self.get(key, 0, now)
+    }
+
+    pub(super) fn get(&self, key: &str, place: usize, now: Instant) -> Option<Arc<str>> {
         let line = self.all.get(key).filter(|line| line.is_live(now))?;
-        line.fields.front().cloned()
+        line.places.get(place).map(|place| place.field.clone())
+    }
+
+    /// Returns whether the first waiter lets clients go first that know no line, of which so many wait. It does so at most once.
+    pub(super) fn gives_way(&mut self, key: &str, others: usize, now: Instant) -> bool {
+        let Some(line) = self.all.get_mut(key).filter(|line| line.is_live(now)) else { return false };
+        let every = line.places.len().div_ceil(others).next_power_of_two() as u64;
+        let first =
+            line.places.front_mut().filter(|first| !first.gave_way && first.score.is_multiple_of(every));
+        first.map(|first| first.gave_way = true).is_some()
     }
 
     pub(super) fn take_first(&mut self, key: &str, now: Instant) -> Option<Arc<str>> {
@@ -57,9 +78,9 @@ impl Lines {
     /// Whether it was there.
     pub(super) fn remove(&mut self, key: &str, field: &str, now: Instant) -> bool {
         let Some(line) = self.all.get_mut(key).filter(|line| line.is_live(now)) else { return false };
-        let at = line.fields.iter().position(|known| **known == *field);
-        at.map(|at| line.fields.remove(at));
-        if line.fields.is_empty() {
+        let at = line.places.iter().position(|known| *known.field == *field);
+        at.map(|at| line.places.remove(at));
+        if line.places.is_empty() {
             self.all.remove(key);
         }
         at.is_some()
@@ -73,7 +94,13 @@ impl Lines {
     #[cfg(test)]
     pub(crate) fn seen(&self, key: &str, now: Instant) -> Option<(Vec<Arc<str>>, Instant)> {
         let line = self.all.get(key).filter(|line| line.is_live(now))?;
-        Some((line.fields.iter().cloned().collect(), line.until))
+        Some((line.places.iter().map(|place| place.field.clone()).collect(), line.until))
+    }
+}
+
+impl Place {
+    fn new(field: &Arc<str>, score: u64) -> Place {
+        Place { field: field.clone(), score, gave_way: false }
     }
 }
 

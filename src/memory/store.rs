@@ -10,16 +10,16 @@ use crate::base::{Events, Lease, after};
 use crate::holder::Holder;
 use crate::memory::counters::Counters;
 use crate::memory::lines::Lines;
-use crate::wire::{self, AT_ITS_END, Action, Call, Fence, Hint, Line, Reply};
+use crate::wire::{self, AT_ITS_END, Action, Call, Fence, Hint, LEFT_TO_OTHERS, Line, RELEASED, Reply};
 
 /// The reply to a command once it has run. An inner `None`: the connection broke first.
 pub(crate) type PendingReply = Arc<OnceLock<Option<Reply>>>;
 
-/// The text of a message on a lock's channel.
-const RELEASED: &str = "0";
-
 /// The most waiters, whose processes are gone, that one command skips in a line.
 const MOST_SERVED: usize = 64;
+
+/// How long a lock is left to clients that know no line. All clients of a store are near.
+const TURN: Duration = Duration::from_millis(1);
 
 /// The data of a store. It changes only while it is locked, and never across an await.
 #[derive(Default)]
@@ -351,27 +351,55 @@ impl Store {
         if ended {
             self.locks.remove(key);
         }
-        let handed = *action == Action::END && call.line.is_some_and(|line| self.pass_on(call, line, now));
+        let line = call.line.filter(|_| *action == Action::END);
+        let handed = match line.filter(|_| self.lines.first(&keys.line().line, now).is_some()) {
+            Some(line) => {
+                let left = self.lines.remove(&keys.line().line, field, now);
+                match self.held(key, now).map(|held| held.left(now)) {
+                    None if ended && self.gives_way(call, line, now) => return Reply::LeftToOthers(TURN),
+                    None => self.serve(call, line, None, now).is_some(),
+                    Some(wait) => {
+                        if left {
+                            self.tell(0, call, wait, now);
+                        }
+                        false
+                    }
+                }
+            }
+            None => false,
+        };
         if !ended {
             return Reply::Gone;
         }
         let listeners = if handed { 0 } else { self.publish(keys.channel(), RELEASED) };
-        if *action == Action::END { Reply::Ended(listeners) } else { Reply::Done }
+        match *action {
+            Action::END if line.is_some() && listeners > 0 && self.others(call) > 0 => {
+                Reply::LeftToOthers(TURN)
+            }
+            Action::END => Reply::Ended(listeners),
+            _ => Reply::Done,
+        }
     }
 
-    /// Hands a free lock to the first of its line. If the lock is held and this field has left the line, notifies the first when to ask.
-    /// Returns whether the lock was handed on.
-    fn pass_on(&mut self, call: &Call, line: Line, now: Instant) -> bool {
-        let left = self.lines.remove(&call.keys.line().line, &call.field, now);
-        match self.held(&call.keys.key, now).map(|held| held.left(now)) {
-            None => self.serve(call, line, None, now).is_some(),
-            Some(wait) => {
-                if left {
-                    self.tell_first(call, wait, now);
-                }
-                false
-            }
+    /// Returns how many clients wait that know no line. Clients that know of lines are subscribed to a second channel.
+    fn others(&self, call: &Call) -> usize {
+        let channel = call.keys.channel();
+        let beside = [&*call.keys.line().wakes, &**channel].concat();
+        let count =
+            |channel: &str| self.clients.values().filter(|one| one.channels.contains(channel)).count();
+        count(channel).saturating_sub(count(&beside))
+    }
+
+    /// Leaves a free lock to clients that know no line, if it is their turn. Returns whether it is.
+    fn gives_way(&mut self, call: &Call, line: Line, now: Instant) -> bool {
+        let others = self.others(call);
+        if others == 0 || !self.lines.gives_way(&call.keys.line().line, others, now) {
+            return false;
         }
+        self.publish(call.keys.channel(), LEFT_TO_OTHERS);
+        self.tell(0, call, TURN, now);
+        self.tell(1, call, line.term.duration(), now);
+        true
     }
 
     /// Hands a free lock to the first of its line that can be reached. `mine`: if that is the call's own field, the reply grants it for
@@ -380,28 +408,28 @@ impl Store {
         for _ in 0..MOST_SERVED {
             let first = self.lines.take_first(&call.keys.line().line, now)?;
             if let Some(lease) = mine.filter(|_| first == call.field) {
-                self.tell_first(call, lease.duration(), now);
+                self.tell(0, call, lease.duration(), now);
                 return Some(first);
             }
             if self.hint(call, &first, None) {
                 let until = after(now, line.term.duration());
                 self.put(&call.keys.key, StoredLock { field: first.clone(), count: 0, until }, now);
-                self.tell_first(call, line.term.duration(), now);
+                self.tell(0, call, line.term.duration(), now);
                 return Some(first);
             }
         }
         None
     }
 
-    /// Notifies the first of the line when the lock may be free.
-    fn tell_first(&mut self, call: &Call, wait: Duration, now: Instant) {
+    /// Notifies the waiter at this place of the line when the lock may be free.
+    fn tell(&mut self, place: usize, call: &Call, wait: Duration, now: Instant) {
         let line = &call.keys.line().line;
         for _ in 0..MOST_SERVED {
-            let Some(first) = self.lines.first(line, now) else { return };
-            if self.hint(call, &first, Some(wait)) {
+            let Some(field) = self.lines.get(line, place, now) else { return };
+            if self.hint(call, &field, Some(wait)) {
                 return;
             }
-            self.lines.remove(line, &first, now);
+            self.lines.remove(line, &field, now);
         }
     }
 

@@ -96,8 +96,8 @@ pub(super) struct Tally {
     failure: Option<Failure>,
     /// The tokens of the masters that granted.
     tokens: Vec<u64>,
-    /// How many clients were subscribed when one master ended a hold.
-    listeners: Option<u64>,
+    /// What a master answered to a release beyond that it is done.
+    ended: Option<Reply>,
     /// Whether the field is in the line.
     in_line: bool,
 }
@@ -127,7 +127,7 @@ impl Tally {
             deferral: None,
             failure: None,
             tokens: Vec::new(),
-            listeners: None,
+            ended: None,
             in_line: false,
         }
     }
@@ -167,9 +167,9 @@ impl Tally {
                 self.done.insert(master);
                 self.longer = self.longer.max(Some((left, ends)));
             }
-            Ok(Reply::Ended(listeners)) => {
+            Ok(reply @ (Reply::Ended(_) | Reply::LeftToOthers(_))) => {
                 self.done.insert(master);
-                self.listeners = Some(listeners);
+                self.ended = Some(reply);
             }
             Ok(Reply::Gone) if young => self.gone_young.insert(master),
             Ok(Reply::Gone) => self.gone.insert(master),
@@ -318,10 +318,10 @@ impl Tally {
             (yes, no) = (yes.union(no), MasterSet::NONE);
         }
         if self.is_majority(yes) {
-            let reply = match self.listeners {
+            let reply = match &self.ended {
                 _ if self.done.is_empty() => Reply::Gone,
                 // Each of several masters has its own subscribers.
-                Some(listeners) if self.masters == 1 => Reply::Ended(listeners),
+                Some(reply) if self.masters == 1 => reply.clone(),
                 _ => Reply::Done,
             };
             return Some(self.ended(reply));

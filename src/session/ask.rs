@@ -164,9 +164,14 @@ impl Session {
 /// Returns what a straggler's answer means for the field.
 fn late_answer(answer: &Reported) -> LateAnswer {
     match answer {
-        Ok(Reply::Done | Reply::Longer(..) | Reply::Ended(_) | Reply::Token(_) | Reply::Deferred(_)) => {
-            LateAnswer::There
-        }
+        Ok(
+            Reply::Done
+            | Reply::Longer(..)
+            | Reply::Ended(_)
+            | Reply::LeftToOthers(_)
+            | Reply::Token(_)
+            | Reply::Deferred(_),
+        ) => LateAnswer::There,
         Ok(_) => LateAnswer::Missing,
         Err(Failure { outcome: Outcome::NotRun, .. }) => LateAnswer::Unsent,
         Err(_) => LateAnswer::Unknown,

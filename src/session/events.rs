@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use crate::base::{Events, Moment};
 use crate::session::session::Session;
 use crate::table::LockEntry;
-use crate::wire::Hint;
+use crate::wire::{Hint, LEFT_TO_OTHERS};
 
 /// Passes what the backends report to the session, which is made after them.
 #[derive(Default)]
@@ -42,6 +42,12 @@ impl EventRelay {
     fn hears(&self, channel: &str, on: bool) -> bool {
         let session = self.0.get().and_then(Weak::upgrade);
         session.is_some_and(|session| session.hints.set(channel, on))
+    }
+
+    /// Hints begin to arrive: makes this process known as one that knows of lines, for the locks that it waits for already.
+    fn is_known(&self) {
+        let Some(session) = self.0.get().and_then(Weak::upgrade) else { return };
+        session.table(|table, _| table.channels().for_each(|channel| session.is_known_beside(channel, true)));
     }
 
     fn hears_nothing(&self) {
@@ -81,6 +87,7 @@ impl Events for MasterEvents {
 
     fn subscribed(&self, channel: &str) {
         if self.relay.hears(channel, true) {
+            self.relay.is_known();
             return self.relay.notify_all(|entry, at| entry.hints_begin(at.now));
         }
         self.relay.notify(channel, |entry, at| entry.subscribed(self.master, at));
@@ -88,7 +95,10 @@ impl Events for MasterEvents {
 
     fn message(&self, channel: &str, text: &str) {
         if !self.relay.hint(channel, text) {
-            self.relay.notify(channel, |entry, at| entry.message(self.master, at.now));
+            self.relay.notify(channel, |entry, at| match text {
+                LEFT_TO_OTHERS => entry.left_to_others(self.master, at.now),
+                _ => entry.message(self.master, at.now),
+            });
         }
     }
 

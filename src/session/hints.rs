@@ -12,14 +12,17 @@ pub(crate) struct Hints {
     /// What scripts need to know of a lock's line. `None`: these locks have no line.
     line: Option<Line>,
     channel: Arc<str>,
+    /// The beginning of the channels of all processes.
+    wakes: String,
     wanted: AtomicBool,
     on: AtomicBool,
 }
 
 impl Hints {
     pub(super) fn new(prefix: &str, uuid: &str, line: Option<Line>) -> Hints {
-        let channel = [&keys::wakes(prefix), uuid].concat().into();
-        Hints { line, channel, wanted: AtomicBool::new(false), on: AtomicBool::new(false) }
+        let wakes = keys::wakes(prefix);
+        let channel = [&wakes, uuid].concat().into();
+        Hints { line, channel, wakes, wanted: AtomicBool::new(false), on: AtomicBool::new(false) }
     }
 
     /// Returns the channel if it has to be subscribed to now.
@@ -34,6 +37,12 @@ impl Hints {
             self.on.store(on, SeqCst);
         }
         is_this
+    }
+
+    /// Returns the second channel to subscribe to, or to leave, with this channel of a lock's releases: it shows the scripts that this
+    /// process knows of lines. `None` where no hints arrive: the user may lack the right, which is the same.
+    pub(super) fn beside(&self, channel: &str, on: bool) -> Option<String> {
+        (self.line.is_some() && (!on || self.on.load(SeqCst))).then(|| [&self.wakes, channel].concat())
     }
 
     pub(super) fn lost(&self) {

@@ -204,7 +204,13 @@ impl Session {
                     // Subscribed before the lock's channel: a request that asks after that subscription may enter the line.
                     self.quorum.subscribe(hints, true);
                 }
+                if on {
+                    self.is_known_beside(keys.channel(), on);
+                }
                 self.quorum.subscribe(keys.channel(), on);
+                if !on {
+                    self.is_known_beside(keys.channel(), on);
+                }
             }
             result
         };
@@ -239,6 +245,13 @@ impl Session {
     ) -> Option<R> {
         let keys = lock(&self.table).entry(name).map(|entry| entry.keys.clone())?;
         Some(self.visit(&keys, visit))
+    }
+
+    /// Subscribes to the channel that shows the scripts that this process knows of lines, or leaves it. Called while the table is locked.
+    pub(super) fn is_known_beside(&self, channel: &str, on: bool) {
+        if let Some(beside) = self.hints.beside(channel, on) {
+            self.quorum.subscribe(&beside, on);
+        }
     }
 
     /// Returns a number greater than all before it; requests, levels and commands are numbered so.

@@ -27,6 +27,7 @@ impl Program {
         if edition >= 9 && Key::new(seed).with(16).one_in(2) {
             // Elsewhere there is no line.
             (setup.fair, setup.masters) = (true, 1);
+            setup.others = edition >= 10 && Key::new(seed).with(17).one_in(3);
         }
         let nests = Key::new(seed).with(17);
         if edition >= 10 {
@@ -162,6 +163,7 @@ impl Setup {
             drifts: dice.one_in(3),
             portable: false,
             fair: false,
+            others: false,
             handoff: Duration::ZERO,
             reentry: (BareReentry::Asked, true),
             fenced: [dice.one_in(2), dice.one_in(2), false],

@@ -32,7 +32,7 @@ pub(super) trait Between: Send + Sync {
 
 /// A process that has waited once keeps its subscription to this one.
 pub(super) fn is_for_hints(channel: &str) -> bool {
-    channel.starts_with(&keys::wakes(""))
+    channel.starts_with(&keys::wakes("")) && keys::keys_of(channel).next().is_none()
 }
 
 pub(super) struct Network {

@@ -44,6 +44,8 @@ pub(super) struct Setup {
     pub(super) portable: bool,
     /// Processes wait in a line that the master keeps.
     pub(super) fair: bool,
+    /// Each second process knows no line.
+    pub(super) others: bool,
     /// How long after its grant a hold passes on inside a process.
     pub(super) handoff: Duration,
     /// How bare requests re-enter, and whether every level is asked for.

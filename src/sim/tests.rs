@@ -143,6 +143,7 @@ fn over_streams(
         drifts: false,
         portable: false,
         fair: false,
+        others: false,
         handoff: Duration::ZERO,
         reentry: (BareReentry::Asked, true),
         fenced: [false; NAMES.len()],

@@ -407,7 +407,7 @@ fn run_agenda(network: &Arc<Network>) {
     drop(tokio::spawn(async move { network.agenda.run().await }));
 }
 
-fn config(setup: &Setup, master: impl Fn(usize) -> Master) -> Config {
+fn config(setup: &Setup, process: usize, master: impl Fn(usize) -> Master) -> Config {
     let config = Locks::builder()
         .masters((0..setup.masters).map(master))
         .lease(setup.lease)
@@ -417,7 +417,7 @@ fn config(setup: &Setup, master: impl Fn(usize) -> Master) -> Config {
         .local_handoff(setup.handoff)
         .bare_reentry(setup.reentry.0)
         .confirm_reentry(setup.reentry.1)
-        .fair(setup.fair)
+        .fair(setup.fair && !(setup.others && process % 2 == 1))
         .check();
     config.expect("the options are good")
 }
@@ -433,7 +433,7 @@ fn events(setup: &Setup) -> (Arc<EventRelay>, Vec<Arc<dyn Events>>) {
 /// One process, as `Builder::connect` makes it, with a wire to each master.
 fn connect(program: &Program, network: &Arc<Network>, process: Arc<Process>) -> SimProcess {
     let (setup, id) = (&program.setup, process.id);
-    let config = config(setup, |_| Master::memory(&Memory::new()));
+    let config = config(setup, id, |_| Master::memory(&Memory::new()));
     let (relay, events) = events(setup);
     let links: Vec<Arc<Link>> = events
         .iter()
@@ -468,7 +468,7 @@ async fn connect_over_streams(
     let mut connecting = Vec::new();
     for (process, cables) in processes.into_iter().zip(cables) {
         process.take_turns();
-        let config = config(setup, |master| Master::server((stream::host(master), 6379)));
+        let config = config(setup, process.id, |master| Master::server((stream::host(master), 6379)));
         let (relay, events) = events(setup);
         let (done, connected) = oneshot::channel();
         let (history, me) = (network.history.clone(), process.clone());

@@ -309,6 +309,10 @@ impl LockEntry {
                 return Admission::Wait { until, refused: true };
             }
         }
+        if let Some(until) = self.is_left_until(now).filter(|_| !ask.once) {
+            self.pauses(id, until);
+            return Admission::Wait { until: Some(until), refused: true };
+        }
         let fence = ask.fence.map(|fence| fence());
         if front == Some(id)
             && let Some(pending) = self.asks_in_line(&ask, fence.clone(), no, now)

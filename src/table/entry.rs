@@ -37,6 +37,8 @@ pub(crate) struct LockEntry {
     /// cost all those who never wait: refused, it asks again once it is subscribed. A request of an entry that is subscribed enters always:
     /// nothing else would wake it.
     pub(super) contended: bool,
+    /// Until then the lock is left to clients that know no line. It stays when nothing else is left of the entry. It is rare, so a pointer.
+    pub(super) left_until: Option<Box<Instant>>,
     /// Who had the lock when the masters refused it last.
     pub(super) seen: Seen,
     /// Holds that are another process's now, by what is known here.
@@ -65,6 +67,7 @@ impl LockEntry {
             subscription: Subscription::default(),
             turns: Turns::default(),
             contended: false,
+            left_until: None,
             seen: Seen::default(),
             handed_over: HandedOver::default(),
             outage: Outage::default(),

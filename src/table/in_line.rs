@@ -17,8 +17,16 @@ use crate::wire::{Fence, Hint, Line, Pending};
 /// have released the lock in between.
 pub(super) const UNHEARD: Duration = Duration::from_millis(250);
 
-/// A key that has so much longer to live by the server's clock is over then.
+/// A key that has so much longer to live by the server's clock is over then. A time as short as this is doubled.
 const BEHIND: Duration = Duration::from_millis(10);
+
+/// How much later than the first of the line a process asks that has left the lock to others.
+const AFTER_THE_FIRST: Duration = Duration::from_millis(2);
+
+/// When something is over that takes this long by the server's clock.
+fn past(time: Duration) -> Duration {
+    time + time.min(BEHIND)
+}
 
 impl LockEntry {
     /// Whether this process stands in the line.
@@ -92,13 +100,37 @@ impl LockEntry {
         let Some(hold) = self.holds.iter_mut().find(|hold| number(hold) == Some(hint.number)) else { return };
         let (waits, is_held) = (hold.in_line || hold.is_asked(), hold.lives() || hold.is_offered());
         match hint.wait {
-            Some(wait) if waits => self.asks_by(after(now, wait + BEHIND), now),
+            Some(wait) if waits => self.asks_by(after(now, past(wait)), now),
             None if waits => self.freed(now),
             // 1. A request asks, and is dropped. 2. Its end runs, and then its acquire, which enters the line. 3. The lock is handed to it.
             // 4. The hint overtakes the answer to the end.
             None if !is_held => hold.remains_at(MasterSet::one(0), now),
             _ => {}
         }
+    }
+
+    /// The end of a hold of this process was answered: the lock is left to clients that know no line for this time. The next request of this
+    /// process would always be there before them. It also comes after the first of the line, which asks at the end of that time.
+    pub(super) fn leaves_it_to_others(&mut self, time: Duration, now: Instant) {
+        self.left_until = Some(Box::new(after(now, past(time) + AFTER_THE_FIRST)));
+    }
+
+    /// Returns until when a request of this process leaves the lock to others.
+    pub(super) fn is_left_until(&mut self, now: Instant) -> Option<Instant> {
+        self.left_until.take_if(|until| **until <= now);
+        self.left_until.as_deref().copied().filter(|_| !self.is_in_line())
+    }
+
+    /// A message came on the lock's channel: the lock is free, and left to clients that know no line.
+    pub(crate) fn left_to_others(&mut self, master: usize, now: Instant) {
+        if !self.is_in_line() {
+            return self.message(master, now);
+        }
+        // The first of the line is notified when to ask, and the second when to ask if the first is gone.
+        self.expect_no_echo_of(MasterSet::one(master));
+        self.turns.note();
+        self.ask_all(now);
+        self.seen.clear(now);
     }
 
     /// The head asks no later than that, though nothing wakes it.

@@ -214,6 +214,9 @@ impl LockEntry {
         } else {
             self.lets_others_go_first(pending, reply, at.now);
         }
+        if let Reply::LeftToOthers(time) = *reply {
+            self.leaves_it_to_others(time, at.now);
+        }
         self.sweep(at.now);
         if pending.is_end() && !frees_nobody {
             self.freed(at.now);

@@ -144,6 +144,11 @@ impl LockTable {
         self.channels.get(channel).cloned().unwrap_or_default()
     }
 
+    /// Returns the channels that are subscribed to.
+    pub(crate) fn channels(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.channels.keys()
+    }
+
     /// The locks that are due. If there are none, the watchdog sleeps from now on, until the time given, or until it is nudged.
     pub(crate) fn due(&mut self, now: Instant) -> (Vec<Arc<Keys>>, Option<Instant>) {
         self.unattended = None;

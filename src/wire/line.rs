@@ -27,6 +27,13 @@ pub(crate) struct Hint<'a> {
     pub(crate) key: &'a str,
 }
 
+/// The message on a lock's channel when the lock was released.
+pub(crate) const RELEASED: &str = "0";
+
+/// The message when the lock was released and is left to clients that know no line. To Redisson it is a release, like any number that is
+/// zero.
+pub(crate) const LEFT_TO_OTHERS: &str = "00";
+
 impl Hint<'_> {
     /// Parses a message. Returns `None` if it is not one of ours.
     pub(crate) fn read(text: &str) -> Option<Hint<'_>> {

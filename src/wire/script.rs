@@ -162,6 +162,8 @@ pub(crate) enum Reply {
     Longer(Duration, NonZeroU64),
     /// The hold has ended, and this many clients were subscribed to the channel of its release.
     Ended(u64),
+    /// The hold has ended, and the lock is left to clients that know no line for this long.
+    LeftToOthers(Duration),
     /// The lock is granted with this fencing token, or a counter has this value.
     Token(u64),
     /// The count could not be lowered, or the counter could not be raised (the server is full): the hold stands, and must be settled
@@ -409,6 +411,9 @@ const FREE: i64 = -3;
 /// The reply is this minus the number of subscribed clients.
 const ENDED: i64 = -4;
 
+/// The longest time that a lock is left to others, in milliseconds.
+const LONGEST_TURN: i64 = 1000;
+
 const PUBLISH: &str = "PUBLISH";
 const SPUBLISH: &str = "SPUBLISH";
 
@@ -635,6 +640,10 @@ impl Call {
             (_, Value::ServerError(refused)) => return Err(refused.into()),
             // A key lives through its last millisecond: with a TTL of 0 it is still held, not free.
             (Acquire { .. } | Look, Value::Int(ttl @ 0..)) => Reply::busy(left(ttl)),
+            (Action::END, Value::Array(parts)) if self.line().is_some() => match parts[..] {
+                [Value::Int(millis @ 1..=LONGEST_TURN)] => Reply::LeftToOthers(left(millis)),
+                _ => return Err(self.garbled(&Value::Array(parts))),
+            },
             (Acquire { .. } | Look | Who, Value::Array(parts)) => match whose(&parts) {
                 Some(reply) if self.line().is_some() || !matches!(reply, Reply::InLine(..)) => reply,
                 _ => return Err(self.garbled(&Value::Array(parts))),

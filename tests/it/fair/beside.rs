@@ -2,36 +2,198 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
+use futures::StreamExt;
 use futures::future::join_all;
-use nestlock::Owner;
+use nestlock::{Locks, Owner};
+use redis::aio::{MultiplexedConnection, PubSub};
 
 use super::{granted, process, stand, tidy, waits};
 use crate::support::log;
 use crate::support::server::{Server, allow_its_name};
 use crate::support::{self, SECOND, eventually, soon};
 
-/// Such a client gets the lock when nobody is left in the line.
-#[tokio::test]
-async fn a_client_that_knows_no_line_gets_the_lock_behind_those_who_wait_in_it() {
+const CHANNEL: &str = "redisson_lock__channel:{stock}";
+
+/// How many turns somebody has had.
+type Turns = AtomicUsize;
+
+/// A client that asks for `stock` in the order in which Redisson does, and is woken by the same messages.
+struct Outsider {
+    commands: MultiplexedConnection,
+    messages: PubSub,
+    turns: u64,
+}
+
+impl Outsider {
+    async fn of(server: &Server) -> Outsider {
+        let client = redis::Client::open(server.url()).unwrap();
+        let (commands, messages) =
+            tokio::join!(client.get_multiplexed_async_connection(), client.get_async_pubsub());
+        Outsider { commands: commands.unwrap(), messages: messages.unwrap(), turns: 0 }
+    }
+
+    /// Returns its field.
+    async fn lock(&mut self, name: &str) -> String {
+        self.turns += 1;
+        let field = format!("{name}:{}", self.turns);
+        if self.asks(&field).await {
+            return field;
+        }
+        self.messages.subscribe(CHANNEL).await.unwrap();
+        while !self.asks(&field).await {
+            // Redisson's codec reads a number.
+            while self.messages.on_message().next().await.unwrap().get_payload() != Ok(0_i64) {}
+        }
+        self.messages.unsubscribe(CHANNEL).await.unwrap();
+        field
+    }
+
+    async fn asks(&mut self, field: &str) -> bool {
+        let script = redis::Script::new(
+            "if redis.call('EXISTS', KEYS[1]) == 0 then
+               redis.call('HINCRBY', KEYS[1], ARGV[1], 1)
+               redis.call('PEXPIRE', KEYS[1], 600000)
+               return nil
+             end
+             return redis.call('PTTL', KEYS[1])",
+        );
+        let busy: Option<i64> =
+            script.key("stock").arg(field).invoke_async(&mut self.commands).await.unwrap();
+        busy.is_none()
+    }
+
+    async fn unlock(&mut self, field: &str) {
+        let script = redis::Script::new(
+            "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
+               redis.call('DEL', KEYS[1])
+               redis.call('PUBLISH', ARGV[2], 0)
+               return 1
+             end",
+        );
+        let freed: Option<i64> =
+            script.key("stock").arg(field).arg(CHANNEL).invoke_async(&mut self.commands).await.unwrap();
+        assert_eq!(freed, Some(1));
+    }
+}
+
+/// Takes `stock` again and again.
+async fn takes_turns(locks: &Locks, inside: &Turns, turns: &Turns) {
+    let stock = locks.mutex("stock");
+    loop {
+        let guard = stock.lock().await.unwrap();
+        assert_eq!(inside.fetch_add(1, SeqCst), 0, "two were inside at once");
+        tokio::task::yield_now().await;
+        inside.fetch_sub(1, SeqCst);
+        turns.fetch_add(1, SeqCst);
+        guard.release().await.unwrap();
+    }
+}
+
+/// Takes `stock` again and again as a client that knows no line.
+async fn takes_turns_outside(outsider: &mut Outsider, name: &str, inside: &Turns, turns: &Turns) {
+    loop {
+        let field = outsider.lock(name).await;
+        assert_eq!(inside.fetch_add(1, SeqCst), 0, "two were inside at once");
+        tokio::task::yield_now().await;
+        inside.fetch_sub(1, SeqCst);
+        turns.fetch_add(1, SeqCst);
+        outsider.unlock(&field).await;
+    }
+}
+
+/// Waits until each of them has had so many.
+async fn each_has_had(wanted: usize, turns: &[Turns]) {
+    eventually("their turns", async || turns.iter().all(|turns| turns.load(SeqCst) >= wanted)).await;
+    let shares: Vec<_> = turns.iter().map(|turns| turns.load(SeqCst)).collect();
+    println!("{shares:?}");
+}
+
+/// Processes of the line, processes without it, and outsiders take the lock again and again, until each has had some turns.
+async fn share(own: usize, plain: usize, outsiders: usize) {
+    const WANTED: usize = 12;
     let server = Server::start().await;
-    let holds = process(&server.url()).await;
-    let guard = holds.mutex("stock").lock().await.unwrap();
-    let plain = support::without_timers(support::builder(&server.url())).fair(false).connect().await.unwrap();
-    let (one, two) = (process(&server.url()).await, process(&server.url()).await);
-    let other = waits(&plain);
-    eventually("its subscription", async || !server.all_channels().await.is_empty()).await;
-    let first = waits(&one);
-    stand(&server, 1).await;
-    let second = waits(&two);
-    stand(&server, 2).await;
+    let inside = Turns::new(0);
+    // The outsiders are counted together: the fastest of them is the next.
+    let turns: Vec<Turns> = (0..own + plain + outsiders.min(1)).map(|_| Turns::new(0)).collect();
+    let (mut all, mut others) = (Vec::new(), Vec::new());
+    for number in 0..own + plain {
+        let builder = support::builder(&server.url()).fair(number < own);
+        all.push(support::without_timers(builder).connect().await.unwrap());
+    }
+    for _ in 0..outsiders {
+        others.push(Outsider::of(&server).await);
+    }
+    let (knowing, strange) = turns.split_at(own + plain);
+    let knowing = all.iter().zip(knowing).map(|(locks, turns)| takes_turns(locks, &inside, turns));
+    let strange = others.iter_mut().enumerate().map(async |(at, outsider)| {
+        let name = format!("4be5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3{at}");
+        takes_turns_outside(outsider, &name, &inside, &strange[0]).await;
+    });
+    tokio::select! {
+        _ = join_all(knowing) => {}
+        _ = join_all(strange), if outsiders > 0 => {}
+        () = each_has_had(WANTED, &turns) => {}
+    }
+}
+
+#[tokio::test]
+async fn one_who_knows_no_line_has_its_turns_beside_busy_processes() {
+    share(6, 0, 1).await;
+}
+
+#[tokio::test]
+async fn three_who_know_no_line_have_their_turns_and_starve_nobody() {
+    share(4, 0, 3).await;
+}
+
+#[tokio::test]
+async fn a_process_without_lines_has_its_turns_beside_busy_ones() {
+    share(4, 1, 0).await;
+}
+
+/// Nobody waits in the line if one process alone takes the lock again and again.
+#[tokio::test]
+async fn one_who_knows_no_line_has_its_turns_beside_a_single_busy_process() {
+    share(1, 0, 1).await;
+}
+
+/// 1. The lock is left to a client that does not take it. 2. The first of the line asks by itself.
+#[tokio::test]
+async fn what_nobody_takes_is_the_first_ones() {
+    let server = Server::start().await;
+    let mut hears = Outsider::of(&server).await;
+    hears.messages.subscribe(CHANNEL).await.unwrap();
+    let mut processes = Vec::new();
+    for _ in 0..3 {
+        processes.push(process(&server.url()).await);
+    }
+    let mut guard = processes[2].mutex("stock").lock().await.unwrap();
+    let mut waiters = Vec::new();
+    for (at, locks) in processes[..2].iter().enumerate() {
+        waiters.push(waits(locks));
+        stand(&server, at + 1).await;
+    }
+    let line = super::line(&server).await;
+    for (waiter, first) in waiters.into_iter().zip(line) {
+        guard.release().await.unwrap();
+        guard = granted(waiter).await;
+        assert_eq!(super::session(&guard), first);
+    }
+    let text: String =
+        soon("a message", hears.messages.on_message().next()).await.unwrap().get_payload().unwrap();
+    assert_eq!(text, "00");
     guard.release().await.unwrap();
-    let first = granted(first).await;
-    first.release().await.unwrap();
-    let second = granted(second).await;
-    assert!(!other.is_finished());
-    second.release().await.unwrap();
-    let other = granted(other).await;
-    // The other way round: its release wakes those in the line, and the first of them gets the lock.
+    tidy(&server).await;
+}
+
+/// A release by a client that knows no line wakes all that wait in it, and the first of them gets the lock.
+#[tokio::test]
+async fn a_client_that_knows_no_line_hands_the_lock_to_those_who_wait_in_it() {
+    let server = Server::start().await;
+    let plain = support::builder(&server.url()).fair(false);
+    let plain = support::without_timers(plain).connect().await.unwrap();
+    let other = plain.mutex("stock").lock().await.unwrap();
+    let (one, two) = (process(&server.url()).await, process(&server.url()).await);
     let first = waits(&one);
     stand(&server, 1).await;
     let second = waits(&two);

@@ -98,8 +98,15 @@ impl Ears {
         Ears { messages }
     }
 
-    /// Subscribes to the lock's own channel too.
+    /// Subscribes to the lock's own channel too, as a client that knows of lines.
     async fn and_releases(mut self) -> Ears {
+        self.messages.subscribe([WAKES, CHANNEL].concat()).await.unwrap();
+        self.messages.subscribe(CHANNEL).await.unwrap();
+        self
+    }
+
+    /// Subscribes to the lock's own channel too, as a client that knows no line.
+    async fn who_know_no_line(mut self) -> Ears {
         self.messages.subscribe(CHANNEL).await.unwrap();
         self
     }
@@ -544,4 +551,84 @@ async fn whom_a_lock_is_handed_to_gets_a_token_of_its_own() {
     wire.ask::<i64>(&["DEL", KEY]).await;
     assert_eq!(take(&mut wire, SECOND, "again").await.unwrap(), token("9"));
     assert_eq!(ears.heard(&mut wire).await, ["3 - order:1", "7 40000 order:1"]);
+}
+
+/// Returns for how long the lock is left to clients that know no line, by the answer to the end of a hold.
+fn left_for(answer: &Value) -> i64 {
+    let Value::Array(parts) = answer else { panic!("not left to them: {answer:?}") };
+    let [Value::Int(time @ (1 | 25))] = parts[..] else { panic!("{answer:?}") };
+    time
+}
+
+#[tokio::test]
+async fn those_who_know_no_line_have_their_turns_among_those_who_wait_in_it() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    let ears = Ears::of(&server, &[OURS, FIRST, SECOND, THIRD]).await;
+    let mut ears = ears.who_know_no_line().await;
+    // With three in the line the first one does not give way. With two in it, the second one does.
+    wire.held_before(&[FIRST, SECOND, THIRD]).await;
+    assert_eq!(wire.leave(OURS).await, ENDED);
+    assert_eq!(wire.again(FIRST).await, DONE);
+    ears.heard(&mut wire).await;
+    let time = left_for(&wire.leave(FIRST).await);
+    assert_eq!((wire.look().await, wire.line().await), (FREE, vec![SECOND.to_owned(), THIRD.to_owned()]));
+    // The first is told to ask behind those clients, and the second in case the first is gone.
+    let third = "18446744073709551615";
+    let told = [format!("7 {time} order:1"), format!("{third} 40000 order:1")];
+    let heard = ears.heard(&mut wire).await;
+    assert_eq!(heard, [&["released: 00".to_owned()][..], &told].concat());
+    // It gives way once, whoever had the lock meanwhile. A process that enters then is behind all of them.
+    assert_eq!(wire.enter(OURS).await, DONE);
+    assert_eq!(in_line(&wire.again(SECOND).await), (OURS, "1"));
+    wire.enter(FIRST).await;
+    assert_eq!(wire.line().await, [SECOND, THIRD, FIRST]);
+    assert_eq!(wire.leave(OURS).await, ENDED);
+    assert_eq!(wire.fields().await, held(&[(SECOND, "0")]));
+    // If none of those clients came, the first is granted the lock by the answer.
+    wire.held_before(&[FIRST]).await;
+    left_for(&wire.leave(OURS).await);
+    assert_eq!(wire.again(FIRST).await, DONE);
+    assert_eq!((wire.fields().await, wire.line().await), (held(&[(FIRST, "1")]), vec![]));
+    // A process that is gone does not keep the next one waiting.
+    drop(ears);
+    let mut ears = Ears::of(&server, &[SECOND]).await.who_know_no_line().await;
+    wire.held_before(&[FIRST, THIRD, SECOND]).await;
+    wire.ask::<i64>(&["ZREM", LINE, &[WAKES, FIRST].concat()]).await;
+    let time = left_for(&wire.leave(OURS).await);
+    assert_eq!(wire.line().await, [SECOND]);
+    assert_eq!(ears.heard(&mut wire).await, ["released: 00".to_owned(), format!("7 {time} order:1")]);
+}
+
+#[tokio::test]
+async fn where_nobody_waits_in_the_line_the_lock_is_theirs_who_know_none() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    let mut ears = Ears::of(&server, &[]).await.who_know_no_line().await;
+    wire.held_before(&[]).await;
+    left_for(&wire.leave(OURS).await);
+    assert_eq!(ears.heard(&mut wire).await, ["released: 0"]);
+    // A release that ends nothing leaves nothing to anybody.
+    assert_eq!(wire.leave(OURS).await, GONE);
+    wire.held_before(&[FIRST]).await;
+    wire.ask::<i64>(&["DEL", KEY]).await;
+    assert_eq!(wire.leave(OURS).await, GONE);
+    assert_eq!(ears.heard(&mut wire).await, Vec::<String>::new());
+}
+
+/// Clients that know no line stay unnoticed.
+#[tokio::test]
+async fn without_the_right_to_count_who_is_subscribed_the_lock_is_handed_on() {
+    let server = Server::start().await;
+    let mut admin = Wire::to(&server).await;
+    let _ears = Ears::of(&server, &[FIRST]).await.who_know_no_line().await;
+    for right in ["-pubsub", "-zcard"] {
+        let mut wire = admin.login(&server, &["allchannels", "+@all", right]).await;
+        admin.held_before(&[FIRST]).await;
+        let answer = wire.leave(OURS).await;
+        match right {
+            "-pubsub" => assert_eq!((answer, admin.fields().await), (ENDED, held(&[(FIRST, "0")]))),
+            _ => assert!(left_for(&answer) > 0),
+        }
+    }
 }

@@ -38,6 +38,17 @@ impl World {
         pending.call.field.rsplit_once(':').and_then(|(_, number)| number.parse().ok()).expect("a number")
     }
 
+    /// The request is answered that another has the lock, and nothing about a line. Returns the number of its field.
+    fn is_told_busy(&mut self, id: u64) -> u64 {
+        let at = self.asker(id);
+        let pending = self.askers[at].asking.take().expect("it asks");
+        let until = self.now + LEASE;
+        self.entry.conclude(&pending, Ok(&Reply::busy(LEASE)), Spread::default(), self.at());
+        self.entry.refused(id, Pause::Notified { until, soon: until });
+        self.poll(at);
+        pending.hold
+    }
+
     fn hint(&mut self, number: u64, wait: Option<Duration>) {
         self.entry.hinted(Hint { number, wait, key: "stock" }, self.now);
         self.wake();
@@ -269,12 +280,52 @@ fn a_close_leaves_the_line() {
 fn who_asks_while_hints_begin_asks_once_more_before_it_sleeps() {
     let mut world = World::fair();
     let id = world.asks(&Owner::new(), true);
-    let at = world.asker(id);
-    let pending = world.askers[at].asking.take().expect("it asks");
     world.entry.hints_begin(world.now);
-    let until = world.now + LEASE;
-    world.entry.conclude(&pending, Ok(&Reply::busy(LEASE)), Spread::default(), world.at());
-    world.entry.refused(id, Pause::Notified { until, soon: until });
-    world.poll(at);
-    assert!(world.askers[at].asking.is_some());
+    world.is_told_busy(id);
+    assert!(world.askers[world.asker(id)].asking.is_some());
+}
+
+/// A release leaves the lock to clients that know no line. The next request of this process would always be there before them.
+#[test]
+fn a_process_that_left_the_lock_to_others_asks_for_it_behind_them() {
+    const TIME: Duration = Duration::from_millis(1);
+    let mut world = World::fair();
+    let id = world.asks(&Owner::new(), true);
+    world.answers(id);
+    world.release_by(0, true);
+    let no = world.flight[0].no;
+    world.ran.insert(no, Reply::LeftToOthers(TIME));
+    world.arrives();
+    let until = world.now + 4 * TIME;
+    let id = world.asks(&Owner::new(), true);
+    assert!(world.askers[world.asker(id)].asking.is_none());
+    assert_eq!(world.askers[world.asker(id)].nap, Some(until));
+    // Messages wake nobody meanwhile.
+    world.entry.message(0, world.now);
+    world.poll(world.asker(id));
+    assert!(world.askers[world.asker(id)].asking.is_none());
+    world.now = until;
+    world.poll(world.asker(id));
+    assert!(world.askers[world.asker(id)].asking.is_some());
+}
+
+/// The first of the line is notified when to ask.
+#[test]
+fn who_stands_in_the_line_sleeps_on_where_the_lock_is_left_to_others() {
+    const TIME: Duration = Duration::from_millis(1);
+    for stands in [true, false] {
+        let mut world = World::fair();
+        let id = world.asks(&Owner::new(), true);
+        let at = world.asker(id);
+        let number = if stands { world.waits_in_line(id) } else { world.is_told_busy(id) };
+        world.entry.subscription = Subscription::by(MasterSet::one(0));
+        world.entry.left_to_others(0, world.now);
+        world.wake();
+        assert_eq!(world.is_woken(id), !stands);
+        if stands {
+            world.hint(number, Some(TIME));
+            world.poll(at);
+            assert_eq!(world.askers[at].nap, Some(world.now + 2 * TIME));
+        }
+    }
 }
