@@ -50,6 +50,10 @@ if ttl == -2 then
 end
 
 local count = redis.pcall('HGET', KEYS[1], ARGV[1])
+-- 1. A hold is gone, and a late acquire of its field enters the line. 2. The lock is handed to that field. A re-entry must not find its hold.
+if count == '0' and ARGV[2] ~= '1' then
+  return -2
+end
 if type(count) == 'string' then
   -- A count that is no number, written by another program, is lower than any.
   local held = tonumber(count) or 0

@@ -89,6 +89,10 @@ local count = redis.pcall('HGET', KEYS[1], ARGV[1])
 if type(count) == 'table' and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
   return redis.error_reply(count.err .. ' script: user_script')
 end
+-- The lock is handed to the field, and held by nobody before its acquire.
+if count == '0' then
+  count = nil
+end
 
 -- Adds the difference between the count that must stand and the one that is there, so a repeat adds nothing. Where that is no whole
 -- number, which another program wrote, it is replaced. Returns the error, if any.

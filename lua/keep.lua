@@ -12,14 +12,14 @@
 --          -2        not held: the field is not there, maybe because this ran before
 
 local count = redis.pcall('HGET', KEYS[1], ARGV[1])
-if type(count) == 'string' then
+if type(count) == 'string' and count ~= '0' then
   -- PEXPIRE is first: on a full server a script may go on writing once it has made a write that neither frees nor takes memory. HDEL is
   -- last, since the key goes with its last field.
   redis.call('PEXPIRE', KEYS[1], ARGV[5])
   redis.call('HSET', KEYS[1], ARGV[2], '1')
   redis.call('HDEL', KEYS[1], ARGV[1])
 else
-  if count and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
+  if type(count) == 'table' and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
     return redis.error_reply(count.err .. ' script: user_script')
   end
   -- A repeat is answered like that of a release, and publishes nothing either. Otherwise:

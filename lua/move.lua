@@ -11,7 +11,7 @@
 --          an error  as acquire.lua
 
 local count = redis.pcall('HGET', KEYS[1], ARGV[2])
-if type(count) == 'string' then
+if type(count) == 'string' and count ~= '0' then
   -- In this order, since the key goes with its last field.
   local moved = redis.pcall('HSET', KEYS[1], ARGV[1], '1')
   if type(moved) == 'table' then
@@ -19,11 +19,11 @@ if type(count) == 'string' then
   end
   redis.call('HDEL', KEYS[1], ARGV[2])
 else
-  if count and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
+  if type(count) == 'table' and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
     return redis.error_reply(count.err .. ' script: user_script')
   end
   -- A repeat: the claim was used, by this same hold.
-  if count or not redis.call('HGET', KEYS[1], ARGV[1]) then
+  if type(count) == 'table' or (redis.call('HGET', KEYS[1], ARGV[1]) or '0') == '0' then
     return -2
   end
 end

@@ -10,8 +10,8 @@ local lease = ARGV[#ARGV]
 
 local function renew(key, field)
   local count = redis.pcall('HGET', key, field)
-  if type(count) ~= 'string' then
-    if count and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
+  if type(count) ~= 'string' or count == '0' then
+    if type(count) == 'table' and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
       return redis.error_reply(count.err .. ' script: user_script')
     end
     return -2

@@ -11,8 +11,9 @@
 --          -2        lost: the field is not there
 
 local count = redis.pcall('HGET', KEYS[1], ARGV[1])
-if type(count) ~= 'string' then
-  if count and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
+-- 0: the lock is handed to the field, and held by nobody before its acquire.
+if type(count) ~= 'string' or count == '0' then
+  if type(count) == 'table' and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
     return redis.error_reply(count.err .. ' script: user_script')
   end
   return -2

@@ -192,6 +192,7 @@ impl Locks {
             let (unconfirmed, orphans, empty) = session
                 .table(|table, _| (table.has_unconfirmed_ends(), table.has_orphans(), table.is_empty()));
             let left = unconfirmed || orphans || session.is_forcing();
+            session.end_with_runtime();
             if session.stage() == Stage::RuntimeEnded && unconfirmed {
                 let message = "the tokio runtime that this `Locks` was connected on ended before some releases were confirmed; the leases free those locks";
                 return Err(Error::new(ErrorKind::Unavailable, message));

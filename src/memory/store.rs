@@ -228,9 +228,9 @@ impl Store {
         self.locks.get_mut(key).filter(|held| held.is_live(now))
     }
 
-    /// Returns the lock if this field holds it.
+    /// Returns the lock if this field holds it. One that was handed to the field is held by nobody before its acquire.
     fn held_by(&mut self, key: &str, field: &str, now: Instant) -> Option<&mut StoredLock> {
-        self.held(key, now).filter(|held| *held.field == *field)
+        self.held(key, now).filter(|held| *held.field == *field && held.count > 0)
     }
 
     fn run(&mut self, call: &Call, now: Instant) -> Reply {
@@ -258,7 +258,9 @@ impl Store {
             Action::END | Action::Settle { count: 0, .. } => self.end(call, now),
             Action::Move { lease } => {
                 let from = call.from.as_deref().unwrap_or_default();
-                let held = self.held(key, now).filter(|held| *held.field == *from || held.field == *field);
+                let moves =
+                    |held: &&mut StoredLock| held.count > 0 && (*held.field == *from || held.field == *field);
+                let held = self.held(key, now).filter(moves);
                 change_if_held(held, |held| {
                     if held.field != *field {
                         (held.field, held.count) = (field.clone(), 1);
@@ -318,7 +320,7 @@ impl Store {
             self.lines.remove(&keys.line().line, field, now);
         }
         match self.held(key, now) {
-            Some(held) if held.field == *field => {
+            Some(held) if held.field == *field && (held.count > 0 || count == 1) => {
                 held.count = held.count.max(count);
                 held.extend(lease, now);
                 Reply::Done
@@ -347,7 +349,7 @@ impl Store {
     /// Ends a hold, or a wait in the line.
     fn end(&mut self, call: &Call, now: Instant) -> Reply {
         let (Call { keys, field, action, .. }, key) = (call, &call.keys.key);
-        let ended = self.held_by(key, field, now).is_some();
+        let ended = self.held(key, now).is_some_and(|held| held.field == *field);
         if ended {
             self.locks.remove(key);
         }
@@ -444,7 +446,7 @@ impl Store {
     fn keep(&mut self, call: &Call, lease: Lease, now: Instant) -> Reply {
         let kept = wire::kept_field(&call.field);
         match self.held(&call.keys.key, now) {
-            Some(held) if held.field == call.field => {
+            Some(held) if held.field == call.field && held.count > 0 => {
                 *held = StoredLock { field: kept.into(), count: 1, until: after(now, lease.duration()) };
             }
             _ => return Reply::Gone,

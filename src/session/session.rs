@@ -345,6 +345,13 @@ impl Session {
         self.progress.notify_waiters();
     }
 
+    /// If the runtime has ended, ends the connections that were kept for guards that are dropped later.
+    pub(crate) fn end_with_runtime(&self) {
+        if self.stage() == Stage::RuntimeEnded {
+            self.quorum.end_with_runtime();
+        }
+    }
+
     /// Returns the error of a request that is made too late.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         let why = match self.stage() {

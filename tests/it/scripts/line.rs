@@ -632,3 +632,36 @@ async fn without_the_right_to_count_who_is_subscribed_the_lock_is_handed_on() {
         }
     }
 }
+
+/// 1. A hold is gone, and a late acquire of its field enters the line. 2. The lock is handed to that field, after others had it. What is sent
+/// for the hold must not find it, or its loss would never be reported.
+#[tokio::test]
+async fn what_the_lock_is_handed_to_is_found_by_its_acquire_and_its_end_alone() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    let _ears = Ears::of(&server, &[FIRST]).await;
+    wire.held_before(&[FIRST]).await;
+    assert_eq!(wire.leave(OURS).await, ENDED);
+    let handed = wire.state().await;
+    let lease = LEASE.to_string();
+    for (script, args) in [
+        ("renew", &[FIRST, &lease][..]),
+        ("shorten", &[FIRST, &lease, "1"]),
+        ("acquire", &[FIRST, "2", &lease]),
+        ("release", &[FIRST, "1", CHANNEL]),
+        ("settle", &[FIRST, "1", CHANNEL, "PUBLISH", &lease]),
+        ("settle", &[FIRST, "1", CHANNEL, "PUBLISH", &lease, "1"]),
+        ("keep", &[FIRST, SECOND, CHANNEL, "PUBLISH", "1000"]),
+        ("move", &[SECOND, FIRST, &lease]),
+        ("move", &[FIRST, SECOND, &lease]),
+    ] {
+        let reply: Value = file(script).key(KEY).arg(args).invoke_async(&mut wire.redis).await.unwrap();
+        assert_eq!(reply, GONE, "{script} {args:?}");
+        assert_eq!(wire.state().await, handed, "{script} {args:?}");
+    }
+    let reply: Value =
+        file("renew_all").key(KEY).arg(&[FIRST, &lease]).invoke_async(&mut wire.redis).await.unwrap();
+    assert_eq!(reply, Value::Array(vec![GONE]));
+    assert_eq!(wire.again(FIRST).await, DONE);
+    assert_eq!(wire.fields().await, held(&[(FIRST, "1")]));
+}
