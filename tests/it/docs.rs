@@ -68,8 +68,9 @@ fn anchors(text: &str) -> Vec<String> {
 #[test]
 fn each_link_leads_to_a_file_and_a_heading() {
     let docs = pages().into_iter().map(|name| PathBuf::from(format!("docs/{name}.md")));
-    let top = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(PathBuf::from);
-    for page in top.into_iter().chain(docs) {
+    let lab = fs::read_dir(root().join("docs/lab")).unwrap().map(|entry| entry.unwrap().path());
+    let top = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(PathBuf::from);
+    for page in top.into_iter().chain(docs).chain(lab) {
         let text = read(&page);
         for link in links(&text).into_iter().filter(|link| !link.contains("://")) {
             let (file, anchor) = link.split_once('#').map_or((link, None), |(file, at)| (file, Some(at)));

@@ -1,4 +1,4 @@
-//! The house rules: which folder may import which, and that ARCHITECTURE.md lists every file and names only code that exists.
+//! The house rules: which folder may import which, and that ARCHITECTURE.md and docs/lab name only folders, code and tests that exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -178,36 +178,29 @@ fn ids_come_from_the_operating_system() {
     assert!(uuid.contains("SysRng.try_fill_bytes(&mut bytes)"), "{uuid}");
 }
 
-#[test]
-fn the_architecture_names_every_folder_and_file() {
-    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
-    let house = text.split("## The house").nth(1).unwrap().split("```").nth(1).unwrap();
-    let drawn: Vec<&str> = house.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    let mut standing = Vec::new();
-    for name in FOLDERS {
-        let folder = root().join("src").join(name);
-        if !folder.is_dir() {
-            standing.push(format!("{name}.rs"));
-            continue;
-        }
-        standing.push(format!("{name}/"));
-        standing.extend(entries(&folder));
-    }
-    let drawn: BTreeSet<String> = drawn.into_iter().map(str::to_owned).collect();
-    assert_eq!(drawn, standing.into_iter().collect());
+fn page(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// Returns the files of a folder, and the folders in it that have files of their own.
-fn entries(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let named = entries.filter_map(|path| {
-        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        let is_folder = path.join("mod.rs").exists();
-        let is_file = name.ends_with(".rs") && name != "testing.rs";
-        // The tests of a file are in a folder of its name.
-        is_folder.then(|| format!("{name}/")).or(is_file.then_some(name)).filter(|name| name != "mod.rs")
+/// In the order in which they may import each other.
+#[test]
+fn the_architecture_names_every_folder() {
+    let text = page("ARCHITECTURE.md");
+    let picture = text.split("\n## The folders\n").nth(1).unwrap().split("```").nth(1).unwrap();
+    let named: Vec<&str> =
+        picture.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+    let folders = FOLDERS.map(|name| match root().join("src").join(name).is_dir() {
+        true => format!("{name}/"),
+        false => format!("{name}.rs"),
     });
-    named.collect()
+    assert_eq!(named, folders);
+}
+
+/// Whoever changes the code reads the whole page first.
+#[test]
+fn the_architecture_is_read_in_half_an_hour() {
+    let bytes = page("ARCHITECTURE.md").len();
+    assert!(bytes <= 16_384, "{bytes} bytes; details belong in docs/lab");
 }
 
 /// Returns all Rust and Lua text of the crate and its tests, by path.
@@ -247,9 +240,9 @@ fn is_code(texts: &BTreeMap<PathBuf, String>, all: &BTreeSet<&str>, name: &str) 
 /// The models say which code each of their steps stands for: in the table, and above each function.
 #[test]
 fn the_models_name_steps_and_code_that_exist() {
-    let (architecture, texts) = (fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap(), texts());
+    let (page, texts) = (page("docs/lab/tests.md"), texts());
     let all: BTreeSet<&str> = texts.values().flat_map(|text| words(text)).collect();
-    let section = architecture.split("\n## The models\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let section = page.split("\n## The models\n").nth(1).unwrap().split("\n## ").next().unwrap();
     let mut named = 0;
     for model in ["hold", "wake"] {
         let file = |name: &str| fs::read_to_string(root().join("models/src").join(model).join(name)).unwrap();
@@ -279,28 +272,59 @@ fn the_models_name_steps_and_code_that_exist() {
     assert!(named > 40);
 }
 
-/// A renamed function or test must not leave an invariant that nobody can look up.
+/// A renamed function or test must not leave a rule or an invariant that nobody can look up. Each invariant belongs to one rule, or is named
+/// below the rules.
 #[test]
-fn each_invariant_has_its_number_and_names_code_and_tests_that_exist() {
-    let (architecture, texts) = (fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap(), texts());
+fn each_rule_and_invariant_has_its_number_and_names_code_and_tests_that_exist() {
+    let (architecture, lab, texts) = (page("ARCHITECTURE.md"), page("docs/lab/invariants.md"), texts());
     let all: BTreeSet<&str> = texts.values().flat_map(|text| words(text)).collect();
     let tests =
         texts.values().flat_map(|text| text.split("fn ").skip(1)).filter_map(|rest| words(rest).next());
     let tests: BTreeSet<&str> = tests.collect();
     let is_code = |name: &str| is_code(&texts, &all, name);
-    let section = architecture.split("\n## Invariants\n").nth(1).unwrap().split("\n## ").next().unwrap();
-    for (at, invariant) in section.split("\n**").skip(1).enumerate() {
-        let number = at + 1;
-        assert!(invariant.starts_with(&format!("{number}. ")), "{number} is missing before: {invariant}");
-        let (_, keeps) =
-            invariant.split_once("\n*Kept by*").unwrap_or_else(|| panic!("what keeps {number}?"));
+    let entry = |text: &str, before: &str, number: usize| {
+        assert!(
+            text.starts_with(&format!("{before}{number}. ")),
+            "{before}{number} is missing before: {text}"
+        );
+        let (claim, keeps) =
+            text.split_once("\n*Kept by*").unwrap_or_else(|| panic!("what keeps {before}{number}?"));
         let keeps = keeps.split("\n\n").next().unwrap();
-        let (code, named) = keeps.split_once("*tests:*").unwrap_or((keeps, ""));
+        let (code, named) =
+            keeps.split_once("*tests:*").or(keeps.split_once("*test:*")).unwrap_or((keeps, ""));
         for name in quoted(code) {
-            assert!(is_code(name), "invariant {number} names `{name}`, which is not there");
+            assert!(is_code(name), "{before}{number} names `{name}`, which is not there");
         }
         for name in quoted(named) {
-            assert!(tests.contains(name), "invariant {number} names the test `{name}`, which is not there");
+            assert!(tests.contains(name), "{before}{number} names the test `{name}`, which is not there");
         }
+        claim.to_owned()
+    };
+    let invariants: Vec<&str> =
+        lab.split("\n## Invariants\n").nth(1).unwrap().split("\n**").skip(1).collect();
+    for (at, invariant) in invariants.iter().enumerate() {
+        entry(invariant, "", at + 1);
     }
+
+    let section = architecture.split("\n## Rules\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let mut theirs = Vec::new();
+    for (at, rule) in section.split("\n**").skip(1).enumerate() {
+        let claim = entry(rule, "R", at + 1);
+        theirs.extend(numbers(claim.rsplit('[').next().unwrap()));
+    }
+    theirs.extend(numbers(
+        section.split("\nThe invariants ").nth(1).unwrap().split(" concern").next().unwrap(),
+    ));
+    theirs.sort_unstable();
+    assert_eq!(theirs, Vec::from_iter(1..=invariants.len()), "each invariant is of one rule");
+}
+
+/// As `1, 4–6 and 9` has them.
+fn numbers(text: &str) -> Vec<usize> {
+    let parts = text.split(|c: char| !c.is_ascii_digit() && c != '–').filter(|part| !part.is_empty());
+    let range = |part: &str| {
+        let (first, last) = part.split_once('–').unwrap_or((part, part));
+        first.parse().unwrap()..=last.parse().unwrap()
+    };
+    parts.flat_map(range).collect()
 }

@@ -1,4 +1,4 @@
-//! Compares the verdict on all answers of three masters, in all orders, with what ARCHITECTURE.md says about them.
+//! Compares the verdict on all answers of three masters, in all orders, with what docs/lab/invariants.md says about them.
 
 use super::*;
 
