@@ -16,9 +16,10 @@ async fn only_the_head_of_fifty_talks_to_the_server() {
     let stock = locks.mutex("stock");
     let tasks: Vec<_> = (0..50).map(|_| tokio::spawn(enlisted(&stock))).collect();
     asleep(&server, 1).await;
-    // The foreign guard's own script, the head's first, and its second after it had subscribed. There is time for more.
+    // The foreign guard's own script, the head's first, and its second after it had subscribed; on a busy machine a third, since messages
+    // of releases reached it late. There is time for more.
     for _ in 0..20 {
-        assert_eq!(scripts_run(&server).await, 3);
+        assert!((3..=4).contains(&scripts_run(&server).await));
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(server.channels().await.len(), 1);
