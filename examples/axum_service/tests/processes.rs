@@ -72,7 +72,7 @@ async fn listeners(redis: SocketAddr, any: bool) {
     let begun = Instant::now();
     loop {
         let mut stream = BufReader::new(TcpStream::connect(redis).await.unwrap());
-        stream.write_all(b"PUBSUB CHANNELS\r\n").await.unwrap();
+        stream.write_all(b"PUBSUB CHANNELS redisson_lock__channel:*\r\n").await.unwrap();
         let mut answer = String::new();
         stream.read_line(&mut answer).await.unwrap();
         if (answer.trim() != "*0") == any {
