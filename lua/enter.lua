@@ -6,7 +6,7 @@
 -- ARGV[last], or before `again`: what is told of the line (serve.lua)
 --
 -- Replies  a list    as whose.lua, and behind it 1: the field is in the line
---          an error  a right is missing: whoever asks is to remember that, since a server counts and logs what it denies
+--          an error  a right is missing: the client has to remember that, since a server counts and logs what it denies
 
 if KEYS[2] then
   local told = ARGV[#ARGV] == 'again' and ARGV[#ARGV - 1] or ARGV[#ARGV]

@@ -43,7 +43,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// The same as [`run`](Backend::run), on any thread and outside of a runtime too, and what can be done without a wait is done here.
+    /// Like [`run`](Backend::run), but does here what can be done without a wait, on any thread and outside a runtime too.
     /// `None`: nothing is.
     fn begin(self: Arc<Self>, _: &Call) -> Option<BoxFuture<Result<Reply, Failure>>> {
         None

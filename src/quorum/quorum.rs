@@ -120,7 +120,7 @@ impl Quorum {
         Stragglers(asked.map(begin).collect())
     }
 
-    /// The same as [`ask`](Quorum::ask) for a command that was begun.
+    /// Waits for the verdict on a command that was begun.
     pub(crate) async fn ask_begun(&self, pending: &Pending, begun: Stragglers) -> (Verdict, Stragglers) {
         self.put_to_all(pending.rule(), pending.masters, &pending.call, Some(begun)).await
     }

@@ -68,7 +68,7 @@ impl Session {
         (verdicts, StragglerTasks([late, None]))
     }
 
-    /// The same for a single command that was begun.
+    /// Waits for the verdict on a single command that was begun.
     pub(super) async fn ask_begun(
         &self,
         command: &[Pending],

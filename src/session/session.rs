@@ -222,7 +222,7 @@ impl Session {
         result
     }
 
-    /// The same, behind the end of the runtime, and nothing is sent.
+    /// Visits an entry after the end of the runtime. Nothing is sent.
     pub(super) fn visit_before_last<R>(
         &self,
         keys: &Arc<Keys>,

@@ -188,7 +188,7 @@ impl LockEntry {
         }
         let Some(request) = self.queue.get(id) else { return Admission::Wait { until: None, refused: true } };
         // First what was noted at the loss: 1. A nested request waits. 2. The hold is lost. 3. Who awaits its loss drops the guard. 4. The
-        // request is polled: it would be granted the lock anew, in silence.
+        // request is polled: it would be granted the lock again, in silence.
         if let Some(loss) = request.lost.or_else(|| self.lost_above(request)) {
             return Admission::Lost(loss);
         }

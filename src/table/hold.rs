@@ -440,7 +440,7 @@ impl Hold {
         self.owes_nothing() && self.is_sure(now)
     }
 
-    /// The same by its times and failures alone.
+    /// Whether its times and failures allow that: it was confirmed lately, and is good for half a lease more.
     pub(super) fn is_sure(&self, now: Instant) -> bool {
         let half = self.terms.lease.duration() / 2;
         now < self.certain_until.at() && after(now, half) <= self.sure_until

@@ -70,7 +70,7 @@ impl Nodes {
         self.standing(&call.keys)
     }
 
-    /// The same as [`answer`](Nodes::answer) for a call that was sent to this node.
+    /// Waits for the answer to a call that was sent to this node, and sends it elsewhere if it certainly did not run.
     pub(super) async fn answer_behind(
         &self,
         call: &Call,

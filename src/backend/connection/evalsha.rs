@@ -26,7 +26,7 @@ pub(crate) async fn ask(link: &Link, call: &Call, asking: bool, deadline: Instan
     if is_unknown_script(&answer) { Box::pin(link.run(call, By::Text, deadline)).await } else { Ok(answer) }
 }
 
-/// The same as [`ask`], but its first command is sent here, where no other one is under way; what it returns does the rest.
+/// Like [`ask`], but sends the first command here, if no other one is under way. The returned future does the rest.
 pub(crate) fn begin(
     link: &Link,
     call: &Call,

@@ -77,7 +77,7 @@ impl Pipe {
         lock(&self.0.0.calls).is_unused()
     }
 
-    /// The same as [`send`](Pipe::send), but what it does in its first poll it does here, on any thread and outside of a runtime too: where
+    /// Like [`send`](Pipe::send), but does here what that does in its first poll, on any thread and outside a runtime too: if
     /// no other call is under way, the command is written. What is returned waits for the answer.
     pub(crate) fn begin(
         &self,
@@ -105,7 +105,7 @@ impl Pipe {
             calls.add_last(encode);
             calls.begin_write()
         };
-        // Else whoever writes goes on with it.
+        // If somebody else is writing, that call goes on with it.
         let task = bytes.and_then(|bytes| shared.write(bytes));
         woken.into_iter().chain(task).for_each(Waker::wake);
     }

@@ -164,7 +164,7 @@ fn a_hold_is_certain_for_half_a_lease_behind_its_last_confirmation() {
     assert!(world.enters(&owner));
     world.now += 2 * MOMENT;
     assert!(!world.enters(&owner), "it is good for long, and was confirmed long ago");
-    // Each answer makes it certain anew.
+    // Each answer makes it certain again.
     world.check();
     world.all_arrive();
     assert!(world.enters(&owner));
