@@ -138,9 +138,9 @@ async fn a_late_renewal_does_not_cut_an_extended_lease() {
     late.seen().await;
     proxy.reset(Which::Commands).await;
     soon("the extension", guard.extend(60 * SECOND)).await.unwrap();
-    // It finds the longer TTL.
+    // It finds the longer TTL. A server before Redis 7 can't say when the key ends.
     let found = late.let_through().await;
-    assert!(found[0].starts_with("*2\r\n:"), "{found:?}");
+    assert!(found[0].starts_with("*2\r\n:") || found[0] == ":-1\r\n", "{found:?}");
     assert!(ttl(&server, "stock").await > 50_000);
     assert!(!guard.is_lost());
 }
