@@ -148,7 +148,7 @@ pub(super) enum NotGranted {
     Busy {
         name: Arc<str>,
         within: Duration,
-        /// Whose it was, if that is known and reported.
+        /// The holder at the end of that time, if it is known and the request reports it.
         by: Option<Box<Owned>>,
     },
     Failed(Error),

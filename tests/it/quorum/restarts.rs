@@ -76,7 +76,7 @@ async fn with_the_rule_two_restarts_within_a_lease_let_nobody_in_either() {
 /// What has to stay alive while two compete on servers.
 type Alive = (Vec<Server>, Vec<Proxy>, [Vec<HalfOpen>; 2]);
 
-/// The same situation on three servers: the holder doesn't reach the third, and reaches none of them once some restart.
+/// Sets up three servers and two clients: the holder doesn't reach the third, and reaches none of them once some restart.
 async fn on_servers(lease: Duration, trusting: bool, restarted: &[usize]) -> (Guard, Mutex, Alive) {
     let servers = servers(3).await;
     let ways = ways(&servers).await;

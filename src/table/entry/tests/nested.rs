@@ -33,7 +33,7 @@ impl World {
         granted
     }
 
-    /// The same for one of a fixed lease.
+    /// Asks for a nested level with a fixed lease. Returns whether it is granted at once.
     fn enters_for(&mut self, owner: &Owner, lease: Duration) -> bool {
         let before = self.guards.len();
         self.begin(owner.child(), false, Options { lease, fixed: true, limit: None, once: false });
@@ -236,7 +236,7 @@ fn a_nested_level_of_fixed_lease_ends_with_its_own_lease() {
     assert!(world.guards[0].fate.loss().is_some());
 }
 
-/// Whose lease would be over later than that of the hold.
+/// The level asks for a fixed lease that would end after the hold.
 #[test]
 fn a_nested_level_that_the_hold_does_not_outlast_is_asked_for() {
     let (mut world, owner) = World::one_nests();
