@@ -73,25 +73,18 @@ fn two_runs_of_one_seed_are_the_same() {
     assert!(traces > 1000, "only {traces} lines");
 }
 
-/// Not 11. Two runs of it differ now and then, from where a cut breaks both connections of a process in one moment; why is not known.
-fn seeds_over_streams() -> impl Iterator<Item = u64> {
-    (0..21).filter(|seed| *seed != 11)
-}
-
 #[test]
 fn two_runs_of_one_seed_are_the_same_over_streams() {
-    let traces: usize = seeds_over_streams()
-        .map(|seed| run_twice(&Program::draw(seed, EDITION).over_streams()).lines.len())
-        .sum();
+    let traces: usize =
+        (0..20).map(|seed| run_twice(&Program::draw(seed, EDITION).over_streams()).lines.len()).sum();
     assert!(traces > 1000, "only {traces} lines");
 }
 
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 #[test]
 fn two_runs_of_one_seed_are_the_same_over_sealed_streams() {
-    let traces: usize = seeds_over_streams()
-        .map(|seed| run_twice(&Program::draw(seed, EDITION).over_sealed_streams()).lines.len())
-        .sum();
+    let traces: usize =
+        (0..20).map(|seed| run_twice(&Program::draw(seed, EDITION).over_sealed_streams()).lines.len()).sum();
     assert!(traces > 1000, "only {traces} lines");
 }
 

@@ -1,6 +1,6 @@
 //! All entries of one `Locks`, and when each has to be looked at.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -32,8 +32,8 @@ pub(crate) struct LockTable {
     /// With so many empty ones those without a handle go.
     most_idle: usize,
     /// The channels that are subscribed to, and the locks whose releases they report: as Redisson forms it, the channel of `x` is also that
-    /// of `{x}`.
-    channels: HashMap<Arc<str>, Vec<Arc<str>>>,
+    /// of `{x}`. Sorted, so that a simulation that walks over them can be repeated.
+    channels: BTreeMap<Arc<str>, Vec<Arc<str>>>,
     /// Each entry's next due time.
     agenda: Agenda,
     spare: Spare,
@@ -93,7 +93,7 @@ impl LockTable {
             places: HashMap::new(),
             busy: 0,
             most_idle: FEWEST_IDLE,
-            channels: HashMap::new(),
+            channels: BTreeMap::new(),
             agenda: Agenda::default(),
             spare: Spare::default(),
             numbers: 0,
