@@ -66,6 +66,7 @@
 //! - [hold several locks at once?](guide::several)
 //! - [re-enter from branches, spawned tasks, requests of a server?](guide::owners)
 //! - [choose a lease, and react to a loss?](guide::leases)
+//! - [see who gets a lock next, and why?](guide::waiting)
 //! - [handle an error?](guide::errors)
 //! - [cancel a request, and what does a dropped future leave?](guide::cancellation)
 //! - [have late writes refused, by a fencing token?](guide::fencing)
@@ -158,6 +159,13 @@ pub mod guide {
     /// [operations]: crate::guide::operations#rights-of-a-least-privilege-user
     #[doc = include_str!("../docs/leases.md")]
     pub mod leases {}
+
+    /// [leases and loss]: crate::guide::leases
+    /// [hand-off]: crate::guide::leases#hand-off-inside-a-process
+    /// [keys]: crate::guide::operations#keys-and-channels
+    /// [rights]: crate::guide::operations#rights-of-a-least-privilege-user
+    #[doc = include_str!("../docs/waiting.md")]
+    pub mod waiting {}
 
     /// [leases and loss]: crate::guide::leases
     /// [owners and re-entry]: crate::guide::owners
