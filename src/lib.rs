@@ -77,6 +77,7 @@
 //! - [make a least-privilege user (ACL), find a lock's keys, monitor?](guide::operations)
 //! - [run a shell command, or a cron job, under a lock?](guide::cli)
 //! - [know what can go wrong?](guide::promises)
+//! - [know what a failover may lose, and what the inside of a Cluster means?](guide::failover)
 //! - [compare it with Redisson, redsync, rslock and tokio's mutex?](guide::comparison)
 //! - [share locks with Java, or move from one of these?](guide::migrating)
 
@@ -214,16 +215,16 @@ pub mod guide {
     /// [testing]: crate::guide::testing#several-masters
     /// [operations]: crate::guide::operations#rights-of-a-least-privilege-user
     /// [credentials]: crate::guide::operations#credentials-that-change
-    /// [failover]: crate::guide::promises#what-a-failover-changes
-    /// [cluster]: crate::guide::promises#what-a-cluster-changes
+    /// [failover]: crate::guide::failover#what-a-failover-changes
+    /// [cluster]: crate::guide::failover#what-a-cluster-changes
     /// [migrating]: crate::guide::migrating#on-a-cluster
     #[doc = include_str!("../docs/deployments.md")]
     pub mod deployments {}
 
     /// [fencing tokens]: crate::guide::fencing
-    /// [failover]: crate::guide::promises#what-a-failover-changes
-    /// [cluster]: crate::guide::promises#what-a-cluster-changes
-    /// [which]: crate::guide::promises#which-cluster-it-is
+    /// [failover]: crate::guide::failover#what-a-failover-changes
+    /// [cluster]: crate::guide::failover#what-a-cluster-changes
+    /// [which]: crate::guide::failover#which-cluster-it-is
     /// [owners]: crate::guide::owners
     /// [order]: crate::guide::several#the-order-of-locks
     /// [hand-off]: crate::guide::leases#hand-off-inside-a-process
@@ -246,8 +247,14 @@ pub mod guide {
     /// [fencing tokens]: crate::guide::fencing
     /// [blocks]: crate::guide::leases#work-without-an-await
     /// [the end of a program]: crate::guide::cancellation#the-end-of-a-program
+    /// [failovers]: crate::guide::failover
+    /// [replicas]: crate::guide::failover#several-masters
     #[doc = include_str!("../docs/promises.md")]
     pub mod promises {}
+
+    /// [what a lock on Redis can promise]: crate::guide::promises
+    #[doc = include_str!("../docs/failover.md")]
+    pub mod failover {}
 
     /// [migrating]: crate::guide::migrating
     /// [promises]: crate::guide::promises

@@ -259,7 +259,7 @@ impl Builder {
     /// the URLs are for the sentinels alone.
     ///
     /// A hold survives a failover if the new master has it. The client asks for it as soon as it is connected; a hold that is gone
-    /// is lost, with [`Loss::Gone`](crate::Loss::Gone). The guide on [promises](crate::guide::promises) describes what a failover may
+    /// is lost, with [`Loss::Gone`](crate::Loss::Gone). [`guide::failover`](crate::guide::failover) describes what a failover may
     /// lose.
     ///
     /// ```no_run
@@ -294,7 +294,7 @@ impl Builder {
     /// User, password and TLS settings of the named nodes hold for all nodes.
     ///
     /// This replaces any master that was set before. A failover may lose what the replica had not received:
-    /// [`guide::promises`](crate::guide::promises) describes what that means for locks.
+    /// [`guide::failover`](crate::guide::failover) describes what that means for locks.
     ///
     /// ```no_run
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
