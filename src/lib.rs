@@ -221,6 +221,8 @@ pub mod guide {
     #[doc = include_str!("../docs/deployments.md")]
     pub mod deployments {}
 
+    /// [leases and loss]: crate::guide::leases
+    /// [shutdown]: crate::guide::services#shutdown
     /// [fencing tokens]: crate::guide::fencing
     /// [failover]: crate::guide::failover#what-a-failover-changes
     /// [cluster]: crate::guide::failover#what-a-cluster-changes
