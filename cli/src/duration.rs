@@ -1,6 +1,6 @@
-//! Durations as people write them.
+//! Durations as people write them, and points in time.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Parses a duration such as `10s`, `500ms`, `2m` or `1h 30m`, and also `0`.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
@@ -22,6 +22,11 @@ pub(crate) fn shown(duration: Duration) -> String {
         0 => format!("{} ms", duration.as_millis()),
         seconds => format!("{seconds} s"),
     }
+}
+
+/// Returns a point in time as `2026-01-31T23:59:59Z`, which is the same in every log.
+pub(crate) fn point(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(time).to_string()
 }
 
 #[cfg(test)]

@@ -102,6 +102,9 @@ pub(crate) struct ExecOptions {
     /// The exit status if another has the lock
     #[arg(short = 'E', long, value_name = "STATUS", default_value_t = BUSY)]
     pub(crate) busy_status: u8,
+    /// Do not report what it waits for
+    #[arg(short = 'q', long)]
+    pub(crate) quiet: bool,
     /// This lease and no renewal: the command is dead when it is over
     #[arg(long, value_name = "DURATION", value_parser = positive)]
     pub(crate) fixed_lease: Option<Duration>,

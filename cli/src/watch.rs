@@ -1,10 +1,11 @@
 //! `nestlock watch`: each change of a lock's holder.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use nestlock::Holder;
 use tokio::time::sleep;
 
+use crate::duration::point;
 use crate::options::ServerOptions;
 use crate::output::{as_json, as_text, is_closed, line};
 use crate::servers::Servers;
@@ -26,10 +27,13 @@ pub(crate) async fn run(
             Ok(holder) => {
                 in_trouble = false;
                 if !seen.as_ref().is_some_and(|seen| is_same(seen.as_ref(), holder.as_ref())) {
+                    let time = point(SystemTime::now());
                     let text = if json {
-                        as_json(name, holder.as_ref()).to_string()
+                        let mut state = as_json(name, holder.as_ref());
+                        state["time"] = time.into();
+                        state.to_string()
                     } else {
-                        as_text(name, holder.as_ref())
+                        format!("{time} {}", as_text(name, holder.as_ref()))
                     };
                     if !line(&text)? {
                         return Ok(0);

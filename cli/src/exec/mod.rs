@@ -11,6 +11,7 @@ mod signals;
 mod start;
 mod targets;
 mod terminal;
+mod waiting;
 mod watchdog;
 mod work;
 
@@ -18,7 +19,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
-use nestlock::{ErrorKind, Mutex};
+use nestlock::{ErrorKind, Locks, Mutex};
 use rustix::process::Signal;
 
 use crate::exec::hold::Hold;
@@ -28,7 +29,7 @@ use crate::exec::terminal::Terminal;
 use crate::exec::work::Work;
 use crate::options::{ExecOptions, ServerOptions};
 use crate::servers::Servers;
-use crate::status::{Failure, warn};
+use crate::status::{Failure, say, warn};
 
 pub(crate) use crate::exec::end::{INTERRUPTED, interrupted};
 pub(crate) use crate::exec::start::{START, start};
@@ -59,7 +60,7 @@ pub(crate) async fn run(options: ExecOptions, servers: ServerOptions, json: bool
     let mutex = locks.mutex(&options.name);
     let nest = Nest::from_env();
     let entered = tokio::select! {
-        entered = enter(&nest, &mutex, &key, &options, json) => entered.map(Ok),
+        entered = enter(&nest, &locks, &mutex, &key, &options, json) => entered.map(Ok),
         signal = signals.end() => Ok(Err(signal)),
     };
     let outcome = match entered {
@@ -88,6 +89,7 @@ fn ended_by(signal: Signal) -> u8 {
 /// Enters the hold of a command around this one, or waits for the lock.
 async fn enter(
     nest: &Nest,
+    locks: &Locks,
     mutex: &Mutex,
     key: &str,
     options: &ExecOptions,
@@ -113,7 +115,11 @@ async fn enter(
         ),
         Entry::LockedOut | Entry::Free => {}
     }
-    acquire(mutex, options).await
+    let request = acquire(mutex, options);
+    if options.quiet {
+        return request.await;
+    }
+    waiting::reported(request, locks, json, say).await
 }
 
 /// Waits for the lock as the options ask.

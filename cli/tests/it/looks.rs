@@ -95,16 +95,18 @@ async fn what_others_wrote_is_escaped() {
 async fn watch_prints_each_change() {
     let server = Server::start().await;
     let mut watch = start(on(&server, &["watch", "a", "--interval", "20ms"]));
-    assert_eq!(watch.line().await, "a: free");
+    let first = watch.line().await;
+    let (time, text) = first.split_once(' ').unwrap();
+    assert_eq!((time.len(), text), ("2026-01-31T23:59:59Z".len(), "a: free"));
     held(&server, "a", "web@one:").await;
     // Between two commands of the test it may be seen without its TTL, as no lock.
-    assert!(watch.line().await.starts_with("a: held by web@one for another"));
+    assert!(watch.line().await.contains("Z a: held by web@one for another"));
     server.ask::<()>(&["PEXPIRE", "a", "15000"]).await;
     assert_eq!(status(&server, &["release", "--force", "a"]).await, Some(0));
-    assert_eq!(watch.line().await, "a: free");
+    assert!(watch.line().await.ends_with("Z a: free"));
     server.restart().await;
     held(&server, "a", "web@two:").await;
-    assert!(watch.line().await.starts_with("a: held by web@two"));
+    assert!(watch.line().await.contains("Z a: held by web@two"));
     watch.signal(rustix::process::Signal::INT);
     let (status, err) = watch.end().await;
     assert_eq!(status, None, "{err}");
@@ -112,6 +114,7 @@ async fn watch_prints_each_change() {
     let mut watch = start(on(&server, &["watch", "--json", "a"]));
     let lock: Value = serde_json::from_str(&watch.line().await).unwrap();
     assert_eq!(lock["label"], "web@two");
+    assert_eq!(lock["time"].as_str().map(str::len), Some(time.len()));
 }
 
 /// `nestlock watch a | head -1` ends although nothing changes any more.
