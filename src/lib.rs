@@ -262,6 +262,10 @@ pub mod guide {
     /// [promises]: crate::guide::promises
     /// [calls]: crate::guide::calls
     /// [several]: crate::guide::several
+    /// [side by side]: crate::guide::migrating#side-by-side
+    /// [waiting]: crate::guide::waiting
+    /// [fencing tokens]: crate::guide::fencing
+    /// [jobs]: crate::guide::services#scheduled-jobs
     #[doc = include_str!("../docs/comparison.md")]
     pub mod comparison {}
 

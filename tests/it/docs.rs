@@ -3,6 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Where the API documentation has the guides. The README links to them there, since it is also shown where there are no files.
+const GUIDES: &str = "https://docs.rs/nestlock/latest/nestlock/guide/";
+
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -50,6 +53,12 @@ fn links(text: &str) -> Vec<&str> {
     inline(text).chain(definitions(text).into_iter().map(|(_, target)| target)).collect()
 }
 
+/// Returns the file that a link to the API documentation of this version shows, and any other link as it is.
+fn file_of(link: &str) -> String {
+    link.strip_prefix(GUIDES)
+        .map_or_else(|| link.to_owned(), |guide| format!("docs/{}", guide.replacen("/index.html", ".md", 1)))
+}
+
 /// Returns links written as `[label]: target`.
 fn definitions(text: &str) -> Vec<(&str, &str)> {
     prose(text).filter_map(|line| line.strip_prefix('[')?.split_once("]: ")).collect()
@@ -72,8 +81,8 @@ fn each_link_leads_to_a_file_and_a_heading() {
     let top = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(PathBuf::from);
     for page in top.into_iter().chain(docs).chain(lab) {
         let text = read(&page);
-        for link in links(&text).into_iter().filter(|link| !link.contains("://")) {
-            let (file, anchor) = link.split_once('#').map_or((link, None), |(file, at)| (file, Some(at)));
+        for link in links(&text).into_iter().map(file_of).filter(|link| !link.contains("://")) {
+            let (file, anchor) = link.split_once('#').map_or((&*link, None), |(file, at)| (file, Some(at)));
             let file = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
             assert!(root().join(&file).is_file(), "{}: {link}", page.display());
             if let Some(anchor) = anchor {
@@ -90,10 +99,15 @@ fn each_link_leads_to_a_file_and_a_heading() {
 #[test]
 fn each_page_is_linked_from_the_readme_and_is_a_guide_with_links_to_modules() {
     let (readme, lib) = (read("README.md"), read("src/lib.rs"));
+    let guides = guides();
     for name in pages() {
-        assert!(links(&readme).contains(&&*format!("docs/{name}.md")), "the README does not link to {name}");
+        let address = match guides.contains(&name) {
+            true => format!("{GUIDES}{name}/index.html"),
+            false => format!("docs/{name}.md"),
+        };
+        assert!(links(&readme).contains(&&*address), "the README does not link to {address}");
     }
-    for name in guides() {
+    for name in guides {
         let include = format!("    #[doc = include_str!(\"../docs/{name}.md\")]\n    pub mod {name} {{}}\n");
         let (before, _) = lib.split_once(&include).unwrap_or_else(|| panic!("{name} is no guide"));
         let above = before.rsplit("\n\n").next().unwrap();
