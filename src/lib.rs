@@ -239,6 +239,7 @@ pub mod guide {
     /// [leases and loss]: crate::guide::leases
     /// [fencing tokens]: crate::guide::fencing
     /// [what a lock on Redis can promise]: crate::guide::promises
+    /// [several]: crate::guide::several
     /// [options]: crate::guide::options
     /// [rights]: crate::guide::operations#rights-of-a-least-privilege-user
     /// [keys]: crate::guide::operations#keys-and-channels

@@ -87,12 +87,15 @@ pub(crate) enum Call {
 /// itself was stopped or killed.
 ///
 /// A nested `nestlock exec` of the same lock re-enters. The command finds in its environment: NESTLOCK_NAME, NESTLOCK_HOLD (the
-/// field that proves the hold) and, with --fenced, NESTLOCK_TOKEN.
+/// field that proves the hold) and, with --fenced, NESTLOCK_TOKEN; of several locks, each has a line for each of them.
 #[derive(Args)]
-#[command(override_usage = "nestlock exec [OPTIONS] NAME -- COMMAND [ARGUMENT]...", after_help = STATUSES)]
+#[command(override_usage = "nestlock exec [OPTIONS] NAME [--] COMMAND [ARGUMENT]...", after_help = STATUSES)]
 pub(crate) struct ExecOptions {
     /// The name of the lock
     pub(crate) name: String,
+    /// Another lock that the command needs too, again for each further one: all are taken, or none
+    #[arg(long, value_name = "NAME")]
+    pub(crate) also: Vec<String>,
     /// How long to wait for the lock. Without it: for as long as it takes
     #[arg(long, value_name = "DURATION", value_parser = parse, conflicts_with = "no_wait")]
     pub(crate) wait: Option<Duration>,
@@ -122,9 +125,25 @@ pub(crate) struct ExecOptions {
     /// Who holds the lock, as others see it. Default: the command and the host
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
+    /// Leaves NESTLOCK_PASSWORD in the environment of the command, for calls of `nestlock` in it
+    #[arg(long)]
+    pub(crate) keep_password: bool,
     /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+impl ExecOptions {
+    /// Returns the names of all locks, each once.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        let mut names = vec![&*self.name];
+        for name in &self.also {
+            if !names.contains(&&**name) {
+                names.push(name);
+            }
+        }
+        names
+    }
 }
 
 /// Lists the locks that are held.
@@ -186,14 +205,32 @@ mod tests {
         Options::try_parse_from(line.split(' ')).err().map(|error| error.kind())
     }
 
+    /// What stands behind the command's name is the command's.
+    #[test]
+    fn a_command_needs_no_dashes_before_it() {
+        for (line, command, no_wait) in [
+            ("exec a git checkout -- file", "git checkout -- file", false),
+            ("exec a -- git checkout -- file", "git checkout -- file", false),
+            ("exec -n a ls -n --also b", "ls -n --also b", true),
+            ("exec a -n ls", "ls", true),
+            ("exec a -n -- -n", "-n", true),
+        ] {
+            let options = Options::try_parse_from(format!("nestlock {line}").split(' ')).unwrap();
+            let Call::Exec(exec) = options.call else { panic!("{line}") };
+            let words: Vec<_> = exec.command.iter().map(|word| word.to_str().unwrap()).collect();
+            assert_eq!((words.join(" ").as_str(), exec.no_wait, exec.names()), (command, no_wait, vec!["a"]));
+        }
+    }
+
     #[test]
     fn what_contradicts_itself_is_refused() {
-        use clap::error::ErrorKind::{ArgumentConflict, MissingRequiredArgument};
+        use clap::error::ErrorKind::{ArgumentConflict, MissingRequiredArgument, UnknownArgument};
         assert_eq!(kind("nestlock exec -n a -- true"), None);
         assert_eq!(kind("nestlock exec a -- true --no-wait -n"), None);
         assert_eq!(kind("nestlock exec -n --wait 1s a -- true"), Some(ArgumentConflict));
         assert_eq!(kind("nestlock --url a --cluster b show c"), Some(ArgumentConflict));
         assert_eq!(kind("nestlock --sentinel a --cluster b show c"), Some(ArgumentConflict));
+        assert_eq!(kind("nestlock exec a --such true"), Some(UnknownArgument));
         assert_eq!(kind("nestlock exec a"), Some(MissingRequiredArgument));
         assert_eq!(kind("nestlock release a"), Some(MissingRequiredArgument));
     }

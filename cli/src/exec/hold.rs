@@ -1,15 +1,24 @@
 //! What the child runs under.
 
-use nestlock::{FencedGuard, Guard, Loss, Result};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+
+use nestlock::{FencedGuards, Guards, Loss, Result};
 use tokio::time::Instant;
 
 use crate::exec::nest::Entered;
 
-/// A hold of this command, or of one around it.
-pub(super) enum Hold {
-    Plain(Guard),
-    Fenced(FencedGuard),
-    Entered(Entered),
+/// Holds of commands around this one, and of this command itself: together, one of each name.
+pub(super) struct Hold {
+    pub(super) entered: Vec<Entered>,
+    /// None if all were entered.
+    pub(super) own: Option<Own>,
+}
+
+/// Holds of this command.
+pub(super) enum Own {
+    Plain(Guards),
+    Fenced(FencedGuards),
 }
 
 /// How a hold ended before its release.
@@ -19,55 +28,54 @@ pub(super) struct End {
     pub(super) why: String,
 }
 
+impl Own {
+    fn guards(&self) -> &Guards {
+        match self {
+            Own::Plain(guards) => guards,
+            Own::Fenced(guards) => guards,
+        }
+    }
+
+    /// Returns the name, the field and the token of each hold.
+    pub(super) fn holds(&self) -> impl Iterator<Item = (&str, &str, Option<u64>)> {
+        self.guards().names().map(|name| {
+            let token = match self {
+                Own::Plain(_) => None,
+                Own::Fenced(guards) => guards.token(name),
+            };
+            (name, self.guards().field(name).unwrap_or_default(), token)
+        })
+    }
+}
+
 impl Hold {
-    fn guard(&self) -> Option<&Guard> {
-        match self {
-            Hold::Plain(guard) => Some(guard),
-            Hold::Fenced(guard) => Some(guard),
-            Hold::Entered(_) => None,
-        }
-    }
-
-    pub(super) fn field(&self) -> &str {
-        self.guard().map_or("", Guard::field)
-    }
-
-    pub(super) fn token(&self) -> Option<u64> {
-        match self {
-            Hold::Plain(_) => None,
-            Hold::Fenced(guard) => Some(guard.token()),
-            Hold::Entered(entered) => entered.token(),
-        }
-    }
-
-    /// Returns when it ends if nothing renews it.
+    /// Returns when the first of them ends if nothing renews it.
     pub(super) fn valid_until(&self) -> Instant {
-        match self {
-            Hold::Plain(guard) => guard.valid_until(),
-            Hold::Fenced(guard) => guard.valid_until(),
-            Hold::Entered(entered) => entered.valid_until(),
-        }
+        let ends = self.entered.iter().map(Entered::valid_until);
+        let ends = ends.chain(self.own.as_ref().map(|own| own.guards().valid_until()));
+        ends.min().unwrap_or_else(Instant::now)
     }
 
-    /// Waits until it is lost. Cancel safe.
+    /// Waits until one of them is lost. Cancel safe.
     pub(super) async fn lost(&self) -> End {
-        let loss = match self {
-            Hold::Plain(guard) => guard.lost().await,
-            Hold::Fenced(guard) => guard.lost().await,
-            Hold::Entered(entered) => match entered.lost().await {
-                true => Loss::Gone,
-                false => Loss::Expired,
-            },
-        };
+        type Losses<'a> = Vec<Pin<Box<dyn Future<Output = Loss> + 'a>>>;
+        let mut losses: Losses<'_> = Vec::new();
+        losses.extend(self.entered.iter().map(|entered| Box::pin(entered.lost()) as _));
+        losses.extend(self.own.iter().map(|own| Box::pin(own.guards().lost()) as _));
+        let first = poll_fn(|cx| {
+            let mut polls = losses.iter_mut().map(|loss| loss.as_mut().poll(cx));
+            polls.find(std::task::Poll::is_ready).unwrap_or(std::task::Poll::Pending)
+        });
+        let loss = first.await;
         End { is_due: loss != Loss::Gone, why: loss.to_string() }
     }
 
-    /// Releases the hold, unless it is one that this command has entered: its owner releases that.
+    /// Releases the holds of this command. Those that it has entered are released by their owners.
     pub(super) async fn release(self) -> Result<()> {
-        match self {
-            Hold::Plain(guard) => guard.release().await,
-            Hold::Fenced(guard) => guard.release().await,
-            Hold::Entered(_) => Ok(()),
+        match self.own {
+            Some(Own::Plain(guards)) => guards.release().await,
+            Some(Own::Fenced(guards)) => guards.release().await,
+            None => Ok(()),
         }
     }
 }

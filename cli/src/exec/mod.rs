@@ -19,10 +19,10 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
-use nestlock::{ErrorKind, Locks, Mutex};
+use nestlock::{ErrorKind, Locks, Mutexes};
 use rustix::process::Signal;
 
-use crate::exec::hold::Hold;
+use crate::exec::hold::{Hold, Own};
 use crate::exec::nest::{Entry, Nest};
 use crate::exec::signals::Signals;
 use crate::exec::terminal::Terminal;
@@ -52,20 +52,24 @@ pub(crate) async fn run(options: ExecOptions, servers: ServerOptions, json: bool
     let mut signals = Signals::new()?;
     let label = options.label.clone().unwrap_or_else(|| label(options.command.first().map(|name| &**name)));
     let builder = servers.builder().label(label);
-    let key = format!("{}{}", servers.key_prefix, options.name);
     let locks = tokio::select! {
         locks = builder.connect() => locks?,
         signal = signals.end() => return Ok(ended_by(signal)),
     };
-    let mutex = locks.mutex(&options.name);
     let nest = Nest::from_env();
     let entered = tokio::select! {
-        entered = enter(&nest, &locks, &mutex, &key, &options, json) => entered.map(Ok),
+        entered = enter(&nest, &locks, &options, &servers.key_prefix, json) => entered.map(Ok),
         signal = signals.end() => Ok(Err(signal)),
     };
     let outcome = match entered {
         Ok(Ok(hold)) => {
-            let work = Work { options: &options, key: &key, kill_after, lease: servers.lease, json };
+            let work = Work {
+                options: &options,
+                key_prefix: &servers.key_prefix,
+                kill_after,
+                lease: servers.lease,
+                json,
+            };
             work::run(work, nest, hold, &mut signals).await
         }
         Ok(Err(signal)) => {
@@ -86,73 +90,91 @@ fn ended_by(signal: Signal) -> u8 {
     u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
 }
 
-/// Enters the hold of a command around this one, or waits for the lock.
+/// Enters the holds of commands around this one, and waits for the other locks.
 async fn enter(
     nest: &Nest,
     locks: &Locks,
-    mutex: &Mutex,
-    key: &str,
     options: &ExecOptions,
+    key_prefix: &str,
     json: bool,
 ) -> Result<Hold, Failure> {
-    let name = || options.name.escape_debug();
-    match nest.enter(mutex, key).await? {
-        Entry::Entered(entered) if options.fenced && entered.token().is_none() => {
-            return Err(Failure::config(format!(
-                "lock `{}`: the `nestlock exec` around this one holds it without a fencing token; give that one --fenced too",
-                name()
+    let mut hold = Hold { entered: Vec::new(), own: None };
+    let mut others = Vec::new();
+    for name in options.names() {
+        let shown = name.escape_debug();
+        match nest.enter(&locks.mutex(name), &format!("{key_prefix}{name}")).await? {
+            Entry::Entered(entered) if options.fenced && entered.token().is_none() => {
+                return Err(Failure::config(format!(
+                    "lock `{shown}`: the `nestlock exec` around this one holds it without a fencing token; give that one --fenced too"
+                )));
+            }
+            Entry::Entered(entered) => {
+                hold.entered.push(entered);
+                continue;
+            }
+            // The wait may be in vain, and last forever.
+            Entry::LockedOut if !options.no_wait => warn(
+                json,
+                &format!(
+                    "lock `{shown}`: the `nestlock exec` around this one holds it, and can't be entered by another user or from \
+                     another container; this one waits for its release"
+                ),
+            ),
+            Entry::LockedOut | Entry::Free => {}
+        }
+        others.push(name);
+    }
+    if others.is_empty() {
+        return Ok(hold);
+    }
+    let request = acquire(locks.mutexes(&others), options);
+    let request = async {
+        match options.quiet {
+            true => request.await,
+            false => waiting::reported(request, locks, json, say).await,
+        }
+    };
+    let own = tokio::select! {
+        biased;
+        end = hold.lost(), if !hold.entered.is_empty() => {
+            return Err(Failure::lost(format!(
+                "the lock of the `nestlock exec` around this one was lost before this one had all of its own: {}",
+                end.why
             )));
         }
-        Entry::Entered(entered) => return Ok(Hold::Entered(entered)),
-        // The wait may be in vain, and last forever.
-        Entry::LockedOut if !options.no_wait => warn(
-            json,
-            &format!(
-                "lock `{}`: the `nestlock exec` around this one holds it, and can't be entered by another user or from another \
-                 container; this one waits for its release",
-                name()
-            ),
-        ),
-        Entry::LockedOut | Entry::Free => {}
-    }
-    let request = acquire(mutex, options);
-    if options.quiet {
-        return request.await;
-    }
-    waiting::reported(request, locks, json, say).await
+        own = request => own?,
+    };
+    hold.own = Some(own);
+    Ok(hold)
 }
 
-/// Waits for the lock as the options ask.
-async fn acquire(mutex: &Mutex, options: &ExecOptions) -> Result<Hold, Failure> {
+/// Waits for the locks as the options ask.
+async fn acquire(mutexes: Mutexes, options: &ExecOptions) -> Result<Own, Failure> {
     // `try_lock` would not report who holds the lock.
     let within = if options.no_wait { Some(Duration::ZERO) } else { options.wait };
-    let granted = if options.fenced {
-        let mut request = mutex.clone().fenced().lock();
-        if let Some(within) = within {
-            request = request.within(within);
-        }
-        if let Some(lease) = options.fixed_lease {
-            request = request.fixed_lease(lease);
-        }
-        if let Some(time) = options.at_least {
-            request = request.at_least(time);
-        }
-        request.await.map(Hold::Fenced)
-    } else {
-        let mut request = mutex.lock();
-        if let Some(within) = within {
-            request = request.within(within);
-        }
-        if let Some(lease) = options.fixed_lease {
-            request = request.fixed_lease(lease);
-        }
-        if let Some(time) = options.at_least {
-            request = request.at_least(time);
-        }
-        request.await.map(Hold::Plain)
+    macro_rules! granted {
+        ($request:expr) => {{
+            let mut request = $request;
+            if let Some(within) = within {
+                request = request.within(within);
+            }
+            if let Some(lease) = options.fixed_lease {
+                request = request.fixed_lease(lease);
+            }
+            if let Some(time) = options.at_least {
+                request = request.at_least(time);
+            }
+            request.await
+        }};
+    }
+    let granted = match options.fenced {
+        true => granted!(mutexes.fenced().lock()).map(Own::Fenced),
+        false => granted!(mutexes.lock()).map(Own::Plain),
     };
     granted.map_err(|error| match error.kind() {
-        ErrorKind::Timeout => Failure::busy(options.busy_status, &options.name, Some(&error)),
+        ErrorKind::Timeout => {
+            Failure::busy(options.busy_status, error.lock().unwrap_or(&options.name), Some(&error))
+        }
         _ => error.into(),
     })
 }

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use nestlock::{ErrorKind, Mutex};
+use nestlock::{ErrorKind, Loss, Mutex};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
 use serde::{Deserialize, Serialize};
@@ -80,13 +80,15 @@ impl Nest {
     }
 
     /// Returns the environment of a child, for it and for the commands that it starts.
-    pub(super) fn env(&self, new: &Outer, name: &str) -> Vec<(&'static str, Option<String>)> {
-        let holds: Vec<_> = self.0.iter().chain([new]).collect();
+    pub(super) fn env(&self, new: &[Outer], names: &[&str]) -> Vec<(&'static str, Option<String>)> {
+        let holds: Vec<_> = self.0.iter().chain(new).collect();
+        let fields: Vec<_> = new.iter().map(|outer| &*outer.field).collect();
+        let tokens: Option<Vec<_>> = new.iter().map(|outer| Some(outer.token?.to_string())).collect();
         vec![
-            ("NESTLOCK_NAME", Some(name.to_owned())),
-            ("NESTLOCK_HOLD", Some(new.field.clone())),
+            ("NESTLOCK_NAME", Some(names.join("\n"))),
+            ("NESTLOCK_HOLD", Some(fields.join("\n"))),
             // The token of another lock around this one must not be taken for this lock's.
-            ("NESTLOCK_TOKEN", new.token.map(|token| token.to_string())),
+            ("NESTLOCK_TOKEN", tokens.map(|tokens| tokens.join("\n"))),
             (HOLDS, serde_json::to_string(&holds).ok()),
         ]
     }
@@ -99,29 +101,34 @@ impl Outer {
         token: Option<u64>,
         gate: Option<&Gate>,
         (lease, kill_after): (Duration, Duration),
+        mark: &str,
     ) -> Outer {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Outer {
             key: key.to_owned(),
             field: field.to_owned(),
             token,
-            mark: format!("nestlock-{}-{}", std::process::id(), now.as_nanos()),
+            mark: mark.to_owned(),
             gate: gate.and_then(Gate::place),
             lease_ms: millis(lease),
             kill_after_ms: millis(kill_after),
         }
     }
 
-    /// Returns the same hold, with a mark for what an inner command starts.
-    pub(super) fn inner(&self) -> Outer {
-        let own = Outer::new("", "", None, None, Default::default());
-        Outer { mark: own.mark, ..self.clone() }
+    /// Returns the same hold, with the mark of what an inner command starts.
+    pub(super) fn inner(&self, mark: &str) -> Outer {
+        Outer { mark: mark.to_owned(), ..self.clone() }
     }
 
-    pub(super) fn mark(&self) -> &str {
-        &self.mark
+    pub(super) fn key(&self) -> &str {
+        &self.key
     }
+}
+
+/// Returns a new mark for what this command starts.
+pub(super) fn mark() -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    format!("nestlock-{}-{}", std::process::id(), now.as_nanos())
 }
 
 /// A file without a name. A command that enters a hold locks it shared; the command that owns the hold locks it exclusively before it
@@ -166,8 +173,8 @@ impl Gate {
     }
 
     /// Returns a copy that keeps it locked for as long as one of the two is open.
-    pub(super) fn again(&self) -> Option<OwnedFd> {
-        self.0.try_clone().ok()
+    pub(super) fn again(&self) -> std::io::Result<OwnedFd> {
+        self.0.try_clone()
     }
 }
 
@@ -276,16 +283,16 @@ impl Entered {
         }
     }
 
-    /// Waits until that field no longer holds the lock. Returns whether the lock was lost before its end.
-    pub(super) async fn lost(&self) -> bool {
+    /// Waits until that field no longer holds the lock.
+    pub(super) async fn lost(&self) -> Loss {
         let mut seen = self.seen.clone();
         loop {
             let end = match *seen.borrow_and_update() {
                 Seen::Until(end) => end,
-                Seen::Gone => return true,
+                Seen::Gone => return Loss::Gone,
             };
             tokio::select! {
-                () = tokio::time::sleep_until(end) => return false,
+                () = tokio::time::sleep_until(end) => return Loss::Expired,
                 changed = seen.changed() => if changed.is_err() { sleep(Duration::from_millis(20)).await },
             }
         }

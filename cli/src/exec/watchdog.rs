@@ -64,9 +64,13 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts the watchdog. The file `kept` stays open for as long as it lives.
-    pub(super) fn start(kept: Option<&OwnedFd>) -> Result<Watchdog> {
-        let kept = kept.map(OwnedFd::try_clone).transpose()?;
+    /// Starts the watchdog. The files `kept` stay open for as long as it lives.
+    pub(super) fn start(kept: &[OwnedFd]) -> Result<Watchdog> {
+        // Copies that what is started here inherits. They are closed before anything else is started.
+        let kept = kept.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>>>()?;
+        for file in &kept {
+            rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty())?;
+        }
         let mut process = Command::new(this_program()?)
             .arg0("nestlock")
             .arg(WATCHDOG)
@@ -74,7 +78,7 @@ impl Watchdog {
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::piped())
-            .stdout(kept.map_or_else(Stdio::null, Stdio::from))
+            .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()?;
         let (Some(stdin), Some(stderr)) = (process.stdin.take(), process.stderr.take()) else {

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::duration::shown;
 use crate::exec::ended_by;
 use crate::exec::hold::{End, Hold};
-use crate::exec::nest::{Gate, Nest, Outer};
+use crate::exec::nest::{Gate, Nest, Outer, mark};
 use crate::exec::signals::{Signals, ends};
 use crate::exec::start::START;
 use crate::exec::targets::{Reach, Targets};
@@ -40,7 +40,7 @@ const SIGNAL: Duration = Duration::from_millis(50);
 /// What is to be run.
 pub(super) struct Work<'a> {
     pub(super) options: &'a ExecOptions,
-    pub(super) key: &'a str,
+    pub(super) key_prefix: &'a str,
     pub(super) kill_after: Duration,
     pub(super) lease: Duration,
     pub(super) json: bool,
@@ -64,8 +64,8 @@ struct Running {
     margin: Duration,
     /// How often to look at the end of the lease.
     look_every: Duration,
-    /// The file that another watchdog has to keep open too.
-    kept: Option<OwnedFd>,
+    /// The files that another watchdog has to keep open too.
+    kept: Vec<OwnedFd>,
     /// Whether TERM was sent, and whether that was before a loss.
     signalled: bool,
     signalled_early: bool,
@@ -80,7 +80,7 @@ pub(super) async fn run(
     hold: Hold,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    let (name, json) = (&work.options.name, work.json);
+    let json = work.json;
     let mut running = match begin(&work, &nest, &hold, signals).await {
         Ok(Ok(running)) => running,
         Ok(Err(signal)) => {
@@ -126,9 +126,12 @@ pub(super) async fn run(
                 Some(signal) => format!("was ended by signal {signal}"),
                 None => format!("ended with status {}", code(status)),
             };
-            let name = name.escape_debug();
+            let names = work.options.names();
+            let names: Vec<_> = names.iter().map(|name| format!("`{}`", name.escape_debug())).collect();
+            let which = if names.len() > 1 { "one of the locks" } else { "lock" };
             Err(Failure::lost(format!(
-                "lock `{name}` was lost while the command ran: {why}. The command {end}; look at what it has done, and run it again"
+                "{which} {} was lost while the command ran: {why}. The command {end}; look at what it has done, and run it again",
+                names.join(", ")
             )))
         }
     }
@@ -145,7 +148,7 @@ fn code(status: ExitStatus) -> u8 {
 
 /// Starts the watchdog, and waits until the terminal can't stop it.
 async fn guarded(
-    kept: Option<&OwnedFd>,
+    kept: &[OwnedFd],
     by: Instant,
     signals: &mut Signals,
 ) -> std::io::Result<Result<Watchdog, Signal>> {
@@ -172,34 +175,45 @@ async fn begin(
     hold: &Hold,
     signals: &mut Signals,
 ) -> std::io::Result<Result<Running, Signal>> {
-    let (outer, gate, kept, kill_after, lease) = match hold {
-        Hold::Entered(entered) => {
-            let kept = entered.gate().again();
-            let kill_after = work.kill_after.min(entered.kill_after());
-            (entered.outer().inner(), None, kept, kill_after, entered.lease())
-        }
-        hold => {
-            let gate = Gate::new();
-            let lease = work.options.fixed_lease.unwrap_or(work.lease);
-            let times = (lease, work.kill_after);
-            let outer = Outer::new(work.key, hold.field(), hold.token(), gate.as_ref(), times);
-            (outer, gate, None, work.kill_after, lease)
-        }
-    };
+    let mark = mark();
+    let (mut kill_after, mut lease) = (work.kill_after, work.options.fixed_lease.unwrap_or(work.lease));
+    let (mut outers, mut kept, mut gate) = (Vec::new(), Vec::new(), None);
+    for entered in &hold.entered {
+        kill_after = kill_after.min(entered.kill_after());
+        lease = lease.min(entered.lease());
+        kept.push(entered.gate().again()?);
+        outers.push(entered.outer().inner(&mark));
+    }
+    if let Some(own) = &hold.own {
+        gate = Gate::new();
+        outers.extend(own.holds().map(|(name, field, token)| {
+            let key = format!("{}{name}", work.key_prefix);
+            Outer::new(&key, field, token, gate.as_ref(), (lease, kill_after), &mark)
+        }));
+    }
+    // As they were named.
+    let names = work.options.names();
+    outers.sort_by_key(|outer| {
+        let name = outer.key().strip_prefix(work.key_prefix);
+        names.iter().position(|one| Some(*one) == name)
+    });
     let margin = MARGIN.min(lease / 10);
     let look_every = LOOK.min(lease / 6).max(LEFT);
-    let mut watchdog = match guarded(kept.as_ref(), before(hold.valid_until(), margin), signals).await? {
+    let mut watchdog = match guarded(&kept, before(hold.valid_until(), margin), signals).await? {
         Ok(watchdog) => watchdog,
         Err(signal) => return Ok(Err(signal)),
     };
     let terminal = Terminal::open();
     let mut command = Command::new(this_program()?);
     command.arg0("nestlock").arg(START).arg(std::process::id().to_string()).args(&work.options.command);
-    for (name, value) in nest.env(&outer, &work.options.name) {
+    for (name, value) in nest.env(&outers, &names) {
         match value {
             Some(value) => command.env(name, value),
             None => command.env_remove(name),
         };
+    }
+    if !work.options.keep_password {
+        command.env_remove("NESTLOCK_PASSWORD");
     }
     if terminal.is_none() {
         command.process_group(0);
@@ -207,7 +221,7 @@ async fn begin(
     let mut child = command.kill_on_drop(true).spawn()?;
     let pid = child.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
     let pid = pid.ok_or_else(|| std::io::Error::other("it has no number"))?;
-    let targets = Targets::new(pid, terminal.is_none(), outer.mark().to_owned());
+    let targets = Targets::new(pid, terminal.is_none(), mark);
     // The child stops itself at once, unless another process has killed it.
     let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     retry_on_intr(|| waitid(WaitId::Pid(pid), options))?;
@@ -301,7 +315,7 @@ impl Running {
             return;
         }
         // Not awaited until it is ready: in the meantime this command could not do what is due.
-        if let Ok(mut another) = Watchdog::start(self.kept.as_ref())
+        if let Ok(mut another) = Watchdog::start(&self.kept)
             && another.guard(&self.targets, end).await.is_ok()
         {
             self.watchdog = Some(another);

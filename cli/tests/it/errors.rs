@@ -88,7 +88,7 @@ async fn a_name_or_an_option_that_cannot_work_is_a_mistake() {
     assert_eq!(status(&server, &["exec", "text", "--", "true"]).await, Some(78));
     for wrong in [
         &["exec", "a"][..],
-        &["exec", "a", "true"],
+        &["exec", "a", "--such", "true"],
         &["release", "a"],
         &["exec", "--wait", "10", "a", "--", "true"],
         &[],

@@ -87,6 +87,46 @@ async fn a_command_that_waits_reports_who_has_the_lock() {
 }
 
 #[tokio::test]
+async fn several_locks_are_held_together_or_not_at_all() {
+    let server = Server::start().await;
+    let both = |args: &[&str]| on(&server, &[&["exec", "b", "--also", "a", "--also", "b"], args].concat());
+    let script = "printenv NESTLOCK_NAME NESTLOCK_HOLD NESTLOCK_TOKEN; sleep 1000";
+    let mut running = start(both(&["--fenced", "sh", "-c", script]));
+    assert_eq!([running.line().await, running.line().await], ["b", "a"]);
+    for name in ["b", "a"] {
+        assert_eq!(server.ask::<Vec<String>>(&["HKEYS", name]).await, [running.line().await]);
+    }
+    for _ in 0..2 {
+        assert!(running.number::<u64>().await > 0);
+    }
+    let busy = end(both(&["-n", "true"])).await;
+    assert!(busy.status == Some(75) && busy.err.contains("lock `a`: held by sh@"), "{busy:?}");
+    // The other one ends with it.
+    assert_eq!(status(&server, &["release", "--force", "a"]).await, Some(0));
+    let (code, err) = running.end().await;
+    assert!(code == Some(70) && err.contains("one of the locks `b`, `a` was lost"), "{err}");
+    assert_eq!(server.ask::<i64>(&["EXISTS", "a", "b"]).await, 0);
+
+    let mut holder = start(on(&server, &["exec", "b", "sh", "-c", "echo; sleep 1000"]));
+    holder.line().await;
+    let busy = end(both(&["--wait", "1500ms", "true"])).await;
+    assert!(busy.status == Some(75) && busy.err.contains("lock `b`: held by sh@"), "{busy:?}");
+    assert!(busy.err.starts_with("nestlock: waiting for `b`, held by sh@"), "{busy:?}");
+    assert_eq!(server.ask::<i64>(&["EXISTS", "a"]).await, 0);
+}
+
+#[tokio::test]
+async fn the_password_stays_with_the_command() {
+    let server = Server::with(&["--requirepass", "right"]).await;
+    for (args, expected) in [(&[][..], "none\n"), (&["--keep-password"], "right\n")] {
+        let script = &["a", "sh", "-c", "echo ${NESTLOCK_PASSWORD:-none}"];
+        let mut command = on(&server, &[&["exec"], args, script].concat());
+        command.env("NESTLOCK_PASSWORD", "right");
+        assert_eq!(end(command).await.out, expected);
+    }
+}
+
+#[tokio::test]
 async fn two_commands_do_not_overlap() {
     let (server, dir) = (Server::start().await, tempfile::tempdir().unwrap());
     let script =

@@ -46,6 +46,40 @@ async fn it_re_enters_through_other_locks_and_levels() {
 }
 
 #[tokio::test]
+async fn of_several_locks_it_enters_those_that_are_held_around_it() {
+    let server = Server::start().await;
+    let inner = "nestlock exec -n c --also b --also a -- sh -c 'echo $NESTLOCK_NAME; echo $NESTLOCK_HOLD'";
+    let innermost = "nestlock exec -n b --also c -- echo inside";
+    let text = script(&format!(
+        "nestlock exec -n c --also b --also a -- sh -c \"{innermost}\"; {inner}; sleep 1000"
+    ));
+    let mut running = start(on(&server, &["exec", "a", "--also", "b", "sh", "-c", &text]));
+    assert_eq!(running.line().await, "inside");
+    assert_eq!(running.line().await, "c b a");
+    let holds = running.line().await;
+    let holds: Vec<_> = holds.split(' ').collect();
+    // The first is its own, and was released.
+    assert_eq!(server.ask::<Vec<String>>(&["HGETALL", "b"]).await, [holds[1], "1"]);
+    assert_eq!(server.ask::<Vec<String>>(&["HGETALL", "a"]).await, [holds[2], "1"]);
+    eventually("the release", async || server.keys().await == ["a", "b"]).await;
+}
+
+/// What it has entered is lost while it waits for the other: there is nothing to wait for any more.
+#[tokio::test]
+async fn a_lock_around_it_that_is_lost_ends_its_wait() {
+    let server = Server::start().await;
+    let mut other = start(on(&server, &["exec", "b", "sh", "-c", "echo; sleep 1000"]));
+    other.line().await;
+    let text = script("trap '' TERM; nestlock exec a --also b -- true; echo $?");
+    let args = ["exec", "--lease", "6s", "--kill-after", "2s", "a", "sh", "-c", &text];
+    let mut running = start(on(&server, &args));
+    eventually("a waiter", async || !server.channels().await.is_empty()).await;
+    assert_eq!(status(&server, &["release", "--force", "a"]).await, Some(0));
+    assert_eq!(running.line().await, "70");
+    assert_eq!(running.end().await.0, Some(70));
+}
+
+#[tokio::test]
 async fn the_same_name_elsewhere_is_another_lock() {
     let (server, other) = (Server::start().await, Server::start().await);
     let text = script(&format!("nestlock --url {} exec -n a -- sh -c 'echo; sleep 1000'", other.url()));

@@ -46,6 +46,22 @@ impl Guards {
         self.guards.iter().map(Guard::name)
     }
 
+    /// Returns the field that stands for the hold of this name in Redis, or `None` if the name is not among those that were asked for.
+    /// See [`Guard::field`](crate::Guard::field).
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let locks = nestlock::Locks::in_memory();
+    /// let guards = locks.mutexes(["account:1", "account:2"]).lock().await?;
+    /// let holder = locks.mutex("account:2").holder().await?.expect("it is held");
+    /// assert_eq!(guards.field("account:2"), Some(holder.field()));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.guards.iter().find(|guard| guard.name() == name).map(Guard::field)
+    }
+
     /// Releases all holds at once, and reports whether all of them were still held.
     ///
     /// Each is released, whatever becomes of the others.
