@@ -12,6 +12,8 @@ mod crowd;
 mod floor;
 mod growth;
 mod handoff;
+#[path = "../shared/head.rs"]
+mod head;
 mod machine;
 mod many;
 mod masters;

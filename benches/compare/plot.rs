@@ -1,4 +1,4 @@
-//! The plots: SVG without a background, in colours that stand out from light and from dark.
+//! The plots.
 
 use std::path::Path;
 
@@ -6,14 +6,16 @@ use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use crate::head::{FONT, GREY, head};
 use crate::server::Result;
 
-const GREY: RGBColor = RGBColor(128, 128, 128);
-const COLOURS: [RGBColor; 4] = [GREY, RGBColor(42, 127, 232), RGBColor(226, 116, 0), RGBColor(26, 158, 92)];
-const SIZE: (u32, u32) = (760, 340);
+const COLOURS: [RGBColor; 4] =
+    [RGBColor(42, 127, 232), RGBColor(226, 116, 0), RGBColor(26, 158, 92), RGBColor(160, 90, 200)];
+const SIZE: (u32, u32) = (760, 360);
 /// The height of a bar's row.
-const ROW: u32 = 44;
-const FONT: (&str, i32) = ("sans-serif", 14);
+const ROW: u32 = 24;
+/// How much of the smallest median is still shown on a logarithmic scale.
+const SHOWN: f64 = 0.5;
 
 /// A line with its name.
 pub(crate) struct Line {
@@ -21,62 +23,48 @@ pub(crate) struct Line {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// The labels of the axes.
-pub(crate) struct Axes<'a> {
+/// What a plot shows, and the labels of its axes.
+pub(crate) struct Labels<'a> {
+    pub(crate) title: &'a str,
     pub(crate) across: &'a str,
     pub(crate) up: &'a str,
 }
 
-/// A figure with its ends, and the limit that it should not exceed.
+/// A figure with its ends.
 pub(crate) struct Bar {
     pub(crate) name: String,
     pub(crate) low: f64,
     pub(crate) median: f64,
     pub(crate) high: f64,
-    pub(crate) limit: Option<f64>,
     /// Drawn in grey.
     pub(crate) aside: bool,
 }
 
-impl Bar {
-    fn colour(&self) -> RGBColor {
-        let is_missed = self.limit.is_some_and(|limit| self.median > limit);
-        COLOURS[if is_missed { 2 } else { usize::from(!self.aside) }]
-    }
+/// Bars that belong together, below a heading unless it is empty.
+pub(crate) struct Group {
+    pub(crate) name: String,
+    pub(crate) bars: Vec<Bar>,
 }
 
-/// Times over percentiles, the times on a logarithmic scale.
-pub(crate) fn percentiles(file: &Path, axes: &Axes, lines: &[Line]) -> Result<()> {
-    let times = || lines.iter().flat_map(|line| &line.points).map(|point| point.1);
-    // Whole decades: their ends are what gets a label.
-    let decade = |time: f64, to: fn(f64) -> f64| 10_f64.powf(to(time.log10()));
-    let low = decade(times().fold(f64::MAX, f64::min), f64::floor);
-    let high = decade(times().fold(1.0, f64::max), f64::ceil);
-    let root = SVGBackend::new(file, SIZE).into_drawing_area();
-    draw(&root, (0.0..100.0, (low..high).log_scale()), axes, lines)
-}
-
-/// Counts over numbers, the numbers on a logarithmic scale.
-pub(crate) fn counts(file: &Path, axes: &Axes, lines: &[Line], highest: f64) -> Result<()> {
-    let root = SVGBackend::new(file, SIZE).into_drawing_area();
-    draw(&root, ((8.0..1_250.0).log_scale(), 0.0..highest), axes, lines)
+/// Counts over powers of ten.
+pub(crate) fn counts(file: &Path, labels: &Labels, lines: &[Line]) -> Result<()> {
+    let (across, up) = (ends(lines, |point| point.0), ends(lines, |point| point.1));
+    let across = (across.0 * 0.8..across.1 * 1.25).log_scale();
+    draw(file, (across, 0.0..up.1 * 1.1), labels, lines)
 }
 
 /// Times over powers of ten, both on logarithmic scales.
-pub(crate) fn powers(file: &Path, axes: &Axes, lines: &[Line]) -> Result<()> {
+pub(crate) fn powers(file: &Path, labels: &Labels, lines: &[Line]) -> Result<()> {
     let (across, up) = (ends(lines, |point| point.0), ends(lines, |point| point.1));
-    let root = SVGBackend::new(file, SIZE).into_drawing_area();
-    let range = |(low, high): (f64, f64)| 10_f64.powf(low.log10().floor())..10_f64.powf(high.log10().ceil());
-    // The names of the lines stand above them.
-    let up = (up.0, up.1 * 10.0);
-    draw(&root, ((across.0 * 0.8..across.1 * 1.25).log_scale(), range(up).log_scale()), axes, lines)
+    // Whole decades: their ends are what gets a label.
+    let up = 10_f64.powf(up.0.log10().floor())..10_f64.powf(up.1.log10().ceil());
+    draw(file, ((across.0 * 0.8..across.1 * 1.25).log_scale(), up.log_scale()), labels, lines)
 }
 
 /// Times over numbers.
-pub(crate) fn numbers(file: &Path, axes: &Axes, lines: &[Line]) -> Result<()> {
+pub(crate) fn numbers(file: &Path, labels: &Labels, lines: &[Line]) -> Result<()> {
     let (across, up) = (ends(lines, |point| point.0), ends(lines, |point| point.1));
-    let root = SVGBackend::new(file, SIZE).into_drawing_area();
-    draw(&root, (across.0 - 0.2..across.1 + 0.2, 0.0..up.1 * 1.4), axes, lines)
+    draw(file, (across.0 - 0.2..across.1 + 0.2, 0.0..up.1 * 1.1), labels, lines)
 }
 
 fn ends(lines: &[Line], of: fn(&(f64, f64)) -> f64) -> (f64, f64) {
@@ -84,12 +72,7 @@ fn ends(lines: &[Line], of: fn(&(f64, f64)) -> f64) -> (f64, f64) {
     (all().fold(f64::MAX, f64::min), all().fold(f64::MIN, f64::max))
 }
 
-fn draw<X, Y>(
-    root: &DrawingArea<SVGBackend, plotters::coord::Shift>,
-    (across, up): (X, Y),
-    axes: &Axes,
-    lines: &[Line],
-) -> Result<()>
+fn draw<X, Y>(file: &Path, (across, up): (X, Y), labels: &Labels, lines: &[Line]) -> Result<()>
 where
     X: AsRangedCoord<Value = f64>,
     Y: AsRangedCoord<Value = f64>,
@@ -98,9 +81,12 @@ where
     X::CoordDescType: Ranged<ValueType = f64>,
     Y::CoordDescType: Ranged<ValueType = f64>,
 {
-    let text = FONT.into_font().color(&GREY);
-    let mut chart = ChartBuilder::on(root)
+    let root = SVGBackend::new(file, SIZE).into_drawing_area();
+    let names: Vec<_> = lines.iter().map(|line| line.name.as_str()).zip(COLOURS).collect();
+    let below = head(&root, labels.title, &names)?;
+    let mut chart = ChartBuilder::on(&below)
         .margin(12)
+        .margin_right(28)
         .x_label_area_size(44)
         .y_label_area_size(64)
         .build_cartesian_2d(across, up)?;
@@ -110,84 +96,117 @@ where
         .bold_line_style(GREY.mix(0.3))
         .light_line_style(TRANSPARENT)
         .axis_style(GREY)
-        .label_style(text.clone())
-        .x_desc(axes.across)
-        .y_desc(axes.up)
+        .label_style(FONT.into_font().color(&GREY))
+        .x_desc(labels.across)
+        .y_desc(labels.up)
         .y_label_formatter(&|value| short(*value))
         .x_label_formatter(&|value| short(*value))
         .draw()?;
     for (line, colour) in lines.iter().zip(COLOURS) {
-        let series = LineSeries::new(line.points.iter().copied(), colour.stroke_width(2)).point_size(0);
-        let key = move |(x, y)| PathElement::new([(x, y), (x + 20, y)], colour.stroke_width(3));
-        chart.draw_series(series)?.label(line.name.as_str()).legend(key);
+        let points = line.points.iter().copied();
+        chart.draw_series(LineSeries::new(points, colour.stroke_width(2)).point_size(3))?;
     }
-    chart.configure_series_labels().position(SeriesLabelPosition::UpperLeft).label_font(text).draw()?;
     Ok(root.present()?)
 }
 
-/// Ratios: a dot for the median, a line from the lowest to the highest round, a mark at the limit.
-pub(crate) fn ratios(file: &Path, bars: &[Bar]) -> Result<()> {
-    let longest =
-        bars.iter().map(|bar| bar.high.max(bar.limit.unwrap_or_default())).fold(1.0, f64::max) * 1.05;
-    let across = Across { range: 0.0..longest, scaled: |ratio| ratio, label: short };
-    draw_bars(file, bars, "times the floor; | is the target", &across)
+/// Figures beside 1, which is the floor: a dot for the median, and a line from the lowest to the highest round.
+pub(crate) fn ratios(file: &Path, title: &str, across: &str, groups: &[Group]) -> Result<()> {
+    let longest = bars(groups).map(|bar| bar.high).fold(1.0, f64::max) * 1.05;
+    let scale = Scale { range: 0.0..longest, floor: 1.0, scaled: |ratio| ratio, label: short };
+    draw_bars(file, title, across, groups, &scale)
 }
 
 /// The same on a logarithmic scale, whose labels are powers of two.
-pub(crate) fn factors(file: &Path, bars: &[Bar], label: &str) -> Result<()> {
-    let low = bars.iter().map(|bar| bar.low).fold(1.0, f64::min).log2();
-    let high = bars.iter().map(|bar| bar.high).fold(1.0, f64::max).log2();
-    let across = Across {
-        range: low - 0.2..high + 0.2,
-        scaled: f64::log2,
-        label: |at| {
-            let ratio = at.exp2();
-            let decimals = if ratio < 0.1 { 3 } else { 2 };
-            let digits = format!("{ratio:.decimals$}");
-            digits.trim_end_matches('0').trim_end_matches('.').to_owned()
-        },
+pub(crate) fn factors(file: &Path, title: &str, across: &str, groups: &[Group]) -> Result<()> {
+    // One round in which next to nothing was done would leave no room for all others.
+    let least = bars(groups).map(|bar| bar.median).fold(1.0, f64::min) * SHOWN;
+    let low = bars(groups).map(|bar| bar.low).fold(1.0, f64::min).max(least).log2();
+    let high = bars(groups).map(|bar| bar.high).fold(1.0, f64::max).log2();
+    let label = |at: f64| match at {
+        whole if whole.fract() != 0.0 => format!("{:.2}", whole.exp2()),
+        below if below < 0.0 => format!("1/{:.0}", (-below).exp2()),
+        above => format!("{:.0}", above.exp2()),
     };
-    draw_bars(file, bars, label, &across)
+    let scale = Scale { range: low - 0.2..high + 0.2, floor: 1.0, scaled: f64::log2, label };
+    draw_bars(file, title, across, groups, &scale)
 }
 
-/// Where a ratio is drawn, and how a place is called.
-struct Across {
+/// Times: a dot for the median, and a line up to the 99th percentile. The first one is the floor.
+pub(crate) fn times(file: &Path, title: &str, across: &str, bars: Vec<Bar>) -> Result<()> {
+    let longest = bars.iter().map(|bar| bar.high).fold(0.0, f64::max) * 1.05;
+    let floor = bars.first().map_or(0.0, |bar| bar.median);
+    let scale = Scale { range: 0.0..longest, floor, scaled: |time| time, label: short };
+    draw_bars(file, title, across, &[Group { name: String::new(), bars }], &scale)
+}
+
+fn bars(groups: &[Group]) -> impl Iterator<Item = &Bar> {
+    groups.iter().flat_map(|group| &group.bars)
+}
+
+/// Where a figure is drawn, and how a place is called.
+struct Scale {
     range: std::ops::Range<f64>,
+    /// Where the floor is: a line down the plot.
+    floor: f64,
     scaled: fn(f64) -> f64,
     label: fn(f64) -> String,
 }
 
-fn draw_bars(file: &Path, bars: &[Bar], label: &str, across: &Across) -> Result<()> {
-    let root = SVGBackend::new(file, (SIZE.0, 70 + ROW * bars.len() as u32)).into_drawing_area();
-    let mut chart = ChartBuilder::on(&root)
-        .margin(12)
-        .margin_right(24)
-        .x_label_area_size(44)
-        .y_label_area_size(300)
-        .build_cartesian_2d(across.range.clone(), -(bars.len() as f64) + 0.5..0.5)?;
+/// The place of a name: its right end, or its left one.
+const NAMES: i32 = 300;
+
+fn draw_bars(file: &Path, title: &str, across: &str, groups: &[Group], scale: &Scale) -> Result<()> {
+    let headings = groups.iter().filter(|group| !group.name.is_empty()).count();
+    let rows = headings + bars(groups).count();
+    let root = SVGBackend::new(file, (SIZE.0, 36 + 68 + ROW * rows as u32)).into_drawing_area();
+    let below = head(&root, title, &[])?;
+    let mut chart = ChartBuilder::on(&below)
+        .margin(6)
+        .margin_right(28)
+        .x_label_area_size(48)
+        .y_label_area_size(NAMES + 6)
+        .build_cartesian_2d(scale.range.clone(), -(rows as f64) + 0.5..0.5)?;
     chart
         .configure_mesh()
         .disable_mesh()
         .axis_style(GREY)
         .y_labels(0)
         .label_style(FONT.into_font().color(&GREY))
-        .x_label_formatter(&|at| (across.label)(*at))
-        .x_desc(label)
+        .x_label_formatter(&|at| (scale.label)(*at))
+        .x_desc(across)
         .draw()?;
-    let place = across.scaled;
-    let floor = [(place(1.0), 0.5), (place(1.0), 0.5 - bars.len() as f64)];
+    let place = |figure: f64| (scale.scaled)(figure).max(scale.range.start);
+    let floor = [(place(scale.floor), 0.5), (place(scale.floor), 0.5 - rows as f64)];
     chart.draw_series([PathElement::new(floor, GREY.mix(0.5))])?;
-    let named = FONT.into_font().color(&GREY).pos(Pos::new(HPos::Right, VPos::Center));
-    for (row, bar) in bars.iter().enumerate() {
-        let at = -(row as f64);
-        let colour = bar.colour();
-        let mark = bar.limit.map(|limit| [(place(limit), at - 0.3), (place(limit), at + 0.3)]);
-        chart.draw_series(mark.map(|mark| PathElement::new(mark, GREY.stroke_width(3))))?;
-        let line = [(place(bar.low), at), (place(bar.high), at)];
+    let named = FONT.into_font().color(&GREY);
+    let (mut row, top) = (0.0, below.get_pixel_range().1.start);
+    let write = |row: f64, name: &str, x: i32, ends: HPos| {
+        let (_, y) = chart.backend_coord(&(scale.range.start, row));
+        below.draw(&Text::new(name.to_owned(), (x, y - top), named.pos(Pos::new(ends, VPos::Center))))
+    };
+    let mut placed = Vec::new();
+    for group in groups {
+        if !group.name.is_empty() {
+            write(row, &group.name, 12, HPos::Left)?;
+            row -= 1.0;
+        }
+        for bar in &group.bars {
+            write(row, &bar.name, NAMES, HPos::Right)?;
+            placed.push((row, bar));
+            row -= 1.0;
+        }
+    }
+    for (row, bar) in placed {
+        let colour = if bar.aside { GREY } else { COLOURS[0] };
+        let line = [(place(bar.low), row), (place(bar.high), row)];
         chart.draw_series([PathElement::new(line, colour.stroke_width(3))])?;
-        chart.draw_series([Circle::new((place(bar.median), at), 6, colour.filled())])?;
-        let (_, y) = chart.backend_coord(&(across.range.start, at));
-        root.draw(&Text::new(bar.name.as_str(), (300, y), named.clone()))?;
+        if (scale.scaled)(bar.low) < scale.range.start {
+            // It goes on to the left.
+            let (x, y) = chart.backend_coord(&(scale.range.start, row));
+            let tip = [(x, y - top), (x + 9, y - top - 5), (x + 9, y - top + 5)];
+            below.draw(&Polygon::new(tip, colour.filled()))?;
+        }
+        chart.draw_series([Circle::new((place(bar.median), row), 5, colour.filled())])?;
     }
     Ok(root.present()?)
 }

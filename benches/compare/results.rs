@@ -20,8 +20,6 @@ pub(crate) struct Machine {
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) rounds: Vec<Quantiles>,
-    /// Time at each percentile, of all rounds together.
-    pub(crate) curve: Vec<(f64, u64)>,
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]

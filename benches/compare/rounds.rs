@@ -23,21 +23,18 @@ pub(crate) trait Ways {
 /// Takes that many samples of each way in each round, in blocks.
 pub(crate) async fn timed<W: Ways>(ways: &mut W, rounds: u64, samples: u64, turn: u64) -> Result<Timed> {
     let empty = Histogram::<u64>::new(3)?;
-    let mut totals = vec![empty.clone(); W::NAMES.len()];
     let mut quantiles = vec![Vec::new(); W::NAMES.len()];
     // Not counted: connections, caches and the server's scripts get warm.
-    round(ways, samples.min(4 * TURN), turn, &mut totals.clone()).await?;
+    round(ways, samples.min(4 * TURN), turn, &mut vec![empty.clone(); W::NAMES.len()]).await?;
     for _ in 0..rounds {
         let mut seen = vec![empty.clone(); W::NAMES.len()];
         round(ways, samples, turn, &mut seen).await?;
         for (way, seen) in seen.iter().enumerate() {
             quantiles[way].push(of(seen));
-            totals[way].add(seen)?;
         }
     }
-    let cases = W::NAMES.iter().zip(quantiles).zip(&totals);
-    let cases =
-        cases.map(|((name, rounds), total)| Case { name: (*name).to_owned(), rounds, curve: curve(total) });
+    let cases = W::NAMES.iter().zip(quantiles);
+    let cases = cases.map(|(name, rounds)| Case { name: (*name).to_owned(), rounds });
     Ok(Timed { samples, cases: cases.collect() })
 }
 
@@ -61,11 +58,4 @@ async fn round<W: Ways>(ways: &mut W, samples: u64, turn: u64, seen: &mut [Histo
 fn of(seen: &Histogram<u64>) -> Quantiles {
     let at = |quantile| seen.value_at_quantile(quantile);
     Quantiles { p50: at(0.5), p90: at(0.9), p99: at(0.99), max: seen.max() }
-}
-
-/// Enough points to draw the distribution by, the last ones for its tail.
-fn curve(total: &Histogram<u64>) -> Vec<(f64, u64)> {
-    let tail = [99.2, 99.4, 99.6, 99.8, 99.9];
-    let percentiles = (1..100).map(f64::from).chain(tail);
-    percentiles.map(|percentile| (percentile, total.value_at_percentile(percentile))).collect()
 }

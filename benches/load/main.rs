@@ -5,6 +5,8 @@
 mod churn;
 #[path = "../shared/cpu.rs"]
 mod cpu;
+#[path = "../shared/head.rs"]
+mod head;
 mod held;
 mod plots;
 mod sample;

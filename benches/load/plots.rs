@@ -1,29 +1,44 @@
-//! The figures of all loads as plots: SVG without a background, in colours that stand out from light and from dark.
+//! The figures of all loads as plots.
 
 use std::path::Path;
 
 use plotters::prelude::*;
 
+use crate::head::{FONT, GREY, head};
 use crate::sample::{Figure, Load};
 use crate::server::Result;
 use crate::store::read;
 
-const GREY: RGBColor = RGBColor(128, 128, 128);
 const COLOURS: [RGBColor; 3] = [RGBColor(42, 127, 232), RGBColor(226, 116, 0), RGBColor(26, 158, 92)];
-const SIZE: (u32, u32) = (760, 300);
-const FONT: (&str, i32) = ("sans-serif", 14);
+const SIZE: (u32, u32) = (760, 320);
 
 /// One plot, and what it shows of a sample.
 struct Plot {
     file: &'static str,
+    title: &'static str,
     up: &'static str,
     of: Figure,
 }
 
 const PLOTS: [Plot; 3] = [
-    Plot { file: "load-memory.svg", up: "MiB of the client", of: |one| one.client_bytes as f64 / 1048576.0 },
-    Plot { file: "load-processor.svg", up: "% of a core, client", of: |one| one.client_share * 100.0 },
-    Plot { file: "load-connections.svg", up: "connections", of: |one| one.connections as f64 },
+    Plot {
+        file: "load-memory.svg",
+        title: "Memory of the client under a load that lasts",
+        up: "MiB",
+        of: |one| one.client_bytes as f64 / 1048576.0,
+    },
+    Plot {
+        file: "load-processor.svg",
+        title: "Processor time of the client under a load that lasts",
+        up: "% of a core",
+        of: |one| one.client_share * 100.0,
+    },
+    Plot {
+        file: "load-connections.svg",
+        title: "Connections of the client under a load that lasts",
+        up: "connections",
+        of: |one| one.connections as f64,
+    },
 ];
 
 pub(crate) fn draw(results: &Path, folder: &Path) -> Result<()> {
@@ -37,10 +52,11 @@ pub(crate) fn draw(results: &Path, folder: &Path) -> Result<()> {
 fn draw_one(file: &Path, plot: &Plot, loads: &[Load]) -> Result<()> {
     let samples = || loads.iter().flat_map(|load| &load.samples);
     let longest = samples().map(|one| one.seconds).fold(1.0, f64::max);
-    let highest = samples().map(plot.of).fold(1.0, f64::max) * 1.3;
-    let text = FONT.into_font().color(&GREY);
+    let highest = samples().map(plot.of).fold(1.0, f64::max) * 1.1;
     let root = SVGBackend::new(file, SIZE).into_drawing_area();
-    let mut chart = ChartBuilder::on(&root)
+    let names: Vec<_> = loads.iter().map(|load| load.what.as_str()).zip(COLOURS).collect();
+    let below = head(&root, plot.title, &names)?;
+    let mut chart = ChartBuilder::on(&below)
         .margin(12)
         .x_label_area_size(44)
         .y_label_area_size(64)
@@ -51,20 +67,15 @@ fn draw_one(file: &Path, plot: &Plot, loads: &[Load]) -> Result<()> {
         .bold_line_style(GREY.mix(0.3))
         .light_line_style(TRANSPARENT)
         .axis_style(GREY)
-        .label_style(text.clone())
+        .label_style(FONT.into_font().color(&GREY))
         .x_desc("seconds")
         .y_desc(plot.up)
-        .y_label_formatter(&|value| format!("{value:.0}"))
+        .y_label_formatter(&|value| format!("{value:.1}").trim_end_matches(".0").to_owned())
         .x_label_formatter(&|value| format!("{value:.0}"))
         .draw()?;
     for (load, colour) in loads.iter().zip(COLOURS) {
         let points = load.samples.iter().map(|one| (one.seconds, (plot.of)(one)));
-        let key = move |(x, y)| PathElement::new([(x, y), (x + 20, y)], colour.stroke_width(3));
-        chart
-            .draw_series(LineSeries::new(points, colour.stroke_width(2)))?
-            .label(load.what.as_str())
-            .legend(key);
+        chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
     }
-    chart.configure_series_labels().position(SeriesLabelPosition::UpperLeft).label_font(text).draw()?;
     Ok(root.present()?)
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::peers::results::{Case, Holds, Peers, Rounds};
 use crate::peers::work::{Sample, Work};
-use crate::plot::{self, Bar};
+use crate::plot::{self, Bar, Group};
 use crate::results::{Machine, get};
 use crate::server::Result;
 use crate::spread::Spread;
@@ -17,9 +17,13 @@ pub(crate) fn write(results: &Path, folder: &Path) -> Result<()> {
     let (peers, machine): (Peers, Machine) = (get(results, "peers")?, get(results, "machine")?);
     fs::create_dir_all(folder)?;
     let page = template::fill(REPORT, &figures(&peers, &machine))?;
-    let bars = |rates: bool| bars(&peers, rates);
-    plot::factors(&folder.join("bench-peers-times.svg"), &bars(false), "times the floor; less is faster")?;
-    plot::factors(&folder.join("bench-peers-rates.svg"), &bars(true), "times the floor; more is faster")?;
+    for (name, rates, title, across) in [
+        ("times", false, "Time, compared with bare commands", "times the floor; less is faster"),
+        ("rates", true, "Rate, compared with bare commands", "times the floor; more is faster"),
+    ] {
+        let file = folder.join(format!("bench-peers-{name}.svg"));
+        plot::factors(&file, title, across, &groups(&peers, rates))?;
+    }
     Ok(fs::write(folder.join("benchmarks-peers.md"), page)?)
 }
 
@@ -239,29 +243,18 @@ fn failures(peers: &Peers) -> String {
     lines(&all, |(name, work, error)| format!("- {name}, {work}: {error}"))
 }
 
-fn bars(peers: &Peers, rates: bool) -> Vec<Bar> {
-    let mut bars = Vec::new();
-    for rounds in peers.works.iter().filter(|rounds| rounds.work.is_rate() == rates) {
-        for name in peers.libraries.iter().map(|of| of.name.as_str()).filter(|name| *name != "floor") {
-            if let Some(Spread { median, low, high }) = rounds.ratio(name) {
-                let named = format!("{}: {name}", brief(rounds.work));
-                bars.push(Bar { name: named, low, median, high, limit: None, aside: name != "nestlock" });
-            }
-        }
-    }
-    bars
-}
-
-fn brief(work: Work) -> String {
-    match work {
-        Work::Pair => "one task".to_owned(),
-        Work::Nested => "nested".to_owned(),
-        Work::Own { workers: 1 } => "64 tasks, one worker".to_owned(),
-        Work::Own { .. } => "64 tasks, two workers".to_owned(),
-        Work::Handoff => "hand-off".to_owned(),
-        Work::Crowd { tasks } => format!("{tasks} tasks, one lock"),
-        Work::Processes { count } => format!("{count} processes, one lock"),
-    }
+/// One for each work.
+fn groups(peers: &Peers, rates: bool) -> Vec<Group> {
+    let works = peers.works.iter().filter(|rounds| rounds.work.is_rate() == rates);
+    let group = |rounds: &Rounds| {
+        let names = peers.libraries.iter().map(|of| of.name.as_str()).filter(|name| *name != "floor");
+        let bars = names.filter_map(|name| {
+            let Spread { median, low, high } = rounds.ratio(name)?;
+            Some(Bar { name: name.to_owned(), low, median, high, aside: name != "nestlock" })
+        });
+        Group { name: rounds.work.name(), bars: bars.collect() }
+    };
+    works.map(group).collect()
 }
 
 #[cfg(test)]
