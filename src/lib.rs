@@ -157,6 +157,7 @@ pub mod guide {
     /// [what a lock on Redis can promise]: crate::guide::promises
     /// [cancellation]: crate::guide::cancellation
     /// [fencing tokens]: crate::guide::fencing
+    /// [how waiting works]: crate::guide::waiting
     /// [operations]: crate::guide::operations#rights-of-a-least-privilege-user
     #[doc = include_str!("../docs/leases.md")]
     pub mod leases {}
