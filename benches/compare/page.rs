@@ -266,9 +266,28 @@ fn plots(results: &Path, folder: &Path) -> Result<()> {
     if let Ok(all) = get::<Vec<Growth>>(results, "growth") {
         growth_plots(folder, &all)?;
     }
+    contest_plot(folder)?;
     let labels =
         Labels { title: "Commands for each hand-off of one lock", across: "waiters", up: "commands" };
     plot::counts(&folder.join("bench-waiters.svg"), &labels, &lines)
+}
+
+/// The longest waits of processes that contend. They are measured apart, so their table is in the text of the page.
+fn contest_plot(folder: &Path) -> Result<()> {
+    let row = |line: &str| -> Option<(bool, (f64, f64))> {
+        let (contest, rest) = line.strip_prefix("| ")?.split_once(" × 1, 1 ms, none | ")?;
+        let (fair, rest) = rest.split_once(" | ")?;
+        let longest = rest.rsplit_once(" | ")?.1.strip_suffix(" ms |")?;
+        Some((fair == "yes", (contest.parse().ok()?, longest.parse().ok()?)))
+    };
+    let rows: Vec<_> = REPORT.lines().filter_map(row).collect();
+    let lines = [(true, "with the line"), (false, "without it")].map(|(fair, name)| {
+        let points = rows.iter().filter(|row| row.0 == fair).map(|row| row.1).collect();
+        Line { name: name.to_owned(), points }
+    });
+    let title = "Longest wait of processes that contend for one lock";
+    let labels = Labels { title, across: "processes", up: "ms" };
+    plot::powers(&folder.join("bench-contest.svg"), &labels, &lines)
 }
 
 /// One plot of what is counted in powers of ten, and one of few masters and processes.
@@ -363,7 +382,7 @@ mod tests {
         write(&results, &folder).unwrap();
         let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
         let page = read("benchmarks.md") + &read("lab/targets.md");
-        for plot in ["pair", "handoff", "ratios", "waiters"] {
+        for plot in ["pair", "handoff", "ratios", "waiters", "contest"] {
             assert!(read(&format!("bench-{plot}.svg")).ends_with("</svg>\n"), "{plot}");
         }
         fs::remove_dir_all(folder).unwrap();
