@@ -233,6 +233,7 @@ pub mod guide {
     /// [hand-off]: crate::guide::leases#hand-off-inside-a-process
     /// [line]: crate::guide::leases#first-come-first-served
     /// [masters]: crate::guide::deployments#several-masters
+    /// [stand-in]: crate::guide::leases#work-without-an-await
     /// [the end of a program]: crate::guide::cancellation#the-end-of-a-program
     #[doc = include_str!("../docs/operations.md")]
     pub mod operations {}

@@ -6,7 +6,6 @@ mod duration;
 mod exec;
 mod force;
 mod ls;
-mod manual;
 mod options;
 mod output;
 mod servers;
@@ -37,12 +36,9 @@ fn run() -> ExitCode {
     let options = match Options::try_parse() {
         Ok(options) => options,
         Err(error) => {
-            let is_answer = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            if !is_answer && std::env::args_os().any(|arg| arg == "--json") {
-                return ExitCode::from(Failure::usage(error.to_string().trim_end()).report(true));
-            }
             // There is nothing left to do if its output is closed.
             let _ = error.print();
+            let is_answer = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
             return if is_answer { ExitCode::SUCCESS } else { ExitCode::from(USAGE) };
         }
     };
@@ -64,8 +60,6 @@ async fn call(options: Options) -> Result<u8, Failure> {
         Call::Ls(options) => ls::run(options, servers, json).await,
         Call::Show { name } => show::run(&name, servers, json).await,
         Call::Watch { name, interval } => watch::run(&name, interval, servers, json).await,
-        Call::Completions { shell } => manual::completions(shell),
-        Call::Man { subcommand } => manual::page(subcommand.as_deref()),
         Call::Release { name, force: _ } => force::run(&name, servers, json).await,
     }
 }

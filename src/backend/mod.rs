@@ -18,8 +18,9 @@ use std::time::Duration;
 
 #[cfg(test)]
 pub(crate) use connection::dial::testing as dialing;
-pub(crate) use connection::{Login, ServerClock};
+pub(crate) use connection::{Link, Login, ServerClock};
 pub(crate) use late::why_late;
+pub(crate) use server::Spare;
 
 use crate::base::Failure;
 use crate::error::{Error, ErrorKind, Result};
@@ -46,6 +47,11 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Like [`run`](Backend::run), but does here what can be done without a wait, on any thread and outside a runtime too.
     /// `None`: nothing is.
     fn begin(self: Arc<Self>, _: &Call) -> Option<BoxFuture<Result<Reply, Failure>>> {
+        None
+    }
+
+    /// Returns how to connect once more to the server that keeps this lock, on another runtime. `None`: that can't be done now.
+    fn spare(&self, _: &Keys) -> Option<Spare> {
         None
     }
 

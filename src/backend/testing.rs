@@ -18,6 +18,7 @@ use crate::config::AddressMap;
 pub(in crate::backend) const ALONE: Role = Role {
     alone: true,
     needs_age: false,
+    stands_in: false,
     replicas: None,
     one_vote: None,
     login: None,

@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind, Loss, shown};
 use crate::holder::{Holder, Shown};
 
 // All lines and spans have one target, which stays the same when code moves: programs filter by it.
+macro_rules! error { ($($line:tt)*) => { tracing::error!(target: "nestlock", $($line)*) } }
 macro_rules! warn { ($($line:tt)*) => { tracing::warn!(target: "nestlock", $($line)*) } }
 macro_rules! info { ($($line:tt)*) => { tracing::info!(target: "nestlock", $($line)*) } }
 macro_rules! debug { ($($line:tt)*) => { tracing::debug!(target: "nestlock", $($line)*) } }
@@ -75,6 +76,31 @@ pub(crate) fn runtime_ended(held: usize) {
         held,
         "the tokio runtime has ended while locks were held: those whose guards are not dropped now stand until their leases end"
     );
+}
+
+/// The runtime of a `Locks` does not run, and a thread renews what is held.
+pub(crate) fn blocked(silent: Duration, due: usize, renewed: usize) {
+    warn!(
+        ?silent,
+        due,
+        renewed,
+        "the tokio runtime does not run, and a thread renews the locks; move work that awaits nothing off its workers"
+    );
+}
+
+/// The runtime of a `Locks` has not run for longer than the thread renews for it.
+pub(crate) fn blocked_for_too_long(silent: Duration, held: usize) {
+    error!(
+        ?silent,
+        held,
+        "the tokio runtime has not run for longer than `blocked_for`: its locks are not renewed any more, and are lost; move work \
+         that awaits nothing off its workers"
+    );
+}
+
+/// There is no thread that renews while the runtime does not run.
+pub(crate) fn no_stand_in(error: &dyn std::error::Error) {
+    warn!(%error, "no thread can be started: while the tokio runtime does not run, no lock is renewed");
 }
 
 /// The clocks of two masters differ.

@@ -25,8 +25,8 @@ pub(crate) async fn connect_all(
             let (alone, ages) = (count == 1, config.probation.is_some());
             let (login, address_map) = (login.clone(), config.address_map.clone());
             let one_vote = (!alone).then_some(vote);
-            let role =
-                Role { alone, needs_age: ages, replicas: config.replicas, one_vote, login, address_map };
+            let (stands_in, replicas) = (config.stands_in(), config.replicas);
+            let role = Role { alone, needs_age: ages, stands_in, replicas, one_vote, login, address_map };
             Some(Box::pin(join(master, role, config, Arc::downgrade(events))))
         });
     let mut joining: Vec<_> = joining.collect();

@@ -27,8 +27,8 @@ use crate::session::{EventRelay, Handle, MasterEvents, Session, Stage};
 /// of it are gone, it finishes what is queued, and its background task and connections end.
 ///
 /// It lives on the tokio runtime that [`connect`](Locks::connect) was awaited on, and may be used from others while that one lives.
-/// That runtime needs its time and I/O drivers (`enable_all`), and has to be driven: a `current_thread` runtime renews and reads
-/// nothing between two calls of `block_on`. [`in_memory`](Locks::in_memory) needs no server and no I/O driver.
+/// That runtime needs its time and I/O drivers (`enable_all`), and has to be driven: a `current_thread` runtime reads nothing between two
+/// calls of `block_on`, and a thread renews what is held, for [a limited time](Builder::blocked_for). [`in_memory`](Locks::in_memory) needs no server and no I/O driver.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

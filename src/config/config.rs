@@ -58,6 +58,7 @@ const LOCAL_HANDOFF: Duration = Duration::from_millis(10);
 ///     .local_handoff(Duration::from_millis(10))
 ///     .bare_reentry(nestlock::BareReentry::Asked)
 ///     .confirm_reentry(false)
+///     .blocked_for(Duration::from_secs(300)) // by default ten leases
 ///     // .sharded_channels(true), for a `cluster` only
 ///     // .label("billing@web-7"), none by default
 ///     // .metric_label(|name| …), none by default
@@ -87,6 +88,7 @@ pub struct Builder {
     local_handoff: Duration,
     bare_reentry: BareReentry,
     confirm_reentry: bool,
+    blocked_for: Option<Duration>,
     sharded_channels: Option<bool>,
     label: Option<String>,
     warn_after: Option<Duration>,
@@ -100,8 +102,7 @@ pub struct Builder {
 /// How a bare request re-enters a hold of its owner: see [`Builder::bare_reentry`].
 ///
 /// Two bare requests of one owner may be nested calls, which have to enter, or branches of one task, as those of a `join!`, which have to
-/// exclude each other. They look the same unless both are under way at once, or the branches are polled through [wakers of their
-/// own](crate::guide::owners#branches-of-one-task), as those of `for_each_concurrent` are.
+/// exclude each other. They look the same unless both are under way at once.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -121,7 +122,7 @@ pub enum BareReentry {
     #[default]
     Asked,
     /// Without a command, where the hold is certain. For code that takes no lock in branches of one owner: only those that ask in one
-    /// poll of their task, or through wakers of their own, are noticed.
+    /// poll of their task are noticed.
     Local,
     /// Where the owner itself has a bare guard of the lock, the request fails with [`Ambiguous`](crate::ErrorKind::Ambiguous). For code
     /// that may have branches: what nests is a [`run`](crate::Mutex::run).
@@ -149,6 +150,8 @@ pub(crate) struct Config {
     pub(crate) local_handoff: Duration,
     pub(crate) bare_reentry: BareReentry,
     pub(crate) confirm_reentry: bool,
+    /// For how long a runtime that does not run is stood in for.
+    pub(crate) blocked_for: Duration,
     /// Whether releases are published on sharded channels, on masters that are clusters.
     pub(crate) sharded_channels: bool,
     /// What stands before the id of each hold.
@@ -184,6 +187,7 @@ impl Builder {
             local_handoff: LOCAL_HANDOFF,
             bare_reentry: BareReentry::Asked,
             confirm_reentry: false,
+            blocked_for: None,
             sharded_channels: None,
             label: None,
             warn_after: None,
@@ -583,6 +587,22 @@ impl Builder {
         self
     }
 
+    /// Sets for how long holds are renewed while the runtime does not run. Default: ten leases.
+    ///
+    /// Holds are renewed by a task of the runtime. A task that computes or sleeps without an `.await` may keep that from running, whatever
+    /// it has to do with locks. So a thread of this process, `nestlock`, looks each sixth of a lease whether it runs; if not, the thread
+    /// renews, by a connection of its own. After this time it stops, which is logged as an error, and the holds are lost at their ends:
+    /// a deadlock of the runtime does not keep its locks for ever. [`Duration::MAX`] means for ever, as Redisson's watchdog does, and
+    /// zero that only the runtime renews.
+    ///
+    /// The thread only ever makes a hold last longer: waiters, releases, and the notice of a loss wait for the runtime. Work that takes
+    /// long still belongs into `spawn_blocking`. [The guide](crate::guide::leases) says more. It takes the right `+info`, and has no
+    /// effect on [`memory`](Builder::memory).
+    pub fn blocked_for(mut self, longest: Duration) -> Self {
+        self.blocked_for = Some(longest);
+        self
+    }
+
     /// Sets whether the releases of locks on a Cluster are published on sharded channels (`SPUBLISH`, `SSUBSCRIBE`). Default: `true`.
     ///
     /// A message then goes to the node that serves the lock's slot, and not to all nodes. Nodes that don't know sharded channels
@@ -771,6 +791,7 @@ impl Builder {
             local_handoff: self.local_handoff.min(lease.duration() / 6),
             bare_reentry: self.bare_reentry,
             confirm_reentry: self.confirm_reentry,
+            blocked_for: self.blocked_for.unwrap_or_else(|| lease.duration().saturating_mul(10)),
         })
     }
 }
@@ -813,6 +834,13 @@ impl Config {
         let once = self.node_timeout.saturating_mul(2);
         // An acquire has to wait for those that already wait for replicas.
         self.replicas.map_or(once, |replicas| once.saturating_add(replicas.wait).saturating_mul(3))
+    }
+
+    /// Whether a thread stands in for a runtime that does not run. In unit tests none does: a simulation has one thread, and a clock that is
+    /// not the thread's.
+    pub(crate) fn stands_in(&self) -> bool {
+        let is_there = |master: &MasterKind| !matches!(master, MasterKind::Memory(_));
+        !self.blocked_for.is_zero() && !cfg!(any(test, shuttle)) && self.masters.iter().any(is_there)
     }
 
     /// Returns what scripts need to know of the line, or `None` if there is none.
@@ -858,6 +886,7 @@ impl Config {
             local_handoff: LOCAL_HANDOFF,
             bare_reentry: BareReentry::Asked,
             confirm_reentry: false,
+            blocked_for: Lease::DEFAULT.duration() * 10,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::backend::{Backend, BoxFuture};
+use crate::backend::{Backend, BoxFuture, Spare};
 use crate::base::{Failure, MasterSet, Outcome};
 use crate::error::{Error, ErrorKind};
 use crate::quorum::tally::{Tally, Verdict};
@@ -118,6 +118,13 @@ impl Quorum {
         };
         let asked = self.masters.iter().enumerate().filter(|(index, _)| pending.masters.contains(*index));
         Stragglers(asked.map(begin).collect())
+    }
+
+    /// Returns how to connect once more to the servers that keep this lock, with the numbers of their masters.
+    pub(crate) fn spares(&self, keys: &Keys) -> impl Iterator<Item = (usize, Spare)> {
+        // In the child of a `fork` it would renew its parent's holds.
+        let masters = if self.is_copied() { &[] } else { &*self.masters };
+        masters.iter().enumerate().filter_map(|(index, master)| Some((index, master.spare(keys)?)))
     }
 
     /// Waits for the verdict on a command that was begun.

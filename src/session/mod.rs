@@ -4,7 +4,9 @@ mod ask;
 pub(crate) mod clock;
 mod events;
 mod hints;
+mod pulse;
 mod session;
+mod stand_in;
 mod watchdog;
 
 pub(crate) use events::{EventRelay, MasterEvents};

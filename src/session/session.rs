@@ -19,6 +19,7 @@ use crate::owner::{Owner, OwnerEnds, Tree};
 use crate::quorum::Quorum;
 use crate::session::clock::Clock;
 use crate::session::hints::Hints;
+use crate::session::pulse::Pulse;
 use crate::table::{
     HEAD_PATIENCE, Inversion, LockEntry, LockOrder, LockTable, LogEvent, Named, Terms, VisitEffects,
     retry_pause,
@@ -53,6 +54,7 @@ pub(crate) struct Session {
     /// The number of the background task that works; zero: none does.
     pub(super) active_watchdog: AtomicU64,
     pub(super) watchdogs_started: AtomicU64,
+    pub(super) pulse: Pulse,
     /// How many forced releases have not reached all masters yet.
     pub(super) forcing: AtomicU64,
     /// Receive what the backends report. The session keeps them alive, since the backends don't.
@@ -95,6 +97,7 @@ impl Session {
         let takeover = quorum.is_portable().then_some(TAKEOVER);
         let runtime = runtime::Handle::try_current().ok().filter(|_| !quorum.is_portable());
         let order = config.warn_lock_order.then(Mutex::default);
+        let pulse = Pulse::new(config.stands_in());
         Arc::new_cyclic(|me| Session {
             config,
             quorum,
@@ -112,6 +115,7 @@ impl Session {
             runtime,
             active_watchdog: AtomicU64::new(0),
             watchdogs_started: AtomicU64::new(0),
+            pulse,
             forcing: AtomicU64::new(0),
             _events: events,
         })
@@ -190,6 +194,7 @@ impl Session {
         visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
     ) -> R {
         let mut effects = VisitEffects::default();
+        let mut begins_to_watch = false;
         let result = {
             let mut table = lock(&self.table);
             let result = table.visit(keys, &self.owner_ends, at.now, &mut effects, |entry, numbers| {
@@ -212,8 +217,14 @@ impl Session {
                     self.is_known_beside(keys.channel(), on);
                 }
             }
+            if self.pulse.is_wanted() {
+                begins_to_watch = table.is_watched(keys);
+            }
             result
         };
+        if begins_to_watch {
+            self.begin_stand_in();
+        }
         *unattended = effects.unattended;
         self.carry_out(keys, effects);
         if self.stage() == Stage::RuntimeEnded {

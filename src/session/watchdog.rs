@@ -137,6 +137,7 @@ fn watch(session: Arc<Session>, number: u64) -> impl Future<Output = ()> + Send 
 async fn attend(session: &Arc<Session>, number: u64) -> bool {
     let mut sent = JoinSet::new();
     while session.is_active(number) {
+        session.pulse.beat();
         // Made before the look, so that what becomes due in between is not missed.
         let nudged = session.nudge.notified();
         let (batch, next) = due(session);

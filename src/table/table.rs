@@ -130,6 +130,10 @@ impl LockTable {
         self.entries.iter().flatten().map(|entry| &**entry).filter(|entry| !entry.idle)
     }
 
+    pub(super) fn entries_mut(&mut self) -> impl Iterator<Item = &mut LockEntry> {
+        self.entries.iter_mut().flatten().map(|entry| &mut **entry).filter(|entry| !entry.idle)
+    }
+
     pub(crate) fn keys(&self) -> Vec<Arc<Keys>> {
         let mut keys: Vec<_> = self.entries().map(|entry| entry.keys.clone()).collect();
         // So that a simulation can be repeated.

@@ -10,6 +10,7 @@ mod support;
 
 mod address_map;
 mod api;
+mod blocked;
 mod cluster;
 mod credentials;
 mod docs;

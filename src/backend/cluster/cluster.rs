@@ -13,7 +13,7 @@ use crate::backend::cluster::sharded::{ShardedSubscriber, is_sharded};
 use crate::backend::cluster::slots::slot;
 use crate::backend::cluster::topology_watch::watch_topology;
 use crate::backend::connection::{ChannelKind, NameRight, Subscriber};
-use crate::backend::server::Role;
+use crate::backend::server::{Role, Spare};
 use crate::backend::{Backend, BoxFuture, runtime};
 use crate::base::{Events, Failure};
 use crate::config::Seeds;
@@ -112,6 +112,10 @@ impl Backend for Cluster {
             let answers = self.nodes.answer_all(&calls).await;
             answers.into_iter().map(|answer| answer.map(uncounted)).collect()
         })
+    }
+
+    fn spare(&self, keys: &Keys) -> Option<Spare> {
+        self.nodes.standing(keys)?.server.spare(keys)
     }
 
     fn is_unused(&self, keys: &Keys) -> bool {

@@ -37,9 +37,18 @@ impl Endpoint {
     pub(crate) async fn destination(&self) -> Result<(Destination, Option<LoggedIn>)> {
         let Some(login) = &self.login else { return Ok((self.to.clone(), None)) };
         let logged_in = login.begin().await.map_err(|error| error.at(&self.address))?;
+        Ok((self.with_credentials(logged_in.user(), logged_in.password()), Some(logged_in)))
+    }
+
+    /// Returns how to make one connection with the credentials that the provider, if there is one, has returned last. It is not asked.
+    pub(crate) fn last_destination(&self) -> Destination {
+        let last = self.login.as_ref().and_then(Login::last);
+        last.map_or_else(|| self.to.clone(), |(user, password)| self.with_credentials(&user, &password))
+    }
+
+    fn with_credentials(&self, user: &str, password: &str) -> Destination {
         let settings = self.to.redis_settings().clone();
-        let settings = settings.set_username(logged_in.user()).set_password(logged_in.password());
-        Ok((self.to.with_redis_settings(settings), Some(logged_in)))
+        self.to.with_redis_settings(settings.set_username(user).set_password(password))
     }
 
     /// Returns the error of a failed attempt to connect. `accepted` means that the server accepted the provider's credentials before. A

@@ -13,6 +13,9 @@ use crate::backend::connection::connection::{Link, after_asking};
 use crate::backend::resp::why_unsent;
 use crate::wire::{Call, Renewals};
 
+/// The size of a pipeline: large enough to save round trips, small enough that another caller's command does not wait long.
+pub(crate) const CHUNK: usize = 500;
+
 /// Runs a call. One retry is enough if the server does not know the hash of its script: with the text the script can't be unknown,
 /// even after another `SCRIPT FLUSH`.
 ///

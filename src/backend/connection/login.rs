@@ -68,6 +68,12 @@ impl Login {
         Ok(LoggedIn { login: self.clone(), issued, sent: None, refusals: 0 })
     }
 
+    /// Returns user and password as the provider returned them last.
+    pub(super) fn last(&self) -> Option<(String, String)> {
+        let issued = self.0.current.borrow().issued.clone()?;
+        Some((issued.credentials.user().to_owned(), issued.credentials.password().to_owned()))
+    }
+
     /// Asks the provider if that is due. It is not if another connection has asked in the meantime.
     async fn renew(&self) {
         let mut last = self.0.last.lock().await;

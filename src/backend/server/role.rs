@@ -13,6 +13,8 @@ pub(crate) struct Role {
     pub(crate) alone: bool,
     /// Whether its age has to be known, and that it was not a replica in the meantime.
     pub(crate) needs_age: bool,
+    /// Whether a thread may stand in for the runtime: it connects to the same server, so that one has to be known.
+    pub(crate) stands_in: bool,
     /// How many replicas have to acknowledge a grant.
     pub(crate) replicas: Option<Replicas>,
     /// Which of several masters it is, if it is one of several.

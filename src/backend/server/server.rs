@@ -8,8 +8,8 @@ use redis::{RedisResult, Value};
 use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::{
-    ChannelKind, Endpoint, Line, Link, NameRight, Purpose, ServerClock, Subscriber, ask, ask_about_data,
-    ask_all, ask_together, begin, connect_limit, redis_error, tuned,
+    CHUNK, ChannelKind, Endpoint, Line, Link, NameRight, Purpose, ServerClock, Subscriber, Target, ask,
+    ask_about_data, ask_all, ask_together, begin, connect_limit, redis_error, tuned,
 };
 use crate::backend::resp::{TOO_LATE, unsent};
 use crate::backend::sentinel::Sentinels;
@@ -17,6 +17,7 @@ use crate::backend::server::reconnect::{RUNTIME_ENDED, Reconnector};
 use crate::backend::server::replica_acks::{self, ReplicaAcks};
 use crate::backend::server::role::Role;
 use crate::backend::server::source::Source;
+use crate::backend::server::spare::Spare;
 use crate::backend::{Backend, BoxFuture, runtime};
 use crate::base::{Events, Failure, after, gated};
 use crate::config::{SentinelMaster, Server};
@@ -24,12 +25,14 @@ use crate::error::{Error, Result};
 use crate::wire::keys::Keys;
 use crate::wire::{Call, Reply};
 
-/// The size of a pipeline: large enough to save round trips, small enough that another caller's command does not wait long.
-const CHUNK: usize = 500;
-
 /// A backend over one Redis server: a connection for commands, and one for messages.
 pub(crate) struct RedisServer {
     line: Arc<Line>,
+    /// Where the line leads to.
+    target: Target,
+    /// Those that name the master, once more, for a connection beside the line.
+    sentinels: Option<Arc<Sentinels>>,
+    limit: Duration,
     /// Present if replicas have to acknowledge grants.
     acks: Option<ReplicaAcks>,
     /// `None` for a node of a cluster whose clients use plain channels.
@@ -58,7 +61,7 @@ impl RedisServer {
         let (to, address) = (tuned(&server.destination()?, node_timeout), server.address());
         let (login, limit) = (role.login.clone(), connect_limit(Some(&to), node_timeout));
         let source = Source::Fixed(Box::new(Endpoint { to, address: address.clone(), gate: None, login }));
-        RedisServer::over(source, address, role, (node_timeout, limit), events).await
+        RedisServer::over((source, None), address, role, (node_timeout, limit), events).await
     }
 
     /// Connects to the server that the sentinels name, now and after each failover.
@@ -70,13 +73,14 @@ impl RedisServer {
     ) -> Result<(Arc<RedisServer>, Option<Error>)> {
         let limit = connect_limit(master.sentinels.first().and_then(Server::usable), node_timeout);
         let sentinels =
-            Sentinels::new(master, role.login.clone(), role.address_map.clone(), node_timeout, limit)?;
+            || Sentinels::new(master, role.login.clone(), role.address_map.clone(), node_timeout, limit);
+        let (source, spare) = (Source::Sentinel(sentinels()?), Some(Arc::new(sentinels()?)));
         let address = master.to_string().into();
-        RedisServer::over(Source::Sentinel(sentinels), address, role, (node_timeout, limit), events).await
+        RedisServer::over((source, spare), address, role, (node_timeout, limit), events).await
     }
 
     async fn over(
-        source: Source,
+        (source, sentinels): (Source, Option<Arc<Sentinels>>),
         address: Arc<str>,
         role: Role,
         (node_timeout, limit): (Duration, Duration),
@@ -104,10 +108,13 @@ impl RedisServer {
             acks = Some(ReplicaAcks::start(paired, replicas, node_timeout, &role));
         }
         tokio::spawn(gated(reconnector.run()));
-        let subscriber = Some(Subscriber::start(ChannelKind::Plain, target, address, events, limit));
+        let subscriber = Some(Subscriber::start(ChannelKind::Plain, target.clone(), address, events, limit));
         Ok((
             Arc::new(RedisServer {
                 line,
+                target,
+                sentinels,
+                limit,
                 acks,
                 subscriber,
                 _reports: None,
@@ -149,10 +156,14 @@ impl RedisServer {
         Arc::new_cyclic(|server| {
             let reports = reports(server);
             let subscriber = reports.as_ref().map(|reports| {
-                Subscriber::start(ChannelKind::Sharded, target, address, Arc::downgrade(reports), limit)
+                let (target, reports) = (target.clone(), Arc::downgrade(reports));
+                Subscriber::start(ChannelKind::Sharded, target, address, reports, limit)
             });
             RedisServer {
                 line,
+                target,
+                sentinels: None,
+                limit,
                 acks,
                 subscriber,
                 _reports: reports,
@@ -329,7 +340,7 @@ impl RedisServer {
 }
 
 fn needs_run_id(role: &Role) -> bool {
-    role.replicas.is_some() || role.one_vote.is_some()
+    role.replicas.is_some() || role.one_vote.is_some() || role.stands_in
 }
 
 impl Backend for RedisServer {
@@ -387,6 +398,11 @@ impl Backend for RedisServer {
             self.name_right.learn(&answer);
             answer
         }))
+    }
+
+    fn spare(&self, _: &Keys) -> Option<Spare> {
+        let endpoint = self.target.borrow().clone();
+        Spare::new(&self.line, endpoint, self.sentinels.clone(), self.limit, self.renews_together)
     }
 
     /// By the connection for acquires: one that has had no answer is not passed.

@@ -12,6 +12,7 @@ fn nodes() -> (Arc<Nodes>, EventRecorder) {
     let role = Role {
         alone: true,
         needs_age: false,
+        stands_in: false,
         replicas: None,
         one_vote: None,
         login: None,

@@ -20,6 +20,7 @@ fn nodes_of(alone: bool) -> (Arc<Nodes>, EventRecorder) {
     let role = Role {
         alone,
         needs_age: false,
+        stands_in: false,
         replicas: None,
         one_vote: None,
         login: None,

@@ -19,6 +19,7 @@ fn nodes(seeds: &[u16]) -> Arc<Nodes> {
     let role = Role {
         alone: true,
         needs_age: false,
+        stands_in: false,
         replicas: None,
         one_vote: None,
         login: None,

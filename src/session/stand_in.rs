@@ -1,0 +1,247 @@
+//! The thread `nestlock`, which stands in for a runtime that does not run: it renews, and nothing else.
+
+use std::mem;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, TryLockError, Weak};
+use std::time::Duration;
+
+use tokio::runtime;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+use crate::backend::{Link, Spare};
+use crate::base::{Moment, after, lock, telemetry, unless_it_panics};
+use crate::session::session::{Session, Stage};
+use crate::table::StandIn;
+
+/// After so many looks at a session that has nothing, the thread leaves it alone until it has a hold again.
+const LOOKS: u32 = 10;
+
+/// The shortest pause between two looks: a runtime of a busy machine may not run for a moment.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+/// The thread of a process.
+struct Thread {
+    process: u32,
+    /// `None`: it can't be started.
+    sessions: Option<UnboundedSender<Weak<Session>>>,
+}
+
+static THREAD: std::sync::Mutex<Option<Thread>> = std::sync::Mutex::new(None);
+
+impl Session {
+    /// Makes the thread look at this session, and starts it if it does not run. The session has its first hold that is renewed, or had none
+    /// for some time.
+    #[cold]
+    pub(super) fn begin_stand_in(&self) {
+        // Never waits: the child of a `fork` may have a copy that was locked by a thread that it does not have.
+        let mut thread = match THREAD.try_lock() {
+            Ok(thread) => thread,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // The next visit tries again.
+            Err(TryLockError::WouldBlock) => return,
+        };
+        if self.pulse.attended.swap(true, Relaxed) {
+            return;
+        }
+        let process = std::process::id();
+        if thread.as_ref().is_none_or(|thread| thread.process != process) {
+            let started = Thread { process, sessions: start() };
+            // Not dropped: in the child of a `fork` that would wake the parent's thread.
+            mem::forget(thread.replace(started));
+        }
+        if let Some(Thread { sessions: Some(sessions), .. }) = &*thread {
+            let _ = sessions.send(self.me.clone());
+        }
+    }
+
+    /// Renews a hold here, as it was renewed there.
+    fn stood_in(&self, stand_in: &StandIn, sent: Moment) {
+        let (keys, at) = (&stand_in.call.keys, self.moment());
+        let is_known = lock(&self.table).entry_of(keys).is_some();
+        if let Some(lease) = stand_in.call.action.lease().filter(|_| is_known) {
+            self.visit_once(at, keys, |entry, _, at| entry.stood_in(stand_in.hold, lease, sent, at));
+        }
+    }
+}
+
+/// Starts the thread. It is never joined: a `Locks` may be dropped in async code, and the last one of a process in a destructor.
+fn start() -> Option<UnboundedSender<Weak<Session>>> {
+    let (sessions, begun) = unbounded_channel();
+    let runs = move || match runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(run(begun)),
+        Err(error) => telemetry::no_stand_in(&error),
+    };
+    match std::thread::Builder::new().name("nestlock".to_owned()).spawn(runs) {
+        Ok(_) => Some(sessions),
+        Err(error) => {
+            telemetry::no_stand_in(&error);
+            None
+        }
+    }
+}
+
+/// Each session on a task of its own, so that one whose servers don't answer delays no other, and a panic ends nothing else.
+async fn run(mut sessions: UnboundedReceiver<Weak<Session>>) {
+    while let Some(session) = sessions.recv().await {
+        drop(tokio::spawn(async move {
+            let mut watch = Watch::default();
+            while let Some(pause) = watch.look(&session).await {
+                tokio::time::sleep(pause).await;
+            }
+        }));
+    }
+}
+
+/// What the thread knows of a session.
+#[derive(Default)]
+struct Watch {
+    /// The watchdog's beats at the last look, and when they last changed.
+    beats: Option<(u64, Instant)>,
+    /// How often in a row there was nothing.
+    idle: u32,
+    /// What was logged since the runtime has run last.
+    logged: Option<Logged>,
+    links: Vec<(Spare, Link)>,
+}
+
+#[derive(PartialEq)]
+enum Logged {
+    Begun,
+    GivenUp,
+}
+
+impl Watch {
+    /// Returns when to look again, and `None` if the session is over, or has had nothing for some time.
+    async fn look(&mut self, session: &Weak<Session>) -> Option<Duration> {
+        let session = session.upgrade().filter(|session| session.stage() == Stage::Open)?;
+        // Long enough that a watchdog which runs has looked in between.
+        let pause = (session.config.lease.duration() / 6).max(SHORTEST);
+        let (now, beats) = (Instant::now(), session.pulse.beats.load(Relaxed));
+        let since = self.beats.filter(|(before, _)| *before == beats).map(|(_, since)| since);
+        match since {
+            Some(since) => {
+                self.stand_in(&session, now.saturating_duration_since(since), after(now, pause)).await
+            }
+            None => {
+                (self.beats, self.logged) = (Some((beats, now)), None);
+                self.links.clear();
+            }
+        }
+        {
+            let table = lock(&session.table);
+            self.idle = if table.is_empty() { self.idle + 1 } else { 0 };
+            if self.idle >= LOOKS {
+                session.pulse.attended.store(false, Relaxed);
+                return None;
+            }
+        }
+        // Asks for a beat until the next look. On a runtime with several workers this may be all that is missing: one of them is blocked
+        // behind an event, and the others sleep until somebody wakes them.
+        session.nudge.notify_waiters();
+        Some(pause.saturating_sub(now.elapsed()))
+    }
+
+    /// The watchdog has not looked for that time, though it was asked to.
+    async fn stand_in(&mut self, session: &Arc<Session>, silent: Duration, until: Instant) {
+        if session.pulse.paused.load(Relaxed) {
+            return;
+        }
+        if silent >= session.config.blocked_for {
+            let held = lock(&session.table).held();
+            if held > 0 && self.logged != Some(Logged::GivenUp) {
+                self.logged = Some(Logged::GivenUp);
+                unless_it_panics(|| telemetry::blocked_for_too_long(silent, held));
+            }
+            return self.links.clear();
+        }
+        let at = session.moment();
+        let longest = until.saturating_duration_since(Instant::now());
+        let due = lock(&session.table).stand_in(longest, at.now);
+        if due.is_empty() {
+            return;
+        }
+        let (due, renewed) = (due.len(), self.renew(session, due.into(), until).await);
+        if self.logged.is_none() {
+            self.logged = Some(Logged::Begun);
+            unless_it_panics(|| telemetry::blocked(silent, due, renewed));
+        }
+    }
+
+    /// Returns how many holds were renewed.
+    async fn renew(&mut self, session: &Arc<Session>, due: Arc<[StandIn]>, until: Instant) -> usize {
+        let mut parts: Vec<(usize, Spare, Vec<usize>)> = Vec::new();
+        for (at, stand_in) in due.iter().enumerate() {
+            for (master, spare) in session.quorum.spares(&stand_in.call.keys) {
+                match parts.iter_mut().find(|(index, known, _)| *index == master && known.is_same(&spare)) {
+                    Some((_, _, part)) => part.push(at),
+                    None => parts.push((master, spare, vec![at])),
+                }
+            }
+        }
+        let mut links = mem::take(&mut self.links);
+        let mut asked = JoinSet::new();
+        for (_, spare, part) in parts {
+            let known = links.iter().position(|(known, _)| known.is_same(&spare));
+            let link = known.map(|at| links.swap_remove(at).1);
+            asked.spawn(ask(session.clone(), due.clone(), spare, link, part, until));
+        }
+        // How many masters have renewed each hold, and from when on that counts.
+        let mut votes: Vec<(usize, Option<Moment>)> = vec![(0, None); due.len()];
+        let majority = session.quorum.size() / 2 + 1;
+        while let Some(answered) = asked.join_next().await {
+            let Ok(Some(Answered { spare, link, sent, renewed })) = answered else { continue };
+            // One that has ended is made again, as far as it is still needed.
+            let is_good = !renewed.is_empty();
+            // The line may be connected to another server by now, which alone counts then.
+            for at in renewed.into_iter().filter(|_| spare.is_current()) {
+                let (count, since) = &mut votes[at];
+                *count += 1;
+                let sent = since.filter(|since| since.now < sent.now).unwrap_or(sent);
+                *since = Some(sent);
+                if *count == majority {
+                    session.stood_in(&due[at], sent);
+                }
+            }
+            if is_good {
+                self.links.push((spare, link));
+            }
+        }
+        votes.into_iter().filter(|(count, _)| *count >= majority).count()
+    }
+}
+
+struct Answered {
+    spare: Spare,
+    link: Link,
+    /// Before the renewals were sent.
+    sent: Moment,
+    renewed: Vec<usize>,
+}
+
+/// Asks one server to renew those of the holds that it keeps. `None`: it has not answered in time.
+async fn ask(
+    session: Arc<Session>,
+    due: Arc<[StandIn]>,
+    spare: Spare,
+    link: Option<Link>,
+    part: Vec<usize>,
+    until: Instant,
+) -> Option<Answered> {
+    let asked = async {
+        let link = match link {
+            Some(link) => {
+                spare.check_master().await?;
+                link
+            }
+            None => spare.connect().await?,
+        };
+        let sent = session.moment();
+        let calls: Vec<_> = part.iter().map(|at| due[*at].call.clone()).collect();
+        let answers = spare.renew(&link, &calls, until).await;
+        let renewed = part.iter().zip(answers).filter(|(_, renewed)| *renewed).map(|(at, _)| *at).collect();
+        Ok::<_, crate::Error>(Answered { spare: spare.clone(), link, sent, renewed })
+    };
+    timeout_at(until, asked).await.ok()?.ok()
+}

@@ -1,0 +1,83 @@
+//! What the thread that stands in for a blocked runtime renews, and what its answers change: deadlines, and nothing else.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::base::{Lease, Moment, after};
+use crate::table::entry::LockEntry;
+use crate::table::hold::Hold;
+use crate::table::level::Level;
+use crate::table::table::LockTable;
+use crate::wire::keys::Keys;
+use crate::wire::{Action, Call};
+
+/// A renewal beside the watchdog. It is none of the hold's commands: it takes no number, and what becomes of it is noted only if the hold
+/// was renewed.
+#[derive(Clone, Debug)]
+pub(crate) struct StandIn {
+    pub(crate) hold: u64,
+    pub(crate) call: Call,
+}
+
+impl LockTable {
+    /// The renewals of all holds that were last confirmed a third of their lease ago, or before. `longest`: they are sent and have run within
+    /// that time, or not at all.
+    pub(crate) fn stand_in(&mut self, longest: Duration, now: Instant) -> Vec<StandIn> {
+        let holds = self.entries_mut().flat_map(|entry| &mut entry.holds);
+        holds.filter_map(|hold| hold.stand_in(longest, now)).collect()
+    }
+
+    /// Whether a lock has a hold that is renewed.
+    pub(crate) fn is_watched(&self, keys: &Keys) -> bool {
+        self.entry_of(keys).is_some_and(|entry| entry.holds.iter().any(Hold::is_watched))
+    }
+}
+
+impl LockEntry {
+    /// A majority of the masters has renewed a hold beside the watchdog, by a command that was sent at `sent`. `at`: now.
+    pub(crate) fn stood_in(&mut self, hold: u64, lease: Lease, sent: Moment, at: Moment) {
+        if let Some(hold) = self.holds.iter_mut().find(|standing| standing.id == hold) {
+            hold.stood_in(lease, sent, at);
+        }
+    }
+}
+
+impl Hold {
+    /// Whether it is held by somebody for whom it is renewed, and not at its end. A level whose `max_hold` is over does not count, though
+    /// nobody may have noticed.
+    fn is_renewed_at(&self, now: Instant) -> bool {
+        let counts = |level: &Level| {
+            level.watched
+                && level.fate.loss().is_none()
+                && level.max_hold.is_none_or(|limit| now < limit.at())
+        };
+        self.lives() && now < self.end() && self.levels.iter().any(counts)
+    }
+
+    fn stand_in(&mut self, longest: Duration, now: Instant) -> Option<StandIn> {
+        let lease = self.terms.lease;
+        if !self.is_renewed_at(now) || after(now, lease.duration() * 2 / 3) < self.sure_until {
+            return None;
+        }
+        // Without an answer it may run all the same.
+        let until = after(after(now, longest), lease.duration());
+        self.perhaps_until = self.perhaps_until.max(until);
+        self.stands_until = self.stands_until.max(until);
+        let call = Call { field: self.field.clone(), ..Call::of_lock(&self.keys, Action::Renew { lease }) };
+        Some(StandIn { hold: self.id, call })
+    }
+
+    /// Moves the deadline, and nothing else. What is in doubt stays in doubt, and what is due is due: the runtime looks after it as soon as
+    /// it runs. At its end a hold is lost, whether or not that was noticed.
+    fn stood_in(&mut self, lease: Lease, sent: Moment, at: Moment) {
+        let until = lease.valid_until(sent.now, self.terms.drift);
+        if self.is_renewed_at(at.now) && until > self.sure_until {
+            self.sure_until = until;
+            self.slept = sent.slept;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::base::{Drift, Stamp};
+use crate::error::Loss;
+use crate::owner::Owner;
+use crate::table::hold::Sender;
+use crate::table::terms::Terms;
+
+const DRIFT: Drift = Drift { factor: 0.0, slack: Duration::ZERO };
+
+fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn at(now: Instant) -> Moment {
+    Moment { now, slept: Duration::ZERO }
+}
+
+fn lease() -> Lease {
+    Lease::new("lease", seconds(30), DRIFT).unwrap()
+}
+
+/// Granted at `now`, by a command that was sent then.
+fn held(now: Instant, level: Level) -> Hold {
+    let terms = Terms {
+        masters: 1,
+        lease: lease(),
+        drift: DRIFT,
+        patience: seconds(1),
+        retry: seconds(1),
+        epoch: now,
+        handoff: Duration::ZERO,
+        warn_after: None,
+        line: None,
+    };
+    let keys = Arc::new(Keys::new("", "stock"));
+    let mut hold = Hold::asked(1, keys, "me:1".into(), terms, lease(), None, now).0;
+    hold.finish(1, now);
+    hold.confirmed(lease(), now, Duration::ZERO);
+    hold.enter(level, 1);
+    hold
+}
+
+fn watched() -> Level {
+    let (owner, fate) = (Owner::new(), Arc::default());
+    Level { id: 2, owner, bare: true, branch: false, watched: true, until: None, max_hold: None, fate }
+}
+
+#[test]
+fn a_hold_is_renewed_beside_the_watchdog_a_third_of_a_lease_after_its_last_confirmation() {
+    let now = Instant::now();
+    let mut hold = held(now, watched());
+    assert!(hold.stand_in(seconds(5), now + seconds(9)).is_none());
+    let due = hold.stand_in(seconds(5), now + seconds(10)).unwrap();
+    assert_eq!((due.hold, &*due.call.field), (hold.id, "me:1"));
+    assert_eq!(due.call.action, Action::Renew { lease: lease() });
+    // The command may run within 5 s, answered or not.
+    let longest = now + seconds(10 + 5 + 30);
+    assert_eq!((hold.perhaps_until, hold.stands_until), (longest, longest));
+    hold.stood_in(lease(), at(now + seconds(10)), at(now + seconds(12)));
+    assert_eq!(hold.end(), now + seconds(40), "from before the send");
+    assert!(hold.stand_in(seconds(5), now + seconds(19)).is_none());
+    assert!(hold.stand_in(seconds(5), now + seconds(20)).is_some());
+}
+
+/// It moves a deadline, and later only: all else is as the runtime has left it, and an older answer of its own changes nothing.
+#[test]
+fn a_renewal_beside_the_watchdog_moves_the_deadline_alone() {
+    let now = Instant::now();
+    let mut hold = held(now, watched());
+    hold.begin(Action::Renew { lease: lease() }, Sender::Background, 3, now + seconds(10));
+    hold.unsettle();
+    let renew_at = hold.renew_at;
+    assert!(hold.stand_in(seconds(5), now + seconds(15)).is_some(), "whatever is under way, or in doubt");
+    hold.stood_in(lease(), at(now + seconds(15)), at(now + seconds(16)));
+    assert_eq!((hold.end(), hold.renew_at), (now + seconds(45), renew_at));
+    assert!(hold.under_way(3) && hold.is_unsettled() && !hold.is_certain(now + seconds(16)));
+    hold.stood_in(lease(), at(now + seconds(14)), at(now + seconds(17)));
+    hold.finish(3, now + seconds(18));
+    hold.confirmed(lease(), now + seconds(10), Duration::ZERO);
+    assert_eq!(hold.end(), now + seconds(45));
+}
+
+#[test]
+fn what_is_over_or_ends_by_itself_is_not_renewed_beside_the_watchdog() {
+    let now = Instant::now();
+    let later = now + seconds(15);
+    let is_due = |mut hold: Hold, now: Instant| hold.stand_in(seconds(5), now).is_some();
+    assert!(is_due(held(now, watched()), later));
+    // Whether or not anybody has noticed.
+    assert!(!is_due(held(now, watched()), now + seconds(30)));
+    let fixed = Level { watched: false, until: Some(Stamp::from(now + seconds(30))), ..watched() };
+    assert!(!is_due(held(now, fixed), later));
+    let limited = |limit| Level { max_hold: Some((now + seconds(limit)).into()), ..watched() };
+    assert!(is_due(held(now, limited(16)), later) && !is_due(held(now, limited(15)), later));
+    let mut left = held(now, watched());
+    left.leave(2);
+    assert!(!is_due(left, later));
+    let mut lost = held(now, watched());
+    lost.lose(Loss::Gone, false, later);
+    assert!(!is_due(lost, later));
+}
+
+/// 1. A renewal is sent beside the watchdog. 2. Its answer comes when somebody has seen the end of the hold, or nobody holds it any more.
+#[test]
+fn an_answer_beside_the_watchdog_revives_nothing() {
+    let now = Instant::now();
+    let sent = at(now + seconds(29));
+    let end = |mut hold: Hold, answered| {
+        hold.stood_in(lease(), sent, at(now + seconds(answered)));
+        hold.end()
+    };
+    assert_eq!(end(held(now, watched()), 29), now + seconds(59));
+    assert_eq!(end(held(now, watched()), 30), now + seconds(30));
+    let mut lost = held(now, watched());
+    lost.lose(Loss::Gone, false, now + seconds(20));
+    assert_eq!(end(lost, 29), now + seconds(20));
+    let mut left = held(now, watched());
+    left.leave(2);
+    assert_eq!(end(left, 29), now + seconds(30));
+}

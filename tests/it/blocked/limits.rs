@@ -1,0 +1,133 @@
+//! What the thread does not renew, and what its answers do not change.
+
+use std::time::Duration;
+
+use nestlock::{Guard, Loss};
+use tokio::time::Instant;
+use tracing::Level;
+
+use super::{Blocked, LEASE, Runtime, SECOND};
+use crate::support::proxy::Proxy;
+use crate::support::sentinel::{Group, Setup};
+use crate::support::server::Server;
+use crate::support::{builder, eventually, log, soon};
+
+#[tokio::test]
+async fn a_runtime_that_is_blocked_for_too_long_loses_its_locks() {
+    log::capture();
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let strangers = builder(&server.url()).connect().await.unwrap();
+    let renewals = proxy.on(|c| c.is("renew") || c.is("renew_all")).watch();
+    let builder = builder(&proxy.url()).lease(LEASE).blocked_for(2 * LEASE);
+    let blocked = Blocked::begin(builder, Runtime::OneThread).await;
+    // By the thread: nobody else can.
+    renewals.seen().await;
+    let given_up = log::recorded(|event| event.level == Level::ERROR && event.mentions("blocked_for")).await;
+    assert!(given_up.message.contains("off its workers"));
+    for name in ["stock", "neighbour"] {
+        drop(soon("the lock of a runtime that never runs", strangers.mutex(name).lock()).await.unwrap());
+    }
+    for guard in blocked.go_on().await {
+        assert_eq!(guard.loss(), Some(Loss::Expired));
+    }
+}
+
+/// 1. A renewal is sent, and runs. 2. Its answer comes half a lease later.
+#[tokio::test]
+async fn the_deadline_counts_from_before_the_thread_has_sent() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let late = proxy.on(|c| c.is("renew") || c.is("renew_all")).times(1).hold_reply();
+    // Long enough that the thread waits for the answer for the time of the test.
+    let lease = 60 * SECOND;
+    let blocked = Blocked::begin(builder(&proxy.url()).lease(lease), Runtime::OneThread).await;
+    let guard = &blocked.guards[0];
+    let first = guard.valid_until();
+    late.seen().await;
+    let sent_before = Instant::now();
+    tokio::time::sleep(2 * SECOND).await;
+    late.let_through().await;
+    eventually("its answer", async || guard.valid_until() > first).await;
+    assert!(guard.valid_until() < sent_before + lease, "counted from before the send");
+    blocked.go_on().await;
+}
+
+/// What is gone when the thread asks is left to the runtime, and what another process has got meanwhile is its own.
+#[tokio::test]
+async fn a_hold_that_was_ended_meanwhile_is_not_revived() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let strangers = builder(&server.url()).lease(60 * SECOND).connect().await.unwrap();
+    let renewals = proxy.on(|c| c.is("renew") || c.is("renew_all")).watch();
+    let blocked = Blocked::begin(builder(&proxy.url()).lease(LEASE), Runtime::OneThread).await;
+    renewals.seen().await;
+    assert_eq!(server.ask::<i64>(&["DEL", "stock"]).await, 1);
+    strangers.mutex("neighbour").force_release().await.unwrap();
+    let theirs = [
+        soon("the lock", strangers.mutex("stock").lock()).await.unwrap(),
+        soon("the lock", strangers.mutex("neighbour").lock()).await.unwrap(),
+    ];
+    let ends = blocked.guards.each_ref().map(|guard| guard.valid_until());
+    for _ in 0..3 {
+        renewals.seen().await;
+    }
+    assert_eq!(blocked.guards.each_ref().map(|guard| guard.valid_until()), ends);
+    for (name, guard) in ["stock", "neighbour"].into_iter().zip(&theirs) {
+        assert_eq!(server.ask::<Vec<String>>(&["HKEYS", name]).await, [guard.field()]);
+    }
+    for guard in blocked.go_on().await {
+        assert!(guard.loss().is_some());
+    }
+    for guard in theirs {
+        guard.release().await.unwrap();
+    }
+}
+
+/// Neither a fixed lease, nor what is over by `max_hold` though the runtime has not noticed.
+#[tokio::test]
+async fn what_has_an_end_of_its_own_is_not_renewed_beyond_it() {
+    let server = Server::start().await;
+    let strangers = builder(&server.url()).connect().await.unwrap();
+    let builder = builder(&server.url()).lease(LEASE).blocked_for(Duration::MAX);
+    let blocked = Blocked::with(builder, Runtime::OneThread, async |locks| {
+        let fixed = locks.mutex("fixed").lock().fixed_lease(LEASE).await.unwrap();
+        [fixed, locks.mutex("limited").lock().max_hold(2 * LEASE).await.unwrap()]
+    })
+    .await;
+    for name in ["fixed", "limited"] {
+        let guard: Guard = soon("what is over", strangers.mutex(name).lock()).await.unwrap();
+        guard.release().await.unwrap();
+    }
+    let [fixed, limited] = blocked.go_on().await;
+    assert_eq!((fixed.loss(), limited.loss()), (Some(Loss::Expired), Some(Loss::MaxHold)));
+}
+
+#[tokio::test]
+async fn with_zero_only_the_runtime_renews() {
+    let server = Server::start().await;
+    let strangers = builder(&server.url()).connect().await.unwrap();
+    let builder = builder(&server.url()).lease(LEASE).blocked_for(Duration::ZERO);
+    let blocked = Blocked::begin(builder, Runtime::OneThread).await;
+    drop(soon("the lock", strangers.mutex("stock").lock()).await.unwrap());
+    assert!(blocked.is_lost());
+    assert_eq!(blocked.go_on().await[0].loss(), Some(Loss::Expired));
+}
+
+/// The old master still takes writes, and the runtime that would follow the sentinels does not run.
+#[tokio::test]
+async fn an_old_master_renews_nothing() {
+    let group = Group::with(Setup { silent: true, ..Setup::default() }).await;
+    let strangers = group.builder().lease(LEASE).unavailable_after(60 * SECOND).connect().await.unwrap();
+    let blocked = Blocked::begin(group.builder().lease(LEASE), Runtime::OneThread).await;
+    let old = &group.servers[0];
+    let first = blocked.guards[0].valid_until();
+    eventually("a renewal", async || blocked.guards[0].valid_until() > first).await;
+    group.fail_over().await;
+    group.failed_over(old).await;
+    let theirs = soon("the lock, by the new master", strangers.mutex("stock").lock()).await.unwrap();
+    assert!(blocked.guards[0].is_lost(), "no two holders");
+    blocked.go_on().await;
+    assert!(!theirs.is_lost());
+    theirs.release().await.unwrap();
+}
